@@ -1,0 +1,56 @@
+/* mesh.h - a mesh of coordinates with named axes.
+ *
+ * Axes have names that the user chooses and any size; coordinates are numbered row-major, the last axis fastest:
+ * under data=2,model=4 coordinate 5 is (data=1, model=1). */
+#ifndef SL_SPMD_MESH_H
+#define SL_SPMD_MESH_H
+
+#include "spmd/error.h"
+
+SL_BEGIN_C
+
+enum { SL_AXIS_NAME = 24 };
+
+struct sl_axis {
+    char name[SL_AXIS_NAME];
+    int size;
+};
+
+struct sl_mesh {
+    int axes;
+    struct sl_axis axis[SL_MAX_AXES];
+    int size; /* coordinates: the product of the axes' sizes */
+};
+
+/* Reads "data=2,model=4". A name is a letter followed by letters, digits or '_'; sizes are 1 to SL_MAX_COORDINATES and
+ * so is their product. SL_BAD_INPUT names the part that is wrong. */
+int sl_mesh_parse(struct sl_mesh *mesh, const char *text, struct sl_error *error);
+
+/* Checks a mesh that was filled in by hand: counts in range, names set and distinct, size the product. */
+int sl_mesh_check(const struct sl_mesh *mesh, struct sl_error *error);
+
+/* The position of the axis called NAME, or -1. */
+int sl_mesh_find_axis(const struct sl_mesh *mesh, const char *name);
+
+/* The size of the axis called NAME; 1 where the mesh has no such axis (an absent axis is an unsharded one). */
+int sl_mesh_axis_size(const struct sl_mesh *mesh, const char *name);
+
+/* COORDINATE's index along axis number AXIS. */
+int sl_mesh_index(const struct sl_mesh *mesh, int coordinate, int axis);
+
+/* The coordinate that differs from COORDINATE in having INDEX along axis number AXIS. */
+int sl_mesh_neighbour(const struct sl_mesh *mesh, int coordinate, int axis, int index);
+
+/* Writes "5 (data=1, model=1)" for messages; returns TEXT. */
+char *sl_mesh_describe(const struct sl_mesh *mesh, int coordinate, char *text, size_t size);
+
+/* Writes "data=2,model=4"; returns TEXT. */
+char *sl_mesh_print(const struct sl_mesh *mesh, char *text, size_t size);
+
+/* Lists the coordinates that differ from COORDINATE at most along AXES (comma-separated names, or "" for COORDINATE
+ * alone, or "*" for the whole mesh), in coordinate order, into MEMBER[SL_MAX_COORDINATES]. Returns how many, or -1
+ * where the mesh has no such axis. */
+int sl_mesh_members(const struct sl_mesh *mesh, int coordinate, const char *axes, int *member);
+
+SL_END_C
+#endif

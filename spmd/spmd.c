@@ -1,0 +1,63 @@
+/* spmd.c - entering a run, and what a program asks of itself. */
+#include "spmd/spmd.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "spmd/engine.h"
+
+int sl_report(const struct sl_engine *engine, const struct sl_error *error) {
+    if (engine && engine->error) {
+        if (engine->error != error) *engine->error = *error;
+    } else {
+        fprintf(stderr, "shardloop: %s\n", error->message);
+    }
+    return error->status;
+}
+
+/* Whether a run can start. */
+static int check_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program,
+                     struct sl_error *error) {
+    if (!engine || !engine->table) return sl_error_set(error, SL_BAD_INPUT, "run: no engine is open");
+    if (engine->table->missing) {
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "run: the engine '%s' was left out of this build; configure with -D%s=ON",
+                            engine->table->name, engine->table->missing);
+    }
+    if (!(engine->timeout > 0)) {
+        return sl_error_set(error, SL_BAD_INPUT, "run: the engine's timeout of %g is not a number of seconds above 0",
+                            engine->timeout);
+    }
+    if (!mesh || !program) return sl_error_set(error, SL_BAD_INPUT, "run: there is no %s", mesh ? "program" : "mesh");
+    return sl_mesh_check(mesh, error);
+}
+
+int sl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg) {
+    struct sl_error error = {0};
+    if (check_run(mesh, engine, program, &error)) return sl_report(engine, &error);
+    return engine->table->run(mesh, engine, program, arg);
+}
+
+int sl_axis_index(const struct sl_spmd *self, const char *axis) {
+    const int number = sl_mesh_find_axis(self->mesh, axis);
+    return number < 0 ? 0 : sl_mesh_index(self->mesh, self->coordinate, number);
+}
+
+int sl_axis_size(const struct sl_spmd *self, const char *axis) { return sl_mesh_axis_size(self->mesh, axis); }
+
+int sl_fail(struct sl_spmd *self, int status, const char *format, ...) {
+    if (self->error.status) return status;
+    char line[sizeof self->error.message];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    return sl_error_set(&self->error, status, "%s", line);
+}
+
+double sl_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
