@@ -1,0 +1,48 @@
+/* gemm.h - matrix products behind one table: plan once, execute often.
+ *
+ *     C[m, n] = op(A) op(B)  (+ bias[n])  or  C += op(A) op(B)
+ * op(A) is [m, k]: A is stored [m, k], or [k, m] when transposed; op(B) is [k, n]: B is [k, n], or [n, k]. Row-major,
+ * dense. The same plan gives the same bits for the same operands on one CPU. */
+#ifndef SL_LAYERS_GEMM_H
+#define SL_LAYERS_GEMM_H
+
+#include "spmd/error.h"
+
+SL_BEGIN_C
+
+enum sl_epilogue { SL_EPILOGUE_NONE, SL_EPILOGUE_BIAS };
+
+struct sl_gemm_backend;
+
+struct sl_gemm {
+    int m, n, k;
+    bool transpose_a, transpose_b;
+    enum sl_epilogue epilogue;
+    const struct sl_gemm_backend *backend;
+    void *state; /* the backend's plan */
+};
+
+struct sl_gemm_backend {
+    const char *name;
+    const char *missing; /* NULL, or the CMake option that builds it */
+    int (*plan)(struct sl_gemm *gemm, struct sl_error *error);
+    void (*execute)(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
+                    float *c, void *queue);
+    void (*release)(struct sl_gemm *gemm);
+};
+
+extern const struct sl_gemm_backend sl_gemm_onednn;    /* generates code for the CPU it meets */
+extern const struct sl_gemm_backend sl_gemm_reference; /* plain loops: the oracle, and what the sanitizers can see */
+
+/* The backend called NAME, or the build's default where NAME is NULL. */
+const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *error);
+
+int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a,
+                 bool transpose_b, enum sl_epilogue epilogue, struct sl_error *error);
+/* BIAS is read where the plan has that epilogue; ACCUMULATE adds to C (never together with a bias). */
+void sl_gemm_execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
+                     float *c, void *queue);
+void sl_gemm_release(struct sl_gemm *gemm);
+
+SL_END_C
+#endif

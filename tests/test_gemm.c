@@ -1,0 +1,270 @@
+/* test_gemm.c - matrix products against a naive one in double, for every backend in the build. */
+#include "tests/numbers.h"
+
+#include "layers/gemm.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct sl_gemm_backend *const backends[] = {&sl_gemm_onednn, &sl_gemm_reference};
+enum { BACKENDS = sizeof backends / sizeof *backends };
+
+struct product {
+    struct sl_gemm gemm;
+    float *a, *b, *bias, *before; /* before: what C holds where the product is added to it */
+};
+
+static void make_product(struct product *product, struct numbers *numbers, const struct sl_gemm_backend *backend, int m,
+                         int n, int k, bool transpose_a, bool transpose_b, bool bias) {
+    struct sl_error error;
+    const int status = sl_gemm_plan(&product->gemm, backend, m, n, k, transpose_a, transpose_b,
+                                    bias ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, &error);
+    if (status) fail_msg("%s: %s", backend->name, error.message);
+    product->a = random_floats(numbers, (size_t)m * k, -1.0f, 1.0f);
+    product->b = random_floats(numbers, (size_t)k * n, -1.0f, 1.0f);
+    product->bias = random_floats(numbers, (size_t)n, -1.0f, 1.0f);
+    product->before = random_floats(numbers, (size_t)m * n, -1.0f, 1.0f);
+}
+
+static void free_product(struct product *product) {
+    sl_gemm_release(&product->gemm);
+    free(product->a);
+    free(product->b);
+    free(product->bias);
+    free(product->before);
+}
+
+static size_t elements_of(const struct product *product) { return (size_t)product->gemm.m * product->gemm.n; }
+
+static void execute(const struct product *product, bool accumulate, float *c) {
+    memcpy(c, product->before, elements_of(product) * sizeof *c);
+    sl_gemm_execute(&product->gemm, product->a, product->b,
+                    product->gemm.epilogue == SL_EPILOGUE_BIAS ? product->bias : NULL, accumulate, c, NULL);
+}
+
+/* Whatever the order of its k + 1 additions, a sum in float errs by less than (k + 2) 2^-24 times the sum of
+ * magnitudes. */
+static void expect_product(const struct product *product, bool accumulate, const float *c) {
+    const struct sl_gemm *gemm = &product->gemm;
+    char what[120];
+    snprintf(what, sizeof what, "%s m %d n %d k %d transposes %d %d bias %d accumulate %d", gemm->backend->name,
+             gemm->m, gemm->n, gemm->k, gemm->transpose_a, gemm->transpose_b, gemm->epilogue, accumulate);
+    for (int i = 0; i < gemm->m; i++) {
+        for (int j = 0; j < gemm->n; j++) {
+            const size_t at = (size_t)i * gemm->n + j;
+            double sum = gemm->epilogue == SL_EPILOGUE_BIAS ? product->bias[j] : accumulate ? product->before[at] : 0;
+            double magnitude = fabs(sum);
+            for (int l = 0; l < gemm->k; l++) {
+                const double a = product->a[gemm->transpose_a ? l * gemm->m + i : i * gemm->k + l];
+                const double b = product->b[gemm->transpose_b ? j * gemm->k + l : l * gemm->n + j];
+                sum += a * b;
+                magnitude += fabs(a * b);
+            }
+            expect_close(what, at, c[at], sum, 0.0, magnitude * (gemm->k + 2) * 0x1p-24);
+        }
+    }
+}
+
+static void check(struct numbers *numbers, const struct sl_gemm_backend *backend, int m, int n, int k) {
+    for (int transposes = 0; transposes < 4; transposes++) {
+        for (int variant = 0; variant < 3; variant++) { /* plain, accumulate, bias */
+            const bool accumulate = variant == 1, bias = variant == 2;
+            struct product product;
+            make_product(&product, numbers, backend, m, n, k, transposes & 1, transposes & 2, bias);
+            float *c = floats(elements_of(&product));
+            execute(&product, accumulate, c);
+            expect_product(&product, accumulate, c);
+            free(c);
+            free_product(&product);
+        }
+    }
+}
+
+static void equals_the_naive_product(void **state) {
+    (void)state;
+    const int shapes[][3] = {{1, 1, 1},   {1, 5, 3},    {5, 1, 3},    {3, 5, 1},   {2, 33, 17}, {8, 64, 64},
+                             {15, 10, 7}, {16, 33, 31}, {17, 48, 65}, {33, 7, 10}, {64, 64, 8}, {100, 130, 70}};
+    struct numbers numbers = {1};
+    for (int b = 0; b < BACKENDS; b++) {
+        if (backends[b]->missing) continue;
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            check(&numbers, backends[b], shapes[s][0], shapes[s][1], shapes[s][2]);
+        for (int random = 0; random < 20; random++) {
+            const int m = 1 + (int)(next_word(&numbers) % 40), n = 1 + (int)(next_word(&numbers) % 40);
+            check(&numbers, backends[b], m, n, 1 + (int)(next_word(&numbers) % 40));
+        }
+    }
+}
+
+/* The products of which a step consists: forward, input gradient, weight gradient. */
+static const struct {
+    int m, n, k;
+    bool transpose_a, transpose_b, bias;
+} step_products[] = {{8, 128, 96, false, false, true},   {8, 96, 128, false, true, false},
+                     {32, 96, 128, false, true, false},  {96, 128, 32, true, false, false},
+                     {128, 96, 256, false, true, false}, {64, 384, 128, false, false, true}};
+enum { STEP_PRODUCTS = sizeof step_products / sizeof *step_products };
+
+static void make_step_product(struct product *product, struct numbers *numbers, const struct sl_gemm_backend *backend,
+                              int i) {
+    make_product(product, numbers, backend, step_products[i].m, step_products[i].n, step_products[i].k,
+                 step_products[i].transpose_a, step_products[i].transpose_b, step_products[i].bias);
+}
+
+/* Copies ARRAY to memory that is aligned to a float and no more. */
+static float *misaligned(const float *array, size_t count, int by) {
+    float *copy = floats(count + 16);
+    memcpy(copy + by, array, count * sizeof *copy);
+    return copy;
+}
+
+static void same_bits_wherever_operands_lie(void **state) {
+    (void)state;
+    struct numbers numbers = {2};
+    for (int b = 0; b < BACKENDS; b++) {
+        for (int i = 0; i < 2 * STEP_PRODUCTS && !backends[b]->missing; i++) {
+            struct product product;
+            make_step_product(&product, &numbers, backends[b], i / 2);
+            const bool accumulate = i % 2 && !product.gemm.epilogue;
+            const size_t count = elements_of(&product);
+            const size_t a_count = (size_t)product.gemm.m * product.gemm.k;
+            float *c = floats(count);
+            execute(&product, accumulate, c);
+            for (int by = 0; by < 16; by += 5) {
+                float *a = misaligned(product.a, a_count, by), *again = misaligned(product.before, count, 15 - by);
+                sl_gemm_execute(&product.gemm, a + by, product.b, product.gemm.epilogue ? product.bias : NULL,
+                                accumulate, again + 15 - by, NULL);
+                assert_memory_equal(again + 15 - by, c, count * sizeof *c);
+                free(a);
+                free(again);
+            }
+            free(c);
+            free_product(&product);
+        }
+    }
+}
+
+enum { THREADS = 4, REPEATS = 25 };
+
+struct repeater {
+    pthread_t thread;
+    const struct product *product;
+    float *expected, *c;
+    int different;
+};
+
+static void *repeat(void *argument) {
+    struct repeater *repeater = argument;
+    for (int i = 0; i < REPEATS; i++) {
+        execute(repeater->product, false, repeater->c);
+        if (memcmp(repeater->c, repeater->expected, elements_of(repeater->product) * sizeof(float)))
+            repeater->different++;
+    }
+    return NULL;
+}
+
+static void one_plan_serves_many_threads(void **state) {
+    (void)state;
+    struct numbers numbers = {3};
+    for (int b = 0; b < BACKENDS; b++) {
+        for (int i = 0; i < STEP_PRODUCTS && !backends[b]->missing; i++) {
+            struct product product;
+            make_step_product(&product, &numbers, backends[b], i);
+            const size_t count = elements_of(&product);
+            float *expected = floats(count);
+            execute(&product, false, expected);
+            struct repeater repeaters[THREADS];
+            for (int t = 0; t < THREADS; t++) {
+                repeaters[t] = (struct repeater){.product = &product, .expected = expected, .c = floats(count)};
+                assert_int_equal(pthread_create(&repeaters[t].thread, NULL, repeat, &repeaters[t]), 0);
+            }
+            for (int t = 0; t < THREADS; t++) {
+                pthread_join(repeaters[t].thread, NULL);
+                assert_int_equal(repeaters[t].different, 0);
+                free(repeaters[t].c);
+            }
+            free(expected);
+            free_product(&product);
+        }
+    }
+}
+
+static int threads_of_this_process(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    int threads = 0;
+    for (const struct dirent *entry; (entry = readdir(tasks));) threads += entry->d_name[0] != '.';
+    closedir(tasks);
+    return threads;
+}
+
+/* A coordinate is one thread: a library that opens a team of its own would fight the other coordinates for the cores.
+ */
+static void computes_in_the_calling_thread(void **state) {
+    (void)state;
+    struct numbers numbers = {4};
+    const int before = threads_of_this_process();
+    for (int b = 0; b < BACKENDS; b++) {
+        for (int transposes = 0; transposes < 3 && !backends[b]->missing; transposes++) {
+            struct product product;
+            make_product(&product, &numbers, backends[b], 256, 256, 256, transposes & 1, transposes & 2, false);
+            float *c = floats(elements_of(&product));
+            execute(&product, false, c);
+            assert_int_equal(threads_of_this_process(), before);
+            free(c);
+            free_product(&product);
+        }
+    }
+}
+
+static void finds_backends_by_name(void **state) {
+    (void)state;
+    struct sl_error error = {0};
+    assert_ptr_equal(sl_gemm_find("reference", &error), &sl_gemm_reference);
+    const struct sl_gemm_backend *found = sl_gemm_find("onednn", &error);
+    if (sl_gemm_onednn.missing) {
+        assert_null(found);
+        assert_int_equal(error.status, SL_BAD_INPUT);
+        assert_non_null(strstr(error.message, "-DSL_ONEDNN=ON"));
+    } else {
+        assert_ptr_equal(found, &sl_gemm_onednn);
+    }
+    assert_null(sl_gemm_find("blas", &error));
+    assert_int_equal(error.status, SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "\"blas\""));
+    assert_non_null(strstr(error.message, "onednn, reference"));
+}
+
+static void has_a_default(void **state) {
+    (void)state;
+#ifdef SL_GEMM_DEFAULT
+    const char *expected = SL_GEMM_DEFAULT;
+#else
+    const char *expected = sl_gemm_onednn.missing ? "reference" : "onednn";
+#endif
+    assert_string_equal(sl_gemm_find(NULL, NULL)->name, expected);
+}
+
+static void refuses_empty_products(void **state) {
+    (void)state;
+    struct sl_gemm gemm;
+    struct sl_error error = {0};
+    assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_reference, 3, 0, 5, false, false, SL_EPILOGUE_NONE, &error),
+                     SL_BAD_INPUT);
+    assert_string_equal(error.message, "matrix product with m = 3, n = 0, k = 5: all must be at least 1");
+    sl_gemm_release(&gemm); /* allowed after a plan that failed */
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    if (sl_gemm_onednn.missing) printf("# oneDNN was left out of this build: the reference alone is tested\n");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(computes_in_the_calling_thread),  cmocka_unit_test(equals_the_naive_product),
+        cmocka_unit_test(same_bits_wherever_operands_lie), cmocka_unit_test(one_plan_serves_many_threads),
+        cmocka_unit_test(finds_backends_by_name),          cmocka_unit_test(has_a_default),
+        cmocka_unit_test(refuses_empty_products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
