@@ -1,0 +1,58 @@
+/* dense.c - y = x kernel + bias. */
+#include <math.h>
+
+#include "layers/modules.h"
+
+enum { KERNEL, BIAS };                             /* parameters */
+enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT }; /* products */
+
+/* The standard deviation of a standard normal cut off at -2 and 2. */
+#define TRUNCATED_DEVIATION 0.87962566103423978
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    const int rows = plan->rows, in = module->in, out = module->out;
+    const size_t kernel[] = {(size_t)in, (size_t)out}, bias[] = {(size_t)out};
+    /* lecun normal: variance 1 / in */
+    const float scale = (float)(sqrt(1.0 / in) / TRUNCATED_DEVIATION);
+    module->parameter[KERNEL] = sl_plan_parameter(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel);
+    module->parameter[BIAS] = sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, bias);
+    if (module->parameter[KERNEL] < 0 || module->parameter[BIAS] < 0) return SL_FAILED;
+    module->keeps_input = module->keeps_gradient = true;
+    SL_TRY(
+        sl_gemm_plan(&module->gemm[FORWARD], plan->gemm, rows, out, in, false, false, SL_EPILOGUE_BIAS, plan->error));
+    SL_TRY(sl_gemm_plan(&module->gemm[INPUT_GRADIENT], plan->gemm, rows, in, out, false, true, SL_EPILOGUE_NONE,
+                        plan->error));
+    return sl_gemm_plan(&module->gemm[WEIGHT_GRADIENT], plan->gemm, in, out, rows * plan->group, true, false,
+                        SL_EPILOGUE_NONE, plan->error);
+}
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    sl_gemm_execute(&module->gemm[FORWARD], x, sl_value(module, context, KERNEL), sl_value(module, context, BIAS),
+                    false, y, context->queue);
+    return SL_OK;
+}
+
+/* dx = dy kernel^T */
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    (void)x;
+    if (!dx) return SL_OK;
+    sl_gemm_execute(&module->gemm[INPUT_GRADIENT], dy, sl_value(module, context, KERNEL), NULL, false, dx,
+                    context->queue);
+    return SL_OK;
+}
+
+/* dkernel (+)= x^T dy, one product over the rows of the whole group; dbias (+)= column sums of dy */
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    const size_t rows = (size_t)context->rows * (size_t)context->group;
+    sl_gemm_execute(&module->gemm[WEIGHT_GRADIENT], x, dy, NULL, context->accumulate,
+                    sl_gradient(module, context, KERNEL), context->queue);
+    context->kernels->column_sums(rows, (size_t)module->out, dy, context->accumulate,
+                                  sl_gradient(module, context, BIAS));
+    return SL_OK;
+}
+
+static const struct sl_module_type dense = {"dense", plan, forward, backward_input, backward_weight};
+
+struct sl_module *sl_dense(const char *name, int in, int out) { return sl_module_new(&dense, name, in, out); }

@@ -1,0 +1,275 @@
+/* gradient_check.c - a module's backward functions against differences of its forward.
+ *
+ * Every array is filled with NaNs before a module is to write it, and the workspace before each call, so that what is
+ * left out, or read too early, shows as well as what is wrong. */
+#include "layers/gradient_check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layers/memory.h"
+
+enum { SAMPLE = 200 }; /* elements compared of a tensor that has more */
+
+struct checker {
+    const struct sl_module *module;
+    int microbatches, group;
+    float step;
+    struct sl_mesh mesh;
+    struct sl_spmd self;
+    struct sl_parameters parameters;
+    struct sl_stash stash;
+    struct sl_context context;
+    size_t inputs, outputs, workspace; /* elements of x and y a microbatch; bytes */
+    float *x, *dx;                     /* [microbatches][rows, in] */
+    float *dy;                         /* [microbatches][rows, out] */
+    float *y;                          /* [rows, out] */
+    float *gradient;                   /* the parameters' gradients with dx left out */
+    double difference;
+    char worst[96];
+};
+
+static void poison(void *data, size_t bytes) { memset(data, 0xff, bytes); }
+
+/* ---- setting up ---- */
+
+static int take(float **data, size_t elements, struct sl_error *error) {
+    *data = sl_memory_take(elements * sizeof(float));
+    return *data ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for a gradient check");
+}
+
+static void draw(struct sl_key key, size_t n, float mean, float deviation, float *values) {
+    for (size_t i = 0; i < n; i++)
+        values[i] = mean + deviation * sl_normal_of_word(sl_random_word(key, (uint32_t)n, (uint32_t)i));
+}
+
+/* Away from the initial values: zeros and ones would hide errors. */
+static void draw_parameters(struct checker *c, struct sl_key key) {
+    for (int i = 0; i < c->parameters.count; i++) {
+        const struct sl_parameter *parameter = &c->parameters.list[i];
+        const float mean = parameter->initializer == SL_INIT_ONES ? 1.0f : 0.0f;
+        const float deviation = parameter->initializer == SL_INIT_TRUNCATED_NORMAL ? parameter->scale : 0.5f;
+        draw(sl_fold_in(key, (uint32_t)i), parameter->count, mean, deviation, sl_parameter_value(&c->parameters, i));
+    }
+}
+
+static int open_checker(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
+                        const struct sl_gemm_backend *gemm, struct sl_error *error) {
+    if (check->rows < 1 || check->group < 1 || check->microbatches < 1 || check->microbatches % check->group)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "gradient check of %d rows, %d microbatches in groups of %d: all must be at least 1, and "
+                            "microbatches divide into groups",
+                            check->rows, check->microbatches, check->group);
+    c->module = module;
+    c->microbatches = check->microbatches;
+    c->group = check->group;
+    c->step = check->step > 0.0f ? check->step : 1e-2f;
+    c->mesh = (struct sl_mesh){.axes = 1, .axis = {{.name = "data", .size = 1}}, .size = 1};
+    c->self.mesh = &c->mesh;
+    c->stash.slots = check->microbatches;
+    if (sl_parameters_open(&c->parameters, 1)) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
+    struct sl_plan plan = {.self = &c->self,
+                           .mesh = &c->mesh,
+                           .gemm = gemm,
+                           .rows = check->rows,
+                           .group = check->group,
+                           .parameters = &c->parameters,
+                           .stash = &c->stash,
+                           .error = error};
+    SL_TRY(sl_module_plan(module, &plan));
+    sl_parameters_layout(&c->parameters, 1, 0, false);
+    SL_TRY(sl_parameters_take(&c->parameters, error));
+
+    const size_t rows = (size_t)check->rows, microbatches = (size_t)check->microbatches;
+    const struct sl_key key = sl_key_of_seed(check->seed);
+    c->inputs = rows * (size_t)module->in;
+    c->outputs = rows * (size_t)module->out;
+    c->workspace = plan.workspace_peak;
+    SL_TRY(take(&c->x, microbatches * c->inputs, error));
+    SL_TRY(take(&c->dx, microbatches * c->inputs, error));
+    SL_TRY(take(&c->dy, microbatches * c->outputs, error));
+    SL_TRY(take(&c->y, c->outputs, error));
+    SL_TRY(take(&c->gradient, c->parameters.loop[0].count, error));
+    SL_TRY(take(&c->stash.data, c->stash.elements * microbatches, error));
+    c->context = (struct sl_context){.self = &c->self,
+                                     .kernels = sl_kernels_select(),
+                                     .phase = SL_TRAIN,
+                                     .rows = check->rows,
+                                     .group = check->group,
+                                     .dropout.step_key = sl_fold_in(key, 0),
+                                     .parameters = &c->parameters,
+                                     .stash = &c->stash,
+                                     .workspace = sl_memory_take(c->workspace)};
+    if (!c->context.workspace) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
+    draw(sl_fold_in(key, 1), microbatches * c->inputs, 0.0f, 1.0f, c->x);
+    draw(sl_fold_in(key, 2), microbatches * c->outputs, 0.0f, 1.0f, c->dy);
+    draw_parameters(c, sl_fold_in(key, 3));
+    return SL_OK;
+}
+
+static void close_checker(struct checker *c) {
+    sl_memory_give(c->x);
+    sl_memory_give(c->dx);
+    sl_memory_give(c->dy);
+    sl_memory_give(c->y);
+    sl_memory_give(c->gradient);
+    sl_memory_give(c->stash.data);
+    sl_memory_give(c->context.workspace);
+    free(c->stash.tensor);
+    if (c->parameters.loop) sl_parameters_close(&c->parameters);
+}
+
+/* ---- gradients ---- */
+
+static void set_microbatch(struct checker *c, int microbatch) {
+    c->context.microbatch = microbatch;
+    c->context.dropout.first_row = (uint32_t)(microbatch * c->context.rows);
+    poison(c->context.workspace, c->workspace);
+}
+
+static int forward(struct checker *c, int microbatch) {
+    set_microbatch(c, microbatch);
+    poison(c->y, c->outputs * sizeof(float));
+    return c->module->type->forward(c->module, &c->context, c->x + (size_t)microbatch * c->inputs, c->y);
+}
+
+/* A training step: forward, input gradients in the opposite order, weight gradients group by group. */
+static int gradients(struct checker *c, float *dx) {
+    const struct sl_module *module = c->module;
+    const struct sl_loop_storage *loop = &c->parameters.loop[0];
+    poison(c->stash.data, c->stash.elements * (size_t)c->stash.slots * sizeof(float));
+    poison(loop->gradient, loop->count * sizeof(float));
+    for (int m = 0; m < c->microbatches; m++) SL_TRY(forward(c, m));
+    for (int m = c->microbatches - 1; m >= 0; m--) {
+        const size_t in = (size_t)m * c->inputs, out = (size_t)m * c->outputs;
+        set_microbatch(c, m);
+        if (dx) poison(dx + in, c->inputs * sizeof(float));
+        SL_TRY(module->type->backward_input(module, &c->context, module->keeps_input ? c->x + in : NULL, c->dy + out,
+                                            dx ? dx + in : NULL));
+    }
+    for (int m = 0; m < c->microbatches && module->type->backward_weight; m += c->group) {
+        const size_t in = (size_t)m * c->inputs, out = (size_t)m * c->outputs;
+        set_microbatch(c, m);
+        c->context.accumulate = m > 0;
+        SL_TRY(module->type->backward_weight(module, &c->context, module->keeps_input ? c->x + in : NULL,
+                                             module->keeps_gradient ? c->dy + out : NULL));
+    }
+    return SL_OK;
+}
+
+/* Adds the loss of microbatches FIRST to LAST to *SUM. */
+static int add_loss(struct checker *c, int first, int last, double sign, double *sum) {
+    for (int m = first; m <= last; m++) {
+        const float *dy = c->dy + (size_t)m * c->outputs;
+        SL_TRY(forward(c, m));
+        for (size_t i = 0; i < c->outputs; i++) *sum += sign * ((double)c->y[i] * dy[i]);
+    }
+    return SL_OK;
+}
+
+/* The central difference of the loss of microbatches FIRST to LAST by *VALUE. */
+static int difference_by(struct checker *c, float *value, float step, int first, int last, double *derivative) {
+    const float center = *value, above = center + step, below = center - step;
+    double difference = 0.0;
+    *value = above;
+    SL_TRY(add_loss(c, first, last, 1.0, &difference));
+    *value = below;
+    SL_TRY(add_loss(c, first, last, -1.0, &difference));
+    *value = center;
+    *derivative = difference / ((double)above - (double)below);
+    return SL_OK;
+}
+
+/* Richardson's extrapolation: the errors of two steps cancel but for the fourth power of the step. */
+static int differentiate(struct checker *c, float *value, int first, int last, double *derivative) {
+    double near, far;
+    SL_TRY(difference_by(c, value, c->step, first, last, &near));
+    SL_TRY(difference_by(c, value, 2.0f * c->step, first, last, &far));
+    *derivative = (4.0 * near - far) / 3.0;
+    return SL_OK;
+}
+
+/* ---- comparing ---- */
+
+struct comparison {
+    double error, norm; /* squares */
+    int count;
+};
+
+static void compare(struct comparison *comparison, double expected, double given) {
+    comparison->error += (given - expected) * (given - expected);
+    comparison->norm += expected * expected;
+    comparison->count++;
+}
+
+/* A gradient that is zero cannot be compared with its norm: elements of less than a hundredth count as one hundredth.
+ */
+static void conclude(struct checker *c, const struct comparison *comparison, const char *name, const char *remark) {
+    const double norm = fmax(sqrt(comparison->norm), 1e-2 * sqrt(comparison->count));
+    const double difference = comparison->count ? sqrt(comparison->error) / norm : 0.0;
+    if (difference <= c->difference) return;
+    c->difference = isnan(difference) ? INFINITY : difference;
+    snprintf(c->worst, sizeof c->worst, "%.70s%s", name, remark);
+}
+
+/* Number I of those elements, of N, that are looked at. */
+static size_t sampled(const struct checker *c, size_t n, size_t i) {
+    return n <= SAMPLE ? i : sl_random_word(c->context.dropout.step_key, SAMPLE, (uint32_t)i) % n;
+}
+
+/* Compares GIVEN, the gradient by the N elements of VALUE, which belong to microbatches that are N / MICROBATCHES
+ * elements each, or to all of them alike where MICROBATCHES is 0. */
+static int check_tensor(struct checker *c, const char *name, size_t n, float *value, const float *given,
+                        int microbatches) {
+    struct comparison comparison = {0};
+    for (size_t i = 0; i < n && i < SAMPLE; i++) {
+        const size_t element = sampled(c, n, i);
+        const int only = microbatches ? (int)(element / (n / (size_t)microbatches)) : 0;
+        double expected;
+        SL_TRY(differentiate(c, &value[element], only, microbatches ? only : c->microbatches - 1, &expected));
+        compare(&comparison, expected, given[element]);
+    }
+    conclude(c, &comparison, name, "");
+    return SL_OK;
+}
+
+/* What W gives must not depend on whether I was asked for dx. */
+static void check_without_dx(struct checker *c) {
+    for (int i = 0; i < c->parameters.count; i++) {
+        const struct sl_parameter *parameter = &c->parameters.list[i];
+        const float *with = sl_parameter_gradient(&c->parameters, i), *without = c->gradient + parameter->offset;
+        struct comparison comparison = {0};
+        for (size_t j = 0; j < parameter->count; j++) compare(&comparison, with[j], without[j]);
+        conclude(c, &comparison, parameter->name, " (without dx)");
+    }
+}
+
+static int run(struct checker *c) {
+    const struct sl_loop_storage *loop = &c->parameters.loop[0];
+    SL_TRY(gradients(c, NULL));
+    memcpy(c->gradient, loop->gradient, loop->count * sizeof(float));
+    SL_TRY(gradients(c, c->dx));
+    check_without_dx(c);
+    SL_TRY(check_tensor(c, "dx", (size_t)c->microbatches * c->inputs, c->x, c->dx, c->microbatches));
+    for (int i = 0; i < c->parameters.count; i++)
+        SL_TRY(check_tensor(c, c->parameters.list[i].name, c->parameters.list[i].count,
+                            sl_parameter_value(&c->parameters, i), sl_parameter_gradient(&c->parameters, i), 0));
+    return SL_OK;
+}
+
+int sl_gradient_check(struct sl_module *module, const struct sl_gradient_check *check,
+                      const struct sl_gemm_backend *gemm, double *difference, char *worst, struct sl_error *error) {
+    struct checker *c = calloc(1, sizeof *c);
+    if (!c) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
+    c->difference = -1.0; /* so that the first tensor is named even where nothing differs */
+    int status = open_checker(c, module, check, gemm, error);
+    if (status == SL_OK && (status = run(c)) != SL_OK)
+        sl_error_set(error, status, "gradient check: a function of module %s failed", module->type->name);
+    *difference = c->difference;
+    if (worst) memcpy(worst, c->worst, sizeof c->worst);
+    close_checker(c);
+    free(c);
+    return status;
+}

@@ -1,0 +1,95 @@
+/* module.c - making, planning and freeing modules. */
+#include "layers/module.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layers/memory.h"
+
+struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out) {
+    struct sl_module *module = calloc(1, sizeof *module);
+    if (!module) return NULL;
+    module->type = type;
+    module->in = in;
+    module->out = out;
+    snprintf(module->name, sizeof module->name, "%s", name);
+    return module;
+}
+
+static void release_products(struct sl_module *module) {
+    for (size_t i = 0; i < sizeof module->gemm / sizeof *module->gemm; i++)
+        if (module->gemm[i].backend) sl_gemm_release(&module->gemm[i]);
+}
+
+void sl_module_free(struct sl_module *module) {
+    if (!module) return;
+    release_products(module);
+    for (int i = 0; i < module->children; i++) sl_module_free(module->child[i]);
+    free(module->child);
+    free(module->edge);
+    free(module);
+}
+
+int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
+    const size_t prefix = strlen(plan->name);
+    if (module->name[0]) {
+        const int added = snprintf(plan->name + prefix, sizeof plan->name - prefix, "%s.", module->name);
+        if (prefix + (size_t)added >= sizeof plan->name) {
+            plan->name[prefix] = '\0';
+            return sl_error_set(plan->error, SL_BAD_INPUT, "the name of module %s%s is longer than %zu characters",
+                                plan->name, module->name, sizeof plan->name - 2);
+        }
+    }
+    release_products(module);
+    const int status = module->type->plan(module, plan);
+    plan->name[prefix] = '\0';
+    if (module->is_layer) {
+        plan->layer++;
+        plan->global_layer++;
+        plan->dropouts = 0;
+    }
+    return status;
+}
+
+int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
+                      const size_t *shape) {
+    struct sl_parameter parameter = {
+        .dims = dims, .initializer = initializer, .scale = scale, .decay = true, .loop = plan->loop};
+    memcpy(parameter.shape, shape, (size_t)dims * sizeof *shape);
+    const int length = snprintf(parameter.name, sizeof parameter.name, "%s%s", plan->name, name);
+    if ((size_t)length >= sizeof parameter.name) {
+        sl_error_set(plan->error, SL_BAD_INPUT, "the name of parameter %s%s is longer than %zu characters", plan->name,
+                     name, sizeof parameter.name - 1);
+        return -1;
+    }
+    return sl_parameters_declare(plan->parameters, plan->mesh, &parameter, plan->error);
+}
+
+int sl_plan_stash_flat(struct sl_plan *plan, size_t count) {
+    struct sl_stash *stash = plan->stash;
+    if (stash->count == stash->capacity) {
+        const int capacity = stash->capacity ? 2 * stash->capacity : 32;
+        struct sl_stash_tensor *grown = realloc(stash->tensor, (size_t)capacity * sizeof *grown);
+        if (!grown) {
+            sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
+            return -1;
+        }
+        stash->tensor = grown;
+        stash->capacity = capacity;
+    }
+    stash->tensor[stash->count] = (struct sl_stash_tensor){.stride = count, .offset = stash->elements};
+    stash->elements += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
+    return stash->count++;
+}
+
+int sl_plan_stash(struct sl_plan *plan, size_t columns) {
+    return sl_plan_stash_flat(plan, (size_t)plan->rows * columns);
+}
+
+size_t sl_plan_workspace(struct sl_plan *plan, size_t bytes) {
+    const size_t offset = sl_round_up(plan->workspace, SL_CACHE_LINE);
+    plan->workspace = offset + bytes;
+    if (plan->workspace > plan->workspace_peak) plan->workspace_peak = plan->workspace;
+    return offset;
+}

@@ -1,0 +1,162 @@
+/* module.h - what a layer is: it declares parameters and stash, then computes forward and the two backward halves.
+ *
+ * One struct sl_module is one layer of one stage; its type is a table of functions. The life of a module:
+ *   plan             declares parameters, stash and workspace for microbatches of plan->rows rows; sets keeps_*
+ *   forward          y [rows, out] of x [rows, in]
+ *   backward_input   dx [rows, in] of dy [rows, out] (I); DX is NULL where nobody needs it, and is never dy. May write the
+ *                    stash for W, and does so without DX too
+ *   backward_weight  parameter gradients (W) of context->group microbatches, beginning with context->microbatch: adds to the
+ *                    gradients where context->accumulate is set, overwrites them otherwise
+ * A module that sets keeps_input finds x again in both backward calls, one that sets keeps_gradient finds dy again in W:
+ * whoever owns the module keeps them in the stash, the rows of consecutive microbatches one after another. Otherwise NULL
+ * is passed. What else backward needs, the module keeps itself in stash tensors that it declared.
+ *
+ * drivers/custom_module.c is a complete example. */
+#ifndef SL_LAYERS_MODULE_H
+#define SL_LAYERS_MODULE_H
+
+#include "layers/gemm.h"
+#include "layers/parameters.h"
+
+SL_BEGIN_C
+
+enum sl_phase { SL_TRAIN, SL_EVALUATE };
+
+/* Tensors kept between a microbatch's forward and its backward: [slots][rows, cols], owned by the pipeline. Microbatch i
+ * lies in slot i % slots, so that a group of consecutive microbatches is one contiguous array. */
+struct sl_stash_tensor {
+    size_t stride; /* elements a microbatch */
+    size_t offset; /* padded strides of the tensors before it */
+};
+struct sl_stash {
+    int slots; /* a multiple of the group; may be set after planning */
+    int count, capacity;
+    struct sl_stash_tensor *tensor;
+    size_t elements; /* a slot: all tensors' padded strides */
+    float *data;     /* [slots * elements] */
+};
+
+/* Where dropout's random words come from. */
+struct sl_dropout_source {
+    const struct sl_key *layer_key; /* one key a layer of this stage, words in JAX's layout; NULL: by global position */
+    struct sl_key step_key;         /* by global position: folded with the dropout's number, then (row, column) */
+    uint32_t first_row;             /* global row of the microbatch's first row */
+};
+
+/* Examples: inputs [rows, in], labels [rows]. */
+struct sl_batch {
+    const float *inputs;
+    const int32_t *labels;
+};
+
+/* Sums over rows. */
+struct sl_metrics {
+    double loss, correct, rows;
+};
+
+/* What every call gets. Owned by the pipeline, one a coordinate. */
+struct sl_context {
+    struct sl_spmd *self;
+    const struct sl_kernels *kernels;
+    void *queue; /* compute queue; NULL on CPUs */
+    enum sl_phase phase;
+    int microbatch; /* in this step */
+    int rows;       /* of a microbatch */
+    int group;       /* microbatches of a weight-gradient call */
+    bool accumulate; /* it adds to the gradients */
+    struct sl_batch batch; /* the microbatch's rows of it */
+    float weight;          /* of a row's loss in the gradient */
+    struct sl_metrics *metrics; /* a loss adds to it */
+    struct sl_dropout_source dropout;
+    const struct sl_parameters *parameters;
+    const struct sl_stash *stash;
+    char *workspace;
+};
+
+/* What plan fills in. */
+struct sl_plan {
+    struct sl_spmd *self;
+    const struct sl_mesh *mesh;
+    const struct sl_gemm_backend *gemm;
+    int rows;  /* of a microbatch */
+    int group; /* microbatches of a weight-gradient product */
+    int loop;  /* the loop whose storage parameters go to */
+    int layer;        /* the layer's number in its stage */
+    int global_layer; /* and in the model */
+    int dropouts;     /* dropouts planned in this layer so far */
+    char name[64];    /* prefix of parameter names: "blocks.3." */
+    struct sl_parameters *parameters;
+    struct sl_stash *stash;
+    size_t workspace, workspace_peak; /* bytes now in use, and the most */
+    struct sl_error *error;
+};
+
+struct sl_module;
+
+struct sl_module_type {
+    const char *name;
+    int (*plan)(struct sl_module *module, struct sl_plan *plan);
+    /* These return SL_OK, or the status of a communication call that failed (use SL_TRY around children and calls). */
+    int (*forward)(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
+    int (*backward_input)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx);
+    /* NULL: no parameters */
+    int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy);
+};
+
+/* One layer of one stage. Fields that a type has no use for stay zero. */
+struct sl_module {
+    const struct sl_module_type *type;
+    char name[32]; /* what it adds to its parameters' names: "input_dense" */
+    int in, out;   /* columns of x and y */
+    bool is_layer; /* planning it counts up the plan's layer */
+    bool keeps_input, keeps_gradient;
+    double option;          /* dropout: rate; layer_norm: epsilon */
+    int layer, dropout;     /* dropout: its layer in the stage, its number in the model */
+    int parameter[4];       /* numbers of its parameters */
+    int stash[4];           /* numbers of its stash tensors */
+    size_t workspace[2];    /* offsets into the workspace, bytes */
+    struct sl_gemm gemm[3]; /* forward, input gradient, weight gradient */
+    int children;
+    struct sl_module **child; /* owned */
+    struct sl_edge *edge;     /* sequential: where the tensors between its children lie, owned */
+    void *user;               /* a user's own */
+};
+
+/* Allocates a module of TYPE. NULL without memory. */
+struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out);
+/* Frees MODULE, its GEMM plans and its children. NULL is allowed. */
+void sl_module_free(struct sl_module *module);
+
+/* Plans MODULE, which may have been planned before: its name and a dot are added to the prefix of parameters' names while
+ * its type plans. Afterwards plan->workspace is the end of what MODULE uses, for the parent to reset. */
+int sl_module_plan(struct sl_module *module, struct sl_plan *plan);
+
+/* For types' plan functions. Numbers; -1 with the error set where there is no memory. Stash tensors have COLUMNS floats a
+ * row of the microbatch (sl_plan_stash) or COUNT floats a microbatch (sl_plan_stash_flat). Workspace is the module's until
+ * its call returns; it gives an offset in bytes. A parent sets plan->workspace back before it plans the next child, so that
+ * children share, and takes its own from the largest end that a child left. */
+int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
+                      const size_t *shape);
+int sl_plan_stash(struct sl_plan *plan, size_t columns);
+int sl_plan_stash_flat(struct sl_plan *plan, size_t count);
+size_t sl_plan_workspace(struct sl_plan *plan, size_t bytes);
+
+/* For types' other functions. */
+static inline const float *sl_value(const struct sl_module *module, const struct sl_context *context, int i) {
+    return sl_parameter_value(context->parameters, module->parameter[i]);
+}
+static inline float *sl_gradient(const struct sl_module *module, const struct sl_context *context, int i) {
+    return sl_parameter_gradient(context->parameters, module->parameter[i]);
+}
+/* The context's microbatch's part of stash tensor NUMBER; for W the group's microbatches follow one another. */
+static inline float *sl_stash_of(const struct sl_context *context, int number) {
+    const struct sl_stash *stash = context->stash;
+    const struct sl_stash_tensor *tensor = &stash->tensor[number];
+    const size_t slots = (size_t)stash->slots, slot = (size_t)(context->microbatch % stash->slots);
+    return stash->data + tensor->offset * slots + tensor->stride * slot;
+}
+
+SL_END_C
+#endif

@@ -1,0 +1,65 @@
+/* pipeline.h - the executor: one coordinate walks its rank's lowered schedule.
+ *
+ * A stage is a list of modules; the first stage begins with the prologue, the last ends with the epilogue and the loss.
+ * Ranks are the coordinates along one axis of the mesh ("model"); hand-over is a persistent ppermute around that ring, one
+ * channel each way. Bubbles do no work. */
+#ifndef SL_LAYERS_PIPELINE_H
+#define SL_LAYERS_PIPELINE_H
+
+#include "collectives/channel.h"
+#include "layers/module.h"
+#include "spmd/schedule.h"
+
+SL_BEGIN_C
+
+enum { SL_PIPELINE_SLOTS = 2 }; /* of a channel: one being written while the other one is read */
+
+/* This coordinate's part of the model: what the classifier (or a user) builds for its rank. */
+struct sl_model {
+    int in, hidden, classes;    /* columns of the input, between stages, of the logits */
+    struct sl_module **stage;   /* [loops]: the prologue and epilogue are part of the first and the last stage */
+    int loops;
+    int layers;                 /* layers of each stage: keys a stage draws for dropout */
+    struct sl_module *loss;     /* after the last stage; NULL on other ranks */
+};
+
+struct sl_pipeline; /* opaque */
+
+struct sl_pipeline_options {
+    const char *axis;                  /* the axis of the ranks */
+    const struct sl_schedule *schedule; /* lowered; outlives the pipeline */
+    const struct sl_gemm_backend *gemm;
+    int rows;  /* of a microbatch */
+    int group; /* microbatches of one weight-gradient product; divides the number of microbatches */
+};
+
+/* Plans MODEL: parameters are declared, stash, workspace and buffers sized. Nothing large is taken yet. */
+int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
+                     struct sl_model *model, struct sl_parameters *parameters);
+/* Bytes that sl_pipeline_open will take: stash, workspace, buffers, channel slots. */
+size_t sl_pipeline_bytes(const struct sl_pipeline *pipeline);
+/* Takes the memory and opens the channels. */
+int sl_pipeline_open(struct sl_pipeline *pipeline);
+void sl_pipeline_close(struct sl_pipeline *pipeline);
+
+/* Called when a loop's gradients are complete, while other loops still compute. */
+typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
+
+struct sl_pipeline_step {
+    struct sl_batch batch;          /* this coordinate's rows: all microbatches, one after another */
+    uint32_t first_row;             /* global row of this coordinate's first row */
+    struct sl_key step_key;         /* for dropout by global position */
+    const struct sl_key *layer_key; /* [iterations][layers of a stage] in JAX's layout, or NULL */
+    float weight;                   /* what each row's loss is multiplied with in the gradient: 1 / rows of the batch */
+    sl_reduce_function *reduce;     /* may be NULL */
+    void *reduce_arg;
+    struct sl_metrics metrics;      /* out: sums over this coordinate's rows, zero but on the last stage */
+};
+
+/* Runs one training step: forward and backward of all microbatches; gradients are left in the parameters. */
+int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
+/* Runs the forward actions alone. */
+int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
+
+SL_END_C
+#endif

@@ -1,0 +1,46 @@
+/* trainer.h - a training run of one coordinate: pipeline, gradient reduction over data, AdamW, metrics.
+ *
+ * After a loop's last weight gradient its gradients are summed over the data axis while other loops compute; with ZeRO each
+ * member of the data axis updates its share and the values are gathered. */
+#ifndef SL_LAYERS_TRAINER_H
+#define SL_LAYERS_TRAINER_H
+
+#include "layers/adamw.h"
+#include "layers/pipeline.h"
+#include "layers/safetensors.h"
+
+SL_BEGIN_C
+
+struct sl_trainer_options {
+    struct sl_pipeline_options pipeline;
+    const char *data_axis;
+    struct sl_adamw adamw;
+    bool zero, overlap; /* shard the optimizer over data; reduce while other loops compute */
+    uint64_t seed;
+    /* Called once after parameters are declared, to replace their keys (may be NULL). */
+    void (*assign_keys)(struct sl_parameters *parameters, void *arg);
+    /* Called before each training step for the dropout keys of this step (may be NULL: by global position). */
+    const struct sl_key *(*step_keys)(void *arg);
+    void *arg;
+};
+
+struct sl_trainer; /* opaque; one a coordinate */
+
+int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
+                    struct sl_model *model);
+/* Bytes of parameters, gradients, optimizer state; and of stash, workspace, buffers. */
+void sl_trainer_bytes(const struct sl_trainer *trainer, size_t *state, size_t *activations);
+/* Takes the memory and makes (or, where FROM is given, takes over by name) the initial values. */
+int sl_trainer_open(struct sl_trainer *trainer, const struct sl_store *from);
+void sl_trainer_close(struct sl_trainer *trainer);
+
+/* One step on this coordinate's rows. METRICS are the sums over the whole mesh, on every coordinate. *STOP says whether this
+ * coordinate wants to stop, and afterwards whether any does: all see the same. */
+int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
+int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);
+
+/* Collective: assembles all values (or the last step's gradients) under their global names in STORE on coordinate 0. */
+int sl_trainer_export(struct sl_trainer *trainer, bool gradients, struct sl_store *store);
+
+SL_END_C
+#endif
