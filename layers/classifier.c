@@ -26,10 +26,7 @@ static struct sl_module *build_stage(const struct sl_classifier *classifier, int
         part[parts++] = sl_layer_norm("output_norm", classifier->hidden);
         part[parts++] = sl_dense("output_dense", classifier->hidden, classifier->classes);
     }
-    bool complete = true;
-    for (int i = 0; i < parts; i++) complete = complete && part[i];
-    if (complete) whole = sl_sequential("", parts, part);
-    for (int i = 0; !whole && i < parts; i++) sl_module_free(part[i]);
+    whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
     free(part);
     return whole;
 }

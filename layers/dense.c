@@ -7,13 +7,13 @@ enum { KERNEL, BIAS };                             /* parameters */
 enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT }; /* products */
 
 /* The standard deviation of a standard normal cut off at -2 and 2. */
-#define TRUNCATED_DEVIATION 0.87962566103423978
+#define TRUNCATED_DEVIATION 0.87962566103423978f
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const int rows = plan->rows, in = module->in, out = module->out;
     const size_t kernel[] = {(size_t)in, (size_t)out}, bias[] = {(size_t)out};
-    /* lecun normal: variance 1 / in */
-    const float scale = (float)(sqrt(1.0 / in) / TRUNCATED_DEVIATION);
+    /* lecun normal: variance 1 / in; in float and in this order, as JAX */
+    const float scale = sqrtf(1.0f / (float)in) / TRUNCATED_DEVIATION;
     module->parameter[KERNEL] = sl_plan_parameter(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel);
     module->parameter[BIAS] = sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, bias);
     if (module->parameter[KERNEL] < 0 || module->parameter[BIAS] < 0) return SL_FAILED;

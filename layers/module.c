@@ -8,7 +8,7 @@
 #include "layers/memory.h"
 
 struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out) {
-    struct sl_module *module = calloc(1, sizeof *module);
+    struct sl_module *module = strlen(name) < sizeof module->name ? calloc(1, sizeof *module) : NULL;
     if (!module) return NULL;
     module->type = type;
     module->in = in;

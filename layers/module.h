@@ -3,13 +3,12 @@
  * One struct sl_module is one layer of one stage; its type is a table of functions. The life of a module:
  *   plan             declares parameters, stash and workspace for microbatches of plan->rows rows; sets keeps_*
  *   forward          y [rows, out] of x [rows, in]
- *   backward_input   dx [rows, in] of dy [rows, out] (I); DX is NULL where nobody needs it, and is never dy. May write the
- *                    stash for W, and does so without DX too
- *   backward_weight  parameter gradients (W) of context->group microbatches, beginning with context->microbatch: adds to the
- *                    gradients where context->accumulate is set, overwrites them otherwise
- * A module that sets keeps_input finds x again in both backward calls, one that sets keeps_gradient finds dy again in W:
- * whoever owns the module keeps them in the stash, the rows of consecutive microbatches one after another. Otherwise NULL
- * is passed. What else backward needs, the module keeps itself in stash tensors that it declared.
+ *   backward_input   dx [rows, in] of dy [rows, out] (I); DX is NULL where nobody needs it, and is never dy. May write
+ * the stash for W, and does so without DX too backward_weight  parameter gradients (W) of context->group microbatches,
+ * beginning with context->microbatch: adds to the gradients where context->accumulate is set, overwrites them otherwise
+ * A module that sets keeps_input finds x again in both backward calls, one that sets keeps_gradient finds dy again in
+ * W: whoever owns the module keeps them in the stash, the rows of consecutive microbatches one after another. Otherwise
+ * NULL is passed. What else backward needs, the module keeps itself in stash tensors that it declared.
  *
  * drivers/custom_module.c is a complete example. */
 #ifndef SL_LAYERS_MODULE_H
@@ -22,8 +21,8 @@ SL_BEGIN_C
 
 enum sl_phase { SL_TRAIN, SL_EVALUATE };
 
-/* Tensors kept between a microbatch's forward and its backward: [slots][rows, cols], owned by the pipeline. Microbatch i
- * lies in slot i % slots, so that a group of consecutive microbatches is one contiguous array. */
+/* Tensors kept between a microbatch's forward and its backward: [slots][rows, cols], owned by the pipeline. Microbatch
+ * i lies in slot i % slots, so that a group of consecutive microbatches is one contiguous array. */
 struct sl_stash_tensor {
     size_t stride; /* elements a microbatch */
     size_t offset; /* padded strides of the tensors before it */
@@ -60,12 +59,12 @@ struct sl_context {
     const struct sl_kernels *kernels;
     void *queue; /* compute queue; NULL on CPUs */
     enum sl_phase phase;
-    int microbatch; /* in this step */
-    int rows;       /* of a microbatch */
-    int group;       /* microbatches of a weight-gradient call */
-    bool accumulate; /* it adds to the gradients */
-    struct sl_batch batch; /* the microbatch's rows of it */
-    float weight;          /* of a row's loss in the gradient */
+    int microbatch;             /* in this step */
+    int rows;                   /* of a microbatch */
+    int group;                  /* microbatches of a weight-gradient call */
+    bool accumulate;            /* it adds to the gradients */
+    struct sl_batch batch;      /* the microbatch's rows of it */
+    float weight;               /* of a row's loss in the gradient */
     struct sl_metrics *metrics; /* a loss adds to it */
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;
@@ -78,9 +77,9 @@ struct sl_plan {
     struct sl_spmd *self;
     const struct sl_mesh *mesh;
     const struct sl_gemm_backend *gemm;
-    int rows;  /* of a microbatch */
-    int group; /* microbatches of a weight-gradient product */
-    int loop;  /* the loop whose storage parameters go to */
+    int rows;         /* of a microbatch */
+    int group;        /* microbatches of a weight-gradient product */
+    int loop;         /* the loop whose storage parameters go to */
     int layer;        /* the layer's number in its stage */
     int global_layer; /* and in the model */
     int dropouts;     /* dropouts planned in this layer so far */
@@ -101,8 +100,7 @@ struct sl_module_type {
     int (*backward_input)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx);
     /* NULL: no parameters */
-    int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy);
+    int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
 };
 
 /* One layer of one stage. Fields that a type has no use for stay zero. */
@@ -124,19 +122,19 @@ struct sl_module {
     void *user;               /* a user's own */
 };
 
-/* Allocates a module of TYPE. NULL without memory. */
+/* Allocates a module of TYPE. NULL without memory, or where NAME is too long. */
 struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out);
 /* Frees MODULE, its GEMM plans and its children. NULL is allowed. */
 void sl_module_free(struct sl_module *module);
 
-/* Plans MODULE, which may have been planned before: its name and a dot are added to the prefix of parameters' names while
- * its type plans. Afterwards plan->workspace is the end of what MODULE uses, for the parent to reset. */
+/* Plans MODULE, which may have been planned before: its name and a dot are added to the prefix of parameters' names
+ * while its type plans. Afterwards plan->workspace is the end of what MODULE uses, for the parent to reset. */
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan);
 
-/* For types' plan functions. Numbers; -1 with the error set where there is no memory. Stash tensors have COLUMNS floats a
- * row of the microbatch (sl_plan_stash) or COUNT floats a microbatch (sl_plan_stash_flat). Workspace is the module's until
- * its call returns; it gives an offset in bytes. A parent sets plan->workspace back before it plans the next child, so that
- * children share, and takes its own from the largest end that a child left. */
+/* For types' plan functions. Numbers; -1 with the error set where there is no memory. Stash tensors have COLUMNS floats
+ * a row of the microbatch (sl_plan_stash) or COUNT floats a microbatch (sl_plan_stash_flat). Workspace is the module's
+ * until its call returns; it gives an offset in bytes. A parent sets plan->workspace back before it plans the next
+ * child, so that children share, and takes its own from the largest end that a child left. */
 int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
                       const size_t *shape);
 int sl_plan_stash(struct sl_plan *plan, size_t columns);

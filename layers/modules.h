@@ -34,8 +34,8 @@ struct sl_module *sl_residual(struct sl_module *inner);
 struct sl_module *sl_mlp_block(const char *name, int hidden, int expansion, double rate);
 
 /* Softmax cross entropy with labels of the context's batch; rows with label -1 are left out. A loss ends a model: its
- * forward takes x = logits [rows, classes], adds loss, argmax hits and rows to the context's metrics, and leaves the gradient
- * of x, times context->weight, in y [rows, classes]. It has no backward functions. */
+ * forward takes x = logits [rows, classes], adds loss, argmax hits and rows to the context's metrics, and leaves the
+ * gradient of x, times context->weight, in y [rows, classes]. It has no backward functions. */
 struct sl_module *sl_softmax_cross_entropy(int classes);
 
 SL_END_C

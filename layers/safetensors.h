@@ -1,5 +1,5 @@
-/* safetensors.h - named tensors in the safetensors format: 8 bytes little-endian header length, a JSON header, the data.
- * Source of the format: the safetensors project's README. */
+/* safetensors.h - named tensors in the safetensors format: 8 bytes little-endian header length, a JSON header, the
+ * data. Source of the format: the safetensors project's README. */
 #ifndef SL_LAYERS_SAFETENSORS_H
 #define SL_LAYERS_SAFETENSORS_H
 
@@ -19,14 +19,15 @@ struct sl_store {
     struct sl_tensor *tensor;
 };
 
-/* Adds a zeroed tensor; NULL without memory, or where the name or dims do not fit. The pointer lasts until the next add. */
+/* Adds a zeroed tensor; NULL without memory, or where the name or dims do not fit. The pointer lasts until the next
+ * add. */
 struct sl_tensor *sl_store_add(struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
                                const size_t *shape);
 struct sl_tensor *sl_store_find(const struct sl_store *store, const char *name);
 void sl_store_free(struct sl_store *store);
 
-/* Writes STORE, sorted by name, to PATH.tmp, syncs it and renames it to PATH: a crash leaves either the old file or the new.
- * SL_FAILED where the file system fails (disk full); the old file then stays. */
+/* Writes STORE, sorted by name, to PATH.tmp, syncs it and renames it to PATH: a crash leaves either the old file or the
+ * new. SL_FAILED where the file system fails (disk full); the old file then stays. */
 int sl_safetensors_write(const struct sl_store *store, const char *path, struct sl_error *error);
 /* Replaces STORE by what PATH holds. SL_BAD_INPUT, STORE untouched, for a file that is not there, malformed, truncated,
  * overlapping or with holes; the line names the path, the tensor and the reason. */
