@@ -119,6 +119,10 @@ static uint32_t local_rows(const struct sl_trainer *t) {
     return (uint32_t)(t->options.pipeline.schedule->microbatches * t->options.pipeline.rows);
 }
 
+void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
+    t->options.adamw.learning_rate = learning_rate;
+}
+
 int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
     t->step++;
     struct sl_pipeline_step step = {

@@ -34,6 +34,9 @@ void sl_trainer_bytes(const struct sl_trainer *trainer, size_t *state, size_t *a
 int sl_trainer_open(struct sl_trainer *trainer, const struct sl_store *from);
 void sl_trainer_close(struct sl_trainer *trainer);
 
+/* From the next step on. */
+void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rate);
+
 /* One step on this coordinate's rows. METRICS are the sums over the whole mesh, on every coordinate. *STOP says whether this
  * coordinate wants to stop, and afterwards whether any does: all see the same. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);

@@ -288,6 +288,22 @@ static void test_absent_behind_others(void **state) {
                    "coordinate 2 (x=2) is absent", "coordinate 1 (x=1) waits for coordinate 2");
 }
 
+/* More coordinates than a message has room for: the rest is counted. */
+static int crowd_program(struct sl_spmd *self, void *arg) {
+    (void)arg;
+    struct sl_channel in;
+    const void *message;
+    const int size = self->mesh->size, me = self->coordinate;
+    SL_TRY(sl_channel_open(self, &in, (me + 1) % size, me, 8, 1));
+    return sl_channel_take(self, &in, &message);
+}
+
+static void test_crowd(void **state) {
+    (void)state;
+    EXPECT_VERDICT(((struct test_run){.mesh = "a=4,b=16"}), crowd_program, SL_FAILED,
+                   "deadlock: 64 coordinates wait for one another:\n  coordinate ", "\n  and ", " more");
+}
+
 /* ---- programs that give up ---- */
 
 struct giving_up {
@@ -423,6 +439,11 @@ static int argument_program(struct sl_spmd *self, void *arg) {
         return sl_barrier_start(self, &request, &world);
     case 24:
         return sl_psum(self, NULL, SL_F32, x, x, 3);
+    case 25:
+        SL_TRY(sl_group_axes(self, "", &part));
+        SL_TRY(sl_barrier_start(self, &request, &part));
+        SL_TRY(sl_wait(self, &request));
+        return sl_wait(self, &request);
     default:
         return -1;
     }
@@ -456,6 +477,7 @@ static void test_arguments(void **state) {
         "group: a list has 1 to 4 coordinates, not 0",
         "barrier over \"*\": more than 8 calls are under way",
         "psum: the group is NULL or not open",
+        "barrier over \"\": waited for twice",
     };
     for (int i = 0; i < (int)(sizeof text / sizeof *text); i++) {
         EXPECT_VERDICT(((struct test_run){.mesh = "x=4", .checked = true, .arg = &i}), argument_program, SL_BAD_INPUT,
@@ -474,7 +496,11 @@ static int allowed_program(struct sl_spmd *self, void *arg) {
     SL_TRY(sl_all_gather(self, &world, SL_F32, x + 2 * me, x, 1, 2));
     SL_TRY(sl_broadcast(self, &world, SL_F32, me ? NULL : x, x, 8, 0));
     SL_TRY(sl_ppermute(self, &world, SL_F32, me ? NULL : x, y, 2, 1, pair));
-    return sl_psum(self, &world, SL_F32, NULL, NULL, 0);
+    SL_TRY(sl_psum(self, &world, SL_F32, NULL, NULL, 0));
+    SL_TRY(sl_broadcast(self, &world, SL_F32, NULL, NULL, 0, 0));
+    SL_TRY(sl_all_gather(self, &world, SL_F32, NULL, NULL, 0, 8));
+    SL_TRY(sl_ppermute(self, &world, SL_F32, NULL, NULL, 0, 0, NULL));
+    return sl_psum_scatter(self, &world, SL_F32, NULL, NULL, 3, 0);
 }
 
 static void test_allowed(void **state) {
@@ -544,6 +570,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_absent),
         cmocka_unit_test(test_computing_is_not_absent),
         cmocka_unit_test(test_absent_behind_others),
+        cmocka_unit_test(test_crowd),
         cmocka_unit_test(test_giving_up),
         cmocka_unit_test(test_abrupt_end),
         cmocka_unit_test(test_arguments),

@@ -20,9 +20,18 @@ void *__real_realloc(void *memory, size_t size);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
-void *__wrap_malloc(size_t size) { return allocations++, __real_malloc(size); }
-void *__wrap_calloc(size_t count, size_t size) { return allocations++, __real_calloc(count, size); }
-void *__wrap_realloc(void *memory, size_t size) { return allocations++, __real_realloc(memory, size); }
+void *__wrap_malloc(size_t size) {
+    allocations++;
+    return __real_malloc(size);
+}
+void *__wrap_calloc(size_t count, size_t size) {
+    allocations++;
+    return __real_calloc(count, size);
+}
+void *__wrap_realloc(void *memory, size_t size) {
+    allocations++;
+    return __real_realloc(memory, size);
+}
 
 struct job {
     const char *mesh, *schedule;
@@ -137,6 +146,11 @@ static void expect_same(const struct job *a, const struct job *b) {
     expect_same_store(&a->gradients, &b->gradients);
 }
 
+static void check_and_free(const struct job *expected, struct job *job) {
+    expect_same(expected, job);
+    free_job(job);
+}
+
 /* With dropout, whose masks go by global position. */
 static void schedules_and_stage_counts_give_the_same_bits(void **state) {
     (void)state;
@@ -170,7 +184,7 @@ static void schedules_and_stage_counts_give_the_same_bits(void **state) {
                 if (i == 0)
                     first = job;
                 else
-                    expect_same(&first, &job), free_job(&job);
+                    check_and_free(&first, &job);
             }
             assert_true(first.loss[STEPS - 1] < first.loss[0]);
             free_job(&first);
@@ -199,7 +213,7 @@ static void sharding_and_overlap_give_the_same_bits(void **state) {
             if (i == 0)
                 first = job;
             else
-                expect_same(&first, &job), free_job(&job);
+                check_and_free(&first, &job);
         }
         free_job(&first);
     }

@@ -1,0 +1,317 @@
+/* collectives.c - describing calls, checking their arguments, and opening groups; the engine does the rest. */
+#include "collectives/collectives.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- groups ---- */
+
+static int open_group(struct sl_spmd *self, struct sl_group *group) {
+    group->rank = -1;
+    for (int i = 0; i < group->size; i++) {
+        if (group->member[i] == self->coordinate) group->rank = i;
+    }
+    return self->engine->table->group_open(self, group);
+}
+
+int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group) {
+    *group = (struct sl_group){0};
+    group->size = sl_mesh_members(self->mesh, self->coordinate, axes, group->member);
+    if (group->size < 0) {
+        char mesh[200];
+        return sl_fail(self, SL_BAD_INPUT, "group: \"%.60s\" is not a list of axes of the mesh %s", axes,
+                       sl_mesh_print(self->mesh, mesh, sizeof mesh));
+    }
+    snprintf(group->name, sizeof group->name, "%s", axes);
+    return open_group(self, group);
+}
+
+int sl_group_list(struct sl_spmd *self, int count, const int *coordinates, struct sl_group *group) {
+    *group = (struct sl_group){0};
+    if (count < 1 || count > self->mesh->size) {
+        return sl_fail(self, SL_BAD_INPUT, "group: a list has 1 to %d coordinates, not %d", self->mesh->size, count);
+    }
+    uint64_t seen = 0;
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        const int coordinate = coordinates[i];
+        if (coordinate < 0 || coordinate >= self->mesh->size) {
+            return sl_fail(self, SL_BAD_INPUT, "group: the mesh has coordinates 0 to %d, not %d", self->mesh->size - 1,
+                           coordinate);
+        }
+        if (seen >> coordinate & 1) {
+            return sl_fail(self, SL_BAD_INPUT, "group: coordinate %d is listed twice", coordinate);
+        }
+        seen |= UINT64_C(1) << coordinate;
+        group->member[group->size++] = coordinate;
+        if (used < sizeof group->name) {
+            const size_t left = sizeof group->name - used;
+            used += (size_t)snprintf(group->name + used, left, "%s%d%s", i ? "," : "{", coordinate,
+                                     i == count - 1 ? "}" : "");
+        }
+    }
+    return open_group(self, group);
+}
+
+/* ---- describing calls ---- */
+
+const char *sl_collective_name(const struct sl_collective *call) {
+    static const char *const name[SL_OPERATIONS] = {
+        [SL_BARRIER] = "barrier",
+        [SL_PPERMUTE] = "ppermute",
+        [SL_PSUM] = "psum",
+        [SL_PMAX] = "pmax",
+        [SL_PSUM_SCATTER] = "psum_scatter",
+        [SL_ALL_GATHER] = "all_gather",
+        [SL_ALL_TO_ALL] = "all_to_all",
+        [SL_BROADCAST] = "broadcast",
+        [SL_GATHER] = "gather",
+    };
+    return call->operation == SL_PSUM && call->scale != 1 ? "pmean" : name[call->operation];
+}
+
+/* A description has nowhere to return an error: it becomes one of no operation, which sl_start reports. REASON prints
+ * up to three numbers by %td. */
+static struct sl_collective invalid(const char *reason, ptrdiff_t a, ptrdiff_t b, ptrdiff_t c) {
+    return (struct sl_collective){
+        .operation = SL_OPERATIONS, .site = reason, .count = {(size_t)a, (size_t)b, (size_t)c}};
+}
+
+/* Arrays of COUNT contiguous elements. */
+static struct sl_collective describe(enum sl_operation operation, const struct sl_group *group, enum sl_dtype dtype,
+                                     const void *in, void *out, size_t count) {
+    return (struct sl_collective){
+        .operation = operation,
+        .group = group,
+        .dtype = dtype,
+        .input = in,
+        .output = out,
+        .count = {1, 1, count},
+        .scale = 1,
+        .source = -1,
+        .destination = -1,
+    };
+}
+
+struct sl_collective sl_describe_barrier(const struct sl_group *group) {
+    return describe(SL_BARRIER, group, SL_F32, NULL, NULL, 0);
+}
+
+struct sl_collective sl_describe_ppermute(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                          size_t count, int pairs, const int (*permutation)[2]) {
+    struct sl_collective call = describe(SL_PPERMUTE, group, dtype, in, out, count);
+    if (!group) return call;
+    if (pairs < 0 || pairs > group->size) {
+        return invalid("ppermute: a group of %td members cannot have %td pairs", group->size, pairs, 0);
+    }
+    if (pairs && !permutation) return invalid("ppermute: the pairs are NULL", 0, 0, 0);
+    uint64_t sources = 0, destinations = 0;
+    for (int i = 0; i < pairs; i++) {
+        const int source = permutation[i][0], destination = permutation[i][1];
+        if (source < 0 || source >= group->size || destination < 0 || destination >= group->size) {
+            return invalid("ppermute: the pair (%td, %td) is not within a group of %td members", source, destination,
+                           group->size);
+        }
+        if (sources >> source & 1) return invalid("ppermute: two pairs have the source %td", source, 0, 0);
+        if (destinations >> destination & 1) {
+            return invalid("ppermute: two pairs have the destination %td", destination, 0, 0);
+        }
+        sources |= UINT64_C(1) << source;
+        destinations |= UINT64_C(1) << destination;
+        if (destination == group->rank) call.source = source;
+        if (source == group->rank) call.destination = destination;
+    }
+    return call;
+}
+
+struct sl_collective sl_describe_psum(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                      size_t count) {
+    return describe(SL_PSUM, group, dtype, in, out, count);
+}
+
+struct sl_collective sl_describe_pmean(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                       size_t count) {
+    if (dtype == SL_I32) return invalid("pmean: the mean of i32 is not defined, use psum", 0, 0, 0);
+    struct sl_collective call = describe(SL_PSUM, group, dtype, in, out, count);
+    if (group) call.scale = 1.0f / (float)group->size;
+    return call;
+}
+
+struct sl_collective sl_describe_pmax(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                      size_t count) {
+    return describe(SL_PMAX, group, dtype, in, out, count);
+}
+
+struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                              void *out, size_t outer, size_t block) {
+    struct sl_collective call = describe(SL_PSUM_SCATTER, group, dtype, in, out, block);
+    if (!group) return call;
+    call.count[1] = outer;
+    call.input_view = (struct sl_view){.peer = block, .stride = {0, (size_t)group->size * block}};
+    call.output_view = (struct sl_view){.peer = 0, .stride = {0, block}};
+    return call;
+}
+
+struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                            void *out, size_t outer, size_t block) {
+    struct sl_collective call = describe(SL_ALL_GATHER, group, dtype, in, out, block);
+    if (!group) return call;
+    call.count[1] = outer;
+    call.input_view = (struct sl_view){.peer = 0, .stride = {0, block}};
+    call.output_view = (struct sl_view){.peer = block, .stride = {0, (size_t)group->size * block}};
+    return call;
+}
+
+static size_t product(const size_t *shape, int begin, int end) {
+    size_t elements = 1;
+    for (int dim = begin; dim < end; dim++) elements *= shape[dim];
+    return elements;
+}
+
+struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                            void *out, int dims, const size_t *shape, int split, int concat) {
+    struct sl_collective call = describe(SL_ALL_TO_ALL, group, dtype, in, out, 0);
+    if (!group) return call;
+    if (dims < 2 || dims > SL_MAX_DIMS || !shape) {
+        return invalid("all_to_all: an array has 2 to %td dims, not %td", SL_MAX_DIMS, shape ? dims : 0, 0);
+    }
+    if (split < 0 || split >= dims || concat < 0 || concat >= dims || split == concat) {
+        return invalid("all_to_all: split %td and concat %td are not two dims of %td", split, concat, dims);
+    }
+    const size_t members = (size_t)group->size;
+    if (shape[split] % members) {
+        return invalid("all_to_all: dim %td of %td does not divide by %td members", split, (ptrdiff_t)shape[split],
+                       group->size);
+    }
+    /* The block for one peer is the input with a share of dim split. What lies together in both arrays is a run: all
+     * that follows the later one of the two dims, and of that dim itself what belongs to the block. */
+    const size_t share = shape[split] / members;
+    const int first = split < concat ? split : concat, last = split < concat ? concat : split;
+    const size_t outer = product(shape, 0, first), middle = product(shape, first + 1, last),
+                 inner = product(shape, last + 1, dims);
+    if (split < concat) {
+        const size_t run = shape[concat] * inner, block = share * middle * run;
+        call.count[0] = outer, call.count[1] = share * middle, call.count[2] = run;
+        call.input_view = (struct sl_view){.peer = block, .stride = {members * block, run}};
+        call.output_view = (struct sl_view){.peer = run, .stride = {members * block, members * run}};
+    } else {
+        const size_t run = share * inner, block = shape[concat] * middle * run;
+        call.count[0] = outer, call.count[1] = shape[concat] * middle, call.count[2] = run;
+        call.input_view = (struct sl_view){.peer = run, .stride = {members * block, members * run}};
+        call.output_view = (struct sl_view){.peer = block, .stride = {members * block, run}};
+    }
+    return call;
+}
+
+struct sl_collective sl_describe_broadcast(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                           size_t count, int root) {
+    struct sl_collective call = describe(SL_BROADCAST, group, dtype, in, out, count);
+    call.root = root;
+    return call;
+}
+
+/* ---- checking calls ---- */
+
+static bool reads_input(const struct sl_collective *call) {
+    switch (call->operation) {
+    case SL_BARRIER:
+        return false;
+    case SL_PPERMUTE:
+        return call->destination >= 0;
+    case SL_BROADCAST:
+        return call->root == call->group->rank;
+    default:
+        return true;
+    }
+}
+
+static bool writes_output(const struct sl_collective *call) {
+    switch (call->operation) {
+    case SL_BARRIER:
+        return false;
+    case SL_GATHER:
+        return call->root == call->group->rank;
+    default:
+        return true;
+    }
+}
+
+/* Bytes from the first element of PEERS blocks to the end of the last. */
+static size_t extent(const struct sl_collective *call, const struct sl_view *view, bool many) {
+    if (!call->count[0] || !call->count[1] || !call->count[2]) return 0;
+    const size_t peers = many ? (size_t)call->group->size - 1 : 0;
+    return sl_dtype_size(call->dtype) * (peers * view->peer + (call->count[0] - 1) * view->stride[0] +
+                                         (call->count[1] - 1) * view->stride[1] + call->count[2]);
+}
+
+/* Whether input and output share memory in a way that the operation does not allow. */
+static bool overlaps(const struct sl_collective *call) {
+    const bool scatters = call->operation == SL_PSUM_SCATTER || call->operation == SL_ALL_TO_ALL,
+               gathers =
+                   call->operation == SL_ALL_GATHER || call->operation == SL_ALL_TO_ALL || call->operation == SL_GATHER;
+    const uintptr_t in = (uintptr_t)call->input, out = (uintptr_t)call->output;
+    if (in >= out + extent(call, &call->output_view, gathers)) return false;
+    if (out >= in + extent(call, &call->input_view, scatters)) return false;
+    const size_t mine = (size_t)call->group->rank * sl_dtype_size(call->dtype);
+    const bool one_run = call->count[0] * call->count[1] == 1;
+    switch (call->operation) {
+    case SL_PSUM:
+    case SL_PMAX:
+    case SL_BROADCAST:
+        return in != out;
+    case SL_PSUM_SCATTER:
+        return !one_run || out != in + mine * call->input_view.peer;
+    case SL_ALL_GATHER:
+    case SL_GATHER:
+        return !one_run || in != out + mine * call->output_view.peer;
+    default:
+        return true;
+    }
+}
+
+/* Why CALL cannot be right; NULL where it can. */
+static const char *reason_against(const struct sl_spmd *self, const struct sl_collective *call) {
+    const struct sl_group *group = call->group;
+    const bool empty = call->count[0] * call->count[1] * call->count[2] == 0;
+    const bool rooted = call->operation == SL_BROADCAST || call->operation == SL_GATHER;
+    if (group->rank < 0) return "this coordinate is not a member";
+    if (rooted && (call->root < 0 || call->root >= group->size)) return "the root is not a position in the group";
+    const bool reads = reads_input(call), writes = writes_output(call);
+    if (!empty && reads && !call->input) return "the input is NULL";
+    if (!empty && writes && !call->output) return "the output is NULL";
+    if (self->engine->checked && reads && writes && overlaps(call)) return "input and output overlap";
+    return NULL;
+}
+
+/* ---- the verbs ---- */
+
+int sl_start(struct sl_spmd *self, struct sl_request *request, const char *site, struct sl_collective call) {
+    if (call.operation == SL_OPERATIONS) {
+        char reason[200];
+        snprintf(reason, sizeof reason, call.site, (ptrdiff_t)call.count[0], (ptrdiff_t)call.count[1],
+                 (ptrdiff_t)call.count[2]);
+        return sl_fail(self, SL_BAD_INPUT, "%s (called at %s)", reason, site);
+    }
+    if (!call.group || !call.group->size) {
+        return sl_fail(self, SL_BAD_INPUT, "%s: the group is NULL or not open (called at %s)",
+                       sl_collective_name(&call), site);
+    }
+    const char *reason = reason_against(self, &call);
+    if (reason) {
+        return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": %s (called at %s)", sl_collective_name(&call),
+                       call.group->name, reason, site);
+    }
+    call.site = site;
+    request->call = call;
+    return self->engine->table->start(self, request);
+}
+
+int sl_wait(struct sl_spmd *self, struct sl_request *request) { return self->engine->table->wait(self, request); }
+
+int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call) {
+    struct sl_request request;
+    SL_TRY(sl_start(self, &request, site, call));
+    return sl_wait(self, &request);
+}
+
+int sl_progress(struct sl_spmd *self) { return self->engine->table->progress(self); }

@@ -1,0 +1,245 @@
+/* experiment.c - from options to schedule, model and trainer. */
+#include "drivers/experiment.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, MAX_LAYERS = 4096 };
+
+#define FIELD(name) offsetof(struct sl_model_options, name)
+
+const struct sl_option sl_model_table[] = {
+    {"layers", SL_OPTION_INTEGER, FIELD(layers), .min = 1, .max = MAX_LAYERS, .help = "residual MLP blocks"},
+    {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 0, .max = MAX_LAYERS,
+     .help = "stages a coordinate of the model axis; 0: one layer a stage"},
+    {"hidden", SL_OPTION_INTEGER, FIELD(hidden), .min = 1, .max = MAX_COLUMNS, .help = "columns between blocks"},
+    {"expansion", SL_OPTION_INTEGER, FIELD(expansion), .min = 1, .max = 64,
+     .help = "columns inside a block, as a multiple of hidden"},
+    {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = 4096,
+     .help = "parts of a coordinate's rows"},
+    {"batch", SL_OPTION_INTEGER, FIELD(batch), .min = 1, .max = MAX_BATCH, .help = "rows of the whole batch"},
+    {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .help = "rate inside blocks"},
+    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .help = "learning rate of AdamW"},
+    {"rng", SL_OPTION_CHOICE, FIELD(rng), .value = "flax|global",
+     .help = "random numbers: in the notebook's order (single, plain, looping), or by global position: the same in "
+             "every layout"},
+    {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = 4096,
+     .help = "microbatches of one weight-gradient product; 0: all"},
+    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1,
+     .help = "1: shard the optimizer's state over the data axis"},
+    {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
+     .help = "sum a loop's gradients over the data axis while other loops compute"},
+    {0},
+};
+
+struct sl_model_options sl_model_defaults(void) {
+    return (struct sl_model_options){
+        .layers = 8,
+        .hidden = 512,
+        .expansion = 1,
+        .microbatches = 8,
+        .batch = 128,
+        .dropout = 0.1,
+        .learning_rate = 1e-3,
+        .rng = SL_RNG_DEFAULT,
+        .zero = 1,
+        .overlap = true,
+    };
+}
+
+/* An axis that the user left out is one of size 1. */
+static void complete_axis(struct sl_mesh *mesh, const char *name) {
+    if (sl_mesh_find_axis(mesh, name) >= 0 || mesh->axes == SL_MAX_AXES) return;
+    struct sl_axis *axis = &mesh->axis[mesh->axes++];
+    *axis = (struct sl_axis){.size = 1};
+    strncpy(axis->name, name, sizeof axis->name - 1);
+}
+
+/* Only the axes that the classifier knows. */
+static int read_axes(struct sl_experiment *experiment, struct sl_error *error) {
+    struct sl_mesh *mesh = &experiment->mesh;
+    for (int a = 0; a < mesh->axes; a++) {
+        const char *name = mesh->axis[a].name;
+        if (strcmp(name, "data") != 0 && strcmp(name, "model") != 0)
+            return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"%s\": the axes of this experiment are data and model",
+                                name);
+    }
+    complete_axis(mesh, "data");
+    complete_axis(mesh, "model");
+    experiment->data = sl_mesh_axis_size(mesh, "data");
+    experiment->model = sl_mesh_axis_size(mesh, "model");
+    return SL_OK;
+}
+
+static int split_batch(struct sl_experiment *experiment, int batch, int *microbatches, bool single,
+                       struct sl_error *error) {
+    if (batch % experiment->data)
+        return sl_error_set(error, SL_BAD_INPUT, "a batch of %d rows does not divide over the data axis of %d", batch,
+                            experiment->data);
+    experiment->batch = batch;
+    experiment->local_rows = batch / experiment->data;
+    if (single && *microbatches > experiment->local_rows) *microbatches = experiment->local_rows;
+    if (experiment->local_rows % *microbatches)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%d rows a coordinate (batch %d over data=%d) do not divide into %d microbatches",
+                            experiment->local_rows, batch, experiment->data, *microbatches);
+    experiment->rows = experiment->local_rows / *microbatches;
+    return SL_OK;
+}
+
+/* The schedule's name, and its loops, for what the user asked for. */
+static int choose_schedule(struct sl_experiment *experiment, const struct sl_model_options *options, const char **name,
+                           struct sl_error *error) {
+    const bool single = !strcmp(*name, "single"), plain = !strcmp(*name, "plain") || !strcmp(*name, "gpipe");
+    struct sl_classifier *classifier = &experiment->classifier;
+    if (single && experiment->model != 1)
+        return sl_error_set(error, SL_BAD_INPUT, "schedule single has no pipeline: the model axis is %d, must be 1",
+                            experiment->model);
+    if ((single || plain) && options->loops > 1)
+        return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops, must be 1", *name, options->loops);
+    if (options->layers % experiment->model)
+        return sl_error_set(error, SL_BAD_INPUT, "%d layers do not divide over the model axis of %d", options->layers,
+                            experiment->model);
+    const int layers = options->layers / experiment->model;
+    classifier->stages = experiment->model;
+    classifier->loops = single || plain ? 1 : options->loops ? options->loops : layers;
+    if (layers % classifier->loops)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%d layers a coordinate (%d over model=%d) do not divide into %d loops", layers,
+                            options->layers, experiment->model, classifier->loops);
+    experiment->looping = !single && !plain;
+    if (single || plain)
+        *name = "gpipe";
+    else if (!strcmp(*name, "looping"))
+        *name = "looped-bfs";
+    return SL_OK;
+}
+
+/* Flax's order is defined where the notebook's modules are: one layer a stage in the looping pipeline. */
+static int choose_rng(struct sl_experiment *experiment, const char *asked, int rng, struct sl_error *error) {
+    const bool notebook = !strcmp(asked, "single") || !strcmp(asked, "plain") || !strcmp(asked, "looping");
+    const int stage_layers =
+        experiment->classifier.layers / (experiment->classifier.stages * experiment->classifier.loops);
+    const bool defined = notebook && (!experiment->looping || stage_layers == 1);
+    if (rng == SL_RNG_FLAX && !notebook)
+        return sl_error_set(error, SL_BAD_INPUT, "--rng flax: schedule %s is none of single, plain, looping", asked);
+    if (rng == SL_RNG_FLAX && !defined)
+        return sl_error_set(error, SL_BAD_INPUT, "--rng flax: %d layers a stage, the notebook's looping pipeline has 1",
+                            stage_layers);
+    experiment->flax = rng == SL_RNG_DEFAULT ? defined : rng == SL_RNG_FLAX;
+    return SL_OK;
+}
+
+static int make_schedule(struct sl_experiment *experiment, const char *name, int microbatches, int group,
+                         struct sl_error *error) {
+    SL_TRY(sl_schedule_make(&experiment->schedule, name, experiment->classifier.stages, experiment->classifier.loops,
+                            microbatches, error));
+    SL_TRY(sl_schedule_lower(&experiment->schedule, error));
+    SL_TRY(sl_schedule_check(&experiment->schedule, SL_PIPELINE_SLOTS, NULL, error));
+    experiment->group = group && group < microbatches ? group : microbatches;
+    if (microbatches % experiment->group)
+        return sl_error_set(error, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
+                            microbatches, experiment->group);
+    return SL_OK;
+}
+
+int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh *mesh,
+                          const struct sl_model_options *options, const char *schedule, int inputs, int classes,
+                          uint64_t seed, struct sl_error *error) {
+    *experiment = (struct sl_experiment){
+        .mesh = *mesh,
+        .classifier = {.inputs = inputs,
+                       .hidden = options->hidden,
+                       .expansion = options->expansion,
+                       .classes = classes,
+                       .layers = options->layers,
+                       .dropout = options->dropout},
+        .zero = options->zero == 1,
+        .overlap = options->overlap,
+        .learning_rate = options->learning_rate,
+        .seed = seed,
+    };
+    const char *name = schedule;
+    int microbatches = options->microbatches;
+    SL_TRY(read_axes(experiment, error));
+    SL_TRY(choose_schedule(experiment, options, &name, error));
+    SL_TRY(choose_rng(experiment, schedule, options->rng, error));
+    SL_TRY(split_batch(experiment, options->batch, &microbatches, !strcmp(schedule, "single"), error));
+    const int status = make_schedule(experiment, name, microbatches, options->wgrad_group, error);
+    if (status) sl_experiment_free(experiment);
+    return status;
+}
+
+void sl_experiment_free(struct sl_experiment *experiment) { sl_schedule_free(&experiment->schedule); }
+
+/* ---- one coordinate ---- */
+
+static void assign_keys(struct sl_parameters *parameters, void *arg) {
+    const struct sl_worker *worker = arg;
+    const struct sl_experiment *experiment = worker->experiment;
+    sl_classifier_flax_parameters(parameters, experiment->seed, experiment->looping, worker->keys.rank,
+                                  worker->model.loops, worker->model.layers);
+}
+
+static const struct sl_key *step_keys(void *arg) {
+    struct sl_worker *worker = arg;
+    sl_classifier_flax_step(&worker->keys, worker->layer_key);
+    return worker->layer_key;
+}
+
+static int open_keys(struct sl_worker *worker, struct sl_spmd *self) {
+    const struct sl_experiment *experiment = worker->experiment;
+    worker->keys = (struct sl_classifier_keys){
+        .looping = experiment->looping,
+        .data = experiment->data,
+        .model = experiment->model,
+        .data_index = sl_axis_index(self, "data"),
+        .rank = sl_axis_index(self, "model"),
+        .layers = worker->model.layers,
+        .iterations = sl_schedule_iterations(&experiment->schedule),
+    };
+    sl_classifier_flax_open(&worker->keys, experiment->seed);
+    worker->layer_key =
+        calloc((size_t)worker->keys.iterations * (size_t)worker->keys.layers, sizeof *worker->layer_key);
+    return worker->layer_key ? SL_OK : sl_fail(self, SL_FAILED, "no memory for random keys");
+}
+
+int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct sl_experiment *experiment) {
+    const int rank = sl_axis_index(self, "model");
+    *worker = (struct sl_worker){
+        .experiment = experiment,
+        .rows = experiment->local_rows,
+        .first_row = sl_axis_index(self, "data") * experiment->local_rows,
+        .reads_inputs = rank == 0,
+        .reads_labels = rank == experiment->model - 1,
+    };
+    SL_TRY(sl_classifier_build(&experiment->classifier, rank, &worker->model, &self->error));
+    SL_TRY(open_keys(worker, self));
+    const struct sl_trainer_options options = {
+        .pipeline = {.axis = "model",
+                     .schedule = &experiment->schedule,
+                     .gemm = sl_gemm_find(NULL, &self->error),
+                     .rows = experiment->rows,
+                     .group = experiment->group},
+        .data_axis = "data",
+        .adamw = sl_adamw_defaults((float)experiment->learning_rate),
+        .zero = experiment->zero,
+        .overlap = experiment->overlap,
+        .seed = experiment->seed,
+        .assign_keys = experiment->flax ? assign_keys : NULL,
+        .step_keys = experiment->flax ? step_keys : NULL,
+        .arg = worker,
+    };
+    if (!options.pipeline.gemm) return self->error.status;
+    return sl_trainer_plan(&worker->trainer, self, &options, &worker->model);
+}
+
+int sl_worker_open(struct sl_worker *worker, const struct sl_store *from) {
+    return sl_trainer_open(worker->trainer, from);
+}
+
+void sl_worker_close(struct sl_worker *worker) {
+    sl_trainer_close(worker->trainer);
+    sl_classifier_free(&worker->model);
+    free(worker->layer_key);
+}

@@ -1,0 +1,64 @@
+/* experiment.h - the classifier on a mesh, as the options describe it: what looping_pipeline and loss_equality share.
+ */
+#ifndef SL_DRIVERS_EXPERIMENT_H
+#define SL_DRIVERS_EXPERIMENT_H
+
+#include "drivers/options.h"
+#include "layers/classifier.h"
+#include "layers/trainer.h"
+
+enum sl_rng { SL_RNG_DEFAULT = -1, SL_RNG_FLAX, SL_RNG_GLOBAL };
+
+struct sl_model_options {
+    int layers, loops; /* loops 0: one layer a stage */
+    int hidden, expansion, microbatches, batch;
+    double dropout, learning_rate;
+    int rng;         /* enum sl_rng */
+    int wgrad_group; /* 0: all microbatches */
+    int zero;
+    bool overlap;
+};
+
+extern const struct sl_option sl_model_table[];
+
+/* The notebook's model, batch and optimizer. */
+struct sl_model_options sl_model_defaults(void);
+
+/* Everything that is decided before a mesh is started. */
+struct sl_experiment {
+    struct sl_mesh mesh;
+    struct sl_classifier classifier;
+    struct sl_schedule schedule; /* lowered and proven */
+    int data, model;             /* sizes of the axes */
+    int batch, local_rows, rows; /* rows of the batch, of a coordinate, of a microbatch */
+    int group;                   /* microbatches of one weight-gradient product */
+    bool flax, looping;          /* random numbers in flax's order; of the looping pipeline */
+    bool zero, overlap;
+    double learning_rate;
+    uint64_t seed;
+};
+
+/* SCHEDULE is single, plain, looping, or the name of a schedule. INPUTS and CLASSES are the data's. SL_BAD_INPUT names
+ * the numbers that do not fit. */
+int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh *mesh,
+                          const struct sl_model_options *options, const char *schedule, int inputs, int classes,
+                          uint64_t seed, struct sl_error *error);
+void sl_experiment_free(struct sl_experiment *experiment);
+
+/* One coordinate's part while a program runs. */
+struct sl_worker {
+    const struct sl_experiment *experiment;
+    struct sl_model model;
+    struct sl_trainer *trainer;
+    struct sl_classifier_keys keys;
+    struct sl_key *layer_key;        /* this step's, in flax's order */
+    int first_row, rows;             /* this coordinate's rows of the batch */
+    bool reads_inputs, reads_labels; /* it has the first, the last stage */
+};
+
+/* Plans the coordinate's part; sl_worker_open takes its memory and fills in the values (FROM's, where given). */
+int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct sl_experiment *experiment);
+int sl_worker_open(struct sl_worker *worker, const struct sl_store *from);
+void sl_worker_close(struct sl_worker *worker);
+
+#endif

@@ -1,0 +1,366 @@
+/* looping_pipeline.c - trains the notebook's classifier on a mesh, under any schedule. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "collectives/engines.h"
+#include "drivers/data.h"
+#include "drivers/experiment.h"
+#include "drivers/interrupt.h"
+#include "drivers/metrics.h"
+#include "drivers/progress.h"
+
+enum { RECORDED = 4096 }; /* step times that the median is taken of */
+
+struct config {
+    struct sl_common_options common;
+    struct sl_model_options model;
+    const char *schedule, *data, *metrics, *gradients;
+    int epochs, lr_schedule;
+    bool dry_run;
+};
+
+enum lr_schedule { LR_DEFAULT = -1, LR_CONSTANT, LR_COSINE };
+
+static const struct sl_option driver_table[] = {
+    {"schedule", SL_OPTION_TEXT, offsetof(struct config, schedule), .value = "NAME",
+     .help = "single, plain, looping, or gpipe, looped-bfs"},
+    {"data", SL_OPTION_TEXT, offsetof(struct config, data), .value = "DATA",
+     .help = "random, or fashion-mnist:DIR, the directory of its IDX files"},
+    {"epochs", SL_OPTION_INTEGER, offsetof(struct config, epochs), .min = 0, .max = 1e6,
+     .help = "passes over the training data; 0: as many steps as --steps says"},
+    {"lr-schedule", SL_OPTION_CHOICE, offsetof(struct config, lr_schedule), .value = "constant|cosine",
+     .help = "the learning rate stays, or falls to 0 along half a cosine over the run; by default it stays for random "
+             "data and falls for real data"},
+    {"metrics", SL_OPTION_TEXT, offsetof(struct config, metrics), .value = "FILE", .help = "write JSON lines to FILE"},
+    {"gradients", SL_OPTION_TEXT, offsetof(struct config, gradients), .value = "FILE",
+     .help = "write the last step's gradients to FILE (safetensors)"},
+    {"dry-run", SL_OPTION_FLAG, offsetof(struct config, dry_run),
+     .help = "tell each coordinate's memory, train nothing"},
+    {0},
+};
+
+struct bytes {
+    size_t state, activations;
+};
+
+struct run {
+    const struct config *config;
+    struct sl_experiment experiment;
+    struct sl_dataset dataset;
+    struct sl_metrics_file metrics;
+    struct sl_progress progress;
+    struct sl_table table;
+    int64_t steps, steps_per_epoch;
+    struct bytes bytes[SL_MAX_COORDINATES]; /* of a dry run */
+    /* Written by coordinate 0. */
+    int64_t done;
+    double *ms; /* [RECORDED] the steps' times, the first apart, later ones replacing the oldest */
+    double first_step_ms, final_loss, test_accuracy, samples;
+    struct sl_store gradients;
+};
+
+/* Milliseconds since the process was executed, from the kernel's record of its start (10 ms ticks). */
+static double ms_since_exec(void) {
+    unsigned long long ticks = 0;
+    FILE *stat = fopen("/proc/self/stat", "r");
+    if (stat) {
+        if (fscanf(stat,
+                   "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                   &ticks) != 1)
+            ticks = 0;
+        fclose(stat);
+    }
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return 1e3 * ((double)now.tv_sec + 1e-9 * (double)now.tv_nsec - (double)ticks / (double)sysconf(_SC_CLK_TCK));
+}
+
+static double peak_bytes(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return 1024.0 * (double)usage.ru_maxrss;
+}
+
+/* ---- what coordinate 0 says ---- */
+
+static int print_line(struct run *run, json_t *object, struct sl_error *error) {
+    int status = SL_OK;
+    if (run->config->common.json) status = sl_json_print(stdout, "stdout", json_incref(object), error);
+    const int written = sl_metrics_write(&run->metrics, object, status ? NULL : error);
+    return status ? status : written;
+}
+
+static int report_step(struct run *run, const struct sl_metrics *metrics, double ms, struct sl_error *error) {
+    const double loss = metrics->loss / metrics->rows, accuracy = metrics->correct / metrics->rows;
+    const int64_t step = run->done++;
+    if (step > 0) run->ms[(step - 1) % RECORDED] = ms;
+    run->final_loss = loss;
+    run->samples += metrics->rows;
+    if (step == 0) run->first_step_ms = ms_since_exec();
+    if (!run->config->common.json && !run->dataset.shuffled) {
+        sl_progress_clear(&run->progress);
+        sl_table_cell(&run->table, "%lld", (long long)step);
+        sl_table_cell(&run->table, "%.9g", loss);
+        sl_table_cell(&run->table, "%.6f", accuracy);
+        sl_table_cell(&run->table, "%.2f", ms);
+        if (ferror(stdout)) return sl_stdout_finish(error);
+    }
+    sl_progress_update(&run->progress, run->done, run->samples, loss, accuracy);
+    if (!run->config->common.json && !run->metrics.path) return SL_OK;
+    return print_line(run,
+                      json_pack("{sI so so so}", "step", (json_int_t)step, "loss", sl_json_real(loss), "accuracy",
+                                sl_json_real(accuracy), "ms", sl_json_real(ms)),
+                      error);
+}
+
+static int report_epoch(struct run *run, int64_t epoch, const struct sl_metrics *test, struct sl_error *error) {
+    const double loss = test->loss / test->rows;
+    run->test_accuracy = test->correct / test->rows;
+    sl_progress_clear(&run->progress);
+    if (!run->config->common.json) {
+        sl_table_cell(&run->table, "%lld", (long long)epoch);
+        sl_table_cell(&run->table, "%.6f", run->final_loss);
+        sl_table_cell(&run->table, "%.6f", loss);
+        sl_table_cell(&run->table, "%.4f", run->test_accuracy);
+        fflush(stdout);
+    }
+    if (!run->config->common.json && !run->metrics.path) return SL_OK;
+    return print_line(run,
+                      json_pack("{sI so so}", "epoch", (json_int_t)epoch, "test_loss", sl_json_real(loss),
+                                "test_accuracy", sl_json_real(run->test_accuracy)),
+                      error);
+}
+
+static int by_value(const void *left, const void *right) {
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Of the steps after the first, as far as they are on record. */
+static double median_ms(const struct run *run) {
+    const int64_t count = run->done - 1 < RECORDED ? run->done - 1 : RECORDED;
+    if (count < 1) return 0;
+    qsort(run->ms, (size_t)count, sizeof *run->ms, by_value);
+    return 0.5 * (run->ms[(count - 1) / 2] + run->ms[count / 2]);
+}
+
+static int report_end(struct run *run, struct sl_error *error) {
+    const struct sl_classifier *classifier = &run->experiment.classifier;
+    const double parameters = (double)sl_classifier_parameters(classifier);
+    const double stacked = (double)sl_classifier_parameters_stacked(classifier), median = median_ms(run);
+    sl_progress_clear(&run->progress);
+    if (!run->config->common.json) {
+        printf(
+            "parameters %.0f (%.0f with every stage's copy), first step after %.0f ms, median %.2f ms, peak %.1f MB\n",
+            parameters, stacked, run->first_step_ms, median, peak_bytes() / 1e6);
+        if (!run->metrics.path) return SL_OK;
+    }
+    json_t *object = json_pack("{sI sI so so so sI}", "parameters", (json_int_t)parameters, "parameters_stacked",
+                               (json_int_t)stacked, "final_loss", sl_json_real(run->final_loss), "first_step_ms",
+                               sl_json_real(run->first_step_ms), "median_ms", sl_json_real(median), "peak_bytes",
+                               (json_int_t)peak_bytes());
+    if (run->dataset.shuffled) json_object_set_new(object, "test_accuracy", sl_json_real(run->test_accuracy));
+    return print_line(run, object, error);
+}
+
+/* ---- what every coordinate does ---- */
+
+/* Its rows of the batch; inputs only where the first stage is, labels only where the last one is. */
+struct feed {
+    float *inputs;
+    int32_t *labels;
+    uint32_t *order; /* of this epoch */
+};
+
+static int feed_open(struct feed *feed, struct sl_spmd *self, const struct run *run, const struct sl_worker *worker) {
+    feed->inputs = malloc((size_t)worker->rows * run->dataset.columns * sizeof *feed->inputs);
+    feed->labels = malloc((size_t)worker->rows * sizeof *feed->labels);
+    feed->order = malloc((size_t)run->dataset.train.count * sizeof *feed->order);
+    return feed->inputs && feed->labels && feed->order ? SL_OK : sl_fail(self, SL_FAILED, "no memory for a batch");
+}
+
+static void feed_close(struct feed *feed) {
+    free(feed->inputs);
+    free(feed->labels);
+    free(feed->order);
+}
+
+static struct sl_batch fetch(struct feed *feed, const struct run *run, const struct sl_worker *worker,
+                             const struct sl_examples *examples, const uint32_t *order, int64_t batch) {
+    const uint32_t first = (uint32_t)(batch * run->experiment.batch + worker->first_row);
+    sl_dataset_fetch(&run->dataset, examples, order, first, (uint32_t)worker->rows, feed->inputs, feed->labels);
+    return (struct sl_batch){worker->reads_inputs ? feed->inputs : NULL, worker->reads_labels ? feed->labels : NULL};
+}
+
+static int evaluate(struct run *run, struct sl_worker *worker, struct feed *feed, struct sl_metrics *sums) {
+    const int64_t rows = run->experiment.batch, count = run->dataset.test.count;
+    *sums = (struct sl_metrics){0};
+    for (int64_t b = 0; b * rows < count; b++) {
+        const struct sl_batch batch = fetch(feed, run, worker, &run->dataset.test, NULL, b);
+        struct sl_metrics metrics;
+        SL_TRY(sl_trainer_evaluate(worker->trainer, &batch, &metrics));
+        sums->loss += metrics.loss;
+        sums->correct += metrics.correct;
+        sums->rows += metrics.rows;
+    }
+    return SL_OK;
+}
+
+static float learning_rate(const struct run *run, int64_t step) {
+    const double rate = run->config->model.learning_rate;
+    const int schedule = run->config->lr_schedule;
+    const bool falls = schedule == LR_DEFAULT ? run->dataset.shuffled : schedule == LR_COSINE;
+    return (float)(falls ? 0.5 * rate * (1 + cos(M_PI * (double)step / (double)run->steps)) : rate);
+}
+
+static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *worker, struct feed *feed, int64_t step,
+                      bool *stop) {
+    const double began = sl_now();
+    const int64_t in_epoch = step % run->steps_per_epoch;
+    if (in_epoch == 0)
+        sl_dataset_epoch_order(&run->dataset, run->config->common.seed, (uint32_t)(step / run->steps_per_epoch),
+                               feed->order);
+    const struct sl_batch batch = fetch(feed, run, worker, &run->dataset.train, feed->order, in_epoch);
+    struct sl_metrics metrics;
+    *stop = sl_interrupt_arrived() != 0;
+    sl_trainer_set_learning_rate(worker->trainer, learning_rate(run, step));
+    SL_TRY(sl_trainer_step(worker->trainer, &batch, &metrics, stop));
+    if (!isfinite(metrics.loss))
+        return sl_fail(self, SL_FAILED, "the loss of step %lld is not finite", (long long)step);
+    if (self->coordinate != 0) return SL_OK;
+    return report_step(run, &metrics, 1e3 * (sl_now() - began), &self->error);
+}
+
+static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker, struct feed *feed) {
+    bool stop = false;
+    for (int64_t step = 0; step < run->steps && !stop; step++) {
+        SL_TRY(train_step(self, run, worker, feed, step, &stop));
+        const bool epoch_ends = (step + 1) % run->steps_per_epoch == 0 || step + 1 == run->steps || stop;
+        if (!run->dataset.shuffled || !epoch_ends) continue;
+        struct sl_metrics test;
+        SL_TRY(evaluate(run, worker, feed, &test));
+        if (self->coordinate == 0) SL_TRY(report_epoch(run, step / run->steps_per_epoch, &test, &self->error));
+    }
+    return run->config->gradients ? sl_trainer_export(worker->trainer, true, &run->gradients) : SL_OK;
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct run *run = arg;
+    struct sl_worker worker = {0};
+    struct feed feed = {0};
+    int status = sl_worker_plan(&worker, self, &run->experiment);
+    if (status == SL_OK && run->config->dry_run) {
+        struct bytes *bytes = &run->bytes[self->coordinate];
+        sl_trainer_bytes(worker.trainer, &bytes->state, &bytes->activations);
+    } else if (status == SL_OK) {
+        status = sl_worker_open(&worker, NULL);
+        if (status == SL_OK) status = feed_open(&feed, self, run, &worker);
+        if (status == SL_OK) status = train(self, run, &worker, &feed);
+    }
+    feed_close(&feed);
+    sl_worker_close(&worker);
+    return status;
+}
+
+/* ---- main ---- */
+
+static int report_bytes(struct run *run, struct sl_error *error) {
+    static const struct sl_column column[] = {{"coordinate", -28}, {"parameters, optimizer", 22}, {"activations", 14}};
+    if (!run->config->common.json) sl_table_begin(&run->table, stdout, 3, column);
+    for (int c = 0; c < run->experiment.mesh.size; c++) {
+        const struct bytes *bytes = &run->bytes[c];
+        if (run->config->common.json) {
+            SL_TRY(sl_json_print(stdout, "stdout",
+                                 json_pack("{si sI sI}", "coordinate", c, "state_bytes", (json_int_t)bytes->state,
+                                           "activation_bytes", (json_int_t)bytes->activations),
+                                 error));
+            continue;
+        }
+        char name[128];
+        sl_table_cell(&run->table, "%s", sl_mesh_describe(&run->experiment.mesh, c, name, sizeof name));
+        sl_table_cell(&run->table, "%.2f MB", (double)bytes->state / 1e6);
+        sl_table_cell(&run->table, "%.2f MB", (double)bytes->activations / 1e6);
+    }
+    return SL_OK;
+}
+
+static int count_steps(struct run *run, struct sl_error *error) {
+    const struct config *config = run->config;
+    run->steps_per_epoch = run->dataset.train.count / (uint32_t)config->model.batch;
+    if (run->steps_per_epoch == 0)
+        return sl_error_set(error, SL_BAD_INPUT, "a batch of %d rows is more than the data's %u", config->model.batch,
+                            run->dataset.train.count);
+    run->steps = config->epochs ? config->epochs * run->steps_per_epoch : config->common.steps;
+    run->ms = calloc(RECORDED, sizeof *run->ms);
+    return run->ms ? SL_OK : sl_error_set(error, SL_FAILED, "no memory");
+}
+
+static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct sl_error *error) {
+    static const struct sl_column steps[] = {{"step", 5}, {"loss", 16}, {"accuracy", 10}, {"ms", 9}};
+    static const struct sl_column epochs[] = {{"epoch", 5}, {"loss", 10}, {"test loss", 10}, {"test accuracy", 14}};
+    const struct config *config = run->config;
+    if (config->dry_run) {
+        SL_TRY(sl_run(&run->experiment.mesh, engine, program, run));
+        return report_bytes(run, error);
+    }
+    SL_TRY(sl_metrics_open(&run->metrics, config->metrics, error));
+    if (!config->common.json) sl_table_begin(&run->table, stdout, 4, run->dataset.shuffled ? epochs : steps);
+    sl_progress_begin(&run->progress, "step", run->steps);
+    sl_interrupt_catch();
+    int status = sl_run(&run->experiment.mesh, engine, program, run);
+    sl_progress_clear(&run->progress);
+    if (status == SL_OK) status = report_end(run, error);
+    if (status == SL_OK && config->gradients) status = sl_safetensors_write(&run->gradients, config->gradients, error);
+    const int closed = sl_metrics_close(&run->metrics, status ? NULL : error);
+    return status ? status : closed;
+}
+
+static int start(struct run *run, struct sl_error *error) {
+    const struct config *config = run->config;
+    struct sl_common_options common = config->common;
+    struct sl_mesh mesh;
+    struct sl_engine engine;
+    /* Without a pipeline, and without a mesh that the user asked for, all coordinates lie along data. */
+    if (!strcmp(config->schedule, "single") && common.mesh == sl_default_mesh) common.mesh = "data=8,model=1";
+    SL_TRY(sl_common_open(&common, &mesh, &engine, error));
+    SL_TRY(sl_dataset_open(&run->dataset, config->data, config->common.seed, (uint32_t)config->model.batch, error));
+    SL_TRY(sl_experiment_prepare(&run->experiment, &mesh, &config->model, config->schedule, (int)run->dataset.columns,
+                                 (int)run->dataset.classes, config->common.seed, error));
+    SL_TRY(count_steps(run, error));
+    engine.error = error;
+    return train_on_mesh(run, &engine, error);
+}
+
+int main(int argc, char **argv) {
+    struct config config = {.common = sl_common_defaults(17),
+                            .model = sl_model_defaults(),
+                            .schedule = "looping",
+                            .data = "random",
+                            .lr_schedule = LR_DEFAULT};
+    struct sl_options options = {
+        .program = "looping_pipeline",
+        .summary = "Trains a residual MLP classifier over a mesh of data and pipeline coordinates.",
+        .section = {{"Run", sl_common_table, &config.common},
+                    {"Model and optimizer", sl_model_table, &config.model},
+                    {"Training", driver_table, &config}},
+    };
+    struct sl_error error = {0};
+    struct run run = {.config = &config};
+    int status = sl_options_parse(&options, argc, argv);
+    if (status == SL_OK && !options.answered) {
+        status = start(&run, &error);
+        if (status == SL_OK) status = sl_stdout_finish(&error);
+        if (status) sl_options_report(&options, &error);
+    }
+    sl_store_free(&run.gradients);
+    sl_experiment_free(&run.experiment);
+    sl_dataset_close(&run.dataset);
+    free(run.ms);
+    sl_options_free(&options);
+    return status;
+}

@@ -1,0 +1,237 @@
+/* loss_equality.c - the notebook's closing test: a model trained as a plain pipeline goes on for three steps as a
+ * single device, as a pipeline and as a looping pipeline, and the losses are the same. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "collectives/engines.h"
+#include "drivers/data.h"
+#include "drivers/experiment.h"
+#include "drivers/interrupt.h"
+#include "drivers/metrics.h"
+
+enum { COMPARED_STEPS = 3, MAX_STEPS = 1000000 };
+
+static const double tolerance = 1e-4; /* relative, of a step's loss */
+
+struct config {
+    struct sl_common_options common;
+    struct sl_model_options model;
+    const char *single_mesh;
+};
+
+static const struct sl_option driver_table[] = {
+    {"single-mesh", SL_OPTION_TEXT, offsetof(struct config, single_mesh), .value = "MESH",
+     .help = "mesh of the run without a pipeline; by default all coordinates along data"},
+    {0},
+};
+
+/* One run of one schedule. */
+struct trial {
+    const char *name, *schedule;
+    struct sl_experiment experiment;
+    const struct sl_dataset *dataset;
+    int steps;
+    const struct sl_store *from; /* values to begin with, or NULL */
+    struct sl_store *to;         /* receives the trained values, or NULL */
+    /* Written by coordinate 0: of each step, and over all rows of all steps. */
+    double *loss;
+    double accumulated, accuracy;
+};
+
+enum { TRAIN, SINGLE, PIPELINE, LOOPING, TRIALS };
+
+/* ---- what every coordinate does ---- */
+
+static int take_steps(struct sl_spmd *self, struct trial *trial, struct sl_worker *worker,
+                      const struct sl_batch *batch) {
+    double loss = 0, correct = 0, rows = 0;
+    for (int step = 0; step < trial->steps; step++) {
+        struct sl_metrics metrics;
+        bool stop = sl_interrupt_arrived() != 0;
+        SL_TRY(sl_trainer_step(worker->trainer, batch, &metrics, &stop));
+        if (stop) return sl_fail(self, SL_FAILED, "interrupted in step %d of %s", step, trial->name);
+        if (!isfinite(metrics.loss))
+            return sl_fail(self, SL_FAILED, "the loss of step %d of %s is not finite", step, trial->name);
+        if (self->coordinate == 0) trial->loss[step] = metrics.loss / metrics.rows;
+        loss += metrics.loss;
+        correct += metrics.correct;
+        rows += metrics.rows;
+    }
+    if (self->coordinate == 0) {
+        trial->accumulated = loss / rows;
+        trial->accuracy = correct / rows;
+    }
+    return trial->to ? sl_trainer_export(worker->trainer, false, trial->to) : SL_OK;
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct trial *trial = arg;
+    struct sl_worker worker = {0};
+    float *inputs = NULL;
+    int32_t *labels = NULL;
+    int status = sl_worker_plan(&worker, self, &trial->experiment);
+    if (status == SL_OK) status = sl_worker_open(&worker, trial->from);
+    if (status == SL_OK) {
+        inputs = malloc((size_t)worker.rows * trial->dataset->columns * sizeof *inputs);
+        labels = malloc((size_t)worker.rows * sizeof *labels);
+        if (!inputs || !labels) status = sl_fail(self, SL_FAILED, "no memory for a batch");
+    }
+    if (status == SL_OK) {
+        sl_dataset_fetch(trial->dataset, &trial->dataset->train, NULL, (uint32_t)worker.first_row,
+                         (uint32_t)worker.rows, inputs, labels);
+        status = take_steps(self, trial, &worker, &(struct sl_batch){inputs, labels});
+    }
+    free(inputs);
+    free(labels);
+    sl_worker_close(&worker);
+    return status;
+}
+
+/* ---- comparison and report ---- */
+
+/* The largest difference of a step's loss between two of the three layouts, relative to the smaller one. */
+static double largest_difference(const struct trial *trial, bool *identical) {
+    double largest = 0;
+    *identical = true;
+    for (int step = 0; step < COMPARED_STEPS; step++) {
+        for (int a = SINGLE; a < TRIALS; a++) {
+            for (int b = a + 1; b < TRIALS; b++) {
+                const double x = trial[a].loss[step], y = trial[b].loss[step];
+                const double difference = fabs(x - y) / fmax(fmin(fabs(x), fabs(y)), 1e-30);
+                if (x != y) *identical = false;
+                if (difference > largest) largest = difference;
+            }
+        }
+    }
+    return largest;
+}
+
+static json_t *losses(const struct trial *trial) {
+    json_t *list = json_array();
+    for (int step = 0; step < trial->steps; step++) json_array_append_new(list, sl_json_real(trial->loss[step]));
+    return list;
+}
+
+static int report_json(const struct trial *trial, double difference, bool identical, struct sl_error *error) {
+    json_t *object = json_pack("{s{so}}", "train", "loss", losses(&trial[TRAIN]));
+    for (int i = SINGLE; i < TRIALS; i++) {
+        json_object_set_new(object, trial[i].name,
+                            json_pack("{so so so}", "loss", losses(&trial[i]), "accumulated",
+                                      sl_json_real(trial[i].accumulated), "accuracy", sl_json_real(trial[i].accuracy)));
+    }
+    json_object_set_new(object, "max_relative_difference", sl_json_real(difference));
+    json_object_set_new(object, "bit_identical", json_boolean(identical));
+    json_object_set_new(object, "equal", json_boolean(difference <= tolerance));
+    return sl_json_print(stdout, "stdout", object, error);
+}
+
+static void report_table(const struct trial *trial, double difference, bool identical) {
+    static const struct sl_column column[] = {{"layout", -10}, {"mesh", -22},    {"step 0", 16}, {"step 1", 16},
+                                              {"step 2", 16},  {"accuracy", 10}, {"loss", 10}};
+    struct sl_table table;
+    const int steps = trial[TRAIN].steps;
+    printf("trained as a plain pipeline for %d steps", steps);
+    if (steps > 0) printf(", loss %.9g", trial[TRAIN].loss[steps - 1]);
+    printf("\n\n");
+    sl_table_begin(&table, stdout, 7, column);
+    for (int i = SINGLE; i < TRIALS; i++) {
+        char mesh[128];
+        sl_table_cell(&table, "%s", trial[i].name);
+        sl_table_cell(&table, "%s", sl_mesh_print(&trial[i].experiment.mesh, mesh, sizeof mesh));
+        for (int step = 0; step < COMPARED_STEPS; step++) sl_table_cell(&table, "%.9g", trial[i].loss[step]);
+        sl_table_cell(&table, "%.6f", trial[i].accuracy);
+        sl_table_cell(&table, "%.6f", trial[i].accumulated);
+    }
+    printf("\nlargest relative difference %.3g%s: %s\n", difference, identical ? ", the same bits" : "",
+           difference <= tolerance ? "equal" : "NOT equal");
+}
+
+/* ---- main ---- */
+
+/* Everything that can be wrong is found out before the first run. */
+static int prepare(struct trial *trial, const struct config *config, const struct sl_mesh *mesh,
+                   const struct sl_mesh *single_mesh, const struct sl_dataset *dataset, struct sl_error *error) {
+    for (int i = 0; i < TRIALS; i++) {
+        struct sl_model_options model = config->model;
+        if (i != TRAIN) model.dropout = 0;
+        if (i != LOOPING) model.loops = 0;
+        trial[i].dataset = dataset;
+        trial[i].loss = calloc((size_t)trial[i].steps + 1, sizeof *trial[i].loss);
+        if (!trial[i].loss) return sl_error_set(error, SL_FAILED, "no memory");
+        SL_TRY(sl_experiment_prepare(&trial[i].experiment, i == SINGLE ? single_mesh : mesh, &model, trial[i].schedule,
+                                     (int)dataset->columns, (int)dataset->classes, config->common.seed, error));
+    }
+    return SL_OK;
+}
+
+static int open_meshes(const struct config *config, struct sl_mesh *mesh, struct sl_mesh *single,
+                       struct sl_engine *engine, struct sl_error *error) {
+    SL_TRY(sl_common_open(&config->common, mesh, engine, error));
+    if (config->single_mesh) return sl_mesh_parse(single, config->single_mesh, error);
+    char all[32];
+    snprintf(all, sizeof all, "data=%d,model=1", mesh->size);
+    return sl_mesh_parse(single, all, error);
+}
+
+static int compare(const struct config *config, struct trial *trial, struct sl_dataset *dataset,
+                   struct sl_store *trained, struct sl_error *error) {
+    struct sl_mesh mesh, single_mesh;
+    struct sl_engine engine;
+    bool identical;
+    if (config->common.steps > MAX_STEPS)
+        return sl_error_set(error, SL_BAD_INPUT, "--steps %d: at most %d losses are kept", config->common.steps,
+                            MAX_STEPS);
+    SL_TRY(open_meshes(config, &mesh, &single_mesh, &engine, error));
+    SL_TRY(sl_dataset_open(dataset, "random", config->common.seed, (uint32_t)config->model.batch, error));
+    SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, error));
+    engine.error = error;
+    sl_interrupt_catch();
+    for (int i = 0; i < TRIALS; i++) {
+        trial[i].from = i == TRAIN ? NULL : trained;
+        trial[i].to = i == TRAIN ? trained : NULL;
+        SL_TRY(sl_run(&trial[i].experiment.mesh, &engine, program, &trial[i]));
+    }
+    const double difference = largest_difference(trial, &identical);
+    if (config->common.json)
+        SL_TRY(report_json(trial, difference, identical, error));
+    else
+        report_table(trial, difference, identical);
+    if (difference <= tolerance) return SL_OK;
+    return sl_error_set(error, SL_CHECK_FAILED, "the losses differ by %.3g, allowed is %.3g", difference, tolerance);
+}
+
+int main(int argc, char **argv) {
+    struct config config = {.common = sl_common_defaults(15), .model = sl_model_defaults()};
+    struct sl_options options = {
+        .program = "loss_equality",
+        .summary = "Shows that a single device, a pipeline and a looping pipeline compute the same losses.",
+        .section = {{"Run", sl_common_table, &config.common},
+                    {"Model and optimizer", sl_model_table, &config.model},
+                    {"Comparison", driver_table, &config}},
+    };
+    struct sl_error error = {0};
+    struct sl_dataset dataset = {0};
+    struct sl_store trained = {0};
+    int status = sl_options_parse(&options, argc, argv);
+    struct trial trial[TRIALS] = {
+        [TRAIN] = {.name = "train", .schedule = "plain", .steps = config.common.steps},
+        [SINGLE] = {.name = "single", .schedule = "single", .steps = COMPARED_STEPS},
+        [PIPELINE] = {.name = "pipeline", .schedule = "plain", .steps = COMPARED_STEPS},
+        [LOOPING] = {.name = "looping", .schedule = "looping", .steps = COMPARED_STEPS},
+    };
+    if (status == SL_OK && !options.answered) {
+        status = compare(&config, trial, &dataset, &trained, &error);
+        const int written = sl_stdout_finish(status ? NULL : &error);
+        if (status == SL_OK) status = written;
+        if (status) sl_options_report(&options, &error);
+    }
+    for (int i = 0; i < TRIALS; i++) {
+        sl_experiment_free(&trial[i].experiment);
+        free(trial[i].loss);
+    }
+    sl_store_free(&trained);
+    sl_dataset_close(&dataset);
+    sl_options_free(&options);
+    return status;
+}
