@@ -1,9 +1,9 @@
 /* channel.h - persistent point-to-point: a ring of slots from one coordinate to another.
  *
  * The sender acquires a slot, writes into it and posts it; the receiver takes it, reads it and releases it, all in
- * order. The slots are the channel's, so on the local engine a hand-over copies nothing. Both ends open the channel with
- * the same arguments; the n-th opening of a pair at one end meets the n-th at the other. A channel to oneself is opened
- * twice, too: first its sending end, then its receiving end. */
+ * order. The slots are the channel's, so on the local engine a hand-over copies nothing. Both ends open the channel
+ * with the same arguments; the n-th opening of a pair at one end meets the n-th at the other. A channel to oneself is
+ * opened once and is both ends. */
 #ifndef SL_COLLECTIVES_CHANNEL_H
 #define SL_COLLECTIVES_CHANNEL_H
 

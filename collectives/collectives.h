@@ -3,18 +3,18 @@
  * Every member of the group makes the same calls in the same order. Each operation has a blocking form,
  *     sl_psum(self, &group, SL_F32, in, out, count)
  * and a split one: sl_psum_start(self, &request, ...same arguments...), then sl_wait(self, &request), with up to
- * SL_MAX_IN_FLIGHT calls of a group under way at once (one more is SL_BAD_INPUT); between the two neither IN nor OUT may
- * be touched. Calls return SL_OK, SL_BAD_INPUT for arguments that cannot be right, or SL_FAILED once the run has ended;
- * the program then returns that status. Sums are taken in member order, so results repeat bit for bit. bf16 is summed in
- * float and rounded once. IN may be OUT for psum, pmean, pmax and broadcast; for psum_scatter over dim 0 OUT may be this
- * member's block of IN, for all_gather along dim 0 IN may be this member's block of OUT; elsewhere the two must not
- * overlap. IN may be NULL where it is not read: at the receivers of a broadcast, in a ppermute at a member that is no
- * source.
+ * SL_MAX_IN_FLIGHT calls of a group under way at once (one more is SL_BAD_INPUT); between the two neither IN nor OUT
+ * may be touched. Calls return SL_OK, SL_BAD_INPUT for arguments that cannot be right, or SL_FAILED once the run has
+ * ended; the program then returns that status. Sums are taken in member order, so results repeat bit for bit. bf16 is
+ * summed in float and rounded once. IN may be OUT for psum, pmean, pmax and broadcast; for psum_scatter over dim 0
+ * OUT may be this member's block of IN, for all_gather along dim 0 IN may be this member's block of OUT; elsewhere
+ * the two must not overlap. IN may be NULL where it is not read: at the receivers of a broadcast, in a ppermute at a
+ * member that is no source.
  *
- * Members wait for what they started in the same order, too, and a program that gives up waits before it frees the memory
- * of calls under way. In checked mode the members' calls are compared before data moves: operation, dtype, elements, root,
- * pairs and the line of the call are the same everywhere, and no member starts a call before all have finished the one
- * that was SL_MAX_IN_FLIGHT calls earlier.
+ * Members wait for what they started in the same order, too, and a program that gives up waits before it frees the
+ * memory of calls under way. In checked mode the members' calls are compared before data moves: operation, dtype,
+ * elements, root, pairs and the line of the call are the same everywhere, and no member starts a call before all have
+ * finished the one that was SL_MAX_IN_FLIGHT calls earlier.
  *
  * Where an operation cuts or joins a dim d of an array, OUTER is the product of the dims before d and BLOCK the product
  * of one member's share of d and all dims after it: OUTER is 1 for dim 0. */

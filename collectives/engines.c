@@ -8,10 +8,7 @@
 #define SL_CHECKED_DEFAULT 0
 #endif
 
-static const struct sl_engine_table missing_mpi = {.name = "mpi", .missing = "SL_MPI"};
-static const struct sl_engine_table missing_nccl = {.name = "nccl", .missing = "SL_NCCL"};
-
-static const struct sl_engine_table *const engines[] = {&sl_engine_local, &missing_mpi, &missing_nccl};
+static const struct sl_engine_table *const engines[] = {&sl_engine_local};
 enum { ENGINES = sizeof engines / sizeof *engines };
 
 int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error) {

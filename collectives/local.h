@@ -10,8 +10,8 @@
  *
  * - A word and its sleepers: the poster sees that somebody sleeps, or the sleeper sees the new value.
  *
- * - Moving and the run's status: who gives up after the end of the run sees that a peer still reaches into its buffers,
- * or the peer sees the end and does not begin.
+ * - Moving and the run's status: who gives up after the end of the run sees that a peer still reaches into its
+ *   buffers, or the peer sees the end and does not begin.
  *
  * - Beats, returns and words: the proofs of local_verdict.c. */
 #ifndef SL_COLLECTIVES_LOCAL_H

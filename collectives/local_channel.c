@@ -40,9 +40,8 @@ static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     return NULL;
 }
 
-/* Which end of CHANNEL the next opening by COORDINATE is: of a channel to oneself first the sender's. */
-static struct end *next_end(struct sl_local_channel *channel, int coordinate) {
-    if (channel->from == channel->to) return &channel->end[channel->end[SENDER].open ? RECEIVER : SENDER];
+/* The end of CHANNEL that COORDINATE opens; a channel to oneself is opened once, as its sender. */
+static struct end *end_of(struct sl_local_channel *channel, int coordinate) {
     return &channel->end[coordinate == channel->from ? SENDER : RECEIVER];
 }
 
@@ -51,10 +50,10 @@ static struct sl_local_channel *open_end(struct sl_spmd *self, const struct sl_c
     struct sl_local_channel **at = &sl_local_self(self)->run->channels;
     for (; *at; at = &(*at)->next) {
         const bool same_pair = (*at)->from == wanted->from && (*at)->to == wanted->to;
-        if (same_pair && !next_end(*at, self->coordinate)->open) break;
+        if (same_pair && !end_of(*at, self->coordinate)->open) break;
     }
     if (!*at) *at = new_channel(wanted);
-    if (*at) next_end(*at, self->coordinate)->open = true;
+    if (*at) end_of(*at, self->coordinate)->open = true;
     return *at;
 }
 

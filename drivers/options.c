@@ -336,8 +336,8 @@ int sl_options_report(const struct sl_options *options, const struct sl_error *e
 const struct sl_option sl_common_table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
      .help = "axes of the mesh of coordinates, the last one fastest"},
-    {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "local|mpi|nccl",
-     .help = "what coordinates are: threads, processes or GPUs"},
+    {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
+     .help = "what carries the coordinates: local, threads of this process"},
     {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
      .help = "seconds that an absent coordinate is waited for"},
     {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),

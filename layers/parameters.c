@@ -14,13 +14,7 @@ int sl_parameters_open(struct sl_parameters *parameters, int loops) {
 }
 
 void sl_parameters_close(struct sl_parameters *parameters) {
-    for (int l = 0; l < parameters->loops; l++) {
-        struct sl_loop_storage *loop = &parameters->loop[l];
-        sl_memory_give(loop->value);
-        sl_memory_give(loop->gradient);
-        sl_memory_give(loop->first_moment);
-        sl_memory_give(loop->second_moment);
-    }
+    sl_memory_give(parameters->memory);
     free(parameters->loop);
     free(parameters->list);
     *parameters = (struct sl_parameters){0};
@@ -69,15 +63,17 @@ size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
 }
 
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
+    float *next = parameters->memory = sl_memory_take(sl_parameters_bytes(parameters));
+    if (!next)
+        return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state",
+                            sl_parameters_bytes(parameters));
     for (int l = 0; l < parameters->loops; l++) {
         struct sl_loop_storage *loop = &parameters->loop[l];
-        loop->value = sl_memory_take(loop->count * sizeof(float));
-        loop->gradient = sl_memory_take(loop->count * sizeof(float));
-        loop->first_moment = sl_memory_take(loop->shard_count * sizeof(float));
-        loop->second_moment = sl_memory_take(loop->shard_count * sizeof(float));
-        if (!loop->value || !loop->gradient || !loop->first_moment || !loop->second_moment)
-            return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state",
-                                sl_parameters_bytes(parameters));
+        loop->value = next;
+        loop->gradient = loop->value + loop->count;
+        loop->first_moment = loop->gradient + loop->count;
+        loop->second_moment = loop->first_moment + loop->shard_count;
+        next = loop->second_moment + loop->shard_count;
     }
     return SL_OK;
 }

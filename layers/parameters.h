@@ -31,7 +31,7 @@ struct sl_parameter {
 struct sl_loop_storage {
     size_t used, count;        /* elements: of parameters; padded */
     size_t shard, shard_count; /* the range that this coordinate updates: all of it without ZeRO-1 */
-    float *value, *gradient;   /* [count] */
+    float *value, *gradient;             /* [count] */
     float *first_moment, *second_moment; /* [shard_count] */
 };
 
@@ -40,6 +40,7 @@ struct sl_parameters {
     struct sl_parameter *list;
     int loops;
     struct sl_loop_storage *loop;
+    float *memory; /* all loops' storage: one block, so that it lies on huge pages */
 };
 
 int sl_parameters_open(struct sl_parameters *parameters, int loops);

@@ -1,6 +1,6 @@
 /* engine.h - what an engine implements: the one interface between programs and the wires.
  *
- * Engines live in collectives/ (local.c, later mpi.c and nccl.c), each behind one struct sl_engine_table. Users call
+ * Engines live in collectives/, each behind one struct sl_engine_table. Users call
  * collectives/collectives.h and collectives/channel.h, which check arguments and come here.
  *
  * Every moving of data is one shape: member i sends member j a block of count[0] x count[1] runs of count[2] contiguous
