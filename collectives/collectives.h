@@ -54,8 +54,8 @@ struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum s
 struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                             void *out, int dims, const size_t *shape, int split, int concat);
 /* Everyone's out [count] becomes in of the member at position ROOT; IN is read at the root alone. */
-struct sl_collective sl_describe_broadcast(const struct sl_group *group, enum sl_dtype dtype, const void *in,
-                                           void *out, size_t count, int root);
+struct sl_collective sl_describe_broadcast(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                           size_t count, int root);
 
 /* The verbs behind the macros below. SITE ("file:line") lives as long as the run. */
 int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call);

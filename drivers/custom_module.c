@@ -3,9 +3,9 @@
  * The module is a leaky rectifier whose slope below zero is learned, y = x > 0 ? x : slope x. It stands in a small
  * classifier that is pipelined over "model" and replicated over "data", and learns on which side of zero x0 x1 lies. */
 #include <stdio.h>
+#include <string.h>
 
 #include "collectives/engines.h"
-#include "drivers/options.h"
 #include "layers/modules.h"
 #include "layers/trainer.h"
 
@@ -100,16 +100,17 @@ static int program(struct sl_spmd *self, void *arg) {
 
 int main(int argc, char **argv) {
     static struct run run;
-    struct sl_options options = {.program = "custom_module",
-                                 .summary = "An example: a module and a loop of one's own."};
     struct sl_error error = {0};
     struct sl_mesh mesh;
     struct sl_engine engine = {0};
+    const bool help = argc == 2 && !strcmp(argv[1], "--help");
+    if (argc > 1) {
+        fprintf(help ? stdout : stderr, "custom_module: an example of a module of one's own; it takes no arguments\n");
+        return help ? SL_OK : SL_BAD_INPUT;
+    }
     sl_random_normal(sl_key_of_seed(7), BATCH * INPUTS, run.inputs);
     for (int i = 0; i < BATCH; i++) run.labels[i] = run.inputs[2 * i] * run.inputs[2 * i + 1] > 0;
-    int status = sl_options_parse(&options, argc, argv);
-    if (status || options.answered) return status;
-    status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
+    int status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
     if (status == SL_OK) status = sl_engine_open(&engine, "local", &error);
     if (status == SL_OK) status = sl_schedule_make(&run.schedule, "gpipe", 2, 1, MICROBATCHES, &error);
     if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
@@ -120,6 +121,5 @@ int main(int argc, char **argv) {
     else
         fprintf(stderr, "custom_module: %s\n", error.message);
     sl_schedule_free(&run.schedule);
-    sl_options_free(&options);
     return status;
 }

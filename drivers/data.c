@@ -119,23 +119,29 @@ void sl_dataset_epoch_order(const struct sl_dataset *dataset, uint64_t seed, uin
     }
 }
 
+/* Writes one example's inputs [columns]. */
+static void fetch_input(const struct sl_dataset *dataset, const struct sl_examples *examples, size_t example,
+                        float *input) {
+    const size_t columns = dataset->columns;
+    if (examples->values) {
+        memcpy(input, examples->values + example * columns, columns * sizeof *input);
+        return;
+    }
+    const uint8_t *const pixel = examples->pixels + example * columns;
+    for (size_t i = 0; i < columns; i++) input[i] = dataset->of_pixel[pixel[i]];
+}
+
 void sl_dataset_fetch(const struct sl_dataset *dataset, const struct sl_examples *examples, const uint32_t *order,
                       uint32_t first, uint32_t rows, float *inputs, int32_t *labels) {
-    const size_t columns = dataset->columns;
     for (uint32_t row = 0; row < rows; row++) {
-        float *const input = inputs + row * columns;
-        if (row >= examples->count || first >= examples->count - row) {
-            memset(input, 0, columns * sizeof *input);
-            labels[row] = -1;
-            continue;
-        }
-        const size_t example = order ? order[first + row] : first + row;
-        labels[row] = examples->labels[example];
-        if (examples->values) {
-            memcpy(input, examples->values + example * columns, columns * sizeof *input);
-        } else {
-            const uint8_t *const pixel = examples->pixels + example * columns;
-            for (size_t i = 0; i < columns; i++) input[i] = dataset->of_pixel[pixel[i]];
-        }
+        const bool there = row < examples->count && first < examples->count - row;
+        const size_t example = !there ? 0 : order ? order[first + row] : first + row;
+        if (labels) labels[row] = there ? examples->labels[example] : -1;
+        if (!inputs) continue;
+        float *const input = inputs + (size_t)row * dataset->columns;
+        if (there)
+            fetch_input(dataset, examples, example, input);
+        else
+            memset(input, 0, dataset->columns * sizeof *input);
     }
 }

@@ -31,7 +31,7 @@ void sl_dataset_close(struct sl_dataset *dataset);
 void sl_dataset_epoch_order(const struct sl_dataset *dataset, uint64_t seed, uint32_t epoch, uint32_t *order);
 
 /* Copies rows FIRST to FIRST + ROWS - 1 of EXAMPLES in ORDER (NULL: as they lie) into inputs [rows, columns] and labels
- * [rows]. Rows past the last example get zeros and label -1, which losses leave out. */
+ * [rows], either of which may be NULL. Rows past the last example get zeros and label -1, which losses leave out. */
 void sl_dataset_fetch(const struct sl_dataset *dataset, const struct sl_examples *examples, const uint32_t *order,
                       uint32_t first, uint32_t rows, float *inputs, int32_t *labels);
 

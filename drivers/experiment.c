@@ -1,8 +1,10 @@
 /* experiment.c - from options to schedule, model and trainer. */
 #include "drivers/experiment.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, MAX_LAYERS = 4096 };
 
@@ -49,7 +51,7 @@ struct sl_model_options sl_model_defaults(void) {
 
 /* An axis that the user left out is one of size 1. */
 static void complete_axis(struct sl_mesh *mesh, const char *name) {
-    if (sl_mesh_find_axis(mesh, name) >= 0 || mesh->axes == SL_MAX_AXES) return;
+    if (sl_mesh_find_axis(mesh, name) >= 0) return;
     struct sl_axis *axis = &mesh->axis[mesh->axes++];
     *axis = (struct sl_axis){.size = 1};
     strncpy(axis->name, name, sizeof axis->name - 1);
@@ -64,11 +66,19 @@ static int read_axes(struct sl_experiment *experiment, struct sl_error *error) {
             return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"%s\": the axes of this experiment are data and model",
                                 name);
     }
-    complete_axis(mesh, "data");
+    complete_axis(mesh, "data"); /* there is room: at most two axes came through */
     complete_axis(mesh, "model");
     experiment->data = sl_mesh_axis_size(mesh, "data");
     experiment->model = sl_mesh_axis_size(mesh, "model");
     return SL_OK;
+}
+
+/* The largest divisor of NUMBER that is at most MOST: without a pipeline a coordinate's rows are cut as well as they
+ * can be, for they differ in number from the pipelined coordinates'. */
+static int largest_divisor(int number, int most) {
+    int divisor = most < number ? most : number;
+    while (number % divisor) divisor--;
+    return divisor;
 }
 
 static int split_batch(struct sl_experiment *experiment, int batch, int *microbatches, bool single,
@@ -78,7 +88,7 @@ static int split_batch(struct sl_experiment *experiment, int batch, int *microba
                             experiment->data);
     experiment->batch = batch;
     experiment->local_rows = batch / experiment->data;
-    if (single && *microbatches > experiment->local_rows) *microbatches = experiment->local_rows;
+    if (single) *microbatches = largest_divisor(experiment->local_rows, *microbatches);
     if (experiment->local_rows % *microbatches)
         return sl_error_set(error, SL_BAD_INPUT,
                             "%d rows a coordinate (batch %d over data=%d) do not divide into %d microbatches",
@@ -87,10 +97,45 @@ static int split_batch(struct sl_experiment *experiment, int batch, int *microba
     return SL_OK;
 }
 
+/* Positions in an array are 32-bit numbers. */
+static int check_arrays(const struct sl_experiment *experiment, struct sl_error *error) {
+    const struct sl_classifier *classifier = &experiment->classifier;
+    const double inside = (double)classifier->hidden * classifier->expansion;
+    const double rows = fmax(fmax(classifier->inputs, classifier->hidden), experiment->local_rows);
+    const double largest = rows * fmax(inside, classifier->hidden);
+    if (largest <= INT32_MAX) return SL_OK;
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "hidden %d, expansion %d, %d rows a coordinate: an array of %.0f elements, at most %d are possible",
+        classifier->hidden, classifier->expansion, experiment->local_rows, largest, INT32_MAX);
+}
+
+/* Parameters, gradients and optimizer state of all coordinates, and what is kept between forward and backward. */
+static double bytes_needed(const struct sl_experiment *experiment) {
+    const struct sl_classifier *classifier = &experiment->classifier;
+    const double inside = (double)classifier->hidden * classifier->expansion;
+    const double parameters = (double)sl_classifier_parameters(classifier);
+    const double replicas = experiment->data, states = experiment->zero ? 1 : experiment->data;
+    const double kept = experiment->batch * (double)classifier->layers * (4.0 * classifier->hidden + 3.0 * inside);
+    return 4 * (parameters * (2 * replicas + 2 * states) + kept);
+}
+
+int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl_error *error) {
+    const double bytes = bytes_needed(experiment);
+    const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (bytes <= memory) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "the model needs %.1f GB on data=%d, this machine has %.1f GB",
+                        bytes / 1e9, experiment->data, memory / 1e9);
+}
+
 /* The schedule's name, and its loops, for what the user asked for. */
 static int choose_schedule(struct sl_experiment *experiment, const struct sl_model_options *options, const char **name,
                            struct sl_error *error) {
     const bool single = !strcmp(*name, "single"), plain = !strcmp(*name, "plain") || !strcmp(*name, "gpipe");
+    if (!single && !plain && strcmp(*name, "looping") && strcmp(*name, "looped-bfs"))
+        return sl_error_set(
+            error, SL_BAD_INPUT,
+            "--schedule: there is no \"%.60s\": choose one of single, plain, looping, gpipe, looped-bfs", *name);
     struct sl_classifier *classifier = &experiment->classifier;
     if (single && experiment->model != 1)
         return sl_error_set(error, SL_BAD_INPUT, "schedule single has no pipeline: the model axis is %d, must be 1",
@@ -130,13 +175,14 @@ static int choose_rng(struct sl_experiment *experiment, const char *asked, int r
     return SL_OK;
 }
 
-static int make_schedule(struct sl_experiment *experiment, const char *name, int microbatches, int group,
+static int make_schedule(struct sl_experiment *experiment, const char *name, int microbatches, int group, bool single,
                          struct sl_error *error) {
     SL_TRY(sl_schedule_make(&experiment->schedule, name, experiment->classifier.stages, experiment->classifier.loops,
                             microbatches, error));
     SL_TRY(sl_schedule_lower(&experiment->schedule, error));
     SL_TRY(sl_schedule_check(&experiment->schedule, SL_PIPELINE_SLOTS, NULL, error));
     experiment->group = group && group < microbatches ? group : microbatches;
+    if (single) experiment->group = largest_divisor(microbatches, experiment->group);
     if (microbatches % experiment->group)
         return sl_error_set(error, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
                             microbatches, experiment->group);
@@ -161,11 +207,13 @@ int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh
     };
     const char *name = schedule;
     int microbatches = options->microbatches;
+    const bool single = !strcmp(schedule, "single");
     SL_TRY(read_axes(experiment, error));
     SL_TRY(choose_schedule(experiment, options, &name, error));
     SL_TRY(choose_rng(experiment, schedule, options->rng, error));
-    SL_TRY(split_batch(experiment, options->batch, &microbatches, !strcmp(schedule, "single"), error));
-    const int status = make_schedule(experiment, name, microbatches, options->wgrad_group, error);
+    SL_TRY(split_batch(experiment, options->batch, &microbatches, single, error));
+    SL_TRY(check_arrays(experiment, error));
+    const int status = make_schedule(experiment, name, microbatches, options->wgrad_group, single, error);
     if (status) sl_experiment_free(experiment);
     return status;
 }
@@ -210,8 +258,6 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
         .experiment = experiment,
         .rows = experiment->local_rows,
         .first_row = sl_axis_index(self, "data") * experiment->local_rows,
-        .reads_inputs = rank == 0,
-        .reads_labels = rank == experiment->model - 1,
     };
     SL_TRY(sl_classifier_build(&experiment->classifier, rank, &worker->model, &self->error));
     SL_TRY(open_keys(worker, self));
@@ -234,12 +280,27 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
     return sl_trainer_plan(&worker->trainer, self, &options, &worker->model);
 }
 
-int sl_worker_open(struct sl_worker *worker, const struct sl_store *from) {
+int sl_worker_open(struct sl_worker *worker, struct sl_spmd *self, const struct sl_store *from) {
+    const size_t rows = (size_t)worker->rows;
+    const bool first = worker->keys.rank == 0, last = worker->keys.rank == worker->experiment->model - 1;
+    if (first) worker->inputs = malloc(rows * (size_t)worker->model.in * sizeof *worker->inputs);
+    if (last) worker->labels = malloc(rows * sizeof *worker->labels);
+    if ((first && !worker->inputs) || (last && !worker->labels))
+        return sl_fail(self, SL_FAILED, "no memory for a batch of %zu rows", rows);
     return sl_trainer_open(worker->trainer, from);
+}
+
+struct sl_batch sl_worker_fetch(struct sl_worker *worker, const struct sl_dataset *dataset,
+                                const struct sl_examples *examples, const uint32_t *order, int64_t batch) {
+    const uint32_t first = (uint32_t)(batch * worker->experiment->batch + worker->first_row);
+    sl_dataset_fetch(dataset, examples, order, first, (uint32_t)worker->rows, worker->inputs, worker->labels);
+    return (struct sl_batch){worker->inputs, worker->labels};
 }
 
 void sl_worker_close(struct sl_worker *worker) {
     sl_trainer_close(worker->trainer);
     sl_classifier_free(&worker->model);
     free(worker->layer_key);
+    free(worker->inputs);
+    free(worker->labels);
 }

@@ -3,6 +3,7 @@
 #ifndef SL_DRIVERS_EXPERIMENT_H
 #define SL_DRIVERS_EXPERIMENT_H
 
+#include "drivers/data.h"
 #include "drivers/options.h"
 #include "layers/classifier.h"
 #include "layers/trainer.h"
@@ -43,6 +44,8 @@ struct sl_experiment {
 int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh *mesh,
                           const struct sl_model_options *options, const char *schedule, int inputs, int classes,
                           uint64_t seed, struct sl_error *error);
+/* SL_BAD_INPUT where the run's memory is more than this machine has. */
+int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl_error *error);
 void sl_experiment_free(struct sl_experiment *experiment);
 
 /* One coordinate's part while a program runs. */
@@ -51,14 +54,20 @@ struct sl_worker {
     struct sl_model model;
     struct sl_trainer *trainer;
     struct sl_classifier_keys keys;
-    struct sl_key *layer_key;        /* this step's, in flax's order */
-    int first_row, rows;             /* this coordinate's rows of the batch */
-    bool reads_inputs, reads_labels; /* it has the first, the last stage */
+    struct sl_key *layer_key; /* this step's, in flax's order */
+    int first_row, rows;      /* this coordinate's rows of the batch */
+    float *inputs;            /* [rows, inputs] where the first stage is, otherwise NULL */
+    int32_t *labels;          /* [rows] where the last stage is, otherwise NULL */
 };
 
 /* Plans the coordinate's part; sl_worker_open takes its memory and fills in the values (FROM's, where given). */
 int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct sl_experiment *experiment);
-int sl_worker_open(struct sl_worker *worker, const struct sl_store *from);
+int sl_worker_open(struct sl_worker *worker, struct sl_spmd *self, const struct sl_store *from);
 void sl_worker_close(struct sl_worker *worker);
+
+/* Fetches the coordinate's rows of batch number BATCH of EXAMPLES in ORDER (NULL: as they lie), as far as it reads
+ * them. They last until the next call. */
+struct sl_batch sl_worker_fetch(struct sl_worker *worker, const struct sl_dataset *dataset,
+                                const struct sl_examples *examples, const uint32_t *order, int64_t batch);
 
 #endif

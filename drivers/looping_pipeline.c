@@ -1,9 +1,11 @@
 /* looping_pipeline.c - trains the notebook's classifier on a mesh, under any schedule. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,7 +34,7 @@ static const struct sl_option driver_table[] = {
     {"data", SL_OPTION_TEXT, offsetof(struct config, data), .value = "DATA",
      .help = "random, or fashion-mnist:DIR, the directory of its IDX files"},
     {"epochs", SL_OPTION_INTEGER, offsetof(struct config, epochs), .min = 0, .max = 1e6,
-     .help = "passes over the training data; 0: as many steps as --steps says"},
+     .help = "passes over the training data, whatever --steps says; 0: as many steps as --steps says"},
     {"lr-schedule", SL_OPTION_CHOICE, offsetof(struct config, lr_schedule), .value = "constant|cosine",
      .help = "the learning rate stays, or falls to 0 along half a cosine over the run; by default it stays for random "
              "data and falls for real data"},
@@ -170,38 +172,11 @@ static int report_end(struct run *run, struct sl_error *error) {
 
 /* ---- what every coordinate does ---- */
 
-/* Its rows of the batch; inputs only where the first stage is, labels only where the last one is. */
-struct feed {
-    float *inputs;
-    int32_t *labels;
-    uint32_t *order; /* of this epoch */
-};
-
-static int feed_open(struct feed *feed, struct sl_spmd *self, const struct run *run, const struct sl_worker *worker) {
-    feed->inputs = malloc((size_t)worker->rows * run->dataset.columns * sizeof *feed->inputs);
-    feed->labels = malloc((size_t)worker->rows * sizeof *feed->labels);
-    feed->order = malloc((size_t)run->dataset.train.count * sizeof *feed->order);
-    return feed->inputs && feed->labels && feed->order ? SL_OK : sl_fail(self, SL_FAILED, "no memory for a batch");
-}
-
-static void feed_close(struct feed *feed) {
-    free(feed->inputs);
-    free(feed->labels);
-    free(feed->order);
-}
-
-static struct sl_batch fetch(struct feed *feed, const struct run *run, const struct sl_worker *worker,
-                             const struct sl_examples *examples, const uint32_t *order, int64_t batch) {
-    const uint32_t first = (uint32_t)(batch * run->experiment.batch + worker->first_row);
-    sl_dataset_fetch(&run->dataset, examples, order, first, (uint32_t)worker->rows, feed->inputs, feed->labels);
-    return (struct sl_batch){worker->reads_inputs ? feed->inputs : NULL, worker->reads_labels ? feed->labels : NULL};
-}
-
-static int evaluate(struct run *run, struct sl_worker *worker, struct feed *feed, struct sl_metrics *sums) {
+static int evaluate(struct run *run, struct sl_worker *worker, struct sl_metrics *sums) {
     const int64_t rows = run->experiment.batch, count = run->dataset.test.count;
     *sums = (struct sl_metrics){0};
     for (int64_t b = 0; b * rows < count; b++) {
-        const struct sl_batch batch = fetch(feed, run, worker, &run->dataset.test, NULL, b);
+        const struct sl_batch batch = sl_worker_fetch(worker, &run->dataset, &run->dataset.test, NULL, b);
         struct sl_metrics metrics;
         SL_TRY(sl_trainer_evaluate(worker->trainer, &batch, &metrics));
         sums->loss += metrics.loss;
@@ -218,14 +193,13 @@ static float learning_rate(const struct run *run, int64_t step) {
     return (float)(falls ? 0.5 * rate * (1 + cos(M_PI * (double)step / (double)run->steps)) : rate);
 }
 
-static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *worker, struct feed *feed, int64_t step,
+static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *worker, uint32_t *order, int64_t step,
                       bool *stop) {
     const double began = sl_now();
     const int64_t in_epoch = step % run->steps_per_epoch;
     if (in_epoch == 0)
-        sl_dataset_epoch_order(&run->dataset, run->config->common.seed, (uint32_t)(step / run->steps_per_epoch),
-                               feed->order);
-    const struct sl_batch batch = fetch(feed, run, worker, &run->dataset.train, feed->order, in_epoch);
+        sl_dataset_epoch_order(&run->dataset, run->config->common.seed, (uint32_t)(step / run->steps_per_epoch), order);
+    const struct sl_batch batch = sl_worker_fetch(worker, &run->dataset, &run->dataset.train, order, in_epoch);
     struct sl_metrics metrics;
     *stop = sl_interrupt_arrived() != 0;
     sl_trainer_set_learning_rate(worker->trainer, learning_rate(run, step));
@@ -236,33 +210,38 @@ static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *w
     return report_step(run, &metrics, 1e3 * (sl_now() - began), &self->error);
 }
 
-static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker, struct feed *feed) {
+static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker, uint32_t *order) {
     bool stop = false;
     for (int64_t step = 0; step < run->steps && !stop; step++) {
-        SL_TRY(train_step(self, run, worker, feed, step, &stop));
+        SL_TRY(train_step(self, run, worker, order, step, &stop));
         const bool epoch_ends = (step + 1) % run->steps_per_epoch == 0 || step + 1 == run->steps || stop;
         if (!run->dataset.shuffled || !epoch_ends) continue;
         struct sl_metrics test;
-        SL_TRY(evaluate(run, worker, feed, &test));
+        SL_TRY(evaluate(run, worker, &test));
         if (self->coordinate == 0) SL_TRY(report_epoch(run, step / run->steps_per_epoch, &test, &self->error));
     }
     return run->config->gradients ? sl_trainer_export(worker->trainer, true, &run->gradients) : SL_OK;
 }
 
+static int open_and_train(struct sl_spmd *self, struct run *run, struct sl_worker *worker) {
+    SL_TRY(sl_worker_open(worker, self, NULL));
+    uint32_t *order = malloc((size_t)run->dataset.train.count * sizeof *order); /* of this epoch */
+    const int status =
+        order ? train(self, run, worker, order) : sl_fail(self, SL_FAILED, "no memory for an epoch's order");
+    free(order);
+    return status;
+}
+
 static int program(struct sl_spmd *self, void *arg) {
     struct run *run = arg;
     struct sl_worker worker = {0};
-    struct feed feed = {0};
     int status = sl_worker_plan(&worker, self, &run->experiment);
     if (status == SL_OK && run->config->dry_run) {
         struct bytes *bytes = &run->bytes[self->coordinate];
         sl_trainer_bytes(worker.trainer, &bytes->state, &bytes->activations);
     } else if (status == SL_OK) {
-        status = sl_worker_open(&worker, NULL);
-        if (status == SL_OK) status = feed_open(&feed, self, run, &worker);
-        if (status == SL_OK) status = train(self, run, &worker, &feed);
+        status = open_and_train(self, run, &worker);
     }
-    feed_close(&feed);
     sl_worker_close(&worker);
     return status;
 }
@@ -300,6 +279,19 @@ static int count_steps(struct run *run, struct sl_error *error) {
     return run->ms ? SL_OK : sl_error_set(error, SL_FAILED, "no memory");
 }
 
+/* That PATH cannot be written should be known before the training, not after it. */
+static int check_directory(const char *path, struct sl_error *error) {
+    if (!path) return SL_OK;
+    char directory[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    struct stat status;
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+        return sl_error_set(error, SL_BAD_INPUT, "--gradients %s: is a directory", path);
+    if (access(directory, W_OK)) return sl_error_set(error, SL_BAD_INPUT, "--gradients %s: %s", path, strerror(errno));
+    return SL_OK;
+}
+
 static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct sl_error *error) {
     static const struct sl_column steps[] = {{"step", 5}, {"loss", 16}, {"accuracy", 10}, {"ms", 9}};
     static const struct sl_column epochs[] = {{"epoch", 5}, {"loss", 10}, {"test loss", 10}, {"test accuracy", 14}};
@@ -308,6 +300,8 @@ static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct
         SL_TRY(sl_run(&run->experiment.mesh, engine, program, run));
         return report_bytes(run, error);
     }
+    SL_TRY(sl_experiment_check_memory(&run->experiment, error));
+    SL_TRY(check_directory(config->gradients, error));
     SL_TRY(sl_metrics_open(&run->metrics, config->metrics, error));
     if (!config->common.json) sl_table_begin(&run->table, stdout, 4, run->dataset.shuffled ? epochs : steps);
     sl_progress_begin(&run->progress, "step", run->steps);
@@ -350,7 +344,7 @@ int main(int argc, char **argv) {
                     {"Training", driver_table, &config}},
     };
     struct sl_error error = {0};
-    struct run run = {.config = &config};
+    struct run run = {.config = &config, .final_loss = NAN};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = start(&run, &error);

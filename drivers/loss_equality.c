@@ -68,22 +68,12 @@ static int take_steps(struct sl_spmd *self, struct trial *trial, struct sl_worke
 static int program(struct sl_spmd *self, void *arg) {
     struct trial *trial = arg;
     struct sl_worker worker = {0};
-    float *inputs = NULL;
-    int32_t *labels = NULL;
     int status = sl_worker_plan(&worker, self, &trial->experiment);
-    if (status == SL_OK) status = sl_worker_open(&worker, trial->from);
+    if (status == SL_OK) status = sl_worker_open(&worker, self, trial->from);
     if (status == SL_OK) {
-        inputs = malloc((size_t)worker.rows * trial->dataset->columns * sizeof *inputs);
-        labels = malloc((size_t)worker.rows * sizeof *labels);
-        if (!inputs || !labels) status = sl_fail(self, SL_FAILED, "no memory for a batch");
+        const struct sl_batch batch = sl_worker_fetch(&worker, trial->dataset, &trial->dataset->train, NULL, 0);
+        status = take_steps(self, trial, &worker, &batch);
     }
-    if (status == SL_OK) {
-        sl_dataset_fetch(trial->dataset, &trial->dataset->train, NULL, (uint32_t)worker.first_row,
-                         (uint32_t)worker.rows, inputs, labels);
-        status = take_steps(self, trial, &worker, &(struct sl_batch){inputs, labels});
-    }
-    free(inputs);
-    free(labels);
     sl_worker_close(&worker);
     return status;
 }
@@ -161,6 +151,7 @@ static int prepare(struct trial *trial, const struct config *config, const struc
         if (!trial[i].loss) return sl_error_set(error, SL_FAILED, "no memory");
         SL_TRY(sl_experiment_prepare(&trial[i].experiment, i == SINGLE ? single_mesh : mesh, &model, trial[i].schedule,
                                      (int)dataset->columns, (int)dataset->classes, config->common.seed, error));
+        SL_TRY(sl_experiment_check_memory(&trial[i].experiment, error));
     }
     return SL_OK;
 }

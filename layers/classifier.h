@@ -1,4 +1,5 @@
-/* classifier.h - the notebook's model: input_dense, residual MLP blocks over the pipeline, output_norm, output_dense. */
+/* classifier.h - the notebook's model: input_dense, residual MLP blocks over the pipeline, output_norm, output_dense.
+ */
 #ifndef SL_LAYERS_CLASSIFIER_H
 #define SL_LAYERS_CLASSIFIER_H
 
@@ -21,8 +22,8 @@ void sl_classifier_free(struct sl_model *model);
 size_t sl_classifier_parameters(const struct sl_classifier *classifier);
 size_t sl_classifier_parameters_stacked(const struct sl_classifier *classifier);
 
-/* The notebook's random streams, from the seed to every key. LOOPING: the looping pipeline's module paths, otherwise the
- * plain pipeline's. */
+/* The notebook's random streams, from the seed to every key. LOOPING: the looping pipeline's module paths, otherwise
+ * the plain pipeline's. */
 struct sl_classifier_keys {
     bool looping;
     int data, model;         /* sizes of the mesh's axes */

@@ -26,9 +26,14 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                         SL_EPILOGUE_NONE, plan->error);
 }
 
+static int out_of_memory(struct sl_context *context) {
+    return sl_fail(context->self, SL_FAILED, "no memory for a matrix product");
+}
+
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    sl_gemm_execute(&module->gemm[FORWARD], x, sl_value(module, context, KERNEL), sl_value(module, context, BIAS),
-                    false, y, context->queue);
+    if (sl_gemm_execute(&module->gemm[FORWARD], x, sl_value(module, context, KERNEL), sl_value(module, context, BIAS),
+                        false, y, context->queue))
+        return out_of_memory(context);
     return SL_OK;
 }
 
@@ -37,8 +42,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     (void)x;
     if (!dx) return SL_OK;
-    sl_gemm_execute(&module->gemm[INPUT_GRADIENT], dy, sl_value(module, context, KERNEL), NULL, false, dx,
-                    context->queue);
+    if (sl_gemm_execute(&module->gemm[INPUT_GRADIENT], dy, sl_value(module, context, KERNEL), NULL, false, dx,
+                        context->queue))
+        return out_of_memory(context);
     return SL_OK;
 }
 
@@ -46,8 +52,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const size_t rows = (size_t)context->rows * (size_t)context->group;
-    sl_gemm_execute(&module->gemm[WEIGHT_GRADIENT], x, dy, NULL, context->accumulate,
-                    sl_gradient(module, context, KERNEL), context->queue);
+    if (sl_gemm_execute(&module->gemm[WEIGHT_GRADIENT], x, dy, NULL, context->accumulate,
+                        sl_gradient(module, context, KERNEL), context->queue))
+        return out_of_memory(context);
     context->kernels->column_sums(rows, (size_t)module->out, dy, context->accumulate,
                                   sl_gradient(module, context, BIAS));
     return SL_OK;

@@ -3,22 +3,15 @@
 
 #include <string.h>
 
+#ifndef SL_GEMM_DEFAULT /* the build's choice */
+#define SL_GEMM_DEFAULT "onednn"
+#endif
+
 static const struct sl_gemm_backend *const backends[] = {&sl_gemm_onednn, &sl_gemm_reference};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
-static const char *default_name(void) {
-#ifdef SL_GEMM_DEFAULT
-    return SL_GEMM_DEFAULT;
-#else
-    for (int i = 0; i < BACKENDS; i++) {
-        if (!backends[i]->missing) return backends[i]->name;
-    }
-    return "";
-#endif
-}
-
 const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *error) {
-    if (!name) name = default_name();
+    if (!name) name = SL_GEMM_DEFAULT;
     char names[128] = "";
     for (int i = 0; i < BACKENDS; i++) {
         const struct sl_gemm_backend *backend = backends[i];
@@ -49,9 +42,9 @@ int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, in
     return status;
 }
 
-void sl_gemm_execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
-                     float *c, void *queue) {
-    gemm->backend->execute(gemm, a, b, bias, accumulate, c, queue);
+int sl_gemm_execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
+                    float *c, void *queue) {
+    return gemm->backend->execute(gemm, a, b, bias, accumulate, c, queue);
 }
 
 void sl_gemm_release(struct sl_gemm *gemm) {

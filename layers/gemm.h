@@ -26,8 +26,8 @@ struct sl_gemm_backend {
     const char *name;
     const char *missing; /* NULL, or the CMake option that builds it */
     int (*plan)(struct sl_gemm *gemm, struct sl_error *error);
-    void (*execute)(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
-                    float *c, void *queue);
+    int (*execute)(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
+                   float *c, void *queue);
     void (*release)(struct sl_gemm *gemm);
 };
 
@@ -40,8 +40,8 @@ const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *er
 int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a,
                  bool transpose_b, enum sl_epilogue epilogue, struct sl_error *error);
 /* BIAS is read where the plan has that epilogue; ACCUMULATE adds to C (never together with a bias). */
-void sl_gemm_execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
-                     float *c, void *queue);
+int sl_gemm_execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
+                    float *c, void *queue);
 void sl_gemm_release(struct sl_gemm *gemm);
 
 SL_END_C

@@ -139,16 +139,15 @@ static bool run_sgemm(const struct sl_gemm *gemm, const float *a, const float *b
                        gemm->transpose_a ? m : k, b, gemm->transpose_b ? k : n, accumulate ? 1.0f : 0.0f, c, n);
 }
 
-static void execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
-                    float *c, void *queue) {
+static int execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
+                   float *c, void *queue) {
     (void)queue;
     const struct onednn *state = gemm->state;
     const int threads = begin_alone(state);
     const bool done =
         state->primitive && !accumulate ? run_primitive(state, a, b, c) : run_sgemm(gemm, a, b, bias, accumulate, c);
     end_alone(state, threads);
-    /* Only memory can have run out. The step's own check for NaN then ends the run. */
-    if (!done) c[0] = NAN;
+    return done ? SL_OK : SL_FAILED; /* only memory can have run out */
 }
 
 const struct sl_gemm_backend sl_gemm_onednn = {.name = "onednn", .plan = plan, .execute = execute, .release = release};

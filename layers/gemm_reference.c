@@ -27,8 +27,8 @@ static void multiply_row_transposed(size_t n, size_t k, const float *a, size_t s
     }
 }
 
-static void execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
-                    float *c, void *queue) {
+static int execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
+                   float *c, void *queue) {
     (void)queue;
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const size_t next_row = gemm->transpose_a ? 1 : k, next_column = gemm->transpose_a ? m : 1; /* in op(A) */
@@ -41,6 +41,7 @@ static void execute(const struct sl_gemm *gemm, const float *a, const float *b, 
         }
         (gemm->transpose_b ? multiply_row_transposed : multiply_row)(n, k, a + i * next_row, next_column, b, row);
     }
+    return SL_OK;
 }
 
 const struct sl_gemm_backend sl_gemm_reference = {

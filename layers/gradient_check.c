@@ -70,8 +70,7 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
     c->self.mesh = &c->mesh;
     c->stash.slots = check->microbatches;
     if (sl_parameters_open(&c->parameters, 1)) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
-    struct sl_plan plan = {.self = &c->self,
-                           .mesh = &c->mesh,
+    struct sl_plan plan = {.mesh = &c->mesh,
                            .gemm = gemm,
                            .rows = check->rows,
                            .group = check->group,

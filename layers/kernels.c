@@ -69,15 +69,6 @@ static void truncated_normal(uint32_t n, const uint32_t *words, float scale, flo
 
 /* ---- sums and products ---- */
 
-static void fill_rows(size_t rows, size_t cols, const float *bias, float *y) {
-    SL_ROWS(is_device_ptr(bias, y))
-    for (size_t r = 0; r < rows; r++) {
-        float *row = y + r * cols;
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) row[c] = bias[c];
-    }
-}
-
 static void add(size_t n, const float *x, float *y) {
     SL_ELEMENTWISE(is_device_ptr(x, y))
     for (size_t i = 0; i < n; i++) y[i] += x[i];
@@ -212,9 +203,9 @@ static void dropout_forward(size_t n, const float *x, const uint32_t *words, uin
 /* An integer that orders as the float does (and the way back), as compilers make vectors of integers' maxima only. */
 static inline int32_t ordered(int32_t bits) { return bits < 0 ? bits ^ INT32_MAX : bits; }
 
-/* The sum in the order that XLA takes for a row on a CPU: what is left over from quads first, then quad by quad, then the
- * quad's halves. Where one class has nearly all the probability, 1 - p is a few units in the last place of this sum, so
- * the order decides over the gradient's third digit. */
+/* The sum in the order that XLA takes for a row on a CPU: what is left over from quads first, then quad by quad, then
+ * the quad's halves. Where one class has nearly all the probability, 1 - p is a few units in the last place of this
+ * sum, so the order decides over the gradient's third digit. */
 static inline float sum_by_quads(const float *x, size_t n) {
     float quad[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     for (size_t i = n - n % 4; i < n; i++) quad[i % 4] += x[i];
@@ -281,7 +272,6 @@ const struct sl_kernels SL_KERNELS = {
     .random_words = random_words,
     .random_words_global = random_words_global,
     .truncated_normal = truncated_normal,
-    .fill_rows = fill_rows,
     .add = add,
     .multiply = multiply,
     .column_sums = column_sums,

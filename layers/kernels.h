@@ -31,8 +31,6 @@ struct sl_kernels {
     /* values [n] = scale * (standard normal truncated to (-2, 2)) made of the words, in place where they alias. */
     void (*truncated_normal)(uint32_t n, const uint32_t *words, float scale, float *values);
 
-    /* y [rows, cols]: every row is bias [cols] */
-    void (*fill_rows)(size_t rows, size_t cols, const float *bias, float *y);
     /* y [n] += x [n] */
     void (*add)(size_t n, const float *x, float *y);
     /* y [n] = a [n] * b [n]; y may be a or b */
@@ -56,8 +54,9 @@ struct sl_kernels {
     void (*dropout_forward)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
                             float *slope);
 
-    /* logits [rows, classes], labels [rows] (rows with label -1 are left out). dlogits = (softmax - onehot) * weight;
-     * result[0] += sum of the losses, result[1] += correct rows (argmax, first of equals), result[2] += rows counted.
+    /* logits [rows, classes], labels [rows] below classes (rows with label -1 are left out). dlogits = (softmax -
+     * onehot) * weight; result[0] += sum of the losses, result[1] += correct rows (argmax, first of equals), result[2]
+     * += rows counted.
      */
     void (*softmax_cross_entropy)(size_t rows, size_t classes, const float *logits, const int32_t *labels, float weight,
                                   float *dlogits, double result[3]);

@@ -1,14 +1,20 @@
 /* module.h - what a layer is: it declares parameters and stash, then computes forward and the two backward halves.
  *
  * One struct sl_module is one layer of one stage; its type is a table of functions. The life of a module:
- *   plan             declares parameters, stash and workspace for microbatches of plan->rows rows; sets keeps_*
- *   forward          y [rows, out] of x [rows, in]
- *   backward_input   dx [rows, in] of dy [rows, out] (I); DX is NULL where nobody needs it, and is never dy. May write
- * the stash for W, and does so without DX too backward_weight  parameter gradients (W) of context->group microbatches,
- * beginning with context->microbatch: adds to the gradients where context->accumulate is set, overwrites them otherwise
+ *
+ * plan             Declares parameters, stash and workspace for microbatches of plan->rows rows; sets keeps_*.
+ * forward          Computes y [rows, out] of x [rows, in].
+ * backward_input   I: dx [rows, in] of dy [rows, out]. DX is NULL where nobody needs it, and is never dy. Leaves in the
+ *                  stash what W needs, also without DX.
+ * backward_weight  W: the parameters' gradients from context->group microbatches, the first of which is
+ *                  context->microbatch: adds to them where context->accumulate is set, overwrites them otherwise.
+ *
  * A module that sets keeps_input finds x again in both backward calls, one that sets keeps_gradient finds dy again in
  * W: whoever owns the module keeps them in the stash, the rows of consecutive microbatches one after another. Otherwise
  * NULL is passed. What else backward needs, the module keeps itself in stash tensors that it declared.
+ *
+ * Layers that are repeated through the model set is_layer: dropouts are then numbered by layer, and dropout keys in
+ * flax's order are given one a layer.
  *
  * drivers/custom_module.c is a complete example. */
 #ifndef SL_LAYERS_MODULE_H
@@ -74,7 +80,6 @@ struct sl_context {
 
 /* What plan fills in. */
 struct sl_plan {
-    struct sl_spmd *self;
     const struct sl_mesh *mesh;
     const struct sl_gemm_backend *gemm;
     int rows;         /* of a microbatch */

@@ -140,9 +140,3 @@ void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed) {
         parameters->list[i].key_is_flax = false;
     }
 }
-
-size_t sl_parameters_elements(const struct sl_parameters *parameters) {
-    size_t elements = 0;
-    for (int i = 0; i < parameters->count; i++) elements += parameters->list[i].count;
-    return elements;
-}

@@ -1,8 +1,8 @@
 /* parameters.h - a coordinate's parameters, gradients and optimizer state: flat per loop.
  *
- * A loop's parameters lie one after another in one flat range, padded to (size of the data axis) x 64 bytes, so that one
- * collective moves a loop and one fused pass updates it. Parameters are declared while modules are planned; storage comes
- * afterwards, so that memory can be told without being taken. */
+ * A loop's parameters lie one after another in one flat range, padded to (size of the data axis) x 64 bytes, so that
+ * one collective moves a loop and one fused pass updates it. Parameters are declared while modules are planned; storage
+ * comes afterwards, so that memory can be told without being taken. */
 #ifndef SL_LAYERS_PARAMETERS_H
 #define SL_LAYERS_PARAMETERS_H
 
@@ -29,8 +29,8 @@ struct sl_parameter {
 };
 
 struct sl_loop_storage {
-    size_t used, count;        /* elements: of parameters; padded */
-    size_t shard, shard_count; /* the range that this coordinate updates: all of it without ZeRO-1 */
+    size_t used, count;                  /* elements: of parameters; padded */
+    size_t shard, shard_count;           /* the range that this coordinate updates: all of it without ZeRO-1 */
     float *value, *gradient;             /* [count] */
     float *first_moment, *second_moment; /* [shard_count] */
 };
@@ -46,11 +46,13 @@ struct sl_parameters {
 int sl_parameters_open(struct sl_parameters *parameters, int loops);
 void sl_parameters_close(struct sl_parameters *parameters);
 
-/* Appends a copy of PARAMETER to its loop (offset and count are filled in); returns its number, or -1 without memory. */
+/* Appends a copy of PARAMETER to its loop (offset and count are filled in); returns its number, or -1 without memory.
+ */
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
                           const struct sl_parameter *parameter, struct sl_error *error);
 
-/* Pads the loops for a data axis of DATA members of which this is member INDEX; ZERO: optimizer state only for the shard. */
+/* Pads the loops for a data axis of DATA members of which this is member INDEX; ZERO: optimizer state only for the
+ * shard. */
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero);
 /* Bytes that sl_parameters_take will take. */
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
@@ -61,9 +63,6 @@ void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed);
 
 /* Fills in initial values: made by the first member of DATA, then broadcast over it. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
-
-/* Elements over all loops, padding left out. */
-size_t sl_parameters_elements(const struct sl_parameters *parameters);
 
 static inline float *sl_parameter_value(const struct sl_parameters *parameters, int i) {
     return parameters->loop[parameters->list[i].loop].value + parameters->list[i].offset;

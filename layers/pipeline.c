@@ -42,8 +42,6 @@ struct sl_pipeline {
     struct sl_channel send_activation, take_activation, send_gradient, take_gradient;
     const float *state;          /* activation last received, in its slot; NULL: none */
     const float *state_gradient; /* gradient last received */
-    float *next_state;           /* slots being written */
-    float *next_gradient;
     struct sl_pipeline_step *step;
 };
 
@@ -74,7 +72,7 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     struct sl_module *stage = p->model->stage[loop];
     const bool input_stage = is_first(p) && loop == 0, output_stage = is_last(p) && loop == p->model->loops - 1;
     plan->loop = loop;
-    plan->layer = 0;
+    plan->layer = plan->dropouts = 0;
     plan->global_layer = (loop * p->ranks + p->rank) * p->model->layers;
     plan->workspace = 0;
     SL_TRY(sl_module_plan(stage, plan));
@@ -82,11 +80,40 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     return plan_kept(plan, stage->keeps_gradient, output_stage, stage->out, &p->kept[loop].dy);
 }
 
+/* What the executor relies on. */
+static int check_model(struct sl_spmd *self, const struct sl_pipeline_options *options, const struct sl_model *model) {
+    const struct sl_schedule *schedule = options->schedule;
+    const int rank = sl_axis_index(self, options->axis), ranks = sl_axis_size(self, options->axis);
+    if (!options->gemm) return sl_fail(self, SL_BAD_INPUT, "the pipeline has no matrix products (gemm is NULL)");
+    if (!schedule->lowered) return sl_fail(self, SL_BAD_INPUT, "schedule %s has not been lowered", schedule->name);
+    if (ranks != schedule->ranks)
+        return sl_fail(self, SL_BAD_INPUT, "schedule %s is for %d ranks, axis \"%s\" has %d", schedule->name,
+                       schedule->ranks, options->axis, ranks);
+    if (model->loops != schedule->loops)
+        return sl_fail(self, SL_BAD_INPUT, "schedule %s has %d loops, the model has %d", schedule->name,
+                       schedule->loops, model->loops);
+    if (options->group < 1 || schedule->microbatches % options->group)
+        return sl_fail(self, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
+                       schedule->microbatches, options->group);
+    for (int l = 0; l < model->loops; l++) {
+        const struct sl_module *stage = model->stage[l];
+        const int in = rank == 0 && l == 0 ? model->in : model->hidden;
+        const int out = rank == ranks - 1 && l == model->loops - 1 ? model->classes : model->hidden;
+        if (!stage) return sl_fail(self, SL_BAD_INPUT, "the model has no stage for loop %d", l);
+        if (stage->in != in || stage->out != out)
+            return sl_fail(self, SL_BAD_INPUT, "the stage of loop %d has %d columns in and %d out, not %d and %d", l,
+                           stage->in, stage->out, in, out);
+    }
+    if (rank == ranks - 1 && !model->loss) return sl_fail(self, SL_BAD_INPUT, "the last rank's model has no loss");
+    return SL_OK;
+}
+
 int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
                      struct sl_model *model, struct sl_parameters *parameters) {
     struct sl_pipeline *p = calloc(1, sizeof *p);
     *pipeline = p;
     if (!p) return sl_fail(self, SL_FAILED, "no memory for a pipeline");
+    SL_TRY(check_model(self, options, model));
     p->self = self;
     p->options = *options;
     p->model = model;
@@ -94,18 +121,10 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     p->ranks = sl_axis_size(self, options->axis);
     p->microbatches = options->schedule->microbatches;
     p->actions = &options->schedule->rank[p->rank];
-    if (p->ranks != options->schedule->ranks)
-        return sl_fail(self, SL_BAD_INPUT, "schedule %s is for %d ranks, axis \"%s\" has %d", options->schedule->name,
-                       options->schedule->ranks, options->axis, p->ranks);
-    if (p->microbatches % options->group)
-        return sl_fail(self, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
-                       p->microbatches, options->group);
-
     p->kept = calloc((size_t)model->loops, sizeof *p->kept);
     p->weights = calloc((size_t)model->loops, sizeof *p->weights);
     if (!p->kept || !p->weights) return sl_fail(self, SL_FAILED, "no memory for a pipeline");
     struct sl_plan plan = {
-        .self = self,
         .mesh = self->mesh,
         .gemm = options->gemm,
         .rows = options->rows,
@@ -142,9 +161,9 @@ static size_t slot_bytes(const struct sl_pipeline *p) {
 }
 
 size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
-    const bool alone = p->ranks == 1 && !goes_round(p);
+    const int sends = (!is_last(p) || goes_round(p)) + (!is_first(p) || goes_round(p));
     return stash_bytes(p) + p->workspace_bytes + 2 * input_bytes(p) + 2 * output_bytes(p) +
-           (alone ? 0 : 2 * SL_PIPELINE_SLOTS * slot_bytes(p));
+           (size_t)sends * SL_PIPELINE_SLOTS * slot_bytes(p);
 }
 
 /* A persistent ppermute by one along the ring: to TO, from FROM (-1: the ring is cut there). All coordinates open the
@@ -257,7 +276,7 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     } else {
         void *slot;
         SL_TRY(sl_channel_acquire(p->self, &p->send_activation, &slot));
-        y = p->next_state = slot;
+        y = slot;
     }
     set_microbatch(p, action);
     const int kept = p->kept[action->params].x;
@@ -309,7 +328,7 @@ static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *ac
     if (action->input < 0) {
         void *slot;
         SL_TRY(sl_channel_acquire(p->self, &p->send_gradient, &slot));
-        dx = p->next_gradient = slot;
+        dx = slot;
     } else if (action->loop > 0) {
         dx = p->input_gradients + hidden_row(p, action->input);
     }

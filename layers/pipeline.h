@@ -1,8 +1,8 @@
 /* pipeline.h - the executor: one coordinate walks its rank's lowered schedule.
  *
  * A stage is a list of modules; the first stage begins with the prologue, the last ends with the epilogue and the loss.
- * Ranks are the coordinates along one axis of the mesh ("model"); hand-over is a persistent ppermute around that ring, one
- * channel each way. Bubbles do no work. */
+ * Ranks are the coordinates along one axis of the mesh ("model"); hand-over is a persistent ppermute around that ring,
+ * one channel each way. Bubbles do no work. */
 #ifndef SL_LAYERS_PIPELINE_H
 #define SL_LAYERS_PIPELINE_H
 
@@ -14,19 +14,20 @@ SL_BEGIN_C
 
 enum { SL_PIPELINE_SLOTS = 2 }; /* of a channel: one being written while the other one is read */
 
-/* This coordinate's part of the model: what the classifier (or a user) builds for its rank. */
+/* This coordinate's part of the model: what the classifier (or a user) builds for its rank. Its modules are the
+ * builder's to free, after the pipeline that uses them has been closed. */
 struct sl_model {
-    int in, hidden, classes;    /* columns of the input, between stages, of the logits */
-    struct sl_module **stage;   /* [loops]: the prologue and epilogue are part of the first and the last stage */
+    int in, hidden, classes;  /* columns of the input, between stages, of the logits */
+    struct sl_module **stage; /* [loops]: the prologue and epilogue are part of the first and the last stage */
     int loops;
-    int layers;                 /* layers of each stage: keys a stage draws for dropout */
-    struct sl_module *loss;     /* after the last stage; NULL on other ranks */
+    int layers;             /* layers of each stage: keys a stage draws for dropout */
+    struct sl_module *loss; /* after the last stage; NULL on other ranks */
 };
 
 struct sl_pipeline; /* opaque */
 
 struct sl_pipeline_options {
-    const char *axis;                  /* the axis of the ranks */
+    const char *axis;                   /* the axis of the ranks */
     const struct sl_schedule *schedule; /* lowered; outlives the pipeline */
     const struct sl_gemm_backend *gemm;
     int rows;  /* of a microbatch */
@@ -53,7 +54,7 @@ struct sl_pipeline_step {
     float weight;                   /* what each row's loss is multiplied with in the gradient: 1 / rows of the batch */
     sl_reduce_function *reduce;     /* may be NULL */
     void *reduce_arg;
-    struct sl_metrics metrics;      /* out: sums over this coordinate's rows, zero but on the last stage */
+    struct sl_metrics metrics; /* out: sums over this coordinate's rows, zero but on the last stage */
 };
 
 /* Runs one training step: forward and backward of all microbatches; gradients are left in the parameters. */

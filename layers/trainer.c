@@ -57,6 +57,9 @@ int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
 
 void sl_trainer_close(struct sl_trainer *t) {
     if (!t) return;
+    /* After a failure: peers may still read the gradients of a reduction under way. */
+    for (; t->data.size > 1 && t->finished < t->started; t->finished++)
+        sl_wait(t->self, &t->reduction[t->finished % REDUCTIONS]);
     sl_pipeline_close(t->pipeline);
     sl_parameters_close(&t->parameters);
     free(t->completed);

@@ -1,7 +1,7 @@
 /* trainer.h - a training run of one coordinate: pipeline, gradient reduction over data, AdamW, metrics.
  *
- * After a loop's last weight gradient its gradients are summed over the data axis while other loops compute; with ZeRO each
- * member of the data axis updates its share and the values are gathered. */
+ * After a loop's last weight gradient its gradients are summed over the data axis while other loops compute; with ZeRO
+ * each member of the data axis updates its share and the values are gathered. */
 #ifndef SL_LAYERS_TRAINER_H
 #define SL_LAYERS_TRAINER_H
 
@@ -37,8 +37,8 @@ void sl_trainer_close(struct sl_trainer *trainer);
 /* From the next step on. */
 void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rate);
 
-/* One step on this coordinate's rows. METRICS are the sums over the whole mesh, on every coordinate. *STOP says whether this
- * coordinate wants to stop, and afterwards whether any does: all see the same. */
+/* One step on this coordinate's rows. METRICS are the sums over the whole mesh, on every coordinate. *STOP says whether
+ * this coordinate wants to stop, and afterwards whether any does: all see the same. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
 int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);
 

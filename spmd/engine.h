@@ -4,8 +4,8 @@
  * collectives/collectives.h and collectives/channel.h, which check arguments and come here.
  *
  * Every moving of data is one shape: member i sends member j a block of count[0] x count[1] runs of count[2] contiguous
- * elements. In the sender's input the block for peer j begins at j * input_view.peer, in the receiver's output the block
- * from peer i begins at i * output_view.peer; rows of runs lie stride[0], runs stride[1] apart. All in elements.
+ * elements. In the sender's input the block for peer j begins at j * input_view.peer, in the receiver's output the
+ * block from peer i begins at i * output_view.peer; rows of runs lie stride[0], runs stride[1] apart. All in elements.
  * So a gather along any dim, a scatter and a transposing exchange need no packing where memory is shared. */
 #ifndef SL_SPMD_ENGINE_H
 #define SL_SPMD_ENGINE_H
@@ -50,10 +50,10 @@ struct sl_collective {
     void *output;
     size_t count[3];
     struct sl_view input_view, output_view;
-    float scale;     /* PSUM, PSUM_SCATTER: float sums are multiplied by it (pmean); 1 otherwise */
-    int source;      /* PPERMUTE: the member this one receives from, -1: none */
-    int destination; /* PPERMUTE: the member this one sends to, -1: none */
-    int root;        /* BROADCAST, GATHER: position in the group */
+    float scale;      /* PSUM, PSUM_SCATTER: float sums are multiplied by it (pmean); 1 otherwise */
+    int source;       /* PPERMUTE: the member this one receives from, -1: none */
+    int destination;  /* PPERMUTE: the member this one sends to, -1: none */
+    int root;         /* BROADCAST, GATHER: position in the group */
     const char *site; /* "file:line" of the call */
 };
 

@@ -6,8 +6,8 @@
 
 SL_BEGIN_C
 
-/* The word folded in for a path of NAMES (NULL-terminated list) and counter N: the first four bytes, big-endian, of SHA-1
- * over the names one after another, then N as its shortest big-endian bytes (none for 0). */
+/* The word folded in for a path of NAMES (NULL-terminated list) and counter N: the first four bytes, big-endian, of
+ * SHA-1 over the names one after another, then N as its shortest big-endian bytes (none for 0). */
 uint32_t sl_flax_path(const char *const *names, uint32_t n);
 
 /* fold_static: sl_fold_in(key, sl_flax_path(names, n)). */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STAGES = 4096, MAX_MICROBATCHES = 65536 };
+enum { MAX_STAGES = 4096, MAX_MICROBATCHES = 65536, MAX_CELLS = 1 << 22 };
 
 static int larger(int a, int b) { return a > b ? a : b; }
 
@@ -85,6 +85,10 @@ static int check_numbers(const char *name, int stages, int loops, int microbatch
     if (microbatches < 1 || microbatches > MAX_MICROBATCHES)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d microbatches: must be from 1 to %d", name,
                             microbatches, MAX_MICROBATCHES);
+    if ((long long)stages * loops * microbatches > MAX_CELLS)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "schedule %s: %d stages x %d loops x %d microbatches: their product must be at most %d",
+                            name, stages, loops, microbatches, MAX_CELLS);
     return SL_OK;
 }
 

@@ -20,15 +20,15 @@
 SL_BEGIN_C
 
 enum sl_action_kind {
-    SL_FORWARD,           /* F */
-    SL_BACKWARD,          /* B: input and weight gradient */
-    SL_INPUT_GRADIENT,    /* I */
-    SL_WEIGHT_GRADIENT,   /* W */
-    SL_SEND_ACTIVATION,   /* to the next stage */
-    SL_TAKE_ACTIVATION,   /* from the previous stage */
-    SL_SEND_GRADIENT,     /* to the previous stage */
-    SL_TAKE_GRADIENT,     /* from the next stage */
-    SL_REDUCE,            /* a loop's gradients are complete: sum them over data */
+    SL_FORWARD,         /* F */
+    SL_BACKWARD,        /* B: input and weight gradient */
+    SL_INPUT_GRADIENT,  /* I */
+    SL_WEIGHT_GRADIENT, /* W */
+    SL_SEND_ACTIVATION, /* to the next stage */
+    SL_TAKE_ACTIVATION, /* from the previous stage */
+    SL_SEND_GRADIENT,   /* to the previous stage */
+    SL_TAKE_GRADIENT,   /* from the next stage */
+    SL_REDUCE,          /* a loop's gradients are complete: sum them over data */
     SL_ACTION_KINDS
 };
 
@@ -59,25 +59,26 @@ int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages,
                      struct sl_error *error);
 void sl_schedule_free(struct sl_schedule *schedule);
 
-/* Inserts TAKE before and SEND after the actions that need them, and a REDUCE after each loop's last weight gradient. */
+/* Inserts TAKE before and SEND after the actions that need them, and a REDUCE after each loop's last weight gradient.
+ */
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error);
 
-/* Proves the lowered table by walking it with SLOTS slots a channel: every action once, nothing before what it needs, no
- * deadlock. *STASH (may be NULL) receives the most microbatches that one rank holds at once in one loop. */
+/* Proves the lowered table by walking it with SLOTS slots a channel: every action once, nothing before what it needs,
+ * no deadlock. *STASH (may be NULL) receives the most microbatches that one rank holds at once in one loop. */
 int sl_schedule_check(const struct sl_schedule *schedule, int slots, int *stash, struct sl_error *error);
 
 /* Iterations of the forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks) - 1. */
 int sl_schedule_iterations(const struct sl_schedule *schedule);
 
-/* Prints the four index rows of each stage, as the notebook does, from the lowered table's own actions. SL_FAILED without
- * memory. */
+/* Prints the four index rows of each stage, as the notebook does, from the lowered table's own actions. SL_FAILED
+ * without memory. */
 int sl_schedule_print_indices(const struct sl_schedule *schedule, FILE *file);
 
 /* Prints one line a rank, one cell an iteration ("4F0" = stage 4, forward, microbatch 0). */
 void sl_schedule_print_table(const struct sl_schedule *schedule, FILE *file);
 
-/* For generators and passes over tables: appends a copy to RANK's list (NULL without memory); the stage that RANK's LOOP is;
- * which of the two gradients an action computes. */
+/* For generators and passes over tables: appends a copy to RANK's list (NULL without memory); the stage that RANK's
+ * LOOP is; which of the two gradients an action computes. */
 struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct sl_action *action);
 static inline int sl_schedule_stage(const struct sl_schedule *schedule, int rank, int loop) {
     return loop * schedule->ranks + rank;

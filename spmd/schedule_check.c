@@ -1,8 +1,9 @@
 /* schedule_check.c - walks a lowered table as the executor would, and proves that the walk ends.
  *
- * Every rank advances while its next action can run. What no rank can do any more is a deadlock; what an action finds
- * in the wrong state is a broken table. Channels are first in, first out, one for each ordered pair of ranks and
- * direction. */
+ * Every rank advances while its next action can run. As there, a slot is acquired before its contents are computed, and
+ * what was taken for immediate use stays in its slot until it has been used. What no rank can do any more is a
+ * deadlock; what an action finds in the wrong state is a broken table. Channels are first in, first out, one for each
+ * ordered pair of ranks and direction. */
 #include "spmd/schedule.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ struct cell {
 
 /* Messages between two ranks: sent and taken counts, and what was sent. */
 struct wire {
-    int sent, taken;
+    int sent, taken, released;
     int *stage_microbatch; /* [stages * microbatches] in order of sending */
 };
 
@@ -68,12 +69,16 @@ static struct wire *wire_of(const struct walk *walk, int rank, const struct sl_a
 /* SL_OK: done; -1: cannot run yet; otherwise the table is broken. */
 enum { BLOCKED = -1 };
 
+static bool has_slot(const struct walk *walk, const struct wire *wire) {
+    return wire->sent - wire->released < walk->slots;
+}
+
 static int send_message(struct walk *walk, int rank, const struct sl_action *action, bool ready) {
     struct wire *wire = wire_of(walk, rank, action);
     const int stage = sl_schedule_stage(walk->schedule, rank, action->loop);
     const int to = action->kind == SL_SEND_ACTIVATION ? stage + 1 : stage - 1;
     if (!ready) return broken(walk, rank, action, "it is sent before it was computed");
-    if (wire->sent - wire->taken >= walk->slots) return BLOCKED;
+    if (!has_slot(walk, wire)) return BLOCKED;
     wire->stage_microbatch[wire->sent++] = to * walk->schedule->microbatches + action->microbatch;
     return SL_OK;
 }
@@ -85,8 +90,13 @@ static int take_message(struct walk *walk, int rank, const struct sl_action *act
     if (wire->stage_microbatch[wire->taken] != stage * walk->schedule->microbatches + action->microbatch)
         return broken(walk, rank, action, "the peer sends another one first");
     wire->taken++;
+    wire->released += action->update >= 0; /* copied into its row */
     *received = true;
     return SL_OK;
+}
+
+static int previous_rank(const struct walk *walk, int rank) {
+    return (rank + walk->schedule->ranks - 1) % walk->schedule->ranks;
 }
 
 static int forward(struct walk *walk, int rank, const struct sl_action *action, struct cell *cell) {
@@ -95,6 +105,8 @@ static int forward(struct walk *walk, int rank, const struct sl_action *action, 
     int *most = &walk->most[rank * walk->schedule->loops + action->loop];
     if (cell->forward) return broken(walk, rank, action, "it was done before");
     if (stage > 0 && !cell->received) return broken(walk, rank, action, "its input has not been taken");
+    if (action->output < 0 && !has_slot(walk, &walk->wire[rank])) return BLOCKED;
+    if (action->input < 0) walk->wire[previous_rank(walk, rank)].released++;
     cell->forward = true;
     if (++*held > *most) *most = *held;
     return SL_OK;
@@ -102,12 +114,15 @@ static int forward(struct walk *walk, int rank, const struct sl_action *action, 
 
 static int backward(struct walk *walk, int rank, const struct sl_action *action, struct cell *cell) {
     const int stage = sl_schedule_stage(walk->schedule, rank, action->loop);
-    const bool last_stage = stage == walk->schedule->ranks * walk->schedule->loops - 1;
+    const int ranks = walk->schedule->ranks;
+    const bool last_stage = stage == ranks * walk->schedule->loops - 1;
     if (sl_has_input_gradient(action->kind)) {
         if (cell->input_gradient) return broken(walk, rank, action, "it was done before");
         if (!cell->forward) return broken(walk, rank, action, "its forward comes later");
         if (!last_stage && !cell->gradient_received)
             return broken(walk, rank, action, "its gradient has not been taken");
+        if (action->input < 0 && !has_slot(walk, &walk->wire[ranks + rank])) return BLOCKED;
+        if (!last_stage) walk->wire[ranks + (rank + 1) % ranks].released++;
         cell->input_gradient = true;
     }
     if (sl_has_weight_gradient(action->kind)) {
@@ -129,10 +144,39 @@ static int reduce(struct walk *walk, int rank, const struct sl_action *action) {
     return SL_OK;
 }
 
+/* The columns by which the executor finds its rows, stages and peers. */
+static const char *wrong_column(const struct walk *walk, int rank, const struct sl_action *action) {
+    const struct sl_schedule *schedule = walk->schedule;
+    const int ranks = schedule->ranks, next = (rank + 1) % ranks, previous = previous_rank(walk, rank);
+    const bool kept = rank == 0, last_stage = rank == ranks - 1 && action->loop == schedule->loops - 1;
+    const int row = action->microbatch;
+    if (action->params != action->loop) return "its params are another loop's";
+    switch (action->kind) {
+    case SL_SEND_ACTIVATION:
+        return action->peer != next ? "its peer is not the next rank" : NULL;
+    case SL_TAKE_GRADIENT:
+        return action->peer != next ? "its peer is not the next rank" : NULL;
+    case SL_TAKE_ACTIVATION:
+    case SL_SEND_GRADIENT:
+        if (action->peer != previous) return "its peer is not the previous rank";
+        return action->update != (kept ? row : -1) ? "its update is not its row of the stage-input buffer" : NULL;
+    case SL_REDUCE:
+        return NULL;
+    default:
+        if (action->input != (kept ? row : -1)) return "its input is not its row of the stage-input buffer";
+        return action->output != (last_stage ? row : -1) ? "its output is not its row of the output buffer" : NULL;
+    }
+}
+
 static int step(struct walk *walk, int rank, const struct sl_action *action) {
+    if ((int)action->kind < 0 || action->kind >= SL_ACTION_KINDS)
+        return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: rank %d has an action of unknown kind %d",
+                            walk->schedule->name, rank, (int)action->kind);
     if (action->loop < 0 || action->loop >= walk->schedule->loops || action->microbatch < 0 ||
         action->microbatch >= walk->schedule->microbatches)
         return broken(walk, rank, action, "there is no such loop or microbatch");
+    const char *wrong = wrong_column(walk, rank, action);
+    if (wrong) return broken(walk, rank, action, wrong);
     struct cell *cell = cell_of(walk, sl_schedule_stage(walk->schedule, rank, action->loop), action->microbatch);
     switch (action->kind) {
     case SL_FORWARD:

@@ -22,6 +22,7 @@ struct lowering {
     int *forward_time, *backward_time; /* [stages][microbatches] of the compute actions */
     struct placed *placed;             /* one rank's actions */
     int count;
+    int *weight_gradients; /* [loops] of the rank so far */
 };
 
 static int *time_of(const struct lowering *lowering, int *times, int stage, int microbatch) {
@@ -84,21 +85,17 @@ static void place_input_gradient(struct lowering *lowering, int rank, const stru
     }
 }
 
-/* A REDUCE for each loop, in the iteration of its last weight gradient. */
-static void place_reductions(struct lowering *lowering, const struct sl_rank_schedule *rank) {
-    for (int l = 0; l < lowering->schedule->loops; l++) {
-        const struct sl_action *last = NULL;
-        for (int i = 0; i < rank->count; i++) {
-            if (sl_has_weight_gradient(rank->action[i].kind) && rank->action[i].loop == l) last = &rank->action[i];
-        }
-        if (last) place(lowering, message(last, SL_REDUCE, -1, last->time, -1), REDUCE);
-    }
+/* A REDUCE for each loop, in the iteration of its last weight gradient: the MICROBATCHES-th that comes along. */
+static void place_weight_gradient(struct lowering *lowering, const struct sl_action *action) {
+    if (++lowering->weight_gradients[action->loop] == lowering->schedule->microbatches)
+        place(lowering, message(action, SL_REDUCE, -1, action->time, -1), REDUCE);
 }
 
 static int lower_rank(struct lowering *lowering, struct sl_rank_schedule *rank, int number) {
     lowering->placed = malloc((size_t)(3 * rank->count + lowering->schedule->loops) * sizeof *lowering->placed);
     lowering->count = 0;
     if (!lowering->placed) return SL_FAILED;
+    memset(lowering->weight_gradients, 0, (size_t)lowering->schedule->loops * sizeof(int));
     for (int i = 0; i < rank->count; i++) {
         const struct sl_action *action = &rank->action[i];
         if (action->kind == SL_FORWARD)
@@ -107,8 +104,8 @@ static int lower_rank(struct lowering *lowering, struct sl_rank_schedule *rank, 
             place_input_gradient(lowering, number, action);
         else
             place(lowering, *action, COMPUTE);
+        if (sl_has_weight_gradient(action->kind)) place_weight_gradient(lowering, action);
     }
-    place_reductions(lowering, rank);
     qsort(lowering->placed, (size_t)lowering->count, sizeof *lowering->placed, by_time);
     int status = SL_OK;
     rank->count = 0;
@@ -135,13 +132,17 @@ static void note_times(struct lowering *lowering) {
 
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error) {
     const size_t cells = (size_t)schedule->ranks * (size_t)schedule->loops * (size_t)schedule->microbatches;
-    struct lowering lowering = {
-        .schedule = schedule, .forward_time = calloc(cells, sizeof(int)), .backward_time = calloc(cells, sizeof(int))};
-    int status = lowering.forward_time && lowering.backward_time ? SL_OK : SL_FAILED;
+    struct lowering lowering = {.schedule = schedule,
+                                .forward_time = calloc(cells, sizeof(int)),
+                                .backward_time = calloc(cells, sizeof(int)),
+                                .weight_gradients = calloc((size_t)schedule->loops, sizeof(int))};
+    const bool taken = lowering.forward_time && lowering.backward_time && lowering.weight_gradients;
+    int status = taken ? SL_OK : SL_FAILED;
     if (status == SL_OK) note_times(&lowering);
     for (int r = 0; r < schedule->ranks && status == SL_OK; r++) status = lower_rank(&lowering, &schedule->rank[r], r);
     free(lowering.forward_time);
     free(lowering.backward_time);
+    free(lowering.weight_gradients);
     if (status) return sl_error_set(error, status, "schedule %s: no memory to lower it", schedule->name);
     schedule->lowered = true;
     return SL_OK;

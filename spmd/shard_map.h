@@ -9,14 +9,15 @@ SL_BEGIN_C
 
 enum { SL_MAX_ARRAYS = 16 };
 
-/* Sees its own shards: in[i] holds this coordinate's slice, out[i] a zeroed shard to fill; both are freed afterwards. */
+/* Sees its own shards: in[i] holds this coordinate's slice, out[i] a zeroed shard to fill; both are freed afterwards.
+ */
 typedef int sl_shard_function(struct sl_spmd *self, const struct sl_array *in, struct sl_array *out, void *arg);
 
 struct sl_shard_map {
     int inputs, outputs;
-    struct sl_array *input;        /* [inputs] global arrays, read */
-    const struct sl_spec *in_spec; /* [inputs] */
-    struct sl_array *output;       /* [outputs] global arrays with their data allocated by the caller, written */
+    struct sl_array *input;         /* [inputs] global arrays, read */
+    const struct sl_spec *in_spec;  /* [inputs] */
+    struct sl_array *output;        /* [outputs] global arrays with their data allocated by the caller, written */
     const struct sl_spec *out_spec; /* [outputs]; where it leaves an axis out, the coordinates along it must agree */
 };
 

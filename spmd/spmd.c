@@ -21,8 +21,7 @@ static int check_run(const struct sl_mesh *mesh, const struct sl_engine *engine,
                      struct sl_error *error) {
     if (!engine || !engine->table) return sl_error_set(error, SL_BAD_INPUT, "run: no engine is open");
     if (engine->table->missing) {
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "engine \"%s\" is not in this build: configure with -D%s=ON",
+        return sl_error_set(error, SL_BAD_INPUT, "engine \"%s\" is not in this build: configure with -D%s=ON",
                             engine->table->name, engine->table->missing);
     }
     if (!(engine->timeout > 0)) {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # install.sh BUILD CC - what `cmake --install` leaves can be compiled and linked against; prints TAP.
 build=$1 cc=$2
+example=$(cd "$(dirname "$0")/../drivers" && pwd)/custom_module.c
 . "$(dirname "$0")/points.sh"
 
 # attempt NAME COMMAND...: a point.
@@ -72,6 +73,7 @@ attempt 'cmake --install' cmake --install "$build" --prefix prefix
 export PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig"
 attempt 'each header by itself in C11' headers_alone "$cc" -std=c11
 attempt 'a program in C by pkg-config' run_linked "$cc" -std=gnu11 program.c
+attempt 'the example of a module by pkg-config' run_linked "$cc" -std=gnu11 "$example"
 attempt 'a program by find_package' find_package
 if [ -n "$cxx" ]; then
     attempt 'each header by itself in C++' headers_alone "$cxx" -std=c++17 -x c++

@@ -34,8 +34,7 @@ static inline int plan_rig(struct rig *rig, struct sl_module *module, int rows, 
     rig->mesh = (struct sl_mesh){.axes = 1, .axis = {{"data", 1}}, .size = 1};
     rig->self.mesh = &rig->mesh;
     assert_int_equal(sl_parameters_open(&rig->parameters, 1), SL_OK);
-    *plan = (struct sl_plan){.self = &rig->self,
-                             .mesh = &rig->mesh,
+    *plan = (struct sl_plan){.mesh = &rig->mesh,
                              .gemm = sl_gemm_find(NULL, NULL),
                              .rows = rows,
                              .group = group,

@@ -139,8 +139,6 @@ static void rows_are_filled_and_summed(void **state) {
                 }
                 free(sums);
             }
-            kernels->fill_rows(rows, cols, bias, x);
-            for (size_t r = 0; r < rows; r++) assert_memory_equal(x + r * cols, bias, cols * sizeof *bias);
             free(x);
             free(bias);
         }
