@@ -342,7 +342,7 @@ const struct sl_option sl_common_table[] = {
      .help = "seconds that an absent coordinate is waited for"},
     {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),
      .help = "compare what the coordinates call, and end the run where they disagree"},
-    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed), .help = "of everything random"},
+    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed), .help = "of everything random, taken modulo 2^32"},
     {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
      .help = "training steps"},
     {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},

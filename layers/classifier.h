@@ -22,10 +22,14 @@ void sl_classifier_free(struct sl_model *model);
 size_t sl_classifier_parameters(const struct sl_classifier *classifier);
 size_t sl_classifier_parameters_stacked(const struct sl_classifier *classifier);
 
-/* The notebook's random streams, from the seed to every key. LOOPING: the looping pipeline's module paths, otherwise
- * the plain pipeline's. */
+/* Gives every parameter of RANK the notebook's key, by the module paths of the looping or of the plain pipeline. LOOPS
+ * and LAYERS are the rank's stages and a stage's layers. */
+void sl_classifier_flax_parameters(struct sl_parameters *parameters, uint64_t seed, bool looping, int rank, int loops,
+                                   int layers);
+
+/* The notebook's stream of dropout keys at one coordinate. The caller fills in the first four lines, open the rest. */
 struct sl_classifier_keys {
-    bool looping;
+    bool looping;            /* module paths of the looping pipeline, otherwise of the plain one */
     int data, model;         /* sizes of the mesh's axes */
     int data_index, rank;    /* this coordinate's */
     int layers, iterations;  /* of a stage; of the forward pass */
@@ -33,9 +37,6 @@ struct sl_classifier_keys {
     uint32_t path, pipeline; /* words of the paths of a block's dropout and of the pipeline */
 };
 
-/* Gives every parameter its key. */
-void sl_classifier_flax_parameters(struct sl_parameters *parameters, uint64_t seed, bool looping, int rank, int loops,
-                                   int layers);
 void sl_classifier_flax_open(struct sl_classifier_keys *keys, uint64_t seed);
 /* Advances by one step and writes this step's dropout keys [iterations][layers]. */
 void sl_classifier_flax_step(struct sl_classifier_keys *keys, struct sl_key *key);

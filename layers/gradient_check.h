@@ -12,11 +12,12 @@ struct sl_gradient_check {
     uint64_t seed;
 };
 
-/* Plans MODULE on one coordinate, draws x, dy and parameters from the seed, and writes the largest relative difference
- * (difference over the norm of the tensor's gradient) of dx and of every parameter's gradient to *DIFFERENCE, and the
- * name of the worst tensor to WORST[96] (may be NULL). The loss is sum(y * dy), summed in double; a correct module
- * differs by about 1e-4. Tensors of more than 200 elements are sampled. W is also compared with and without dx. What a
- * module leaves unwritten, or adds to where it should overwrite, gives an infinite difference. */
+/* Plans MODULE (any but a loss, which has no backward functions) on one coordinate, draws x, dy and parameters from the
+ * seed, and writes the largest relative difference (difference over the norm of the tensor's gradient) of dx and of
+ * every parameter's gradient to *DIFFERENCE, and the name of the worst tensor to WORST[96] (may be NULL). The loss is
+ * sum(y * dy), summed in double; a correct module differs by about 1e-4. Tensors of more than 200 elements are sampled.
+ * W is also compared with and without dx. What a module leaves unwritten, or adds to where it should overwrite, gives
+ * an infinite difference. */
 int sl_gradient_check(struct sl_module *module, const struct sl_gradient_check *check,
                       const struct sl_gemm_backend *gemm, double *difference, char *worst, struct sl_error *error);
 
