@@ -1,7 +1,8 @@
 /* custom_module.c - an example to copy: a module of one's own, and a training loop around it.
  *
  * The module is a leaky rectifier whose slope below zero is learned, y = x > 0 ? x : slope x. It stands in a small
- * classifier that is pipelined over "model" and replicated over "data", and learns on which side of zero x0 x1 lies. */
+ * classifier that is pipelined over "model" and replicated over "data", and learns on which side of zero x0 x1 lies.
+ * Whether a module's backward functions belong to its forward, sl_gradient_check (layers/gradient_check.h) tells. */
 #include <stdio.h>
 #include <string.h>
 

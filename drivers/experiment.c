@@ -23,8 +23,9 @@ const struct sl_option sl_model_table[] = {
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .help = "rate inside blocks"},
     {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .help = "learning rate of AdamW"},
     {"rng", SL_OPTION_CHOICE, FIELD(rng), .value = "flax|global",
-     .help = "random numbers: in the notebook's order (single, plain, looping), or by global position: the same in "
-             "every layout"},
+     .help =
+         "random numbers: in the notebook's order, which is defined for single, plain, and looping with one layer a "
+         "stage, and the default there; or by global position, the same in every layout"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = 4096,
      .help = "microbatches of one weight-gradient product; 0: all"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1,
@@ -84,15 +85,16 @@ static int largest_divisor(int number, int most) {
 static int split_batch(struct sl_experiment *experiment, int batch, int *microbatches, bool single,
                        struct sl_error *error) {
     if (batch % experiment->data)
-        return sl_error_set(error, SL_BAD_INPUT, "a batch of %d rows does not divide over the data axis of %d", batch,
+        return sl_error_set(error, SL_BAD_INPUT, "--batch %d does not divide over the data axis of %d", batch,
                             experiment->data);
     experiment->batch = batch;
     experiment->local_rows = batch / experiment->data;
     if (single) *microbatches = largest_divisor(experiment->local_rows, *microbatches);
     if (experiment->local_rows % *microbatches)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "%d rows a coordinate (batch %d over data=%d) do not divide into %d microbatches",
-                            experiment->local_rows, batch, experiment->data, *microbatches);
+        return sl_error_set(
+            error, SL_BAD_INPUT,
+            "--microbatches %d: a coordinate's %d rows (--batch %d over data=%d) do not divide into so many",
+            *microbatches, experiment->local_rows, batch, experiment->data);
     experiment->rows = experiment->local_rows / *microbatches;
     return SL_OK;
 }
@@ -143,15 +145,16 @@ static int choose_schedule(struct sl_experiment *experiment, const struct sl_mod
     if ((single || plain) && options->loops > 1)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops, must be 1", *name, options->loops);
     if (options->layers % experiment->model)
-        return sl_error_set(error, SL_BAD_INPUT, "%d layers do not divide over the model axis of %d", options->layers,
+        return sl_error_set(error, SL_BAD_INPUT, "--layers %d do not divide over the model axis of %d", options->layers,
                             experiment->model);
     const int layers = options->layers / experiment->model;
     classifier->stages = experiment->model;
     classifier->loops = single || plain ? 1 : options->loops ? options->loops : layers;
     if (layers % classifier->loops)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "%d layers a coordinate (%d over model=%d) do not divide into %d loops", layers,
-                            options->layers, experiment->model, classifier->loops);
+        return sl_error_set(
+            error, SL_BAD_INPUT,
+            "--loops %d: a coordinate's %d layers (--layers %d over model=%d) do not divide into so many",
+            classifier->loops, layers, options->layers, experiment->model);
     experiment->looping = !single && !plain;
     if (single || plain)
         *name = "gpipe";
@@ -184,8 +187,9 @@ static int make_schedule(struct sl_experiment *experiment, const char *name, int
     experiment->group = group && group < microbatches ? group : microbatches;
     if (single) experiment->group = largest_divisor(microbatches, experiment->group);
     if (microbatches % experiment->group)
-        return sl_error_set(error, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
-                            microbatches, experiment->group);
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--wgrad-group %d: %d microbatches do not divide into groups of so many", experiment->group,
+                            microbatches);
     return SL_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -88,6 +89,9 @@ int sl_idx_read(struct sl_idx *idx, const char *directory, const char *name, int
     if (access(reader.path, F_OK)) length = snprintf(reader.path, sizeof reader.path, "%s/%s.gz", directory, name);
     if (length >= (int)sizeof reader.path)
         return sl_error_set(error, SL_BAD_INPUT, "%.80s: too long a path", directory);
+    struct stat file;
+    if (!stat(reader.path, &file) && !S_ISREG(file.st_mode))
+        return sl_error_set(error, SL_BAD_INPUT, "%s: not a regular file", reader.path);
     errno = 0;
     reader.file = gzopen(reader.path, "rb");
     if (!reader.file) {

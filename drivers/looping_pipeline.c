@@ -1,11 +1,9 @@
 /* looping_pipeline.c - trains the notebook's classifier on a mesh, under any schedule. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -63,6 +61,8 @@ struct run {
     int64_t done;
     double *ms; /* [RECORDED] the steps' times, the first apart, later ones replacing the oldest */
     double first_step_ms, final_loss, test_accuracy, samples;
+    struct sl_metrics epoch; /* sums over the epoch's steps so far */
+    bool interrupted;
     struct sl_store gradients;
 };
 
@@ -103,6 +103,8 @@ static int report_step(struct run *run, const struct sl_metrics *metrics, double
     if (step > 0) run->ms[(step - 1) % RECORDED] = ms;
     run->final_loss = loss;
     run->samples += metrics->rows;
+    run->epoch.loss += metrics->loss;
+    run->epoch.rows += metrics->rows;
     if (step == 0) run->first_step_ms = ms_since_exec();
     if (!run->config->common.json && !run->dataset.shuffled) {
         sl_progress_clear(&run->progress);
@@ -121,20 +123,21 @@ static int report_step(struct run *run, const struct sl_metrics *metrics, double
 }
 
 static int report_epoch(struct run *run, int64_t epoch, const struct sl_metrics *test, struct sl_error *error) {
-    const double loss = test->loss / test->rows;
+    const double loss = test->loss / test->rows, mean_loss = run->epoch.loss / run->epoch.rows;
+    run->epoch = (struct sl_metrics){0};
     run->test_accuracy = test->correct / test->rows;
     sl_progress_clear(&run->progress);
     if (!run->config->common.json) {
         sl_table_cell(&run->table, "%lld", (long long)epoch);
-        sl_table_cell(&run->table, "%.6f", run->final_loss);
+        sl_table_cell(&run->table, "%.6f", mean_loss);
         sl_table_cell(&run->table, "%.6f", loss);
         sl_table_cell(&run->table, "%.4f", run->test_accuracy);
         fflush(stdout);
     }
     if (!run->config->common.json && !run->metrics.path) return SL_OK;
     return print_line(run,
-                      json_pack("{sI so so}", "epoch", (json_int_t)epoch, "test_loss", sl_json_real(loss),
-                                "test_accuracy", sl_json_real(run->test_accuracy)),
+                      json_pack("{sI so so so}", "epoch", (json_int_t)epoch, "loss", sl_json_real(mean_loss),
+                                "test_loss", sl_json_real(loss), "test_accuracy", sl_json_real(run->test_accuracy)),
                       error);
 }
 
@@ -167,6 +170,7 @@ static int report_end(struct run *run, struct sl_error *error) {
                                sl_json_real(run->first_step_ms), "median_ms", sl_json_real(median), "peak_bytes",
                                (json_int_t)peak_bytes());
     if (run->dataset.shuffled) json_object_set_new(object, "test_accuracy", sl_json_real(run->test_accuracy));
+    if (run->interrupted) json_object_set_new(object, "interrupted", json_true());
     return print_line(run, object, error);
 }
 
@@ -214,6 +218,7 @@ static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker
     bool stop = false;
     for (int64_t step = 0; step < run->steps && !stop; step++) {
         SL_TRY(train_step(self, run, worker, order, step, &stop));
+        if (stop && self->coordinate == 0) run->interrupted = step + 1 < run->steps;
         const bool epoch_ends = (step + 1) % run->steps_per_epoch == 0 || step + 1 == run->steps || stop;
         if (!run->dataset.shuffled || !epoch_ends) continue;
         struct sl_metrics test;
@@ -279,17 +284,14 @@ static int count_steps(struct run *run, struct sl_error *error) {
     return run->ms ? SL_OK : sl_error_set(error, SL_FAILED, "no memory");
 }
 
-/* That PATH cannot be written should be known before the training, not after it. */
-static int check_directory(const char *path, struct sl_error *error) {
-    if (!path) return SL_OK;
-    char directory[4096];
-    const char *slash = strrchr(path, '/');
-    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    struct stat status;
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-        return sl_error_set(error, SL_BAD_INPUT, "--gradients %s: is a directory", path);
-    if (access(directory, W_OK)) return sl_error_set(error, SL_BAD_INPUT, "--gradients %s: %s", path, strerror(errno));
-    return SL_OK;
+/* What cannot be written should be known before the training, not after it. */
+static int check_outputs(const struct run *run, struct sl_error *error) {
+    const struct config *config = run->config;
+    if (!config->gradients) return SL_OK;
+    if (run->steps == 0) return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");
+    if (config->metrics && !strcmp(config->gradients, config->metrics))
+        return sl_error_set(error, SL_BAD_INPUT, "--gradients and --metrics name the same file, %s", config->metrics);
+    return sl_safetensors_can_write(config->gradients, error);
 }
 
 static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct sl_error *error) {
@@ -301,7 +303,7 @@ static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct
         return report_bytes(run, error);
     }
     SL_TRY(sl_experiment_check_memory(&run->experiment, error));
-    SL_TRY(check_directory(config->gradients, error));
+    SL_TRY(check_outputs(run, error));
     SL_TRY(sl_metrics_open(&run->metrics, config->metrics, error));
     if (!config->common.json) sl_table_begin(&run->table, stdout, 4, run->dataset.shuffled ? epochs : steps);
     sl_progress_begin(&run->progress, "step", run->steps);

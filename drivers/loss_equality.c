@@ -149,8 +149,16 @@ static int prepare(struct trial *trial, const struct config *config, const struc
         trial[i].dataset = dataset;
         trial[i].loss = calloc((size_t)trial[i].steps + 1, sizeof *trial[i].loss);
         if (!trial[i].loss) return sl_error_set(error, SL_FAILED, "no memory");
-        SL_TRY(sl_experiment_prepare(&trial[i].experiment, i == SINGLE ? single_mesh : mesh, &model, trial[i].schedule,
-                                     (int)dataset->columns, (int)dataset->classes, config->common.seed, error));
+        const struct sl_mesh *on = i == SINGLE ? single_mesh : mesh;
+        struct sl_error reason;
+        const int status =
+            sl_experiment_prepare(&trial[i].experiment, on, &model, trial[i].schedule, (int)dataset->columns,
+                                  (int)dataset->classes, config->common.seed, &reason);
+        if (status) {
+            char name[128];
+            return sl_error_set(error, status, "the %s run on %s: %s", trial[i].name,
+                                sl_mesh_print(on, name, sizeof name), reason.message);
+        }
         SL_TRY(sl_experiment_check_memory(&trial[i].experiment, error));
     }
     return SL_OK;

@@ -112,16 +112,21 @@ static int write_contents(FILE *file, const char *header, size_t length, struct 
     return fflush(file) || fsync(fileno(file)) ? errno : 0;
 }
 
-/* Makes the renaming last: an entry of a directory is the directory's data. */
-static int sync_directory_of(const char *path) {
-    char directory[PATH_MAX];
-    snprintf(directory, sizeof directory, "%s", path);
+/* Writes the directory that PATH is in to DIRECTORY[PATH_MAX]. */
+static void directory_of(const char *path, char *directory) {
+    snprintf(directory, PATH_MAX, "%s", path);
     char *slash = strrchr(directory, '/');
     if (slash) {
         slash[slash == directory] = '\0'; /* "/" stays */
     } else {
         strcpy(directory, ".");
     }
+}
+
+/* Makes the renaming last: an entry of a directory is the directory's data. */
+static int sync_directory_of(const char *path) {
+    char directory[PATH_MAX];
+    directory_of(path, directory);
     const int descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return errno;
     const int number = fsync(descriptor) ? errno : 0;
@@ -129,12 +134,26 @@ static int sync_directory_of(const char *path) {
     return number;
 }
 
+int sl_safetensors_can_write(const char *path, struct sl_error *error) {
+    struct stat file;
+    char directory[PATH_MAX];
+    if (strlen(path) + 32 > PATH_MAX) return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", path);
+    if (!stat(path, &file) && !S_ISREG(file.st_mode))
+        return sl_error_set(error, SL_BAD_INPUT, "%s: not a regular file: only those are replaced", path);
+    directory_of(path, directory);
+    if (access(directory, W_OK | X_OK))
+        return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
+    return SL_OK;
+}
+
 static int replace_file(const char *path, const char *header, size_t length, struct sl_tensor *const *tensor, int count,
                         struct sl_error *error) {
-    char temporary[PATH_MAX];
-    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+    char temporary[PATH_MAX], target[PATH_MAX];
+    SL_TRY(sl_safetensors_can_write(path, error));
+    if (realpath(path, target)) path = target; /* a link stays one */
+    if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temporary)
         return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", path);
-    FILE *file = fopen(temporary, "wbe");
+    FILE *file = fopen(temporary, "wbxe");
     if (!file) return sl_error_set(error, SL_FAILED, "%s: cannot be written: %s", temporary, strerror(errno));
     int number = write_contents(file, header, length, tensor, count);
     if (fclose(file) && !number) number = errno;

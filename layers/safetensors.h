@@ -26,6 +26,8 @@ struct sl_tensor *sl_store_add(struct sl_store *store, const char *name, enum sl
 struct sl_tensor *sl_store_find(const struct sl_store *store, const char *name);
 void sl_store_free(struct sl_store *store);
 
+/* SL_BAD_INPUT where PATH could not be written: something other than a regular file, or in no directory of ours. */
+int sl_safetensors_can_write(const char *path, struct sl_error *error);
 /* Writes STORE, sorted by name, to PATH.tmp, syncs it and renames it to PATH: a crash leaves either the old file or the
  * new. SL_FAILED where the file system fails (disk full); the old file then stays. */
 int sl_safetensors_write(const struct sl_store *store, const char *path, struct sl_error *error);
