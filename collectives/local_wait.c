@@ -93,8 +93,12 @@ static int wait_asleep(struct sl_local_coordinate *me, struct sl_local_word *wor
 }
 
 int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer) {
-    if (has_reached(word, target) || wait_awake(me->run, word, target)) return SL_OK;
-    return wait_asleep(me, word, target, peer) ? sl_local_alive(me) : SL_OK;
+    if (has_reached(word, target)) return SL_OK;
+    const double began = me->spmd.timed ? sl_now() : 0;
+    int status = SL_OK;
+    if (!wait_awake(me->run, word, target) && wait_asleep(me, word, target, peer)) status = sl_local_alive(me);
+    if (me->spmd.timed) me->spmd.waited += sl_now() - began;
+    return status;
 }
 
 /* ---- the end of the run ---- */

@@ -12,6 +12,7 @@
 #include "drivers/experiment.h"
 #include "drivers/interrupt.h"
 #include "drivers/metrics.h"
+#include "drivers/profile_report.h"
 #include "drivers/progress.h"
 
 enum { RECORDED = 4096 }; /* step times that the median is taken of */
@@ -21,7 +22,7 @@ struct config {
     struct sl_model_options model;
     const char *schedule, *data, *metrics, *gradients;
     int epochs, lr_schedule;
-    bool dry_run;
+    bool dry_run, profile;
 };
 
 enum lr_schedule { LR_DEFAULT = -1, LR_CONSTANT, LR_COSINE };
@@ -39,6 +40,8 @@ static const struct sl_option driver_table[] = {
     {"metrics", SL_OPTION_TEXT, offsetof(struct config, metrics), .value = "FILE", .help = "write JSON lines to FILE"},
     {"gradients", SL_OPTION_TEXT, offsetof(struct config, gradients), .value = "FILE",
      .help = "write the last step's gradients to FILE (safetensors)"},
+    {"profile", SL_OPTION_FLAG, offsetof(struct config, profile),
+     .help = "tell where each coordinate's time went in the steps after the first"},
     {"dry-run", SL_OPTION_FLAG, offsetof(struct config, dry_run),
      .help = "tell each coordinate's memory, train nothing"},
     {0},
@@ -57,6 +60,7 @@ struct run {
     struct sl_table table;
     int64_t steps, steps_per_epoch;
     struct bytes bytes[SL_MAX_COORDINATES]; /* of a dry run */
+    struct sl_profile profile[SL_MAX_COORDINATES];
     /* Written by coordinate 0. */
     int64_t done;
     double *ms; /* [RECORDED] the steps' times, the first apart, later ones replacing the oldest */
@@ -214,10 +218,18 @@ static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *w
     return report_step(run, &metrics, 1e3 * (sl_now() - began), &self->error);
 }
 
+/* From the second step on: the first one touches memory and generates code. */
+static void start_profile(struct sl_spmd *self, struct run *run, struct sl_worker *worker) {
+    if (!run->config->profile) return;
+    sl_profile_start(&run->profile[self->coordinate], self);
+    sl_trainer_set_profile(worker->trainer, &run->profile[self->coordinate]);
+}
+
 static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker, uint32_t *order) {
     bool stop = false;
     for (int64_t step = 0; step < run->steps && !stop; step++) {
         SL_TRY(train_step(self, run, worker, order, step, &stop));
+        if (step == 0) start_profile(self, run, worker);
         if (stop && self->coordinate == 0) run->interrupted = step + 1 < run->steps;
         const bool epoch_ends = (step + 1) % run->steps_per_epoch == 0 || step + 1 == run->steps || stop;
         if (!run->dataset.shuffled || !epoch_ends) continue;
@@ -225,6 +237,7 @@ static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker
         SL_TRY(evaluate(run, worker, &test));
         if (self->coordinate == 0) SL_TRY(report_epoch(run, step / run->steps_per_epoch, &test, &self->error));
     }
+    if (self->timed) sl_profile_end(&run->profile[self->coordinate], SL_WORK_OTHER);
     return run->config->gradients ? sl_trainer_export(worker->trainer, true, &run->gradients) : SL_OK;
 }
 
@@ -310,6 +323,8 @@ static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct
     sl_interrupt_catch();
     int status = sl_run(&run->experiment.mesh, engine, program, run);
     sl_progress_clear(&run->progress);
+    if (status == SL_OK && config->profile)
+        status = sl_profile_report(run->profile, &run->experiment.mesh, run->done - 1, config->common.json, error);
     if (status == SL_OK) status = report_end(run, error);
     if (status == SL_OK && config->gradients) status = sl_safetensors_write(&run->gradients, config->gradients, error);
     const int closed = sl_metrics_close(&run->metrics, status ? NULL : error);

@@ -26,15 +26,17 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                         SL_EPILOGUE_NONE, plan->error);
 }
 
-static int out_of_memory(struct sl_context *context) {
-    return sl_fail(context->self, SL_FAILED, "no memory for a matrix product");
+static int multiply(const struct sl_module *module, struct sl_context *context, int product, const float *a,
+                    const float *b, const float *bias, bool accumulate, float *c) {
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status = sl_gemm_execute(&module->gemm[product], a, b, bias, accumulate, c, context->queue);
+    sl_profile_end(context->profile, before);
+    return status ? sl_fail(context->self, status, "no memory for a matrix product") : SL_OK;
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    if (sl_gemm_execute(&module->gemm[FORWARD], x, sl_value(module, context, KERNEL), sl_value(module, context, BIAS),
-                        false, y, context->queue))
-        return out_of_memory(context);
-    return SL_OK;
+    return multiply(module, context, FORWARD, x, sl_value(module, context, KERNEL), sl_value(module, context, BIAS),
+                    false, y);
 }
 
 /* dx = dy kernel^T */
@@ -42,19 +44,15 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     (void)x;
     if (!dx) return SL_OK;
-    if (sl_gemm_execute(&module->gemm[INPUT_GRADIENT], dy, sl_value(module, context, KERNEL), NULL, false, dx,
-                        context->queue))
-        return out_of_memory(context);
-    return SL_OK;
+    return multiply(module, context, INPUT_GRADIENT, dy, sl_value(module, context, KERNEL), NULL, false, dx);
 }
 
 /* dkernel (+)= x^T dy, one product over the rows of the whole group; dbias (+)= column sums of dy */
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const size_t rows = (size_t)context->rows * (size_t)context->group;
-    if (sl_gemm_execute(&module->gemm[WEIGHT_GRADIENT], x, dy, NULL, context->accumulate,
-                        sl_gradient(module, context, KERNEL), context->queue))
-        return out_of_memory(context);
+    SL_TRY(multiply(module, context, WEIGHT_GRADIENT, x, dy, NULL, context->accumulate,
+                    sl_gradient(module, context, KERNEL)));
     context->kernels->column_sums(rows, (size_t)module->out, dy, context->accumulate,
                                   sl_gradient(module, context, BIAS));
     return SL_OK;

@@ -22,6 +22,7 @@
 
 #include "layers/gemm.h"
 #include "layers/parameters.h"
+#include "layers/profile.h"
 
 SL_BEGIN_C
 
@@ -76,6 +77,7 @@ struct sl_context {
     const struct sl_parameters *parameters;
     const struct sl_stash *stash;
     char *workspace;
+    struct sl_profile *profile; /* NULL: nothing is measured */
 };
 
 /* What plan fills in. */

@@ -365,6 +365,11 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
     return SL_OK;
 }
 
+/* The kind of work that an action is, products in it apart. */
+static enum sl_work work_of(enum sl_action_kind kind) {
+    return kind <= SL_WEIGHT_GRADIENT ? SL_WORK_KERNELS : SL_WORK_COMMUNICATION;
+}
+
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     switch (action->kind) {
     case SL_FORWARD:
@@ -398,6 +403,7 @@ static void begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enu
     p->context.phase = phase;
     p->context.weight = step->weight;
     p->context.metrics = &step->metrics;
+    p->context.profile = step->profile;
     step->metrics = (struct sl_metrics){0};
     for (int l = 0; l < p->model->loops; l++) {
         memset(p->weights[l].ready, 0, (size_t)p->microbatches * sizeof *p->weights[l].ready);
@@ -409,7 +415,9 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
     begin_step(p, step, SL_TRAIN);
     for (int i = 0; i < p->actions->count; i++) {
         SL_TRY(sl_progress(p->self));
+        const enum sl_work before = sl_profile_begin(p->context.profile, work_of(p->actions->action[i].kind));
         SL_TRY(run_action(p, &p->actions->action[i]));
+        sl_profile_end(p->context.profile, before);
     }
     return SL_OK;
 }

@@ -54,7 +54,8 @@ struct sl_pipeline_step {
     float weight;                   /* what each row's loss is multiplied with in the gradient: 1 / rows of the batch */
     sl_reduce_function *reduce;     /* may be NULL */
     void *reduce_arg;
-    struct sl_metrics metrics; /* out: sums over this coordinate's rows, zero but on the last stage */
+    struct sl_profile *profile; /* may be NULL */
+    struct sl_metrics metrics;  /* out: sums over this coordinate's rows, zero but on the last stage */
 };
 
 /* Runs one training step: forward and backward of all microbatches; gradients are left in the parameters. */

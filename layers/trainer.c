@@ -16,6 +16,7 @@ struct sl_trainer {
     const struct sl_kernels *kernels;
     struct sl_group data, world;
     int64_t step;
+    struct sl_profile *profile;
     struct sl_key dropout; /* root of the keys of dropout by global position */
     /* Loops whose reduction has been started and not yet been used, oldest first; all loops in order of completion. */
     struct sl_request reduction[REDUCTIONS];
@@ -70,11 +71,14 @@ void sl_trainer_close(struct sl_trainer *t) {
 
 static int start_reduction(struct sl_trainer *t) {
     struct sl_loop_storage *loop = &t->parameters.loop[t->completed[t->started]];
-    struct sl_request *request = &t->reduction[t->started++ % REDUCTIONS];
+    struct sl_request *request = &t->reduction[t->started % REDUCTIONS];
     if (t->options.zero)
-        return sl_psum_scatter_start(t->self, request, &t->data, SL_F32, loop->gradient, loop->gradient + loop->shard,
-                                     1, loop->shard_count);
-    return sl_psum_start(t->self, request, &t->data, SL_F32, loop->gradient, loop->gradient, loop->count);
+        SL_TRY(sl_psum_scatter_start(t->self, request, &t->data, SL_F32, loop->gradient, loop->gradient + loop->shard,
+                                     1, loop->shard_count));
+    else
+        SL_TRY(sl_psum_start(t->self, request, &t->data, SL_F32, loop->gradient, loop->gradient, loop->count));
+    t->started++;
+    return SL_OK;
 }
 
 /* Waits for the oldest reduction, updates the loop (its share of it), and gathers the new values. */
@@ -83,7 +87,9 @@ static int finish_reduction(struct sl_trainer *t) {
     struct sl_loop_storage *loop = &t->parameters.loop[number];
     if (t->data.size > 1) SL_TRY(sl_wait(t->self, &t->reduction[t->finished % REDUCTIONS]));
     t->finished++;
+    const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_OPTIMIZER);
     sl_adamw_update(&t->options.adamw, t->kernels, &t->parameters, number, t->step, 1.0f / (float)t->data.size);
+    sl_profile_end(t->profile, before);
     if (t->data.size == 1 || !t->options.zero) return SL_OK;
     return sl_all_gather(t->self, &t->data, SL_F32, loop->value + loop->shard, loop->value, 1, loop->shard_count);
 }
@@ -122,6 +128,8 @@ static uint32_t local_rows(const struct sl_trainer *t) {
     return (uint32_t)(t->options.pipeline.schedule->microbatches * t->options.pipeline.rows);
 }
 
+void sl_trainer_set_profile(struct sl_trainer *t, struct sl_profile *profile) { t->profile = profile; }
+
 void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
     t->options.adamw.learning_rate = learning_rate;
 }
@@ -136,10 +144,14 @@ int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct s
         .weight = 1.0f / (float)local_rows(t),
         .reduce = loop_completed,
         .reduce_arg = t,
+        .profile = t->profile,
     };
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
+    const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
     SL_TRY(finish_reductions(t));
-    return sum_metrics(t, &step.metrics, metrics, stop);
+    SL_TRY(sum_metrics(t, &step.metrics, metrics, stop));
+    sl_profile_end(t->profile, before);
+    return SL_OK;
 }
 
 int sl_trainer_evaluate(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics) {

@@ -40,6 +40,8 @@ void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rat
 /* One step on this coordinate's rows. METRICS are the sums over the whole mesh, on every coordinate. *STOP says whether
  * this coordinate wants to stop, and afterwards whether any does: all see the same. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
+/* From the next step on; PROFILE (NULL: no more) is the caller's, who calls sl_profile_start. */
+void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);
 int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);
 
 /* Collective: assembles all values (or the last step's gradients) under their global names in STORE on coordinate 0. */

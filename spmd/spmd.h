@@ -30,6 +30,8 @@ struct sl_spmd {
     int coordinate;
     struct sl_error error; /* filled by sl_fail */
     void *queue;           /* compute queue whose work comes before communication; NULL on CPUs */
+    bool timed;            /* the engine counts in `waited` */
+    double waited;         /* seconds that communication calls have waited for peers */
     void *state;           /* the engine's own */
 };
 

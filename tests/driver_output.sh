@@ -34,6 +34,13 @@ status=$?
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -cE '^ +[0-9]' out)" = 3 ] && ! grep -q '{' out
 point 'a table for people'
 
+$train --steps 5 --profile --json >out 2>err
+status=$?
+row="\\{\"coordinate\":[01],\"other_ms\":$number,\"products_ms\":$number,\"kernels_ms\":$number,\"optimizer_ms\":$number,"
+row="$row\"communication_ms\":$number,\"waiting_ms\":$number,\"accounted\":$number\\}"
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -cxE "$row" out)" = 2 ]
+point 'a profile of every coordinate'
+
 $train --steps 0 --json >out 2>err
 status=$?
 [ $status = 0 ] && [ "$(grep -cxE "$last" out)" = 1 ] && [ "$(wc -l <out)" = 1 ]
