@@ -140,7 +140,7 @@ static int report_epoch(struct run *run, int64_t epoch, const struct sl_metrics 
     }
     if (!run->config->common.json && !run->metrics.path) return SL_OK;
     return print_line(run,
-                      json_pack("{sI so so so}", "epoch", (json_int_t)epoch, "loss", sl_json_real(mean_loss),
+                      json_pack("{sI so so so}", "epoch", (json_int_t)epoch, "train_loss", sl_json_real(mean_loss),
                                 "test_loss", sl_json_real(loss), "test_accuracy", sl_json_real(run->test_accuracy)),
                       error);
 }

@@ -48,7 +48,11 @@ static inline void sl_profile_end(struct sl_profile *profile, enum sl_work befor
 
 /* Forgets what was measured and begins anew. */
 static inline void sl_profile_start(struct sl_profile *profile, struct sl_spmd *self) {
-    *profile = (struct sl_profile){.self = self, .mark = sl_now(), .waited = self->waited};
+    for (int w = 0; w < SL_WORKS; w++) profile->seconds[w] = 0;
+    profile->self = self;
+    profile->mark = sl_now();
+    profile->waited = self->waited;
+    profile->current = SL_WORK_OTHER;
     self->timed = true;
 }
 

@@ -7,7 +7,9 @@ train="$drivers/looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --b
 number='(null|-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?)'
 step="\\{\"step\":[0-9]+,\"loss\":$number,\"accuracy\":$number,\"ms\":$number\\}"
 last="\\{\"parameters\":[0-9]+,\"parameters_stacked\":[0-9]+,\"final_loss\":$number,\"first_step_ms\":$number,"
-last="$last\"median_ms\":$number,\"peak_bytes\":[0-9]+\\}"
+last="$last\"median_ms\":$number,\"peak_bytes\":[0-9]+"
+cut="$last,\"interrupted\":true\\}"
+last="$last\\}"
 
 # ends_in_time STATUS: the process in the background ends with it within ten seconds.
 ends_in_time() {
@@ -54,8 +56,8 @@ for signal in TERM INT; do
     tries=0
     until [ -s out ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
     kill -$signal $pid
-    ends_in_time 0 && [ ! -s err ] && tail -n 1 out | grep -qxE "$last"
-    point "SIG$signal ends the run after the step"
+    ends_in_time 0 && [ ! -s err ] && tail -n 1 out | grep -qxE "$cut"
+    point "SIG$signal ends the run after the step, which the last line says"
 done
 
 $train --steps 1000000 --json >/dev/full 2>err &
