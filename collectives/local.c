@@ -17,20 +17,22 @@ void *sl_local_take(size_t bytes) {
 
 /* ---- one coordinate's thread ---- */
 
+void sl_local_give_up(struct sl_local_coordinate *me, int status) {
+    char who[200];
+    sl_mesh_describe(me->run->mesh, me->spmd.coordinate, who, sizeof who);
+    const char *message = me->spmd.error.message;
+    if (message[0]) {
+        sl_local_end(me->run, status, "coordinate %s: %s", who, message);
+    } else {
+        sl_local_end(me->run, status, "coordinate %s: the program returned status %d", who, status);
+    }
+}
+
 static void *run_coordinate(void *arg) {
     struct sl_local_coordinate *me = arg;
     struct sl_local_run *run = me->run;
     const int status = run->program(&me->spmd, run->arg);
-    if (status) {
-        char who[200];
-        sl_mesh_describe(run->mesh, me->spmd.coordinate, who, sizeof who);
-        const char *message = me->spmd.error.message;
-        if (message[0]) {
-            sl_local_end(run, status, "coordinate %s: %s", who, message);
-        } else {
-            sl_local_end(run, status, "coordinate %s: the program returned status %d", who, status);
-        }
-    }
+    if (status) sl_local_give_up(me, status);
     atomic_store(&me->returned, true); /* SC with words, for the proofs */
     sl_local_wake_all(run);
     return NULL;

@@ -77,9 +77,13 @@ static inline struct sl_local_coordinate *sl_local_self(const struct sl_spmd *se
 /* Zeroed, aligned to cache lines; NULL without memory. Freed by free. */
 void *sl_local_take(size_t bytes);
 
+/* Ends the run with STATUS and the coordinate's own message. */
+void sl_local_give_up(struct sl_local_coordinate *me, int status);
+
 /* ---- waiting (local_wait.c) ---- */
 
-/* Begins a call: beats and notes the place. SL_FAILED once the run has ended. */
+/* Begins a call: beats and notes the place. SL_FAILED once the run has ended; a coordinate that has failed (sl_fail)
+ * and calls once more, to see started calls off, ends it. */
 int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char *object, const char *site);
 
 /* Raises WORD, of which the caller is the owner, and wakes who sleeps on it. */

@@ -131,5 +131,6 @@ int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char 
     atomic_store_explicit(&me->verb, verb, memory_order_release);
     atomic_store_explicit(&me->object, object, memory_order_release);
     atomic_store_explicit(&me->site, site, memory_order_release);
+    if (me->spmd.error.status) sl_local_give_up(me, me->spmd.error.status);
     return sl_local_alive(me);
 }

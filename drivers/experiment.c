@@ -183,7 +183,7 @@ static int make_schedule(struct sl_experiment *experiment, const char *name, int
     SL_TRY(sl_schedule_make(&experiment->schedule, name, experiment->classifier.stages, experiment->classifier.loops,
                             microbatches, error));
     SL_TRY(sl_schedule_lower(&experiment->schedule, error));
-    SL_TRY(sl_schedule_check(&experiment->schedule, SL_PIPELINE_SLOTS, NULL, error));
+    SL_TRY(sl_schedule_check(&experiment->schedule, SL_PIPELINE_FEWEST_SLOTS, NULL, error));
     experiment->group = group && group < microbatches ? group : microbatches;
     if (single) experiment->group = largest_divisor(microbatches, experiment->group);
     if (microbatches % experiment->group)

@@ -52,7 +52,7 @@ static int run(const struct config *config, struct sl_schedule *schedule, struct
 
 int main(int argc, char **argv) {
     struct config config = {
-        .name = "looped-bfs", .stages = 4, .loops = 2, .microbatches = 8, .buffers = SL_PIPELINE_SLOTS};
+        .name = "looped-bfs", .stages = 4, .loops = 2, .microbatches = 8, .buffers = SL_PIPELINE_FEWEST_SLOTS};
     struct sl_options options = {
         .program = "schedule",
         .summary = "Generates a pipeline schedule, proves that it runs, and prints it.",

@@ -160,10 +160,15 @@ static size_t slot_bytes(const struct sl_pipeline *p) {
     return sl_round_up(hidden_row(p, 1) * sizeof(float), SL_CACHE_LINE);
 }
 
+static int slots(const struct sl_pipeline *p) {
+    if (p->microbatches < SL_PIPELINE_FEWEST_SLOTS) return SL_PIPELINE_FEWEST_SLOTS;
+    return p->microbatches < SL_PIPELINE_MOST_SLOTS ? p->microbatches : SL_PIPELINE_MOST_SLOTS;
+}
+
 size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
     const int sends = (!is_last(p) || goes_round(p)) + (!is_first(p) || goes_round(p));
     return stash_bytes(p) + p->workspace_bytes + 2 * input_bytes(p) + 2 * output_bytes(p) +
-           (size_t)sends * SL_PIPELINE_SLOTS * slot_bytes(p);
+           (size_t)sends * (size_t)slots(p) * slot_bytes(p);
 }
 
 /* A persistent ppermute by one along the ring: to TO, from FROM (-1: the ring is cut there). All coordinates open the
@@ -171,11 +176,11 @@ size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
 static int open_ring(struct sl_pipeline *p, struct sl_channel *send, int to, struct sl_channel *take, int from) {
     const int me = p->self->coordinate;
     const size_t bytes = slot_bytes(p);
-    if (to >= 0) SL_TRY(sl_channel_open(p->self, send, me, to, bytes, SL_PIPELINE_SLOTS));
+    if (to >= 0) SL_TRY(sl_channel_open(p->self, send, me, to, bytes, slots(p)));
     if (from == me)
         *take = *send;
     else if (from >= 0)
-        SL_TRY(sl_channel_open(p->self, take, from, me, bytes, SL_PIPELINE_SLOTS));
+        SL_TRY(sl_channel_open(p->self, take, from, me, bytes, slots(p)));
     return SL_OK;
 }
 

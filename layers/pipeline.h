@@ -12,7 +12,9 @@
 
 SL_BEGIN_C
 
-enum { SL_PIPELINE_SLOTS = 2 }; /* of a channel: one being written while the other one is read */
+/* Slots of a channel. Schedules are proven with the fewest; more let a stage run ahead of the next one, so that a core
+ * which several coordinates share goes through many microbatches with one stage's weights in its cache. */
+enum { SL_PIPELINE_FEWEST_SLOTS = 2, SL_PIPELINE_MOST_SLOTS = 16 };
 
 /* This coordinate's part of the model: what the classifier (or a user) builds for its rank. Its modules are the
  * builder's to free, after the pipeline that uses them has been closed. */

@@ -134,7 +134,7 @@ void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
     t->options.adamw.learning_rate = learning_rate;
 }
 
-int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
+static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
     t->step++;
     struct sl_pipeline_step step = {
         .batch = *batch,
@@ -152,6 +152,13 @@ int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct s
     SL_TRY(sum_metrics(t, &step.metrics, metrics, stop));
     sl_profile_end(t->profile, before);
     return SL_OK;
+}
+
+int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
+    const int status = take_step(t, batch, metrics, stop);
+    /* sl_trainer_close may have to see reductions off, and peers must know then that this coordinate has failed. */
+    if (status && !t->self->error.status) sl_fail(t->self, status, "step %lld failed", (long long)t->step);
+    return status;
 }
 
 int sl_trainer_evaluate(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics) {

@@ -1,0 +1,342 @@
+/* bench_collectives.c - what collectives and hand-overs take on the local engine. Prints JSON lines.
+ *
+ * Bytes are those of the larger of one coordinate's input and output; gbs is bytes over time. Times are those of a call
+ * among calls that follow each other, until the slowest coordinate has finished: the median of a few such batches.
+ *
+ * hand_over: messages of 16 KB go round a ring of channels; each coordinate takes one, copies it into a slot of its own
+ * and posts that. With one message every hand-over waits for the one before; with as many as coordinates all have work.
+ * The time is the whole time over all hand-overs.
+ *
+ * psum_gradients: the gradients of the looping pipeline's classifier, in place over 2 coordinates; gbs counts every
+ * byte read and written, once, and share is its part of the memory's bandwidth for as much data, measured in turns. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "benchmarks/measure.h"
+#include "collectives/channel.h"
+#include "collectives/engines.h"
+#include "layers/memory.h"
+
+enum { MAX_LIST = 16, BATCHES = 5, MAX_COUNT = 1 << 20, SLOT = 16384, GRADIENTS = 4618762, ROUNDS = 7 };
+
+struct list {
+    int count;
+    int value[MAX_LIST];
+};
+
+struct run {
+    struct list groups, sizes;
+    double seconds; /* of a measurement */
+    struct sl_cores cores;
+    size_t capacity; /* bytes of a coordinate's input, and of its output */
+};
+
+struct worker {
+    struct sl_spmd *self;
+    const struct run *run;
+    struct sl_group group;
+    float *in, *out; /* [capacity] */
+};
+
+/* ---- calls ---- */
+
+/* The call of an operation on BYTES, and how many bytes these really are: each member has at least one element. */
+typedef struct sl_collective describe(struct worker *worker, size_t *bytes);
+
+static struct sl_collective describe_psum(struct worker *w, size_t *bytes) {
+    return sl_describe_psum(&w->group, SL_F32, w->in, w->out, *bytes / sizeof(float));
+}
+
+static size_t block(const struct worker *w, size_t *bytes) {
+    const size_t size = (size_t)w->group.size, elements = *bytes / sizeof(float) / size;
+    const size_t count = elements ? elements : 1;
+    *bytes = count * size * sizeof(float);
+    return count;
+}
+
+static struct sl_collective describe_psum_scatter(struct worker *w, size_t *bytes) {
+    return sl_describe_psum_scatter(&w->group, SL_F32, w->in, w->out, 1, block(w, bytes));
+}
+
+static struct sl_collective describe_all_gather(struct worker *w, size_t *bytes) {
+    return sl_describe_all_gather(&w->group, SL_F32, w->in, w->out, 1, block(w, bytes));
+}
+
+static struct sl_collective describe_all_to_all(struct worker *w, size_t *bytes) {
+    const size_t shape[2] = {(size_t)w->group.size, block(w, bytes)};
+    return sl_describe_all_to_all(&w->group, SL_F32, w->in, w->out, 2, shape, 0, 1);
+}
+
+static struct sl_collective describe_ppermute(struct worker *w, size_t *bytes) {
+    int ring[SL_MAX_COORDINATES][2];
+    const int size = w->group.size;
+    for (int i = 0; i < size; i++) ring[i][0] = i, ring[i][1] = (i + 1) % size;
+    return sl_describe_ppermute(&w->group, SL_F32, w->in, w->out, *bytes / sizeof(float), size, ring);
+}
+
+static struct sl_collective describe_barrier(struct worker *w, size_t *bytes) {
+    *bytes = 0;
+    return sl_describe_barrier(&w->group);
+}
+
+static const struct {
+    const char *name;
+    describe *describe;
+    bool sized;
+} operations[] = {
+    {"psum", describe_psum, true},
+    {"all_gather", describe_all_gather, true},
+    {"psum_scatter", describe_psum_scatter, true},
+    {"ppermute", describe_ppermute, true},
+    {"all_to_all", describe_all_to_all, true},
+    {"barrier", describe_barrier, false},
+};
+enum { OPERATIONS = sizeof operations / sizeof *operations };
+
+/* ---- measuring ---- */
+
+/* Does something COUNT times, all members together; SECONDS until the last of them has finished. */
+typedef int repeat(struct worker *worker, void *what, int count, double *seconds);
+
+/* The median of a few batches, each large enough for the clock: all members double it as long as the first one's clock
+ * says so. */
+static int measure(struct worker *w, repeat *repeat, void *what, double *us) {
+    double seconds, batch[BATCHES];
+    int32_t count = 1, more = 1;
+    while (more) {
+        SL_TRY(repeat(w, what, count, &seconds));
+        more = seconds < w->run->seconds / BATCHES && count < MAX_COUNT;
+        SL_TRY(sl_broadcast(w->self, &w->group, SL_I32, &more, &more, 1, 0));
+        if (more) count *= 2;
+    }
+    for (int i = 0; i < BATCHES; i++) {
+        SL_TRY(repeat(w, what, count, &seconds));
+        batch[i] = 1e6 * seconds / count;
+    }
+    *us = sl_median(BATCHES, batch);
+    return SL_OK;
+}
+
+/* WHAT is a call, which is made COUNT times. */
+static int repeat_call(struct worker *w, void *what, int count, double *seconds) {
+    const struct sl_collective *call = what;
+    SL_TRY(sl_barrier(w->self, &w->group));
+    const double began = sl_now();
+    for (int i = 0; i < count; i++) SL_TRY(sl_call(w->self, SL_HERE, *call));
+    SL_TRY(sl_barrier(w->self, &w->group));
+    *seconds = sl_now() - began;
+    return SL_OK;
+}
+
+static int measure_operations(struct worker *w) {
+    for (int o = 0; o < OPERATIONS; o++) {
+        for (int s = 0; s < (operations[o].sized ? w->run->sizes.count : 1); s++) {
+            size_t bytes = (size_t)w->run->sizes.value[s];
+            struct sl_collective call = operations[o].describe(w, &bytes);
+            double us;
+            SL_TRY(measure(w, repeat_call, &call, &us));
+            if (w->group.rank != 0) continue;
+            printf("{\"operation\":\"%s\",\"group\":%d,\"bytes\":%zu,\"us\":%.9g,\"gbs\":%.9g}\n", operations[o].name,
+                   w->group.size, bytes, us, 1e-3 * (double)bytes / us);
+            fflush(stdout);
+        }
+    }
+    return SL_OK;
+}
+
+/* ---- hand-overs ---- */
+
+struct ring {
+    struct sl_channel send, take;
+    int messages;
+};
+
+static int hand_on(struct worker *w, struct ring *ring) {
+    const void *taken;
+    void *slot;
+    SL_TRY(sl_channel_take(w->self, &ring->take, &taken));
+    SL_TRY(sl_channel_acquire(w->self, &ring->send, &slot));
+    memcpy(slot, taken, SLOT);
+    SL_TRY(sl_channel_post(w->self, &ring->send));
+    return sl_channel_release(w->self, &ring->take);
+}
+
+/* WHAT is a ring, around which its messages go COUNT times. The first members put one each into it, and their receivers
+ * take it out in the end. */
+static int go_round(struct worker *w, void *what, int count, double *seconds) {
+    struct ring *ring = what;
+    const int size = w->group.size, rank = w->group.rank;
+    void *slot;
+    const void *taken;
+    SL_TRY(sl_barrier(w->self, &w->group));
+    const double began = sl_now();
+    if (rank < ring->messages) {
+        SL_TRY(sl_channel_acquire(w->self, &ring->send, &slot));
+        SL_TRY(sl_channel_post(w->self, &ring->send));
+    }
+    for (int i = 0; i < count; i++) SL_TRY(hand_on(w, ring));
+    if ((rank + size - 1) % size < ring->messages) {
+        SL_TRY(sl_channel_take(w->self, &ring->take, &taken));
+        SL_TRY(sl_channel_release(w->self, &ring->take));
+    }
+    SL_TRY(sl_barrier(w->self, &w->group));
+    *seconds = sl_now() - began;
+    return SL_OK;
+}
+
+static int measure_hand_overs(struct worker *w) {
+    const int size = w->group.size, rank = w->group.rank, *member = w->group.member;
+    const int next = member[(rank + 1) % size], previous = member[(rank + size - 1) % size];
+    const int messages[2] = {1, size};
+    struct ring ring = {0};
+    SL_TRY(sl_channel_open(w->self, &ring.send, member[rank], next, SLOT, 2));
+    SL_TRY(sl_channel_open(w->self, &ring.take, previous, member[rank], SLOT, 2));
+    for (int m = 0; m < 2; m++) {
+        double us;
+        ring.messages = messages[m];
+        SL_TRY(measure(w, go_round, &ring, &us));
+        if (rank != 0) continue;
+        printf("{\"operation\":\"hand_over\",\"group\":%d,\"bytes\":%d,\"messages\":%d,\"us\":%.9g}\n", size, SLOT,
+               messages[m], us / size);
+        fflush(stdout);
+    }
+    return SL_OK;
+}
+
+/* ---- gradients ---- */
+
+static int compare_with_stream(struct worker *w, struct sl_stream *stream) {
+    double seconds, us[ROUNDS], bandwidth = 0;
+    struct sl_collective call = sl_describe_psum(&w->group, SL_F32, w->in, w->in, GRADIENTS);
+    const double moved = 2.0 * GRADIENTS * sizeof(float) * w->group.size; /* every buffer is read and written */
+    SL_TRY(repeat_call(w, &call, 2, &seconds));
+    for (int i = 0; i < ROUNDS; i++) {
+        SL_TRY(repeat_call(w, &call, 2, &seconds));
+        us[i] = 1e6 * seconds / 2;
+        if (w->group.rank == 0) {
+            const double measured = sl_stream_measure(stream);
+            if (measured < 0) return sl_fail(w->self, SL_FAILED, "no threads to measure the memory's bandwidth");
+            if (measured > bandwidth) bandwidth = measured;
+        }
+    }
+    if (w->group.rank != 0) return SL_OK;
+    const double median = sl_median(ROUNDS, us), gbs = 1e-3 * moved / median;
+    printf("{\"operation\":\"psum_gradients\",\"group\":%d,\"bytes\":%zu,\"us\":%.9g,\"us_min\":%.9g,\"us_max\":%.9g,",
+           w->group.size, GRADIENTS * sizeof(float), median, us[0], us[ROUNDS - 1]);
+    printf("\"gbs\":%.9g,\"bandwidth_gbs\":%.9g,\"share\":%.9g,\"floor_us\":%.9g}\n", gbs, 1e-9 * bandwidth,
+           gbs / (1e-9 * bandwidth), 1e6 * moved / bandwidth);
+    fflush(stdout);
+    return SL_OK;
+}
+
+static int measure_gradients(struct worker *w) {
+    struct sl_stream stream = {0};
+    int status = SL_OK;
+    /* Four arrays that together are as large as the buffers. */
+    if (w->group.rank == 0 &&
+        sl_stream_open(&stream, &w->run->cores, (size_t)GRADIENTS * (size_t)w->group.size / 4, w->run->seconds / 20))
+        status = sl_fail(w->self, SL_FAILED, "no memory to measure its bandwidth");
+    if (status == SL_OK) status = compare_with_stream(w, &stream);
+    sl_stream_close(&stream);
+    return status;
+}
+
+/* ---- the run: one for each group size ---- */
+
+static int measure_all(struct worker *w) {
+    SL_TRY(sl_group_axes(w->self, "rank", &w->group));
+    w->in = sl_memory_take(w->run->capacity);
+    w->out = sl_memory_take(w->run->capacity);
+    if (!w->in || !w->out) return sl_fail(w->self, SL_FAILED, "no memory for 2 x %zu bytes", w->run->capacity);
+    memset(w->in, 0, w->run->capacity); /* sums of zeros stay finite; pages are there */
+    memset(w->out, 0, w->run->capacity);
+    SL_TRY(measure_operations(w));
+    SL_TRY(measure_hand_overs(w));
+    return w->group.size == 2 ? measure_gradients(w) : SL_OK;
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct worker worker = {.self = self, .run = arg};
+    const int status = measure_all(&worker);
+    sl_memory_give(worker.in);
+    sl_memory_give(worker.out);
+    return status;
+}
+
+static int run_group(struct run *run, int size, struct sl_error *error) {
+    struct sl_mesh mesh = {.axes = 1, .axis = {{"rank", size}}, .size = size};
+    struct sl_engine engine;
+    SL_TRY(sl_engine_open(&engine, "local", error));
+    engine.timeout = 3600; /* while the bandwidth is measured, coordinate 0 gives no sign */
+    engine.error = error;
+    return sl_run(&mesh, &engine, program, run);
+}
+
+/* ---- main ---- */
+
+static const char usage[] =
+    "usage: bench_collectives [--groups N,N...] [--sizes BYTES,BYTES...] [--seconds S]\n"
+    "Times collectives and hand-overs among threads, each for about --seconds. Prints JSON lines.\n";
+
+static int read_list(const char *option, char *text, int min, int max, struct list *list) {
+    list->count = 0;
+    for (char *rest = text, *word; (word = strsep(&rest, ","));) {
+        if (list->count == MAX_LIST) {
+            fprintf(stderr, "--%s: more than %d numbers\n", option, MAX_LIST);
+            return SL_BAD_INPUT;
+        }
+        SL_TRY(sl_read_integer(option, word, min, max, &list->value[list->count++]));
+    }
+    return SL_OK;
+}
+
+static int read_options(struct run *run, int argc, char **argv, bool *answered) {
+    static const struct option option[] = {{"groups", required_argument, NULL, 'g'},
+                                           {"sizes", required_argument, NULL, 's'},
+                                           {"seconds", required_argument, NULL, 't'},
+                                           {"help", no_argument, NULL, 'h'},
+                                           {0}};
+    for (int code; (code = getopt_long(argc, argv, "", option, NULL)) != -1;) {
+        switch (code) {
+        case 'g':
+            SL_TRY(read_list("groups", optarg, 2, SL_MAX_COORDINATES, &run->groups));
+            break;
+        case 's':
+            SL_TRY(read_list("sizes", optarg, sizeof(float), 1 << 30, &run->sizes));
+            break;
+        case 't':
+            SL_TRY(sl_read_real("seconds", optarg, 0, 60, &run->seconds));
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            *answered = true;
+            return SL_OK;
+        default:
+            return SL_BAD_INPUT;
+        }
+    }
+    if (optind == argc) return SL_OK;
+    fprintf(stderr, "bench_collectives: \"%.80s\" is no option\n", argv[optind]);
+    return SL_BAD_INPUT;
+}
+
+int main(int argc, char **argv) {
+    struct run run = {.groups = {3, {2, 4, 8}},
+                      .sizes = {7, {4, 1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 26}},
+                      .seconds = 0.1};
+    struct sl_error error = {0};
+    bool answered = false;
+    sl_cores_find(&run.cores);
+    int status = read_options(&run, argc, argv, &answered);
+    if (status || answered) return status;
+    run.capacity = GRADIENTS * sizeof(float);
+    for (int i = 0; i < run.sizes.count; i++) {
+        /* A collective of one element a member may be larger than what was asked for. */
+        if ((size_t)run.sizes.value[i] > run.capacity) run.capacity = (size_t)run.sizes.value[i];
+    }
+    for (int i = 0; i < run.groups.count && status == SL_OK; i++) status = run_group(&run, run.groups.value[i], &error);
+    if (status) fprintf(stderr, "bench_collectives: %s\n", error.message);
+    return status;
+}

@@ -1,0 +1,149 @@
+/* bench_schedule_overhead.c - what the executor itself takes for an action: one coordinate, stages that do nothing.
+ *
+ * Without communication: one loop, forward and backward of each microbatch. And with it: a coordinate of several loops
+ * hands every microbatch on to itself, so that takes and sends, through a channel, are actions too. Prints one JSON
+ * object. */
+#include <getopt.h>
+#include <stdio.h>
+
+#include "benchmarks/measure.h"
+#include "collectives/engines.h"
+#include "layers/pipeline.h"
+
+enum { MICROBATCHES = 8, MAX_LOOPS = 8, BATCHES = 15 };
+
+/* ---- a module that does nothing ---- */
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    (void)module, (void)plan;
+    return SL_OK;
+}
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    (void)module, (void)context, (void)x, (void)y;
+    return SL_OK;
+}
+
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    (void)module, (void)context, (void)x, (void)dy, (void)dx;
+    return SL_OK;
+}
+
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    (void)module, (void)context, (void)x, (void)dy;
+    return SL_OK;
+}
+
+static const struct sl_module_type empty = {"empty", plan, forward, backward_input, backward_weight};
+
+/* ---- the run ---- */
+
+struct run {
+    int steps, loops;
+    struct sl_schedule schedule;
+    double ns[BATCHES]; /* an action */
+};
+
+static int measure(struct sl_spmd *self, struct run *run, struct sl_pipeline *pipeline) {
+    struct sl_pipeline_step step = {.weight = 1};
+    const int actions = run->schedule.rank[0].count;
+    (void)self;
+    for (int b = -1; b < BATCHES; b++) { /* the first is not counted */
+        const double began = sl_now();
+        for (int i = 0; i < run->steps; i++) SL_TRY(sl_pipeline_train(pipeline, &step));
+        if (b >= 0) run->ns[b] = 1e9 * (sl_now() - began) / run->steps / actions;
+    }
+    return SL_OK;
+}
+
+static int open_and_measure(struct sl_spmd *self, struct run *run, struct sl_model *model,
+                            struct sl_parameters *parameters, struct sl_pipeline **pipeline) {
+    const struct sl_pipeline_options options = {.axis = "model",
+                                                .schedule = &run->schedule,
+                                                .gemm = sl_gemm_find(NULL, &self->error),
+                                                .rows = 1,
+                                                .group = MICROBATCHES};
+    for (int l = 0; l < run->loops; l++) {
+        model->stage[l] = sl_module_new(&empty, "empty", 1, 1);
+        if (!model->stage[l]) return sl_fail(self, SL_FAILED, "no memory for a module");
+    }
+    model->loss = sl_module_new(&empty, "loss", 1, 1);
+    if (!model->loss || sl_parameters_open(parameters, run->loops)) return sl_fail(self, SL_FAILED, "no memory");
+    SL_TRY(sl_pipeline_plan(pipeline, self, &options, model, parameters));
+    SL_TRY(sl_pipeline_open(*pipeline));
+    return measure(self, run, *pipeline);
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct run *run = arg;
+    struct sl_module *stage[MAX_LOOPS] = {NULL};
+    struct sl_model model = {.in = 1, .hidden = 1, .classes = 1, .stage = stage, .loops = run->loops, .layers = 1};
+    struct sl_parameters parameters = {0};
+    struct sl_pipeline *pipeline = NULL;
+    const int status = open_and_measure(self, run, &model, &parameters, &pipeline);
+    sl_pipeline_close(pipeline);
+    sl_parameters_close(&parameters);
+    for (int l = 0; l < run->loops; l++) sl_module_free(stage[l]);
+    sl_module_free(model.loss);
+    return status;
+}
+
+static int run_loops(struct run *run, int loops, struct sl_error *error) {
+    struct sl_mesh mesh;
+    struct sl_engine engine;
+    run->loops = loops;
+    SL_TRY(sl_mesh_parse(&mesh, "model=1", error));
+    SL_TRY(sl_engine_open(&engine, "local", error));
+    engine.error = error;
+    SL_TRY(sl_schedule_make(&run->schedule, loops > 1 ? "looped-bfs" : "gpipe", 1, loops, MICROBATCHES, error));
+    SL_TRY(sl_schedule_lower(&run->schedule, error));
+    return sl_run(&mesh, &engine, program, run);
+}
+
+/* ---- main ---- */
+
+static const char usage[] = "usage: bench_schedule_overhead [--steps N]\n"
+                            "Times the executor's actions over stages that do nothing, in batches of --steps steps.\n";
+
+static int read_options(struct run *run, int argc, char **argv, bool *answered) {
+    static const struct option option[] = {
+        {"steps", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {0}};
+    for (int code; (code = getopt_long(argc, argv, "", option, NULL)) != -1;) {
+        if (code == '?') return SL_BAD_INPUT;
+        if (code == 's') SL_TRY(sl_read_integer("steps", optarg, 1, 1000000, &run->steps));
+        if (code == 'h') {
+            fputs(usage, stdout);
+            *answered = true;
+            return SL_OK;
+        }
+    }
+    if (optind == argc) return SL_OK;
+    fprintf(stderr, "bench_schedule_overhead: \"%.80s\" is no option\n", argv[optind]);
+    return SL_BAD_INPUT;
+}
+
+int main(int argc, char **argv) {
+    struct run silent = {.steps = 1000}, looping;
+    struct sl_error error = {0};
+    bool answered = false;
+    int status = read_options(&silent, argc, argv, &answered);
+    if (status || answered) return status;
+    looping = silent;
+    status = run_loops(&silent, 1, &error);
+    if (status == SL_OK) status = run_loops(&looping, MAX_LOOPS, &error);
+    if (status == SL_OK) {
+        const double ns = sl_median(BATCHES, silent.ns);
+        printf("{\"benchmark\":\"schedule_overhead\",\"ms\":%.9g,\"actions\":%d,\"ns_per_action\":%.9g,\"ns_min\":%.9g,"
+               "\"ns_max\":%.9g,",
+               1e-6 * ns, silent.schedule.rank[0].count, ns, silent.ns[0], silent.ns[BATCHES - 1]);
+        printf("\"actions_looping\":%d,\"ns_per_action_looping\":%.9g}\n", looping.schedule.rank[0].count,
+               sl_median(BATCHES, looping.ns));
+    } else {
+        fprintf(stderr, "bench_schedule_overhead: %s\n", error.message);
+    }
+    sl_schedule_free(&silent.schedule);
+    sl_schedule_free(&looping.schedule);
+    return status;
+}

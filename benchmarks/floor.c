@@ -1,0 +1,104 @@
+/* floor.c - the least time that this machine needs for a training step of a classifier. */
+#include "benchmarks/floor.h"
+
+#include "layers/memory.h"
+
+/* Of each of the stream's arrays: more than any cache holds, so that more would change nothing. */
+enum { MAX_ELEMENTS = 1 << 26 };
+
+static void add_product(struct sl_floor *floor, struct sl_product new) {
+    for (int i = 0; i < floor->products; i++) {
+        const struct sl_product *old = &floor->product[i];
+        if (old->m == new.m && old->n == new.n && old->k == new.k && old->transpose_a == new.transpose_a &&
+            old->transpose_b == new.transpose_b)
+            return;
+    }
+    floor->product[floor->products++] = new;
+}
+
+/* What LAYERS dense layers of IN x OUT do for BATCH rows in microbatches of ROWS, LOCAL of them in a replica. */
+static void add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows,
+                      bool input_gradient) {
+    add_product(floor, (struct sl_product){rows, out, in, false, false});
+    if (input_gradient) add_product(floor, (struct sl_product){rows, in, out, false, true});
+    add_product(floor, (struct sl_product){in, out, local, true, false});
+    floor->flops += (input_gradient ? 3.0 : 2.0) * 2.0 * layers * in * (double)out * batch;
+}
+
+static size_t elements(const struct sl_product *product) {
+    const size_t m = (size_t)product->m, n = (size_t)product->n, k = (size_t)product->k;
+    return m * k + k * n + m * n;
+}
+
+static int open_products(struct sl_floor *floor, struct sl_error *error) {
+    const struct sl_gemm_backend *backend = sl_gemm_find(NULL, error);
+    if (!backend) return error->status;
+    for (int i = 0; i < floor->products; i++) {
+        const struct sl_product *p = &floor->product[i];
+        SL_TRY(sl_gemm_plan(&floor->gemm[i], backend, p->m, p->n, p->k, p->transpose_a, p->transpose_b,
+                            SL_EPILOGUE_NONE, error));
+        if (elements(p) > floor->operand_elements) floor->operand_elements = elements(p);
+    }
+    const size_t count = floor->operand_elements * (size_t)floor->cores->count;
+    floor->operands = sl_memory_take(count * sizeof *floor->operands);
+    if (!floor->operands) return sl_error_set(error, SL_FAILED, "no memory for %zu operands", count);
+    for (size_t i = 0; i < count; i++) floor->operands[i] = 1e-3f * (float)(i % 31);
+    return SL_OK;
+}
+
+int sl_floor_open(struct sl_floor *floor, const struct sl_cores *cores, const struct sl_classifier *classifier,
+                  int batch, int data, int rows, double seconds, struct sl_error *error) {
+    const int hidden = classifier->hidden, inside = hidden * classifier->expansion, local = batch / data;
+    floor->cores = cores;
+    floor->seconds = seconds;
+    floor->parameters = (double)sl_classifier_parameters(classifier);
+    add_dense(floor, 1, classifier->inputs, hidden, batch, local, rows, false);
+    add_dense(floor, classifier->layers, hidden, inside, batch, local, rows, true);
+    add_dense(floor, classifier->layers, inside, hidden, batch, local, rows, true);
+    add_dense(floor, 1, hidden, classifier->classes, batch, local, rows, true);
+    SL_TRY(open_products(floor, error));
+    const size_t streamed = floor->parameters < MAX_ELEMENTS ? (size_t)floor->parameters : MAX_ELEMENTS;
+    if (sl_stream_open(&floor->stream, cores, streamed, seconds))
+        return sl_error_set(error, SL_FAILED, "the memory's bandwidth cannot be measured: no memory, or no threads");
+    return SL_OK;
+}
+
+static double multiply_on_core(void *arg, int i) {
+    const struct sl_floor *floor = arg;
+    const struct sl_gemm *gemm = floor->measured;
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    float *a = floor->operands + floor->operand_elements * (size_t)i, *b = a + m * k, *c = b + k * n;
+    const double began = sl_now();
+    double products = 0, elapsed;
+    do {
+        if (sl_gemm_execute(gemm, a, b, NULL, false, c, NULL)) return 0;
+        products++;
+        elapsed = sl_now() - began;
+    } while (elapsed < floor->seconds);
+    return products * 2.0 * (double)m * (double)n * (double)k / elapsed;
+}
+
+int sl_floor_measure(struct sl_floor *floor, struct sl_error *error) {
+    for (int i = 0; i < floor->products; i++) {
+        floor->measured = &floor->gemm[i];
+        const double rate = sl_on_all_cores(floor->cores, multiply_on_core, floor);
+        if (rate <= 0) return sl_error_set(error, SL_FAILED, "the floor's products cannot be run on all cores");
+        if (rate > floor->flops_per_second) floor->flops_per_second = rate;
+    }
+    const double bandwidth = sl_stream_measure(&floor->stream);
+    if (bandwidth <= 0) return sl_error_set(error, SL_FAILED, "the memory's bandwidth cannot be measured: no threads");
+    if (bandwidth > floor->bytes_per_second) floor->bytes_per_second = bandwidth;
+    return SL_OK;
+}
+
+void sl_floor_close(struct sl_floor *floor) {
+    for (int i = 0; i < floor->products; i++) sl_gemm_release(&floor->gemm[i]);
+    sl_memory_give(floor->operands);
+    sl_stream_close(&floor->stream);
+}
+
+double sl_floor_products_ms(const struct sl_floor *floor) { return 1e3 * floor->flops / floor->flops_per_second; }
+
+double sl_floor_optimizer_ms(const struct sl_floor *floor) {
+    return 1e3 * SL_STREAM_BYTES * floor->parameters / floor->bytes_per_second;
+}

@@ -1,0 +1,43 @@
+/* measure.h - what the benchmarks share: medians, all cores at once, the memory's bandwidth, numbers from options. */
+#ifndef SL_BENCHMARKS_MEASURE_H
+#define SL_BENCHMARKS_MEASURE_H
+
+#include "spmd/spmd.h"
+
+/* Sorts VALUES. */
+double sl_median(int count, double *values);
+
+/* The most memory that this process has held. */
+double sl_peak_bytes(void);
+
+/* Reads TEXT, the value of --OPTION. SL_BAD_INPUT after one line on stderr where it is no number from MIN to MAX. */
+int sl_read_integer(const char *option, const char *text, int min, int max, int *value);
+int sl_read_real(const char *option, const char *text, double min, double max, double *value);
+
+/* The cores that this process may use. To be found before coordinates are started: those may be tied to one. */
+enum { SL_MAX_CORES = 256 };
+struct sl_cores {
+    int count;
+    int number[SL_MAX_CORES];
+};
+void sl_cores_find(struct sl_cores *cores);
+
+/* Runs WORK(arg, i) for i below the number of cores, all at once, each in a thread tied to a core of its own, and
+ * returns the sum of what they return; negative where the threads cannot be started. */
+typedef double sl_core_work(void *arg, int i);
+double sl_on_all_cores(const struct sl_cores *cores, sl_core_work *work, void *arg);
+
+/* Four arrays that are streamed through as an optimizer does: four floats read and three written per element. */
+struct sl_stream {
+    const struct sl_cores *cores;
+    size_t elements;
+    double seconds; /* of a measurement; it lasts at least one pass */
+    float *memory;  /* [cores][4][elements / cores] */
+};
+enum { SL_STREAM_BYTES = 28 }; /* an element */
+int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_t elements, double seconds);
+/* Bytes read and written a second, all cores together. */
+double sl_stream_measure(struct sl_stream *stream);
+void sl_stream_close(struct sl_stream *stream);
+
+#endif

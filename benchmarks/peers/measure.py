@@ -1,0 +1,108 @@
+"""measure - what the peers' programs share: their options, the clock, and the line they print."""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import time
+
+
+def mesh(text):
+    """data=2,model=4 as a dictionary, 1 for an axis that is left out."""
+    sizes = {"data": 1, "model": 1}
+    for word in text.split(","):
+        name, _, size = word.partition("=")
+        if name not in sizes or not size.isdigit() or int(size) < 1:
+            raise argparse.ArgumentTypeError(f'mesh "{text}": write data=N,model=N')
+        sizes[name] = int(size)
+    return sizes
+
+
+def positive(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a positive whole number')
+    return int(text)
+
+
+def model_options(description):
+    """The options of a training step; the defaults are the article's model."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=positive, default=8, help="residual MLP blocks")
+    parser.add_argument("--hidden", type=positive, default=512, help="columns between blocks")
+    parser.add_argument("--expansion", type=positive, default=1, help="columns inside a block, as a multiple of hidden")
+    parser.add_argument("--microbatches", type=positive, default=8, help="parts of a coordinate's rows")
+    parser.add_argument("--batch", type=positive, default=128, help="rows of the whole batch")
+    parser.add_argument("--mesh", type=mesh, default="data=2,model=4", help="sizes of the axes (default %(default)s)")
+    parser.add_argument("--dropout", type=float, default=0.1, help="rate inside blocks")
+    parser.add_argument("--steps", type=positive, default=20, help="measured steps")
+    parser.add_argument("--warmup", type=positive, default=3, help="steps before them, of which the first compiles")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
+
+
+def since_start_ms():
+    """Milliseconds since this process began: the interpreter's own start and the imports count."""
+    with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:
+        ticks = float(stat.read().rpartition(")")[2].split()[19])  # field 22, after the name in parentheses
+        now = float(uptime.read().split()[0])
+    return 1e3 * (now - ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def thread_ticks():
+    """CPU time of every thread of this process, in clock ticks by thread number."""
+    ticks = {}
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        ticks[thread] = int(fields[11]) + int(fields[12])  # user and system
+    return ticks
+
+
+def peak_bytes():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def run(step, steps, warmup):
+    """Calls STEP, which returns the loss when everything that it started is done; returns what was measured."""
+    losses = [step()]
+    startup = since_start_ms()
+    losses += [step() for _ in range(warmup - 1)]
+    before, times = thread_ticks(), []
+    for _ in range(steps):
+        begin = time.perf_counter()
+        losses.append(step())
+        times.append(1e3 * (time.perf_counter() - begin))
+    # Threads that worked: more than a hundredth of what the measured steps took.
+    used = [ticks - before.get(thread, 0) for thread, ticks in thread_ticks().items()]
+    return {
+        "threads": max(1, sum(100 * ticks > sum(used) for ticks in used)),
+        "ms_min": min(times),
+        "ms_median": statistics.median(times),
+        "ms_max": max(times),
+        "steps": steps,
+        "startup_ms": startup,
+        "peak_bytes": peak_bytes(),
+        "loss": losses[:3],
+    }
+
+
+def rounded(value):
+    """VALUE with 9 significant digits."""
+    if isinstance(value, list):
+        return [rounded(element) for element in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def report(result, as_json):
+    if as_json:
+        print(json.dumps({name: rounded(value) for name, value in result.items()}), flush=True)
+        return
+    print("{peer} {version}: {threads} threads on {cores} cores".format(cores=cores(), **result))
+    print("{steps} steps: min {ms_min:.3f}, median {ms_median:.3f}, max {ms_max:.3f} ms".format(**result))
+    print("first step after {startup_ms:.0f} ms, peak memory {:.0f} MB".format(result["peak_bytes"] / 1e6, **result))
+    print("loss", *(f"{loss:.9g}" for loss in result["loss"]), flush=True)

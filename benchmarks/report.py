@@ -1,0 +1,146 @@
+"""report - what machine it was, and tables of results."""
+
+import datetime
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import time
+
+
+def first_match(pattern, text, otherwise):
+    match = re.search(pattern, text, re.MULTILINE)
+    return match.group(1) if match else otherwise
+
+
+def busy_cores():
+    """How many cores are kept busy, by whatever runs on this machine or beside it."""
+    times = []
+    for pause in 0.5, 0:
+        with open("/proc/stat") as stat:
+            times.append([int(word) for word in stat.readline().split()[1:9]])  # the last is what other machines took
+        time.sleep(pause)
+    ticks = [after - before for before, after in zip(*times)]
+    return os.cpu_count() * (1 - (ticks[3] + ticks[4]) / max(1, sum(ticks)))  # idle, waiting for disks
+
+
+def machine(build):
+    cpu = first_match(r"^model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(), platform.machine())
+    cache = (build / "CMakeCache.txt").read_text() if (build / "CMakeCache.txt").exists() else ""
+    compiler = first_match(r"^CMAKE_C_COMPILER:\w+=(.*)", cache, "")
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout if compiler else ""
+    libraries = subprocess.run(["ldd", build / "benchmarks/bench_step"], capture_output=True, text=True).stdout
+    onednn = os.path.realpath(first_match(r"libdnnl\S* => (\S+)", libraries, "none"))
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "compiler": version.partition("\n")[0] or "unknown",
+        "onednn": first_match(r"\.so\.(.*)", onednn, "none"),
+        "kernel": platform.release(),
+        "busy": busy_cores(),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+# ---- tables
+
+
+def rounded(value):
+    """VALUE with 9 significant digits."""
+    if isinstance(value, dict):
+        return {name: rounded(element) for name, element in value.items()}
+    if isinstance(value, list):
+        return [rounded(element) for element in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def print_table(rows):
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))]
+        print("  ".join(cells).rstrip())
+
+
+def milliseconds(value):
+    if value is None:
+        return ""
+    return f"{value:.6f}" if value < 0.001 else f"{value:.3f}" if value < 1 else f"{value:.1f}"
+
+
+def row(benchmark, who, run, floor, ours):
+    return [
+        benchmark,
+        " ".join([who, run.get("version", "")]).strip(),
+        str(run.get("threads", "")),
+        *(milliseconds(run.get(name)) for name in ("ms_min", "ms", "ms_max")),
+        milliseconds(floor),
+        f"{run['ms'] / floor:.2f}" if floor else "",
+        f"{run['ms'] / ours['ms']:.2f}",
+        f"{run['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in run else "",
+    ]
+
+
+def print_results(results):
+    rows = [["benchmark", "who", "threads", "min ms", "median", "max", "floor", "/ floor", "/ ours", "peak MB"]]
+    for result in results:
+        floor = result["floor_ms"]
+        rows.append(row(result["benchmark"], "ours", result, floor, result))
+        if "plain" in result:
+            rows.append(row("", "ours, plain", result["plain"], floor, result))
+        rows += [row("", name, run, floor, result) for name, run in result.get("peer_runs", {}).items()]
+    print_table(rows)
+
+
+def size(count):
+    for unit in ("B", "KB", "MB"):
+        if count < 1024 or unit == "MB":
+            return f"{count:.3g} {unit}"
+        count /= 1024
+
+
+def print_calls(result):
+    """Microseconds by operation, group and size."""
+    lines = result["calls"]
+    sizes = sorted({line["bytes"] for line in lines if line["operation"] == "psum"})
+    rows = [["us a call", "over", *map(size, sizes)]]
+    for prefix, lines in ("", lines), ("gloo ", result["gloo_calls"]):
+        names = dict.fromkeys((line["operation"], line["group"]) for line in lines)
+        for operation, group in names:
+            if operation in ("hand_over", "psum_gradients"):
+                continue
+            calls = [line for line in lines if (line["operation"], line["group"]) == (operation, group)]
+            times = [f"{line['us']:.3g}" for line in sorted(calls, key=lambda line: line["bytes"])]
+            rows.append([prefix + operation, str(group), *times, *[""] * (len(sizes) - len(times))])
+    print()
+    print_table(rows)
+    rows = [["us a hand-over of 16 KB", "around", "messages", "us"]]
+    for line in result["calls"]:
+        if line["operation"] == "hand_over":
+            rows.append(["", str(line["group"]), str(line["messages"]), f"{line['us']:.3g}"])
+    print()
+    print_table(rows)
+
+
+def print_notes(results):
+    for result in results:
+        if "gflops_peak" in result:
+            rates = "{gflops_peak:.0f} GFLOP/s, {bandwidth_gbs:.1f} GB/s".format(**result)
+            parts = "{products_ms:.1f} ms of products + {optimizer_ms:.1f} ms of optimizer".format(**result)
+            print(f"{result['benchmark']}: the floor is {parts}, at {rates}")
+        if "share" in result:
+            print(f"collectives: the psum of all gradients over 2, at {100 * result['share']:.0f} % of the bandwidth")
+        if "ns_per_action" in result:
+            times = "{ns_per_action:.0f} ns an action, {ns_per_action_looping:.0f} ns with hand-overs".format(**result)
+            print(f"schedule_overhead: {times} to itself")
+
+
+def print_all(results, absent, about):
+    print("{cpu}, {cores} cores, {busy:.1f} busy; oneDNN {onednn}; {compiler}; {date}\n".format(**about))
+    print_results(results)
+    for name, reason in absent.items():
+        print(f"absent: {name}: {reason}")
+    print_notes(results)
+    for result in results:
+        if "calls" in result:
+            print_calls(result)
