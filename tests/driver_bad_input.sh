@@ -32,8 +32,10 @@ answers() {
 
 # ---- what all drivers do alike ----
 
+echo --help >help
 for driver in looping_pipeline loss_equality schedule; do
     answers "Usage: $driver" $driver --help
+    answers "Usage: $driver" $driver @help
     answers "$driver (shardloop) " $driver --version
     refuses '--nonsense: no such option' $driver --nonsense
     refuses '--nonsense=3: no such option' $driver --nonsense=3
@@ -47,6 +49,12 @@ for driver in looping_pipeline loss_equality schedule; do
     [ $? = 3 ] && one_line_from $driver
     point "$driver --help: a full disk"
 done
+
+# The example takes no arguments.
+answers 'accuracy 1.0000' custom_module
+answers 'takes no arguments' custom_module --help
+refuses 'takes no arguments' custom_module --steps 3
+refuses 'takes no arguments' custom_module stray
 
 # ---- numbers ----
 

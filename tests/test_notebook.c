@@ -17,22 +17,39 @@ static const char *drivers;
 static bool small;
 
 /* Options of a case, as all drivers take them. */
-static int options_of(const json_t *item, char *text, size_t size) {
-    return snprintf(
-        text, size,
-        "--layers %lld --hidden %lld --expansion %lld --mesh data=%lld,model=%lld --microbatches %lld "
-        "--batch %lld --dropout %.17g --seed %lld --lr %.17g --json",
-        json_integer_value(json_object_get(item, "layers")), json_integer_value(json_object_get(item, "hidden")),
-        json_integer_value(json_object_get(item, "expansion")), json_integer_value(json_object_get(item, "data")),
-        json_integer_value(json_object_get(item, "model")), json_integer_value(json_object_get(item, "microbatches")),
-        json_integer_value(json_object_get(item, "batch")), json_number_value(json_object_get(item, "dropout")),
-        json_integer_value(json_object_get(item, "seed")), json_number_value(json_object_get(item, "lr")));
+static void options_of(const json_t *item, char *text, size_t size) {
+    snprintf(text, size,
+             "--layers %lld --hidden %lld --expansion %lld --mesh data=%lld,model=%lld --microbatches %lld "
+             "--batch %lld --dropout %.17g --seed %lld --lr %.17g --json",
+             json_integer_value(json_object_get(item, "layers")), json_integer_value(json_object_get(item, "hidden")),
+             json_integer_value(json_object_get(item, "expansion")), json_integer_value(json_object_get(item, "data")),
+             json_integer_value(json_object_get(item, "model")),
+             json_integer_value(json_object_get(item, "microbatches")),
+             json_integer_value(json_object_get(item, "batch")), json_number_value(json_object_get(item, "dropout")),
+             json_integer_value(json_object_get(item, "seed")), json_number_value(json_object_get(item, "lr")));
 }
 
 static bool chosen(const json_t *item, const char *kind) {
     const long long weight =
         json_integer_value(json_object_get(item, "layers")) * json_integer_value(json_object_get(item, "hidden"));
     return !strcmp(json_string_value(json_object_get(item, "kind")), kind) && (!small || weight <= 1024);
+}
+
+/* Calls CHECK for the cases of KIND, of which there are LEAST or more. */
+static void for_each_case(const char *kind, size_t least, void (*check)(const json_t *item, const char *options)) {
+    json_t *cases = json_load_file(SL_TEST_DATA "/notebook.json", 0, NULL);
+    size_t i, checked = 0;
+    json_t *item;
+    assert_non_null(cases);
+    json_array_foreach(cases, i, item) {
+        char options[512];
+        if (!chosen(item, kind)) continue;
+        options_of(item, options, sizeof options);
+        check(item, options);
+        checked++;
+    }
+    assert_true(checked >= least);
+    json_decref(cases);
 }
 
 static double relative(double value, double expected) { return fabs(value - expected) / fabs(expected); }
@@ -52,7 +69,7 @@ static int run(const char *command, void (*line)(const json_t *object, void *arg
 }
 
 struct training {
-    const json_t *item, *losses;
+    const json_t *losses;
     size_t steps;
     double difference, first_difference; /* largest relative one, and of step 0 */
     long long stacked;
@@ -71,39 +88,29 @@ static void compare_step(const json_t *object, void *arg) {
     if (difference > training->difference) training->difference = difference;
 }
 
-static void train(const char *kind) {
-    json_t *cases = json_load_file(SL_TEST_DATA "/notebook.json", 0, NULL);
-    size_t i, compared = 0;
-    json_t *item;
-    assert_non_null(cases);
-    json_array_foreach(cases, i, item) {
-        char options[512], command[1024];
-        if (!chosen(item, kind)) continue;
-        struct training training = {.item = item, .losses = json_object_get(item, "loss")};
-        options_of(item, options, sizeof options);
-        snprintf(command, sizeof command, "%s/looping_pipeline --schedule %s %s --steps %zu", drivers, kind, options,
-                 json_array_size(training.losses));
-        assert_int_equal(run(command, compare_step, &training), 0);
-        print_message("# %s: largest relative difference %.2g, of step 0 %.2g\n", options, training.difference,
-                      training.first_difference);
-        assert_int_equal(training.steps, json_array_size(training.losses));
-        assert_int_equal(training.stacked, json_integer_value(json_object_get(item, "parameters_stacked")));
-        assert_true(training.first_difference <= 2e-6);
-        assert_true(training.difference <= 2e-4);
-        compared++;
-    }
-    assert_true(compared >= 3);
-    json_decref(cases);
+static void train(const json_t *item, const char *options) {
+    const char *kind = json_string_value(json_object_get(item, "kind"));
+    struct training training = {.losses = json_object_get(item, "loss")};
+    char command[1024];
+    snprintf(command, sizeof command, "%s/looping_pipeline --schedule %s %s --steps %zu", drivers, kind, options,
+             json_array_size(training.losses));
+    assert_int_equal(run(command, compare_step, &training), 0);
+    print_message("# %s: largest relative difference %.2g, of step 0 %.2g\n", options, training.difference,
+                  training.first_difference);
+    assert_int_equal(training.steps, json_array_size(training.losses));
+    assert_int_equal(training.stacked, json_integer_value(json_object_get(item, "parameters_stacked")));
+    assert_true(training.first_difference <= 2e-6);
+    assert_true(training.difference <= 2e-4);
 }
 
 static void looping_training_gives_the_notebooks_losses(void **state) {
     (void)state;
-    train("looping");
+    for_each_case("looping", 3, train);
 }
 
 static void plain_training_gives_the_notebooks_losses(void **state) {
     (void)state;
-    train("plain");
+    for_each_case("plain", 3, train);
 }
 
 static void keep_object(const json_t *object, void *arg) { *(json_t **)arg = json_deep_copy(object); }
@@ -121,28 +128,21 @@ static void compare_layout(const json_t *result, const json_t *item, const char 
                 json_number_value(json_object_get(json_object_get(item, layout), "accuracy")));
 }
 
+static void compare_layouts(const json_t *item, const char *options) {
+    char command[1024];
+    json_t *result = NULL;
+    snprintf(command, sizeof command, "%s/loss_equality %s", drivers, options);
+    assert_int_equal(run(command, keep_object, &result), 0);
+    assert_true(json_is_true(json_object_get(result, "equal")));
+    compare_layout(result, item, "single");
+    compare_layout(result, item, "pipeline");
+    compare_layout(result, item, "looping");
+    json_decref(result);
+}
+
 static void equality_gives_the_notebooks_losses(void **state) {
     (void)state;
-    json_t *cases = json_load_file(SL_TEST_DATA "/notebook.json", 0, NULL);
-    size_t i, compared = 0;
-    json_t *item;
-    assert_non_null(cases);
-    json_array_foreach(cases, i, item) {
-        char options[512], command[1024];
-        if (!chosen(item, "equality")) continue;
-        json_t *result = NULL;
-        options_of(item, options, sizeof options);
-        snprintf(command, sizeof command, "%s/loss_equality %s", drivers, options);
-        assert_int_equal(run(command, keep_object, &result), 0);
-        assert_true(json_is_true(json_object_get(result, "equal")));
-        compare_layout(result, item, "single");
-        compare_layout(result, item, "pipeline");
-        compare_layout(result, item, "looping");
-        json_decref(result);
-        compared++;
-    }
-    assert_true(compared >= 1);
-    json_decref(cases);
+    for_each_case("equality", 1, compare_layouts);
 }
 
 /* At the same data size the three layouts compute the same bits. */

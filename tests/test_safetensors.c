@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "layers/safetensors.h"
@@ -418,12 +419,22 @@ static void test_unwritable_path(void **state) {
     struct sl_error error = {0};
     char missing[400];
     snprintf(missing, sizeof missing, "%s/missing/file", directory);
-    assert_int_equal(sl_safetensors_write(&store, missing, &error), SL_FAILED);
-    assert_non_null(strstr(error.message, "/missing/file.tmp: cannot be written: No such file"));
-    assert_int_equal(sl_safetensors_write(&store, directory, &error), SL_FAILED); /* renamed onto a directory */
-    assert_non_null(strstr(error.message, "cannot be written"));
-    snprintf(missing, sizeof missing, "%s.tmp", directory);
-    assert_int_not_equal(access(missing, F_OK), 0);
+    assert_int_equal(sl_safetensors_write(&store, missing, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "/missing/file: cannot be written: No such file"));
+    assert_int_equal(sl_safetensors_write(&store, directory, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "not a regular file"));
+    /* A link stays one, and what it names is replaced; a device is left alone. */
+    char target[400], link[400];
+    struct stat status;
+    snprintf(target, sizeof target, "%s/target", directory);
+    snprintf(link, sizeof link, "%s/link", directory);
+    assert_int_equal(sl_safetensors_write(&store, target, &error), SL_OK);
+    assert_int_equal(symlink("target", link), 0);
+    assert_int_equal(sl_safetensors_write(&store, link, &error), SL_OK);
+    assert_true(lstat(link, &status) == 0 && S_ISLNK(status.st_mode));
+    assert_int_equal(sl_safetensors_write(&store, "/dev/null", &error), SL_BAD_INPUT);
+    unlink(link);
+    unlink(target);
 }
 
 /* A disk that is full half-way: here, a limit on files' sizes. */

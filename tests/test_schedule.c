@@ -144,7 +144,7 @@ static void a_deadlock_is_named(void **state) {
     struct sl_schedule schedule;
     struct sl_error error = {0};
     make(&schedule, "gpipe", 2, 1, 2);
-    /* Rank 1 sends its gradient before it takes the activation: the send is early, and rank 0 waits for ever. */
+    /* Rank 0 takes its last gradient before it sends any activation: rank 1 has none to make a gradient of. */
     struct sl_rank_schedule *rank = &schedule.rank[0];
     const struct sl_action last = rank->action[rank->count - 3];
     assert_int_equal(last.kind, SL_TAKE_GRADIENT);
