@@ -352,19 +352,24 @@ static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     return sl_channel_post(p->self, &p->send_gradient);
 }
 
-/* Runs the groups of weight gradients that have become complete. */
+static void weight_gradient_due(struct sl_pipeline *p, const struct sl_action *action) {
+    p->weights[action->params].ready[action->microbatch] = true;
+}
+
+/* Runs the groups of a loop's weight gradients that are due. */
 static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->params];
     struct weight_gradients *weights = &p->weights[action->params];
-    weights->ready[action->microbatch] = true;
     while (weights->next < p->microbatches) {
         for (int i = 0; i < p->options.group; i++)
             if (!weights->ready[weights->next + i]) return SL_OK;
         p->context.microbatch = weights->next;
         p->context.group = p->options.group;
         p->context.accumulate = weights->next > 0;
+        const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         SL_TRY(stage->type->backward_weight(stage, &p->context, kept_x(p, action->params, weights->next),
                                             kept_dy(p, action->params, weights->next)));
+        sl_profile_end(p->context.profile, before);
         weights->next += p->options.group;
     }
     return SL_OK;
@@ -375,6 +380,8 @@ static enum sl_work work_of(enum sl_action_kind kind) {
     return kind <= SL_WEIGHT_GRADIENT ? SL_WORK_KERNELS : SL_WORK_COMMUNICATION;
 }
 
+/* Weight gradients that are due after a backward wait until its gradient has been sent: the previous stage needs that,
+ * and nobody needs them before the reduction. */
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     switch (action->kind) {
     case SL_FORWARD:
@@ -386,15 +393,18 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     case SL_INPUT_GRADIENT:
         return input_gradient_step(p, action);
     case SL_WEIGHT_GRADIENT:
+        weight_gradient_due(p, action);
         return weight_gradient_step(p, action);
     case SL_BACKWARD:
-        SL_TRY(input_gradient_step(p, action));
-        return weight_gradient_step(p, action);
+        weight_gradient_due(p, action);
+        return input_gradient_step(p, action);
     case SL_TAKE_GRADIENT:
         return take_gradient(p, action);
     case SL_SEND_GRADIENT:
-        return send_gradient(p, action);
+        SL_TRY(send_gradient(p, action));
+        return weight_gradient_step(p, action);
     case SL_REDUCE:
+        SL_TRY(weight_gradient_step(p, action));
         return p->step->reduce ? p->step->reduce(p->self, action->loop, p->step->reduce_arg) : SL_OK;
     default:
         return sl_fail(p->self, SL_BAD_INPUT, "the schedule has an action of unknown kind %d", action->kind);
