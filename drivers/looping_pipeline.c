@@ -63,7 +63,8 @@ struct run {
     struct sl_profile profile[SL_MAX_COORDINATES];
     /* Written by coordinate 0. */
     int64_t done;
-    double *ms; /* [RECORDED] the steps' times, the first apart, later ones replacing the oldest */
+    double *ms;     /* [RECORDED] the steps' times, the first apart, later ones replacing the oldest */
+    double only_ms; /* of the first step, where no other follows */
     double first_step_ms, final_loss, test_accuracy, samples;
     struct sl_metrics epoch; /* sums over the epoch's steps so far */
     bool interrupted;
@@ -104,7 +105,10 @@ static int print_line(struct run *run, json_t *object, struct sl_error *error) {
 static int report_step(struct run *run, const struct sl_metrics *metrics, double ms, struct sl_error *error) {
     const double loss = metrics->loss / metrics->rows, accuracy = metrics->correct / metrics->rows;
     const int64_t step = run->done++;
-    if (step > 0) run->ms[(step - 1) % RECORDED] = ms;
+    if (step > 0)
+        run->ms[(step - 1) % RECORDED] = ms;
+    else
+        run->only_ms = ms;
     run->final_loss = loss;
     run->samples += metrics->rows;
     run->epoch.loss += metrics->loss;
@@ -150,10 +154,10 @@ static int by_value(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Of the steps after the first, as far as they are on record. */
+/* Of the steps after the first, as far as they are on record; of the first where it is the only one. */
 static double median_ms(const struct run *run) {
     const int64_t count = run->done - 1 < RECORDED ? run->done - 1 : RECORDED;
-    if (count < 1) return 0;
+    if (count < 1) return run->done ? run->only_ms : NAN;
     qsort(run->ms, (size_t)count, sizeof *run->ms, by_value);
     return 0.5 * (run->ms[(count - 1) / 2] + run->ms[count / 2]);
 }
