@@ -168,9 +168,9 @@ static int report_end(struct run *run, struct sl_error *error) {
     const double stacked = (double)sl_classifier_parameters_stacked(classifier), median = median_ms(run);
     sl_progress_clear(&run->progress);
     if (!run->config->common.json) {
-        printf(
-            "parameters %.0f (%.0f with every stage's copy), first step after %.0f ms, median %.2f ms, peak %.1f MB\n",
-            parameters, stacked, run->first_step_ms, median, peak_bytes() / 1e6);
+        printf("parameters %.0f (%.0f with every stage's copy), ", parameters, stacked);
+        if (run->done > 0) printf("first step after %.0f ms, median %.2f ms, ", run->first_step_ms, median);
+        printf("peak %.1f MB\n", peak_bytes() / 1e6);
         if (!run->metrics.path) return SL_OK;
     }
     json_t *object = json_pack("{sI sI so so so sI}", "parameters", (json_int_t)parameters, "parameters_stacked",
@@ -365,7 +365,7 @@ int main(int argc, char **argv) {
                     {"Training", driver_table, &config}},
     };
     struct sl_error error = {0};
-    struct run run = {.config = &config, .final_loss = NAN};
+    struct run run = {.config = &config, .final_loss = NAN, .first_step_ms = NAN};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = start(&run, &error);
