@@ -228,8 +228,14 @@ BENCHMARKS = ["notebook_step", "wide_step", "collectives", "schedule_overhead", 
 # ---- main
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        """Bad input gets one line."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def read_options():
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="./benchmarks/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=", ".join(BENCHMARKS))

@@ -25,9 +25,15 @@ def positive(text):
     return int(text)
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        """Bad input gets one line."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def model_options(description):
     """The options of a training step; the defaults are the article's model."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=positive, default=8, help="residual MLP blocks")
     parser.add_argument("--hidden", type=positive, default=512, help="columns between blocks")
     parser.add_argument("--expansion", type=positive, default=1, help="columns inside a block, as a multiple of hidden")
