@@ -184,15 +184,14 @@ static int open_ring(struct sl_pipeline *p, struct sl_channel *send, int to, str
     return SL_OK;
 }
 
-/* Activations go to the next rank, gradients to the previous one. Without loops the ring is cut between last and first.
- */
+/* Activations go to the next rank, gradients to the previous one. Without loops the ring is cut behind the last. */
 static int open_rings(struct sl_pipeline *p) {
     const struct sl_mesh *mesh = p->self->mesh;
     const int axis = sl_mesh_find_axis(mesh, p->options.axis), me = p->self->coordinate;
     int next = me, previous = me;
     if (axis >= 0) {
-        next = sl_mesh_neighbour(mesh, me, axis, (p->rank + 1) % p->ranks);
-        previous = sl_mesh_neighbour(mesh, me, axis, (p->rank + p->ranks - 1) % p->ranks);
+        next = sl_mesh_neighbour(mesh, me, axis, sl_schedule_next(p->options.schedule, p->rank));
+        previous = sl_mesh_neighbour(mesh, me, axis, sl_schedule_previous(p->options.schedule, p->rank));
     }
     if (is_last(p) && !goes_round(p)) next = -1;
     if (is_first(p) && !goes_round(p)) previous = -1;

@@ -83,6 +83,13 @@ struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct
 static inline int sl_schedule_stage(const struct sl_schedule *schedule, int rank, int loop) {
     return loop * schedule->ranks + rank;
 }
+/* The ranks that hold the next and the previous stage. */
+static inline int sl_schedule_next(const struct sl_schedule *schedule, int rank) {
+    return (rank + 1) % schedule->ranks;
+}
+static inline int sl_schedule_previous(const struct sl_schedule *schedule, int rank) {
+    return (rank + schedule->ranks - 1) % schedule->ranks;
+}
 static inline bool sl_has_input_gradient(enum sl_action_kind kind) {
     return kind == SL_BACKWARD || kind == SL_INPUT_GRADIENT;
 }

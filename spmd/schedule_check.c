@@ -95,10 +95,6 @@ static int take_message(struct walk *walk, int rank, const struct sl_action *act
     return SL_OK;
 }
 
-static int previous_rank(const struct walk *walk, int rank) {
-    return (rank + walk->schedule->ranks - 1) % walk->schedule->ranks;
-}
-
 static int forward(struct walk *walk, int rank, const struct sl_action *action, struct cell *cell) {
     const int stage = sl_schedule_stage(walk->schedule, rank, action->loop);
     int *held = &walk->held[rank * walk->schedule->loops + action->loop];
@@ -106,7 +102,7 @@ static int forward(struct walk *walk, int rank, const struct sl_action *action, 
     if (cell->forward) return broken(walk, rank, action, "it was done before");
     if (stage > 0 && !cell->received) return broken(walk, rank, action, "its input has not been taken");
     if (action->output < 0 && !has_slot(walk, &walk->wire[rank])) return BLOCKED;
-    if (action->input < 0) walk->wire[previous_rank(walk, rank)].released++;
+    if (action->input < 0) walk->wire[sl_schedule_previous(walk->schedule, rank)].released++;
     cell->forward = true;
     if (++*held > *most) *most = *held;
     return SL_OK;
@@ -122,7 +118,7 @@ static int backward(struct walk *walk, int rank, const struct sl_action *action,
         if (!last_stage && !cell->gradient_received)
             return broken(walk, rank, action, "its gradient has not been taken");
         if (action->input < 0 && !has_slot(walk, &walk->wire[ranks + rank])) return BLOCKED;
-        if (!last_stage) walk->wire[ranks + (rank + 1) % ranks].released++;
+        if (!last_stage) walk->wire[ranks + sl_schedule_next(walk->schedule, rank)].released++;
         cell->input_gradient = true;
     }
     if (sl_has_weight_gradient(action->kind)) {
@@ -147,7 +143,8 @@ static int reduce(struct walk *walk, int rank, const struct sl_action *action) {
 /* The columns by which the executor finds its rows, stages and peers. */
 static const char *wrong_column(const struct walk *walk, int rank, const struct sl_action *action) {
     const struct sl_schedule *schedule = walk->schedule;
-    const int ranks = schedule->ranks, next = (rank + 1) % ranks, previous = previous_rank(walk, rank);
+    const int ranks = schedule->ranks, next = sl_schedule_next(walk->schedule, rank),
+              previous = sl_schedule_previous(walk->schedule, rank);
     const bool kept = rank == 0, last_stage = rank == ranks - 1 && action->loop == schedule->loops - 1;
     const int row = action->microbatch;
     if (action->params != action->loop) return "its params are another loop's";

@@ -53,9 +53,9 @@ static struct sl_action message(const struct sl_action *of, enum sl_action_kind 
 
 static void place_forward(struct lowering *lowering, int rank, const struct sl_action *forward) {
     const struct sl_schedule *schedule = lowering->schedule;
-    const int ranks = schedule->ranks, stage = sl_schedule_stage(schedule, rank, forward->loop);
+    const int stage = sl_schedule_stage(schedule, rank, forward->loop);
     if (stage > 0) {
-        const int previous = (rank + ranks - 1) % ranks;
+        const int previous = sl_schedule_previous(schedule, rank);
         const bool kept = forward->input >= 0;
         const int arrival = *time_of(lowering, lowering->forward_time, stage - 1, forward->microbatch) + 1;
         place(lowering,
@@ -65,17 +65,19 @@ static void place_forward(struct lowering *lowering, int rank, const struct sl_a
     }
     place(lowering, *forward, COMPUTE);
     if (forward->output < 0)
-        place(lowering, message(forward, SL_SEND_ACTIVATION, (rank + 1) % ranks, forward->time, -1), SEND);
+        place(lowering, message(forward, SL_SEND_ACTIVATION, sl_schedule_next(schedule, rank), forward->time, -1),
+              SEND);
 }
 
 static void place_input_gradient(struct lowering *lowering, int rank, const struct sl_action *backward) {
     const struct sl_schedule *schedule = lowering->schedule;
-    const int ranks = schedule->ranks, stage = sl_schedule_stage(schedule, rank, backward->loop);
+    const int stage = sl_schedule_stage(schedule, rank, backward->loop);
     if (backward->output < 0)
-        place(lowering, message(backward, SL_TAKE_GRADIENT, (rank + 1) % ranks, backward->time, -1), TAKE);
+        place(lowering, message(backward, SL_TAKE_GRADIENT, sl_schedule_next(schedule, rank), backward->time, -1),
+              TAKE);
     place(lowering, *backward, COMPUTE);
     if (stage > 0) {
-        const int previous = (rank + ranks - 1) % ranks;
+        const int previous = sl_schedule_previous(schedule, rank);
         const bool kept = backward->input >= 0;
         const int needed = *time_of(lowering, lowering->backward_time, stage - 1, backward->microbatch) - 1;
         place(lowering,
