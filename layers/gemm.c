@@ -4,10 +4,10 @@
 #include <string.h>
 
 #ifndef SL_GEMM_DEFAULT /* the build's choice */
-#define SL_GEMM_DEFAULT "onednn"
+#define SL_GEMM_DEFAULT "cpu"
 #endif
 
-static const struct sl_gemm_backend *const backends[] = {&sl_gemm_onednn, &sl_gemm_reference};
+static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu, &sl_gemm_onednn, &sl_gemm_reference};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
 const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *error) {

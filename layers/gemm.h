@@ -31,6 +31,7 @@ struct sl_gemm_backend {
     void (*release)(struct sl_gemm *gemm);
 };
 
+extern const struct sl_gemm_backend sl_gemm_cpu;       /* the fastest of what follows, by shape */
 extern const struct sl_gemm_backend sl_gemm_onednn;    /* generates code for the CPU it meets */
 extern const struct sl_gemm_backend sl_gemm_reference; /* plain loops: the oracle, and what the sanitizers can see */
 

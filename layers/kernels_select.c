@@ -1,4 +1,5 @@
-/* kernels_select.c - picks the kernels for the CPU that the process runs on. */
+/* kernels_select.c - picks the kernels and products for the CPU that the process runs on. */
+#include "layers/few_rows.h"
 #include "layers/kernels.h"
 
 /* Feature by feature: gcc 12 does not know the levels' names. */
@@ -13,10 +14,18 @@ static bool has_v4(void) {
            __builtin_cpu_supports("avx512vl");
 }
 
+static int best_level(void) { return has_v4() ? 0 : has_v3() ? 1 : 2; }
+
 const struct sl_kernels *sl_kernels_available(int i) {
     const struct sl_kernels *tables[] = {&sl_kernels_v4, &sl_kernels_v3, &sl_kernels_v2, NULL};
-    const int best = has_v4() ? 0 : has_v3() ? 1 : 2;
-    return i < 0 || best + i > 3 ? NULL : tables[best + i];
+    return i < 0 || best_level() + i > 3 ? NULL : tables[best_level() + i];
 }
 
 const struct sl_kernels *sl_kernels_select(void) { return sl_kernels_available(0); }
+
+const struct sl_few_rows *sl_few_rows_available(int i) {
+    const struct sl_few_rows *tables[] = {&sl_few_rows_v4, &sl_few_rows_v3, &sl_few_rows_v2, NULL};
+    return i < 0 || best_level() + i > 3 ? NULL : tables[best_level() + i];
+}
+
+const struct sl_few_rows *sl_few_rows_select(void) { return sl_few_rows_available(0); }
