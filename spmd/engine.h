@@ -60,7 +60,8 @@ struct sl_collective {
 /* A collective under way; storage is the caller's, and so are input and output, until sl_wait returns. */
 struct sl_request {
     struct sl_collective call;
-    uint32_t ticket; /* the engine's own */
+    uint32_t ticket; /* the engine's own, and so is: */
+    bool moved;      /* this member has done its share */
 };
 
 /* One-way, first in first out, from coordinate FROM to coordinate TO (which may be the same). */
@@ -79,6 +80,7 @@ struct sl_engine_table {
     /* Collective over the mesh: every coordinate opens the same groups in the same order, members or not. */
     int (*group_open)(struct sl_spmd *self, struct sl_group *group);
     int (*start)(struct sl_spmd *self, struct sl_request *request);
+    int (*test)(struct sl_spmd *self, struct sl_request *request, bool *done);
     int (*wait)(struct sl_spmd *self, struct sl_request *request);
     /* Called by both ends; the n-th opening of a pair at one end meets the n-th at the other. Does not wait. */
     int (*channel_open)(struct sl_spmd *self, struct sl_channel *channel);

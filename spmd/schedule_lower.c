@@ -1,8 +1,8 @@
 /* schedule_lower.c - inserts communication and reduction into a table of compute actions.
  *
- * On the first rank a state that comes round is taken when it arrives, one iteration after it was computed, and kept in
- * a row of the stage-input buffer; every other state is taken right before the action that uses it. Gradients travel
- * the same steps in reverse: what was taken is sent, what was sent is taken. */
+ * A state is taken right before the action that uses it. But where a forward reads a row of the stage-input buffer, it
+ * is taken when it arrives, one iteration after it was computed, and kept in that row. Gradients travel the same steps
+ * in reverse: what was taken is sent, what was sent is taken. */
 #include "spmd/schedule.h"
 
 #include <stdlib.h>
@@ -37,6 +37,7 @@ static void place(struct lowering *lowering, struct sl_action action, enum phase
 static int by_time(const void *left, const void *right) {
     const struct placed *a = left, *b = right;
     if (a->action.time != b->action.time) return a->action.time < b->action.time ? -1 : 1;
+    if (a->action.paired != b->action.paired) return a->action.paired ? 1 : -1;
     if (a->phase != b->phase) return a->phase < b->phase ? -1 : 1;
     return (a->order > b->order) - (a->order < b->order);
 }
@@ -55,34 +56,32 @@ static void place_forward(struct lowering *lowering, int rank, const struct sl_a
     const struct sl_schedule *schedule = lowering->schedule;
     const int stage = sl_schedule_stage(schedule, rank, forward->loop);
     if (stage > 0) {
-        const int previous = sl_schedule_previous(schedule, rank);
         const bool kept = forward->input >= 0;
         const int arrival = *time_of(lowering, lowering->forward_time, stage - 1, forward->microbatch) + 1;
         place(lowering,
-              message(forward, SL_TAKE_ACTIVATION, previous, kept ? arrival : forward->time,
-                      kept ? forward->microbatch : -1),
+              message(forward, SL_TAKE_ACTIVATION, sl_schedule_rank_of(schedule, stage - 1),
+                      kept ? arrival : forward->time, forward->input),
               TAKE);
     }
     place(lowering, *forward, COMPUTE);
     if (forward->output < 0)
-        place(lowering, message(forward, SL_SEND_ACTIVATION, sl_schedule_next(schedule, rank), forward->time, -1),
-              SEND);
+        place(lowering,
+              message(forward, SL_SEND_ACTIVATION, sl_schedule_rank_of(schedule, stage + 1), forward->time, -1), SEND);
 }
 
 static void place_input_gradient(struct lowering *lowering, int rank, const struct sl_action *backward) {
     const struct sl_schedule *schedule = lowering->schedule;
     const int stage = sl_schedule_stage(schedule, rank, backward->loop);
     if (backward->output < 0)
-        place(lowering, message(backward, SL_TAKE_GRADIENT, sl_schedule_next(schedule, rank), backward->time, -1),
-              TAKE);
+        place(lowering,
+              message(backward, SL_TAKE_GRADIENT, sl_schedule_rank_of(schedule, stage + 1), backward->time, -1), TAKE);
     place(lowering, *backward, COMPUTE);
     if (stage > 0) {
-        const int previous = sl_schedule_previous(schedule, rank);
         const bool kept = backward->input >= 0;
         const int needed = *time_of(lowering, lowering->backward_time, stage - 1, backward->microbatch) - 1;
         place(lowering,
-              message(backward, SL_SEND_GRADIENT, previous, kept && needed > backward->time ? needed : backward->time,
-                      kept ? backward->microbatch : -1),
+              message(backward, SL_SEND_GRADIENT, sl_schedule_rank_of(schedule, stage - 1),
+                      kept && needed > backward->time ? needed : backward->time, backward->input),
               SEND);
     }
 }

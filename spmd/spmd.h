@@ -20,6 +20,7 @@ struct sl_engine {
     const struct sl_engine_table *table;
     double timeout;         /* seconds that an absent peer is waited for */
     bool checked;           /* calls carry and compare their signatures */
+    double delay;           /* local: seconds that every call and message takes longer, as on a slow network */
     struct sl_error *error; /* receives the verdict of a failed run; NULL: it is printed on stderr */
 };
 
