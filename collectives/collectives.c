@@ -303,10 +303,15 @@ int sl_start(struct sl_spmd *self, struct sl_request *request, const char *site,
     }
     call.site = site;
     request->call = call;
+    request->moved = false;
     return self->engine->table->start(self, request);
 }
 
 int sl_wait(struct sl_spmd *self, struct sl_request *request) { return self->engine->table->wait(self, request); }
+
+int sl_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
+    return self->engine->table->test(self, request, done);
+}
 
 int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call) {
     struct sl_request request;

@@ -61,6 +61,9 @@ struct sl_collective sl_describe_broadcast(const struct sl_group *group, enum sl
 int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call);
 int sl_start(struct sl_spmd *self, struct sl_request *request, const char *site, struct sl_collective call);
 int sl_wait(struct sl_spmd *self, struct sl_request *request);
+/* Moves the call on without waiting for anyone. *DONE says whether it has ended; then sl_wait is not called any more.
+ * Otherwise calls of a group are tested, as they are waited for, in the order in which they were started. */
+int sl_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 
 /* "psum", "pmean", ...: the name of CALL's operation, for messages. */
 const char *sl_collective_name(const struct sl_collective *call);

@@ -135,6 +135,7 @@ const struct sl_engine_table sl_engine_local = {
     .run = run_mesh,
     .group_open = sl_local_group_open,
     .start = sl_local_start,
+    .test = sl_local_test,
     .wait = sl_local_finish,
     .channel_open = sl_local_channel_open,
     .channel_acquire = sl_local_channel_acquire,

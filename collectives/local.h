@@ -92,6 +92,9 @@ void sl_local_post(struct sl_local_word *word, uint32_t value);
 /* Waits until PEER has raised WORD to TARGET. SL_FAILED once the run has ended. */
 int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer);
 
+/* Sleeps until the engine's delay after SENT (on sl_now's clock) is over. */
+void sl_local_delay(struct sl_local_coordinate *me, double sent);
+
 /* Brackets the moving of data out of and into peers' buffers. Begin fails with SL_FAILED once the run has ended. */
 int sl_local_begin_moving(struct sl_local_coordinate *me);
 void sl_local_end_moving(struct sl_local_coordinate *me);
@@ -123,17 +126,13 @@ void sl_local_end(struct sl_local_run *run, int status, const char *format, ...)
 int sl_local_mismatch(struct sl_local_coordinate *me, const struct sl_collective *mine,
                       const struct sl_collective *theirs, int peer);
 
-/* ---- groups (local_collectives.c), sums (local_reduce.c), channels (local_channel.c) ---- */
+/* ---- groups (local_collectives.c), channels (local_channel.c) ---- */
 
 int sl_local_group_open(struct sl_spmd *self, struct sl_group *group);
 int sl_local_start(struct sl_spmd *self, struct sl_request *request);
+int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 int sl_local_finish(struct sl_spmd *self, struct sl_request *request);
 void sl_local_groups_close(struct sl_local_run *run);
-
-/* Combines COUNT elements of all INPUTS, in their order, by OPERATION (SL_PMAX, otherwise a sum, times SCALE unless the
- * elements are i32), and writes them to each of OUTPUTS, which may be inputs. */
-void sl_local_reduce(enum sl_operation operation, enum sl_dtype dtype, float scale, size_t count, int inputs,
-                     const void *const *input, int outputs, void *const *output);
 
 int sl_local_channel_open(struct sl_spmd *self, struct sl_channel *channel);
 int sl_local_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot);

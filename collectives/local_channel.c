@@ -19,6 +19,7 @@ struct sl_local_channel {
     int from, to, slots;
     size_t bytes, stride; /* of a slot, as wanted and rounded up to cache lines */
     char *memory;
+    double *sent;     /* [slots] when, where the engine delays */
     const char *site; /* where the first end was opened */
     char name[48];    /* for places */
     struct end end[2];
@@ -34,8 +35,11 @@ static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     channel->slots = wanted->slots, channel->bytes = wanted->bytes, channel->site = wanted->site;
     channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
     channel->memory = sl_local_take(channel->stride * (size_t)channel->slots);
+    channel->sent = sl_local_take(sizeof *channel->sent * (size_t)channel->slots);
     snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
-    if (channel->memory) return channel;
+    if (channel->memory && channel->sent) return channel;
+    free(channel->memory);
+    free(channel->sent);
     free(channel);
     return NULL;
 }
@@ -84,6 +88,7 @@ void sl_local_channels_close(struct sl_local_run *run) {
         struct sl_local_channel *channel = run->channels;
         run->channels = channel->next;
         free(channel->memory);
+        free(channel->sent);
         free(channel);
     }
 }
@@ -114,6 +119,7 @@ static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which
     }
     SL_TRY(sl_local_enter(sl_local_self(self), which == SENDER ? "post" : "release", state->name, channel->site));
     mine->holds = false;
+    if (which == SENDER && self->engine->delay > 0) state->sent[mine->slot] = sl_now();
     mine->slot = mine->slot + 1 < state->slots ? mine->slot + 1 : 0;
     sl_local_post(&mine->word, posts(mine) + 1);
     return SL_OK;
@@ -128,6 +134,9 @@ int sl_local_channel_post(struct sl_spmd *self, struct sl_channel *channel) { re
 int sl_local_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot) {
     void *message;
     SL_TRY(hold(self, channel, RECEIVER, &message));
+    const struct sl_local_channel *state = channel->state;
+    if (self->engine->delay > 0 && state->from != state->to)
+        sl_local_delay(sl_local_self(self), state->sent[state->end[RECEIVER].slot]);
     *slot = message;
     return SL_OK;
 }

@@ -10,6 +10,8 @@
  * the earlier call, which includes that nobody needs its description. Checked mode is stricter: a slot is used again
  * when all members have finished, so that all may compare descriptions at any time before they finish. */
 #include "collectives/local.h"
+#include "collectives/reduce.h"
+#include "collectives/verdict.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +21,7 @@ struct member {
     alignas(SL_CACHE_LINE) struct sl_local_word arrived;                    /* calls published */
     alignas(SL_CACHE_LINE) struct sl_local_word finished[SL_MAX_IN_FLIGHT]; /* by slot: 1 + number of the call */
     alignas(SL_CACHE_LINE) struct sl_collective call[SL_MAX_IN_FLIGHT];     /* `group` is for the member itself */
+    double started[SL_MAX_IN_FLIGHT];                                       /* where the engine delays */
 };
 
 struct sl_local_communicator {
@@ -181,8 +184,8 @@ static void reduce(const struct sl_collective *mine, const struct member *member
         input[i] = (const char *)member[i].call[slot].input + begin * element;
         output[i] = (char *)member[i].call[slot].output + begin * element;
     }
-    sl_local_reduce(mine->operation, mine->dtype, mine->scale, share < total - begin ? share : total - begin, size,
-                    input, size, output);
+    sl_reduce(mine->operation, mine->dtype, mine->scale, share < total - begin ? share : total - begin, size, input,
+              size, output);
 }
 
 /* The caller's own block, from all inputs. */
@@ -197,7 +200,7 @@ static void reduce_scatter(const struct sl_collective *mine, const struct member
                     input_block(theirs, mine->group->rank) + run_offset(theirs, &theirs->input_view, row, column);
             }
             void *output = (char *)mine->output + run_offset(mine, &mine->output_view, row, column);
-            sl_local_reduce(SL_PSUM, mine->dtype, mine->scale, mine->count[2], size, input, 1, &output);
+            sl_reduce(SL_PSUM, mine->dtype, mine->scale, mine->count[2], size, input, 1, &output);
         }
     }
 }
@@ -228,23 +231,13 @@ static void move(const struct sl_collective *mine, const struct member *member, 
 
 /* ---- checked mode ---- */
 
-/* Whether MINE and THEIRS, of the member at position RANK, are the same call. */
-static bool agree(const struct sl_collective *mine, const struct sl_collective *theirs, int rank) {
-    const int me = mine->group->rank;
-    const bool permuted =
-        (mine->source == rank) == (theirs->destination == me) && (mine->destination == rank) == (theirs->source == me);
-    return mine->operation == theirs->operation && mine->dtype == theirs->dtype && elements(mine) == elements(theirs) &&
-           mine->root == theirs->root && mine->scale == theirs->scale && permuted &&
-           (mine->site == theirs->site || !strcmp(mine->site, theirs->site));
-}
-
 /* Compares the call numbered TICKET with those of the members in RANGE that have arrived. */
 static int compare(struct sl_local_coordinate *me, const struct sl_collective *mine, const struct member *member,
                    uint32_t ticket, struct range range) {
     for (int i = range.begin; i < range.end; i++) {
         if (!sl_local_reached(atomic_load(&member[i].arrived.value), ticket + 1)) continue;
         const struct sl_collective *theirs = &member[i].call[ticket % SL_MAX_IN_FLIGHT];
-        if (!agree(mine, theirs, i)) return sl_local_mismatch(me, mine, theirs, mine->group->member[i]);
+        if (!sl_calls_agree(mine, theirs, i)) return sl_local_mismatch(me, mine, theirs, mine->group->member[i]);
     }
     return SL_OK;
 }
@@ -283,28 +276,87 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
     }
     if (self->engine->checked) SL_TRY(wait_finished(me, communicator, earlier, all(call)));
     mine->call[slot] = *call;
+    if (self->engine->delay > 0) mine->started[slot] = sl_now();
     request->ticket = ticket;
     sl_local_post(&mine->arrived, ticket + 1);
     /* Of two members the later one sees the earlier: every two calls are compared. */
     return self->engine->checked ? compare(me, call, communicator->member, ticket, all(call)) : SL_OK;
 }
 
+/* When the last of the members in RANGE, which have arrived, started the call. */
+static double last_started(const struct member *member, uint32_t slot, struct range range) {
+    double last = 0;
+    for (int i = range.begin; i < range.end; i++) {
+        if (member[i].started[slot] > last) last = member[i].started[slot];
+    }
+    return last;
+}
+
+/* This member's share, once the members whose data it moves have arrived. */
+static int move_share(struct sl_local_coordinate *me, struct sl_request *request, struct sl_local_word *finished) {
+    const struct sl_collective *call = &request->call;
+    struct sl_local_communicator *communicator = call->group->communicator;
+    if (me->spmd.engine->checked) SL_TRY(compare(me, call, communicator->member, request->ticket, sources(call)));
+    SL_TRY(sl_local_begin_moving(me));
+    move(call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
+    sl_local_end_moving(me);
+    request->moved = true;
+    sl_local_post(finished, request->ticket + 1);
+    return SL_OK;
+}
+
+static struct sl_local_word *finished_word(const struct sl_request *request) {
+    const struct sl_group *group = request->call.group;
+    struct sl_local_communicator *communicator = group->communicator;
+    return &communicator->member[group->rank].finished[request->ticket % SL_MAX_IN_FLIGHT];
+}
+
+static bool has(const struct sl_local_word *word, uint32_t target) {
+    return sl_local_reached(atomic_load_explicit(&word->value, memory_order_acquire), target);
+}
+
+int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    const struct sl_collective *call = &request->call;
+    const struct sl_local_communicator *communicator = call->group->communicator;
+    const struct member *member = communicator->member;
+    const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT, target = request->ticket + 1;
+    *done = false;
+    SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
+    if (!request->moved) {
+        const struct range from = sources(call);
+        for (int i = from.begin; i < from.end; i++)
+            if (!has(&member[i].arrived, target)) return SL_OK;
+        const double delay = self->engine->delay;
+        if (delay > 0 && sl_now() < last_started(member, slot, from) + delay) return SL_OK;
+        SL_TRY(move_share(me, request, finished_word(request)));
+    }
+    const struct range by = movers(call);
+    for (int i = by.begin; i < by.end; i++)
+        if (!has(&member[i].finished[slot], target)) return SL_OK;
+    *done = true;
+    return SL_OK;
+}
+
 int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     struct sl_local_coordinate *me = sl_local_self(self);
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
-    const uint32_t ticket = request->ticket, slot = ticket % SL_MAX_IN_FLIGHT;
-    struct sl_local_word *finished = &communicator->member[call->group->rank].finished[slot];
-    if (sl_local_reached(atomic_load_explicit(&finished->value, memory_order_relaxed), ticket + 1)) {
+    struct sl_local_word *finished = finished_word(request);
+    if (!request->moved &&
+        sl_local_reached(atomic_load_explicit(&finished->value, memory_order_relaxed), request->ticket + 1)) {
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)", sl_collective_name(call),
                        call->group->name, call->site);
     }
     SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
-    SL_TRY(wait_arrived(me, communicator, ticket, sources(call)));
-    if (self->engine->checked) SL_TRY(compare(me, call, communicator->member, ticket, sources(call)));
-    SL_TRY(sl_local_begin_moving(me));
-    move(call, communicator->member, slot);
-    sl_local_end_moving(me);
-    sl_local_post(finished, ticket + 1);
-    return wait_finished(me, communicator, ticket, movers(call));
+    if (!request->moved) {
+        const struct range from = sources(call);
+        SL_TRY(wait_arrived(me, communicator, request->ticket, from));
+        if (self->engine->delay > 0)
+            sl_local_delay(me, last_started(communicator->member, request->ticket % SL_MAX_IN_FLIGHT, from));
+        SL_TRY(move_share(me, request, finished));
+    }
+    SL_TRY(wait_finished(me, communicator, request->ticket, movers(call)));
+    request->moved = false; /* it has ended: to wait again is an error */
+    return SL_OK;
 }

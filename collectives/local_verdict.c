@@ -1,4 +1,4 @@
-/* local_verdict.c - why a run cannot go on: proofs that a wait is in vain, and the words for them.
+/* local_verdict.c - why a run cannot go on: proofs that a wait is in vain.
  *
  * A word is raised by its owner alone, so these two are certain:
  *
@@ -11,6 +11,7 @@
  *
  * That a peer is absent is no proof but a decision: it is awake and has not beaten for the engine's timeout. */
 #include "collectives/local.h"
+#include "collectives/verdict.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,48 +19,22 @@
 
 /* ---- text ---- */
 
-enum { REST = 24 }; /* bytes that always remain for "and 12 more" */
-
-/* Appends to a message; what does not fit is left out whole, and false returned. */
-SL_PRINTF(2, 3)
-static bool append(struct sl_error *text, const char *format, ...) {
-    const size_t used = strlen(text->message), left = sizeof text->message - REST - used;
-    va_list arguments;
-    va_start(arguments, format);
-    const int wrote = vsnprintf(text->message + used, left, format, arguments);
-    va_end(arguments);
-    if (wrote >= 0 && (size_t)wrote < left) return true;
-    text->message[used] = 0;
-    return false;
-}
-
-/* "coordinate 5 (data=1, model=1)" */
-static const char *name(const struct sl_local_run *run, int coordinate, char text[200]) {
-    sl_mesh_describe(run->mesh, coordinate, text + sprintf(text, "coordinate "), 180);
-    return text;
-}
-
-/* `psum over "data" at train.c:12`, the latest call of COORDINATE; "its start" before any. */
+/* The latest call of COORDINATE; returns TEXT. */
 static const char *place(const struct sl_local_run *run, int coordinate, char text[300]) {
     const struct sl_local_coordinate *of = &run->coordinate[coordinate];
-    const char *verb = atomic_load(&of->verb), *object = atomic_load(&of->object), *site = atomic_load(&of->site);
-    if (verb && object && site) {
-        snprintf(text, 300, "%s %s at %s", verb, object, site);
-    } else {
-        snprintf(text, 300, "its start");
-    }
-    return text;
+    const struct sl_place place = {atomic_load(&of->verb), atomic_load(&of->object), atomic_load(&of->site)};
+    return sl_place_describe(&place, text, 300);
 }
 
 /* A line for each of the sleepers LIST[count]. */
 static void append_sleepers(struct sl_error *text, const struct sl_local_run *run, int count, const int *list) {
     int i = 0;
     for (bool fits = true; i < count && fits; i += fits) {
-        char who[200], where[300];
-        fits = append(text, "\n  %s waits for coordinate %d in %s", name(run, list[i], who),
-                      atomic_load(&run->coordinate[list[i]].peer), place(run, list[i], where));
+        char where[300];
+        fits = sl_verdict_add_wait(text, run->mesh, list[i], atomic_load(&run->coordinate[list[i]].peer),
+                                   place(run, list[i], where));
     }
-    if (i < count) sprintf(text->message + strlen(text->message), "\n  and %d more", count - i);
+    if (i < count) sl_verdict_add_more(text, count - i);
 }
 
 static bool is_asleep(uint32_t beat) { return beat & 1; }
@@ -107,8 +82,8 @@ static int look_for_returned(struct sl_local_coordinate *me) {
     const int peer = atomic_load(&me->peer);
     if (!atomic_load(&run->coordinate[peer].returned) || !in_vain(me)) return SL_OK;
     struct sl_error text = {0};
-    char who[200], where[300];
-    append(&text, "%s returned after %s while others wait for it:", name(run, peer, who), place(run, peer, where));
+    char where[300];
+    sl_verdict_returned(&text, run->mesh, peer, place(run, peer, where));
     append_waiters(&text, run, peer);
     return end(run, SL_FAILED, &text);
 }
@@ -142,7 +117,7 @@ static int look_for_circle(struct sl_local_coordinate *me) {
     const int length = find_circle(me, circle);
     if (!length) return SL_OK;
     struct sl_error text = {0};
-    append(&text, "deadlock: %d coordinate%s:", length, length == 1 ? " waits for itself" : "s wait for one another");
+    sl_verdict_deadlock(&text, length);
     append_sleepers(&text, run, length, circle);
     return end(run, SL_FAILED, &text);
 }
@@ -157,9 +132,8 @@ static int look_for_absent(struct sl_local_coordinate *me, struct sl_local_watch
     watch->beat = beat;
     if (watch->absent < run->engine->timeout) return SL_OK;
     struct sl_error text = {0};
-    char who[200], where[300];
-    append(&text, "%s is absent: no sign of it for %g s, since %s, while others wait for it:", name(run, peer, who),
-           run->engine->timeout, place(run, peer, where));
+    char where[300];
+    sl_verdict_absent(&text, run->mesh, peer, run->engine->timeout, place(run, peer, where));
     append_waiters(&text, run, peer);
     return end(run, SL_FAILED, &text);
 }
@@ -176,40 +150,10 @@ int sl_local_look(struct sl_local_coordinate *me, struct sl_local_watch *watch) 
 
 /* ---- calls that differ ---- */
 
-/* A position in the group, -1 for none. */
-static void append_position(struct sl_error *text, const char *what, int position) {
-    if (position < 0) {
-        append(text, "%s nobody", what);
-    } else {
-        append(text, "%s position %d", what, position);
-    }
-}
-
-static void append_call(struct sl_error *text, const struct sl_local_run *run, const struct sl_collective *call,
-                        int coordinate) {
-    static const char *const dtype[] = {[SL_F32] = "f32", [SL_BF16] = "bf16", [SL_I32] = "i32"};
-    char who[200];
-    append(text, "%s calls %s", name(run, coordinate, who), sl_collective_name(call));
-    if (call->operation != SL_BARRIER) {
-        append(text, " of %zu %s", call->count[0] * call->count[1] * call->count[2], dtype[call->dtype]);
-    }
-    if (call->operation == SL_PPERMUTE) {
-        append_position(text, " from", call->source);
-        append_position(text, " to", call->destination);
-    }
-    if (call->operation == SL_BROADCAST || call->operation == SL_GATHER) {
-        append_position(text, call->operation == SL_GATHER ? " to" : " from", call->root);
-    }
-    append(text, " at %s", call->site);
-}
-
 int sl_local_mismatch(struct sl_local_coordinate *me, const struct sl_collective *mine,
                       const struct sl_collective *theirs, int peer) {
     struct sl_error text = {0};
-    append(&text, "calls over \"%s\" differ: ", mine->group->name);
-    append_call(&text, me->run, mine, me->spmd.coordinate);
-    append(&text, ", ");
-    append_call(&text, me->run, theirs, peer);
+    sl_verdict_mismatch(&text, me->run->mesh, mine, me->spmd.coordinate, theirs, peer);
     end(me->run, SL_FAILED, &text);
     return sl_local_alive(me);
 }

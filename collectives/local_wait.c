@@ -101,6 +101,14 @@ int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, ui
     return status;
 }
 
+void sl_local_delay(struct sl_local_coordinate *me, double sent) {
+    const double began = sl_now(), left = sent + me->spmd.engine->delay - began;
+    if (left <= 0) return;
+    const struct timespec time = {(time_t)left, (long)(1e9 * (left - (double)(time_t)left))};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL); /* a signal may cut it short: it is a simulation */
+    if (me->spmd.timed) me->spmd.waited += sl_now() - began;
+}
+
 /* ---- the end of the run ---- */
 
 int sl_local_begin_moving(struct sl_local_coordinate *me) {

@@ -88,8 +88,14 @@ static struct sl_module *new_activation(const struct sl_module_type *type, int c
     return module;
 }
 
-struct sl_module *sl_silu(int cols) { return new_activation(&silu, cols, 0.0); }
+struct sl_module *sl_silu(int cols) {
+    return new_activation(&silu, cols, 0.0);
+}
 
-struct sl_module *sl_dropout(int cols, double rate) { return new_activation(&dropout, cols, rate); }
+struct sl_module *sl_dropout(int cols, double rate) {
+    return new_activation(&dropout, cols, rate);
+}
 
-struct sl_module *sl_silu_dropout(int cols, double rate) { return new_activation(&silu_dropout, cols, rate); }
+struct sl_module *sl_silu_dropout(int cols, double rate) {
+    return new_activation(&silu_dropout, cols, rate);
+}

@@ -14,14 +14,19 @@ static struct sl_module *build_block(const struct sl_classifier *classifier, int
     return block;
 }
 
+/* The number of the first layer of STAGE: layers that do not divide are spread so that stages differ by one at most. */
+static int first_layer(const struct sl_classifier *classifier, int stages, int stage) {
+    return (int)((long long)stage * classifier->layers / stages);
+}
+
 /* Stage number STAGE: its layers, the input layer before the first and the output layers after the last. */
-static struct sl_module *build_stage(const struct sl_classifier *classifier, int stage, int layers) {
-    const int stages = classifier->stages * classifier->loops;
-    struct sl_module **part = calloc((size_t)layers + 3, sizeof *part), *whole = NULL;
+static struct sl_module *build_stage(const struct sl_classifier *classifier, int stages, int stage) {
+    const int first = first_layer(classifier, stages, stage), end = first_layer(classifier, stages, stage + 1);
+    struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
     if (!part) return NULL;
     int parts = 0;
     if (stage == 0) part[parts++] = sl_dense("input_dense", classifier->inputs, classifier->hidden);
-    for (int i = 0; i < layers; i++) part[parts++] = build_block(classifier, stage * layers + i);
+    for (int layer = first; layer < end; layer++) part[parts++] = build_block(classifier, layer);
     if (stage == stages - 1) {
         part[parts++] = sl_layer_norm("output_norm", classifier->hidden);
         part[parts++] = sl_dense("output_dense", classifier->hidden, classifier->classes);
@@ -31,33 +36,37 @@ static struct sl_module *build_stage(const struct sl_classifier *classifier, int
     return whole;
 }
 
-int sl_classifier_build(const struct sl_classifier *classifier, int rank, struct sl_model *model,
-                        struct sl_error *error) {
-    const int stages = classifier->stages * classifier->loops;
-    if (classifier->layers % stages)
-        return sl_error_set(error, SL_BAD_INPUT, "%d layers do not divide over %d stages x %d loops",
-                            classifier->layers, classifier->stages, classifier->loops);
+int sl_classifier_build(const struct sl_classifier *classifier, const struct sl_schedule *schedule, int rank,
+                        struct sl_model *model, struct sl_error *error) {
+    const int stages = sl_schedule_stages(schedule), loops = schedule->loops;
+    *model = (struct sl_model){0};
+    if (classifier->layers < stages)
+        return sl_error_set(error, SL_BAD_INPUT, "%d layers: each of the %d stages (%d ranks x %d loops) needs one",
+                            classifier->layers, stages, schedule->ranks, loops);
     *model = (struct sl_model){
         .in = classifier->inputs,
         .hidden = classifier->hidden,
         .classes = classifier->classes,
-        .loops = classifier->loops,
-        .layers = classifier->layers / stages,
-        .stage = calloc((size_t)classifier->loops, sizeof *model->stage),
+        .loops = loops,
+        .layers = (classifier->layers + stages - 1) / stages,
+        .stage = calloc((size_t)loops, sizeof *model->stage),
+        .first_layer = calloc((size_t)loops, sizeof *model->first_layer),
     };
-    for (int l = 0; model->stage && l < classifier->loops; l++) {
-        model->stage[l] = build_stage(classifier, l * classifier->stages + rank, model->layers);
-        if (!model->stage[l]) return sl_error_set(error, SL_FAILED, "no memory for the model");
+    bool built = model->stage && model->first_layer;
+    for (int l = 0; built && l < loops; l++) {
+        const int stage = sl_schedule_stage(schedule, rank, l);
+        model->first_layer[l] = first_layer(classifier, stages, stage);
+        model->stage[l] = build_stage(classifier, stages, stage);
+        if (stage == stages - 1) model->loss = sl_softmax_cross_entropy(classifier->classes);
+        built = model->stage[l] && (stage < stages - 1 || model->loss);
     }
-    if (rank == classifier->stages - 1) model->loss = sl_softmax_cross_entropy(classifier->classes);
-    if (!model->stage || (rank == classifier->stages - 1 && !model->loss))
-        return sl_error_set(error, SL_FAILED, "no memory for the model");
-    return SL_OK;
+    return built ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the model");
 }
 
 void sl_classifier_free(struct sl_model *model) {
     for (int l = 0; model->stage && l < model->loops; l++) sl_module_free(model->stage[l]);
     free(model->stage);
+    free(model->first_layer);
     sl_module_free(model->loss);
     *model = (struct sl_model){0};
 }
@@ -76,7 +85,6 @@ size_t sl_classifier_parameters(const struct sl_classifier *classifier) {
     return (size_t)classifier->layers * block_parameters(classifier) + edge_parameters(classifier);
 }
 
-size_t sl_classifier_parameters_stacked(const struct sl_classifier *classifier) {
-    return (size_t)classifier->layers * block_parameters(classifier) +
-           (size_t)classifier->stages * edge_parameters(classifier);
+size_t sl_classifier_parameters_stacked(const struct sl_classifier *classifier, int ranks) {
+    return (size_t)classifier->layers * block_parameters(classifier) + (size_t)ranks * edge_parameters(classifier);
 }

@@ -10,17 +10,17 @@ SL_BEGIN_C
 struct sl_classifier {
     int inputs, hidden, expansion, classes, layers;
     double dropout;
-    int stages, loops; /* block index = (loop * stages + stage) * layers of a stage + layer in the stage */
 };
 
-/* Builds the part of MODEL that RANK of `stages` holds. Free with sl_classifier_free. */
-int sl_classifier_build(const struct sl_classifier *classifier, int rank, struct sl_model *model,
-                        struct sl_error *error);
+/* Builds the part of MODEL that RANK of SCHEDULE holds: stage s of S has the layers s * layers / S, rounded down, to
+ * the next stage's first. Free with sl_classifier_free. */
+int sl_classifier_build(const struct sl_classifier *classifier, const struct sl_schedule *schedule, int rank,
+                        struct sl_model *model, struct sl_error *error);
 void sl_classifier_free(struct sl_model *model);
 
-/* Parameters of the whole model: really, and as the notebook counts them (every stage's copy of the masked layers). */
+/* Parameters of the whole model: really, and as the notebook counts them (each rank's copy of the masked layers). */
 size_t sl_classifier_parameters(const struct sl_classifier *classifier);
-size_t sl_classifier_parameters_stacked(const struct sl_classifier *classifier);
+size_t sl_classifier_parameters_stacked(const struct sl_classifier *classifier, int ranks);
 
 /* Gives every parameter of RANK the notebook's key, by the module paths of the looping or of the plain pipeline. LOOPS
  * and LAYERS are the rank's stages and a stage's layers. */

@@ -1,10 +1,12 @@
-/* dense.c - y = x kernel + bias. */
+/* dense.c - y = x kernel + bias. In bf16 the products' operands are rounded: the kernel whenever it has changed, by
+ * its owner; x and dy here. */
 #include <math.h>
 
 #include "layers/modules.h"
 
 enum { KERNEL, BIAS };                             /* parameters */
 enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT }; /* products */
+enum { X, DY };                                    /* workspace: of a group's rows, rounded */
 
 /* The standard deviation of a standard normal cut off at -2 and 2. */
 #define TRUNCATED_DEVIATION 0.87962566103423978f
@@ -18,16 +20,38 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->parameter[BIAS] = sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, bias);
     if (module->parameter[KERNEL] < 0 || module->parameter[BIAS] < 0) return SL_FAILED;
     module->keeps_input = module->keeps_gradient = true;
-    SL_TRY(
-        sl_gemm_plan(&module->gemm[FORWARD], plan->gemm, rows, out, in, false, false, SL_EPILOGUE_BIAS, plan->error));
-    SL_TRY(sl_gemm_plan(&module->gemm[INPUT_GRADIENT], plan->gemm, rows, in, out, false, true, SL_EPILOGUE_NONE,
-                        plan->error));
-    return sl_gemm_plan(&module->gemm[WEIGHT_GRADIENT], plan->gemm, in, out, rows * plan->group, true, false,
-                        SL_EPILOGUE_NONE, plan->error);
+    if (plan->precision == SL_BF16) {
+        const size_t group_rows = (size_t)rows * (size_t)plan->group;
+        sl_plan_rounded_values(plan);
+        module->workspace[X] = sl_plan_workspace(plan, group_rows * (size_t)in * sizeof(uint16_t));
+        module->workspace[DY] = sl_plan_workspace(plan, group_rows * (size_t)out * sizeof(uint16_t));
+    }
+    SL_TRY(sl_gemm_plan(&module->gemm[FORWARD], plan->gemm, plan->precision, rows, out, in, false, false,
+                        SL_EPILOGUE_BIAS, plan->error));
+    SL_TRY(sl_gemm_plan(&module->gemm[INPUT_GRADIENT], plan->gemm, plan->precision, rows, in, out, false, true,
+                        SL_EPILOGUE_NONE, plan->error));
+    return sl_gemm_plan(&module->gemm[WEIGHT_GRADIENT], plan->gemm, plan->precision, in, out, rows * plan->group, true,
+                        false, SL_EPILOGUE_NONE, plan->error);
 }
 
-static int multiply(const struct sl_module *module, struct sl_context *context, int product, const float *a,
-                    const float *b, const float *bias, bool accumulate, float *c) {
+static bool rounds(const struct sl_module *module) { return module->gemm[FORWARD].dtype == SL_BF16; }
+
+static const void *kernel_operand(const struct sl_module *module, const struct sl_context *context) {
+    if (!rounds(module)) return sl_value(module, context, KERNEL);
+    return sl_rounded_value(module, context, KERNEL);
+}
+
+/* X [n] as the products take it, where need be in workspace number BUFFER. */
+static const void *operand(const struct sl_module *module, const struct sl_context *context, int buffer, size_t n,
+                           const float *x) {
+    if (!rounds(module)) return x;
+    uint16_t *rounded = (uint16_t *)(void *)(context->workspace + module->workspace[buffer]);
+    context->kernels->round_bf16(n, x, rounded);
+    return rounded;
+}
+
+static int multiply(const struct sl_module *module, struct sl_context *context, int product, const void *a,
+                    const void *b, const float *bias, bool accumulate, float *c) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
     const int status = sl_gemm_execute(&module->gemm[product], a, b, bias, accumulate, c, context->queue);
     sl_profile_end(context->profile, before);
@@ -35,7 +59,8 @@ static int multiply(const struct sl_module *module, struct sl_context *context, 
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    return multiply(module, context, FORWARD, x, sl_value(module, context, KERNEL), sl_value(module, context, BIAS),
+    const void *a = operand(module, context, X, (size_t)context->rows * (size_t)module->in, x);
+    return multiply(module, context, FORWARD, a, kernel_operand(module, context), sl_value(module, context, BIAS),
                     false, y);
 }
 
@@ -44,14 +69,17 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     (void)x;
     if (!dx) return SL_OK;
-    return multiply(module, context, INPUT_GRADIENT, dy, sl_value(module, context, KERNEL), NULL, false, dx);
+    const void *a = operand(module, context, DY, (size_t)context->rows * (size_t)module->out, dy);
+    return multiply(module, context, INPUT_GRADIENT, a, kernel_operand(module, context), NULL, false, dx);
 }
 
 /* dkernel (+)= x^T dy, one product over the rows of the whole group; dbias (+)= column sums of dy */
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const size_t rows = (size_t)context->rows * (size_t)context->group;
-    SL_TRY(multiply(module, context, WEIGHT_GRADIENT, x, dy, NULL, context->accumulate,
+    const void *a = operand(module, context, X, rows * (size_t)module->in, x);
+    const void *b = operand(module, context, DY, rows * (size_t)module->out, dy);
+    SL_TRY(multiply(module, context, WEIGHT_GRADIENT, a, b, NULL, context->accumulate,
                     sl_gradient(module, context, KERNEL)));
     context->kernels->column_sums(rows, (size_t)module->out, dy, context->accumulate,
                                   sl_gradient(module, context, BIAS));
@@ -60,4 +88,6 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
 
 static const struct sl_module_type dense = {"dense", plan, forward, backward_input, backward_weight};
 
-struct sl_module *sl_dense(const char *name, int in, int out) { return sl_module_new(&dense, name, in, out); }
+struct sl_module *sl_dense(const char *name, int in, int out) {
+    return sl_module_new(&dense, name, in, out);
+}

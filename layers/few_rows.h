@@ -23,6 +23,20 @@ struct sl_few_rows {
 
 extern const struct sl_few_rows sl_few_rows_v2, sl_few_rows_v3, sl_few_rows_v4;
 
+/* The same of bf16, sums as before; k is even. */
+struct sl_few_rows_bf16 {
+    size_t lanes;
+    void (*multiply)(size_t m, size_t n, size_t k, const uint16_t *a, const uint16_t *b, const float *bias,
+                     bool accumulate, float *c);
+    void (*multiply_transposed)(size_t m, size_t n, size_t k, const uint16_t *a, const uint16_t *b, bool accumulate,
+                                float *c);
+};
+
+extern const struct sl_few_rows_bf16 sl_few_rows_avx512_bf16;
+
+/* NULL where this CPU has no instructions for bf16. */
+const struct sl_few_rows_bf16 *sl_few_rows_bf16_select(void);
+
 /* The table of the highest level that this CPU has. */
 const struct sl_few_rows *sl_few_rows_select(void);
 

@@ -7,7 +7,8 @@
 #define SL_GEMM_DEFAULT "cpu"
 #endif
 
-static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu, &sl_gemm_onednn, &sl_gemm_reference};
+static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu, &sl_gemm_onednn, &sl_gemm_blocked,
+                                                         &sl_gemm_reference};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
 const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *error) {
@@ -29,20 +30,32 @@ const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *er
     return NULL;
 }
 
-int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_a,
-                 bool transpose_b, enum sl_epilogue epilogue, struct sl_error *error) {
-    *gemm = (struct sl_gemm){m, n, k, transpose_a, transpose_b, epilogue, backend, NULL};
-    if (m < 1 || n < 1 || k < 1) {
-        gemm->backend = NULL;
+bool sl_gemm_supports(const struct sl_gemm_backend *backend, enum sl_dtype dtype) {
+    if (backend->missing || (dtype != SL_F32 && dtype != SL_BF16)) return false;
+    return !backend->supports || backend->supports(dtype);
+}
+
+static int check(const struct sl_gemm *gemm, struct sl_error *error) {
+    static const char *const name[] = {[SL_F32] = "f32", [SL_BF16] = "bf16", [SL_I32] = "i32"};
+    if (gemm->m < 1 || gemm->n < 1 || gemm->k < 1)
         return sl_error_set(error, SL_BAD_INPUT, "matrix product with m = %d, n = %d, k = %d: all must be at least 1",
-                            m, n, k);
-    }
-    const int status = backend->plan(gemm, error);
+                            gemm->m, gemm->n, gemm->k);
+    if (!sl_gemm_supports(gemm->backend, gemm->dtype))
+        return sl_error_set(error, SL_BAD_INPUT, "there are no matrix products of %s by \"%s\" on this CPU",
+                            name[gemm->dtype], gemm->backend->name);
+    return SL_OK;
+}
+
+int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, enum sl_dtype dtype, int m, int n, int k,
+                 bool transpose_a, bool transpose_b, enum sl_epilogue epilogue, struct sl_error *error) {
+    *gemm = (struct sl_gemm){dtype, m, n, k, transpose_a, transpose_b, epilogue, backend, NULL};
+    int status = check(gemm, error);
+    if (status == SL_OK) status = backend->plan(gemm, error);
     if (status) gemm->backend = NULL;
     return status;
 }
 
-int sl_gemm_execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
+int sl_gemm_execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                     float *c, void *queue) {
     return gemm->backend->execute(gemm, a, b, bias, accumulate, c, queue);
 }

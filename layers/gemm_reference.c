@@ -1,5 +1,6 @@
 /* gemm_reference.c - matrix products by plain loops: every element of C adds its products in ascending k, in float. */
 #include "layers/gemm.h"
+#include "spmd/bf16.h"
 
 #include <string.h>
 
@@ -10,26 +11,32 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 
 static void release(struct sl_gemm *gemm) { (void)gemm; }
 
-/* row [n] += a [k] B, B stored [k, n]; the elements of a lie STRIDE apart. */
-static void multiply_row(size_t n, size_t k, const float *a, size_t stride, const float *b, float *row) {
+/* Element I of an operand. The callers pass a constant DTYPE, so that loops are made for each. */
+SL_INLINE float at(const void *operand, enum sl_dtype dtype, size_t i) {
+    return dtype == SL_BF16 ? sl_float_of_bf16(((const uint16_t *)operand)[i]) : ((const float *)operand)[i];
+}
+
+/* row [n] += row of A [k] B, B stored [k, n]; the elements of A begin at FIRST and lie STRIDE apart. */
+SL_INLINE void multiply_row(enum sl_dtype dtype, size_t n, size_t k, const void *a, size_t first, size_t stride,
+                            const void *b, float *row) {
     for (size_t l = 0; l < k; l++) {
-        const float x = a[l * stride];
-        for (size_t j = 0; j < n; j++) row[j] += x * b[l * n + j];
+        const float x = at(a, dtype, first + l * stride);
+        for (size_t j = 0; j < n; j++) row[j] += x * at(b, dtype, l * n + j);
     }
 }
 
 /* The same, B stored [n, k]. */
-static void multiply_row_transposed(size_t n, size_t k, const float *a, size_t stride, const float *b, float *row) {
+SL_INLINE void multiply_row_transposed(enum sl_dtype dtype, size_t n, size_t k, const void *a, size_t first,
+                                       size_t stride, const void *b, float *row) {
     for (size_t j = 0; j < n; j++) {
         float sum = row[j];
-        for (size_t l = 0; l < k; l++) sum += a[l * stride] * b[j * k + l];
+        for (size_t l = 0; l < k; l++) sum += at(a, dtype, first + l * stride) * at(b, dtype, j * k + l);
         row[j] = sum;
     }
 }
 
-static int execute(const struct sl_gemm *gemm, const float *a, const float *b, const float *bias, bool accumulate,
-                   float *c, void *queue) {
-    (void)queue;
+SL_INLINE void multiply(enum sl_dtype dtype, const struct sl_gemm *gemm, const void *a, const void *b,
+                        const float *bias, bool accumulate, float *c) {
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const size_t next_row = gemm->transpose_a ? 1 : k, next_column = gemm->transpose_a ? m : 1; /* in op(A) */
     for (size_t i = 0; i < m; i++) {
@@ -39,8 +46,20 @@ static int execute(const struct sl_gemm *gemm, const float *a, const float *b, c
         } else if (!accumulate) {
             memset(row, 0, n * sizeof *row);
         }
-        (gemm->transpose_b ? multiply_row_transposed : multiply_row)(n, k, a + i * next_row, next_column, b, row);
+        if (gemm->transpose_b)
+            multiply_row_transposed(dtype, n, k, a, i * next_row, next_column, b, row);
+        else
+            multiply_row(dtype, n, k, a, i * next_row, next_column, b, row);
     }
+}
+
+static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
+                   float *c, void *queue) {
+    (void)queue;
+    if (gemm->dtype == SL_BF16)
+        multiply(SL_BF16, gemm, a, b, bias, accumulate, c);
+    else
+        multiply(SL_F32, gemm, a, b, bias, accumulate, c);
     return SL_OK;
 }
 

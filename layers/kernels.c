@@ -3,6 +3,7 @@
  * The build defines SL_KERNELS, the table's name, and SL_LEVEL, the level's. */
 #include "layers/kernels.h"
 #include "layers/offload.h"
+#include "spmd/bf16.h"
 
 #include <math.h>
 #include <string.h>
@@ -77,6 +78,11 @@ static void add(size_t n, const float *x, float *y) {
 static void multiply(size_t n, const float *a, const float *b, float *y) {
     SL_ELEMENTWISE(is_device_ptr(a, b, y))
     for (size_t i = 0; i < n; i++) y[i] = a[i] * b[i];
+}
+
+static void round_bf16(size_t n, const float *x, uint16_t *y) {
+    SL_ELEMENTWISE(is_device_ptr(x, y))
+    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(x[i]);
 }
 
 static void column_sums(size_t rows, size_t cols, const float *x, bool accumulate, float *sums) {
@@ -274,6 +280,7 @@ const struct sl_kernels SL_KERNELS = {
     .truncated_normal = truncated_normal,
     .add = add,
     .multiply = multiply,
+    .round_bf16 = round_bf16,
     .column_sums = column_sums,
     .layer_norm_forward = layer_norm_forward,
     .layer_norm_backward = layer_norm_backward,

@@ -35,6 +35,8 @@ struct sl_kernels {
     void (*add)(size_t n, const float *x, float *y);
     /* y [n] = a [n] * b [n]; y may be a or b */
     void (*multiply)(size_t n, const float *a, const float *b, float *y);
+    /* y [n] = x [n] as bf16, to the nearest, ties to even; a NaN stays one */
+    void (*round_bf16)(size_t n, const float *x, uint16_t *y);
     /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
 

@@ -29,3 +29,7 @@ const struct sl_few_rows *sl_few_rows_available(int i) {
 }
 
 const struct sl_few_rows *sl_few_rows_select(void) { return sl_few_rows_available(0); }
+
+const struct sl_few_rows_bf16 *sl_few_rows_bf16_select(void) {
+    return has_v4() && __builtin_cpu_supports("avx512bf16") ? &sl_few_rows_avx512_bf16 : NULL;
+}

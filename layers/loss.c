@@ -18,4 +18,6 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 
 static const struct sl_module_type type = {"softmax_cross_entropy", plan, forward, NULL, NULL};
 
-struct sl_module *sl_softmax_cross_entropy(int classes) { return sl_module_new(&type, "", classes, classes); }
+struct sl_module *sl_softmax_cross_entropy(int classes) {
+    return sl_module_new(&type, "", classes, classes);
+}

@@ -52,10 +52,28 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     return status;
 }
 
+/* An absent axis is an unsharded one. */
+static void leave_out_absent_axes(struct sl_spec *spec, const struct sl_mesh *mesh) {
+    for (struct sl_spec_dim *dim = spec->dim; dim < spec->dim + spec->dims; dim++) {
+        const int axes = dim->axes;
+        dim->axes = 0;
+        for (int a = 0; a < axes; a++)
+            if (sl_mesh_find_axis(mesh, dim->axis[a]) >= 0)
+                memmove(dim->axis[dim->axes++], dim->axis[a], sizeof dim->axis[a]);
+    }
+}
+
 int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
                       const size_t *shape) {
+    return sl_plan_parameter_sharded(plan, name, initializer, scale, dims, shape, "");
+}
+
+int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
+                              int dims, const size_t *shape, const char *spec) {
     struct sl_parameter parameter = {
         .dims = dims, .initializer = initializer, .scale = scale, .decay = true, .loop = plan->loop};
+    if (sl_spec_parse(&parameter.spec, spec, plan->error)) return -1;
+    leave_out_absent_axes(&parameter.spec, plan->mesh);
     memcpy(parameter.shape, shape, (size_t)dims * sizeof *shape);
     const int length = snprintf(parameter.name, sizeof parameter.name, "%s%s", plan->name, name);
     if ((size_t)length >= sizeof parameter.name) {

@@ -22,6 +22,7 @@
 
 #include "layers/gemm.h"
 #include "layers/parameters.h"
+#include "layers/peers.h"
 #include "layers/profile.h"
 
 SL_BEGIN_C
@@ -76,6 +77,7 @@ struct sl_context {
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;
     const struct sl_stash *stash;
+    const struct sl_peers *peers; /* NULL: none */
     char *workspace;
     struct sl_profile *profile; /* NULL: nothing is measured */
 };
@@ -84,15 +86,17 @@ struct sl_context {
 struct sl_plan {
     const struct sl_mesh *mesh;
     const struct sl_gemm_backend *gemm;
-    int rows;         /* of a microbatch */
-    int group;        /* microbatches of a weight-gradient product */
-    int loop;         /* the loop whose storage parameters go to */
-    int layer;        /* the layer's number in its stage */
-    int global_layer; /* and in the model */
-    int dropouts;     /* dropouts planned in this layer so far */
-    char name[64];    /* prefix of parameter names: "blocks.3." */
+    enum sl_dtype precision; /* of products' operands: SL_F32 or SL_BF16; all else is float */
+    int rows;                /* of a microbatch */
+    int group;               /* microbatches of a weight-gradient product */
+    int loop;                /* the loop whose storage parameters go to */
+    int layer;               /* the layer's number in its stage */
+    int global_layer;        /* and in the model */
+    int dropouts;            /* dropouts planned in this layer so far */
+    char name[64];           /* prefix of parameter names: "blocks.3." */
     struct sl_parameters *parameters;
     struct sl_stash *stash;
+    const struct sl_peers *peers;     /* groups that are open for modules; NULL: none */
     size_t workspace, workspace_peak; /* bytes now in use, and the most */
     struct sl_error *error;
 };
@@ -117,12 +121,15 @@ struct sl_module {
     int in, out;   /* columns of x and y */
     bool is_layer; /* planning it counts up the plan's layer */
     bool keeps_input, keeps_gradient;
-    double option;          /* dropout: rate; layer_norm: epsilon */
-    int layer, dropout;     /* dropout: its layer in the stage, its number in the model */
-    int parameter[4];       /* numbers of its parameters */
-    int stash[4];           /* numbers of its stash tensors */
-    size_t workspace[2];    /* offsets into the workspace, bytes */
-    struct sl_gemm gemm[3]; /* forward, input gradient, weight gradient */
+    double option;           /* dropout: rate; layer_norm: epsilon */
+    int layer, dropout;      /* dropout: its layer in the stage, its number in the model */
+    char axis[SL_AXIS_NAME]; /* over which its parameters are sharded, */
+    int whole;               /* and the columns, of x or of y, that all shards have together */
+    int parameter[4];        /* numbers of its parameters */
+    int stash[4];            /* numbers of its stash tensors */
+    size_t workspace[2];     /* offsets into the workspace, bytes */
+    int peers;               /* number of the group that it communicates over; -1: alone */
+    struct sl_gemm gemm[3];  /* forward, input gradient, weight gradient */
     int children;
     struct sl_module **child; /* owned */
     struct sl_edge *edge;     /* sequential: where the tensors between its children lie, owned */
@@ -138,22 +145,42 @@ void sl_module_free(struct sl_module *module);
  * while its type plans. Afterwards plan->workspace is the end of what MODULE uses, for the parent to reset. */
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan);
 
-/* For types' plan functions. Numbers; -1 with the error set where there is no memory. Stash tensors have COLUMNS floats
- * a row of the microbatch (sl_plan_stash) or COUNT floats a microbatch (sl_plan_stash_flat). Workspace is the module's
+/* For types' plan functions. Numbers; -1 with the error set where that fails. Stash tensors have COLUMNS floats a row
+ * of the microbatch (sl_plan_stash) or COUNT floats a microbatch (sl_plan_stash_flat). Workspace is the module's
  * until its call returns; it gives an offset in bytes. A parent sets plan->workspace back before it plans the next
  * child, so that children share, and takes its own from the largest end that a child left. */
 int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
                       const size_t *shape);
+/* SHAPE is the whole array's, of which this coordinate has the shard under SPEC ("-,tensor": spmd/spec.h). Axes that
+ * the mesh has not do not shard. */
+int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
+                              int dims, const size_t *shape, const char *spec);
 int sl_plan_stash(struct sl_plan *plan, size_t columns);
 int sl_plan_stash_flat(struct sl_plan *plan, size_t count);
 size_t sl_plan_workspace(struct sl_plan *plan, size_t bytes);
+
+/* The planned module's products read its parameters as bf16. */
+static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
+
+/* Finds the group over AXES for module->peers. */
+static inline int sl_plan_peers(struct sl_plan *plan, struct sl_module *module, const char *axes) {
+    return sl_peers_find(plan->peers, plan->mesh, axes, &module->peers, plan->error);
+}
 
 /* For types' other functions. */
 static inline const float *sl_value(const struct sl_module *module, const struct sl_context *context, int i) {
     return sl_parameter_value(context->parameters, module->parameter[i]);
 }
+static inline const uint16_t *sl_rounded_value(const struct sl_module *module, const struct sl_context *context,
+                                               int i) {
+    return sl_parameter_rounded(context->parameters, module->parameter[i]);
+}
 static inline float *sl_gradient(const struct sl_module *module, const struct sl_context *context, int i) {
     return sl_parameter_gradient(context->parameters, module->parameter[i]);
+}
+/* The group that it asked for; NULL: alone. */
+static inline const struct sl_group *sl_peers_of(const struct sl_module *module, const struct sl_context *context) {
+    return module->peers < 0 ? NULL : &context->peers->group[module->peers];
 }
 /* The context's microbatch's part of stash tensor NUMBER; for W the group's microbatches follow one another. */
 static inline float *sl_stash_of(const struct sl_context *context, int number) {

@@ -55,11 +55,18 @@ void sl_parameters_layout(struct sl_parameters *parameters, int data, int index,
     }
 }
 
+/* Of a loop's rounded values, in floats: two to each, and whole cache lines. */
+static size_t rounded_floats(const struct sl_parameters *parameters, const struct sl_loop_storage *loop) {
+    return parameters->rounds ? sl_round_up(loop->count * sizeof *loop->rounded, SL_CACHE_LINE) / sizeof(float) : 0;
+}
+
 size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
-    size_t elements = 0;
-    for (int l = 0; l < parameters->loops; l++)
-        elements += 2 * parameters->loop[l].count + 2 * parameters->loop[l].shard_count;
-    return elements * sizeof(float);
+    size_t floats = 0;
+    for (int l = 0; l < parameters->loops; l++) {
+        const struct sl_loop_storage *loop = &parameters->loop[l];
+        floats += 2 * loop->count + 2 * loop->shard_count + rounded_floats(parameters, loop);
+    }
+    return floats * sizeof(float);
 }
 
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
@@ -74,6 +81,8 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         loop->first_moment = loop->gradient + loop->count;
         loop->second_moment = loop->first_moment + loop->shard_count;
         next = loop->second_moment + loop->shard_count;
+        if (parameters->rounds) loop->rounded = (uint16_t *)(void *)next;
+        next += rounded_floats(parameters, loop);
     }
     return SL_OK;
 }
@@ -131,6 +140,11 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
         SL_TRY(sl_broadcast(self, data, SL_F32, loop->value, loop->value, loop->count, 0));
     }
     return SL_OK;
+}
+
+void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int loop) {
+    const struct sl_loop_storage *storage = &parameters->loop[loop];
+    if (parameters->rounds) kernels->round_bf16(storage->count, storage->value, storage->rounded);
 }
 
 void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed) {

@@ -33,6 +33,7 @@ struct sl_loop_storage {
     size_t shard, shard_count;           /* the range that this coordinate updates: all of it without ZeRO-1 */
     float *value, *gradient;             /* [count] */
     float *first_moment, *second_moment; /* [shard_count] */
+    uint16_t *rounded;                   /* [count]: the values as bf16; NULL where nobody reads them */
 };
 
 struct sl_parameters {
@@ -40,6 +41,7 @@ struct sl_parameters {
     struct sl_parameter *list;
     int loops;
     struct sl_loop_storage *loop;
+    bool rounds;   /* some module reads rounded values */
     float *memory; /* all loops' storage: one block, so that it lies on huge pages */
 };
 
@@ -64,11 +66,17 @@ void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed);
 /* Fills in initial values: made by the first member of DATA, then broadcast over it. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 
+/* Rounds LOOP's values, which have changed; does nothing where nobody reads rounded ones. */
+void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int loop);
+
 static inline float *sl_parameter_value(const struct sl_parameters *parameters, int i) {
     return parameters->loop[parameters->list[i].loop].value + parameters->list[i].offset;
 }
 static inline float *sl_parameter_gradient(const struct sl_parameters *parameters, int i) {
     return parameters->loop[parameters->list[i].loop].gradient + parameters->list[i].offset;
+}
+static inline const uint16_t *sl_parameter_rounded(const struct sl_parameters *parameters, int i) {
+    return parameters->loop[parameters->list[i].loop].rounded + parameters->list[i].offset;
 }
 
 SL_END_C

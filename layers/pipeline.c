@@ -19,6 +19,18 @@ struct kept {
     int x, dy; /* -1: not kept in the stash */
 };
 
+/* The channels of one loop's stage: to and from the stages after and before it. NULL at the ends of the pipeline. */
+struct ends {
+    struct sl_channel *take_activation, *send_activation, *take_gradient, *send_gradient;
+};
+
+/* One for each ordered pair of ranks and direction: stages of several loops may share it. */
+struct link {
+    int from, to; /* ranks */
+    bool gradients;
+    struct sl_channel channel;
+};
+
 /* Weight gradients wait until all microbatches of their group are there, and groups go in ascending order. */
 struct weight_gradients {
     bool *ready; /* [microbatches] */
@@ -30,16 +42,19 @@ struct sl_pipeline {
     struct sl_pipeline_options options;
     struct sl_model *model;
     const struct sl_rank_schedule *actions;
-    int rank, ranks, microbatches;
+    int rank, microbatches;
     struct sl_stash stash;
+    struct sl_peers peers;
     struct kept *kept;                /* [loops] */
     struct weight_gradients *weights; /* [loops] */
     size_t workspace_bytes;
     struct sl_context context;
-    /* Buffers of the first rank, if states come round to it, and of the last one. */
+    /* Where the schedule keeps states that come round; and where the last stage is. */
     float *inputs, *input_gradients;   /* [microbatches * rows, hidden] */
     float *outputs, *output_gradients; /* [microbatches * rows, classes] */
-    struct sl_channel send_activation, take_activation, send_gradient, take_gradient;
+    struct ends *ends;                 /* [loops] */
+    struct link *link;                 /* [links], at most 4 a loop */
+    int links;
     const float *state;          /* activation last received, in its slot; NULL: none */
     const float *state_gradient; /* gradient last received */
     struct sl_pipeline_step *step;
@@ -53,9 +68,15 @@ static size_t class_row(const struct sl_pipeline *p, int microbatch) {
     return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->model->classes;
 }
 
-static bool is_first(const struct sl_pipeline *p) { return p->rank == 0; }
-static bool is_last(const struct sl_pipeline *p) { return p->rank == p->ranks - 1; }
-static bool goes_round(const struct sl_pipeline *p) { return p->model->loops > 1; }
+static int stage_of(const struct sl_pipeline *p, int loop) {
+    return sl_schedule_stage(p->options.schedule, p->rank, loop);
+}
+static bool is_first(const struct sl_pipeline *p, int loop) { return stage_of(p, loop) == 0; }
+static bool is_last(const struct sl_pipeline *p, int loop) {
+    return stage_of(p, loop) == sl_schedule_stages(p->options.schedule) - 1;
+}
+/* The last stage, and with it logits and labels, is this rank's highest. */
+static bool has_loss(const struct sl_pipeline *p) { return is_last(p, p->model->loops - 1); }
 
 /* ---- planning and memory ---- */
 
@@ -70,14 +91,13 @@ static int plan_kept(struct sl_plan *plan, bool wanted, bool elsewhere, int colu
 
 static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     struct sl_module *stage = p->model->stage[loop];
-    const bool input_stage = is_first(p) && loop == 0, output_stage = is_last(p) && loop == p->model->loops - 1;
     plan->loop = loop;
     plan->layer = plan->dropouts = 0;
-    plan->global_layer = (loop * p->ranks + p->rank) * p->model->layers;
+    plan->global_layer = p->model->first_layer ? p->model->first_layer[loop] : stage_of(p, loop) * p->model->layers;
     plan->workspace = 0;
     SL_TRY(sl_module_plan(stage, plan));
-    SL_TRY(plan_kept(plan, stage->keeps_input, input_stage, stage->in, &p->kept[loop].x));
-    return plan_kept(plan, stage->keeps_gradient, output_stage, stage->out, &p->kept[loop].dy);
+    SL_TRY(plan_kept(plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
+    return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
 }
 
 /* What the executor relies on. */
@@ -97,14 +117,16 @@ static int check_model(struct sl_spmd *self, const struct sl_pipeline_options *o
                        schedule->microbatches, options->group);
     for (int l = 0; l < model->loops; l++) {
         const struct sl_module *stage = model->stage[l];
-        const int in = rank == 0 && l == 0 ? model->in : model->hidden;
-        const int out = rank == ranks - 1 && l == model->loops - 1 ? model->classes : model->hidden;
+        const int number = sl_schedule_stage(schedule, rank, l), last = sl_schedule_stages(schedule) - 1;
+        const int in = number == 0 ? model->in : model->hidden;
+        const int out = number == last ? model->classes : model->hidden;
         if (!stage) return sl_fail(self, SL_BAD_INPUT, "the model has no stage for loop %d", l);
         if (stage->in != in || stage->out != out)
             return sl_fail(self, SL_BAD_INPUT, "the stage of loop %d has %d columns in and %d out, not %d and %d", l,
                            stage->in, stage->out, in, out);
+        if (number == last && !model->loss)
+            return sl_fail(self, SL_BAD_INPUT, "the model with the last stage has no loss");
     }
-    if (rank == ranks - 1 && !model->loss) return sl_fail(self, SL_BAD_INPUT, "the last rank's model has no loss");
     return SL_OK;
 }
 
@@ -118,24 +140,30 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     p->options = *options;
     p->model = model;
     p->rank = sl_axis_index(self, options->axis);
-    p->ranks = sl_axis_size(self, options->axis);
     p->microbatches = options->schedule->microbatches;
     p->actions = &options->schedule->rank[p->rank];
+    if (!p->options.slots)
+        SL_TRY(sl_schedule_slots(options->schedule, SL_PIPELINE_FEWEST_SLOTS, &p->options.slots, &self->error));
     p->kept = calloc((size_t)model->loops, sizeof *p->kept);
     p->weights = calloc((size_t)model->loops, sizeof *p->weights);
-    if (!p->kept || !p->weights) return sl_fail(self, SL_FAILED, "no memory for a pipeline");
+    p->ends = calloc((size_t)model->loops, sizeof *p->ends);
+    p->link = calloc(4 * (size_t)model->loops, sizeof *p->link);
+    if (!p->kept || !p->weights || !p->ends || !p->link) return sl_fail(self, SL_FAILED, "no memory for a pipeline");
+    SL_TRY(sl_peers_open(&p->peers, self, options->module_axes));
     struct sl_plan plan = {
         .mesh = self->mesh,
         .gemm = options->gemm,
+        .precision = options->precision,
         .rows = options->rows,
         .group = options->group,
         .parameters = parameters,
         .stash = &p->stash,
+        .peers = &p->peers,
         .error = &self->error,
     };
     for (int l = 0; l < model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
-    if (is_last(p)) SL_TRY(sl_module_plan(model->loss, &plan));
-    p->stash.slots = p->microbatches;
+    if (has_loss(p)) SL_TRY(sl_module_plan(model->loss, &plan));
+    p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->group);
     p->workspace_bytes = plan.workspace_peak;
     p->context = (struct sl_context){
         .self = self,
@@ -143,6 +171,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .rows = options->rows,
         .parameters = parameters,
         .stash = &p->stash,
+        .peers = &p->peers,
     };
     return SL_OK;
 }
@@ -151,52 +180,62 @@ static size_t stash_bytes(const struct sl_pipeline *p) {
     return p->stash.elements * (size_t)p->stash.slots * sizeof(float);
 }
 static size_t input_bytes(const struct sl_pipeline *p) {
-    return is_first(p) && goes_round(p) ? hidden_row(p, p->microbatches) * sizeof(float) : 0;
+    bool keeps = false;
+    for (int i = 0; i < p->actions->count; i++) keeps = keeps || p->actions->action[i].update >= 0;
+    return keeps ? hidden_row(p, p->microbatches) * sizeof(float) : 0;
 }
 static size_t output_bytes(const struct sl_pipeline *p) {
-    return is_last(p) ? class_row(p, p->microbatches) * sizeof(float) : 0;
+    return has_loss(p) ? class_row(p, p->microbatches) * sizeof(float) : 0;
 }
 static size_t slot_bytes(const struct sl_pipeline *p) {
     return sl_round_up(hidden_row(p, 1) * sizeof(float), SL_CACHE_LINE);
 }
 
 static int slots(const struct sl_pipeline *p) {
-    if (p->microbatches < SL_PIPELINE_FEWEST_SLOTS) return SL_PIPELINE_FEWEST_SLOTS;
-    return p->microbatches < SL_PIPELINE_MOST_SLOTS ? p->microbatches : SL_PIPELINE_MOST_SLOTS;
+    const int ahead = p->microbatches < SL_PIPELINE_MOST_SLOTS ? p->microbatches : SL_PIPELINE_MOST_SLOTS;
+    return ahead > p->options.slots ? ahead : p->options.slots;
 }
 
 size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
-    const int sends = (!is_last(p) || goes_round(p)) + (!is_first(p) || goes_round(p));
+    size_t sends = 0;
+    for (int l = 0; l < p->model->loops; l++) sends += (size_t)!is_last(p, l) + (size_t)!is_first(p, l);
     return stash_bytes(p) + p->workspace_bytes + 2 * input_bytes(p) + 2 * output_bytes(p) +
-           (size_t)sends * (size_t)slots(p) * slot_bytes(p);
+           sends * (size_t)slots(p) * slot_bytes(p);
 }
 
-/* A persistent ppermute by one along the ring: to TO, from FROM (-1: the ring is cut there). All coordinates open the
- * activations first, so that the ends of a pair agree on which opening is which. */
-static int open_ring(struct sl_pipeline *p, struct sl_channel *send, int to, struct sl_channel *take, int from) {
-    const int me = p->self->coordinate;
-    const size_t bytes = slot_bytes(p);
-    if (to >= 0) SL_TRY(sl_channel_open(p->self, send, me, to, bytes, slots(p)));
-    if (from == me)
-        *take = *send;
-    else if (from >= 0)
-        SL_TRY(sl_channel_open(p->self, take, from, me, bytes, slots(p)));
-    return SL_OK;
-}
-
-/* Activations go to the next rank, gradients to the previous one. Without loops the ring is cut behind the last. */
-static int open_rings(struct sl_pipeline *p) {
+/* The channel by which FROM's stage reaches its neighbour on TO; opened where no other stage has needed it. */
+static int open_link(struct sl_pipeline *p, int from, int to, bool gradients, struct sl_channel **channel) {
     const struct sl_mesh *mesh = p->self->mesh;
     const int axis = sl_mesh_find_axis(mesh, p->options.axis), me = p->self->coordinate;
-    int next = me, previous = me;
-    if (axis >= 0) {
-        next = sl_mesh_neighbour(mesh, me, axis, sl_schedule_next(p->options.schedule, p->rank));
-        previous = sl_mesh_neighbour(mesh, me, axis, sl_schedule_previous(p->options.schedule, p->rank));
+    for (int i = 0; i < p->links; i++) {
+        *channel = &p->link[i].channel;
+        if (p->link[i].from == from && p->link[i].to == to && p->link[i].gradients == gradients) return SL_OK;
     }
-    if (is_last(p) && !goes_round(p)) next = -1;
-    if (is_first(p) && !goes_round(p)) previous = -1;
-    SL_TRY(open_ring(p, &p->send_activation, next, &p->take_activation, previous));
-    return open_ring(p, &p->send_gradient, previous, &p->take_gradient, next);
+    struct link *link = &p->link[p->links++];
+    *link = (struct link){.from = from, .to = to, .gradients = gradients};
+    *channel = &link->channel;
+    return sl_channel_open(p->self, &link->channel, axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, from),
+                           axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, to), slot_bytes(p), slots(p));
+}
+
+/* All coordinates go through the stages in the same order, so that the ends of a pair agree on which opening is which.
+ */
+static int open_links(struct sl_pipeline *p) {
+    const struct sl_schedule *schedule = p->options.schedule;
+    for (int gradients = 0; gradients < 2; gradients++) {
+        for (int s = 0; s + 1 < sl_schedule_stages(schedule); s++) {
+            const int from = sl_schedule_rank_of(schedule, s + gradients);
+            const int to = sl_schedule_rank_of(schedule, s + 1 - gradients);
+            struct sl_channel *channel;
+            if (from != p->rank && to != p->rank) continue;
+            SL_TRY(open_link(p, from, to, gradients, &channel));
+            struct ends *sender = &p->ends[sl_schedule_loop_of(schedule, s + gradients)];
+            struct ends *taker = &p->ends[sl_schedule_loop_of(schedule, s + 1 - gradients)];
+            if (from == p->rank) *(gradients ? &sender->send_gradient : &sender->send_activation) = channel;
+            if (to == p->rank) *(gradients ? &taker->take_gradient : &taker->take_activation) = channel;
+        }
+    }
+    return SL_OK;
 }
 
 int sl_pipeline_open(struct sl_pipeline *p) {
@@ -218,7 +257,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
         taken = taken && p->weights[l].ready;
     }
     if (!taken) return sl_fail(p->self, SL_FAILED, "no memory for %zu bytes of activations", sl_pipeline_bytes(p));
-    return open_rings(p);
+    return open_links(p);
 }
 
 void sl_pipeline_close(struct sl_pipeline *p) {
@@ -233,6 +272,8 @@ void sl_pipeline_close(struct sl_pipeline *p) {
     free(p->stash.tensor);
     free(p->kept);
     free(p->weights);
+    free(p->ends);
+    free(p->link);
     free(p);
 }
 
@@ -240,12 +281,13 @@ void sl_pipeline_close(struct sl_pipeline *p) {
 
 static int take_activation(struct sl_pipeline *p, const struct sl_action *action) {
     const void *slot;
-    SL_TRY(sl_channel_take(p->self, &p->take_activation, &slot));
+    struct sl_channel *channel = p->ends[action->loop].take_activation;
+    SL_TRY(sl_channel_take(p->self, channel, &slot));
     p->state = slot;
     if (action->update < 0) return SL_OK;
     memcpy(p->inputs + hidden_row(p, action->update), slot, hidden_row(p, 1) * sizeof(float));
     p->state = NULL;
-    return sl_channel_release(p->self, &p->take_activation);
+    return sl_channel_release(p->self, channel);
 }
 
 /* The microbatch's rows of the batch; NULL on ranks that were given none. */
@@ -273,13 +315,13 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->params];
     const float *x = p->state;
     if (action->input >= 0)
-        x = action->loop == 0 ? batch_row(p, action->input) : p->inputs + hidden_row(p, action->input);
+        x = is_first(p, action->loop) ? batch_row(p, action->input) : p->inputs + hidden_row(p, action->input);
     float *y = NULL;
     if (action->output >= 0) {
         y = p->outputs + class_row(p, action->output);
     } else {
         void *slot;
-        SL_TRY(sl_channel_acquire(p->self, &p->send_activation, &slot));
+        SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
         y = slot;
     }
     set_microbatch(p, action);
@@ -295,14 +337,17 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
                                              p->output_gradients + class_row(p, action->output)));
     if (!p->state) return SL_OK;
     p->state = NULL;
-    return sl_channel_release(p->self, &p->take_activation);
+    return sl_channel_release(p->self, p->ends[action->loop].take_activation);
 }
 
-static int send_activation(struct sl_pipeline *p) { return sl_channel_post(p->self, &p->send_activation); }
+static int send_activation(struct sl_pipeline *p, const struct sl_action *action) {
+    return sl_channel_post(p->self, p->ends[action->loop].send_activation);
+}
 
 static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) {
     const void *slot;
-    SL_TRY(sl_channel_take(p->self, &p->take_gradient, &slot));
+    struct sl_channel *channel = p->ends[action->loop].take_gradient;
+    SL_TRY(sl_channel_take(p->self, channel, &slot));
     p->state_gradient = slot;
     const int kept = p->kept[action->params].dy;
     if (kept < 0) return SL_OK;
@@ -310,18 +355,18 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     float *keep = sl_stash_of(&p->context, kept);
     memcpy(keep, slot, hidden_row(p, 1) * sizeof(float));
     p->state_gradient = NULL;
-    return sl_channel_release(p->self, &p->take_gradient);
+    return sl_channel_release(p->self, channel);
 }
 
 /* x and dy of MICROBATCH as the stage's first and last module find them again; NULL where they are not kept. */
 static const float *kept_x(const struct sl_pipeline *p, int loop, int microbatch) {
     if (p->kept[loop].x >= 0) return sl_stash_of(&p->context, p->kept[loop].x);
-    return is_first(p) && loop == 0 ? batch_row(p, microbatch) : NULL;
+    return is_first(p, loop) ? batch_row(p, microbatch) : NULL;
 }
 
 static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatch) {
     if (p->kept[loop].dy >= 0) return sl_stash_of(&p->context, p->kept[loop].dy);
-    return is_last(p) && loop == p->model->loops - 1 ? p->output_gradients + class_row(p, microbatch) : NULL;
+    return is_last(p, loop) ? p->output_gradients + class_row(p, microbatch) : NULL;
 }
 
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
@@ -331,28 +376,41 @@ static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *ac
     float *dx = NULL; /* nobody needs the gradient of the batch */
     if (action->input < 0) {
         void *slot;
-        SL_TRY(sl_channel_acquire(p->self, &p->send_gradient, &slot));
+        SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_gradient, &slot));
         dx = slot;
-    } else if (action->loop > 0) {
+    } else if (!is_first(p, action->loop)) {
         dx = p->input_gradients + hidden_row(p, action->input);
     }
     SL_TRY(stage->type->backward_input(stage, &p->context, kept_x(p, action->params, action->microbatch), dy, dx));
     if (!p->state_gradient) return SL_OK;
     p->state_gradient = NULL;
-    return sl_channel_release(p->self, &p->take_gradient);
+    return sl_channel_release(p->self, p->ends[action->loop].take_gradient);
 }
 
 static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) {
+    struct sl_channel *channel = p->ends[action->loop].send_gradient;
     if (action->update >= 0) {
         void *slot;
-        SL_TRY(sl_channel_acquire(p->self, &p->send_gradient, &slot));
+        SL_TRY(sl_channel_acquire(p->self, channel, &slot));
         memcpy(slot, p->input_gradients + hidden_row(p, action->update), hidden_row(p, 1) * sizeof(float));
     }
-    return sl_channel_post(p->self, &p->send_gradient);
+    return sl_channel_post(p->self, channel);
 }
 
 static void weight_gradient_due(struct sl_pipeline *p, const struct sl_action *action) {
     p->weights[action->params].ready[action->microbatch] = true;
+}
+
+static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_action_kind kind, int loop, int microbatch,
+                                      int count) {
+    static const char *const name[SL_ACTION_KINDS] = {
+        "F", "I", "I", "W", "send activation", "take activation", "send gradient", "take gradient", "reduce"};
+    return (struct sl_trace_event){.name = name[kind],
+                                   .work = kind <= SL_WEIGHT_GRADIENT ? SL_TRACE_COMPUTE : SL_TRACE_COMMUNICATION,
+                                   .stage = stage_of(p, loop),
+                                   .loop = loop,
+                                   .microbatch = microbatch,
+                                   .count = count};
 }
 
 /* Runs the groups of a loop's weight gradients that are due. */
@@ -366,8 +424,11 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
         p->context.group = p->options.group;
         p->context.accumulate = weights->next > 0;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
+        const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
         SL_TRY(stage->type->backward_weight(stage, &p->context, kept_x(p, action->params, weights->next),
                                             kept_dy(p, action->params, weights->next)));
+        sl_trace_end(p->step->trace, mark,
+                     event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, p->options.group));
         sl_profile_end(p->context.profile, before);
         weights->next += p->options.group;
     }
@@ -379,35 +440,42 @@ static enum sl_work work_of(enum sl_action_kind kind) {
     return kind <= SL_WEIGHT_GRADIENT ? SL_WORK_KERNELS : SL_WORK_COMMUNICATION;
 }
 
-/* Weight gradients that are due after a backward wait until its gradient has been sent: the previous stage needs that,
- * and nobody needs them before the reduction. */
-static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
+/* The action's own work; weight gradients apart. */
+static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
     switch (action->kind) {
     case SL_FORWARD:
         return forward_step(p, action);
-    case SL_TAKE_ACTIVATION:
-        return take_activation(p, action);
-    case SL_SEND_ACTIVATION:
-        return send_activation(p);
+    case SL_BACKWARD:
     case SL_INPUT_GRADIENT:
         return input_gradient_step(p, action);
-    case SL_WEIGHT_GRADIENT:
-        weight_gradient_due(p, action);
-        return weight_gradient_step(p, action);
-    case SL_BACKWARD:
-        weight_gradient_due(p, action);
-        return input_gradient_step(p, action);
+    case SL_SEND_ACTIVATION:
+        return send_activation(p, action);
+    case SL_TAKE_ACTIVATION:
+        return take_activation(p, action);
+    case SL_SEND_GRADIENT:
+        return send_gradient(p, action);
     case SL_TAKE_GRADIENT:
         return take_gradient(p, action);
-    case SL_SEND_GRADIENT:
-        SL_TRY(send_gradient(p, action));
-        return weight_gradient_step(p, action);
-    case SL_REDUCE:
-        SL_TRY(weight_gradient_step(p, action));
-        return p->step->reduce ? p->step->reduce(p->self, action->loop, p->step->reduce_arg) : SL_OK;
     default:
         return sl_fail(p->self, SL_BAD_INPUT, "the schedule has an action of unknown kind %d", action->kind);
     }
+}
+
+/* Weight gradients that are due after a backward wait until its gradient has been sent: the previous stage needs that,
+ * and nobody needs them before the reduction. */
+static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
+    const bool weights = sl_has_weight_gradient(action->kind), sends = !is_first(p, action->loop);
+    if (weights) weight_gradient_due(p, action);
+    if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
+        const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
+        SL_TRY(do_action(p, action));
+        sl_trace_end(p->step->trace, mark, event_of(p, action->kind, action->loop, action->microbatch, 1));
+    }
+    if (action->kind == SL_WEIGHT_GRADIENT || action->kind == SL_SEND_GRADIENT || action->kind == SL_REDUCE ||
+        (weights && !sends))
+        SL_TRY(weight_gradient_step(p, action));
+    if (action->kind != SL_REDUCE || !p->step->reduce) return SL_OK;
+    return p->step->reduce(p->self, action->loop, p->step->callback_arg);
 }
 
 /* ---- steps ---- */
@@ -430,6 +498,7 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
     for (int i = 0; i < p->actions->count; i++) {
         SL_TRY(sl_progress(p->self));
         const enum sl_work before = sl_profile_begin(p->context.profile, work_of(p->actions->action[i].kind));
+        if (step->between) SL_TRY(step->between(step->callback_arg));
         SL_TRY(run_action(p, &p->actions->action[i]));
         sl_profile_end(p->context.profile, before);
     }

@@ -1,13 +1,14 @@
 /* pipeline.h - the executor: one coordinate walks its rank's lowered schedule.
  *
  * A stage is a list of modules; the first stage begins with the prologue, the last ends with the epilogue and the loss.
- * Ranks are the coordinates along one axis of the mesh ("model"); hand-over is a persistent ppermute around that ring,
- * one channel each way. Bubbles do no work. */
+ * Ranks are the coordinates along one axis of the mesh ("model"); hand-over is a channel for each pair of ranks with
+ * neighbouring stages, each way: on a ring together a persistent ppermute. Bubbles do no work. */
 #ifndef SL_LAYERS_PIPELINE_H
 #define SL_LAYERS_PIPELINE_H
 
 #include "collectives/channel.h"
 #include "layers/module.h"
+#include "layers/trace.h"
 #include "spmd/schedule.h"
 
 SL_BEGIN_C
@@ -21,8 +22,9 @@ enum { SL_PIPELINE_FEWEST_SLOTS = 2, SL_PIPELINE_MOST_SLOTS = 16 };
 struct sl_model {
     int in, hidden, classes;  /* columns of the input, between stages, of the logits */
     struct sl_module **stage; /* [loops]: the prologue and epilogue are part of the first and the last stage */
+    int *first_layer;         /* [loops]: the number in the model of the stage's first layer; NULL: stage * layers */
     int loops;
-    int layers;             /* layers of each stage: keys a stage draws for dropout */
+    int layers;             /* most layers of a stage: keys it draws for dropout in flax's order */
     struct sl_module *loss; /* after the last stage; NULL on other ranks */
 };
 
@@ -30,10 +32,13 @@ struct sl_pipeline; /* opaque */
 
 struct sl_pipeline_options {
     const char *axis;                   /* the axis of the ranks */
+    const char *const *module_axes;     /* others, over which modules communicate (layers/peers.h); may be NULL */
     const struct sl_schedule *schedule; /* lowered; outlives the pipeline */
     const struct sl_gemm_backend *gemm;
-    int rows;  /* of a microbatch */
-    int group; /* microbatches of one weight-gradient product; divides the number of microbatches */
+    enum sl_dtype precision; /* of products' operands: SL_F32 or SL_BF16 */
+    int slots;               /* of a channel, with which the schedule is proven; 0: sl_schedule_slots tells */
+    int rows;                /* of a microbatch */
+    int group;               /* microbatches of one weight-gradient product; divides the number of microbatches */
 };
 
 /* Plans MODEL: parameters are declared, stash, workspace and buffers sized. Nothing large is taken yet. */
@@ -54,9 +59,11 @@ struct sl_pipeline_step {
     struct sl_key step_key;         /* for dropout by global position */
     const struct sl_key *layer_key; /* [iterations][layers of a stage] in JAX's layout, or NULL */
     float weight;                   /* what each row's loss is multiplied with in the gradient: 1 / rows of the batch */
-    sl_reduce_function *reduce;     /* may be NULL */
-    void *reduce_arg;
+    sl_reduce_function *reduce;     /* may be NULL, and so may: */
+    int (*between)(void *arg);      /* called between actions while loops that are complete may be on their way */
+    void *callback_arg;
     struct sl_profile *profile; /* may be NULL */
+    struct sl_trace *trace;     /* may be NULL */
     struct sl_metrics metrics;  /* out: sums over this coordinate's rows, zero but on the last stage */
 };
 

@@ -184,4 +184,6 @@ struct sl_module *sl_sequential(const char *name, int children, struct sl_module
     return new_parent(&sequential, name, children, child);
 }
 
-struct sl_module *sl_residual(struct sl_module *inner) { return new_parent(&residual, "", 1, &inner); }
+struct sl_module *sl_residual(struct sl_module *inner) {
+    return new_parent(&residual, "", 1, &inner);
+}

@@ -1,13 +1,14 @@
 /* trainer.h - a training run of one coordinate: pipeline, gradient reduction over data, AdamW, metrics.
  *
- * After a loop's last weight gradient its gradients are summed over the data axis while other loops compute; with ZeRO
- * each member of the data axis updates its share and the values are gathered. */
+ * After a loop's last weight gradient its gradients are summed over the data axis, used and gathered while other loops
+ * compute (layers/update.h). */
 #ifndef SL_LAYERS_TRAINER_H
 #define SL_LAYERS_TRAINER_H
 
 #include "layers/adamw.h"
 #include "layers/pipeline.h"
 #include "layers/safetensors.h"
+#include "layers/update.h"
 
 SL_BEGIN_C
 
@@ -42,6 +43,8 @@ void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rat
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
 /* From the next step on; PROFILE (NULL: no more) is the caller's, who calls sl_profile_start. */
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);
+/* From the next step on; TRACE (NULL: no more) is the caller's. */
+void sl_trainer_set_trace(struct sl_trainer *trainer, struct sl_trace *trace);
 int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);
 
 /* Collective: assembles all values (or the last step's gradients) under their global names in STORE on coordinate 0. */

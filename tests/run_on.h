@@ -18,6 +18,7 @@ struct test_run {
     const char *mesh;
     bool checked;
     double timeout; /* 0: the engine's own */
+    double delay;   /* seconds */
     void *arg;
 };
 
@@ -30,6 +31,7 @@ static inline int run_on(struct test_run run, sl_program *program, struct sl_err
     assert_int_equal(sl_engine_open(&engine, test_engine, error), SL_OK);
     engine.checked = run.checked;
     if (run.timeout > 0) engine.timeout = run.timeout;
+    engine.delay = run.delay;
     engine.error = error;
     return sl_run(&mesh, &engine, program, run.arg);
 }

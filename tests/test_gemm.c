@@ -1,37 +1,73 @@
-/* test_gemm.c - matrix products against a naive one in double, for every backend in the build. */
+/* test_gemm.c - matrix products of floats and of bf16 against a naive one in double, for every backend in the build. */
 #include "tests/numbers.h"
 
 #include "layers/gemm.h"
+#include "spmd/bf16.h"
 
 #include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu, &sl_gemm_onednn, &sl_gemm_reference};
-enum { BACKENDS = sizeof backends / sizeof *backends };
+static const struct way {
+    const struct sl_gemm_backend *backend;
+    enum sl_dtype dtype;
+} ways[] = {
+    {&sl_gemm_cpu, SL_F32},       {&sl_gemm_cpu, SL_BF16},       {&sl_gemm_onednn, SL_F32},
+    {&sl_gemm_onednn, SL_BF16},   {&sl_gemm_blocked, SL_F32},    {&sl_gemm_blocked, SL_BF16},
+    {&sl_gemm_reference, SL_F32}, {&sl_gemm_reference, SL_BF16},
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static bool possible(struct way way) { return sl_gemm_supports(way.backend, way.dtype); }
+
+/* An operand: its elements, and as the product takes them. */
+struct operand {
+    float *value;
+    void *data;
+    size_t bytes;
+};
 
 struct product {
     struct sl_gemm gemm;
-    float *a, *b, *bias, *before; /* before: what C holds where the product is added to it */
+    struct operand a, b;
+    float *bias, *before; /* before: what C holds where the product is added to it */
 };
 
-static void make_product(struct product *product, struct numbers *numbers, const struct sl_gemm_backend *backend, int m,
-                         int n, int k, bool transpose_a, bool transpose_b, bool bias) {
+static void set_element(struct operand *operand, enum sl_dtype dtype, size_t i, float value) {
+    if (dtype == SL_BF16) {
+        ((uint16_t *)operand->data)[i] = (uint16_t)(sl_bits_of_float(value) >> 16); /* towards zero */
+        operand->value[i] = sl_float_of_bf16(((uint16_t *)operand->data)[i]);
+    } else {
+        ((float *)operand->data)[i] = operand->value[i] = value;
+    }
+}
+
+static struct operand make_operand(struct numbers *numbers, enum sl_dtype dtype, size_t count) {
+    const size_t size = sl_dtype_size(dtype);
+    struct operand operand = {random_floats(numbers, count, -1.0f, 1.0f), array_of(count, size), count * size};
+    for (size_t i = 0; i < count; i++) set_element(&operand, dtype, i, operand.value[i]);
+    return operand;
+}
+
+static void make_product(struct product *product, struct numbers *numbers, struct way way, int m, int n, int k,
+                         bool transpose_a, bool transpose_b, bool bias) {
     struct sl_error error;
-    const int status = sl_gemm_plan(&product->gemm, backend, m, n, k, transpose_a, transpose_b,
+    const int status = sl_gemm_plan(&product->gemm, way.backend, way.dtype, m, n, k, transpose_a, transpose_b,
                                     bias ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, &error);
-    if (status) fail_msg("%s: %s", backend->name, error.message);
-    product->a = random_floats(numbers, (size_t)m * k, -1.0f, 1.0f);
-    product->b = random_floats(numbers, (size_t)k * n, -1.0f, 1.0f);
+    if (status) fail_msg("%s: %s", way.backend->name, error.message);
+    product->a = make_operand(numbers, way.dtype, (size_t)m * k);
+    product->b = make_operand(numbers, way.dtype, (size_t)k * n);
     product->bias = random_floats(numbers, (size_t)n, -1.0f, 1.0f);
     product->before = random_floats(numbers, (size_t)m * n, -1.0f, 1.0f);
 }
 
 static void free_product(struct product *product) {
     sl_gemm_release(&product->gemm);
-    free(product->a);
-    free(product->b);
+    free(product->a.value);
+    free(product->a.data);
+    free(product->b.value);
+    free(product->b.data);
     free(product->bias);
     free(product->before);
 }
@@ -40,25 +76,26 @@ static size_t elements_of(const struct product *product) { return (size_t)produc
 
 static void execute(const struct product *product, bool accumulate, float *c) {
     memcpy(c, product->before, elements_of(product) * sizeof *c);
-    sl_gemm_execute(&product->gemm, product->a, product->b,
+    sl_gemm_execute(&product->gemm, product->a.data, product->b.data,
                     product->gemm.epilogue == SL_EPILOGUE_BIAS ? product->bias : NULL, accumulate, c, NULL);
 }
 
 /* Whatever the order of its k + 1 additions, a sum in float errs by less than (k + 2) 2^-24 times the sum of
- * magnitudes. */
+ * magnitudes. Products of two bf16 are exact in float. */
 static void expect_product(const struct product *product, bool accumulate, const float *c) {
     const struct sl_gemm *gemm = &product->gemm;
     char what[120];
-    snprintf(what, sizeof what, "%s m %d n %d k %d transposes %d %d bias %d accumulate %d", gemm->backend->name,
-             gemm->m, gemm->n, gemm->k, gemm->transpose_a, gemm->transpose_b, gemm->epilogue, accumulate);
+    snprintf(what, sizeof what, "%s%s m %d n %d k %d transposes %d %d bias %d accumulate %d", gemm->backend->name,
+             gemm->dtype == SL_BF16 ? " bf16" : "", gemm->m, gemm->n, gemm->k, gemm->transpose_a, gemm->transpose_b,
+             gemm->epilogue, accumulate);
     for (int i = 0; i < gemm->m; i++) {
         for (int j = 0; j < gemm->n; j++) {
             const size_t at = (size_t)i * gemm->n + j;
             double sum = gemm->epilogue == SL_EPILOGUE_BIAS ? product->bias[j] : accumulate ? product->before[at] : 0;
             double magnitude = fabs(sum);
             for (int l = 0; l < gemm->k; l++) {
-                const double a = product->a[gemm->transpose_a ? l * gemm->m + i : i * gemm->k + l];
-                const double b = product->b[gemm->transpose_b ? j * gemm->k + l : l * gemm->n + j];
+                const double a = product->a.value[gemm->transpose_a ? l * gemm->m + i : i * gemm->k + l];
+                const double b = product->b.value[gemm->transpose_b ? j * gemm->k + l : l * gemm->n + j];
                 sum += a * b;
                 magnitude += fabs(a * b);
             }
@@ -67,12 +104,12 @@ static void expect_product(const struct product *product, bool accumulate, const
     }
 }
 
-static void check(struct numbers *numbers, const struct sl_gemm_backend *backend, int m, int n, int k) {
+static void check(struct numbers *numbers, struct way way, int m, int n, int k) {
     for (int transposes = 0; transposes < 4; transposes++) {
         for (int variant = 0; variant < 3; variant++) { /* plain, accumulate, bias */
             const bool accumulate = variant == 1, bias = variant == 2;
             struct product product;
-            make_product(&product, numbers, backend, m, n, k, transposes & 1, transposes & 2, bias);
+            make_product(&product, numbers, way, m, n, k, transposes & 1, transposes & 2, bias);
             float *c = floats(elements_of(&product));
             execute(&product, accumulate, c);
             expect_product(&product, accumulate, c);
@@ -84,17 +121,38 @@ static void check(struct numbers *numbers, const struct sl_gemm_backend *backend
 
 static void equals_the_naive_product(void **state) {
     (void)state;
-    const int shapes[][3] = {{1, 1, 1},   {1, 5, 3},    {5, 1, 3},    {3, 5, 1},   {2, 33, 17}, {8, 64, 64},
-                             {15, 10, 7}, {16, 33, 31}, {17, 48, 65}, {33, 7, 10}, {64, 64, 8}, {100, 130, 70},
-                             {13, 48, 33}, {9, 33, 1040}, {32, 80, 48}};
+    const int shapes[][3] = {{1, 1, 1},   {1, 5, 3},      {5, 1, 3},      {3, 5, 1},     {2, 33, 17},
+                             {8, 64, 64}, {15, 10, 7},    {16, 33, 31},   {17, 48, 65},  {33, 7, 10},
+                             {64, 64, 8}, {100, 130, 70}, {13, 48, 33},   {9, 33, 1040}, {32, 80, 48},
+                             {9, 64, 2},  {17, 96, 34},   {10, 33, 1120}, {70, 140, 131}};
     struct numbers numbers = {1};
-    for (int b = 0; b < BACKENDS; b++) {
-        if (backends[b]->missing) continue;
+    for (int w = 0; w < WAYS; w++) {
+        if (!possible(ways[w])) continue;
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-            check(&numbers, backends[b], shapes[s][0], shapes[s][1], shapes[s][2]);
+            check(&numbers, ways[w], shapes[s][0], shapes[s][1], shapes[s][2]);
         for (int random = 0; random < 20; random++) {
             const int m = 1 + (int)(next_word(&numbers) % 40), n = 1 + (int)(next_word(&numbers) % 40);
-            check(&numbers, backends[b], m, n, 1 + (int)(next_word(&numbers) % 40));
+            check(&numbers, ways[w], m, n, 1 + (int)(next_word(&numbers) % 40));
+        }
+    }
+}
+
+/* Columns and rows that were added to fill a vector or a block are not multiplied with the others. */
+static void infinities_stay_in_their_row(void **state) {
+    (void)state;
+    enum { M = 12, N = 40, K = 20, ROW = 5, COLUMN = 7 };
+    struct numbers numbers = {5};
+    for (int w = 0; w < WAYS; w++) {
+        if (!possible(ways[w])) continue;
+        for (int transposes = 0; transposes < 4; transposes++) {
+            struct product product;
+            make_product(&product, &numbers, ways[w], M, N, K, transposes & 1, transposes & 2, false);
+            set_element(&product.a, ways[w].dtype, transposes & 1 ? COLUMN * M + ROW : ROW * K + COLUMN, INFINITY);
+            float *c = floats(M * N);
+            execute(&product, false, c);
+            for (int i = 0; i < M * N; i++) assert_int_equal(!isfinite(c[i]), i / N == ROW);
+            free(c);
+            free_product(&product);
         }
     }
 }
@@ -108,37 +166,40 @@ static const struct {
                      {128, 96, 256, false, true, false}, {64, 384, 128, false, false, true}};
 enum { STEP_PRODUCTS = sizeof step_products / sizeof *step_products };
 
-static void make_step_product(struct product *product, struct numbers *numbers, const struct sl_gemm_backend *backend,
-                              int i) {
-    make_product(product, numbers, backend, step_products[i].m, step_products[i].n, step_products[i].k,
+static void make_step_product(struct product *product, struct numbers *numbers, struct way way, int i) {
+    make_product(product, numbers, way, step_products[i].m, step_products[i].n, step_products[i].k,
                  step_products[i].transpose_a, step_products[i].transpose_b, step_products[i].bias);
 }
 
-/* Copies ARRAY to memory that is aligned to a float and no more. */
-static float *misaligned(const float *array, size_t count, int by) {
-    float *copy = floats(count + 16);
-    memcpy(copy + by, array, count * sizeof *copy);
+/* Copies DATA to BY bytes behind what is returned. */
+static char *misaligned(const void *data, size_t bytes, size_t by) {
+    char *copy = array_of(bytes + SL_CACHE_LINE, 1);
+    memcpy(copy + by, data, bytes);
     return copy;
 }
 
 static void same_bits_wherever_operands_lie(void **state) {
     (void)state;
     struct numbers numbers = {2};
-    for (int b = 0; b < BACKENDS; b++) {
-        for (int i = 0; i < 2 * STEP_PRODUCTS && !backends[b]->missing; i++) {
+    for (int w = 0; w < WAYS; w++) {
+        if (!possible(ways[w])) continue;
+        for (int i = 0; i < 2 * STEP_PRODUCTS; i++) {
             struct product product;
-            make_step_product(&product, &numbers, backends[b], i / 2);
+            make_step_product(&product, &numbers, ways[w], i / 2);
             const bool accumulate = i % 2 && !product.gemm.epilogue;
-            const size_t count = elements_of(&product);
-            const size_t a_count = (size_t)product.gemm.m * product.gemm.k;
-            float *c = floats(count);
+            const size_t bytes = elements_of(&product) * sizeof(float), size = sl_dtype_size(ways[w].dtype);
+            float *c = floats(elements_of(&product));
             execute(&product, accumulate, c);
-            for (int by = 0; by < 16; by += 5) {
-                float *a = misaligned(product.a, a_count, by), *again = misaligned(product.before, count, 15 - by);
-                sl_gemm_execute(&product.gemm, a + by, product.b, product.gemm.epilogue ? product.bias : NULL,
-                                accumulate, again + 15 - by, NULL);
-                assert_memory_equal(again + 15 - by, c, count * sizeof *c);
+            for (size_t by = 0; by < 16; by += 5) {
+                const size_t a_by = by * size, b_by = 3 * by % 16 * size, c_by = (15 - by) * sizeof *c;
+                char *a = misaligned(product.a.data, product.a.bytes, a_by);
+                char *b = misaligned(product.b.data, product.b.bytes, b_by);
+                char *again = misaligned(product.before, bytes, c_by);
+                sl_gemm_execute(&product.gemm, a + a_by, b + b_by, product.gemm.epilogue ? product.bias : NULL,
+                                accumulate, (float *)(void *)(again + c_by), NULL);
+                assert_memory_equal(again + c_by, c, bytes);
                 free(a);
+                free(b);
                 free(again);
             }
             free(c);
@@ -169,10 +230,11 @@ static void *repeat(void *argument) {
 static void one_plan_serves_many_threads(void **state) {
     (void)state;
     struct numbers numbers = {3};
-    for (int b = 0; b < BACKENDS; b++) {
-        for (int i = 0; i < STEP_PRODUCTS && !backends[b]->missing; i++) {
+    for (int w = 0; w < WAYS; w++) {
+        if (!possible(ways[w])) continue;
+        for (int i = 0; i < STEP_PRODUCTS; i++) {
             struct product product;
-            make_step_product(&product, &numbers, backends[b], i);
+            make_step_product(&product, &numbers, ways[w], i);
             const size_t count = elements_of(&product);
             float *expected = floats(count);
             execute(&product, false, expected);
@@ -207,10 +269,11 @@ static void computes_in_the_calling_thread(void **state) {
     (void)state;
     struct numbers numbers = {4};
     const int before = threads_of_this_process();
-    for (int b = 0; b < BACKENDS; b++) {
-        for (int transposes = 0; transposes < 3 && !backends[b]->missing; transposes++) {
+    for (int w = 0; w < WAYS; w++) {
+        if (!possible(ways[w])) continue;
+        for (int transposes = 0; transposes < 3; transposes++) {
             struct product product;
-            make_product(&product, &numbers, backends[b], 256, 256, 256, transposes & 1, transposes & 2, false);
+            make_product(&product, &numbers, ways[w], 256, 256, 256, transposes & 1, transposes & 2, false);
             float *c = floats(elements_of(&product));
             execute(&product, false, c);
             assert_int_equal(threads_of_this_process(), before);
@@ -235,7 +298,7 @@ static void finds_backends_by_name(void **state) {
     assert_null(sl_gemm_find("blas", &error));
     assert_int_equal(error.status, SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "\"blas\""));
-    assert_non_null(strstr(error.message, "cpu, onednn, reference"));
+    assert_non_null(strstr(error.message, "cpu, onednn, blocked, reference"));
 }
 
 static void has_a_default(void **state) {
@@ -248,11 +311,32 @@ static void has_a_default(void **state) {
     assert_string_equal(sl_gemm_find(NULL, NULL)->name, expected);
 }
 
+static void multiplies_bf16_on_every_cpu(void **state) {
+    (void)state;
+    assert_true(sl_gemm_supports(&sl_gemm_cpu, SL_BF16));
+    assert_true(sl_gemm_supports(&sl_gemm_blocked, SL_BF16));
+    assert_true(sl_gemm_supports(&sl_gemm_reference, SL_BF16));
+}
+
+static void refuses_what_the_backend_does_not_support(void **state) {
+    (void)state;
+    struct sl_gemm gemm;
+    struct sl_error error = {0};
+    assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_cpu, SL_I32, 3, 4, 5, false, false, SL_EPILOGUE_NONE, &error),
+                     SL_BAD_INPUT);
+    assert_string_equal(error.message, "there are no matrix products of i32 by \"cpu\" on this CPU");
+    sl_gemm_release(&gemm);
+    const int status = sl_gemm_plan(&gemm, &sl_gemm_onednn, SL_BF16, 3, 4, 5, false, false, SL_EPILOGUE_NONE, &error);
+    assert_int_equal(status, sl_gemm_supports(&sl_gemm_onednn, SL_BF16) ? SL_OK : SL_BAD_INPUT);
+    if (status) assert_string_equal(error.message, "there are no matrix products of bf16 by \"onednn\" on this CPU");
+    sl_gemm_release(&gemm);
+}
+
 static void refuses_empty_products(void **state) {
     (void)state;
     struct sl_gemm gemm;
     struct sl_error error = {0};
-    assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_reference, 3, 0, 5, false, false, SL_EPILOGUE_NONE, &error),
+    assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_reference, SL_F32, 3, 0, 5, false, false, SL_EPILOGUE_NONE, &error),
                      SL_BAD_INPUT);
     assert_string_equal(error.message, "matrix product with m = 3, n = 0, k = 5: all must be at least 1");
     sl_gemm_release(&gemm); /* allowed after a plan that failed */
@@ -260,12 +344,16 @@ static void refuses_empty_products(void **state) {
 
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    if (sl_gemm_onednn.missing) printf("# oneDNN was left out of this build: it is not tested\n");
+    if (sl_gemm_onednn.missing)
+        printf("# oneDNN was left out of this build: it is not tested\n");
+    else if (!sl_gemm_supports(&sl_gemm_onednn, SL_BF16))
+        printf("# oneDNN has no bf16 on this CPU: it is tested with floats only\n");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(computes_in_the_calling_thread),  cmocka_unit_test(equals_the_naive_product),
         cmocka_unit_test(same_bits_wherever_operands_lie), cmocka_unit_test(one_plan_serves_many_threads),
         cmocka_unit_test(finds_backends_by_name),          cmocka_unit_test(has_a_default),
-        cmocka_unit_test(refuses_empty_products),
+        cmocka_unit_test(refuses_empty_products),          cmocka_unit_test(infinities_stay_in_their_row),
+        cmocka_unit_test(multiplies_bf16_on_every_cpu),    cmocka_unit_test(refuses_what_the_backend_does_not_support),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,6 +145,63 @@ static void rows_are_filled_and_summed(void **state) {
     }
 }
 
+/* ---- rounding to bf16 ---- */
+
+/* What becomes of the float with these two halves: the upper one, or the next bf16 away from zero, which after the
+ * largest is infinity. */
+static uint16_t nearest_bf16(uint16_t upper, uint16_t lower) {
+    const bool nan = (upper & 0x7f80) == 0x7f80 && ((upper & 0x7f) || lower);
+    if (nan) return upper | 0x40;
+    if (lower == 0x8000) return upper % 2 ? upper + 1 : upper;
+    return lower < 0x8000 ? upper : upper + 1;
+}
+
+/* All upper halves (zeros, subnormal numbers, infinities, NaNs, both signs), with lower halves about the ties. */
+static void rounds_to_the_nearest_bf16(void **state) {
+    (void)state;
+    enum { N = 65536 };
+    const uint16_t lower[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+    float *x = floats(N);
+    uint16_t *y = array_of(N, sizeof *y);
+    FOR_EACH_LEVEL(kernels) {
+        for (size_t l = 0; l < sizeof lower / sizeof *lower; l++) {
+            for (uint32_t upper = 0; upper < N; upper++) {
+                const uint32_t bits = upper << 16 | lower[l];
+                memcpy(&x[upper], &bits, sizeof bits); /* an assignment may turn a signaling NaN into a quiet one */
+            }
+            kernels->round_bf16(N, x, y);
+            for (uint32_t upper = 0; upper < N; upper++)
+                if (y[upper] != nearest_bf16((uint16_t)upper, lower[l]))
+                    fail_msg("%s: 0x%04x%04x becomes 0x%04x", kernels->name, upper, lower[l], y[upper]);
+        }
+    }
+    free(x);
+    free(y);
+}
+
+static void rounds_as_many_as_it_is_given(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {15};
+        for (int i = 0; i < COUNTS; i++) {
+            const size_t n = counts[i];
+            float *x = random_floats(&numbers, n + 1, -2, 2);
+            uint16_t *y = array_of(n + 2, sizeof *y);
+            y[n + 1] = 0x1234;
+            kernels->round_bf16(n, x + 1, y + 1);
+            for (size_t e = 0; e < n; e++) {
+                uint32_t bits;
+                memcpy(&bits, &x[e + 1], sizeof bits);
+                assert_int_equal(y[e + 1], nearest_bf16((uint16_t)(bits >> 16), (uint16_t)bits));
+            }
+            assert_int_equal(y[0], 0);
+            assert_int_equal(y[n + 1], 0x1234);
+            free(x);
+            free(y);
+        }
+    }
+}
+
 /* ---- layer norm ---- */
 
 static const double EPSILON = 1e-6;
@@ -463,6 +520,8 @@ int main(void) {
         cmocka_unit_test(truncated_normals_are_the_scalar_ones),
         cmocka_unit_test(sums_and_products_are_exact),
         cmocka_unit_test(rows_are_filled_and_summed),
+        cmocka_unit_test(rounds_to_the_nearest_bf16),
+        cmocka_unit_test(rounds_as_many_as_it_is_given),
         cmocka_unit_test(layer_norm_and_its_gradients),
         cmocka_unit_test(layer_norm_of_constant_rows_is_finite),
         cmocka_unit_test(layer_norm_lets_nan_through),

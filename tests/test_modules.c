@@ -2,6 +2,7 @@
 #include "module_rig.h"
 
 #include "layers/gradient_check.h"
+#include "spmd/bf16.h"
 
 /* ---- gradients ---- */
 
@@ -210,6 +211,107 @@ static void test_groups(void **state) {
     }
 }
 
+/* ---- bf16 ---- */
+
+/* Sums of SUMMANDS random normal products are right to so much; unrounded operands would give errors of some 1e-2. */
+static double bf16_tolerance(size_t summands) { return 1e-6 * (double)summands; }
+
+static double *round_all(size_t n, const float *x) {
+    double *rounded = array_of(n, sizeof *rounded);
+    for (size_t i = 0; i < n; i++) rounded[i] = sl_float_of_bf16(sl_bf16_of_float(x[i]));
+    return rounded;
+}
+
+/* Products are those of rounded operands; what is added to them, and dbias, is not rounded. */
+static void check_bf16_dense(int in, int out, int rows, int group) {
+    const size_t i = (size_t)in, o = (size_t)out, n = (size_t)rows * MICROBATCHES;
+    struct rig rig, plain;
+    open_rig_in(&rig, SL_BF16, sl_dense("d", in, out), rows, MICROBATCHES, group);
+    forward(&rig);
+    backward(&rig);
+    weigh(&rig, false);
+    const float *bias = value_of(&rig, "d.bias");
+    double *x = round_all(n * i, rig.x), *dy = round_all(n * o, rig.dy);
+    double *kernel = round_all(i * o, value_of(&rig, "d.kernel")), *expected = array_of(n * (i + o) + i * o, sizeof *x);
+    double *y = expected, *dx = y + n * o, *dkernel = dx + n * i;
+    for (size_t r = 0; r < n; r++) {
+        for (size_t c = 0; c < o; c++) {
+            y[r * o + c] = bias[c];
+            for (size_t k = 0; k < i; k++) {
+                y[r * o + c] += x[r * i + k] * kernel[k * o + c];
+                dx[r * i + k] += dy[r * o + c] * kernel[k * o + c];
+                dkernel[k * o + c] += x[r * i + k] * dy[r * o + c];
+            }
+        }
+    }
+    assert_close(n * o, rig.y, y, bf16_tolerance(i + 1));
+    assert_close(n * i, rig.dx, dx, bf16_tolerance(o));
+    assert_close(i * o, sl_parameter_gradient(&rig.parameters, 0), dkernel, bf16_tolerance(n));
+    open_rig(&plain, sl_dense("d", in, out), rows, MICROBATCHES, group);
+    weigh(&plain, false);
+    assert_memory_equal(sl_parameter_gradient(&rig.parameters, 1), sl_parameter_gradient(&plain.parameters, 1),
+                        o * sizeof(float));
+    free(x);
+    free(dy);
+    free(kernel);
+    free(expected);
+    close_rig(&rig);
+    close_rig(&plain);
+}
+
+static void test_bf16_dense(void **state) {
+    (void)state;
+    static const int columns[][2] = {{1, 1}, {7, 31}, {64, 32}, {96, 10}, {33, 64}};
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
+        check_bf16_dense(columns[c][0], columns[c][1], ROWS, 1);
+        check_bf16_dense(columns[c][0], columns[c][1], 8, 2);
+        check_bf16_dense(columns[c][0], columns[c][1], 40, MICROBATCHES);
+    }
+}
+
+/* Values are read as they were when they were last rounded. */
+static void test_bf16_values_are_rounded_once(void **state) {
+    (void)state;
+    struct rig rig;
+    open_rig_in(&rig, SL_BF16, sl_dense("d", 8, 8), ROWS, 1, 1);
+    forward(&rig);
+    float *before = floats(rig.outputs), *value = sl_parameter_value(&rig.parameters, 0);
+    memcpy(before, rig.y, rig.outputs * sizeof *before);
+    for (int i = 0; i < 64; i++) value[i] = 1.0f;
+    forward(&rig);
+    assert_memory_equal(before, rig.y, rig.outputs * sizeof *before);
+    sl_parameters_round(&rig.parameters, rig.context.kernels, 0);
+    forward(&rig);
+    for (size_t i = 1; i < 8; i++) /* of the same sum, but for the bias */
+        expect_close("y", i, rig.y[i] - value_of(&rig, "d.bias")[i], rig.y[0] - value_of(&rig, "d.bias")[0], 0, 1e-5);
+    free(before);
+    close_rig(&rig);
+}
+
+/* Two bytes a parameter for values, and for the rows of a group on both sides of a dense layer. */
+static void test_bf16_memory(void **state) {
+    (void)state;
+    size_t bytes[2], peak[2];
+    for (int precision = SL_F32; precision <= SL_BF16; precision++) {
+        struct rig rig;
+        struct sl_plan plan;
+        struct sl_error error = {0};
+        struct sl_module *const part[] = {sl_dense("a", 96, 32), sl_layer_norm("b", 32), sl_dense("c", 32, 64)};
+        assert_int_equal(
+            plan_rig_in(&rig, (enum sl_dtype)precision, sl_sequential("", 3, part), 8, 4, 2, &plan, &error), SL_OK);
+        sl_parameters_layout(&rig.parameters, 1, 0, false);
+        bytes[precision] = sl_parameters_bytes(&rig.parameters);
+        peak[precision] = plan.workspace_peak;
+        assert_int_equal(sl_parameters_take(&rig.parameters, &error), SL_OK);
+        assert_int_equal(rig.parameters.loop[0].rounded != NULL, precision == SL_BF16);
+        close_rig(&rig);
+    }
+    const size_t parameters = 97 * 32 + 2 * 32 + 33 * 64;
+    assert_int_equal(bytes[0], 4 * parameters * sizeof(float));
+    assert_int_equal(bytes[1], bytes[0] + parameters * sizeof(uint16_t));
+    assert_int_equal(peak[1], peak[0] - 8 * 32 * sizeof(float) + 2 * 8 * (96 + 32) * sizeof(uint16_t));
+}
+
 /* ---- planning ---- */
 
 static void test_stash(void **state) {
@@ -385,6 +487,9 @@ int main(void) {
         cmocka_unit_test(test_forward),
         cmocka_unit_test(test_mlp_block_forward),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_bf16_dense),
+        cmocka_unit_test(test_bf16_values_are_rounded_once),
+        cmocka_unit_test(test_bf16_memory),
         cmocka_unit_test(test_stash),
         cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_workspace_is_shared),

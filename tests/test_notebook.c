@@ -154,14 +154,83 @@ static void same_data_size_gives_the_same_bits(void **state) {
         "--mesh data=3,model=2 --single-mesh data=3 --layers 4 --hidden 64 --batch 96 --microbatches 4 --expansion 3",
         "--mesh data=1,model=4 --single-mesh data=1 --layers 8 --hidden 64 --batch 32 --microbatches 2",
     };
-    for (size_t i = small ? 1 : 0; i < sizeof settings / sizeof *settings; i++) {
+    static const char *const precisions[] = {"", "--precision bf16", "--precision bf16 --rng global"};
+    const size_t first = small ? 1 : 0, count = sizeof settings / sizeof *settings;
+    for (size_t i = 3 * first; i < 3 * count; i++) {
         char command[1024];
         json_t *result = NULL;
-        snprintf(command, sizeof command, "%s/loss_equality --json %s", drivers, settings[i]);
+        snprintf(command, sizeof command, "%s/loss_equality --json %s %s", drivers, settings[i / 3], precisions[i % 3]);
         assert_int_equal(run(command, keep_object, &result), 0);
-        if (!json_is_true(json_object_get(result, "bit_identical"))) fail_msg("other bits: %s", settings[i]);
+        if (!json_is_true(json_object_get(result, "bit_identical"))) fail_msg("other bits: %s", command);
         json_decref(result);
     }
+}
+
+/* ---- products of bf16 ---- */
+
+enum { STEPS = 17 };
+
+struct curve {
+    size_t steps;
+    double loss[STEPS], accuracy[STEPS];
+};
+
+static void keep_step(const json_t *object, void *arg) {
+    struct curve *curve = arg;
+    if (!json_object_get(object, "step")) return;
+    assert_true(curve->steps < STEPS);
+    curve->loss[curve->steps] = json_number_value(json_object_get(object, "loss"));
+    curve->accuracy[curve->steps++] = json_number_value(json_object_get(object, "accuracy"));
+}
+
+static struct curve train_in(const char *precision, const char *options) {
+    struct curve curve = {0};
+    char command[1024];
+    snprintf(command, sizeof command, "%s/looping_pipeline --json --steps %d --precision %s %s", drivers, STEPS,
+             precision, options);
+    assert_int_equal(run(command, keep_step, &curve), 0);
+    assert_int_equal(curve.steps, STEPS);
+    return curve;
+}
+
+/* An operand is rounded by up to 2^-8 of its size, a product of two changes by less than that in the mean of squares;
+ * products in a row do so independently: squares add up. A small loss is exp(-margin), the margin being a difference of
+ * logits: a relative change of the margin changes the loss by |log loss| times as much. */
+static void bf16_training_follows_that_of_floats(void **state) {
+    (void)state;
+    const int layers = small ? 4 : 8;
+    const char *options =
+        small ? "--layers 4 --hidden 64 --lr 4e-3 --mesh data=1,model=2 --batch 64 --microbatches 4" : "";
+    const struct curve floats = train_in("f32", options), rounded = train_in("bf16", options);
+    const double error = 0x1p-8 * sqrt(2.0 * layers + 2.0);
+    double largest = 0;
+    for (int step = 0; step < STEPS; step++) {
+        const double difference = relative(rounded.loss[step], floats.loss[step]);
+        const double allowed = error * fmax(1.0, -log(floats.loss[step]));
+        if (!(difference <= allowed))
+            fail_msg("step %d: loss %.9g, of floats %.9g: relative difference %.3g, allowed is %.3g", step,
+                     rounded.loss[step], floats.loss[step], difference, allowed);
+        if (difference > largest) largest = difference;
+    }
+    print_message("# bf16: relative difference of the losses up to %.2g, of step 0 %.2g\n", largest,
+                  relative(rounded.loss[0], floats.loss[0]));
+    assert_true(rounded.loss[0] != floats.loss[0]);
+    assert_true(relative(rounded.loss[0], floats.loss[0]) <= 0.01);
+    assert_true(rounded.accuracy[STEPS - 1] == 1.0);
+}
+
+/* Layouts whose sums are taken in another order differ by what rounding makes of that. */
+static void bf16_layouts_are_equal(void **state) {
+    (void)state;
+    const char *options = small ? "--layers 4 --hidden 64 --mesh data=1,model=2 --batch 64 --microbatches 4" : "";
+    char command[1024];
+    json_t *result = NULL;
+    snprintf(command, sizeof command, "%s/loss_equality --json --precision bf16 %s", drivers, options);
+    assert_int_equal(run(command, keep_object, &result), 0);
+    assert_true(json_is_true(json_object_get(result, "equal")));
+    print_message("# bf16: layouts differ by %.2g\n",
+                  json_number_value(json_object_get(result, "max_relative_difference")));
+    json_decref(result);
 }
 
 int main(int argc, char **argv) {
@@ -170,6 +239,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(plain_training_gives_the_notebooks_losses),
         cmocka_unit_test(equality_gives_the_notebooks_losses),
         cmocka_unit_test(same_data_size_gives_the_same_bits),
+        cmocka_unit_test(bf16_training_follows_that_of_floats),
+        cmocka_unit_test(bf16_layouts_are_equal),
     };
     if (argc < 2) return 2;
     drivers = argv[1];

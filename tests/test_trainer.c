@@ -347,8 +347,7 @@ static int count_after_the_first_step(struct sl_spmd *self, struct job *job, str
     return sl_barrier(self, &world);
 }
 
-static void nothing_is_allocated_after_the_first_step(void **state) {
-    (void)state;
+static void expect_nothing_after_the_first_step(enum sl_dtype precision) {
     struct counts counts = {-1, -1};
     struct job job = {.mesh = "data=2,model=4",
                       .schedule = "looped-bfs",
@@ -360,6 +359,7 @@ static void nothing_is_allocated_after_the_first_step(void **state) {
                       .dropout = 0.1,
                       .zero = true,
                       .overlap = true,
+                      .precision = precision,
                       .train = count_after_the_first_step,
                       .user = &counts};
     long before = allocations;
@@ -372,6 +372,12 @@ static void nothing_is_allocated_after_the_first_step(void **state) {
     assert_int_equal(counts.allocations, 0);
     assert_int_equal(counts.taken, 0);
     free_job(&job);
+}
+
+static void nothing_is_allocated_after_the_first_step(void **state) {
+    (void)state;
+    expect_nothing_after_the_first_step(SL_F32);
+    expect_nothing_after_the_first_step(SL_BF16);
 }
 
 int main(void) {

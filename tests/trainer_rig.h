@@ -16,11 +16,15 @@ struct job {
     int loops, layers, microbatches, group, steps;
     double dropout;
     bool zero, overlap;
+    enum sl_dtype precision;
+    const char *const *module_axes;    /* over which the model's modules communicate; may be NULL */
+    double delay;                      /* of every message and sum, seconds */
     const struct sl_adamw *adamw;      /* NULL: the defaults with learning rate 1e-2 */
     const struct sl_store *from;       /* initial values; NULL: made from the seed */
     const struct sl_classifier *shape; /* inputs, hidden, expansion, classes; NULL: a small one */
     void (*keys)(struct sl_parameters *parameters, const struct job *job, const struct sl_model *model, int rank);
-    /* Both may be NULL: the classifier, and all steps one after another. */
+    /* All may be NULL: the schedule by name, the classifier, and all steps one after another. */
+    void (*make)(const struct job *job, struct sl_schedule *table); /* lowered */
     int (*build)(struct job *job, struct sl_spmd *self, struct sl_model *model);
     int (*train)(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer);
     void *user; /* a test's own */
@@ -71,9 +75,7 @@ static inline int build_classifier(struct job *job, struct sl_spmd *self, struct
     struct sl_classifier classifier = job->shape ? *job->shape : small;
     classifier.layers = job->layers;
     classifier.dropout = job->dropout;
-    classifier.stages = sl_axis_size(self, "model");
-    classifier.loops = job->loops;
-    return sl_classifier_build(&classifier, sl_axis_index(self, "model"), model, &self->error);
+    return sl_classifier_build(&classifier, &job->table, sl_axis_index(self, "model"), model, &self->error);
 }
 
 struct key_request {
@@ -93,8 +95,10 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
     struct key_request request = {job, &model, sl_axis_index(self, "model")};
     const struct sl_trainer_options options = {
         .pipeline = {.axis = "model",
+                     .module_axes = job->module_axes,
                      .schedule = &job->table,
                      .gemm = sl_gemm_find("reference", &self->error),
+                     .precision = job->precision,
                      .rows = BATCH / sl_axis_size(self, "data") / job->microbatches,
                      .group = job->group},
         .data_axis = "data",
@@ -120,10 +124,14 @@ static inline void open_job(struct job *job) {
     struct sl_mesh mesh;
     assert_int_equal(sl_mesh_parse(&mesh, job->mesh, &error), SL_OK);
     assert_in_range(job->steps, 0, MAX_STEPS);
-    assert_int_equal(sl_schedule_make(&job->table, job->schedule, sl_mesh_axis_size(&mesh, "model"), job->loops,
-                                      job->microbatches, &error),
-                     SL_OK);
-    assert_int_equal(sl_schedule_lower(&job->table, &error), SL_OK);
+    if (job->make) {
+        job->make(job, &job->table);
+    } else {
+        const int ranks = sl_mesh_axis_size(&mesh, "model");
+        if (sl_schedule_make(&job->table, job->schedule, ranks, job->loops, job->microbatches, &error))
+            fail_msg("%s", error.message);
+        if (sl_schedule_lower(&job->table, &error)) fail_msg("%s", error.message);
+    }
     sl_random_normal(sl_key_of_seed(5), BATCH * INPUTS, job->inputs);
     sl_random_randint(sl_key_of_seed(6), BATCH, 0, CLASSES, job->labels);
 }
@@ -131,7 +139,8 @@ static inline void open_job(struct job *job) {
 static inline void run_job(struct job *job) {
     struct sl_error error = {0};
     open_job(job);
-    const int status = run_on((struct test_run){.mesh = job->mesh, .arg = job}, train_program, &error);
+    const int status =
+        run_on((struct test_run){.mesh = job->mesh, .delay = job->delay, .arg = job}, train_program, &error);
     if (status) fail_msg("%s on %s: %s", job->schedule, job->mesh, error.message);
 }
 

@@ -1,9 +1,10 @@
-/* local_reduce.c - sums and maxima of several arrays, element by element in the arrays' order.
+/* reduce.c - sums and maxima of several arrays, element by element in the arrays' order.
  *
  * Elements are taken a block at a time that stays in the first-level cache: the block is widened from the first array,
  * the others are added to it, the result is narrowed into every output. The order of the additions is that of the
  * arrays, whatever the block: results repeat bit for bit. */
-#include "collectives/local.h"
+#include "collectives/reduce.h"
+#include "spmd/bf16.h"
 
 #include <string.h>
 
@@ -48,47 +49,30 @@ static void scale_float(union wide *sum, float scale, size_t n) {
 
 static void store_f32(void *out, const union wide *sum, size_t n) { memcpy(out, sum->f, n * sizeof(float)); }
 
-/* ---- bf16: the upper half of a float ---- */
-
-static inline float widen(uint16_t x) {
-    union {
-        uint32_t bits;
-        float value;
-    } wide = {(uint32_t)x << 16};
-    return wide.value;
-}
-
-/* To the nearest, ties to even. NaNs here come from bf16 or arithmetic and have no low bits, so they stay NaNs. */
-static inline uint16_t narrow(float x) {
-    union {
-        float value;
-        uint32_t bits;
-    } wide = {x};
-    return (uint16_t)((wide.bits + 0x7fff + (wide.bits >> 16 & 1)) >> 16);
-}
+/* ---- bf16 ---- */
 
 static void load_bf16(union wide *sum, const void *in, size_t n) {
     const uint16_t *x = in;
 #pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->f[i] = widen(x[i]);
+    for (size_t i = 0; i < n; i++) sum->f[i] = sl_float_of_bf16(x[i]);
 }
 
 static void add_bf16(union wide *sum, const void *in, size_t n) {
     const uint16_t *x = in;
 #pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->f[i] += widen(x[i]);
+    for (size_t i = 0; i < n; i++) sum->f[i] += sl_float_of_bf16(x[i]);
 }
 
 static void max_bf16(union wide *sum, const void *in, size_t n) {
     const uint16_t *x = in;
 #pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->f[i] = max(sum->f[i], widen(x[i]));
+    for (size_t i = 0; i < n; i++) sum->f[i] = max(sum->f[i], sl_float_of_bf16(x[i]));
 }
 
 static void store_bf16(void *out, const union wide *sum, size_t n) {
     uint16_t *y = out;
 #pragma omp simd
-    for (size_t i = 0; i < n; i++) y[i] = narrow(sum->f[i]);
+    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(sum->f[i]);
 }
 
 /* ---- i32 ---- */
@@ -119,8 +103,8 @@ static const struct arithmetic of_dtype[] = {
     [SL_I32] = {load_i32, add_i32, max_i32, scale_i32, store_i32},
 };
 
-void sl_local_reduce(enum sl_operation operation, enum sl_dtype dtype, float scale, size_t count, int inputs,
-                     const void *const *input, int outputs, void *const *output) {
+void sl_reduce(enum sl_operation operation, enum sl_dtype dtype, float scale, size_t count, int inputs,
+               const void *const *input, int outputs, void *const *output) {
     const struct arithmetic *arithmetic = &of_dtype[dtype];
     const size_t size = sl_dtype_size(dtype);
     union wide sum;

@@ -1,0 +1,16 @@
+/* reduce.h - sums and maxima of several arrays: the arithmetic of psum, pmean, pmax and psum_scatter on every engine.
+ */
+#ifndef SL_COLLECTIVES_REDUCE_H
+#define SL_COLLECTIVES_REDUCE_H
+
+#include "spmd/engine.h"
+
+SL_BEGIN_C
+
+/* Combines COUNT elements of all INPUTS, in their order, by OPERATION (SL_PMAX, otherwise a sum, times SCALE unless the
+ * elements are i32), and writes them to each of OUTPUTS, which may be inputs. */
+void sl_reduce(enum sl_operation operation, enum sl_dtype dtype, float scale, size_t count, int inputs,
+               const void *const *input, int outputs, void *const *output);
+
+SL_END_C
+#endif

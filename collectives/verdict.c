@@ -1,0 +1,111 @@
+/* verdict.c - puts verdicts into words, and tells whether two calls are the same. */
+#include "collectives/verdict.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { REST = 24 }; /* bytes that always remain for "and 12 more" */
+
+char *sl_place_describe(const struct sl_place *place, char *text, size_t size) {
+    if (place->verb && place->object && place->site) {
+        snprintf(text, size, "%s %s at %s", place->verb, place->object, place->site);
+    } else {
+        snprintf(text, size, "its start");
+    }
+    return text;
+}
+
+bool sl_verdict_add(struct sl_error *verdict, const char *format, ...) {
+    const size_t used = strlen(verdict->message), left = sizeof verdict->message - REST - used;
+    va_list arguments;
+    va_start(arguments, format);
+    const int wrote = vsnprintf(verdict->message + used, left, format, arguments);
+    va_end(arguments);
+    if (wrote >= 0 && (size_t)wrote < left) return true;
+    verdict->message[used] = 0;
+    return false;
+}
+
+const char *sl_verdict_name(const struct sl_mesh *mesh, int coordinate, char text[SL_VERDICT_NAME]) {
+    const int used = sprintf(text, "coordinate ");
+    sl_mesh_describe(mesh, coordinate, text + used, SL_VERDICT_NAME - (size_t)used);
+    return text;
+}
+
+/* ---- waiting ---- */
+
+void sl_verdict_deadlock(struct sl_error *verdict, int waiting) {
+    sl_verdict_add(verdict, "deadlock: %d coordinate%s:", waiting,
+                   waiting == 1 ? " waits for itself" : "s wait for one another");
+}
+
+void sl_verdict_returned(struct sl_error *verdict, const struct sl_mesh *mesh, int peer, const char *place) {
+    char who[SL_VERDICT_NAME];
+    sl_verdict_add(verdict, "%s returned after %s while others wait for it:", sl_verdict_name(mesh, peer, who), place);
+}
+
+void sl_verdict_absent(struct sl_error *verdict, const struct sl_mesh *mesh, int peer, double seconds,
+                       const char *place) {
+    char who[SL_VERDICT_NAME];
+    sl_verdict_add(verdict, "%s is absent: no sign of it for %g s, ", sl_verdict_name(mesh, peer, who), seconds);
+    if (place) sl_verdict_add(verdict, "since %s, ", place);
+    sl_verdict_add(verdict, "while others wait for it:");
+}
+
+bool sl_verdict_add_wait(struct sl_error *verdict, const struct sl_mesh *mesh, int coordinate, int peer,
+                         const char *place) {
+    char who[SL_VERDICT_NAME];
+    return sl_verdict_add(verdict, "\n  %s waits for coordinate %d in %s", sl_verdict_name(mesh, coordinate, who), peer,
+                          place);
+}
+
+void sl_verdict_add_more(struct sl_error *verdict, int lines) {
+    sprintf(verdict->message + strlen(verdict->message), "\n  and %d more", lines);
+}
+
+/* ---- calls that differ ---- */
+
+static size_t elements(const struct sl_collective *call) { return call->count[0] * call->count[1] * call->count[2]; }
+
+bool sl_calls_agree(const struct sl_collective *mine, const struct sl_collective *theirs, int rank) {
+    const int me = mine->group->rank;
+    const bool permuted =
+        (mine->source == rank) == (theirs->destination == me) && (mine->destination == rank) == (theirs->source == me);
+    return mine->operation == theirs->operation && mine->dtype == theirs->dtype && elements(mine) == elements(theirs) &&
+           mine->root == theirs->root && mine->scale == theirs->scale && permuted &&
+           (mine->site == theirs->site || !strcmp(mine->site, theirs->site));
+}
+
+/* A position in the group, -1 for none. */
+static void add_position(struct sl_error *verdict, const char *what, int position) {
+    if (position < 0) {
+        sl_verdict_add(verdict, "%s nobody", what);
+    } else {
+        sl_verdict_add(verdict, "%s position %d", what, position);
+    }
+}
+
+static void add_call(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *call,
+                     int coordinate) {
+    static const char *const dtype[] = {[SL_F32] = "f32", [SL_BF16] = "bf16", [SL_I32] = "i32"};
+    char who[SL_VERDICT_NAME];
+    sl_verdict_add(verdict, "%s calls %s", sl_verdict_name(mesh, coordinate, who), sl_collective_name(call));
+    if (call->operation != SL_BARRIER) sl_verdict_add(verdict, " of %zu %s", elements(call), dtype[call->dtype]);
+    if (call->operation == SL_PPERMUTE) {
+        add_position(verdict, " from", call->source);
+        add_position(verdict, " to", call->destination);
+    }
+    if (call->operation == SL_BROADCAST || call->operation == SL_GATHER) {
+        add_position(verdict, call->operation == SL_GATHER ? " to" : " from", call->root);
+    }
+    sl_verdict_add(verdict, " at %s", call->site);
+}
+
+void sl_verdict_mismatch(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *mine, int me,
+                         const struct sl_collective *theirs, int peer) {
+    sl_verdict_add(verdict, "calls over \"%s\" differ: ", mine->group->name);
+    add_call(verdict, mesh, mine, me);
+    sl_verdict_add(verdict, ", ");
+    add_call(verdict, mesh, theirs, peer);
+}
