@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "spmd/schedule_csv.h"
+
 enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, MAX_LAYERS = 4096 };
 
 #define FIELD(name) offsetof(struct sl_model_options, name)
@@ -30,6 +32,8 @@ const struct sl_option sl_model_table[] = {
      .help = "microbatches of one weight-gradient product; 0: all"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1,
      .help = "1: shard the optimizer's state over the data axis"},
+    {"precision", SL_OPTION_CHOICE, FIELD(precision), .value = "f32|bf16",
+     .help = "operands of matrix products: floats, or rounded to bf16; sums, parameters and all else are floats"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
      .help = "sum a loop's gradients over the data axis while other loops compute"},
     {0},
@@ -112,14 +116,16 @@ static int check_arrays(const struct sl_experiment *experiment, struct sl_error 
         classifier->hidden, classifier->expansion, experiment->local_rows, largest, INT32_MAX);
 }
 
-/* Parameters, gradients and optimizer state of all coordinates, and what is kept between forward and backward. */
+/* Parameters (also rounded ones), gradients and optimizer state of all coordinates, and what is kept between forward
+ * and backward. */
 static double bytes_needed(const struct sl_experiment *experiment) {
     const struct sl_classifier *classifier = &experiment->classifier;
     const double inside = (double)classifier->hidden * classifier->expansion;
     const double parameters = (double)sl_classifier_parameters(classifier);
     const double replicas = experiment->data, states = experiment->zero ? 1 : experiment->data;
     const double kept = experiment->batch * (double)classifier->layers * (4.0 * classifier->hidden + 3.0 * inside);
-    return 4 * (parameters * (2 * replicas + 2 * states) + kept);
+    const double rounded = experiment->precision == SL_BF16 ? replicas / 2 : 0;
+    return 4 * (parameters * (2 * replicas + 2 * states + rounded) + kept);
 }
 
 int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl_error *error) {
@@ -130,72 +136,100 @@ int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl
                         bytes / 1e9, experiment->data, memory / 1e9);
 }
 
-/* The schedule's name, and its loops, for what the user asked for. */
-static int choose_schedule(struct sl_experiment *experiment, const struct sl_model_options *options, const char **name,
-                           struct sl_error *error) {
-    const bool single = !strcmp(*name, "single"), plain = !strcmp(*name, "plain") || !strcmp(*name, "gpipe");
-    if (!single && !plain && strcmp(*name, "looping") && strcmp(*name, "looped-bfs"))
-        return sl_error_set(
-            error, SL_BAD_INPUT,
-            "--schedule: there is no \"%.60s\": choose one of single, plain, looping, gpipe, looped-bfs", *name);
-    struct sl_classifier *classifier = &experiment->classifier;
+/* Loops of a schedule by name: a V has two, gpipe and 1f1b have one, the others one layer a stage. */
+static int default_loops(const struct sl_experiment *experiment, const char *name) {
+    const int layers = experiment->classifier.layers / experiment->model;
+    if (!strcmp(name, "zbv") || !strcmp(name, "dualpipev")) return 2;
+    if (sl_schedule_default_loops(name) == 1) return 1;
+    return layers > 0 ? layers : 1;
+}
+
+/* Makes the schedule that the user asked for by name: single and plain are gpipe, looping is looped-bfs. */
+static int name_schedule(struct sl_experiment *experiment, const char *asked, int loops, int microbatches,
+                         struct sl_error *error) {
+    const bool single = !strcmp(asked, "single"), plain = !strcmp(asked, "plain");
+    const char *name = single || plain ? "gpipe" : !strcmp(asked, "looping") ? "looped-bfs" : asked;
+    char names[200] = "";
+    bool known = false;
+    for (int i = 0; sl_schedule_name(i); i++) {
+        known = known || !strcmp(name, sl_schedule_name(i));
+        strcat(strcat(names, ", "), sl_schedule_name(i));
+    }
+    if (!known)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--schedule: there is no \"%.60s\": choose one of single, plain, looping%s", asked, names);
     if (single && experiment->model != 1)
         return sl_error_set(error, SL_BAD_INPUT, "schedule single has no pipeline: the model axis is %d, must be 1",
                             experiment->model);
-    if ((single || plain) && options->loops > 1)
-        return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops, must be 1", *name, options->loops);
-    if (options->layers % experiment->model)
-        return sl_error_set(error, SL_BAD_INPUT, "--layers %d do not divide over the model axis of %d", options->layers,
-                            experiment->model);
-    const int layers = options->layers / experiment->model;
-    classifier->stages = experiment->model;
-    classifier->loops = single || plain ? 1 : options->loops ? options->loops : layers;
-    if (layers % classifier->loops)
-        return sl_error_set(
-            error, SL_BAD_INPUT,
-            "--loops %d: a coordinate's %d layers (--layers %d over model=%d) do not divide into so many",
-            classifier->loops, layers, options->layers, experiment->model);
-    experiment->looping = !single && !plain;
-    if (single || plain)
-        *name = "gpipe";
-    else if (!strcmp(*name, "looping"))
-        *name = "looped-bfs";
-    return SL_OK;
+    if ((single || plain) && loops > 1)
+        return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops, must be 1", asked, loops);
+    return sl_schedule_make(&experiment->schedule, name, experiment->model,
+                            loops ? loops : default_loops(experiment, name), microbatches, error);
 }
 
 /* Flax's order is defined where the notebook's modules are: one layer a stage in the looping pipeline. */
 static int choose_rng(struct sl_experiment *experiment, const char *asked, int rng, struct sl_error *error) {
-    const bool notebook = !strcmp(asked, "single") || !strcmp(asked, "plain") || !strcmp(asked, "looping");
-    const int stage_layers =
-        experiment->classifier.layers / (experiment->classifier.stages * experiment->classifier.loops);
-    const bool defined = notebook && (!experiment->looping || stage_layers == 1);
-    if (rng == SL_RNG_FLAX && !notebook)
+    const bool flat = !strcmp(asked, "single") || !strcmp(asked, "plain"), looping = !strcmp(asked, "looping");
+    const int layers = experiment->classifier.layers, stages = sl_schedule_stages(&experiment->schedule);
+    const bool defined = (flat && layers % stages == 0) || (looping && layers == stages);
+    if (rng == SL_RNG_FLAX && !flat && !looping)
         return sl_error_set(error, SL_BAD_INPUT, "--rng flax: schedule %s is none of single, plain, looping", asked);
+    if (rng == SL_RNG_FLAX && flat && !defined)
+        return sl_error_set(error, SL_BAD_INPUT, "--rng flax: %d layers do not divide over %d stages", layers, stages);
     if (rng == SL_RNG_FLAX && !defined)
-        return sl_error_set(error, SL_BAD_INPUT, "--rng flax: %d layers a stage, the notebook's looping pipeline has 1",
-                            stage_layers);
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--rng flax: %d layers on %d stages, the notebook's looping pipeline has one layer a stage",
+                            layers, stages);
+    experiment->looping = looping;
     experiment->flax = rng == SL_RNG_DEFAULT ? defined : rng == SL_RNG_FLAX;
     return SL_OK;
 }
 
-static int make_schedule(struct sl_experiment *experiment, const char *name, int microbatches, int group, bool single,
-                         struct sl_error *error) {
-    SL_TRY(sl_schedule_make(&experiment->schedule, name, experiment->classifier.stages, experiment->classifier.loops,
-                            microbatches, error));
-    SL_TRY(sl_schedule_lower(&experiment->schedule, error));
-    SL_TRY(sl_schedule_check(&experiment->schedule, SL_PIPELINE_FEWEST_SLOTS, NULL, error));
-    experiment->group = group && group < microbatches ? group : microbatches;
-    if (single) experiment->group = largest_divisor(microbatches, experiment->group);
-    if (microbatches % experiment->group)
+/* The table, from a file or by name, lowered and proven. */
+static int make_schedule(struct sl_experiment *experiment, const struct sl_model_options *options, const char *name,
+                         const char *file, int microbatches, struct sl_error *error) {
+    struct sl_schedule *schedule = &experiment->schedule;
+    if (file)
+        SL_TRY(sl_schedule_read_csv(schedule, file, error));
+    else
+        SL_TRY(name_schedule(experiment, name, options->loops, microbatches, error));
+    const int stages = sl_schedule_stages(schedule);
+    if (schedule->ranks != experiment->model)
+        return sl_error_set(error, SL_BAD_INPUT, "%s has %d ranks, the model axis %d", file, schedule->ranks,
+                            experiment->model);
+    if (options->layers < stages)
         return sl_error_set(error, SL_BAD_INPUT,
-                            "--wgrad-group %d: %d microbatches do not divide into groups of so many", experiment->group,
-                            microbatches);
-    return SL_OK;
+                            "--layers %d: each of the %d stages (model=%d, loops %d) needs at least one",
+                            options->layers, stages, schedule->ranks, schedule->loops);
+    SL_TRY(sl_schedule_lower(schedule, error));
+    return sl_schedule_slots(schedule, SL_PIPELINE_FEWEST_SLOTS, &experiment->slots, error);
+}
+
+static int choose_group(struct sl_experiment *experiment, int asked, bool single, struct sl_error *error) {
+    const int microbatches = experiment->schedule.microbatches;
+    experiment->group = asked && asked < microbatches ? asked : microbatches;
+    if (single) experiment->group = largest_divisor(microbatches, experiment->group);
+    if (microbatches % experiment->group == 0) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into groups of so many",
+                        experiment->group, microbatches);
+}
+
+static int fit(struct sl_experiment *experiment, const struct sl_model_options *options, const char *schedule,
+               const char *file, struct sl_error *error) {
+    const bool single = !file && !strcmp(schedule, "single");
+    int microbatches = options->microbatches;
+    SL_TRY(read_axes(experiment, error));
+    if (!file) SL_TRY(split_batch(experiment, options->batch, &microbatches, single, error));
+    SL_TRY(make_schedule(experiment, options, schedule, file, microbatches, error));
+    SL_TRY(choose_rng(experiment, file ? "of a file" : schedule, options->rng, error));
+    if (file) SL_TRY(split_batch(experiment, options->batch, &experiment->schedule.microbatches, false, error));
+    SL_TRY(choose_group(experiment, options->wgrad_group, single, error));
+    return check_arrays(experiment, error);
 }
 
 int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh *mesh,
-                          const struct sl_model_options *options, const char *schedule, int inputs, int classes,
-                          uint64_t seed, struct sl_error *error) {
+                          const struct sl_model_options *options, const char *schedule, const char *file, int inputs,
+                          int classes, uint64_t seed, struct sl_error *error) {
     *experiment = (struct sl_experiment){
         .mesh = *mesh,
         .classifier = {.inputs = inputs,
@@ -206,18 +240,11 @@ int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh
                        .dropout = options->dropout},
         .zero = options->zero == 1,
         .overlap = options->overlap,
+        .precision = (enum sl_dtype)options->precision, /* the choices are in that order */
         .learning_rate = options->learning_rate,
         .seed = seed,
     };
-    const char *name = schedule;
-    int microbatches = options->microbatches;
-    const bool single = !strcmp(schedule, "single");
-    SL_TRY(read_axes(experiment, error));
-    SL_TRY(choose_schedule(experiment, options, &name, error));
-    SL_TRY(choose_rng(experiment, schedule, options->rng, error));
-    SL_TRY(split_batch(experiment, options->batch, &microbatches, single, error));
-    SL_TRY(check_arrays(experiment, error));
-    const int status = make_schedule(experiment, name, microbatches, options->wgrad_group, single, error);
+    const int status = fit(experiment, options, schedule, file, error);
     if (status) sl_experiment_free(experiment);
     return status;
 }
@@ -263,12 +290,14 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
         .rows = experiment->local_rows,
         .first_row = sl_axis_index(self, "data") * experiment->local_rows,
     };
-    SL_TRY(sl_classifier_build(&experiment->classifier, rank, &worker->model, &self->error));
+    SL_TRY(sl_classifier_build(&experiment->classifier, &experiment->schedule, rank, &worker->model, &self->error));
     SL_TRY(open_keys(worker, self));
     const struct sl_trainer_options options = {
         .pipeline = {.axis = "model",
                      .schedule = &experiment->schedule,
                      .gemm = sl_gemm_find(NULL, &self->error),
+                     .precision = experiment->precision,
+                     .slots = experiment->slots,
                      .rows = experiment->rows,
                      .group = experiment->group},
         .data_axis = "data",
@@ -286,7 +315,9 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
 
 int sl_worker_open(struct sl_worker *worker, struct sl_spmd *self, const struct sl_store *from) {
     const size_t rows = (size_t)worker->rows;
-    const bool first = worker->keys.rank == 0, last = worker->keys.rank == worker->experiment->model - 1;
+    const struct sl_schedule *schedule = &worker->experiment->schedule;
+    const bool first = worker->keys.rank == sl_schedule_rank_of(schedule, 0);
+    const bool last = worker->keys.rank == sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
     if (first) worker->inputs = malloc(rows * (size_t)worker->model.in * sizeof *worker->inputs);
     if (last) worker->labels = malloc(rows * sizeof *worker->labels);
     if ((first && !worker->inputs) || (last && !worker->labels))

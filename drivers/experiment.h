@@ -15,6 +15,7 @@ struct sl_model_options {
     int hidden, expansion, microbatches, batch;
     double dropout, learning_rate;
     int rng;         /* enum sl_rng */
+    int precision;   /* enum sl_dtype: SL_F32 or SL_BF16 */
     int wgrad_group; /* 0: all microbatches */
     int zero;
     bool overlap;
@@ -30,20 +31,23 @@ struct sl_experiment {
     struct sl_mesh mesh;
     struct sl_classifier classifier;
     struct sl_schedule schedule; /* lowered and proven */
+    int slots;                   /* of a channel, with which the schedule is proven */
     int data, model;             /* sizes of the axes */
     int batch, local_rows, rows; /* rows of the batch, of a coordinate, of a microbatch */
     int group;                   /* microbatches of one weight-gradient product */
     bool flax, looping;          /* random numbers in flax's order; of the looping pipeline */
     bool zero, overlap;
+    enum sl_dtype precision; /* of products' operands */
     double learning_rate;
     uint64_t seed;
 };
 
-/* SCHEDULE is single, plain, looping, or the name of a schedule. INPUTS and CLASSES are the data's. SL_BAD_INPUT names
- * the numbers that do not fit. */
+/* SCHEDULE is single, plain, looping, or the name of a schedule; unless FILE (a table in CSV, which then says how many
+ * microbatches there are) is given. INPUTS and CLASSES are the data's. SL_BAD_INPUT names the numbers that do not fit.
+ */
 int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh *mesh,
-                          const struct sl_model_options *options, const char *schedule, int inputs, int classes,
-                          uint64_t seed, struct sl_error *error);
+                          const struct sl_model_options *options, const char *schedule, const char *file, int inputs,
+                          int classes, uint64_t seed, struct sl_error *error);
 /* SL_BAD_INPUT where the run's memory is more than this machine has. */
 int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl_error *error);
 void sl_experiment_free(struct sl_experiment *experiment);

@@ -14,14 +14,16 @@
 #include "drivers/metrics.h"
 #include "drivers/profile_report.h"
 #include "drivers/progress.h"
+#include "drivers/trace_file.h"
 
 enum { RECORDED = 4096 }; /* step times that the median is taken of */
 
 struct config {
     struct sl_common_options common;
     struct sl_model_options model;
-    const char *schedule, *data, *metrics, *gradients;
+    const char *schedule, *schedule_file, *data, *metrics, *gradients, *trace;
     int epochs, lr_schedule;
+    double delay_ms;
     bool dry_run, profile;
 };
 
@@ -29,7 +31,11 @@ enum lr_schedule { LR_DEFAULT = -1, LR_CONSTANT, LR_COSINE };
 
 static const struct sl_option driver_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, schedule), .value = "NAME",
-     .help = "single, plain, looping, or gpipe, looped-bfs"},
+     .help = "single, plain, looping, or gpipe, 1f1b, pipedream-flush, interleaved-1f1b, looped-bfs, looped-dfs, "
+             "interleaved-zb, zbv, "
+             "dualpipev"},
+    {"schedule-file", SL_OPTION_TEXT, offsetof(struct config, schedule_file), .value = "FILE",
+     .help = "a table of actions (CSV, one line a rank, as PyTorch writes it) instead of --schedule"},
     {"data", SL_OPTION_TEXT, offsetof(struct config, data), .value = "DATA",
      .help = "random, or fashion-mnist:DIR, the directory of its IDX files"},
     {"epochs", SL_OPTION_INTEGER, offsetof(struct config, epochs), .min = 0, .max = 1e6,
@@ -40,6 +46,10 @@ static const struct sl_option driver_table[] = {
     {"metrics", SL_OPTION_TEXT, offsetof(struct config, metrics), .value = "FILE", .help = "write JSON lines to FILE"},
     {"gradients", SL_OPTION_TEXT, offsetof(struct config, gradients), .value = "FILE",
      .help = "write the last step's gradients to FILE (safetensors)"},
+    {"trace", SL_OPTION_TEXT, offsetof(struct config, trace), .value = "FILE",
+     .help = "write what each coordinate did when to FILE (Chrome trace events: for Perfetto, or schedule --compare)"},
+    {"delay-ms", SL_OPTION_REAL, offsetof(struct config, delay_ms), .min = 0, .max = 10000,
+     .help = "let every message and sum take so much longer, as on a slow network (engine local)"},
     {"profile", SL_OPTION_FLAG, offsetof(struct config, profile),
      .help = "tell where each coordinate's time went in the steps after the first"},
     {"dry-run", SL_OPTION_FLAG, offsetof(struct config, dry_run),
@@ -61,6 +71,7 @@ struct run {
     int64_t steps, steps_per_epoch;
     struct bytes bytes[SL_MAX_COORDINATES]; /* of a dry run */
     struct sl_profile profile[SL_MAX_COORDINATES];
+    struct sl_trace_file trace;
     /* Written by coordinate 0. */
     int64_t done;
     double *ms;     /* [RECORDED] the steps' times, the first apart, later ones replacing the oldest */
@@ -165,7 +176,8 @@ static double median_ms(const struct run *run) {
 static int report_end(struct run *run, struct sl_error *error) {
     const struct sl_classifier *classifier = &run->experiment.classifier;
     const double parameters = (double)sl_classifier_parameters(classifier);
-    const double stacked = (double)sl_classifier_parameters_stacked(classifier), median = median_ms(run);
+    const double stacked = (double)sl_classifier_parameters_stacked(classifier, run->experiment.model),
+                 median = median_ms(run);
     sl_progress_clear(&run->progress);
     if (!run->config->common.json) {
         printf("parameters %.0f (%.0f with every stage's copy), ", parameters, stacked);
@@ -223,7 +235,8 @@ static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *w
 }
 
 /* From the second step on: the first one touches memory and generates code. */
-static void start_profile(struct sl_spmd *self, struct run *run, struct sl_worker *worker) {
+static void start_records(struct sl_spmd *self, struct run *run, struct sl_worker *worker) {
+    if (run->config->trace) sl_trainer_set_trace(worker->trainer, sl_trace_file_of(&run->trace, self));
     if (!run->config->profile) return;
     sl_profile_start(&run->profile[self->coordinate], self);
     sl_trainer_set_profile(worker->trainer, &run->profile[self->coordinate]);
@@ -233,7 +246,7 @@ static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker
     bool stop = false;
     for (int64_t step = 0; step < run->steps && !stop; step++) {
         SL_TRY(train_step(self, run, worker, order, step, &stop));
-        if (step == 0) start_profile(self, run, worker);
+        if (step == 0) start_records(self, run, worker);
         if (stop && self->coordinate == 0) run->interrupted = step + 1 < run->steps;
         const bool epoch_ends = (step + 1) % run->steps_per_epoch == 0 || step + 1 == run->steps || stop;
         if (!run->dataset.shuffled || !epoch_ends) continue;
@@ -241,7 +254,7 @@ static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker
         SL_TRY(evaluate(run, worker, &test));
         if (self->coordinate == 0) SL_TRY(report_epoch(run, step / run->steps_per_epoch, &test, &self->error));
     }
-    if (self->timed) sl_profile_end(&run->profile[self->coordinate], SL_WORK_OTHER);
+    if (run->profile[self->coordinate].self) sl_profile_end(&run->profile[self->coordinate], SL_WORK_OTHER);
     return run->config->gradients ? sl_trainer_export(worker->trainer, true, &run->gradients) : SL_OK;
 }
 
@@ -302,8 +315,14 @@ static int count_steps(struct run *run, struct sl_error *error) {
 }
 
 /* What cannot be written should be known before the training, not after it. */
-static int check_outputs(const struct run *run, struct sl_error *error) {
+static int check_outputs(struct run *run, struct sl_error *error) {
     const struct config *config = run->config;
+    if (config->trace) {
+        if (run->steps < 2)
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "--trace records from the second step on: --steps must be 2 at least");
+        SL_TRY(sl_trace_file_open(&run->trace, config->trace, &run->experiment, run->steps - 1, error));
+    }
     if (!config->gradients) return SL_OK;
     if (run->steps == 0) return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");
     if (config->metrics && !strcmp(config->gradients, config->metrics))
@@ -331,6 +350,7 @@ static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct
         status = sl_profile_report(run->profile, &run->experiment.mesh, run->done - 1, config->common.json, error);
     if (status == SL_OK) status = report_end(run, error);
     if (status == SL_OK && config->gradients) status = sl_safetensors_write(&run->gradients, config->gradients, error);
+    if (status == SL_OK && config->trace) status = sl_trace_file_write(&run->trace, &run->experiment, error);
     const int closed = sl_metrics_close(&run->metrics, status ? NULL : error);
     return status ? status : closed;
 }
@@ -344,10 +364,11 @@ static int start(struct run *run, struct sl_error *error) {
     if (!strcmp(config->schedule, "single") && common.mesh == sl_default_mesh) common.mesh = "data=8,model=1";
     SL_TRY(sl_common_open(&common, &mesh, &engine, error));
     SL_TRY(sl_dataset_open(&run->dataset, config->data, config->common.seed, (uint32_t)config->model.batch, error));
-    SL_TRY(sl_experiment_prepare(&run->experiment, &mesh, &config->model, config->schedule, (int)run->dataset.columns,
-                                 (int)run->dataset.classes, config->common.seed, error));
+    SL_TRY(sl_experiment_prepare(&run->experiment, &mesh, &config->model, config->schedule, config->schedule_file,
+                                 (int)run->dataset.columns, (int)run->dataset.classes, config->common.seed, error));
     SL_TRY(count_steps(run, error));
     engine.error = error;
+    engine.delay = 1e-3 * config->delay_ms;
     return train_on_mesh(run, &engine, error);
 }
 
@@ -373,6 +394,7 @@ int main(int argc, char **argv) {
         if (status) sl_options_report(&options, &error);
     }
     sl_store_free(&run.gradients);
+    sl_trace_file_free(&run.trace);
     sl_experiment_free(&run.experiment);
     sl_dataset_close(&run.dataset);
     free(run.ms);

@@ -76,6 +76,11 @@ answers coordinate $train --dry-run --seed 4294967295
 answers coordinate $train --dry-run --seed 18446744073709551615
 answers coordinate $train --dry-run --dropout 0.999
 refuses '--rng: "flux" is not one of flax|global' $train --dry-run --rng flux
+for value in bf17 fp32 '' BF16; do
+    refuses "--precision: \"$value\" is not one of f32|bf16" $train --dry-run --precision "$value"
+    refuses "--precision: \"$value\" is not one of f32|bf16" loss_equality --precision "$value"
+done
+answers coordinate $train --dry-run --precision bf16
 refuses '--timeout: "0" is not a number' $train --dry-run --timeout 0
 refuses '--m: short for more than one option' $train --m 3
 refuses 'no-such-engine' $train --dry-run --engine no-such-engine

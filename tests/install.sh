@@ -40,7 +40,7 @@ int main(void) {
     if (sl_run(&mesh, &engine, program, sums)) return 1;
     struct sl_classifier classifier = {0};
     classifier.inputs = classifier.hidden = classifier.classes = classifier.layers = 2;
-    classifier.expansion = classifier.stages = classifier.loops = 1;
+    classifier.expansion = 1;
     return !(sums[0] == 3 && sums[2] == 3 && sl_classifier_parameters(&classifier) > 0);
 }
 END

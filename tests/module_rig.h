@@ -28,14 +28,15 @@ static inline void draw(uint64_t seed, size_t n, float *values) {
     for (size_t i = 0; i < n; i++) values[i] = sl_normal_of_word(sl_random_word(key, (uint32_t)n, (uint32_t)i));
 }
 
-static inline int plan_rig(struct rig *rig, struct sl_module *module, int rows, int microbatches, int group,
-                           struct sl_plan *plan, struct sl_error *error) {
+static inline int plan_rig_in(struct rig *rig, enum sl_dtype precision, struct sl_module *module, int rows,
+                              int microbatches, int group, struct sl_plan *plan, struct sl_error *error) {
     *rig = (struct rig){.module = module, .microbatches = microbatches};
     rig->mesh = (struct sl_mesh){.axes = 1, .axis = {{"data", 1}}, .size = 1};
     rig->self.mesh = &rig->mesh;
     assert_int_equal(sl_parameters_open(&rig->parameters, 1), SL_OK);
     *plan = (struct sl_plan){.mesh = &rig->mesh,
                              .gemm = sl_gemm_find(NULL, NULL),
+                             .precision = precision,
                              .rows = rows,
                              .group = group,
                              .parameters = &rig->parameters,
@@ -44,11 +45,17 @@ static inline int plan_rig(struct rig *rig, struct sl_module *module, int rows, 
     return sl_module_plan(module, plan);
 }
 
-static inline void open_rig(struct rig *rig, struct sl_module *module, int rows, int microbatches, int group) {
+static inline int plan_rig(struct rig *rig, struct sl_module *module, int rows, int microbatches, int group,
+                           struct sl_plan *plan, struct sl_error *error) {
+    return plan_rig_in(rig, SL_F32, module, rows, microbatches, group, plan, error);
+}
+
+static inline void open_rig_in(struct rig *rig, enum sl_dtype precision, struct sl_module *module, int rows,
+                               int microbatches, int group) {
     struct sl_error error = {0};
     struct sl_plan plan;
     assert_non_null(module);
-    assert_int_equal(plan_rig(rig, module, rows, microbatches, group, &plan, &error), SL_OK);
+    assert_int_equal(plan_rig_in(rig, precision, module, rows, microbatches, group, &plan, &error), SL_OK);
     assert_string_equal(plan.name, "");
     sl_parameters_layout(&rig->parameters, 1, 0, false);
     assert_int_equal(sl_parameters_take(&rig->parameters, &error), SL_OK);
@@ -74,6 +81,11 @@ static inline void open_rig(struct rig *rig, struct sl_module *module, int rows,
     draw(2, (size_t)microbatches * rig->outputs, rig->dy);
     for (int i = 0; i < rig->parameters.count; i++)
         draw(3 + (uint64_t)i, rig->parameters.list[i].count, sl_parameter_value(&rig->parameters, i));
+    sl_parameters_round(&rig->parameters, rig->context.kernels, 0);
+}
+
+static inline void open_rig(struct rig *rig, struct sl_module *module, int rows, int microbatches, int group) {
+    open_rig_in(rig, SL_F32, module, rows, microbatches, group);
 }
 
 static inline void close_rig(struct rig *rig) {
