@@ -1,7 +1,8 @@
 /* bench_collectives.c - what collectives and hand-overs take on the local engine. Prints JSON lines.
  *
  * Bytes are those of the larger of one coordinate's input and output; gbs is bytes over time. Times are those of a call
- * among calls that follow each other, until the slowest coordinate has finished: the median of a few such batches.
+ * among calls that follow each other, until the slowest coordinate has finished: the median of a few such batches,
+ * their least and most.
  *
  * hand_over: messages of 16 KB go round a ring of channels; each coordinate takes one, copies it into a slot of its own
  * and posts that. With one message every hand-over waits for the one before; with as many as coordinates all have work.
@@ -100,11 +101,12 @@ enum { OPERATIONS = sizeof operations / sizeof *operations };
 /* Does something COUNT times, all members together; SECONDS until the last of them has finished. */
 typedef int repeat(struct worker *worker, void *what, int count, double *seconds);
 
-/* The median of a few batches, each large enough for the clock: all members double it as long as the first one's clock
- * says so. */
-static int measure(struct worker *w, repeat *repeat, void *what, double *us) {
-    double seconds, batch[BATCHES];
+/* A few batches, each large enough for the clock: all members double it as long as the first one's clock says so. Each
+ * count does PER_COUNT of what is timed; US receives the sorted times. */
+static int measure(struct worker *w, repeat *repeat, void *what, int per_count, double us[BATCHES]) {
+    double seconds;
     int32_t count = 1, more = 1;
+    SL_TRY(repeat(w, what, 2, &seconds)); /* the first calls take longer */
     while (more) {
         SL_TRY(repeat(w, what, count, &seconds));
         more = seconds < w->run->seconds / BATCHES && count < MAX_COUNT;
@@ -113,10 +115,16 @@ static int measure(struct worker *w, repeat *repeat, void *what, double *us) {
     }
     for (int i = 0; i < BATCHES; i++) {
         SL_TRY(repeat(w, what, count, &seconds));
-        batch[i] = 1e6 * seconds / count;
+        us[i] = 1e6 * seconds / count / per_count;
     }
-    *us = sl_median(BATCHES, batch);
+    sl_median(BATCHES, us);
     return SL_OK;
+}
+
+/* The end of a line. */
+static void print_times(const double us[BATCHES]) {
+    printf("\"us\":%.9g,\"us_min\":%.9g,\"us_max\":%.9g}\n", us[BATCHES / 2], us[0], us[BATCHES - 1]);
+    fflush(stdout);
 }
 
 /* WHAT is a call, which is made COUNT times. */
@@ -135,12 +143,12 @@ static int measure_operations(struct worker *w) {
         for (int s = 0; s < (operations[o].sized ? w->run->sizes.count : 1); s++) {
             size_t bytes = (size_t)w->run->sizes.value[s];
             struct sl_collective call = operations[o].describe(w, &bytes);
-            double us;
-            SL_TRY(measure(w, repeat_call, &call, &us));
+            double us[BATCHES];
+            SL_TRY(measure(w, repeat_call, &call, 1, us));
             if (w->group.rank != 0) continue;
-            printf("{\"operation\":\"%s\",\"group\":%d,\"bytes\":%zu,\"us\":%.9g,\"gbs\":%.9g}\n", operations[o].name,
-                   w->group.size, bytes, us, 1e-3 * (double)bytes / us);
-            fflush(stdout);
+            printf("{\"operation\":\"%s\",\"group\":%d,\"bytes\":%zu,\"gbs\":%.9g,", operations[o].name, w->group.size,
+                   bytes, 1e-3 * (double)bytes / us[BATCHES / 2]);
+            print_times(us);
         }
     }
     return SL_OK;
@@ -194,13 +202,12 @@ static int measure_hand_overs(struct worker *w) {
     SL_TRY(sl_channel_open(w->self, &ring.send, member[rank], next, SLOT, 2));
     SL_TRY(sl_channel_open(w->self, &ring.take, previous, member[rank], SLOT, 2));
     for (int m = 0; m < 2; m++) {
-        double us;
+        double us[BATCHES];
         ring.messages = messages[m];
-        SL_TRY(measure(w, go_round, &ring, &us));
+        SL_TRY(measure(w, go_round, &ring, size, us));
         if (rank != 0) continue;
-        printf("{\"operation\":\"hand_over\",\"group\":%d,\"bytes\":%d,\"messages\":%d,\"us\":%.9g}\n", size, SLOT,
-               messages[m], us / size);
-        fflush(stdout);
+        printf("{\"operation\":\"hand_over\",\"group\":%d,\"bytes\":%d,\"messages\":%d,", size, SLOT, messages[m]);
+        print_times(us);
     }
     return SL_OK;
 }

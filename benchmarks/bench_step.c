@@ -28,6 +28,7 @@ enum { JOBS = sizeof jobs / sizeof *jobs };
 struct run {
     struct job job;
     bool looping;
+    enum sl_dtype precision; /* of products' operands */
     int steps, warmup, rounds;
     double floor_seconds;
 
@@ -72,10 +73,10 @@ static const struct sl_key *step_keys(void *arg) {
 static int open_worker(struct worker *worker, struct sl_spmd *self, const struct run *run) {
     const int rank = sl_axis_index(self, "model"), iterations = sl_schedule_iterations(&run->schedule);
     worker->run = run;
-    SL_TRY(sl_classifier_build(&run->classifier, rank, &worker->model, &self->error));
+    SL_TRY(sl_classifier_build(&run->classifier, &run->schedule, rank, &worker->model, &self->error));
     worker->keys = (struct sl_classifier_keys){.looping = run->looping,
                                                .data = run->data,
-                                               .model = run->classifier.stages,
+                                               .model = run->schedule.ranks,
                                                .data_index = sl_axis_index(self, "data"),
                                                .rank = rank,
                                                .layers = worker->model.layers,
@@ -86,6 +87,7 @@ static int open_worker(struct worker *worker, struct sl_spmd *self, const struct
     const struct sl_trainer_options options = {.pipeline = {.axis = "model",
                                                             .schedule = &run->schedule,
                                                             .gemm = sl_gemm_find(NULL, &self->error),
+                                                            .precision = run->precision,
                                                             .rows = run->rows,
                                                             .group = run->job.microbatches},
                                                .data_axis = "data",
@@ -123,8 +125,8 @@ static int measure_floor(struct worker *worker, struct sl_spmd *self, struct run
     if (self->coordinate == 0) {
         if (run->measured == 0) {
             run->peak_bytes = sl_peak_bytes(); /* training's own: the floor takes memory, too */
-            SL_TRY(sl_floor_open(&run->floor, &run->cores, &run->classifier, run->job.batch, run->data, run->rows,
-                                 run->floor_seconds, &self->error));
+            SL_TRY(sl_floor_open(&run->floor, &run->cores, &run->classifier, run->precision, run->job.batch,
+                                 run->data, run->rows, run->floor_seconds, &self->error));
         }
         SL_TRY(sl_floor_measure(&run->floor, &self->error));
     }
@@ -173,10 +175,8 @@ static int prepare(struct run *run, struct sl_error *error) {
                                              .expansion = job->expansion,
                                              .classes = CLASSES,
                                              .layers = job->layers,
-                                             .dropout = job->dropout,
-                                             .stages = stages,
-                                             .loops = run->looping ? layers : 1};
-    SL_TRY(sl_schedule_make(&run->schedule, run->looping ? "looped-bfs" : "gpipe", stages, run->classifier.loops,
+                                             .dropout = job->dropout};
+    SL_TRY(sl_schedule_make(&run->schedule, run->looping ? "looped-bfs" : "gpipe", stages, run->looping ? layers : 1,
                             job->microbatches, error));
     SL_TRY(sl_schedule_lower(&run->schedule, error));
     const uint32_t rows = (uint32_t)job->batch;
@@ -202,8 +202,9 @@ static void print(struct run *run) {
     const struct sl_floor *floor = &run->floor;
     const double products = sl_floor_products_ms(floor), optimizer = sl_floor_optimizer_ms(floor);
     const double median = sl_median(run->steps, run->ms), floor_ms = products + optimizer;
-    printf("{\"benchmark\":\"%s\",\"schedule\":\"%s\",\"mesh\":\"%s\",\"threads\":%d,\"steps\":%d,", run->job.name,
-           run->looping ? "looping" : "plain", run->job.mesh, run->mesh.size, run->steps);
+    printf("{\"benchmark\":\"%s\",\"schedule\":\"%s\",\"precision\":\"%s\",\"mesh\":\"%s\",", run->job.name,
+           run->looping ? "looping" : "plain", run->precision == SL_BF16 ? "bf16" : "f32", run->job.mesh);
+    printf("\"threads\":%d,\"steps\":%d,", run->mesh.size, run->steps);
     printf("\"ms\":%.9g,\"ms_min\":%.9g,\"ms_max\":%.9g,\"floor_ms\":%.9g,\"ratio\":%.9g,", median, run->ms[0],
            run->ms[run->steps - 1], floor_ms, median / floor_ms);
     printf("\"products_ms\":%.9g,\"optimizer_ms\":%.9g,\"gflop\":%.9g,\"gflops_peak\":%.9g,\"bandwidth_gbs\":%.9g,",
@@ -215,7 +216,7 @@ static void print(struct run *run) {
 static const char usage[] =
     "usage: bench_step [--job notebook_step|wide_step] [--schedule looping|plain] [--steps N] [--warmup N]\n"
     "                  [--rounds N] [--floor-seconds S] [--mesh data=N,model=N] [--layers N] [--hidden N]\n"
-    "                  [--expansion N] [--batch N] [--microbatches N] [--dropout RATE]\n"
+    "                  [--expansion N] [--batch N] [--microbatches N] [--dropout RATE] [--precision f32|bf16]\n"
     "Times training steps, after --warmup steps, and in turns with them --rounds times the machine itself, each\n"
     "measurement at least --floor-seconds long. Prints one JSON object. --job comes first: it sets the model.\n";
 
@@ -236,8 +237,15 @@ static int set_schedule(struct run *run, const char *name) {
     return SL_BAD_INPUT;
 }
 
+static int set_precision(struct run *run, const char *name) {
+    run->precision = strcmp(name, "bf16") ? SL_F32 : SL_BF16;
+    if (run->precision == SL_BF16 || !strcmp(name, "f32")) return SL_OK;
+    fprintf(stderr, "--precision: \"%.80s\" is not f32 or bf16\n", name);
+    return SL_BAD_INPUT;
+}
+
 static int read_options(struct run *run, int argc, char **argv, bool *answered) {
-    enum { JOB, SCHEDULE, MESH, DROPOUT, FLOOR_SECONDS, HELP, NUMBERS };
+    enum { JOB, SCHEDULE, PRECISION, MESH, DROPOUT, FLOOR_SECONDS, HELP, NUMBERS };
     const struct {
         const char *name;
         int *value, max;
@@ -252,6 +260,7 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
         {"job", required_argument, NULL, JOB},   {"schedule", required_argument, NULL, SCHEDULE},
         {"mesh", required_argument, NULL, MESH}, {"dropout", required_argument, NULL, DROPOUT},
         {"help", no_argument, NULL, HELP},       {"floor-seconds", required_argument, NULL, FLOOR_SECONDS},
+        {"precision", required_argument, NULL, PRECISION},
     };
     for (int i = 0; i < COUNT; i++)
         option[NUMBERS + i] = (struct option){number[i].name, required_argument, NULL, NUMBERS + i};
@@ -262,6 +271,9 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
             break;
         case SCHEDULE:
             SL_TRY(set_schedule(run, optarg));
+            break;
+        case PRECISION:
+            SL_TRY(set_precision(run, optarg));
             break;
         case MESH:
             run->job.mesh = optarg;

@@ -2,6 +2,7 @@
 #include "benchmarks/floor.h"
 
 #include "layers/memory.h"
+#include "spmd/bf16.h"
 
 /* Of each of the stream's arrays: more than any cache holds, so that more would change nothing. */
 enum { MAX_ELEMENTS = 1 << 26 };
@@ -25,9 +26,22 @@ static void add_dense(struct sl_floor *floor, int layers, int in, int out, int b
     floor->flops += (input_gradient ? 3.0 : 2.0) * 2.0 * layers * in * (double)out * batch;
 }
 
-static size_t elements(const struct sl_product *product) {
+/* C, then A, then B; a whole number of cache lines. */
+static size_t bytes_of(const struct sl_floor *floor, const struct sl_product *product) {
     const size_t m = (size_t)product->m, n = (size_t)product->n, k = (size_t)product->k;
-    return m * k + k * n + m * n;
+    return sl_round_up(m * n * sizeof(float) + (m * k + k * n) * sl_dtype_size(floor->precision), SL_CACHE_LINE);
+}
+
+static void fill(const struct sl_floor *floor, size_t bytes) {
+    float *floats = (float *)(void *)floor->operands;
+    uint16_t *halves = (uint16_t *)(void *)floor->operands;
+    for (size_t i = 0; i < bytes / sl_dtype_size(floor->precision); i++) {
+        const float value = 1e-3f * (float)(i % 31);
+        if (floor->precision == SL_BF16)
+            halves[i] = sl_bf16_of_float(value);
+        else
+            floats[i] = value;
+    }
 }
 
 static int open_products(struct sl_floor *floor, struct sl_error *error) {
@@ -35,21 +49,22 @@ static int open_products(struct sl_floor *floor, struct sl_error *error) {
     if (!backend) return error->status;
     for (int i = 0; i < floor->products; i++) {
         const struct sl_product *p = &floor->product[i];
-        SL_TRY(sl_gemm_plan(&floor->gemm[i], backend, p->m, p->n, p->k, p->transpose_a, p->transpose_b,
-                            SL_EPILOGUE_NONE, error));
-        if (elements(p) > floor->operand_elements) floor->operand_elements = elements(p);
+        SL_TRY(sl_gemm_plan(&floor->gemm[i], backend, floor->precision, p->m, p->n, p->k, p->transpose_a,
+                            p->transpose_b, SL_EPILOGUE_NONE, error));
+        if (bytes_of(floor, p) > floor->operand_bytes) floor->operand_bytes = bytes_of(floor, p);
     }
-    const size_t count = floor->operand_elements * (size_t)floor->cores->count;
-    floor->operands = sl_memory_take(count * sizeof *floor->operands);
-    if (!floor->operands) return sl_error_set(error, SL_FAILED, "no memory for %zu operands", count);
-    for (size_t i = 0; i < count; i++) floor->operands[i] = 1e-3f * (float)(i % 31);
+    const size_t bytes = floor->operand_bytes * (size_t)floor->cores->count;
+    floor->operands = sl_memory_take(bytes);
+    if (!floor->operands) return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of operands", bytes);
+    fill(floor, bytes);
     return SL_OK;
 }
 
 int sl_floor_open(struct sl_floor *floor, const struct sl_cores *cores, const struct sl_classifier *classifier,
-                  int batch, int data, int rows, double seconds, struct sl_error *error) {
+                  enum sl_dtype precision, int batch, int data, int rows, double seconds, struct sl_error *error) {
     const int hidden = classifier->hidden, inside = hidden * classifier->expansion, local = batch / data;
     floor->cores = cores;
+    floor->precision = precision;
     floor->seconds = seconds;
     floor->parameters = (double)sl_classifier_parameters(classifier);
     add_dense(floor, 1, classifier->inputs, hidden, batch, local, rows, false);
@@ -67,7 +82,9 @@ static double multiply_on_core(void *arg, int i) {
     const struct sl_floor *floor = arg;
     const struct sl_gemm *gemm = floor->measured;
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    float *a = floor->operands + floor->operand_elements * (size_t)i, *b = a + m * k, *c = b + k * n;
+    char *block = floor->operands + floor->operand_bytes * (size_t)i;
+    float *c = (float *)(void *)block;
+    const char *a = block + m * n * sizeof *c, *b = a + m * k * sl_dtype_size(floor->precision);
     const double began = sl_now();
     double products = 0, elapsed;
     do {

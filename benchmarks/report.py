@@ -55,10 +55,11 @@ def rounded(value):
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
-def print_table(rows):
+def print_table(rows, words=2):
+    """The first WORDS columns hold words, the others numbers."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        cells = [cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))]
+        cells = [cell.ljust(width) if i < words else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))]
         print("  ".join(cells).rstrip())
 
 
@@ -100,26 +101,35 @@ def size(count):
 
 
 def print_calls(result):
-    """Microseconds by operation, group and size."""
-    lines = result["calls"]
-    sizes = sorted({line["bytes"] for line in lines if line["operation"] == "psum"})
-    rows = [["us a call", "over", *map(size, sizes)]]
-    for prefix, lines in ("", lines), ("gloo ", result["gloo_calls"]):
-        names = dict.fromkeys((line["operation"], line["group"]) for line in lines)
-        for operation, group in names:
-            if operation in ("hand_over", "psum_gradients"):
-                continue
+    """Microseconds by operation, group and size, ours and then the peers' beside; and those of hand-overs."""
+    whose = {"ours": result["calls"]} | result["peer_calls"]
+    sizes = sorted({line["bytes"] for line in result["calls"] if line["operation"] == "psum"})
+    names = dict.fromkeys((line["operation"], line["group"]) for line in result["calls"])
+    rows = [["us a call", "over", "who", *map(size, sizes)]]
+    for operation, group in names:
+        if operation in ("hand_over", "psum_gradients"):
+            continue
+        for who, lines in whose.items():
             calls = [line for line in lines if (line["operation"], line["group"]) == (operation, group)]
             times = [f"{line['us']:.3g}" for line in sorted(calls, key=lambda line: line["bytes"])]
-            rows.append([prefix + operation, str(group), *times, *[""] * (len(sizes) - len(times))])
+            if times:
+                label = [operation, str(group)] if who == "ours" else ["", ""]
+                rows.append([*label, who, *times, *[""] * (len(sizes) - len(times))])
     print()
-    print_table(rows)
-    rows = [["us a hand-over of 16 KB", "around", "messages", "us"]]
+    print_table(rows, 3)
+    rows = [["us a hand-over of 16 KB", "around", "messages", *whose]]
     for line in result["calls"]:
         if line["operation"] == "hand_over":
-            rows.append(["", str(line["group"]), str(line["messages"]), f"{line['us']:.3g}"])
+            same = [find_hand_over(lines, line) for lines in whose.values()]
+            rows.append(["", str(line["group"]), str(line["messages"]), *same])
     print()
     print_table(rows)
+
+
+def find_hand_over(lines, wanted):
+    keys = "operation", "group", "messages"
+    found = (line["us"] for line in lines if [line.get(key) for key in keys] == [wanted[key] for key in keys])
+    return "".join(f"{us:.3g}" for us in found)
 
 
 def print_notes(results):

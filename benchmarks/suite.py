@@ -1,7 +1,8 @@
 """suite - builds the benchmarks, runs them, and puts the floor and the peers beside them.
 
-ours, floor, peers: milliseconds, the median. The floor is measured in the same process, in turns with the steps. A peer
-runs in turns with ours (ours, peer, ours, peer, ...). Results are also written to build/benchmarks.json.
+ours, floor, peers: milliseconds, the median. The floor is measured in turns with ours, by the same process but for
+startup's. A peer runs in turns with ours (ours, peer, ours, peer, ...). Results are also written to
+build/benchmarks.json.
 """
 
 import argparse
@@ -16,19 +17,41 @@ import time
 import report
 
 PEERS = pathlib.Path("benchmarks/peers")
+INSTALLED = pathlib.Path("build/peers")
 GRADIENT_BYTES = 4 * 4618762
 
-# A peer's name: its Python environment in build/peers, its program there and that program's options.
+
+def python(environment, program, *options):
+    """A peer: what of build/peers it needs, and its command."""
+    return environment, INSTALLED / environment / "bin/python", "-B", PEERS / program, "--json", *options
+
+
+def mpi(processes):
+    root = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
+    mpirun = ["mpirun", "-n", str(processes), "--oversubscribe", "--bind-to", "none"]
+    return "mpi", "env", *root, *mpirun, INSTALLED / "mpi/collectives_mpi"
+
+
 STEP_PEERS = {
-    "jax_looping": ("jax", "jax_pipelines.py", "--schedule", "looping"),
-    "jax_plain": ("jax", "jax_pipelines.py", "--schedule", "plain"),
-    "jax_0.4.25_looping": ("jax-0.4.25", "jax_pipelines.py", "--schedule", "looping"),
-    "jax_0.4.25_plain": ("jax-0.4.25", "jax_pipelines.py", "--schedule", "plain"),
-    "torch_eager": ("torch", "torch_step.py", "--mode", "eager"),
-    "torch_compile": ("torch", "torch_step.py", "--mode", "compile"),
-    "torch_pipelining": ("torch", "torch_step.py", "--mode", "pipelining"),
+    "jax_looping": python("jax", "jax_pipelines.py", "--schedule", "looping"),
+    "jax_plain": python("jax", "jax_pipelines.py", "--schedule", "plain"),
+    "jax_0.4.25_looping": python("jax-0.4.25", "jax_pipelines.py", "--schedule", "looping"),
+    "jax_0.4.25_plain": python("jax-0.4.25", "jax_pipelines.py", "--schedule", "plain"),
+    "torch_eager": python("torch", "torch_step.py", "--mode", "eager"),
+    "torch_compile": python("torch", "torch_step.py", "--mode", "compile"),
+    "torch_pipelining": python("torch", "torch_step.py", "--mode", "pipelining"),
 }
 STARTUP_PEERS = ["jax_looping", "jax_0.4.25_looping", "torch_eager"]
+GROUPS = [2, 4, 8]  # of the collectives
+
+# The benchmarks, each with what of build/peers its peers need.
+BENCHMARKS = {
+    "notebook_step": ["jax", "jax-0.4.25", "torch"],
+    "wide_step": ["jax", "jax-0.4.25", "torch"],
+    "collectives": ["torch", "mpi"],
+    "schedule_overhead": [],
+    "startup": ["jax", "jax-0.4.25", "torch"],
+}
 
 # The model as the peers' programs take it; bench_step knows it by name. Then how much of it is measured: rounds of ours
 # and each peer in turns, our steps and floors a round, the peers' steps.
@@ -41,7 +64,7 @@ JOBS = {
     "wide_step": {
         "model": "--layers 16 --hidden 1024 --expansion 4 --batch 512 --microbatches 8 --mesh data=1,model=2",
         "full": {"rounds": 3, "ours": "--steps 6 --warmup 1 --rounds 3", "peers": "--steps 4 --warmup 1"},
-        "quick": {"rounds": 1, "ours": "--steps 2 --warmup 1 --rounds 1", "peers": "--steps 2 --warmup 1"},
+        "quick": {"rounds": 1, "ours": "--steps 2 --warmup 1 --rounds 2", "peers": "--steps 2 --warmup 1"},
     },
 }
 
@@ -57,7 +80,7 @@ def json_lines(command):
     except OSError as error:
         raise Failure(f"{command[0]}: {error.strerror}") from error
     if done.returncode:
-        said = done.stderr.strip().splitlines()
+        said = [line for line in done.stderr.splitlines() if any(map(str.isalnum, line))]
         raise Failure(said[-1] if said else f"{command[0]}: exit status {done.returncode}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -69,28 +92,28 @@ def note(text):
 class Peers:
     """Those that are installed; why the others are absent, by name."""
 
-    def __init__(self, wanted):
+    def __init__(self, needed):
+        """NEEDED: what of build/peers will be used, for setup to install."""
         self.absent = {}
         self.reasons = {}
-        if not wanted:
+        if not needed:
             return
-        setup = subprocess.Popen([PEERS / "setup"], stderr=subprocess.PIPE, text=True)
+        setup = subprocess.Popen([PEERS / "setup", *needed], stderr=subprocess.PIPE, text=True)
         for line in setup.stderr:
             note(line.rstrip())
             if line.startswith("absent: "):
-                names, _, reason = line[len("absent: ") :].strip().partition(": ")
-                self.reasons.update(dict.fromkeys(names.split(), reason))
+                name, _, reason = line[len("absent: ") :].strip().partition(": ")
+                self.reasons[name] = reason
         setup.wait()
 
-    def run(self, name, environment, program, *options):
+    def run(self, name, needed, *command):
         """The JSON objects that the peer prints; none where it is absent, which is then noted once."""
         if name in self.absent:
             return []
-        directory = pathlib.Path("build/peers") / environment
         try:
-            if not (directory / "installed").exists():
-                raise Failure(self.reasons.get(environment, "not installed"))
-            return json_lines([directory / "bin/python", "-B", PEERS / program, *options, "--json"])
+            if not (INSTALLED / needed / "installed").exists():
+                raise Failure(self.reasons.get(needed, "not installed"))
+            return json_lines(command)
         except Failure as failure:
             self.absent[name] = str(failure)
             note(f"{name} is left out: {failure}")
@@ -112,8 +135,25 @@ def summary(runs):
 
 
 def median_calls(runs):
-    """Of several processes' lines, which are about the same calls in the same order, those with the median time."""
-    return [sorted(lines, key=lambda line: line["us"])[len(lines) // 2] for lines in zip(*runs)]
+    """Of several runs' lines, which are about the same calls in the same order, those with the median time."""
+    calls = []
+    for lines in zip(*filter(None, runs)):
+        call = dict(sorted(lines, key=lambda line: line["us"])[len(lines) // 2])
+        call["us_min"] = min(line["us_min"] for line in lines)
+        call["us_max"] = max(line["us_max"] for line in lines)
+        calls.append(call)
+    return calls
+
+
+def find_call(calls, operation, size):
+    """The call for all gradients over SIZE; None where that was not measured."""
+    wanted = (operation, size, GRADIENT_BYTES)
+    return next((call for call in calls if (call["operation"], call["group"], call["bytes"]) == wanted), None)
+
+
+def call_ms(call):
+    """The times of a call, in milliseconds."""
+    return {name.replace("us", "ms"): call[name] / 1e3 for name in ("us", "us_min", "us_max")}
 
 
 class Suite:
@@ -121,7 +161,8 @@ class Suite:
         self.build = pathlib.Path(options.build or "build/host")
         self.quick = options.quick
         self.with_peers = options.peers
-        self.peers = Peers(options.peers)
+        needed = sum([BENCHMARKS[name] for name in options.only], []) if options.peers else []
+        self.peers = Peers(list(dict.fromkeys(needed)))
 
     def ours(self, program, *options):
         return json_lines([self.build / program, *options])
@@ -143,13 +184,14 @@ class Suite:
                 results = self.peers.run(name, *peer, *JOBS[job]["model"].split(), *amount["peers"].split())
                 others.setdefault(name, []).extend(results)
                 looping.append(self.our_step(job, "looping", amount["ours"]))
+        ours = looping + others["plain"]
         others = {name: summary(runs) for name, runs in others.items() if runs}
         result = {"benchmark": job} | summary(looping)
         # Of all runs: the machine could do it.
-        result["gflops_peak"] = max(run["gflops_peak"] for run in looping)
-        result["bandwidth_gbs"] = max(run["bandwidth_gbs"] for run in looping)
-        result["products_ms"] = min(run["products_ms"] for run in looping)
-        result["optimizer_ms"] = min(run["optimizer_ms"] for run in looping)
+        result["gflops_peak"] = max(run["gflops_peak"] for run in ours)
+        result["bandwidth_gbs"] = max(run["bandwidth_gbs"] for run in ours)
+        result["products_ms"] = min(run["products_ms"] for run in ours)
+        result["optimizer_ms"] = min(run["optimizer_ms"] for run in ours)
         result["floor_ms"] = result["products_ms"] + result["optimizer_ms"]
         result["ratio"] = result["ms"] / result["floor_ms"]
         result["plain"] = others.pop("plain")
@@ -163,66 +205,88 @@ class Suite:
 
     # ---- the rest
 
+    def our_calls(self, sizes, seconds):
+        groups = ",".join(map(str, GROUPS))
+        options = ["--groups", groups, "--sizes", ",".join(sizes), "--seconds", seconds]
+        return self.ours("benchmarks/bench_collectives", *options)
+
+    def gloo_calls(self, sizes, seconds):
+        return self.peers.run("gloo", *python("torch", "collectives_gloo.py"), "--seconds", seconds, "--sizes", *sizes)
+
+    def openmpi_calls(self, sizes, seconds):
+        """A run for each group: whoever is not in a group would take a core while it waits."""
+        runs = [self.peers.run("openmpi", *mpi(group), seconds, *sizes) for group in GROUPS]
+        return sum(runs, []) if all(runs) else []
+
     def collectives(self):
-        """The figure to compare is the sum of all gradients over 2; calls has the others."""
+        """The figure to compare is the sum of all gradients over 2, in place; calls and peer_calls have the others."""
         sizes = [4, 1 << 10, 1 << 14, 1 << 18, 1 << 22, GRADIENT_BYTES] + ([] if self.quick else [1 << 26])
-        seconds = ["--seconds", "0.02" if self.quick else "0.2"]
-        ours, gloo = [], []
+        sizes, seconds = list(map(str, sizes)), "0.02" if self.quick else "0.2"
+        peers = {"gloo": self.gloo_calls, "openmpi": self.openmpi_calls} if self.with_peers else {}
+        ours, others = [], {name: [] for name in peers}
         for _ in range(1 if self.quick else 3):
-            ours.append(self.ours("benchmarks/bench_collectives", "--sizes", ",".join(map(str, sizes)), *seconds))
-            if self.with_peers:
-                options = ["--sizes", *map(str, sizes), *seconds]
-                gloo.append(self.peers.run("gloo", "torch", "collectives_gloo.py", *options))
-        result = {"benchmark": "collectives", "threads": 2}
-        result |= {"calls": median_calls(ours), "gloo_calls": median_calls(gloo)}
-        gradients = next(call for call in result["calls"] if call["operation"] == "psum_gradients")
-        for name in "us", "us_min", "us_max", "floor_us":
-            result[name.replace("us", "ms")] = gradients[name] / 1e3
-        result |= {"ratio": 1 / gradients["share"], "share": gradients["share"], "peers": {}, "peer_runs": {}}
-        for call in result["gloo_calls"]:
-            if (call["operation"], call["group"], call["bytes"]) == ("psum", 2, GRADIENT_BYTES):
-                result["peers"]["gloo"] = call["us"] / 1e3
-                result["peer_runs"]["gloo"] = {"ms": call["us"] / 1e3, "version": call["version"], "threads": 2}
+            ours.append(self.our_calls(sizes, seconds))
+            for peer, calls in peers.items():
+                others[peer].append(calls(sizes, seconds))
+                ours.append(self.our_calls(sizes, seconds))
+        calls = median_calls(ours)
+        gradients = find_call(calls, "psum_gradients", 2)
+        result = {"benchmark": "collectives", "threads": 2} | call_ms(gradients)
+        result |= {"floor_ms": gradients["floor_us"] / 1e3, "ratio": 1 / gradients["share"]}
+        result |= {"share": gradients["share"], "peers": {}, "peer_runs": {}, "calls": calls, "peer_calls": {}}
+        for peer, runs in others.items():
+            if not any(runs):
+                continue
+            calls = result["peer_calls"][peer] = median_calls(runs)
+            call = find_call(calls, "psum_gradients", 2) or find_call(calls, "psum", 2)
+            result["peer_runs"][peer] = call_ms(call) | {"version": call["version"], "threads": call["threads"]}
+            result["peers"][peer] = result["peer_runs"][peer]["ms"]
         return result
 
     def schedule_overhead(self):
+        """Milliseconds an action; the floor does nothing but call what the actions call."""
         (result,) = self.ours("benchmarks/bench_schedule_overhead", "--steps", "200" if self.quick else "2000")
-        result |= {"ms_min": result["ns_min"] / 1e6, "ms_max": result["ns_max"] / 1e6, "threads": 1}
-        return result | {"floor_ms": None, "peers": {}}
+        result |= {name: result[name.replace("ms", "ns")] / 1e6 for name in ("ms_min", "ms_max", "floor_ms")}
+        return result | {"threads": 1, "ratio": result["ms"] / result["floor_ms"], "peers": {}}
+
+    def timed_start(self, program, *options):
+        """Milliseconds from exec to the end of the first line that PROGRAM prints, and what it prints."""
+        began = time.perf_counter()
+        with subprocess.Popen([self.build / program, *options], stdout=subprocess.PIPE, text=True) as process:
+            lines = [process.stdout.readline()]
+            ms = 1e3 * (time.perf_counter() - began)
+            lines += process.stdout
+        if process.returncode:
+            raise Failure(f"{program}: exit status {process.returncode}")
+        return ms, list(map(json.loads, lines))
 
     def our_startup(self):
-        """Milliseconds from exec to the first step's end: by our clock, and as the driver says in ticks of 10 ms."""
-        command = [self.build / "drivers/looping_pipeline", "--json", "--steps", "1"]
-        began = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
-            driver.stdout.readline()
-            ms = 1e3 * (time.perf_counter() - began)
-            end = driver.stdout.readline()
-        if driver.returncode:
-            raise Failure(f"looping_pipeline: exit status {driver.returncode}")
-        return json.loads(end) | {"startup_ms": ms}
+        """By our clock, and as the driver says, in ticks of 10 ms."""
+        ms, lines = self.timed_start("drivers/looping_pipeline", "--json", "--steps", "1")
+        return lines[-1] | {"startup_ms": ms}
 
     def startup(self):
-        """Five runs each, after one that is not counted; with --quick a peer has one, which counts."""
-        runs, others = [], {}
+        """Five runs each, after one that is not counted; with --quick a peer has one, which counts. The floor: a process
+        that loads our libraries and touches the memory of parameters, gradients and moments, then a step's floor."""
+        runs, least, others = [], [], {}
         options = JOBS["notebook_step"]["model"].split() + ["--steps", "1", "--warmup", "1"]
         for i in range(6):
             runs.append(self.our_startup())
+            least.append(self.timed_start("benchmarks/bench_startup")[0])
             for name in STARTUP_PEERS if self.with_peers and not (self.quick and i) else ():
                 others.setdefault(name, []).extend(self.peers.run(name, *STEP_PEERS[name], *options))
+        step = self.our_step("notebook_step", "looping", "--steps 2 --warmup 1 --rounds 2")
         result = {"benchmark": "startup", "threads": 8} | spread([run["startup_ms"] for run in runs[1:]])
         result["first_step_ms"] = statistics.median(run["first_step_ms"] for run in runs[1:])
         result["peak_bytes"] = max(run["peak_bytes"] for run in runs)
-        result |= {"floor_ms": None, "peers": {}, "peer_runs": {}}
+        result["floor_ms"] = min(least) + step["floor_ms"]
+        result |= {"ratio": result["ms"] / result["floor_ms"], "peers": {}, "peer_runs": {}}
         for name, peer in others.items():
             if not peer:
                 continue
             run = summary(peer) | spread([run["startup_ms"] for run in (peer[1:] or peer)])
             result["peers"][name], result["peer_runs"][name] = run["ms"], run
         return result
-
-
-BENCHMARKS = ["notebook_step", "wide_step", "collectives", "schedule_overhead", "startup"]
 
 
 # ---- main
@@ -240,10 +304,12 @@ def read_options():
     )
     parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
-    parser.add_argument("--peers", action="store_true", help="install JAX and PyTorch into build/peers and race them")
+    parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch and Open MPI and race them")
     parser.add_argument("--quick", action="store_true", help="few steps: does it run, and about how fast")
     parser.add_argument("--build", metavar="DIR", help="a build folder to use as it is; otherwise build/host is built")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.only = [name for name in BENCHMARKS if not options.only or name in options.only]
+    return options
 
 
 def main():
@@ -259,24 +325,22 @@ def main():
         note("something else keeps {busy:.1f} of {cores} cores busy: times will be too long".format(**about))
     results = []
     try:
-        for name in BENCHMARKS:
-            if options.only and name not in options.only:
-                continue
+        for name in options.only:
             note(f"measuring {name}")
             results.append(report.rounded(getattr(suite, name)()))
             if options.json:
-                print(json.dumps(results[-1]), flush=True)
+                print(json.dumps(results[-1] | {"machine": about}), flush=True)
     except Failure as failure:
         note(f"benchmarks: {failure}")
         sys.exit(3)
-    if not options.json:
-        report.print_all(results, suite.peers.absent, about)
     whole = {"machine": about, "command": ["./benchmarks/run", *sys.argv[1:]], "benchmarks": results}
     whole["absent"] = suite.peers.absent
     os.makedirs("build", exist_ok=True)
     with open("build/benchmarks.json", "w") as file:
         json.dump(whole, file, indent=1)
         file.write("\n")
+    if not options.json:
+        report.print_all(results, suite.peers.absent, about)
 
 
 main()

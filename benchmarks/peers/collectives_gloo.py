@@ -1,8 +1,9 @@
 """collectives_gloo - what PyTorch's gloo needs for collectives among processes of one machine.
 
-Prints a JSON line for each operation, group and size: microseconds a call, the median by the first process's clock.
-psum is all_reduce in place; ppermute sends to the next process of a ring and receives from the one before. Calls follow
-each other without a barrier between.
+Prints a JSON line for each operation, group and size. Measured as bench_collectives.c does: microseconds of a call
+among calls that follow each other, until the slowest process has finished; the median of a few batches, their least and
+most. psum is all_reduce in place; ppermute sends to the next process of a ring and receives from the one before.
+Threads are those that worked for any of a group's lines, gloo's own included: a sum over the processes.
 """
 
 import argparse
@@ -15,6 +16,9 @@ import time
 import torch
 import torch.distributed as dist
 
+import measure
+
+BATCHES = 5
 GROUPS = [2, 4, 8]
 SIZES = [4, 1 << 10, 1 << 14, 1 << 18, 1 << 22, 4 * 4618762]  # the last: all gradients of the article's model
 
@@ -33,23 +37,42 @@ def ppermute(tensor, other, group, rank):
         request.wait()
 
 
-def measure(operation, elements, group, rank, seconds):
-    """Median microseconds of as many calls as fit into SECONDS, at least 5 and at most 2000."""
-    tensor, other = torch.zeros(elements), torch.zeros(elements)
-    arguments = (tensor, other, group, rank)
-    for _ in range(2):
+def batch_us(operation, arguments, group, count):
+    """Microseconds of a call, of COUNT calls."""
+    dist.barrier(group)
+    began = time.perf_counter()
+    for _ in range(count):
         operation(*arguments)
-    begin = time.perf_counter()
-    operation(*arguments)
-    # All members must make the same number of calls: the first one's.
-    calls = torch.tensor([min(2000, max(5, seconds / (time.perf_counter() - begin)))]).int()
-    dist.broadcast(calls, 0, group=group)
-    times = []
-    for _ in range(calls.item()):
-        begin = time.perf_counter()
-        operation(*arguments)
-        times.append(time.perf_counter() - begin)
-    return 1e6 * statistics.median(times)
+    dist.barrier(group)
+    return 1e6 * (time.perf_counter() - began) / count
+
+
+def measure_calls(operation, elements, group, rank, seconds):
+    """Sorted times of a few batches, each large enough for the clock: all members double it as the first one says."""
+    arguments = (torch.zeros(elements), torch.zeros(elements), group, rank)
+    batch_us(operation, arguments, group, 2)  # the first calls take longer
+    count, more = 1, torch.ones(1)
+    while more:
+        us = batch_us(operation, arguments, group, count)
+        more.fill_(1e-6 * us * count < seconds / BATCHES)
+        dist.broadcast(more, 0, group=group)
+        count *= 2 if more else 1
+    return sorted(batch_us(operation, arguments, group, count) for _ in range(BATCHES))
+
+
+def measure_group(options, group, rank):
+    """A group's lines."""
+    size = dist.get_world_size(group)
+    lines, before = [], measure.thread_ticks()
+    for operation in psum, ppermute:
+        for count in options.sizes:
+            us = measure_calls(operation, count // 4, group, rank, options.seconds)
+            line = {"peer": "gloo", "version": torch.__version__, "operation": operation.__name__, "group": size}
+            line |= {"bytes": count, "us": statistics.median(us), "us_min": us[0], "us_max": us[-1]}
+            lines.append(line)
+    threads = torch.tensor([measure.threads_since(before)])
+    dist.all_reduce(threads, group=group)
+    return [line | {"threads": threads.item()} for line in lines]
 
 
 def run(rank, options, directory):
@@ -59,15 +82,10 @@ def run(rank, options, directory):
     dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=processes)
     for size in options.groups:
         group = dist.new_group(list(range(size)))
-        for operation in psum, ppermute:
-            for count in options.sizes:
-                if rank < size:
-                    us = measure(operation, count // 4, group, rank, options.seconds)
-                if rank == 0:
-                    line = {"peer": "gloo", "version": torch.__version__, "operation": operation.__name__}
-                    line |= {"bytes": count, "group": size, "us": float(f"{us:.9g}")}
-                    print(json.dumps(line), flush=True)
-                dist.barrier()  # those outside of the group sleep in it
+        lines = measure_group(options, group, rank) if rank < size else []
+        for line in lines if rank == 0 else []:
+            print(json.dumps({name: measure.rounded(value) for name, value in line.items()}), flush=True)
+        dist.barrier()  # those outside of the group sleep in it
     dist.destroy_process_group()
 
 

@@ -69,6 +69,12 @@ def thread_ticks():
     return ticks
 
 
+def threads_since(before):
+    """Threads that worked: more than a hundredth of what this process did since its thread_ticks were BEFORE."""
+    used = [ticks - before.get(thread, 0) for thread, ticks in thread_ticks().items()]
+    return max(1, sum(100 * ticks > sum(used) for ticks in used))
+
+
 def peak_bytes():
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -83,10 +89,8 @@ def run(step, steps, warmup):
         begin = time.perf_counter()
         losses.append(step())
         times.append(1e3 * (time.perf_counter() - begin))
-    # Threads that worked: more than a hundredth of what the measured steps took.
-    used = [ticks - before.get(thread, 0) for thread, ticks in thread_ticks().items()]
     return {
-        "threads": max(1, sum(100 * ticks > sum(used) for ticks in used)),
+        "threads": threads_since(before),
         "ms_min": min(times),
         "ms_median": statistics.median(times),
         "ms_max": max(times),
