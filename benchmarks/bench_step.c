@@ -125,8 +125,8 @@ static int measure_floor(struct worker *worker, struct sl_spmd *self, struct run
     if (self->coordinate == 0) {
         if (run->measured == 0) {
             run->peak_bytes = sl_peak_bytes(); /* training's own: the floor takes memory, too */
-            SL_TRY(sl_floor_open(&run->floor, &run->cores, &run->classifier, run->precision, run->job.batch,
-                                 run->data, run->rows, run->floor_seconds, &self->error));
+            SL_TRY(sl_floor_open(&run->floor, &run->cores, &run->classifier, run->precision, run->job.batch, run->data,
+                                 run->rows, run->floor_seconds, &self->error));
         }
         SL_TRY(sl_floor_measure(&run->floor, &self->error));
     }
@@ -257,9 +257,12 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
     };
     enum { COUNT = sizeof number / sizeof *number };
     struct option option[NUMBERS + COUNT + 1] = {
-        {"job", required_argument, NULL, JOB},   {"schedule", required_argument, NULL, SCHEDULE},
-        {"mesh", required_argument, NULL, MESH}, {"dropout", required_argument, NULL, DROPOUT},
-        {"help", no_argument, NULL, HELP},       {"floor-seconds", required_argument, NULL, FLOOR_SECONDS},
+        {"job", required_argument, NULL, JOB},
+        {"schedule", required_argument, NULL, SCHEDULE},
+        {"mesh", required_argument, NULL, MESH},
+        {"dropout", required_argument, NULL, DROPOUT},
+        {"help", no_argument, NULL, HELP},
+        {"floor-seconds", required_argument, NULL, FLOOR_SECONDS},
         {"precision", required_argument, NULL, PRECISION},
     };
     for (int i = 0; i < COUNT; i++)

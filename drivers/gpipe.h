@@ -45,7 +45,8 @@ struct sl_gpipe_run {
     struct sl_store gradients; /* of all parameters */
 };
 
-/* Makes the schedule, and room for the results. SL_BAD_INPUT: the network does not fit on the mesh. */
+/* Makes the schedule, and room for the results; the caller has filled in the mesh, on which SL_BAD_INPUT says that the
+ * network does not fit. */
 int sl_gpipe_open(struct sl_gpipe_run *run, const struct sl_network *network, int microbatches, struct sl_error *error);
 void sl_gpipe_free(struct sl_gpipe_run *run);
 /* Whether the run has the action that FAILURE names. */
