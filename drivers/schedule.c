@@ -70,7 +70,7 @@ static const struct sl_option simulation_table[] = {
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
     {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE",
      .help = "JSON with any of forward, input_gradient, weight_gradient, reduce (a number, or a list of one a stage), "
-             "communication, overlap"},
+             "communication, overlap; or a trace by looping_pipeline --trace: what was measured there"},
     {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE",
      .help = "simulate what looping_pipeline --trace recorded with the costs measured there, and say where its time "
              "went instead; the schedule is the trace's unless --name or --file names one"},

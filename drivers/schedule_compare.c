@@ -26,7 +26,7 @@ struct reader {
 };
 
 static int wrong(const struct reader *reader, const char *what) {
-    return sl_error_set(reader->error, SL_BAD_INPUT, "--compare: %s: event %zu: %s", reader->path, reader->position,
+    return sl_error_set(reader->error, SL_BAD_INPUT, "the trace %s: event %zu: %s", reader->path, reader->position,
                         what);
 }
 
@@ -68,9 +68,9 @@ static int read_event(const struct reader *reader, json_t *object, struct sl_run
 static int read_events(struct sl_run_trace *trace, const json_t *root, struct sl_error *error) {
     const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents");
     if (!json_is_array(events))
-        return sl_error_set(error, SL_BAD_INPUT, "--compare: %s: is no trace: there are no traceEvents", trace->path);
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: is no trace: there are no traceEvents", trace->path);
     trace->record = malloc((json_array_size(events) + 1) * sizeof *trace->record);
-    if (!trace->record) return sl_error_set(error, SL_FAILED, "--compare: %s: no memory", trace->path);
+    if (!trace->record) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
     struct reader reader = {.path = trace->path, .error = error};
     for (; reader.position < json_array_size(events); reader.position++)
         SL_TRY(read_event(&reader, json_array_get(events, reader.position), trace));
@@ -96,12 +96,12 @@ static void read_description(struct sl_run_trace *trace, json_t *root) {
 int sl_run_trace_read(struct sl_run_trace *trace, const char *path, struct sl_error *error) {
     *trace = (struct sl_run_trace){.path = path};
     FILE *file = fopen(path, "r");
-    if (!file) return sl_error_set(error, SL_BAD_INPUT, "--compare: %s: %s", path, strerror(errno));
+    if (!file) return sl_error_set(error, SL_BAD_INPUT, "the trace %s: %s", path, strerror(errno));
     json_error_t place;
     json_t *root = json_loadf(file, 0, &place);
     fclose(file);
     if (!root)
-        return sl_error_set(error, SL_BAD_INPUT, "--compare: %s:%d:%d: %s", path, place.line, place.column, place.text);
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s:%d:%d: %s", path, place.line, place.column, place.text);
     const int status = read_events(trace, root, error);
     read_description(trace, root);
     json_decref(root);
@@ -122,15 +122,15 @@ static bool is_compute(const struct sl_trace_record *record, char first, char se
 static int check_record(const struct sl_run_trace *trace, const struct sl_schedule *schedule,
                         const struct sl_trace_record *record, struct sl_error *error) {
     if (record->rank < 0 || record->rank >= schedule->ranks || record->loop < 0 || record->loop >= schedule->loops)
-        return sl_error_set(error, SL_BAD_INPUT, "--compare: %s: loop %d of rank %d is none of schedule %s's",
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: loop %d of rank %d is none of schedule %s's",
                             trace->path, record->loop, record->rank, schedule->name);
     if (record->part != SL_PART_COMPUTE) return SL_OK;
     const int stage = sl_schedule_stage(schedule, record->rank, record->loop);
     if (record->stage != stage)
-        return sl_error_set(error, SL_BAD_INPUT, "--compare: %s: rank %d has stage %d in loop %d, in schedule %s %d",
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: rank %d has stage %d in loop %d, in schedule %s %d",
                             trace->path, record->rank, record->stage, record->loop, schedule->name, stage);
     if (record->microbatch < 0 || record->count < 1 || record->count > schedule->microbatches - record->microbatch)
-        return sl_error_set(error, SL_BAD_INPUT, "--compare: %s: schedule %s has no %d microbatches from %d on",
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: schedule %s has no %d microbatches from %d on",
                             trace->path, schedule->name, record->count, record->microbatch);
     return SL_OK;
 }
@@ -196,7 +196,7 @@ static int prepare(struct sl_run_trace *trace, const struct sl_schedule *schedul
     trace->count = kept;
     if (kept) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
-                        "--compare: %s: has no step with all forwards and backwards of schedule %s (%d ranks, %d "
+                        "the trace %s: has no step with all forwards and backwards of schedule %s (%d ranks, %d "
                         "loops, %d microbatches)",
                         trace->path, schedule->name, schedule->ranks, schedule->loops, schedule->microbatches);
 }
@@ -229,25 +229,56 @@ static double reduction_time(const struct sl_run_trace *trace, struct range step
     return fmax(0, of->end - begin);
 }
 
-static int measure_costs(const struct sl_run_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,
-                         struct sl_stage_costs *stage, struct sl_error *error) {
-    struct stage_means *means = calloc((size_t)sl_schedule_stages(schedule), sizeof *means);
-    struct mean send = {0}, take = {0};
-    struct range step = {0, 0};
-    if (!means) return sl_error_set(error, SL_FAILED, "--compare: %s: no memory", trace->path);
+/* The stage that RANK has in LOOP; -1: the trace does not tell. */
+static int stage_of(const struct sl_run_trace *trace, int rank, int loop) {
     for (int i = 0; i < trace->count; i++) {
         const struct sl_trace_record *record = &trace->record[i];
-        struct stage_means *of = &means[sl_schedule_stage(schedule, record->rank, record->loop)];
+        if (record->part == SL_PART_COMPUTE && record->rank == rank && record->loop == loop) return record->stage;
+    }
+    return -1;
+}
+
+/* A compute event's own stage, a reduction's by its rank and loop; -1: neither. */
+static int stage_of_record(const struct sl_run_trace *trace, const struct sl_trace_record *record) {
+    if (record->part == SL_PART_COMPUTE) return record->stage;
+    return record->part == SL_PART_REDUCTION ? stage_of(trace, record->rank, record->loop) : -1;
+}
+
+static int check_stages(const struct sl_run_trace *trace, int stages, struct sl_error *error) {
+    int highest = -1;
+    for (int i = 0; i < trace->count; i++) {
+        const struct sl_trace_record *record = &trace->record[i];
+        if (record->part == SL_PART_COMPUTE && (record->stage < 0 || record->stage > highest)) highest = record->stage;
+        if (highest < 0 && record->part == SL_PART_COMPUTE) break;
+    }
+    if (highest == stages - 1) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "the trace %s is of %d stages, the schedule has %d", trace->path,
+                        highest + 1, stages);
+}
+
+int sl_run_trace_costs(struct sl_run_trace *trace, int stages, struct sl_costs *costs, struct sl_stage_costs *stage,
+                       struct sl_error *error) {
+    SL_TRY(check_stages(trace, stages, error));
+    struct stage_means *means = calloc((size_t)stages, sizeof *means);
+    struct mean send = {0}, take = {0};
+    struct range step = {0, 0};
+    if (!means) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
+    qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
+    for (int i = 0; i < trace->count; i++) {
+        const struct sl_trace_record *record = &trace->record[i];
         const double length = record->end - record->begin;
+        const int number = stage_of_record(trace, record);
         if (i == step.end) step = range_at(trace, i, trace->count, 1);
+        if (record->part == SL_PART_COMMUNICATION && record->stage >= 0)
+            add(record->letter == 's' ? &send : &take, length, 1);
+        if (number < 0) continue;
+        struct stage_means *of = &means[number];
         if (is_compute(record, 'F', 'F')) add(&of->forward, length, record->count);
         if (is_compute(record, 'I', 'B')) add(&of->input_gradient, length, record->count);
         if (is_compute(record, 'W', 'W')) add(&of->weight_gradient, length, record->count);
         if (record->part == SL_PART_REDUCTION) add(&of->reduce, reduction_time(trace, step, record), 1);
-        if (record->part == SL_PART_COMMUNICATION && record->stage >= 0)
-            add(record->letter == 's' ? &send : &take, length, 1);
     }
-    for (int s = 0; s < sl_schedule_stages(schedule); s++)
+    for (int s = 0; s < stages; s++)
         stage[s] = (struct sl_stage_costs){mean_of(&means[s].forward), mean_of(&means[s].input_gradient),
                                            mean_of(&means[s].weight_gradient), mean_of(&means[s].reduce)};
     costs->communication = mean_of(&send) + mean_of(&take);
@@ -318,7 +349,7 @@ static int measure_parts(const struct sl_run_trace *trace, int ranks, struct sl_
     int pipelines = 0;
     struct range step, pipeline;
     *measurement = (struct sl_measurement){.rank = calloc((size_t)ranks, sizeof *measurement->rank)};
-    if (!measurement->rank) return sl_error_set(error, SL_FAILED, "--compare: %s: no memory", trace->path);
+    if (!measurement->rank) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
     for (int at = 0; at < trace->count; at = step.end) {
         step = range_at(trace, at, trace->count, 1);
         double begin = INFINITY, end = -INFINITY;
@@ -346,7 +377,7 @@ int sl_run_trace_measure(struct sl_run_trace *trace, const struct sl_schedule *s
                          struct sl_stage_costs *stage, struct sl_measurement *measurement, struct sl_error *error) {
     *measurement = (struct sl_measurement){0};
     SL_TRY(prepare(trace, schedule, error));
-    SL_TRY(measure_costs(trace, schedule, costs, stage, error));
+    SL_TRY(sl_run_trace_costs(trace, sl_schedule_stages(schedule), costs, stage, error));
     return measure_parts(trace, schedule->ranks, measurement, error);
 }
 

@@ -47,6 +47,11 @@ struct sl_measurement {
 int sl_run_trace_read(struct sl_run_trace *trace, const char *path, struct sl_error *error);
 void sl_run_trace_free(struct sl_run_trace *trace);
 
+/* What each of the run's STAGES costs, whatever its schedule was: fills in COSTS and STAGE [stages]. SL_BAD_INPUT where
+ * the trace is of another number of stages. */
+int sl_run_trace_costs(struct sl_run_trace *trace, int stages, struct sl_costs *costs, struct sl_stage_costs *stage,
+                       struct sl_error *error);
+
 /* Means over all of TRACE's whole steps: costs (STAGE [stages]; communication: both ends' work on a message) and parts.
  * SL_BAD_INPUT where the trace is not one of SCHEDULE. Free with sl_measurement_free. */
 int sl_run_trace_measure(struct sl_run_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,

@@ -5,6 +5,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "drivers/schedule_compare.h"
+
 /* The numbers of struct sl_stage_costs by name. */
 struct field {
     const char *name;
@@ -70,6 +72,15 @@ static int read_entry(const struct reader *reader, const char *name, const json_
                         reader->path, name);
 }
 
+static int read_trace(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
+                      struct sl_error *error) {
+    struct sl_run_trace trace;
+    int status = sl_run_trace_read(&trace, path, error);
+    if (status == SL_OK) status = sl_run_trace_costs(&trace, stages, costs, stage, error);
+    sl_run_trace_free(&trace);
+    return status;
+}
+
 int sl_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
                   struct sl_error *error) {
     const struct reader reader = {path, error};
@@ -81,6 +92,10 @@ int sl_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, int stag
     if (!object)
         return sl_error_set(error, SL_BAD_INPUT, "--costs: %s:%d:%d: %s", path, wrong.line, wrong.column, wrong.text);
     int status = SL_OK;
+    if (json_object_get(object, "traceEvents")) {
+        json_decref(object);
+        return read_trace(costs, stage, stages, path, error);
+    }
     if (!json_is_object(object))
         status = sl_error_set(error, SL_BAD_INPUT, "--costs: %s: is not an object, {\"forward\": 1.5, ...}", path);
     const char *name;

@@ -3,7 +3,8 @@
  *     {"forward": 1.5, "input_gradient": [1.2, 1.2, 1.2, 2.5], "weight_gradient": 1.1, "reduce": 3,
  *      "communication": 0.1, "overlap": true}
  *
- * Milliseconds; a list has one number a stage. Any of them may be missing. */
+ * Milliseconds; a list has one number a stage. Any of them may be missing. Or the file is a trace that looping_pipeline
+ * --trace wrote: then the costs are those measured there, under whatever schedule. */
 #ifndef SL_DRIVERS_SCHEDULE_COSTS_H
 #define SL_DRIVERS_SCHEDULE_COSTS_H
 

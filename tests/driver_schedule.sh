@@ -233,6 +233,8 @@ point 'every moment of a step has a name'
 answers "${means# }$predicted" --compare cut --json
 echo '{"forward": 4}' >costs
 answers '"predicted":{"step_ms":18.5,' --compare run --costs costs --json
+answers '"step_ms":15.5,' --name 1f1b --stages 2 --microbatches 1 --wgrad-group 1 --costs run --json
+refuses 'the trace run is of 2 stages, the schedule has 4' --name gpipe --stages 4 --costs run
 sed 's/,"shardloop".*/}/' run >plain
 answers "${means# }$predicted" --compare plain --json --name gpipe --stages 2 --microbatches 1
 refuses 'has no step with all forwards and backwards of schedule looped-bfs (4 ranks' --compare plain
@@ -242,17 +244,17 @@ refuses 'has no step' --compare run --microbatches 2
 refuses 'loop 0 of rank 1 is none of schedule' --compare run --stages 1
 printf '1F0,1B0\n0F0,0B0\n' >turned.csv
 refuses 'has stage' --compare run --file turned.csv
-refuses '--compare: nothing: No such file' --compare nothing
+refuses 'the trace nothing: No such file' --compare nothing
 echo '{"traceEvents":[}' >broken
-refuses '--compare: broken:1:' --compare broken
+refuses 'the trace broken:1:' --compare broken
 echo '{}' >broken
-refuses '--compare: broken: is no trace' --compare broken
+refuses 'the trace broken: is no trace' --compare broken
 first_rank | sed 's/"dur"/"length"/' | trace >broken
-refuses '--compare: broken: event 0: has not all of name, cat, ts, dur, args' --compare broken
+refuses 'the trace broken: event 0: has not all of name, cat, ts, dur, args' --compare broken
 { first_rank && second_rank; } | sed '2s/"loop"/"leap"/' | trace >broken
-refuses '--compare: broken: event 1: its args have not all of step, rank, loop, data' --compare broken
+refuses 'the trace broken: event 1: its args have not all of step, rank, loop, data' --compare broken
 { first_rank && second_rank; } | sed '3s/"dur":/"dur":-/' | trace >broken
-refuses '--compare: broken: event 2: its time is none' --compare broken
+refuses 'the trace broken: event 2: its time is none' --compare broken
 { first_rank && second_rank; } | sed 's/"microbatch":0/"microbatch":1/' | trace >broken
 refuses 'schedule gpipe has no 1 microbatches from 1 on' --compare broken
 sed 's/"gpipe"/"mine"/' run >broken
