@@ -1,21 +1,7 @@
 #!/bin/sh
 # driver_gpipe.sh DRIVERS - the driver `gpipe`: clock cycles, timelines, differences, failures; prints TAP.
-gpipe=$1/gpipe
+driver=$1/gpipe
 . "$(dirname "$0")/points.sh"
-
-call() {
-    timeout 60 "$gpipe" "$@" >out 2>err </dev/null
-    status=$?
-}
-
-# refuses TEXT ARGUMENT...: status 2, nothing on stdout, one line on stderr with TEXT in it.
-refuses() {
-    text=$1
-    shift
-    call "$@"
-    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q '^gpipe: ' err && grep -qF -- "$text" err
-    point "refused: $*"
-}
 
 # ---- the article's clock cycles, and the timeline ----
 
@@ -116,10 +102,10 @@ equal --microbatches 40 --partitions 20
 for mesh in pipe=2 pipe=1 tensor=4 pipe=1,tensor=4 pipe=2,tensor=1 pipe=2,tensor=2 tensor=8,pipe=2 pipe=2,tensor=16; do
     equal --mesh $mesh
 done
-"$gpipe" --json --seed 8 >first && "$gpipe" --json --seed 8 | cmp -s - first
+"$driver" --json --seed 8 >first && "$driver" --json --seed 8 | cmp -s - first
 point 'the same every time'
 printf -- '--json\n--seed 8 # as before\n' >options
-"$gpipe" @options | cmp -s - first
+"$driver" @options | cmp -s - first
 point 'options from a file'
 
 # ---- a coordinate fails ----
@@ -128,7 +114,7 @@ point 'options from a file'
 fails() {
     text=$1
     shift
-    timeout -s KILL 5 "$gpipe" "$@" >out 2>err
+    timeout -s KILL 5 "$driver" "$@" >out 2>err
     status=$?
     echo "gpipe: $text" | cmp -s - err && [ $status = 3 ]
     point "failed: $*"
@@ -188,7 +174,7 @@ refuses '--nonsense: no such option' --nonsense
 refuses 'there is no engine' --engine nothing
 refuses '--fail: needs a value' --fail
 for option in '' --json; do
-    "$gpipe" $option >/dev/full 2>err
+    "$driver" $option >/dev/full 2>err
     status=$?
     [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^gpipe: stdout: ' err
     point "a full disk: $option"

@@ -1,34 +1,7 @@
 #!/bin/sh
 # driver_plan.sh DRIVERS - pipelines, memory, communication and layouts that plan prints, and bad input; prints TAP.
-drivers=$1
+driver=$1/plan
 . "$(dirname "$0")/points.sh"
-
-call() {
-    "$drivers/plan" "$@" >out 2>err </dev/null
-    status=$?
-}
-
-# holds NAME TEXT...: the last call succeeded without a word on stderr, and each TEXT is in a line of its output.
-holds() {
-    name=$1
-    shift
-    found=$([ $status = 0 ] && [ ! -s err ] && echo yes)
-    for text in "$@"; do
-        grep -qF -- "$text" out || found=
-    done
-    [ "$found" ]
-    point "$name"
-}
-
-# refuses STATUS TEXT ARGUMENT...: nothing on stdout, one line on stderr, with TEXT in it.
-refuses() {
-    wanted=$1 text=$2
-    shift 2
-    call "$@"
-    [ $status = "$wanted" ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q '^plan: ' err &&
-        grep -qF -- "$text" err
-    point "refused: $*"
-}
 
 # ---- pipelines: the tutorial's figures ----
 
@@ -225,29 +198,29 @@ holds 'all sections' Model Memory Data: Pipelines: Tensor: Communication: Replic
 
 # ---- what is wrong gets one line ----
 
-refuses 2 '--pipeline: "zigzag" is not one of all, sequential, grouped, interleaved, inference, gpipe' --pipeline zigzag
-refuses 2 '--pipeline: "zigzag" is not one of' --pipeline zigzag --section data
-refuses 2 '--loops: 2, but the grouped pipeline has one stage a rank' --loops 2
-refuses 2 'schedule zbv: 3 loops' --pipeline zbv --loops 3
+refuses_with 2 '--pipeline: "zigzag" is not one of all, sequential, grouped, interleaved, inference, gpipe' --pipeline zigzag
+refuses_with 2 '--pipeline: "zigzag" is not one of' --pipeline zigzag --section data
+refuses_with 2 '--loops: 2, but the grouped pipeline has one stage a rank' --loops 2
+refuses_with 2 'schedule zbv: 3 loops' --pipeline zbv --loops 3
 for times in 1,2 1,1,1,1,1 1,1,x,1 1,1,0,1 1,1,-1,1 1,,1,1 nan,1,1,1; do
-    refuses 2 "--stage-times: \"$times\" is not 4 numbers" --stage-times $times
+    refuses_with 2 "--stage-times: \"$times\" is not 4 numbers" --stage-times $times
 done
-refuses 2 '--tensor: 96 attention heads do not divide by 5 devices' --tensor 5
-refuses 2 '--tensor: 50257 rows of the vocabulary do not divide by 8 devices' --vocabulary 50257
-refuses 2 "--tensor: 40 rows of the perceptron's middle do not divide by 16 devices" --tensor 16 --hidden 10
-refuses 2 '--stages: 97 stages, but only 96 layers' --stages 97
-refuses 2 'devices; allowed are 1048576' --data 65536
-refuses 2 'schedule sequential: 4096 stages x 1 loops x 65536 microbatches' --stages 4096 --layers 4096 \
+refuses_with 2 '--tensor: 96 attention heads do not divide by 5 devices' --tensor 5
+refuses_with 2 '--tensor: 50257 rows of the vocabulary do not divide by 8 devices' --vocabulary 50257
+refuses_with 2 "--tensor: 40 rows of the perceptron's middle do not divide by 16 devices" --tensor 16 --hidden 10
+refuses_with 2 '--stages: 97 stages, but only 96 layers' --stages 97
+refuses_with 2 'devices; allowed are 1048576' --data 65536
+refuses_with 2 'schedule sequential: 4096 stages x 1 loops x 65536 microbatches' --stages 4096 --layers 4096 \
     --microbatches 65536 --pipeline sequential
-refuses 2 '--format: svg draws pipelines, and no other section' --format svg --section memory
-refuses 2 '--format svg draws one pipeline: --pipeline says which' --format svg
-refuses 2 '--section: "money" is not one of all|memory' --section money
-refuses 2 '--zero: "4" is not an integer from 0 to 3' --zero 4
-refuses 2 '--forward: "-1" is not a number' --forward -1
-refuses 2 '--output: nowhere/out: No such file' --output nowhere/out
-refuses 2 '--nonsense: no such option' --nonsense
-refuses 3 '/dev/full: ' --output /dev/full
-"$drivers/plan" >/dev/full 2>err
+refuses_with 2 '--format: svg draws pipelines, and no other section' --format svg --section memory
+refuses_with 2 '--format svg draws one pipeline: --pipeline says which' --format svg
+refuses_with 2 '--section: "money" is not one of all|memory' --section money
+refuses_with 2 '--zero: "4" is not an integer from 0 to 3' --zero 4
+refuses_with 2 '--forward: "-1" is not a number' --forward -1
+refuses_with 2 '--output: nowhere/out: No such file' --output nowhere/out
+refuses_with 2 '--nonsense: no such option' --nonsense
+refuses_with 3 '/dev/full: ' --output /dev/full
+"$driver" >/dev/full 2>err
 status=$?
 [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^plan: stdout: ' err
 point 'a full disk'

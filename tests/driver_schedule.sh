@@ -1,31 +1,8 @@
 #!/bin/sh
 # driver_schedule.sh DRIVERS - the driver `schedule`: tables, JSON, drawings, costs, and what it refuses; prints TAP.
 drivers=$1
-schedule=$drivers/schedule
+driver=$drivers/schedule
 . "$(dirname "$0")/points.sh"
-
-call() {
-    "$schedule" "$@" >out 2>err </dev/null
-    status=$?
-}
-
-# refuses TEXT ARGUMENT...: status 2, nothing on stdout, one line on stderr with TEXT in it.
-refuses() {
-    text=$1
-    shift
-    call "$@"
-    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q '^schedule: ' err && grep -qF -- "$text" err
-    point "refused: $*"
-}
-
-# answers TEXT ARGUMENT...: status 0, TEXT on stdout, nothing on stderr.
-answers() {
-    text=$1
-    shift
-    call "$@"
-    [ $status = 0 ] && [ ! -s err ] && grep -qF -- "$text" out
-    point "answered: $*"
-}
 
 names='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev'
 
@@ -63,7 +40,7 @@ if command -v script >where; then
     call --name zbv --stages 4 --microbatches 20
     mv out expected
     TERM=xterm script -qec \
-        "stty cols 100; '$schedule' --name zbv --stages 4 --microbatches 20" script >out 2>err </dev/null
+        "stty cols 100; '$driver' --name zbv --stages 4 --microbatches 20" script >out 2>err </dev/null
     status=$?
     escape=$(printf '\033')
     [ $status = 0 ] && grep -q "${escape}\[48;5;" out && [ "$(grep -c '^time' out)" -gt 1 ]
@@ -286,7 +263,7 @@ call --file twice.csv --json
 point 'why a table is not valid, in JSON'
 
 for format in table indices csv svg json; do
-    "$schedule" --format $format >/dev/full 2>err
+    "$driver" --format $format >/dev/full 2>err
     status=$?
     [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^schedule: stdout: ' err
     point "$format on a full disk"

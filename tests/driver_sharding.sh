@@ -1,33 +1,7 @@
 #!/bin/sh
 # driver_sharding.sh DRIVERS - vector addition on a mesh: results, drawings and bad input; prints TAP.
-drivers=$1
+driver=$1/sharding
 . "$(dirname "$0")/points.sh"
-
-call() {
-    "$drivers/sharding" "$@" >out 2>err </dev/null
-    status=$?
-}
-
-# holds NAME TEXT...: the last call succeeded without a word on stderr, and each TEXT is in a line of its output.
-holds() {
-    name=$1
-    shift
-    found=$([ $status = 0 ] && [ ! -s err ] && echo yes)
-    for text in "$@"; do
-        grep -qF -- "$text" out || found=
-    done
-    [ "$found" ]
-    point "$name"
-}
-
-# refuses STATUS TEXT ARGUMENT...: one line on stderr, with TEXT in it.
-refuses() {
-    wanted=$1 text=$2
-    shift 2
-    call "$@"
-    [ $status = "$wanted" ] && [ "$(wc -l <err)" = 1 ] && grep -q '^sharding: ' err && grep -qF -- "$text" err
-    point "refused: $*"
-}
 
 # ---- the article's two examples ----
 
@@ -133,32 +107,32 @@ holds 'checked'  '[[0, 2, 4, 6], [8, 10, 12, 14]]'
 
 # ---- what is wrong gets one line ----
 
-refuses 2 "a: spec 'x,y': dim 0, of size 3, does not divide by 2 shards" --shape 3,4
-refuses 2 "a: spec 'x,y': dim 0, of size 2, does not divide by 3 shards" --mesh x=3,y=4
-refuses 2 "a: spec 'x,z': the mesh x=2,y=4 has no axis 'z'" --in-spec x,z
-refuses 2 "a: spec 'x,x' names the axis 'x' twice" --in-spec x,x
-refuses 2 "a: spec 'x,y,-' has 3 dims, the array has 2" --in-spec x,y,-
-refuses 2 "--in-spec: spec: '' in 'x,'" --in-spec x,
-refuses 2 "c: spec '-,z': the mesh x=2,y=4 has no axis 'z'" --out-spec -,z
-refuses 2 "c: what the coordinates return differs along the axis 'y', which the out-spec 'x,-' leaves out" --out-spec x
-refuses 2 "differs along the axis 'x', which the out-spec '-,-' leaves out" --out-spec -
-refuses 2 "c: every coordinate returns 2 x 4, the out-spec 'x,y' needs blocks of 1 x 1" --example gather --out-spec x,y
-refuses 2 "c: every coordinate returns 1 x 2, the out-spec 'y,x' needs blocks of 2 x 1" --mesh x=4,y=2 --shape 4,4 \
+refuses_with 2 "a: spec 'x,y': dim 0, of size 3, does not divide by 2 shards" --shape 3,4
+refuses_with 2 "a: spec 'x,y': dim 0, of size 2, does not divide by 3 shards" --mesh x=3,y=4
+refuses_with 2 "a: spec 'x,z': the mesh x=2,y=4 has no axis 'z'" --in-spec x,z
+refuses_with 2 "a: spec 'x,x' names the axis 'x' twice" --in-spec x,x
+refuses_with 2 "a: spec 'x,y,-' has 3 dims, the array has 2" --in-spec x,y,-
+refuses_with 2 "--in-spec: spec: '' in 'x,'" --in-spec x,
+refuses_with 2 "c: spec '-,z': the mesh x=2,y=4 has no axis 'z'" --out-spec -,z
+refuses_with 2 "c: what the coordinates return differs along the axis 'y', which the out-spec 'x,-' leaves out" --out-spec x
+refuses_with 2 "differs along the axis 'x', which the out-spec '-,-' leaves out" --out-spec -
+refuses_with 2 "c: every coordinate returns 2 x 4, the out-spec 'x,y' needs blocks of 1 x 1" --example gather --out-spec x,y
+refuses_with 2 "c: every coordinate returns 1 x 2, the out-spec 'y,x' needs blocks of 2 x 1" --mesh x=4,y=2 --shape 4,4 \
     --out-spec y,x
-refuses 1 "c: element 2 is 8, but a + b is 4 there: under the out-spec 'y,x' blocks lie elsewhere" --mesh x=2,y=2 \
+refuses_with 1 "c: element 2 is 8, but a + b is 4 there: under the out-spec 'y,x' blocks lie elsewhere" --mesh x=2,y=2 \
     --out-spec y,x --example addition
 for shape in 2,y 0,4 2,,4 -2,4 2,4, 1,1,1,1,1,1,1 9999999999; do
-    refuses 2 "--shape: \"$shape\" is not 1 to 6 sizes" --shape "$shape"
+    refuses_with 2 "--shape: \"$shape\" is not 1 to 6 sizes" --shape "$shape"
 done
-refuses 2 '--shape: 4000,4000 has more than 4194304 elements' --shape 4000,4000
-refuses 2 '--format: "png" is not one of text|svg|json' --format png
-refuses 2 '--example: "both" is not one of' --example both
-refuses 2 '--output: nowhere/out: No such file' --output nowhere/out
-refuses 2 'mesh: the size in' --mesh x=0
-refuses 2 '--nonsense: no such option' --nonsense
-refuses 3 '/dev/full: ' --output /dev/full
+refuses_with 2 '--shape: 4000,4000 has more than 4194304 elements' --shape 4000,4000
+refuses_with 2 '--format: "png" is not one of text|svg|json' --format png
+refuses_with 2 '--example: "both" is not one of' --example both
+refuses_with 2 '--output: nowhere/out: No such file' --output nowhere/out
+refuses_with 2 'mesh: the size in' --mesh x=0
+refuses_with 2 '--nonsense: no such option' --nonsense
+refuses_with 3 '/dev/full: ' --output /dev/full
 for option in '' --json '--format svg'; do
-    "$drivers/sharding" $option >/dev/full 2>err
+    "$driver" $option >/dev/full 2>err
     status=$?
     [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^sharding: stdout: ' err
     point "a full disk: $option"

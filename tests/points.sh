@@ -14,6 +14,49 @@ point() {
     [ $passed = 0 ] || { echo "status $status"; head -n 20 out err; } 2>&1 | sed 's/^/# /'
 }
 
+# For tests of one driver, whose path is $driver.
+
+call() {
+    timeout 120 "$driver" "$@" >out 2>err </dev/null
+    status=$?
+}
+
+# refuses_with STATUS TEXT ARGUMENT...: that status (2: and nothing on stdout), one line on stderr with TEXT in it.
+refuses_with() {
+    wanted=$1 text=$2
+    shift 2
+    call "$@"
+    [ $status = "$wanted" ] && { [ "$wanted" != 2 ] || [ ! -s out ]; } && [ "$(wc -l <err)" = 1 ] &&
+        grep -q "^${driver##*/}: " err && grep -qF -- "$text" err
+    point "refused: $*"
+}
+
+# refuses TEXT ARGUMENT...: the same with status 2, bad input.
+refuses() {
+    refuses_with 2 "$@"
+}
+
+# answers TEXT ARGUMENT...: status 0, TEXT on stdout, nothing on stderr.
+answers() {
+    text=$1
+    shift
+    call "$@"
+    [ $status = 0 ] && [ ! -s err ] && grep -qF -- "$text" out
+    point "answered: $*"
+}
+
+# holds NAME TEXT...: the last call succeeded without a word on stderr, and each TEXT is in a line of its output.
+holds() {
+    name=$1
+    shift
+    found=$([ $status = 0 ] && [ ! -s err ] && echo yes)
+    for text in "$@"; do
+        grep -qF -- "$text" out || found=
+    done
+    [ "$found" ]
+    point "$name"
+}
+
 # skip NAME REASON
 skip() {
     points=$((points + 1))
