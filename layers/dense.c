@@ -1,92 +1,20 @@
-/* dense.c - y = x kernel + bias. In bf16 the products' operands are rounded: the kernel whenever it has changed, by
- * its owner; x and dy here. */
-#include <math.h>
-
+/* dense.c - y = x kernel + bias. */
+#include "layers/affine.h"
 #include "layers/modules.h"
 
-enum { KERNEL, BIAS };                             /* parameters */
-enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT }; /* products */
-enum { X, DY };                                    /* workspace: of a group's rows, rounded */
-
-/* The standard deviation of a standard normal cut off at -2 and 2. */
-#define TRUNCATED_DEVIATION 0.87962566103423978f
-
 static int plan(struct sl_module *module, struct sl_plan *plan) {
-    const int rows = plan->rows, in = module->in, out = module->out;
-    const size_t kernel[] = {(size_t)in, (size_t)out}, bias[] = {(size_t)out};
-    /* lecun normal: variance 1 / in; in float and in this order, as JAX */
-    const float scale = sqrtf(1.0f / (float)in) / TRUNCATED_DEVIATION;
-    module->parameter[KERNEL] = sl_plan_parameter(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel);
-    module->parameter[BIAS] = sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, bias);
-    if (module->parameter[KERNEL] < 0 || module->parameter[BIAS] < 0) return SL_FAILED;
-    module->keeps_input = module->keeps_gradient = true;
-    if (plan->precision == SL_BF16) {
-        const size_t group_rows = (size_t)rows * (size_t)plan->group;
-        sl_plan_rounded_values(plan);
-        module->workspace[X] = sl_plan_workspace(plan, group_rows * (size_t)in * sizeof(uint16_t));
-        module->workspace[DY] = sl_plan_workspace(plan, group_rows * (size_t)out * sizeof(uint16_t));
-    }
-    SL_TRY(sl_gemm_plan(&module->gemm[FORWARD], plan->gemm, plan->precision, rows, out, in, false, false,
-                        SL_EPILOGUE_BIAS, plan->error));
-    SL_TRY(sl_gemm_plan(&module->gemm[INPUT_GRADIENT], plan->gemm, plan->precision, rows, in, out, false, true,
-                        SL_EPILOGUE_NONE, plan->error));
-    return sl_gemm_plan(&module->gemm[WEIGHT_GRADIENT], plan->gemm, plan->precision, in, out, rows * plan->group, true,
-                        false, SL_EPILOGUE_NONE, plan->error);
+    const size_t kernel[] = {(size_t)module->in, (size_t)module->out};
+    return sl_affine_plan(module, plan, kernel, "", "", SL_EPILOGUE_BIAS);
 }
 
-static bool rounds(const struct sl_module *module) { return module->gemm[FORWARD].dtype == SL_BF16; }
-
-static const void *kernel_operand(const struct sl_module *module, const struct sl_context *context) {
-    if (!rounds(module)) return sl_value(module, context, KERNEL);
-    return sl_rounded_value(module, context, KERNEL);
-}
-
-/* X [n] as the products take it, where need be in workspace number BUFFER. */
-static const void *operand(const struct sl_module *module, const struct sl_context *context, int buffer, size_t n,
-                           const float *x) {
-    if (!rounds(module)) return x;
-    uint16_t *rounded = (uint16_t *)(void *)(context->workspace + module->workspace[buffer]);
-    context->kernels->round_bf16(n, x, rounded);
-    return rounded;
-}
-
-static int multiply(const struct sl_module *module, struct sl_context *context, int product, const void *a,
-                    const void *b, const float *bias, bool accumulate, float *c) {
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute(&module->gemm[product], a, b, bias, accumulate, c, context->queue);
-    sl_profile_end(context->profile, before);
-    return status ? sl_fail(context->self, status, "no memory for a matrix product") : SL_OK;
-}
-
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const void *a = operand(module, context, X, (size_t)context->rows * (size_t)module->in, x);
-    return multiply(module, context, FORWARD, a, kernel_operand(module, context), sl_value(module, context, BIAS),
-                    false, y);
-}
-
-/* dx = dy kernel^T */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     (void)x;
-    if (!dx) return SL_OK;
-    const void *a = operand(module, context, DY, (size_t)context->rows * (size_t)module->out, dy);
-    return multiply(module, context, INPUT_GRADIENT, a, kernel_operand(module, context), NULL, false, dx);
+    return dx ? sl_affine_backward_input(module, context, dy, dx) : SL_OK;
 }
 
-/* dkernel (+)= x^T dy, one product over the rows of the whole group; dbias (+)= column sums of dy */
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
-    const size_t rows = (size_t)context->rows * (size_t)context->group;
-    const void *a = operand(module, context, X, rows * (size_t)module->in, x);
-    const void *b = operand(module, context, DY, rows * (size_t)module->out, dy);
-    SL_TRY(multiply(module, context, WEIGHT_GRADIENT, a, b, NULL, context->accumulate,
-                    sl_gradient(module, context, KERNEL)));
-    context->kernels->column_sums(rows, (size_t)module->out, dy, context->accumulate,
-                                  sl_gradient(module, context, BIAS));
-    return SL_OK;
-}
-
-static const struct sl_module_type dense = {"dense", plan, forward, backward_input, backward_weight};
+static const struct sl_module_type dense = {"dense", plan, sl_affine_forward, backward_input,
+                                            sl_affine_backward_weight};
 
 struct sl_module *sl_dense(const char *name, int in, int out) {
     return sl_module_new(&dense, name, in, out);
