@@ -8,23 +8,27 @@
 #define SL_CHECKED_DEFAULT 0
 #endif
 
-static const struct sl_engine_table *const engines[] = {&sl_engine_local};
+static const struct sl_engine_table *const engines[] = {&sl_engine_local, &sl_engine_mpi};
 enum { ENGINES = sizeof engines / sizeof *engines };
 
-int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error) {
-    char known[100] = "";
+const struct sl_engine_table *sl_engine_find(const char *name) {
     for (int i = 0; i < ENGINES; i++) {
-        const struct sl_engine_table *table = engines[i];
-        if (!strcmp(table->name, name)) {
-            if (table->missing) {
-                return sl_error_set(error, SL_BAD_INPUT, "engine \"%s\" is not in this build: configure with -D%s=ON",
-                                    name, table->missing);
-            }
-            *engine = (struct sl_engine){.table = table, .timeout = 30, .checked = SL_CHECKED_DEFAULT};
-            return SL_OK;
-        }
-        const size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", table->name);
+        if (!strcmp(engines[i]->name, name)) return engines[i];
     }
-    return sl_error_set(error, SL_BAD_INPUT, "there is no engine \"%.60s\": choose one of %s", name, known);
+    return NULL;
+}
+
+int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error) {
+    const struct sl_engine_table *table = sl_engine_find(name);
+    char known[100] = "";
+    for (int i = 0; i < ENGINES && !table; i++) {
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", engines[i]->name);
+    }
+    if (!table) return sl_error_set(error, SL_BAD_INPUT, "there is no engine \"%.60s\": choose one of %s", name, known);
+    if (table->missing)
+        return sl_error_set(error, SL_BAD_INPUT, "engine \"%s\" is not in this build: configure with -D%s=ON", name,
+                            table->missing);
+    *engine = (struct sl_engine){.table = table, .timeout = 30, .checked = SL_CHECKED_DEFAULT};
+    return table->open ? table->open(error) : SL_OK;
 }

@@ -9,7 +9,13 @@ SL_BEGIN_C
 /* The embedded engine: a thread per coordinate, nothing to install. */
 extern const struct sl_engine_table sl_engine_local;
 
-/* Fills ENGINE in with the engine called NAME ("local"), a timeout of 30 s, checked in debug builds.
+/* A process per coordinate, as a launcher (mpirun, srun) has started them. Built where MPI is found. */
+extern const struct sl_engine_table sl_engine_mpi;
+
+/* The engine called NAME, or NULL. */
+const struct sl_engine_table *sl_engine_find(const char *name);
+
+/* Fills ENGINE in with the engine called NAME ("local", "mpi"), a timeout of 30 s, checked in debug builds.
  * SL_BAD_INPUT names the engines there are, or for one left out of this build the CMake option that builds it. */
 int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error);
 

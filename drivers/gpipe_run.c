@@ -167,7 +167,7 @@ static int plan(struct worker *worker, struct sl_spmd *self) {
     SL_TRY(sl_pipeline_plan(&worker->pipeline, self, &options, &worker->model, &worker->parameters));
     sl_parameters_layout(&worker->parameters, 1, 0, false);
     SL_TRY(sl_parameters_take(&worker->parameters, &self->error));
-    SL_TRY(sl_import(self, &worker->parameters, &run->network->values));
+    SL_TRY(sl_import(self, &worker->world, &worker->parameters, &run->network->values));
     return sl_pipeline_open(worker->pipeline);
 }
 
@@ -196,7 +196,8 @@ static int pass(struct worker *worker, struct sl_spmd *self) {
 
 static int program(struct sl_spmd *self, void *arg) {
     struct worker worker = {.run = arg};
-    const int status = pass(&worker, self);
+    int status = pass(&worker, self);
+    if (status == SL_OK && worker.run->trace) status = sl_gather_traces(self, worker.run->trace);
     sl_pipeline_close(worker.pipeline);
     sl_parameters_close(&worker.parameters);
     sl_module_free(worker.stage);

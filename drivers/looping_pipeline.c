@@ -15,6 +15,7 @@
 #include "drivers/profile_report.h"
 #include "drivers/progress.h"
 #include "drivers/trace_file.h"
+#include "layers/exchange.h"
 
 enum { RECORDED = 4096 }; /* step times that the median is taken of */
 
@@ -113,6 +114,12 @@ static int print_line(struct run *run, json_t *object, struct sl_error *error) {
     return status ? status : written;
 }
 
+static void begin_table(struct run *run) {
+    static const struct sl_column steps[] = {{"step", 5}, {"loss", 16}, {"accuracy", 10}, {"ms", 9}};
+    static const struct sl_column epochs[] = {{"epoch", 5}, {"loss", 10}, {"test loss", 10}, {"test accuracy", 14}};
+    sl_table_begin(&run->table, stdout, 4, run->dataset.shuffled ? epochs : steps);
+}
+
 static int report_step(struct run *run, const struct sl_metrics *metrics, double ms, struct sl_error *error) {
     const double loss = metrics->loss / metrics->rows, accuracy = metrics->correct / metrics->rows;
     const int64_t step = run->done++;
@@ -125,6 +132,7 @@ static int report_step(struct run *run, const struct sl_metrics *metrics, double
     run->epoch.loss += metrics->loss;
     run->epoch.rows += metrics->rows;
     if (step == 0) run->first_step_ms = ms_since_exec();
+    if (step == 0 && !run->config->common.json) begin_table(run);
     if (!run->config->common.json && !run->dataset.shuffled) {
         sl_progress_clear(&run->progress);
         sl_table_cell(&run->table, "%lld", (long long)step);
@@ -255,6 +263,8 @@ static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker
         if (self->coordinate == 0) SL_TRY(report_epoch(run, step / run->steps_per_epoch, &test, &self->error));
     }
     if (run->profile[self->coordinate].self) sl_profile_end(&run->profile[self->coordinate], SL_WORK_OTHER);
+    if (run->config->profile) SL_TRY(sl_gather_records(self, run->profile, sizeof *run->profile));
+    if (run->config->trace) SL_TRY(sl_gather_traces(self, run->trace.trace));
     return run->config->gradients ? sl_trainer_export(worker->trainer, true, &run->gradients) : SL_OK;
 }
 
@@ -274,6 +284,7 @@ static int program(struct sl_spmd *self, void *arg) {
     if (status == SL_OK && run->config->dry_run) {
         struct bytes *bytes = &run->bytes[self->coordinate];
         sl_trainer_bytes(worker.trainer, &bytes->state, &bytes->activations);
+        status = sl_gather_records(self, run->bytes, sizeof *run->bytes);
     } else if (status == SL_OK) {
         status = open_and_train(self, run, &worker);
     }
@@ -330,20 +341,26 @@ static int check_outputs(struct run *run, struct sl_error *error) {
     return sl_safetensors_can_write(config->gradients, error);
 }
 
+/* What a process does that neither prints nor writes. */
+static int take_part(struct run *run, const struct sl_engine *engine, struct sl_error *error) {
+    if (run->config->trace && run->steps > 1)
+        SL_TRY(sl_trace_file_open(&run->trace, NULL, &run->experiment, run->steps - 1, error));
+    return sl_run(&run->experiment.mesh, engine, program, run);
+}
+
 static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct sl_error *error) {
-    static const struct sl_column steps[] = {{"step", 5}, {"loss", 16}, {"accuracy", 10}, {"ms", 9}};
-    static const struct sl_column epochs[] = {{"epoch", 5}, {"loss", 10}, {"test loss", 10}, {"test accuracy", 14}};
     const struct config *config = run->config;
     if (config->dry_run) {
         SL_TRY(sl_run(&run->experiment.mesh, engine, program, run));
-        return report_bytes(run, error);
+        return sl_speaks(engine) ? report_bytes(run, error) : SL_OK;
     }
-    SL_TRY(sl_experiment_check_memory(&run->experiment, error));
+    sl_interrupt_catch();
+    if (!sl_speaks(engine)) return take_part(run, engine, error);
+    /* Other engines' coordinates may share several machines. */
+    if (engine->table == &sl_engine_local) SL_TRY(sl_experiment_check_memory(&run->experiment, error));
     SL_TRY(check_outputs(run, error));
     SL_TRY(sl_metrics_open(&run->metrics, config->metrics, error));
-    if (!config->common.json) sl_table_begin(&run->table, stdout, 4, run->dataset.shuffled ? epochs : steps);
     sl_progress_begin(&run->progress, "step", run->steps);
-    sl_interrupt_catch();
     int status = sl_run(&run->experiment.mesh, engine, program, run);
     sl_progress_clear(&run->progress);
     if (status == SL_OK && config->profile)
@@ -367,6 +384,8 @@ static int start(struct run *run, struct sl_error *error) {
     SL_TRY(sl_experiment_prepare(&run->experiment, &mesh, &config->model, config->schedule, config->schedule_file,
                                  (int)run->dataset.columns, (int)run->dataset.classes, config->common.seed, error));
     SL_TRY(count_steps(run, error));
+    if (config->delay_ms > 0 && engine.table != &sl_engine_local)
+        return sl_error_set(error, SL_BAD_INPUT, "--delay-ms: only engine local has delays, not %s", common.engine);
     engine.error = error;
     engine.delay = 1e-3 * config->delay_ms;
     return train_on_mesh(run, &engine, error);
@@ -381,6 +400,7 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "looping_pipeline",
         .summary = "Trains a residual MLP classifier over a mesh of data and pipeline coordinates.",
+        .engine = &config.common.engine,
         .section = {{"Run", sl_common_table, &config.common},
                     {"Model and optimizer", sl_model_table, &config.model},
                     {"Training", driver_table, &config}},

@@ -150,9 +150,10 @@ static void report_table(const struct trial *trial, double difference, bool iden
 
 /* ---- main ---- */
 
-/* Everything that can be wrong is found out before the first run. */
+/* Everything that can be wrong is found out before the first run. SHARED: all coordinates are on this machine. */
 static int prepare(struct trial *trial, const struct config *config, const struct sl_mesh *mesh,
-                   const struct sl_mesh *single_mesh, const struct sl_dataset *dataset, struct sl_error *error) {
+                   const struct sl_mesh *single_mesh, const struct sl_dataset *dataset, bool shared,
+                   struct sl_error *error) {
     for (int i = TRIALS - 1; i >= 0; i--) { /* the last first: a table says how many microbatches there are */
         struct sl_model_options model = config->model;
         if (i != LOOPING && trial[LOOPING].file) model.microbatches = trial[LOOPING].experiment.schedule.microbatches;
@@ -171,7 +172,7 @@ static int prepare(struct trial *trial, const struct config *config, const struc
             return sl_error_set(error, status, "the %s run on %s: %s", trial[i].name,
                                 sl_mesh_print(on, name, sizeof name), reason.message);
         }
-        SL_TRY(sl_experiment_check_memory(&trial[i].experiment, error));
+        if (shared) SL_TRY(sl_experiment_check_memory(&trial[i].experiment, error));
     }
     return SL_OK;
 }
@@ -195,14 +196,16 @@ static int compare(const struct config *config, struct trial *trial, struct sl_d
                             MAX_STEPS);
     SL_TRY(open_meshes(config, &mesh, &single_mesh, &engine, error));
     SL_TRY(sl_dataset_open(dataset, "random", config->common.seed, (uint32_t)config->model.batch, error));
-    SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, error));
+    SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, engine.table == &sl_engine_local, error));
     engine.error = error;
     sl_interrupt_catch();
     for (int i = 0; i < TRIALS; i++) {
         trial[i].from = i == TRAIN ? NULL : trained;
         trial[i].to = i == TRAIN ? trained : NULL;
+        engine.spare = i == SINGLE;
         SL_TRY(sl_run(&trial[i].experiment.mesh, &engine, program, &trial[i]));
     }
+    if (!sl_speaks(&engine)) return SL_OK;
     const double difference = largest_difference(trial, &identical), tolerance = tolerance_of(&config->model);
     if (config->common.json)
         SL_TRY(report_json(trial, difference, identical, difference <= tolerance, error));
@@ -217,6 +220,7 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "loss_equality",
         .summary = "Shows that a single device, a pipeline and a looping pipeline compute the same losses.",
+        .engine = &config.common.engine,
         .section = {{"Run", sl_common_table, &config.common},
                     {"Model and optimizer", sl_model_table, &config.model},
                     {"Comparison", driver_table, &config}},

@@ -279,9 +279,11 @@ static int apply(const struct name *name, const char *value, bool apart, struct 
     return SL_OK;
 }
 
-/* Walks the arguments, setting targets where SET. Returns HELP or VERSION where that was asked for, -1 otherwise. */
+/* Walks the arguments, setting targets where SET. Returns HELP or VERSION where that was asked for, -1 otherwise. After
+ * a mistake it goes on: the engine may still come, which knows who of several processes speaks of the mistake. */
 static int walk(const struct parser *parser, const struct sl_arguments *arguments, bool set, struct sl_error *error) {
     int found;
+    struct sl_error first = {0};
     optind = 0; /* starts over */
     opterr = 0;
     while ((found = getopt_long(arguments->count, arguments->word, "-:", parser->list, NULL)) != -1) {
@@ -298,11 +300,12 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
             const char *const value = found == ':' ? NULL : optarg;
             apply(&parser->name[position], value, found == ':' || value == argument, error);
         }
-        if (error->status) return -1;
+        if (error->status && !first.status) first = *error;
     }
     if (set && optind < arguments->count) {
         sl_error_set(error, SL_BAD_INPUT, "\"%.80s\": no such argument", arguments->word[optind]);
     }
+    if (first.status) *error = first;
     return -1;
 }
 
@@ -326,8 +329,14 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
 
 void sl_options_free(struct sl_options *options) { sl_arguments_free(&options->arguments); }
 
+/* Whether this process, of those that a launcher may have started, is the one that prints. */
+static bool speaks(const struct sl_options *options) {
+    const struct sl_engine engine = {.table = options->engine ? sl_engine_find(*options->engine) : NULL};
+    return sl_speaks(&engine);
+}
+
 int sl_options_report(const struct sl_options *options, const struct sl_error *error) {
-    fprintf(stderr, "%s: %s\n", options->program, error->message);
+    if (speaks(options)) fprintf(stderr, "%s: %s\n", options->program, error->message);
     return error->status;
 }
 
@@ -337,7 +346,7 @@ const struct sl_option sl_common_table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
      .help = "axes of the mesh of coordinates, the last one fastest"},
     {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
-     .help = "what carries the coordinates: local, threads of this process"},
+     .help = "what carries the coordinates: local, threads of this process; mpi, processes started by mpirun or srun"},
     {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
      .help = "seconds that an absent coordinate is waited for"},
     {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),
@@ -363,5 +372,7 @@ int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh,
     SL_TRY(sl_engine_open(engine, common->engine, error));
     engine->timeout = common->timeout;
     engine->checked |= common->checked;
-    return SL_OK;
+    if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
+    if (sl_speaks(engine) || freopen("/dev/null", "w", stdout)) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "/dev/null cannot be opened");
 }

@@ -48,7 +48,8 @@ enum { SL_OPTION_SECTIONS = 6 };
 struct sl_options {
     const char *program, *summary;
     struct sl_option_section section[SL_OPTION_SECTIONS + 1];
-    bool answered; /* set once --help or --version has been printed: nothing is left to do */
+    const char *const *engine; /* its name as the options say; NULL: there is no such option */
+    bool answered;             /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
 };
 
@@ -59,7 +60,8 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv);
 /* Frees the arguments, and so the texts in the sections' structs. */
 void sl_options_free(struct sl_options *options);
 
-/* Prints "PROGRAM: MESSAGE" on stderr and returns the error's status, for main to return. */
+/* Prints "PROGRAM: MESSAGE" on stderr, in one of several processes, and returns the error's status, for main to return.
+ */
 int sl_options_report(const struct sl_options *options, const struct sl_error *error);
 
 /* What every driver that runs on a mesh understands. */
@@ -79,7 +81,7 @@ extern const char sl_default_mesh[];
 /* The notebook's mesh and seed on the local engine; the number of steps is the driver's. */
 struct sl_common_options sl_common_defaults(int steps);
 
-/* Reads the mesh and opens the engine that COMMON names. */
+/* Reads the mesh and opens the engine that COMMON names. What another process prints (sl_speaks) goes nowhere here. */
 int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh, struct sl_engine *engine,
                    struct sl_error *error);
 

@@ -445,6 +445,7 @@ int main(int argc, char **argv) {
         .program = "sharding",
         .summary = "Adds two arrays whose blocks lie on a mesh of coordinates, and draws which coordinates hold which "
                    "blocks.",
+        .engine = &config.common.engine,
         .section = {{"Arrays", array_table, &config}, {"Output", output_table, &config}, {"Run", run_table, &config}},
     };
     struct sl_error error = {0};
@@ -452,7 +453,7 @@ int main(int argc, char **argv) {
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = run_examples(&task, &error);
-        if (status == SL_OK) status = print_results(&task, &error);
+        if (status == SL_OK && sl_speaks(&task.engine)) status = print_results(&task, &error);
         if (status) sl_options_report(&options, &error);
     }
     for (int e = 0; e < task.examples; e++) {

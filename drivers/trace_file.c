@@ -21,8 +21,8 @@ static int64_t events_a_step(const struct sl_schedule *schedule, int rank) {
 int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_experiment *experiment,
                        int64_t steps, struct sl_error *error) {
     const struct sl_mesh *mesh = &experiment->mesh;
-    *file = (struct sl_trace_file){.path = path, .stream = fopen(path, "w")};
-    if (!file->stream) return sl_error_set(error, SL_BAD_INPUT, "cannot write %s: %s", path, strerror(errno));
+    *file = (struct sl_trace_file){.path = path, .stream = path ? fopen(path, "w") : NULL};
+    if (path && !file->stream) return sl_error_set(error, SL_BAD_INPUT, "cannot write %s: %s", path, strerror(errno));
     for (int c = 0; c < mesh->size; c++) {
         const int rank = index_along(mesh, c, "model");
         const int64_t wanted = steps * events_a_step(&experiment->schedule, rank);

@@ -17,7 +17,8 @@ struct sl_trace_file {
     struct sl_trace trace[SL_MAX_COORDINATES];
 };
 
-/* Opens PATH and takes memory for STEPS steps, or for as many as are sensible. */
+/* Opens PATH (NULL: none, in a process that does not write it) and takes memory for STEPS steps, or for as many as are
+ * sensible. */
 int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_experiment *experiment,
                        int64_t steps, struct sl_error *error);
 /* The coordinate's own trace, on which it begins to record. */

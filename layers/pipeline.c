@@ -405,12 +405,13 @@ static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_actio
                                       int count) {
     static const char *const name[SL_ACTION_KINDS] = {
         "F", "I", "I", "W", "send activation", "take activation", "send gradient", "take gradient", "reduce"};
-    return (struct sl_trace_event){.name = name[kind],
-                                   .work = kind <= SL_WEIGHT_GRADIENT ? SL_TRACE_COMPUTE : SL_TRACE_COMMUNICATION,
+    struct sl_trace_event event = {.work = kind <= SL_WEIGHT_GRADIENT ? SL_TRACE_COMPUTE : SL_TRACE_COMMUNICATION,
                                    .stage = stage_of(p, loop),
                                    .loop = loop,
                                    .microbatch = microbatch,
                                    .count = count};
+    strcpy(event.name, name[kind]);
+    return event;
 }
 
 /* Runs the groups of a loop's weight gradients that are due. */

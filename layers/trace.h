@@ -21,7 +21,7 @@ enum sl_trace_work {
 };
 
 struct sl_trace_event {
-    const char *name;  /* "F", "I", "W", "send activation", ...; lives as long as the program */
+    char name[24];     /* "F", "I", "W", "send activation", ... */
     double begin, end; /* on sl_now's clock */
     enum sl_trace_work work;
     int step, loop;

@@ -52,7 +52,7 @@ void sl_trainer_bytes(const struct sl_trainer *t, size_t *state, size_t *activat
 
 int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
     SL_TRY(sl_parameters_take(&t->parameters, &t->self->error));
-    SL_TRY(from ? sl_import(t->self, &t->parameters, from)
+    SL_TRY(from ? sl_import(t->self, &t->world, &t->parameters, from)
                 : sl_parameters_initialize(&t->parameters, t->self, data_of(t)));
     for (int l = 0; l < t->parameters.loops; l++) sl_parameters_round(&t->parameters, t->kernels, l);
     return sl_pipeline_open(t->pipeline);

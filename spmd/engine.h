@@ -76,6 +76,11 @@ struct sl_channel {
 struct sl_engine_table {
     const char *name;
     const char *missing; /* NULL, or the CMake option that builds it: then the functions are absent */
+    bool apart; /* coordinates are processes and share no memory */
+    /* NULL, or joins the processes that have been started together with this one. */
+    int (*open)(struct sl_error *error);
+    /* NULL, or whether this process, of those, is the one that prints and writes files. */
+    bool (*speaks)(void);
     int (*run)(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
     /* Collective over the mesh: every coordinate opens the same groups in the same order, members or not. */
     int (*group_open)(struct sl_spmd *self, struct sl_group *group);

@@ -7,10 +7,14 @@
 
 #include "spmd/engine.h"
 
+bool sl_speaks(const struct sl_engine *engine) {
+    return !engine || !engine->table || !engine->table->speaks || engine->table->speaks();
+}
+
 int sl_report(const struct sl_engine *engine, const struct sl_error *error) {
     if (engine && engine->error) {
         if (engine->error != error) *engine->error = *error;
-    } else {
+    } else if (sl_speaks(engine)) {
         fprintf(stderr, "shardloop: %s\n", error->message);
     }
     return error->status;

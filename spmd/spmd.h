@@ -21,6 +21,7 @@ struct sl_engine {
     double timeout;         /* seconds that an absent peer is waited for */
     bool checked;           /* calls carry and compare their signatures */
     double delay;           /* local: seconds that every call and message takes longer, as on a slow network */
+    bool spare;             /* mpi: there may be more processes than coordinates; those beyond the mesh look on */
     struct sl_error *error; /* receives the verdict of a failed run; NULL: it is printed on stderr */
 };
 
@@ -42,6 +43,10 @@ typedef int sl_program(struct sl_spmd *self, void *arg);
  * SL_OK. A status that one or more return ends the run for all: the others' communication calls return SL_FAILED at
  * once, and the run's verdict names the coordinate and its message. */
 int sl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
+
+/* Whether this process prints and writes files: all do but those that engine mpi has beside the first, which holds
+ * coordinate 0. Once a run has failed, it is the one that knows why. */
+bool sl_speaks(const struct sl_engine *engine);
 
 /* Gives ERROR to whoever configured ENGINE: into engine->error, or as a line on stderr. Returns its status. */
 int sl_report(const struct sl_engine *engine, const struct sl_error *error);

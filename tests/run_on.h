@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -13,6 +14,31 @@
 #include "collectives/engines.h"
 
 static const char *test_engine = "local"; /* the test's argument */
+
+/* Whether all coordinates share this process's memory. */
+static inline bool shares_memory(void) { return !strcmp(test_engine, "local"); }
+
+/* Whether what coordinate 0 leaves in memory is left in this process's. */
+static inline bool has_results(void) {
+    const struct sl_engine engine = {.table = sl_engine_find(test_engine)};
+    return sl_speaks(&engine);
+}
+
+/* Takes the engine from the command line. Where several processes run the tests, all of them the same ones, the first
+ * prints TAP, the others what fails on stderr. */
+static inline void begin_tests(int argc, char **argv) {
+    struct sl_engine engine;
+    struct sl_error error;
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    if (argc > 1) test_engine = argv[1];
+    if (sl_engine_open(&engine, test_engine, &error)) {
+        printf("Bail out! %s\n", error.message);
+        exit(error.status);
+    }
+    if (has_results()) return;
+    cmocka_set_message_output(CM_OUTPUT_STDOUT);
+    if (!freopen("/dev/null", "w", stdout)) exit(SL_FAILED);
+}
 
 struct test_run {
     const char *mesh;
@@ -32,6 +58,7 @@ static inline int run_on(struct test_run run, sl_program *program, struct sl_err
     engine.checked = run.checked;
     if (run.timeout > 0) engine.timeout = run.timeout;
     engine.delay = run.delay;
+    engine.spare = true;
     engine.error = error;
     return sl_run(&mesh, &engine, program, run.arg);
 }
@@ -45,9 +72,13 @@ static inline void expect_ok(const char *mesh, sl_program *program, void *arg) {
     }
 }
 
+/* Seconds after which a deadlock is certain enough; where memory is shared it is proven at once. */
+static const double test_patience = 1;
+
 /* The run ends with STATUS and a verdict that contains all of the NULL-terminated TEXTS. */
 static inline void expect_verdict(struct test_run run, sl_program *program, int status, const char *const *texts) {
     struct sl_error error;
+    if (!shares_memory() && run.timeout == 0) run.timeout = test_patience;
     const int got = run_on(run, program, &error);
     if (got != status) fail_msg("status %d, not %d: %s", got, status, error.message);
     for (; *texts; texts++) {

@@ -196,12 +196,12 @@ static void exchanged_actions_run_if_proven(void **state) {
     free_job(&single);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_gives_the_same_bits),
         cmocka_unit_test(random_tables_run_if_proven),
         cmocka_unit_test(exchanged_actions_run_if_proven),
     };
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

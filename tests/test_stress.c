@@ -161,9 +161,8 @@ static void test_short_runs(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1) test_engine = argv[1];
+    begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stress), cmocka_unit_test(test_small_meshes),
                                        cmocka_unit_test(test_short_runs)};
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,7 +145,7 @@ static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial 
     SL_TRY(sl_group_axes(self, "*", &world));
     SL_TRY(sl_group_axes(self, "", &alone));
     sl_parameters_seed(&worker->parameters, 3);
-    SL_TRY(trial->from ? sl_import(self, &worker->parameters, trial->from)
+    SL_TRY(trial->from ? sl_import(self, &world, &worker->parameters, trial->from)
                        : sl_parameters_initialize(&worker->parameters, self, &alone));
     sl_parameters_round(&worker->parameters, worker->context.kernels, 0);
     SL_TRY(compute(worker));

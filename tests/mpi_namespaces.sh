@@ -1,0 +1,125 @@
+#!/bin/sh
+# mpi_namespaces.sh DRIVERS TESTS - two network namespaces with a cable between them pass for two hosts; prints TAP.
+drivers=$1 tests=$2
+
+# leaves REASON: without points.
+leaves() {
+    echo "1..0 # SKIP $1"
+    exit
+}
+
+one=sl1-$$ two=sl2-$$
+# On host one and on host two, which also have names of their own.
+on() {
+    host=$1
+    shift
+    ip netns exec "$host" unshare --uts sh -c 'hostname "$0"; exec "$@"' "$host" "$@"
+}
+
+case $(mpirun --version 2>/dev/null) in
+*'Open MPI'*) ;;
+*) leaves 'Open MPI is not installed' ;;
+esac
+command -v ip >/dev/null || leaves 'iproute2 is not installed'
+ip netns add $one 2>/dev/null || leaves 'network namespaces are not allowed here'
+. "$(dirname "$0")/points.sh"
+# Ends whatever still runs on the two.
+clear_hosts() {
+    kill -KILL $(ip netns pids $one) $(ip netns pids $two) 2>/dev/null
+}
+trap 'clear_hosts; ip netns del $one; ip netns del $two; rm -rf "$work"' EXIT
+ip netns add $two
+ip link add sl-cable netns $one type veth peer name sl-cable netns $two
+for host in $one $two; do
+    ip -n $host link set lo up
+    ip -n $host link set sl-cable up
+done
+ip -n $one addr add 10.213.77.1/24 dev sl-cable
+ip -n $two addr add 10.213.77.2/24 dev sl-cable
+
+# Takes the place of ssh.
+cat >remote <<END
+#!/bin/sh
+shift
+exec ip netns exec $two unshare --uts sh -c "hostname $two; \$*"
+END
+chmod +x remote
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+# launch N COMMAND...: half of the N processes on each.
+launch() {
+    half=$(($1 / 2))
+    on $one mpirun --oversubscribe --bind-to none --host 10.213.77.1:$half,10.213.77.2:$half -n "$@"
+}
+export OMPI_MCA_plm_rsh_agent="$work/remote" OMPI_MCA_btl=tcp,vader,self
+export OMPI_MCA_btl_tcp_if_include=10.213.77.0/24 OMPI_MCA_oob_tcp_if_include=10.213.77.0/24
+
+launch 8 hostname >out 2>err
+status=$?
+[ $status = 0 ] && [ "$(sort -u out | wc -l)" = 2 ]
+point 'there are two hosts'
+
+for test in channel collectives; do
+    launch 16 "$tests/test_$test" mpi >out 2>err
+    status=$?
+    [ $status = 0 ] && ! grep -q '^not ok' out
+    point "test_$test"
+done
+
+"$drivers/loss_equality" --json >expected
+launch 8 "$drivers/loss_equality" --engine mpi --json >out 2>err
+status=$?
+[ $status = 0 ] && cmp -s out expected
+point 'loss_equality prints the same bits'
+
+# begin ARGUMENT...: a training in the background, whose processes leave their ids; returns when it is under way.
+begin() {
+    rm -f out err process.*
+    cat >member <<END
+#!/bin/sh
+echo \$\$ >$work/process.\$OMPI_COMM_WORLD_RANK
+exec $drivers/looping_pipeline --engine mpi --steps 1000000 --json "\$@"
+END
+    chmod +x member
+    launch 8 "$work/member" "$@" >out 2>err </dev/null &
+    launcher=$!
+    tries=0
+    until [ -s out ] || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
+}
+
+# hears TEXT: in a verdict, within ten seconds.
+hears() {
+    tries=0
+    until grep -qF -- "$1" err || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
+    [ "$(grep -c '^looping_pipeline: ' err)" = 1 ] && grep -qF -- "$1" err
+}
+
+# finish: what is left.
+finish() {
+    sleep 1
+    clear_hosts
+    wait $launcher
+    status=$?
+}
+
+for rank in 5 1; do
+    begin
+    kill -KILL "$(cat process.$rank)"
+    hears "coordinate $rank ("
+    point "process $rank is killed"
+    finish
+done
+
+begin --timeout 2
+kill -STOP "$(cat process.6)"
+hears 'coordinate 6 (data=1, model=2) is absent'
+point 'process 6 stands still'
+finish
+
+begin --timeout 2
+ip -n $one link set sl-cable down
+hears 'is absent: no sign of it for 2 s'
+point 'the cable is pulled'
+finish
+
+plan
