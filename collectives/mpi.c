@@ -57,7 +57,8 @@ static int gather_all(struct sl_mpi_run *run, struct sl_error *error) {
     struct sl_mpi_process *process = sl_mpi_process();
     const int32_t number = number_of_run(run);
     sl_mpi_meet(SL_MPI_START, number, SL_OK);
-    for (int round = 0; !sl_mpi_have_met(); round++) sl_mpi_pause(round);
+    process->lost = !sl_mpi_await_all();
+    if (process->lost) return sl_error_set(error, SL_FAILED, "engine mpi: a process has been lost before the run");
     for (int rank = 0; rank < process->size; rank++) {
         const struct sl_mpi_attendance *other = sl_mpi_attendance(rank);
         if (other->occasion == SL_MPI_START && other->number == number) continue;
@@ -117,19 +118,22 @@ static bool has_leftovers(struct sl_mpi_run *run) {
         sl_mpi_pause(round);
     }
     sl_mpi_meet(SL_MPI_CLOSE, run->number, sends(run));
-    for (int round = 0; !sl_mpi_have_met(); round++) {
-        sl_mpi_turn(run);
-        sl_mpi_pause(round);
-    }
+    sl_mpi_process()->lost = !sl_mpi_await_all();
+    if (sl_mpi_process()->lost) return true;
     for (int rank = 0; rank < sl_mpi_process()->size; rank++) {
         if (sl_mpi_attendance(rank)->status) return true;
     }
     return false;
 }
 
-/* What MPI may still read or write is abandoned, not freed: after a failure, or with messages on their way. */
+/* After a failure, or with messages on their way, the run is abandoned. */
 static void close_run(struct sl_mpi_run *run) {
-    if (run->status || has_leftovers(run)) return;
+    if (run->status || has_leftovers(run)) {
+        run->next = sl_mpi_process()->abandoned;
+        sl_mpi_process()->abandoned = run;
+        return;
+    }
+    sl_mpi_withdraw(run);
     sl_mpi_groups_close(run);
     sl_mpi_channels_close(run);
     MPI_Comm_free(&run->wire);
@@ -146,7 +150,8 @@ static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_en
     run->number = ++sl_mpi_process()->runs;
     sl_mpi_process()->speaker = 0;
     run->watch.peer = run->absent = -1;
-    run->spmd = (struct sl_spmd){.mesh = mesh, .engine = engine, .coordinate = sl_mpi_process()->rank, .state = run};
+    run->spmd = (struct sl_spmd){
+        .mesh = mesh, .engine = engine, .coordinate = sl_mpi_process()->rank, .device = -1, .state = run};
     return run;
 }
 

@@ -33,12 +33,13 @@ struct sl_mpi_process {
     MPI_Comm comm; /* of all processes: meetings and messages */
     int rank, size;
     int largest_tag;
-    bool spin;              /* every process has a core of its own */
-    int speaker;            /* who prints: the first process, or the first that is left */
-    bool lost;              /* a process does not answer any more: MPI cannot be left in order */
-    bool parting;           /* a process has left */
-    struct sl_mpi_run *run; /* the one under way, or NULL */
-    int runs;               /* so far */
+    bool spin;                    /* every process has a core of its own */
+    int speaker;                  /* who prints: the first process, or the first that is left */
+    bool lost;                    /* a process does not answer any more: MPI cannot be left in order */
+    bool parting;                 /* a process has left */
+    struct sl_mpi_run *run;       /* the one under way, or NULL */
+    struct sl_mpi_run *abandoned; /* MPI may still read and write what they hold */
+    int runs;                     /* so far */
 };
 
 struct sl_mpi_process *sl_mpi_process(void);
@@ -65,6 +66,8 @@ struct sl_mpi_attendance {
 void sl_mpi_meet(enum sl_mpi_occasion occasion, int32_t number, int status);
 /* Whether all have come. Waits for nobody. */
 bool sl_mpi_have_met(void);
+/* Waits, outside of runs, until all have come. False when a process of this host has ended instead. */
+bool sl_mpi_await_all(void);
 const struct sl_mpi_attendance *sl_mpi_attendance(int rank);
 
 /* ---- a run (mpi.c) ---- */
@@ -107,6 +110,7 @@ struct sl_mpi_message {
 };
 
 struct sl_mpi_run {
+    struct sl_mpi_run *next; /* abandoned */
     struct sl_spmd spmd;
     const struct sl_mesh *mesh;
     const struct sl_engine *engine;
@@ -116,7 +120,6 @@ struct sl_mpi_run {
     int groups; /* opened so far */
     struct sl_mpi_communicator *communicators;
     struct sl_mpi_call *active; /* calls that are under way */
-    struct sl_mpi_buffer *buffers;
     struct sl_mpi_channel *channels;
     int unmatched; /* channels whose other end is not known yet */
 
@@ -133,7 +136,7 @@ struct sl_mpi_run {
     struct sl_error verdict;
     int absent;     /* the coordinate that the run had to be ended without, or -1 */
     bool still;     /* the receives have been withdrawn */
-    uint64_t quiet; /* the others of which the same is known */
+    uint64_t quiet; /* the others of which the same is known, or which are absent */
 };
 
 static inline struct sl_mpi_run *sl_mpi_self(const struct sl_spmd *self) { return self->state; }
@@ -160,11 +163,16 @@ bool sl_mpi_ok(struct sl_mpi_run *run, int code, const char *what);
 
 /* Whether REQUEST is under way. It stays as it is. */
 bool sl_mpi_is_pending(MPI_Request request);
-/* Ends REQUEST, a receive, whether or not its message is coming. */
-void sl_mpi_withdraw_receive(MPI_Request *request);
+/* Ends all receives that are under way. */
+void sl_mpi_withdraw(struct sl_mpi_run *run);
+/* Ends REQUEST, a receive, whether or not its message is coming. One whose message is half here is waited for, until
+ * END at most: its sender may be lost. */
+void sl_mpi_withdraw_receive(MPI_Request *request, double end);
 
 /* ---- messages and verdicts (mpi_verdict.c) ---- */
 
+/* Sets aside room for COUNT messages under way. False without memory. */
+bool sl_mpi_provide_messages(int count);
 void sl_mpi_listen(struct sl_mpi_run *run);
 
 /* Where a wait has taken a tick, and another: asks, and proposes a verdict where it is in vain. */
@@ -207,6 +215,7 @@ struct sl_mpi_call {
     int slot;
     enum sl_mpi_phase phase;
     struct sl_mpi_buffer *buffer;          /* NULL: none is needed */
+    int piece;                             /* of it */
     char *sent, *received;                 /* in the buffer: blocks on their way; NULL: in the program's memory */
     MPI_Request *receive, *send;           /* [size], side by side */
     struct sl_mpi_signature mine, *theirs; /* [size], in checked mode */
@@ -222,6 +231,7 @@ struct sl_mpi_communicator {
     struct sl_mpi_call call[SL_MAX_IN_FLIGHT];
     struct sl_mpi_signature *signatures;
     MPI_Request *requests;
+    struct sl_mpi_buffer *buffers; /* the one in use first */
 };
 
 /* Tags of a slot's messages. */
@@ -234,8 +244,7 @@ int sl_mpi_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request);
 /* Moves all calls on that are under way. */
 void sl_mpi_advance(struct sl_mpi_run *run);
-/* After the end: withdraws the receives of all calls under way. */
-void sl_mpi_groups_withdraw(struct sl_mpi_run *run);
+void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end);
 bool sl_mpi_groups_sending(const struct sl_mpi_run *run);
 void sl_mpi_groups_close(struct sl_mpi_run *run);
 
@@ -246,7 +255,7 @@ int sl_mpi_set_aside(struct sl_mpi_call *c);
 /* Begins the first exchange; then, exchange by exchange, on to SL_MPI_IDLE. */
 void sl_mpi_begin(struct sl_mpi_call *c);
 void sl_mpi_move_on(struct sl_mpi_call *c);
-void sl_mpi_buffers_close(struct sl_mpi_run *run);
+void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator);
 
 /* Elements of a block. */
 static inline size_t sl_mpi_elements(const struct sl_collective *call) {
@@ -280,7 +289,7 @@ int sl_mpi_channel_take(struct sl_spmd *self, struct sl_channel *channel, const 
 int sl_mpi_channel_release(struct sl_spmd *self, struct sl_channel *channel);
 /* Compares the ends of channels whose other end has been heard of since. */
 void sl_mpi_channels_match(struct sl_mpi_run *run);
-void sl_mpi_channels_withdraw(struct sl_mpi_run *run);
+void sl_mpi_channels_withdraw(struct sl_mpi_run *run, double end);
 bool sl_mpi_channels_sending(const struct sl_mpi_run *run);
 void sl_mpi_channels_close(struct sl_mpi_run *run);
 

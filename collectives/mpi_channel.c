@@ -154,6 +154,7 @@ void sl_mpi_channels_match(struct sl_mpi_run *run) {
 static bool is_ready(struct sl_mpi_channel *channel, int slot) {
     int ended = 0;
     if (channel->match != MPI_REQUEST_NULL) sl_mpi_channels_match(channel->run);
+    if (channel->run->proposed) return false; /* what comes may not be what was meant */
     return sl_mpi_ok(channel->run, MPI_Test(&channel->request[slot], &ended, MPI_STATUS_IGNORE), channel->name) &&
            ended;
 }
@@ -219,7 +220,7 @@ int sl_mpi_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, voi
 int sl_mpi_channel_post(struct sl_spmd *self, struct sl_channel *channel) { return hand_over(self, channel, SENDER); }
 
 int sl_mpi_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot) {
-    void *message;
+    void *message = NULL;
     SL_TRY(hold(self, channel, RECEIVER, &message));
     *slot = message;
     return SL_OK;
@@ -241,16 +242,15 @@ bool sl_mpi_channels_sending(const struct sl_mpi_run *run) {
     return false;
 }
 
-void sl_mpi_channels_withdraw(struct sl_mpi_run *run) {
+void sl_mpi_channels_withdraw(struct sl_mpi_run *run, double end) {
     for (struct sl_mpi_channel *channel = run->channels; channel; channel = channel->next) {
         if (channel->to != run->spmd.coordinate) continue;
-        sl_mpi_withdraw_receive(&channel->match);
-        for (int slot = 0; slot < channel->slots; slot++) sl_mpi_withdraw_receive(&channel->request[slot]);
+        sl_mpi_withdraw_receive(&channel->match, end);
+        for (int slot = 0; slot < channel->slots; slot++) sl_mpi_withdraw_receive(&channel->request[slot], end);
     }
 }
 
 void sl_mpi_channels_close(struct sl_mpi_run *run) {
-    sl_mpi_channels_withdraw(run);
     while (run->channels) {
         struct sl_mpi_channel *channel = run->channels;
         run->channels = channel->next;

@@ -76,7 +76,7 @@ static bool advance(struct sl_mpi_call *c) {
 }
 
 void sl_mpi_advance(struct sl_mpi_run *run) {
-    for (struct sl_mpi_call **at = &run->active; *at && !run->status;) {
+    for (struct sl_mpi_call **at = &run->active; *at && !run->proposed && !run->status;) {
         struct sl_mpi_call *c = *at;
         if (advance(c)) {
             *at = c->next;
@@ -107,11 +107,11 @@ static int laggard(void *of) {
 
 /* ---- after the end of the run ---- */
 
-void sl_mpi_groups_withdraw(struct sl_mpi_run *run) {
+void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end) {
     for (struct sl_mpi_call *c = run->active; c; c = c->next) {
         for (int peer = 0; peer < c->call.group->size; peer++) {
-            sl_mpi_withdraw_receive(&c->receive[peer]);
-            sl_mpi_withdraw_receive(&c->hear[peer]);
+            sl_mpi_withdraw_receive(&c->receive[peer], end);
+            sl_mpi_withdraw_receive(&c->hear[peer], end);
         }
     }
 }
@@ -197,6 +197,7 @@ int sl_mpi_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
 int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     const struct sl_collective *call = &request->call;
+    if (!request->moved && run->status) return sl_mpi_turn(run); /* the end of the run was its end */
     if (!request->moved)
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)", sl_collective_name(call),
                        call->group->name, call->site);
@@ -218,13 +219,12 @@ bool sl_mpi_groups_sending(const struct sl_mpi_run *run) {
 }
 
 void sl_mpi_groups_close(struct sl_mpi_run *run) {
-    sl_mpi_groups_withdraw(run);
     while (run->communicators) {
         struct sl_mpi_communicator *communicator = run->communicators;
         run->communicators = communicator->next;
+        sl_mpi_buffers_close(communicator);
         free(communicator->requests);
         free(communicator->signatures);
         free(communicator);
     }
-    sl_mpi_buffers_close(run);
 }

@@ -6,7 +6,7 @@
  * combines it alike. So sums have the same order, and the same bits, on all members and on other engines.
  *
  * Blocks that lie in one piece are sent from, and received into, the program's own memory; others are packed in a
- * buffer of the run's. An exchange begins when the one before has ended, so none writes where another still reads. */
+ * buffer of the group's. An exchange begins when the one before has ended, so none writes where another still reads. */
 #include "collectives/mpi.h"
 
 #include <stdlib.h>
@@ -18,36 +18,38 @@ enum { SHORT_SUM = 4096 }; /* bytes: up to there a second exchange takes longer 
 
 /* ---- buffers ---- */
 
-/* They belong to the run, which keeps them: after some steps all sizes have been seen. */
+/* A group's: a piece for each call that may be under way, however many are at a time, so that nothing is allocated once
+ * the longest call has been seen. Pieces that are never taken are never touched, and take no memory. */
 struct sl_mpi_buffer {
-    struct sl_mpi_buffer *next;
-    size_t bytes;
-    bool taken;
+    struct sl_mpi_buffer *next; /* earlier, with smaller pieces */
+    size_t bytes;               /* of a piece */
+    unsigned taken;             /* pieces */
     char *memory;
 };
 
-/* The smallest free one that is large enough; otherwise the largest free one grows. NULL without memory. */
-static struct sl_mpi_buffer *take_buffer(struct sl_mpi_run *run, size_t bytes) {
-    struct sl_mpi_buffer *fits = NULL, *largest = NULL;
-    for (struct sl_mpi_buffer *at = run->buffers; at; at = at->next) {
-        if (at->taken) continue;
-        if (at->bytes >= bytes && (!fits || at->bytes < fits->bytes)) fits = at;
-        if (!largest || at->bytes > largest->bytes) largest = at;
+static struct sl_mpi_buffer *new_buffer(size_t bytes) {
+    struct sl_mpi_buffer *buffer = calloc(1, sizeof *buffer);
+    if (!buffer) return NULL;
+    buffer->bytes = (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
+    buffer->memory = aligned_alloc(SL_CACHE_LINE, buffer->bytes * SL_MAX_IN_FLIGHT);
+    if (buffer->memory) return buffer;
+    free(buffer);
+    return NULL;
+}
+
+/* Takes a piece of at least BYTES for the call. Returns it, or NULL without memory. */
+static char *take_piece(struct sl_mpi_call *c, size_t bytes) {
+    struct sl_mpi_communicator *communicator = c->communicator;
+    if (!communicator->buffers || communicator->buffers->bytes < bytes) {
+        struct sl_mpi_buffer *larger = new_buffer(bytes);
+        if (!larger) return NULL;
+        larger->next = communicator->buffers;
+        communicator->buffers = larger;
     }
-    if (!fits && !(fits = largest)) {
-        fits = calloc(1, sizeof *fits);
-        if (!fits) return NULL;
-        fits->next = run->buffers;
-        run->buffers = fits;
-    }
-    if (fits->bytes < bytes) {
-        free(fits->memory);
-        const size_t rounded = (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
-        fits->memory = aligned_alloc(SL_CACHE_LINE, rounded);
-        fits->bytes = fits->memory ? rounded : 0;
-    }
-    fits->taken = fits->memory != NULL;
-    return fits->memory ? fits : NULL;
+    c->buffer = communicator->buffers;
+    for (c->piece = 0; c->buffer->taken >> c->piece & 1;) c->piece++;
+    c->buffer->taken |= 1u << c->piece;
+    return c->buffer->memory + c->buffer->bytes * (size_t)c->piece;
 }
 
 /* ---- whom a call concerns ---- */
@@ -279,12 +281,12 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
         if (summed || (receives && !is_one_piece(call, &call->output_view))) received = block;
     }
     if (size == 1 || !(sent + received)) return SL_OK;
-    c->buffer = take_buffer(c->run, sent + received);
-    if (!c->buffer)
+    char *piece = take_piece(c, sent + received);
+    if (!piece)
         return sl_fail(&c->run->spmd, SL_FAILED, "%s over \"%s\": no memory for %zu bytes (called at %s)",
                        sl_collective_name(call), call->group->name, sent + received, call->site);
-    if (sent) c->sent = c->buffer->memory;
-    if (received) c->received = c->buffer->memory + sent;
+    if (sent) c->sent = piece;
+    if (received) c->received = piece + sent;
     return SL_OK;
 }
 
@@ -301,7 +303,7 @@ void sl_mpi_begin(struct sl_mpi_call *c) {
 }
 
 static void end_call(struct sl_mpi_call *c) {
-    if (c->buffer) c->buffer->taken = false;
+    if (c->buffer) c->buffer->taken &= ~(1u << c->piece);
     c->buffer = NULL;
     c->phase = SL_MPI_IDLE;
 }
@@ -344,10 +346,10 @@ void sl_mpi_move_on(struct sl_mpi_call *c) {
     if (c->phase == SL_MPI_SECOND && all_ended(c, requests, c->receive)) end_call(c);
 }
 
-void sl_mpi_buffers_close(struct sl_mpi_run *run) {
-    while (run->buffers) {
-        struct sl_mpi_buffer *buffer = run->buffers;
-        run->buffers = buffer->next;
+void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator) {
+    while (communicator->buffers) {
+        struct sl_mpi_buffer *buffer = communicator->buffers;
+        communicator->buffers = buffer->next;
         free(buffer->memory);
         free(buffer);
     }

@@ -4,11 +4,14 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { FAREWELL_MS = 2000 };
+enum { FAREWELL_MS = 2000, TIME_TO_PRINT_MS = 200 };
+
+static const double time_to_come = 1; /* for what a process sent to a meeting before it ended */
 
 /* MPI has one state a process. */
 static struct sl_mpi_process process;
@@ -21,9 +24,7 @@ struct home {
 };
 static struct home *home; /* [size] */
 
-struct sl_mpi_process *sl_mpi_process(void) {
-    return &process;
-}
+struct sl_mpi_process *sl_mpi_process(void) { return &process; }
 
 static void sleep_ms(int ms) {
     const struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
@@ -58,13 +59,33 @@ bool sl_mpi_have_met(void) {
     return met;
 }
 
+static bool is_one_gone(void) {
+    for (int rank = 0; rank < process.size; rank++) {
+        if (sl_mpi_is_gone(rank)) return true;
+    }
+    return false;
+}
+
+bool sl_mpi_await_all(void) {
+    double gone = 0;
+    for (int round = 0; !sl_mpi_have_met(); round++) {
+        sl_mpi_pause(round);
+        if (round % 1024 != 1023 || !is_one_gone()) continue;
+        if (gone == 0) gone = sl_now();
+        if (sl_now() > gone + time_to_come) return false;
+    }
+    return true;
+}
+
 const struct sl_mpi_attendance *sl_mpi_attendance(int rank) { return &attendance[rank]; }
 
 /* ---- leaving ---- */
 
-/* Ends all processes. Who prints does it first: the others give it the time. */
+/* Ends all processes, before exit would write what is still in stdout. Who prints does it first: the others give it the
+ * time, and it the launcher, which passes on what was printed. */
 static void abandon(int status) {
-    if (!sl_mpi_speaks()) sleep_ms(FAREWELL_MS);
+    fflush(NULL);
+    sleep_ms(sl_mpi_speaks() ? TIME_TO_PRINT_MS : FAREWELL_MS);
     MPI_Abort(MPI_COMM_WORLD, status ? status : SL_FAILED);
 }
 
@@ -77,7 +98,7 @@ static void leave(int status, void *arg) {
     if (finalized) return;
     if (process.lost || process.run) abandon(status);
     if (!process.parting) sl_mpi_meet(SL_MPI_LEAVE, process.runs, status);
-    for (int round = 0; !sl_mpi_have_met(); round++) sl_mpi_pause(round);
+    if (!sl_mpi_await_all()) abandon(status);
     sl_mpi_stop_listening();
     MPI_Finalize();
 }
@@ -119,6 +140,7 @@ int sl_mpi_open(struct sl_error *error) {
     if (finalized) return sl_error_set(error, SL_FAILED, "engine mpi: this process has left MPI already");
     if (!started) MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm host;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* of functions without a communicator, MPI_Testall */
     MPI_Comm_dup(MPI_COMM_WORLD, &process.comm);
     MPI_Comm_set_errhandler(process.comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(process.comm, &process.rank);
@@ -126,7 +148,9 @@ int sl_mpi_open(struct sl_error *error) {
     MPI_Comm_split_type(process.comm, MPI_COMM_TYPE_SHARED, process.rank, MPI_INFO_NULL, &host);
     attendance = calloc((size_t)process.size, sizeof *attendance);
     home = calloc((size_t)process.size, sizeof *home);
-    if (!attendance || !home) return sl_error_set(error, SL_FAILED, "engine mpi: no memory");
+    const bool room =
+        sl_mpi_provide_messages(2 * process.size); /* a question or an answer for each, and as many again */
+    if (!attendance || !home || !room) return sl_error_set(error, SL_FAILED, "engine mpi: no memory");
     find_homes(host);
     find_tags();
     process.spin = find_cores(host);

@@ -24,13 +24,14 @@ static const double last_moments = 0.4;   /* to give a verdict before the launch
 
 /* ---- messages ---- */
 
-/* Messages on their way out: few, and none while all goes well. They are the process's, as MPI's state is. */
+/* Messages on their way out: few, and none while all goes well; and those that are not. They are the process's, as
+ * MPI's state is. */
 struct outgoing {
     struct outgoing *next;
     MPI_Request request;
     struct sl_mpi_message message;
 };
-static struct outgoing *outgoing;
+static struct outgoing *outgoing, *spare;
 static struct sl_mpi_message incoming;
 static MPI_Request receive = MPI_REQUEST_NULL;
 
@@ -42,14 +43,26 @@ static void sweep(void) {
             at = &one->next;
         } else {
             *at = one->next;
-            free(one);
+            one->next = spare;
+            spare = one;
         }
     }
 }
 
+bool sl_mpi_provide_messages(int count) {
+    for (int i = 0; i < count; i++) {
+        struct outgoing *one = malloc(sizeof *one);
+        if (!one) return false;
+        one->next = spare;
+        spare = one;
+    }
+    return true;
+}
+
 static void post(struct sl_mpi_run *run, int to, const struct sl_mpi_message *message) {
-    struct outgoing *one = malloc(sizeof *one);
-    if (!one) return; /* it is asked again */
+    if (!spare && !sl_mpi_provide_messages(1)) return; /* it is asked again */
+    struct outgoing *one = spare;
+    spare = one->next;
     *one = (struct outgoing){.next = outgoing, .message = *message};
     one->message.run = run->number;
     one->message.from = sl_mpi_process()->rank;
@@ -73,6 +86,7 @@ static void adopt(struct sl_mpi_run *run, const struct sl_mpi_message *end) {
     memcpy(run->verdict.message, end->text, sizeof run->verdict.message);
     sl_mpi_process()->speaker = end->from;
     run->absent = end->peer;
+    if (run->absent >= 0) run->quiet |= UINT64_C(1) << run->absent;
 }
 
 /* Ends the run for all, and becomes the one who prints why. */
@@ -326,6 +340,6 @@ void sl_mpi_listen(struct sl_mpi_run *run) {
 }
 
 void sl_mpi_stop_listening(void) {
-    sl_mpi_withdraw_receive(&receive);
+    sl_mpi_withdraw_receive(&receive, sl_now() + 1);
     if (receive != MPI_REQUEST_NULL) MPI_Request_free(&receive);
 }

@@ -6,11 +6,14 @@
 #include <time.h>
 
 enum {
-    SPINS = 200,          /* where every process has a core: looks one after the other, about 100 us */
-    YIELDS = 8,           /* then, or at once where they share cores */
-    NAP_US = 50,          /* then */
-    TIME_TO_WITHDRAW = 2, /* seconds */
+    SPINS = 200, /* where every process has a core: looks one after the other, about 100 us */
+    YIELDS = 8,  /* then, or at once where they share cores */
+    NAP_US = 50, /* then */
 };
+
+/* Seconds for half received messages: of peers that are all there; and not to be late with the verdict on a lost one.
+ */
+static const double time_to_receive = 2, time_to_receive_after_loss = 0.2;
 
 void sl_mpi_pause(int round) {
     const int spins = sl_mpi_process()->spin ? SPINS : 0;
@@ -23,6 +26,12 @@ void sl_mpi_pause(int round) {
     nanosleep(&nap, NULL);
 }
 
+void sl_mpi_withdraw(struct sl_mpi_run *run) {
+    const double end = sl_now() + (run->absent < 0 ? time_to_receive : time_to_receive_after_loss);
+    sl_mpi_groups_withdraw(run, end);
+    sl_mpi_channels_withdraw(run, end);
+}
+
 int sl_mpi_turn(struct sl_mpi_run *run) {
     if (run->unmatched) sl_mpi_channels_match(run);
     if (!run->status) sl_mpi_advance(run);
@@ -30,8 +39,7 @@ int sl_mpi_turn(struct sl_mpi_run *run) {
     if (!run->status) return SL_OK;
     if (!run->still) {
         run->still = true;
-        sl_mpi_groups_withdraw(run);
-        sl_mpi_channels_withdraw(run);
+        sl_mpi_withdraw(run);
         sl_mpi_say_quiet(run);
     }
     return SL_FAILED;
@@ -85,9 +93,12 @@ bool sl_mpi_is_pending(MPI_Request request) {
     return !ended;
 }
 
-void sl_mpi_withdraw_receive(MPI_Request *request) {
-    const double end = sl_now() + TIME_TO_WITHDRAW;
+void sl_mpi_withdraw_receive(MPI_Request *request, double end) {
     int ended = !sl_mpi_is_pending(*request);
     if (!ended) MPI_Cancel(request);
-    while (!ended && sl_now() < end) MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+    for (int round = 0; !ended; round++) {
+        MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+        if (sl_now() > end) break;
+        if (!ended) sl_mpi_pause(round);
+    }
 }

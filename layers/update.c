@@ -16,8 +16,9 @@ static bool gathers(const struct sl_updates *u) { return u->zero && !alone(u); }
 static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
 
 void sl_updates_close(struct sl_updates *u) {
+    const int gathering = u->used; /* of the sums that are still under way no gather has begun */
     for (; u->self && !alone(u) && u->used < u->started; u->used++) sl_wait(u->self, &u->sum[room(u->used)]);
-    for (; u->self && gathers(u) && u->ended < u->used; u->ended++) sl_wait(u->self, &u->gather[room(u->ended)]);
+    for (; u->self && gathers(u) && u->ended < gathering; u->ended++) sl_wait(u->self, &u->gather[room(u->ended)]);
     free(u->completed);
     free(u->began);
 }

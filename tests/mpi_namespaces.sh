@@ -28,6 +28,7 @@ clear_hosts() {
     kill -KILL $(ip netns pids $one) $(ip netns pids $two) 2>/dev/null
 }
 trap 'clear_hosts; ip netns del $one; ip netns del $two; rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
 ip netns add $two
 ip link add sl-cable netns $one type veth peer name sl-cable netns $two
 for host in $one $two; do
