@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "collectives/engines.h"
+#include "spmd/device.h"
 
 void *sl_local_take(size_t bytes) {
     const size_t rounded = (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
@@ -28,9 +29,27 @@ void sl_local_give_up(struct sl_local_coordinate *me, int status) {
     }
 }
 
+/* Ties the calling thread to a PU. That it stays where it was is no failure. */
+static void bind_to(int pu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(pu, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}
+
+/* Where coordinates share cores: one that is woken by a message does not take the core from the sender, which so goes
+ * through its next microbatches with its weights in the cache. That it is not allowed is no failure. */
+static void run_in_long_turns(void) {
+    const struct sched_param parameters = {0};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
+}
+
 static void *run_coordinate(void *arg) {
     struct sl_local_coordinate *me = arg;
     struct sl_local_run *run = me->run;
+    const int pu = run->placement.pu[me->spmd.coordinate];
+    if (!run->spin) run_in_long_turns();
+    if (pu >= 0) bind_to(pu);
     const int status = run->program(&me->spmd, run->arg);
     if (status) sl_local_give_up(me, status);
     atomic_store(&me->returned, true); /* SC with words, for the proofs */
@@ -38,55 +57,42 @@ static void *run_coordinate(void *arg) {
     return NULL;
 }
 
-/* ---- cores ---- */
-
-struct cores {
-    cpu_set_t allowed;
-    int count; /* of them; 0 where that cannot be found out */
-    int first; /* the caller's own: runs side by side then tend to differ */
-};
-
-static void find_cores(struct cores *cores) {
-    CPU_ZERO(&cores->allowed);
-    cores->count = sched_getaffinity(0, sizeof cores->allowed, &cores->allowed) ? 0 : CPU_COUNT(&cores->allowed);
-    const int here = sched_getcpu();
-    cores->first = here < 0 ? 0 : here;
-}
-
-/* Ties THREAD to the next allowed core from *CORE on. That it stays where it was is no failure. */
-static void pin(pthread_t thread, const struct cores *cores, int *core) {
-    while (!CPU_ISSET(*core % CPU_SETSIZE, &cores->allowed)) ++*core;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(*core % CPU_SETSIZE, &one);
-    pthread_setaffinity_np(thread, sizeof one, &one);
-    ++*core;
-}
-
-/* Where coordinates share cores: one that is woken by a message does not take the core from the sender, which so goes
- * through its next microbatches with its weights in the cache. That it is not allowed is no failure. */
-static void run_in_long_turns(pthread_t thread) {
-    const struct sched_param parameters = {0};
-    pthread_setschedparam(thread, SCHED_BATCH, &parameters);
-}
-
 /* ---- the run ---- */
 
+static int distance(int one, int other, void *arg) {
+    (void)arg;
+    return sl_device.distance(one, other);
+}
+
+static const char *bus(int device, void *arg) {
+    (void)arg;
+    return sl_device.bus(device);
+}
+
+/* Binds coordinates where each can have a PU of its own: the closest ones, from the caller's own on, so that runs side
+ * by side tend to differ. One alone stays free, and of two PUs none is closer. */
+static void place(struct sl_local_run *run) {
+    const int usable = sl_topology_usable(), size = run->mesh->size;
+    const struct sl_placement_devices devices = {.count = sl_device.count(), .distance = distance, .bus = bus};
+    struct sl_topology topology;
+    run->spin = size <= usable;
+    const bool bind = run->spin && size > 1;
+    if (bind) sl_topology_read(&topology, usable > 2);
+    sl_place(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
+}
+
 static void launch(struct sl_local_run *run) {
-    struct cores cores;
-    find_cores(&cores);
     const int size = run->mesh->size;
-    run->spin = size <= cores.count;
-    int started = 0, core = cores.first;
+    int started = 0;
+    place(run);
     for (; started < size; started++) {
         struct sl_local_coordinate *coordinate = &run->coordinate[started];
+        coordinate->spmd.device = run->placement.device[started];
         const int error = pthread_create(&coordinate->thread, NULL, run_coordinate, coordinate);
         if (error) {
             sl_local_end(run, SL_FAILED, "coordinate %d of %d cannot start: %s", started, size, strerror(error));
             break;
         }
-        if (!run->spin) run_in_long_turns(coordinate->thread);
-        if (run->spin && size > 1) pin(coordinate->thread, &cores, &core);
     }
     for (int i = 0; i < started; i++) pthread_join(run->coordinate[i].thread, NULL);
 }

@@ -11,6 +11,7 @@
 #include "drivers/gpipe.h"
 #include "drivers/metrics.h"
 #include "drivers/options.h"
+#include "drivers/placement_report.h"
 
 /* ---- options ---- */
 
@@ -36,14 +37,6 @@ static const struct sl_option pipeline_table[] = {
 };
 
 static const struct sl_option run_table[] = {
-    {"mesh", SL_OPTION_TEXT, FIELD(common.mesh), .value = "AXIS=SIZE,...",
-     .help = "of the pipeline with tensor parallelism: its axes are pipe and tensor"},
-    {"engine", SL_OPTION_TEXT, FIELD(common.engine), .value = "NAME",
-     .help = "what carries the coordinates: local, threads of this process"},
-    {"timeout", SL_OPTION_REAL, FIELD(common.timeout), .min = 0.01, .max = 86400,
-     .help = "seconds that an absent coordinate is waited for"},
-    {"checked", SL_OPTION_FLAG, FIELD(common.checked),
-     .help = "compare what the coordinates call, and end the run where they disagree"},
     {"seed", SL_OPTION_SEED, FIELD(common.seed), .help = "of everything random, taken modulo 2^32"},
     {"json", SL_OPTION_FLAG, FIELD(common.json), .help = "print the differences as one JSON object and nothing else"},
     {0},
@@ -321,6 +314,8 @@ static int run_all(struct experiment *experiment, const struct config *config, s
     struct sl_engine engine;
     struct sl_failure failure;
     SL_TRY(prepare(experiment, &failure, config, &engine, error));
+    if (config->common.show_placement)
+        return sl_placement_report(&experiment[TENSOR].parallel.mesh, &engine, config->common.json, error);
     engine.error = error;
     if (!config->common.json) SL_TRY(print_schedule(config, error));
     engine.spare = true; /* the mesh with tensor parallelism is the largest */
@@ -346,10 +341,14 @@ int main(int argc, char **argv) {
     config.common.mesh = SL_PIPE_AXIS "=2," SL_TENSOR_AXIS "=4";
     struct sl_options options = {
         .program = "gpipe",
-        .summary = "Shows the clock cycles of GPipe, and that a pipeline, and one with tensor parallelism, compute "
-                   "what one device does; or what happens where a coordinate fails.",
+        .summary =
+            "Shows the clock cycles of GPipe, and that a pipeline, and one with tensor parallelism, compute "
+            "what one device does; or what happens where a coordinate fails. The axes of the mesh, which is that "
+            "of the pipeline with tensor parallelism, are pipe and tensor.",
         .engine = &config.common.engine,
-        .section = {{"Pipeline", pipeline_table, &config}, {"Run", run_table, &config}},
+        .section = {{"Pipeline", pipeline_table, &config},
+                    {"Mesh", sl_mesh_table, &config.common},
+                    {"Run", run_table, &config}},
     };
     struct sl_error error = {0};
     struct experiment experiment[EXPERIMENTS] = {{.output = 0}};

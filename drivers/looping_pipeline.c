@@ -12,6 +12,7 @@
 #include "drivers/experiment.h"
 #include "drivers/interrupt.h"
 #include "drivers/metrics.h"
+#include "drivers/placement_report.h"
 #include "drivers/profile_report.h"
 #include "drivers/progress.h"
 #include "drivers/trace_file.h"
@@ -380,6 +381,7 @@ static int start(struct run *run, struct sl_error *error) {
     /* Without a pipeline, and without a mesh that the user asked for, all coordinates lie along data. */
     if (!strcmp(config->schedule, "single") && common.mesh == sl_default_mesh) common.mesh = "data=8,model=1";
     SL_TRY(sl_common_open(&common, &mesh, &engine, error));
+    if (common.show_placement) return sl_placement_report(&mesh, &engine, common.json, error);
     SL_TRY(sl_dataset_open(&run->dataset, config->data, config->common.seed, (uint32_t)config->model.batch, error));
     SL_TRY(sl_experiment_prepare(&run->experiment, &mesh, &config->model, config->schedule, config->schedule_file,
                                  (int)run->dataset.columns, (int)run->dataset.classes, config->common.seed, error));
@@ -401,7 +403,8 @@ int main(int argc, char **argv) {
         .program = "looping_pipeline",
         .summary = "Trains a residual MLP classifier over a mesh of data and pipeline coordinates.",
         .engine = &config.common.engine,
-        .section = {{"Run", sl_common_table, &config.common},
+        .section = {{"Mesh", sl_mesh_table, &config.common},
+                    {"Run", sl_common_table, &config.common},
                     {"Model and optimizer", sl_model_table, &config.model},
                     {"Training", driver_table, &config}},
     };

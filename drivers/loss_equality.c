@@ -9,6 +9,7 @@
 #include "drivers/experiment.h"
 #include "drivers/interrupt.h"
 #include "drivers/metrics.h"
+#include "drivers/placement_report.h"
 
 enum { COMPARED_STEPS = 3, MAX_STEPS = 1000000 };
 
@@ -84,10 +85,12 @@ static int program(struct sl_spmd *self, void *arg) {
 
 /* Of a step's loss, relative. Sums in another order differ in their last digits, which bf16 magnifies: where a float
  * lies between two bf16, both operands of a product may come out 2^-9 of their size apart. The errors of the products
- * in a row are independent: their squares add up. */
+ * in a row are independent: their squares add up.
+ * A tf32 has two bits more. */
 static double tolerance_of(const struct sl_model_options *model) {
     const double products = 2.0 * model->layers + 2.0;
-    return model->precision == SL_BF16 ? 0x1p-8 * sqrt(products) : 1e-4;
+    if (model->precision == SL_PRODUCTS_F32) return 1e-4;
+    return (model->precision == SL_PRODUCTS_TF32 ? 0x1p-10 : 0x1p-8) * sqrt(products);
 }
 
 /* The largest difference of a step's loss between two of the three layouts, relative to the smaller one. */
@@ -195,6 +198,7 @@ static int compare(const struct config *config, struct trial *trial, struct sl_d
         return sl_error_set(error, SL_BAD_INPUT, "--steps %d: at most %d losses are kept", config->common.steps,
                             MAX_STEPS);
     SL_TRY(open_meshes(config, &mesh, &single_mesh, &engine, error));
+    if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
     SL_TRY(sl_dataset_open(dataset, "random", config->common.seed, (uint32_t)config->model.batch, error));
     SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, engine.table == &sl_engine_local, error));
     engine.error = error;
@@ -221,7 +225,8 @@ int main(int argc, char **argv) {
         .program = "loss_equality",
         .summary = "Shows that a single device, a pipeline and a looping pipeline compute the same losses.",
         .engine = &config.common.engine,
-        .section = {{"Run", sl_common_table, &config.common},
+        .section = {{"Mesh", sl_mesh_table, &config.common},
+                    {"Run", sl_common_table, &config.common},
                     {"Model and optimizer", sl_model_table, &config.model},
                     {"Comparison", driver_table, &config}},
     };

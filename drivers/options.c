@@ -342,7 +342,7 @@ int sl_options_report(const struct sl_options *options, const struct sl_error *e
 
 /* ---- what all drivers share ---- */
 
-const struct sl_option sl_common_table[] = {
+const struct sl_option sl_mesh_table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
      .help = "axes of the mesh of coordinates, the last one fastest"},
     {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
@@ -351,6 +351,12 @@ const struct sl_option sl_common_table[] = {
      .help = "seconds that an absent coordinate is waited for"},
     {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),
      .help = "compare what the coordinates call, and end the run where they disagree"},
+    {"show-placement", SL_OPTION_FLAG, offsetof(struct sl_common_options, show_placement),
+     .help = "tell on which cores and devices the coordinates run, and do nothing else"},
+    {0},
+};
+
+const struct sl_option sl_common_table[] = {
     {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed),
      .help = "of everything random, taken modulo 2^32"},
     {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
@@ -373,6 +379,8 @@ int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh,
     engine->timeout = common->timeout;
     engine->checked |= common->checked;
     if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
+    /* For threads, hwloc is asked of cores alone: its plugins, for GPUs and X, take longer than all the rest. */
+    if (!engine->table->apart) setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
     if (sl_speaks(engine) || freopen("/dev/null", "w", stdout)) return SL_OK;
     return sl_error_set(error, SL_FAILED, "/dev/null cannot be opened");
 }

@@ -68,12 +68,13 @@ int sl_options_report(const struct sl_options *options, const struct sl_error *e
 struct sl_common_options {
     const char *mesh, *engine;
     double timeout;
-    bool checked, json;
+    bool checked, show_placement, json;
     uint64_t seed;
     int steps;
 };
 
-extern const struct sl_option sl_common_table[];
+extern const struct sl_option sl_mesh_table[];   /* mesh and engine */
+extern const struct sl_option sl_common_table[]; /* and what those that train have in common */
 
 /* The notebook's mesh. A driver knows by its address that the user gave none. */
 extern const char sl_default_mesh[];

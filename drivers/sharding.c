@@ -9,6 +9,7 @@
 #include "drivers/metrics.h"
 #include "drivers/options.h"
 #include "drivers/output.h"
+#include "drivers/placement_report.h"
 #include "spmd/shard_draw.h"
 #include "spmd/shard_map.h"
 
@@ -42,18 +43,6 @@ static const struct sl_option output_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "text|svg|json", .help = "of what is printed"},
     {"json", SL_OPTION_FLAG, FIELD(common.json), .help = "short for --format json: one object a line"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .help = "print there instead of on stdout"},
-    {0},
-};
-
-static const struct sl_option run_table[] = {
-    {"mesh", SL_OPTION_TEXT, FIELD(common.mesh), .value = "AXIS=SIZE,...",
-     .help = "axes of the mesh of coordinates, the last one fastest"},
-    {"engine", SL_OPTION_TEXT, FIELD(common.engine), .value = "NAME",
-     .help = "what carries the coordinates: local, threads of this process"},
-    {"timeout", SL_OPTION_REAL, FIELD(common.timeout), .min = 0.01, .max = 86400,
-     .help = "seconds that an absent coordinate is waited for"},
-    {"checked", SL_OPTION_FLAG, FIELD(common.checked),
-     .help = "compare what the coordinates call, and end the run where they disagree"},
     {0},
 };
 
@@ -416,7 +405,6 @@ static int print_as_svg(const struct sl_output *output, const struct task *task,
 
 static int run_examples(struct task *task, struct sl_error *error) {
     const int choice = task->config->example;
-    SL_TRY(sl_common_open(&task->config->common, &task->mesh, &task->engine, error));
     task->engine.error = error;
     SL_TRY(read_arrays(task, error));
     if (choice == ALL || choice == ADDITION) SL_TRY(plan_example(task, false, error));
@@ -438,6 +426,18 @@ static int print_results(const struct task *task, struct sl_error *error) {
     return status;
 }
 
+static int run(struct task *task, struct sl_error *error) {
+    const struct config *config = task->config;
+    SL_TRY(sl_common_open(&config->common, &task->mesh, &task->engine, error));
+    if (config->common.show_placement) {
+        const bool json = config->common.json || config->format == JSON;
+        SL_TRY(sl_placement_report(&task->mesh, &task->engine, json, error));
+        return sl_stdout_finish(error);
+    }
+    SL_TRY(run_examples(task, error));
+    return sl_speaks(&task->engine) ? print_results(task, error) : SL_OK;
+}
+
 int main(int argc, char **argv) {
     struct config config = {.common = sl_common_defaults(0), .shape = "2,4"};
     config.common.mesh = "x=2,y=4";
@@ -446,14 +446,15 @@ int main(int argc, char **argv) {
         .summary = "Adds two arrays whose blocks lie on a mesh of coordinates, and draws which coordinates hold which "
                    "blocks.",
         .engine = &config.common.engine,
-        .section = {{"Arrays", array_table, &config}, {"Output", output_table, &config}, {"Run", run_table, &config}},
+        .section = {{"Arrays", array_table, &config},
+                    {"Output", output_table, &config},
+                    {"Mesh", sl_mesh_table, &config.common}},
     };
     struct sl_error error = {0};
     struct task task = {.config = &config};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = run_examples(&task, &error);
-        if (status == SL_OK && sl_speaks(&task.engine)) status = print_results(&task, &error);
+        status = run(&task, &error);
         if (status) sl_options_report(&options, &error);
     }
     for (int e = 0; e < task.examples; e++) {

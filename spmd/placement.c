@@ -1,0 +1,212 @@
+/* placement.c - neighbours in the mesh become neighbours on the machine. */
+#include "spmd/placement.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* Places in an order in which what is close lies together: two are as far apart as the largest gap between them. The
+ * last one's gap, to the first around the end, is the largest of all. */
+struct chain {
+    int count;
+    int place[SL_MAX_PUS], gap[SL_MAX_PUS];
+};
+
+/* The coordinates in the order in which they are placed: blocks, one after another, of those that talk most. */
+struct walk {
+    int blocks, size; /* of a block */
+    int coordinate[SL_MAX_COORDINATES];
+};
+
+static void walk_mesh(const struct sl_mesh *mesh, struct walk *walk) {
+    const int data = sl_mesh_find_axis(mesh, "data");
+    int count = 0;
+    walk->blocks = sl_mesh_axis_size(mesh, "data");
+    walk->size = mesh->size / walk->blocks;
+    for (int block = 0; block < walk->blocks; block++) {
+        for (int c = 0; c < mesh->size; c++) {
+            if (data < 0 || sl_mesh_index(mesh, c, data) == block) walk->coordinate[count++] = c;
+        }
+    }
+}
+
+/* ---- blocks on a chain ---- */
+
+/* How far apart a block lies that begins at a place, and how far at least. */
+struct spread {
+    int from[SL_MAX_PUS], least;
+};
+
+static void measure_spread(const struct chain *chain, int size, struct spread *spread) {
+    spread->least = INT_MAX;
+    for (int i = 0; i < chain->count; i++) {
+        spread->from[i] = 0;
+        for (int next = i; next < i + size - 1; next++) spread->from[i] += chain->gap[next % chain->count];
+        if (spread->from[i] < spread->least) spread->least = spread->from[i];
+    }
+}
+
+/* Lays the blocks out from START on; AT receives their beginnings. One may leave places out to lie closer together, as
+ * long as enough remain for the others. Returns the sum of their spreads. */
+static int lay_out(const struct chain *chain, const struct spread *spread, int start, const struct walk *walk,
+                   int *at) {
+    int spare = chain->count - walk->blocks * walk->size, position = start, sum = 0;
+    for (int block = 0; block < walk->blocks; block++) {
+        int best = position % chain->count, left_out = 0;
+        for (int i = 1; i <= spare && spread->from[best] > spread->least; i++) {
+            const int here = (position + i) % chain->count;
+            if (spread->from[here] >= spread->from[best]) continue;
+            best = here;
+            left_out = i;
+        }
+        at[block] = best;
+        sum += spread->from[best];
+        spare -= left_out;
+        position += left_out + walk->size;
+    }
+    return sum;
+}
+
+/* Gives each coordinate a place of its own, so that the blocks lie as close together as they can; of such layouts it
+ * takes the first from START on. */
+static void place_blocks(const struct chain *chain, int start, const struct walk *walk, int *place) {
+    struct spread spread;
+    int at[SL_MAX_COORDINATES], best[SL_MAX_COORDINATES], least = INT_MAX;
+    measure_spread(chain, walk->size, &spread);
+    for (int i = 0; i < chain->count && least > walk->blocks * spread.least; i++) {
+        const int sum = lay_out(chain, &spread, (start + i) % chain->count, walk, at);
+        if (sum >= least) continue;
+        least = sum;
+        memcpy(best, at, sizeof best);
+    }
+    for (int i = 0; i < walk->blocks * walk->size; i++) {
+        const int position = best[i / walk->size] + i % walk->size;
+        place[walk->coordinate[i]] = chain->place[position % chain->count];
+    }
+}
+
+/* ---- devices ---- */
+
+/* Each time the device that is closest to one of those before it, of several the closest to the last. So an island is
+ * passed through as a whole, and so are those within it: the gaps are the distances at which islands meet. */
+static void chain_devices(const struct sl_placement_devices *devices, struct chain *chain) {
+    const int count = devices->count < SL_MAX_COORDINATES ? devices->count : SL_MAX_COORDINATES;
+    int reach[SL_MAX_COORDINATES] = {0}; /* how close the nearest one before lies */
+    bool passed[SL_MAX_COORDINATES] = {false};
+    int last = 0, largest = 0;
+    chain->count = 0;
+    for (int next = 0; next >= 0;) {
+        if (chain->count > 0) chain->gap[chain->count - 1] = reach[next];
+        if (reach[next] > largest) largest = reach[next];
+        chain->place[chain->count++] = last = next;
+        passed[last] = true;
+        next = -1;
+        int closest = 0;
+        for (int d = 0; d < count; d++) {
+            if (passed[d]) continue;
+            const int distance = devices->distance(last, d, devices->arg);
+            if (chain->count == 1 || distance < reach[d]) reach[d] = distance;
+            if (next >= 0 && (reach[d] > reach[next] || (reach[d] == reach[next] && distance >= closest))) continue;
+            next = d;
+            closest = distance;
+        }
+    }
+    chain->gap[chain->count - 1] = largest;
+}
+
+static void place_on_devices(const struct sl_placement_devices *devices, const struct walk *walk, int *device) {
+    const int coordinates = walk->blocks * walk->size;
+    struct chain chain;
+    chain_devices(devices, &chain);
+    if (coordinates <= chain.count) {
+        place_blocks(&chain, 0, walk, device);
+        return;
+    }
+    for (int i = 0; i < coordinates; i++) device[walk->coordinate[i]] = chain.place[i * chain.count / coordinates];
+}
+
+/* The NUMA node of each coordinate's device, -1 where that is unknown. Returns whether any is known. */
+static bool find_nodes(const struct sl_placement_devices *devices, int coordinates, const int *device, int *node) {
+    bool known = false;
+    for (int c = 0; c < coordinates; c++) {
+        const char *bus = device[c] >= 0 && devices->bus ? devices->bus(device[c], devices->arg) : NULL;
+        node[c] = !bus ? -1 : devices->node_of ? devices->node_of(bus) : sl_topology_node_of(bus);
+        known = known || node[c] >= 0;
+    }
+    return known;
+}
+
+/* ---- PUs ---- */
+
+/* As many threads of each core as COORDINATES need: first one a core, then, from the first core on, a second one... */
+static void choose_threads(struct sl_topology *topology, int coordinates) {
+    bool keep[SL_MAX_PUS] = {false};
+    int kept = 0;
+    for (int thread = 0; kept < coordinates; thread++) {
+        int before = 0; /* threads of the same core */
+        for (int i = 0; i < topology->count && (thread == 0 || kept < coordinates); i++) {
+            before = i > 0 && topology->pu[i].core == topology->pu[i - 1].core ? before + 1 : 0;
+            if (before != thread) continue;
+            keep[i] = true;
+            kept++;
+        }
+    }
+    sl_topology_keep(topology, keep);
+}
+
+/* The core on which PU number HERE is one; -1: there is none. */
+static int core_of(const struct sl_topology *topology, int here) {
+    for (int i = 0; i < topology->count; i++) {
+        if (topology->pu[i].number == here) return topology->pu[i].core;
+    }
+    return -1;
+}
+
+/* Coordinates with a node get the first PUs there from START on, as far as they last; the others get what is left. */
+static void place_at_nodes(const struct sl_topology *topology, int start, const struct walk *walk, const int *node,
+                           int *pu) {
+    bool taken[SL_MAX_PUS] = {false};
+    for (int anywhere = 0; anywhere < 2; anywhere++) {
+        for (int i = 0; i < walk->blocks * walk->size; i++) {
+            const int c = walk->coordinate[i];
+            for (int step = 0; step < topology->count && pu[c] < 0; step++) {
+                const int at = (start + step) % topology->count;
+                if (taken[at] || (!anywhere && topology->pu[at].node != node[c])) continue;
+                taken[at] = true;
+                pu[c] = topology->pu[at].number;
+            }
+        }
+    }
+}
+
+static void place_on_pus(const struct sl_topology *all, int here, const struct walk *walk, const int *node, int *pu) {
+    const int core = core_of(all, here);
+    struct sl_topology topology = *all;
+    struct chain chain;
+    int start = 0;
+    choose_threads(&topology, walk->blocks * walk->size);
+    chain.count = topology.count;
+    for (int i = topology.count - 1; i >= 0; i--) {
+        chain.place[i] = topology.pu[i].number;
+        chain.gap[i] = topology.pu[i].gap;
+        if (topology.pu[i].core == core) start = i;
+    }
+    if (node)
+        place_at_nodes(&topology, start, walk, node, pu);
+    else
+        place_blocks(&chain, start, walk, pu);
+}
+
+void sl_place(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
+              const struct sl_placement_devices *devices, struct sl_placement *placement) {
+    struct walk walk;
+    int node[SL_MAX_COORDINATES];
+    bool nodes = false;
+    walk_mesh(mesh, &walk);
+    memset(placement, -1, sizeof *placement);
+    if (devices && devices->count > 0) {
+        place_on_devices(devices, &walk, placement->device);
+        nodes = find_nodes(devices, mesh->size, placement->device, node);
+    }
+    if (topology && mesh->size <= topology->count)
+        place_on_pus(topology, here, &walk, nodes ? node : NULL, placement->pu);
+}

@@ -1,0 +1,12 @@
+/* topology_hwloc_missing.c - in builds without hwloc nothing is known of what lies close. */
+#include "spmd/topology.h"
+
+bool sl_topology_machine(struct sl_topology *topology) {
+    (void)topology;
+    return false;
+}
+
+bool sl_topology_synthetic(struct sl_topology *topology, const char *description) {
+    (void)topology, (void)description;
+    return false;
+}
