@@ -1,5 +1,6 @@
 /* local_channel.c - channels of the local engine: a ring of slots that both ends reach. */
 #include "collectives/local.h"
+#include "spmd/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,11 +35,11 @@ static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     channel->from = wanted->from, channel->to = wanted->to;
     channel->slots = wanted->slots, channel->bytes = wanted->bytes, channel->site = wanted->site;
     channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
-    channel->memory = sl_local_take(channel->stride * (size_t)channel->slots);
+    channel->memory = sl_device.take(channel->stride * (size_t)channel->slots);
     channel->sent = sl_local_take(sizeof *channel->sent * (size_t)channel->slots);
     snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
     if (channel->memory && channel->sent) return channel;
-    free(channel->memory);
+    sl_device.give(channel->memory);
     free(channel->sent);
     free(channel);
     return NULL;
@@ -87,7 +88,7 @@ void sl_local_channels_close(struct sl_local_run *run) {
     while (run->channels) {
         struct sl_local_channel *channel = run->channels;
         run->channels = channel->next;
-        free(channel->memory);
+        sl_device.give(channel->memory);
         free(channel->sent);
         free(channel);
     }
@@ -118,6 +119,7 @@ static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which
                        which == SENDER ? "post without acquire" : "release without take", channel->site);
     }
     SL_TRY(sl_local_enter(sl_local_self(self), which == SENDER ? "post" : "release", state->name, channel->site));
+    SL_TRY(sl_device.settle(&self->error)); /* the other end reads, or writes, the slot next */
     mine->holds = false;
     if (which == SENDER && self->engine->delay > 0) state->sent[mine->slot] = sl_now();
     mine->slot = mine->slot + 1 < state->slots ? mine->slot + 1 : 0;

@@ -12,6 +12,7 @@
 #include "collectives/local.h"
 #include "collectives/reduce.h"
 #include "collectives/verdict.h"
+#include "spmd/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,8 +148,8 @@ static void copy_block(const struct sl_collective *mine, const struct sl_collect
     if (in == out) return; /* in place */
     for (size_t row = 0; row < mine->count[0]; row++) {
         for (size_t column = 0; column < mine->count[1]; column++) {
-            memcpy(out + run_offset(mine, &mine->output_view, row, column),
-                   in + run_offset(theirs, &theirs->input_view, row, column), bytes);
+            sl_device.copy(out + run_offset(mine, &mine->output_view, row, column),
+                           in + run_offset(theirs, &theirs->input_view, row, column), bytes);
         }
     }
 }
@@ -157,7 +158,7 @@ static void permute(const struct sl_collective *mine, const struct member *membe
     if (mine->source >= 0) {
         copy_block(mine, &member[mine->source].call[slot], mine->source);
     } else {
-        memset(mine->output, 0, sl_dtype_size(mine->dtype) * mine->count[2]);
+        sl_device.zero(mine->output, sl_dtype_size(mine->dtype) * mine->count[2]);
     }
 }
 
@@ -169,6 +170,13 @@ static void collect(const struct sl_collective *mine, const struct member *membe
         const int source = from.begin + (i + offset) % count;
         copy_block(mine, &member[source].call[slot], source);
     }
+}
+
+static void combine(const struct sl_collective *mine, size_t count, const void *const *input, int outputs,
+                    void *const *output) {
+    const enum sl_operation operation = mine->operation == SL_PMAX ? SL_PMAX : SL_PSUM;
+    (sl_device.reaches(output[0]) ? sl_reduce_on_device : sl_reduce)(operation, mine->dtype, mine->scale, count,
+                                                                    mine->group->size, input, outputs, output);
 }
 
 /* The caller's share of the elements: from all inputs to all outputs. Borders lie at cache lines. */
@@ -184,8 +192,7 @@ static void reduce(const struct sl_collective *mine, const struct member *member
         input[i] = (const char *)member[i].call[slot].input + begin * element;
         output[i] = (char *)member[i].call[slot].output + begin * element;
     }
-    sl_reduce(mine->operation, mine->dtype, mine->scale, share < total - begin ? share : total - begin, size, input,
-              size, output);
+    combine(mine, share < total - begin ? share : total - begin, input, size, output);
 }
 
 /* The caller's own block, from all inputs. */
@@ -200,7 +207,7 @@ static void reduce_scatter(const struct sl_collective *mine, const struct member
                     input_block(theirs, mine->group->rank) + run_offset(theirs, &theirs->input_view, row, column);
             }
             void *output = (char *)mine->output + run_offset(mine, &mine->output_view, row, column);
-            sl_reduce(SL_PSUM, mine->dtype, mine->scale, mine->count[2], size, input, 1, &output);
+            combine(mine, mine->count[2], input, 1, &output);
         }
     }
 }
@@ -275,6 +282,7 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
                        sl_collective_name(call), call->group->name, SL_MAX_IN_FLIGHT, call->site);
     }
     if (self->engine->checked) SL_TRY(wait_finished(me, communicator, earlier, all(call)));
+    SL_TRY(sl_device.settle(&self->error)); /* the others read what it has computed */
     mine->call[slot] = *call;
     if (self->engine->delay > 0) mine->started[slot] = sl_now();
     request->ticket = ticket;
@@ -299,7 +307,9 @@ static int move_share(struct sl_local_coordinate *me, struct sl_request *request
     if (me->spmd.engine->checked) SL_TRY(compare(me, call, communicator->member, request->ticket, sources(call)));
     SL_TRY(sl_local_begin_moving(me));
     move(call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
+    const int status = sl_device.settle(&me->spmd.error);
     sl_local_end_moving(me);
+    SL_TRY(status);
     request->moved = true;
     sl_local_post(finished, request->ticket + 1);
     return SL_OK;

@@ -1,125 +1,118 @@
-/* reduce.c - sums and maxima of several arrays, element by element in the arrays' order.
+/* reduce.c - sums and maxima of several arrays, element by element in the arrays' order: host code, and once more for
+ * devices. The build defines SL_REDUCE, the function's name.
  *
  * Elements are taken a block at a time that stays in the first-level cache: the block is widened from the first array,
  * the others are added to it, the result is narrowed into every output. The order of the additions is that of the
  * arrays, whatever the block: results repeat bit for bit. */
 #include "collectives/reduce.h"
 #include "spmd/bf16.h"
-
-#include <string.h>
+#include "spmd/offload.h"
 
 enum { BLOCK = 1024 }; /* elements */
 
-union wide {
-    float f[BLOCK];
-    uint32_t i[BLOCK]; /* i32 sums wrap around */
+/* As an array of pointers is handed to a device. */
+struct arrays {
+    const void *input[SL_MAX_COORDINATES];
+    void *output[SL_MAX_COORDINATES];
 };
 
-struct arithmetic {
-    void (*load)(union wide *sum, const void *in, size_t n);
-    void (*add)(union wide *sum, const void *in, size_t n);
-    void (*max)(union wide *sum, const void *in, size_t n);
-    void (*scale)(union wide *sum, float scale, size_t n);
-    void (*store)(void *out, const union wide *sum, size_t n);
+struct reduction {
+    bool maximum;
+    float scale;
+    size_t count;
+    int inputs, outputs;
 };
+
+/* ---- f32 and bf16: the callers pass a constant DTYPE, so that loops are made for each ---- */
+
+SL_INLINE float load(enum sl_dtype dtype, const void *array, size_t i) {
+    return dtype == SL_BF16 ? sl_float_of_bf16(((const uint16_t *)array)[i]) : ((const float *)array)[i];
+}
+
+SL_INLINE void store(enum sl_dtype dtype, void *array, size_t i, float value) {
+    if (dtype == SL_BF16)
+        ((uint16_t *)array)[i] = sl_bf16_of_float(value);
+    else
+        ((float *)array)[i] = value;
+}
 
 /* NaN where either is. */
-static inline float max(float a, float b) { return b > a || b != b ? b : a; }
+SL_INLINE float larger(float a, float b) { return b > a || b != b ? b : a; }
 
-/* ---- f32 ---- */
-
-static void load_f32(union wide *sum, const void *in, size_t n) { memcpy(sum->f, in, n * sizeof(float)); }
-
-static void add_f32(union wide *sum, const void *in, size_t n) {
-    const float *x = in;
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->f[i] += x[i];
+SL_INLINE void combine(enum sl_dtype dtype, bool maximum, size_t begin, size_t n, const void *in, float *sum) {
+    if (maximum) {
+        SL_LANES()
+        for (size_t i = 0; i < n; i++) sum[i] = larger(sum[i], load(dtype, in, begin + i));
+    } else {
+        SL_LANES()
+        for (size_t i = 0; i < n; i++) sum[i] += load(dtype, in, begin + i);
+    }
 }
 
-static void max_f32(union wide *sum, const void *in, size_t n) {
-    const float *x = in;
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->f[i] = max(sum->f[i], x[i]);
+SL_INLINE void reduce_floats(enum sl_dtype dtype, struct reduction r, struct arrays arrays) {
+    const size_t count = r.count;
+    const int inputs = r.inputs, outputs = r.outputs;
+    const bool maximum = r.maximum;
+    const float scale = r.scale;
+    SL_ROWS(map(to : arrays))
+    for (size_t begin = 0; begin < count; begin += BLOCK) {
+        const size_t n = count - begin < BLOCK ? count - begin : BLOCK;
+        float sum[BLOCK];
+        SL_LANES()
+        for (size_t i = 0; i < n; i++) sum[i] = load(dtype, arrays.input[0], begin + i);
+        for (int k = 1; k < inputs; k++) combine(dtype, maximum, begin, n, arrays.input[k], sum);
+        for (int k = 0; k < outputs; k++) {
+            SL_LANES()
+            for (size_t i = 0; i < n; i++)
+                store(dtype, arrays.output[k], begin + i, scale == 1 ? sum[i] : sum[i] * scale);
+        }
+    }
 }
 
-static void scale_float(union wide *sum, float scale, size_t n) {
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->f[i] *= scale;
+/* ---- i32: sums wrap around, and are not scaled ---- */
+
+SL_INLINE void combine_integers(bool maximum, size_t n, const uint32_t *in, uint32_t *sum) {
+    if (maximum) {
+        SL_LANES()
+        for (size_t i = 0; i < n; i++) sum[i] = (int32_t)in[i] > (int32_t)sum[i] ? in[i] : sum[i];
+    } else {
+        SL_LANES()
+        for (size_t i = 0; i < n; i++) sum[i] += in[i];
+    }
 }
 
-static void store_f32(void *out, const union wide *sum, size_t n) { memcpy(out, sum->f, n * sizeof(float)); }
-
-/* ---- bf16 ---- */
-
-static void load_bf16(union wide *sum, const void *in, size_t n) {
-    const uint16_t *x = in;
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->f[i] = sl_float_of_bf16(x[i]);
+static void reduce_integers(struct reduction r, struct arrays arrays) {
+    const size_t count = r.count;
+    const int inputs = r.inputs, outputs = r.outputs;
+    const bool maximum = r.maximum;
+    SL_ROWS(map(to : arrays))
+    for (size_t begin = 0; begin < count; begin += BLOCK) {
+        const size_t n = count - begin < BLOCK ? count - begin : BLOCK;
+        const uint32_t *first = (const uint32_t *)arrays.input[0] + begin;
+        uint32_t sum[BLOCK];
+        SL_LANES()
+        for (size_t i = 0; i < n; i++) sum[i] = first[i];
+        for (int k = 1; k < inputs; k++) combine_integers(maximum, n, (const uint32_t *)arrays.input[k] + begin, sum);
+        for (int k = 0; k < outputs; k++) {
+            uint32_t *out = (uint32_t *)arrays.output[k] + begin;
+            SL_LANES()
+            for (size_t i = 0; i < n; i++) out[i] = sum[i];
+        }
+    }
 }
-
-static void add_bf16(union wide *sum, const void *in, size_t n) {
-    const uint16_t *x = in;
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->f[i] += sl_float_of_bf16(x[i]);
-}
-
-static void max_bf16(union wide *sum, const void *in, size_t n) {
-    const uint16_t *x = in;
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->f[i] = max(sum->f[i], sl_float_of_bf16(x[i]));
-}
-
-static void store_bf16(void *out, const union wide *sum, size_t n) {
-    uint16_t *y = out;
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(sum->f[i]);
-}
-
-/* ---- i32 ---- */
-
-static void load_i32(union wide *sum, const void *in, size_t n) { memcpy(sum->i, in, n * sizeof(uint32_t)); }
-
-static void add_i32(union wide *sum, const void *in, size_t n) {
-    const uint32_t *x = in;
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->i[i] += x[i];
-}
-
-static void max_i32(union wide *sum, const void *in, size_t n) {
-    const uint32_t *x = in;
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) sum->i[i] = (int32_t)x[i] > (int32_t)sum->i[i] ? x[i] : sum->i[i];
-}
-
-static void scale_i32(union wide *sum, float scale, size_t n) { (void)sum, (void)scale, (void)n; }
-
-static void store_i32(void *out, const union wide *sum, size_t n) { memcpy(out, sum->i, n * sizeof(uint32_t)); }
 
 /* ---- all ---- */
 
-static const struct arithmetic of_dtype[] = {
-    [SL_F32] = {load_f32, add_f32, max_f32, scale_float, store_f32},
-    [SL_BF16] = {load_bf16, add_bf16, max_bf16, scale_float, store_bf16},
-    [SL_I32] = {load_i32, add_i32, max_i32, scale_i32, store_i32},
-};
-
-void sl_reduce(enum sl_operation operation, enum sl_dtype dtype, float scale, size_t count, int inputs,
+void SL_REDUCE(enum sl_operation operation, enum sl_dtype dtype, float scale, size_t count, int inputs,
                const void *const *input, int outputs, void *const *output) {
-    const struct arithmetic *arithmetic = &of_dtype[dtype];
-    const size_t size = sl_dtype_size(dtype);
-    union wide sum;
-    for (size_t begin = 0; begin < count; begin += BLOCK) {
-        const size_t n = count - begin < BLOCK ? count - begin : BLOCK, offset = begin * size;
-        arithmetic->load(&sum, (const char *)input[0] + offset, n);
-        for (int k = 1; k < inputs; k++) {
-            const void *in = (const char *)input[k] + offset;
-            if (operation == SL_PMAX) {
-                arithmetic->max(&sum, in, n);
-            } else {
-                arithmetic->add(&sum, in, n);
-            }
-        }
-        if (scale != 1) arithmetic->scale(&sum, scale, n);
-        for (int k = 0; k < outputs; k++) arithmetic->store((char *)output[k] + offset, &sum, n);
-    }
+    const struct reduction reduction = {operation == SL_PMAX, scale, count, inputs, outputs};
+    struct arrays arrays = {0};
+    for (int k = 0; k < inputs; k++) arrays.input[k] = input[k];
+    for (int k = 0; k < outputs; k++) arrays.output[k] = output[k];
+    if (dtype == SL_I32)
+        reduce_integers(reduction, arrays);
+    else if (dtype == SL_BF16)
+        reduce_floats(SL_BF16, reduction, arrays);
+    else
+        reduce_floats(SL_F32, reduction, arrays);
 }

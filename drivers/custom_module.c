@@ -2,6 +2,7 @@
  *
  * The module is a leaky rectifier whose slope below zero is learned, y = x > 0 ? x : slope x. It stands in a small
  * classifier that is pipelined over "model" and replicated over "data", and learns on which side of zero x0 x1 lies.
+ * Its loops stand under the directives of spmd/offload.h, so that they run on devices in builds that have any.
  * Whether a module's backward functions belong to its forward, sl_gradient_check (layers/gradient_check.h) tells. */
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "collectives/engines.h"
 #include "layers/modules.h"
 #include "layers/trainer.h"
+#include "spmd/offload.h"
 
 /* ---- the module: what it declares, y of x, dx of dy, and its parameter's gradient ---- */
 
@@ -23,23 +25,32 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const float *slope = sl_value(module, context, SLOPE);
-    for (int i = 0; i < context->rows * module->in; i++) y[i] = x[i] > 0 ? x[i] : slope[i % module->in] * x[i];
+    const int cols = module->in, n = context->rows * cols;
+    SL_ELEMENTWISE(is_device_ptr(slope, x, y))
+    for (int i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : slope[i % cols] * x[i];
     return SL_OK;
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const float *slope = sl_value(module, context, SLOPE);
-    for (int i = 0; dx && i < context->rows * module->in; i++) dx[i] = x[i] > 0 ? dy[i] : slope[i % module->in] * dy[i];
+    const int cols = module->in, n = dx ? context->rows * cols : 0;
+    SL_ELEMENTWISE(is_device_ptr(slope, x, dy, dx))
+    for (int i = 0; i < n; i++) dx[i] = x[i] > 0 ? dy[i] : slope[i % cols] * dy[i];
     return SL_OK;
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     float *gradient = sl_gradient(module, context, SLOPE);
-    for (int i = 0; !context->accumulate && i < module->in; i++) gradient[i] = 0;
-    for (int i = 0; i < context->group * context->rows * module->in; i++)
-        gradient[i % module->in] += x[i] > 0 ? 0 : x[i] * dy[i];
+    const int cols = module->in, n = context->group * context->rows * cols;
+    const bool accumulate = context->accumulate;
+    SL_ROWS(is_device_ptr(x, dy, gradient))
+    for (int c = 0; c < cols; c++) {
+        float sum = accumulate ? gradient[c] : 0;
+        for (int i = c; i < n; i += cols) sum += x[i] > 0 ? 0 : x[i] * dy[i];
+        gradient[c] = sum;
+    }
     return SL_OK;
 }
 

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "drivers/gpipe.h"
+#include "spmd/device.h"
+#include "spmd/offload.h"
 
 static size_t elements(const struct sl_module *module, const struct sl_context *context) {
     return (size_t)context->rows * (size_t)module->in;
@@ -18,21 +20,23 @@ static int plan_relu(struct sl_module *module, struct sl_plan *plan) {
 }
 
 static int relu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    for (size_t i = 0; i < elements(module, context); i++) y[i] = x[i] > 0 ? x[i] : 0;
+    const size_t n = elements(module, context);
+    SL_ELEMENTWISE(is_device_ptr(x, y))
+    for (size_t i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
     return SL_OK;
 }
 
 static int relu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy, float *dx) {
-    for (size_t i = 0; dx && i < elements(module, context); i++) dx[i] = x[i] > 0 ? dy[i] : 0;
+    const size_t n = dx ? elements(module, context) : 0;
+    SL_ELEMENTWISE(is_device_ptr(x, dy, dx))
+    for (size_t i = 0; i < n; i++) dx[i] = x[i] > 0 ? dy[i] : 0;
     return SL_OK;
 }
 
 static const struct sl_module_type relu = {"relu", plan_relu, relu_forward, relu_backward_input, NULL};
 
-struct sl_module *sl_relu(int cols) {
-    return sl_module_new(&relu, "", cols, cols);
-}
+struct sl_module *sl_relu(int cols) { return sl_module_new(&relu, "", cols, cols); }
 
 /* ---- the loss ---- */
 
@@ -44,11 +48,15 @@ static int plan_sum(struct sl_module *module, struct sl_plan *plan) {
 static int sum_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const size_t n = elements(module, context);
     float *outputs = module->user;
-    if (outputs) memcpy(outputs + (size_t)context->microbatch * n, x, n * sizeof *x);
+    const float weight = context->weight;
+    double loss = 0;
+    if (outputs) sl_device.copy(outputs + (size_t)context->microbatch * n, x, n * sizeof *x);
+    SL_ROWS(is_device_ptr(x, y) reduction(+ : loss))
     for (size_t i = 0; i < n; i++) {
-        context->metrics->loss += x[i];
-        y[i] = context->weight;
+        loss += x[i];
+        y[i] = weight;
     }
+    context->metrics->loss += loss;
     context->metrics->rows += context->rows;
     return SL_OK;
 }

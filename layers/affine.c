@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "spmd/device.h"
+
 enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT }; /* products */
 enum { X, DY };                                    /* workspace: of a group's rows, rounded */
 
@@ -59,7 +61,8 @@ static int multiply(const struct sl_module *module, struct sl_context *context, 
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
     const int status = sl_gemm_execute(&module->gemm[product], a, b, bias, accumulate, c, context->queue);
     sl_profile_end(context->profile, before);
-    return status ? sl_fail(context->self, status, "no memory for a matrix product") : SL_OK;
+    if (status == SL_OK || sl_device.settle(&context->self->error)) return status; /* a queue says why */
+    return sl_fail(context->self, status, "no memory for a matrix product");
 }
 
 int sl_affine_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/device.h"
+
 /* Names and shapes differ between stages, so OWNER tells the others about its I-th parameter. */
 static int tell(struct sl_spmd *self, const struct sl_group *world, int owner, const struct sl_parameters *parameters,
                 int i, struct sl_parameter *parameter) {
@@ -36,11 +38,11 @@ static int import_shard(struct sl_spmd *self, const struct sl_group *world, int 
                         const struct sl_parameter *parameter, const struct sl_store *store, float *value) {
     const int from_first[1][2] = {{0, to}};
     const size_t count = parameter->count;
-    float *room = malloc(2 * count * sizeof *room); /* for the shard that is sent; for zeros */
+    float *room = malloc(2 * count * sizeof *room); /* for the shard that is sent, and as it is received */
     if (!room) return sl_fail(self, SL_FAILED, "no memory to hand out %s", parameter->name);
     int status = self->coordinate == 0 ? cut(self, to, parameter, store, room) : SL_OK;
-    if (status == SL_OK)
-        status = sl_ppermute(self, world, SL_F32, room, value ? value : room + count, count, 1, from_first);
+    if (status == SL_OK) status = sl_ppermute(self, world, SL_F32, room, room + count, count, 1, from_first);
+    if (status == SL_OK && value) sl_device.copy(value, room + count, count * sizeof *value);
     free(room);
     return status;
 }
@@ -76,14 +78,16 @@ static int assemble(struct sl_spmd *self, int owner, const struct sl_parameter *
 static int export_shard(struct sl_spmd *self, const struct sl_group *world, int owner,
                         const struct sl_parameter *parameter, const float *shard, float scale, struct sl_store *store) {
     const int to_first[1][2] = {{owner, 0}};
-    float *received = malloc(parameter->count * sizeof *received);
-    if (!received) return sl_fail(self, SL_FAILED, "no memory to assemble %s", parameter->name);
-    int status = sl_ppermute(self, world, SL_F32, shard, received, parameter->count, 1, to_first);
+    const size_t count = parameter->count;
+    float *sent = malloc(2 * count * sizeof *sent), *received = sent + count;
+    if (!sent) return sl_fail(self, SL_FAILED, "no memory to assemble %s", parameter->name);
+    if (shard) sl_device.copy(sent, shard, count * sizeof *sent);
+    int status = sl_ppermute(self, world, SL_F32, sent, received, count, 1, to_first);
     if (status == SL_OK && self->coordinate == 0) {
-        for (size_t i = 0; i < parameter->count; i++) received[i] *= scale;
+        for (size_t i = 0; i < count; i++) received[i] *= scale;
         status = assemble(self, owner, parameter, received, store);
     }
-    free(received);
+    free(sent);
     return status;
 }
 

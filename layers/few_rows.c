@@ -3,7 +3,7 @@
  * The build defines SL_FEW_ROWS, the table's name, and lets the compiler fuse a * b + c. Vectors are the compilers'
  * own: C has no other way to say that a tile of sums stays in registers. */
 #include "layers/few_rows.h"
-#include "layers/memory.h"
+#include "spmd/memory.h"
 
 #include <string.h>
 

@@ -7,8 +7,8 @@
 #define SL_GEMM_DEFAULT "cpu"
 #endif
 
-static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu, &sl_gemm_onednn, &sl_gemm_blocked,
-                                                         &sl_gemm_reference};
+static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu,       &sl_gemm_onednn, &sl_gemm_blocked,
+                                                         &sl_gemm_reference, &sl_gemm_cublas, &sl_gemm_cublas_tf32};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
 const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *error) {
@@ -18,9 +18,8 @@ const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *er
         const struct sl_gemm_backend *backend = backends[i];
         if (!strcmp(backend->name, name)) {
             if (!backend->missing) return backend;
-            sl_error_set(error, SL_BAD_INPUT,
-                         "matrix products by \"%s\" were left out of this build: build with -D%s=ON", name,
-                         backend->missing);
+            sl_error_set(error, SL_BAD_INPUT, "matrix products by \"%s\" were left out of this build: build with -D%s",
+                         name, backend->missing);
             return NULL;
         }
         if (i) strcat(names, ", ");

@@ -3,7 +3,7 @@
  * sums, as among floats. */
 #include "layers/few_rows.h"
 #include "layers/gemm.h"
-#include "layers/memory.h"
+#include "spmd/memory.h"
 #include "spmd/bf16.h"
 
 enum { ROWS = 64, COLUMNS = 128, DEPTH = 128 }; /* of blocks; multiples of the lanes of every vector */

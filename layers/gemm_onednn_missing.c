@@ -2,4 +2,4 @@
  */
 #include "layers/gemm.h"
 
-const struct sl_gemm_backend sl_gemm_onednn = {.name = "onednn", .missing = "SL_ONEDNN"};
+const struct sl_gemm_backend sl_gemm_onednn = {.name = "onednn", .missing = "SL_ONEDNN=ON"};

@@ -1,8 +1,8 @@
-/* gemm_reference.c - matrix products by plain loops: every element of C adds its products in ascending k, in float. */
+/* gemm_reference.c - matrix products by plain loops, on the device: every element of C adds its products in ascending
+ * k, in float. */
 #include "layers/gemm.h"
 #include "spmd/bf16.h"
-
-#include <string.h>
+#include "spmd/offload.h"
 
 static int plan(struct sl_gemm *gemm, struct sl_error *error) {
     (void)gemm, (void)error; /* nothing to prepare */
@@ -21,6 +21,7 @@ SL_INLINE void multiply_row(enum sl_dtype dtype, size_t n, size_t k, const void 
                             const void *b, float *row) {
     for (size_t l = 0; l < k; l++) {
         const float x = at(a, dtype, first + l * stride);
+        SL_LANES()
         for (size_t j = 0; j < n; j++) row[j] += x * at(b, dtype, l * n + j);
     }
 }
@@ -28,10 +29,10 @@ SL_INLINE void multiply_row(enum sl_dtype dtype, size_t n, size_t k, const void 
 /* The same, B stored [n, k]. */
 SL_INLINE void multiply_row_transposed(enum sl_dtype dtype, size_t n, size_t k, const void *a, size_t first,
                                        size_t stride, const void *b, float *row) {
-    for (size_t j = 0; j < n; j++) {
-        float sum = row[j];
-        for (size_t l = 0; l < k; l++) sum += at(a, dtype, first + l * stride) * at(b, dtype, j * k + l);
-        row[j] = sum;
+    for (size_t l = 0; l < k; l++) {
+        const float x = at(a, dtype, first + l * stride);
+        SL_LANES()
+        for (size_t j = 0; j < n; j++) row[j] += x * at(b, dtype, j * k + l);
     }
 }
 
@@ -39,14 +40,13 @@ SL_INLINE void multiply(enum sl_dtype dtype, const struct sl_gemm *gemm, const v
                         const float *bias, bool accumulate, float *c) {
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const size_t next_row = gemm->transpose_a ? 1 : k, next_column = gemm->transpose_a ? m : 1; /* in op(A) */
+    const bool adds_bias = gemm->epilogue == SL_EPILOGUE_BIAS, transposed = gemm->transpose_b;
+    SL_ROWS(is_device_ptr(a, b, bias, c))
     for (size_t i = 0; i < m; i++) {
         float *row = c + i * n;
-        if (gemm->epilogue == SL_EPILOGUE_BIAS) {
-            memcpy(row, bias, n * sizeof *row);
-        } else if (!accumulate) {
-            memset(row, 0, n * sizeof *row);
-        }
-        if (gemm->transpose_b)
+        SL_LANES()
+        for (size_t j = 0; j < n; j++) row[j] = adds_bias ? bias[j] : accumulate ? row[j] : 0.0f;
+        if (transposed)
             multiply_row_transposed(dtype, n, k, a, i * next_row, next_column, b, row);
         else
             multiply_row(dtype, n, k, a, i * next_row, next_column, b, row);
@@ -64,4 +64,4 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
 }
 
 const struct sl_gemm_backend sl_gemm_reference = {
-    .name = "reference", .plan = plan, .execute = execute, .release = release};
+    .name = "reference", .on_device = true, .plan = plan, .execute = execute, .release = release};

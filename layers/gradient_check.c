@@ -1,7 +1,8 @@
 /* gradient_check.c - a module's backward functions against differences of its forward.
  *
  * Every array is filled with NaNs before a module is to write it, and the workspace before each call, so that what is
- * left out, or read too early, shows as well as what is wrong. */
+ * left out, or read too early, shows as well as what is wrong. The module's arrays are the device's; what is compared
+ * or changed here goes through copies. */
 #include "layers/gradient_check.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/memory.h"
+#include "spmd/device.h"
 
 enum { SAMPLE = 200 }; /* elements compared of a tensor that has more */
 
@@ -26,23 +27,37 @@ struct checker {
     float *x, *dx;                     /* [microbatches][rows, in] */
     float *dy;                         /* [microbatches][rows, out] */
     float *y;                          /* [rows, out] */
-    float *gradient;                   /* the parameters' gradients with dx left out */
+    float *nans, *seen, *weights;      /* the host's: NaNs for the largest array; what was last looked at; dy */
+    float *with, *without;             /* the host's: the parameters' gradients with and without dx */
+    float *input_gradient;             /* the host's: dx */
     double difference;
     char worst[96];
 };
 
-static void poison(void *data, size_t bytes) { memset(data, 0xff, bytes); }
+static void poison(const struct checker *c, void *data, size_t bytes) { sl_device.copy(data, c->nans, bytes); }
 
 /* ---- setting up ---- */
 
 static int take(float **data, size_t elements, struct sl_error *error) {
-    *data = sl_memory_take(elements * sizeof(float));
+    *data = sl_device.take(elements * sizeof(float));
     return *data ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for a gradient check");
 }
 
-static void draw(struct sl_key key, size_t n, float mean, float deviation, float *values) {
+static int take_host(float **data, size_t elements, struct sl_error *error) {
+    *data = calloc(elements ? elements : 1, sizeof **data);
+    return *data ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for a gradient check");
+}
+
+static void draw(const struct checker *c, struct sl_key key, size_t n, float mean, float deviation, float *values) {
     for (size_t i = 0; i < n; i++)
-        values[i] = mean + deviation * sl_normal_of_word(sl_random_word(key, (uint32_t)n, (uint32_t)i));
+        c->seen[i] = mean + deviation * sl_normal_of_word(sl_random_word(key, (uint32_t)n, (uint32_t)i));
+    sl_device.copy(values, c->seen, n * sizeof *values);
+}
+
+static size_t largest(const size_t *sizes, int count) {
+    size_t most = 0;
+    for (int i = 0; i < count; i++) most = sizes[i] > most ? sizes[i] : most;
+    return most;
 }
 
 /* Away from the initial values: zeros and ones would hide errors. */
@@ -51,7 +66,7 @@ static void draw_parameters(struct checker *c, struct sl_key key) {
         const struct sl_parameter *parameter = &c->parameters.list[i];
         const float mean = parameter->initializer == SL_INIT_ONES ? 1.0f : 0.0f;
         const float deviation = parameter->initializer == SL_INIT_TRUNCATED_NORMAL ? parameter->scale : 0.5f;
-        draw(sl_fold_in(key, (uint32_t)i), parameter->count, mean, deviation, sl_parameter_value(&c->parameters, i));
+        draw(c, sl_fold_in(key, (uint32_t)i), parameter->count, mean, deviation, sl_parameter_value(&c->parameters, i));
     }
 }
 
@@ -90,8 +105,19 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
     SL_TRY(take(&c->dx, microbatches * c->inputs, error));
     SL_TRY(take(&c->dy, microbatches * c->outputs, error));
     SL_TRY(take(&c->y, c->outputs, error));
-    SL_TRY(take(&c->gradient, c->parameters.loop[0].count, error));
     SL_TRY(take(&c->stash.data, c->stash.elements * microbatches, error));
+    const size_t parameters_count = c->parameters.loop[0].count;
+    const size_t most =
+        largest((size_t[]){microbatches * c->inputs, microbatches * c->outputs, parameters_count,
+                           c->stash.elements * microbatches, (c->workspace + sizeof(float) - 1) / sizeof(float)},
+                5);
+    SL_TRY(take_host(&c->nans, most, error));
+    SL_TRY(take_host(&c->seen, most, error));
+    SL_TRY(take_host(&c->weights, microbatches * c->outputs, error));
+    SL_TRY(take_host(&c->input_gradient, microbatches * c->inputs, error));
+    SL_TRY(take_host(&c->with, parameters_count, error));
+    SL_TRY(take_host(&c->without, parameters_count, error));
+    memset(c->nans, 0xff, most * sizeof *c->nans);
     c->context = (struct sl_context){.self = &c->self,
                                      .kernels = sl_kernels_select(),
                                      .phase = SL_TRAIN,
@@ -100,23 +126,29 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
                                      .dropout.step_key = sl_fold_in(key, 0),
                                      .parameters = &c->parameters,
                                      .stash = &c->stash,
-                                     .workspace = sl_memory_take(c->workspace)};
+                                     .workspace = sl_device.take(c->workspace)};
     if (!c->context.workspace) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
-    draw(sl_fold_in(key, 1), microbatches * c->inputs, 0.0f, 1.0f, c->x);
-    draw(sl_fold_in(key, 2), microbatches * c->outputs, 0.0f, 1.0f, c->dy);
+    draw(c, sl_fold_in(key, 1), microbatches * c->inputs, 0.0f, 1.0f, c->x);
+    draw(c, sl_fold_in(key, 2), microbatches * c->outputs, 0.0f, 1.0f, c->dy);
+    memcpy(c->weights, c->seen, microbatches * c->outputs * sizeof *c->weights);
     draw_parameters(c, sl_fold_in(key, 3));
     return SL_OK;
 }
 
 static void close_checker(struct checker *c) {
-    sl_memory_give(c->x);
-    sl_memory_give(c->dx);
-    sl_memory_give(c->dy);
-    sl_memory_give(c->y);
-    sl_memory_give(c->gradient);
-    sl_memory_give(c->stash.data);
-    sl_memory_give(c->context.workspace);
+    sl_device.give(c->x);
+    sl_device.give(c->dx);
+    sl_device.give(c->dy);
+    sl_device.give(c->y);
+    sl_device.give(c->stash.data);
+    sl_device.give(c->context.workspace);
     free(c->stash.tensor);
+    free(c->nans);
+    free(c->seen);
+    free(c->weights);
+    free(c->input_gradient);
+    free(c->with);
+    free(c->without);
     if (c->parameters.loop) sl_parameters_close(&c->parameters);
 }
 
@@ -125,12 +157,12 @@ static void close_checker(struct checker *c) {
 static void set_microbatch(struct checker *c, int microbatch) {
     c->context.microbatch = microbatch;
     c->context.dropout.first_row = (uint32_t)(microbatch * c->context.rows);
-    poison(c->context.workspace, c->workspace);
+    poison(c, c->context.workspace, c->workspace);
 }
 
 static int forward(struct checker *c, int microbatch) {
     set_microbatch(c, microbatch);
-    poison(c->y, c->outputs * sizeof(float));
+    poison(c, c->y, c->outputs * sizeof(float));
     return c->module->type->forward(c->module, &c->context, c->x + (size_t)microbatch * c->inputs, c->y);
 }
 
@@ -138,13 +170,13 @@ static int forward(struct checker *c, int microbatch) {
 static int gradients(struct checker *c, float *dx) {
     const struct sl_module *module = c->module;
     const struct sl_loop_storage *loop = &c->parameters.loop[0];
-    poison(c->stash.data, c->stash.elements * (size_t)c->stash.slots * sizeof(float));
-    poison(loop->gradient, loop->count * sizeof(float));
+    poison(c, c->stash.data, c->stash.elements * (size_t)c->stash.slots * sizeof(float));
+    poison(c, loop->gradient, loop->count * sizeof(float));
     for (int m = 0; m < c->microbatches; m++) SL_TRY(forward(c, m));
     for (int m = c->microbatches - 1; m >= 0; m--) {
         const size_t in = (size_t)m * c->inputs, out = (size_t)m * c->outputs;
         set_microbatch(c, m);
-        if (dx) poison(dx + in, c->inputs * sizeof(float));
+        if (dx) poison(c, dx + in, c->inputs * sizeof(float));
         SL_TRY(module->type->backward_input(module, &c->context, module->keeps_input ? c->x + in : NULL, c->dy + out,
                                             dx ? dx + in : NULL));
     }
@@ -161,22 +193,25 @@ static int gradients(struct checker *c, float *dx) {
 /* Adds the loss of microbatches FIRST to LAST to *SUM. */
 static int add_loss(struct checker *c, int first, int last, double sign, double *sum) {
     for (int m = first; m <= last; m++) {
-        const float *dy = c->dy + (size_t)m * c->outputs;
+        const float *dy = c->weights + (size_t)m * c->outputs;
         SL_TRY(forward(c, m));
-        for (size_t i = 0; i < c->outputs; i++) *sum += sign * ((double)c->y[i] * dy[i]);
+        sl_device.copy(c->seen, c->y, c->outputs * sizeof *c->seen);
+        for (size_t i = 0; i < c->outputs; i++) *sum += sign * ((double)c->seen[i] * dy[i]);
     }
     return SL_OK;
 }
 
 /* The central difference of the loss of microbatches FIRST to LAST by *VALUE. */
 static int difference_by(struct checker *c, float *value, float step, int first, int last, double *derivative) {
-    const float center = *value, above = center + step, below = center - step;
+    float center;
+    sl_device.copy(&center, value, sizeof center);
+    const float above = center + step, below = center - step;
     double difference = 0.0;
-    *value = above;
+    sl_device.copy(value, &above, sizeof above);
     SL_TRY(add_loss(c, first, last, 1.0, &difference));
-    *value = below;
+    sl_device.copy(value, &below, sizeof below);
     SL_TRY(add_loss(c, first, last, -1.0, &difference));
-    *value = center;
+    sl_device.copy(value, &center, sizeof center);
     *derivative = difference / ((double)above - (double)below);
     return SL_OK;
 }
@@ -218,8 +253,8 @@ static size_t sampled(const struct checker *c, size_t n, size_t i) {
     return n <= SAMPLE ? i : sl_random_word(c->context.dropout.step_key, SAMPLE, (uint32_t)i) % n;
 }
 
-/* Compares GIVEN, the gradient by the N elements of VALUE, which belong to microbatches that are N / MICROBATCHES
- * elements each, or to all of them alike where MICROBATCHES is 0. */
+/* Compares GIVEN (the host's), the gradient by the N elements of VALUE, which belong to microbatches that are N /
+ * MICROBATCHES elements each, or to all of them alike where MICROBATCHES is 0. */
 static int check_tensor(struct checker *c, const char *name, size_t n, float *value, const float *given,
                         int microbatches) {
     struct comparison comparison = {0};
@@ -238,7 +273,7 @@ static int check_tensor(struct checker *c, const char *name, size_t n, float *va
 static void check_without_dx(struct checker *c) {
     for (int i = 0; i < c->parameters.count; i++) {
         const struct sl_parameter *parameter = &c->parameters.list[i];
-        const float *with = sl_parameter_gradient(&c->parameters, i), *without = c->gradient + parameter->offset;
+        const float *with = c->with + parameter->offset, *without = c->without + parameter->offset;
         struct comparison comparison = {0};
         for (size_t j = 0; j < parameter->count; j++) compare(&comparison, with[j], without[j]);
         conclude(c, &comparison, parameter->name, " (without dx)");
@@ -247,14 +282,19 @@ static void check_without_dx(struct checker *c) {
 
 static int run(struct checker *c) {
     const struct sl_loop_storage *loop = &c->parameters.loop[0];
+    const size_t inputs = (size_t)c->microbatches * c->inputs;
     SL_TRY(gradients(c, NULL));
-    memcpy(c->gradient, loop->gradient, loop->count * sizeof(float));
+    sl_device.copy(c->without, loop->gradient, loop->count * sizeof(float));
     SL_TRY(gradients(c, c->dx));
+    sl_device.copy(c->with, loop->gradient, loop->count * sizeof(float));
     check_without_dx(c);
-    SL_TRY(check_tensor(c, "dx", (size_t)c->microbatches * c->inputs, c->x, c->dx, c->microbatches));
-    for (int i = 0; i < c->parameters.count; i++)
-        SL_TRY(check_tensor(c, c->parameters.list[i].name, c->parameters.list[i].count,
-                            sl_parameter_value(&c->parameters, i), sl_parameter_gradient(&c->parameters, i), 0));
+    sl_device.copy(c->input_gradient, c->dx, inputs * sizeof(float));
+    SL_TRY(check_tensor(c, "dx", inputs, c->x, c->input_gradient, c->microbatches));
+    for (int i = 0; i < c->parameters.count; i++) {
+        const struct sl_parameter *parameter = &c->parameters.list[i];
+        SL_TRY(check_tensor(c, parameter->name, parameter->count, sl_parameter_value(&c->parameters, i),
+                            c->with + parameter->offset, 0));
+    }
     return SL_OK;
 }
 

@@ -1,12 +1,14 @@
-/* kernels.c - everything that is not a matrix product, built once per CPU level.
+/* kernels.c - everything that is not a matrix product, built once per CPU level, or for devices.
  *
  * The build defines SL_KERNELS, the table's name, and SL_LEVEL, the level's. */
 #include "layers/kernels.h"
-#include "layers/offload.h"
+#include "spmd/offload.h"
 #include "spmd/bf16.h"
 
 #include <math.h>
 #include <string.h>
+
+/* Scalars travel with a region's launch, a struct by a copy of its own: so kernels take structs apart. */
 
 enum {
     ABREAST = 32,        /* elements at a time where each is one long chain: several vectors hide its latency */
@@ -18,17 +20,17 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 /* ---- random numbers ---- */
 
 static void random_words(struct sl_key key, uint32_t n, uint32_t *words) {
-    const uint32_t pairs = n / 2, half = pairs + (n & 1);
+    const uint32_t pairs = n / 2, half = pairs + (n & 1), key0 = key.word[0], key1 = key.word[1];
     SL_ELEMENTWISE(is_device_ptr(words), simdlen(ABREAST))
     for (uint32_t i = 0; i < pairs; i++) {
         uint32_t y0, y1;
-        sl_threefry2x32(key, i, i + half, &y0, &y1);
+        sl_threefry2x32((struct sl_key){{key0, key1}}, i, i + half, &y0, &y1);
         words[i] = y0;
         words[i + half] = y1;
     }
     if (n & 1) { /* the middle word's partner is the padding */
         SL_ELEMENTWISE(is_device_ptr(words))
-        for (uint32_t i = pairs; i < half; i++) words[i] = sl_random_word(key, n, i);
+        for (uint32_t i = pairs; i < half; i++) words[i] = sl_random_word((struct sl_key){{key0, key1}}, n, i);
     }
 }
 
@@ -44,6 +46,7 @@ static void random_words_global(struct sl_key key, uint32_t first_row, uint32_t 
     if (cols == 0) return;
     /* Columns from an odd first one, then whole hashes, then perhaps a last column that is even. */
     const uint32_t head = first_col & 1, pairs = (cols - head) / 2, first_pair = (first_col + head) / 2;
+    const uint32_t key0 = key.word[0], key1 = key.word[1];
     SL_ROWS(is_device_ptr(words))
     for (uint32_t r = 0; r < rows; r++) {
         const uint32_t row = first_row + r;
@@ -51,12 +54,13 @@ static void random_words_global(struct sl_key key, uint32_t first_row, uint32_t 
         SL_LANES(simdlen(ABREAST))
         for (uint32_t i = 0; i < pairs; i++) {
             uint32_t y0, y1;
-            sl_threefry2x32(key, row, first_pair + i, &y0, &y1);
+            sl_threefry2x32((struct sl_key){{key0, key1}}, row, first_pair + i, &y0, &y1);
             whole[2 * (size_t)i] = y0;
             whole[2 * (size_t)i + 1] = y1;
         }
-        if (head) first[0] = global_word(key, row, first_col);
-        if (head + 2 * pairs < cols) first[cols - 1] = global_word(key, row, first_col + cols - 1);
+        if (head) first[0] = global_word((struct sl_key){{key0, key1}}, row, first_col);
+        if (head + 2 * pairs < cols)
+            first[cols - 1] = global_word((struct sl_key){{key0, key1}}, row, first_col + cols - 1);
     }
 }
 
@@ -69,6 +73,11 @@ static void truncated_normal(uint32_t n, const uint32_t *words, float scale, flo
 }
 
 /* ---- sums and products ---- */
+
+static void fill(size_t n, float value, float *y) {
+    SL_ELEMENTWISE(is_device_ptr(y))
+    for (size_t i = 0; i < n; i++) y[i] = value;
+}
 
 static void add(size_t n, const float *x, float *y) {
     SL_ELEMENTWISE(is_device_ptr(x, y))
@@ -260,16 +269,18 @@ static void softmax_cross_entropy(size_t rows, size_t classes, const float *logi
 
 static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, float *value, float *first_moment,
                   float *second_moment) {
-    const struct sl_adamw_step s = *step;
+    const float rate = step->learning_rate, epsilon = step->epsilon, decay = step->decay, scale = step->gradient_scale;
+    const float beta1 = step->beta1, rest1 = step->rest1, correction1 = step->correction1;
+    const float beta2 = step->beta2, rest2 = step->rest2, correction2 = step->correction2;
     SL_ELEMENTWISE(is_device_ptr(gradient, value, first_moment, second_moment))
     for (size_t i = 0; i < n; i++) {
-        const float g = gradient[i] * s.gradient_scale, p = value[i];
-        const float m = s.rest1 * g + s.beta1 * first_moment[i];
-        const float v = s.rest2 * (g * g) + s.beta2 * second_moment[i];
-        const float direction = m / s.correction1 / (sqrtf(v / s.correction2) + s.epsilon);
+        const float g = gradient[i] * scale, p = value[i];
+        const float m = rest1 * g + beta1 * first_moment[i];
+        const float v = rest2 * (g * g) + beta2 * second_moment[i];
+        const float direction = m / correction1 / (sqrtf(v / correction2) + epsilon);
         first_moment[i] = m;
         second_moment[i] = v;
-        value[i] = p - s.learning_rate * (direction + s.decay * p);
+        value[i] = p - rate * (direction + decay * p);
     }
 }
 
@@ -278,6 +289,7 @@ const struct sl_kernels SL_KERNELS = {
     .random_words = random_words,
     .random_words_global = random_words_global,
     .truncated_normal = truncated_normal,
+    .fill = fill,
     .add = add,
     .multiply = multiply,
     .round_bf16 = round_bf16,

@@ -1,7 +1,7 @@
-/* kernels.h - everything that is not a matrix product: one source (kernels.c), built once per CPU level.
+/* kernels.h - everything that is not a matrix product: one source (kernels.c), built once per CPU level, or for devices.
  *
- * Arrays are dense, row-major float32. Shapes are [rows, cols] as given. No kernel allocates. The table of the level
- * that this CPU has is chosen once by sl_kernels_select. */
+ * Arrays are dense, row-major float32, in memory that the device reaches (spmd/device.h). Shapes are [rows, cols] as
+ * given. No kernel allocates, and each has ended when it returns. */
 #ifndef SL_LAYERS_KERNELS_H
 #define SL_LAYERS_KERNELS_H
 
@@ -20,7 +20,7 @@ struct sl_adamw_step {
 };
 
 struct sl_kernels {
-    const char *name; /* the CPU level: "x86-64-v2", "x86-64-v3", "x86-64-v4" */
+    const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
 
     /* The N random words of KEY in JAX's layout. */
     void (*random_words)(struct sl_key key, uint32_t n, uint32_t *words);
@@ -31,6 +31,8 @@ struct sl_kernels {
     /* values [n] = scale * (standard normal truncated to (-2, 2)) made of the words, in place where they alias. */
     void (*truncated_normal)(uint32_t n, const uint32_t *words, float scale, float *values);
 
+    /* y [n] = value */
+    void (*fill)(size_t n, float value, float *y);
     /* y [n] += x [n] */
     void (*add)(size_t n, const float *x, float *y);
     /* y [n] = a [n] * b [n]; y may be a or b */
@@ -68,12 +70,13 @@ struct sl_kernels {
                   float *second_moment);
 };
 
-extern const struct sl_kernels sl_kernels_v2, sl_kernels_v3, sl_kernels_v4;
+extern const struct sl_kernels sl_kernels_v2, sl_kernels_v3, sl_kernels_v4; /* where the CPU computes */
+extern const struct sl_kernels sl_kernels_device;                             /* elsewhere */
 
-/* The table of the highest level that this CPU has. */
+/* The table to compute with: the highest level that this CPU has, or the devices'. */
 const struct sl_kernels *sl_kernels_select(void);
 
-/* The tables that this CPU can run, the highest level first; NULL after the last. */
+/* The tables that can be run here, the best first; NULL after the last. */
 const struct sl_kernels *sl_kernels_available(int i);
 
 SL_END_C

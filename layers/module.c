@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/memory.h"
+#include "spmd/memory.h"
 
 struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out) {
     struct sl_module *module = strlen(name) < sizeof module->name ? calloc(1, sizeof *module) : NULL;

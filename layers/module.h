@@ -20,6 +20,7 @@
 #ifndef SL_LAYERS_MODULE_H
 #define SL_LAYERS_MODULE_H
 
+#include "layers/batch.h"
 #include "layers/gemm.h"
 #include "layers/parameters.h"
 #include "layers/peers.h"
@@ -50,12 +51,6 @@ struct sl_dropout_source {
     uint32_t first_row;             /* global row of the microbatch's first row */
 };
 
-/* Examples: inputs [rows, in], labels [rows]. */
-struct sl_batch {
-    const float *inputs;
-    const int32_t *labels;
-};
-
 /* Sums over rows. */
 struct sl_metrics {
     double loss, correct, rows;
@@ -71,7 +66,7 @@ struct sl_context {
     int rows;                   /* of a microbatch */
     int group;                  /* microbatches of a weight-gradient call */
     bool accumulate;            /* it adds to the gradients */
-    struct sl_batch batch;      /* the microbatch's rows of it */
+    struct sl_batch batch;      /* the microbatch's rows of it, where the device reaches them */
     float weight;               /* of a row's loss in the gradient */
     struct sl_metrics *metrics; /* a loss adds to it */
     struct sl_dropout_source dropout;

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/memory.h"
+#include "spmd/device.h"
+#include "spmd/memory.h"
 #include "spmd/flax.h"
 
 int sl_parameters_open(struct sl_parameters *parameters, int loops) {
@@ -14,7 +15,7 @@ int sl_parameters_open(struct sl_parameters *parameters, int loops) {
 }
 
 void sl_parameters_close(struct sl_parameters *parameters) {
-    sl_memory_give(parameters->memory);
+    sl_device.give(parameters->memory);
     free(parameters->loop);
     free(parameters->list);
     *parameters = (struct sl_parameters){0};
@@ -70,7 +71,7 @@ size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
 }
 
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
-    float *next = parameters->memory = sl_memory_take(sl_parameters_bytes(parameters));
+    float *next = parameters->memory = sl_device.take(sl_parameters_bytes(parameters));
     if (!next)
         return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state",
                             sl_parameters_bytes(parameters));
@@ -112,7 +113,7 @@ static void initialize(const struct sl_parameters *parameters, const struct sl_p
     case SL_INIT_ZEROS:
         break; /* storage comes zeroed */
     case SL_INIT_ONES:
-        for (size_t i = 0; i < parameter->count; i++) value[i] = 1.0f;
+        kernels->fill(parameter->count, 1.0f, value);
         break;
     case SL_INIT_TRUNCATED_NORMAL:
         if (parameter->key_is_flax)
@@ -130,10 +131,10 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
         size_t most = 0;
         for (int i = 0; i < parameters->count; i++)
             if (parameters->list[i].count > most) most = parameters->list[i].count;
-        uint32_t *words = sl_memory_take(most * sizeof *words);
+        uint32_t *words = sl_device.take(most * sizeof *words);
         if (!words) return sl_fail(self, SL_FAILED, "no memory for %zu random words", most);
         for (int i = 0; i < parameters->count; i++) initialize(parameters, &parameters->list[i], kernels, self, words);
-        sl_memory_give(words);
+        sl_device.give(words);
     }
     for (int l = 0; l < parameters->loops && data->size > 1; l++) {
         struct sl_loop_storage *loop = &parameters->loop[l];

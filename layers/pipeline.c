@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/memory.h"
+#include "spmd/device.h"
+#include "spmd/memory.h"
 
 /* What W needs of a stage as a whole: the rows of its x and dy, kept over all microbatches. Numbers of stash tensors.
  */
@@ -57,6 +58,8 @@ struct sl_pipeline {
     int links;
     const float *state;          /* activation last received, in its slot; NULL: none */
     const float *state_gradient; /* gradient last received */
+    struct sl_batch_room room;
+    struct sl_batch batch; /* the step's, where the device reaches it */
     struct sl_pipeline_step *step;
 };
 
@@ -67,6 +70,8 @@ static size_t hidden_row(const struct sl_pipeline *p, int microbatch) {
 static size_t class_row(const struct sl_pipeline *p, int microbatch) {
     return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->model->classes;
 }
+
+static size_t batch_rows(const struct sl_pipeline *p) { return (size_t)p->microbatches * (size_t)p->options.rows; }
 
 static int stage_of(const struct sl_pipeline *p, int loop) {
     return sl_schedule_stage(p->options.schedule, p->rank, loop);
@@ -168,6 +173,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     p->context = (struct sl_context){
         .self = self,
         .kernels = sl_kernels_select(),
+        .queue = self->queue,
         .rows = options->rows,
         .parameters = parameters,
         .stash = &p->stash,
@@ -199,7 +205,7 @@ static int slots(const struct sl_pipeline *p) {
 size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
     size_t sends = 0;
     for (int l = 0; l < p->model->loops; l++) sends += (size_t)!is_last(p, l) + (size_t)!is_first(p, l);
-    return stash_bytes(p) + p->workspace_bytes + 2 * input_bytes(p) + 2 * output_bytes(p) +
+    return sl_batch_room_bytes(batch_rows(p), (size_t)p->model->in) + stash_bytes(p) + p->workspace_bytes + 2 * input_bytes(p) + 2 * output_bytes(p) +
            sends * (size_t)slots(p) * slot_bytes(p);
 }
 
@@ -239,35 +245,37 @@ static int open_links(struct sl_pipeline *p) {
 }
 
 int sl_pipeline_open(struct sl_pipeline *p) {
-    p->stash.data = sl_memory_take(stash_bytes(p));
-    p->context.workspace = sl_memory_take(p->workspace_bytes);
+    p->stash.data = sl_device.take(stash_bytes(p));
+    p->context.workspace = sl_device.take(p->workspace_bytes);
     bool taken = p->stash.data && p->context.workspace;
     if (input_bytes(p)) {
-        p->inputs = sl_memory_take(input_bytes(p));
-        p->input_gradients = sl_memory_take(input_bytes(p));
+        p->inputs = sl_device.take(input_bytes(p));
+        p->input_gradients = sl_device.take(input_bytes(p));
         taken = taken && p->inputs && p->input_gradients;
     }
     if (output_bytes(p)) {
-        p->outputs = sl_memory_take(output_bytes(p));
-        p->output_gradients = sl_memory_take(output_bytes(p));
+        p->outputs = sl_device.take(output_bytes(p));
+        p->output_gradients = sl_device.take(output_bytes(p));
         taken = taken && p->outputs && p->output_gradients;
     }
     for (int l = 0; l < p->model->loops; l++) {
         p->weights[l].ready = calloc((size_t)p->microbatches, sizeof *p->weights[l].ready);
         taken = taken && p->weights[l].ready;
     }
+    taken = sl_batch_room_open(&p->room, batch_rows(p), (size_t)p->model->in) && taken;
     if (!taken) return sl_fail(p->self, SL_FAILED, "no memory for %zu bytes of activations", sl_pipeline_bytes(p));
     return open_links(p);
 }
 
 void sl_pipeline_close(struct sl_pipeline *p) {
     if (!p) return;
-    sl_memory_give(p->stash.data);
-    sl_memory_give(p->context.workspace);
-    sl_memory_give(p->inputs);
-    sl_memory_give(p->input_gradients);
-    sl_memory_give(p->outputs);
-    sl_memory_give(p->output_gradients);
+    sl_device.give(p->stash.data);
+    sl_device.give(p->context.workspace);
+    sl_device.give(p->inputs);
+    sl_device.give(p->input_gradients);
+    sl_device.give(p->outputs);
+    sl_device.give(p->output_gradients);
+    sl_batch_room_close(&p->room);
     for (int l = 0; p->weights && l < p->model->loops; l++) free(p->weights[l].ready);
     free(p->stash.tensor);
     free(p->kept);
@@ -285,14 +293,14 @@ static int take_activation(struct sl_pipeline *p, const struct sl_action *action
     SL_TRY(sl_channel_take(p->self, channel, &slot));
     p->state = slot;
     if (action->update < 0) return SL_OK;
-    memcpy(p->inputs + hidden_row(p, action->update), slot, hidden_row(p, 1) * sizeof(float));
+    sl_device.copy(p->inputs + hidden_row(p, action->update), slot, hidden_row(p, 1) * sizeof(float));
     p->state = NULL;
     return sl_channel_release(p->self, channel);
 }
 
 /* The microbatch's rows of the batch; NULL on ranks that were given none. */
 static const float *batch_row(const struct sl_pipeline *p, int microbatch) {
-    const float *inputs = p->step->batch.inputs;
+    const float *inputs = p->batch.inputs;
     return inputs ? inputs + (size_t)microbatch * (size_t)p->options.rows * (size_t)p->model->in : NULL;
 }
 
@@ -302,7 +310,7 @@ static void set_microbatch(struct sl_pipeline *p, const struct sl_action *action
     p->context.microbatch = action->microbatch;
     p->context.batch = (struct sl_batch){
         .inputs = batch_row(p, action->microbatch),
-        .labels = step->batch.labels ? step->batch.labels + first_row : NULL,
+        .labels = p->batch.labels ? p->batch.labels + first_row : NULL,
     };
     p->context.dropout = (struct sl_dropout_source){
         .layer_key = step->layer_key ? step->layer_key + (size_t)action->time * (size_t)p->model->layers : NULL,
@@ -328,7 +336,7 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     const int kept = p->kept[action->params].x;
     if (kept >= 0 && p->context.phase == SL_TRAIN) {
         float *keep = sl_stash_of(&p->context, kept);
-        memcpy(keep, x, hidden_row(p, 1) * sizeof(float));
+        sl_device.copy(keep, x, hidden_row(p, 1) * sizeof(float));
         x = keep;
     }
     SL_TRY(stage->type->forward(stage, &p->context, x, y));
@@ -353,7 +361,7 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     if (kept < 0) return SL_OK;
     set_microbatch(p, action);
     float *keep = sl_stash_of(&p->context, kept);
-    memcpy(keep, slot, hidden_row(p, 1) * sizeof(float));
+    sl_device.copy(keep, slot, hidden_row(p, 1) * sizeof(float));
     p->state_gradient = NULL;
     return sl_channel_release(p->self, channel);
 }
@@ -392,7 +400,7 @@ static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     if (action->update >= 0) {
         void *slot;
         SL_TRY(sl_channel_acquire(p->self, channel, &slot));
-        memcpy(slot, p->input_gradients + hidden_row(p, action->update), hidden_row(p, 1) * sizeof(float));
+        sl_device.copy(slot, p->input_gradients + hidden_row(p, action->update), hidden_row(p, 1) * sizeof(float));
     }
     return sl_channel_post(p->self, channel);
 }
@@ -483,6 +491,7 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
 
 static void begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
     p->step = step;
+    p->batch = sl_batch_bring(&p->room, &step->batch);
     p->context.phase = phase;
     p->context.weight = step->weight;
     p->context.metrics = &step->metrics;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "layers/exchange.h"
+#include "spmd/device.h"
 
 struct sl_trainer {
     struct sl_spmd *self;
@@ -125,6 +126,7 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
     const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
     SL_TRY(sl_updates_finish(&t->updates));
+    SL_TRY(sl_device.settle(&t->self->error));
     const struct sl_trace_mark mark = sl_trace_begin(t->trace);
     SL_TRY(sum_metrics(t, &step.metrics, metrics, stop));
     sl_trace_end(t->trace, mark,

@@ -77,6 +77,8 @@ struct sl_engine_table {
     const char *name;
     const char *missing; /* NULL, or the CMake option that builds it: then the functions are absent */
     bool apart; /* coordinates are processes and share no memory */
+    /* NULL, or what the engine is where a launcher has started several processes: NULL, or a table of its own. */
+    const struct sl_engine_table *(*launched)(void);
     /* NULL, or joins the processes that have been started together with this one. */
     int (*open)(struct sl_error *error);
     /* NULL, or whether this process, of those, is the one that prints and writes files. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "spmd/device.h"
 #include "spmd/engine.h"
 
 bool sl_speaks(const struct sl_engine *engine) {
@@ -36,10 +37,28 @@ static int check_run(const struct sl_mesh *mesh, const struct sl_engine *engine,
     return sl_mesh_check(mesh, error);
 }
 
+struct placed {
+    sl_program *program;
+    void *arg;
+};
+
+/* The program, on its coordinate's device. */
+static int run_placed(struct sl_spmd *self, void *arg) {
+    const struct placed *placed = arg;
+    const int devices = sl_device.count();
+    if (self->device < 0 && devices) self->device = self->coordinate % devices;
+    SL_TRY(sl_device.open(self->device, &self->queue, &self->error));
+    int status = placed->program(self, placed->arg);
+    const int settled = sl_device.settle(&self->error);
+    sl_device.close();
+    return status ? status : settled;
+}
+
 int sl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg) {
     struct sl_error error = {0};
-    if (check_run(mesh, engine, program, &error)) return sl_report(engine, &error);
-    return engine->table->run(mesh, engine, program, arg);
+    struct placed placed = {program, arg};
+    if (check_run(mesh, engine, program, &error) || sl_device.check(&error)) return sl_report(engine, &error);
+    return engine->table->run(mesh, engine, run_placed, &placed);
 }
 
 int sl_axis_index(const struct sl_spmd *self, const char *axis) {

@@ -30,6 +30,7 @@ struct sl_spmd {
     const struct sl_mesh *mesh;
     const struct sl_engine *engine;
     int coordinate;
+    int device;            /* number of the device that it computes on, which the engine chooses; -1: the CPU */
     struct sl_error error; /* filled by sl_fail */
     void *queue;           /* compute queue whose work comes before communication; NULL on CPUs */
     bool timed;            /* the engine counts in `waited` */

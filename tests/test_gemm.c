@@ -3,6 +3,7 @@
 
 #include "layers/gemm.h"
 #include "spmd/bf16.h"
+#include "spmd/device.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -13,13 +14,19 @@ static const struct way {
     const struct sl_gemm_backend *backend;
     enum sl_dtype dtype;
 } ways[] = {
-    {&sl_gemm_cpu, SL_F32},       {&sl_gemm_cpu, SL_BF16},       {&sl_gemm_onednn, SL_F32},
-    {&sl_gemm_onednn, SL_BF16},   {&sl_gemm_blocked, SL_F32},    {&sl_gemm_blocked, SL_BF16},
-    {&sl_gemm_reference, SL_F32}, {&sl_gemm_reference, SL_BF16},
+    {&sl_gemm_cpu, SL_F32},       {&sl_gemm_cpu, SL_BF16},        {&sl_gemm_onednn, SL_F32},
+    {&sl_gemm_onednn, SL_BF16},   {&sl_gemm_blocked, SL_F32},     {&sl_gemm_blocked, SL_BF16},
+    {&sl_gemm_reference, SL_F32}, {&sl_gemm_reference, SL_BF16},  {&sl_gemm_cublas, SL_F32},
+    {&sl_gemm_cublas, SL_BF16},   {&sl_gemm_cublas_tf32, SL_F32}, {&sl_gemm_cublas_tf32, SL_BF16},
 };
-enum { WAYS = sizeof ways / sizeof *ways };
+enum { WAYS = sizeof ways / sizeof *ways, VECTOR = 16 /* bytes */ };
 
 static bool possible(struct way way) { return sl_gemm_supports(way.backend, way.dtype); }
+
+/* What an operand loses before it is multiplied: of half a unit in the tenth bit behind the point. */
+static double rounding(struct way way) {
+    return way.backend == &sl_gemm_cublas_tf32 && way.dtype == SL_F32 ? 0x1p-11 : 0.0;
+}
 
 /* An operand: its elements, and as the product takes them. */
 struct operand {
@@ -74,16 +81,55 @@ static void free_product(struct product *product) {
 
 static size_t elements_of(const struct product *product) { return (size_t)product->gemm.m * product->gemm.n; }
 
+/* The backend multiplies what lies in the memory of a device, not in the host's. */
+static bool apart(const struct sl_gemm_backend *backend) { return backend->on_device && !sl_device.shares_memory; }
+
+/* DATA where the backend multiplies, BY bytes behind what is returned. Exactly as long, for the sanitizers. */
+static char *place(const struct product *product, const void *data, size_t bytes, size_t by) {
+    char *memory = apart(product->gemm.backend) ? sl_device.take(bytes + by) : malloc(bytes + by);
+    if (!memory) abort(); /* in any thread */
+    if (apart(product->gemm.backend))
+        sl_device.copy(memory + by, data, bytes);
+    else
+        memcpy(memory + by, data, bytes);
+    return memory;
+}
+
+static void give(const struct product *product, void *memory) {
+    (apart(product->gemm.backend) ? sl_device.give : free)(memory);
+}
+
+/* C = the product of operands that lie so many bytes behind what is aligned. */
+static int execute_at(const struct product *product, bool accumulate, float *c, size_t a_by, size_t b_by, size_t c_by) {
+    const struct sl_gemm *gemm = &product->gemm;
+    const size_t bytes = elements_of(product) * sizeof *c;
+    char *a = place(product, product->a.data, product->a.bytes, a_by);
+    char *b = place(product, product->b.data, product->b.bytes, b_by);
+    char *bias = place(product, product->bias, (size_t)gemm->n * sizeof(float), 0);
+    char *result = place(product, product->before, bytes, c_by);
+    int status = sl_gemm_execute(gemm, a + a_by, b + b_by, gemm->epilogue ? (float *)(void *)bias : NULL, accumulate,
+                                 (float *)(void *)(result + c_by), NULL);
+    if (apart(product->gemm.backend))
+        sl_device.copy(c, result + c_by, bytes);
+    else
+        memcpy(c, result + c_by, bytes);
+    if (!status) status = sl_device.settle(NULL);
+    give(product, a);
+    give(product, b);
+    give(product, bias);
+    give(product, result);
+    return status;
+}
+
 static void execute(const struct product *product, bool accumulate, float *c) {
-    memcpy(c, product->before, elements_of(product) * sizeof *c);
-    sl_gemm_execute(&product->gemm, product->a.data, product->b.data,
-                    product->gemm.epilogue == SL_EPILOGUE_BIAS ? product->bias : NULL, accumulate, c, NULL);
+    assert_int_equal(execute_at(product, accumulate, c, 0, 0, 0), SL_OK);
 }
 
 /* Whatever the order of its k + 1 additions, a sum in float errs by less than (k + 2) 2^-24 times the sum of
  * magnitudes. Products of two bf16 are exact in float. */
 static void expect_product(const struct product *product, bool accumulate, const float *c) {
     const struct sl_gemm *gemm = &product->gemm;
+    const double lost = 2 * rounding((struct way){gemm->backend, gemm->dtype}); /* of two operands */
     char what[120];
     snprintf(what, sizeof what, "%s%s m %d n %d k %d transposes %d %d bias %d accumulate %d", gemm->backend->name,
              gemm->dtype == SL_BF16 ? " bf16" : "", gemm->m, gemm->n, gemm->k, gemm->transpose_a, gemm->transpose_b,
@@ -99,7 +145,7 @@ static void expect_product(const struct product *product, bool accumulate, const
                 sum += a * b;
                 magnitude += fabs(a * b);
             }
-            expect_close(what, at, c[at], sum, 0.0, magnitude * (gemm->k + 2) * 0x1p-24);
+            expect_close(what, at, c[at], sum, 0.0, magnitude * ((gemm->k + 2) * 0x1p-24 + lost));
         }
     }
 }
@@ -171,13 +217,9 @@ static void make_step_product(struct product *product, struct numbers *numbers, 
                  step_products[i].transpose_a, step_products[i].transpose_b, step_products[i].bias);
 }
 
-/* Copies DATA to BY bytes behind what is returned. */
-static char *misaligned(const void *data, size_t bytes, size_t by) {
-    char *copy = array_of(bytes + SL_CACHE_LINE, 1);
-    memcpy(copy + by, data, bytes);
-    return copy;
-}
-
+/* A device may multiply what vectors cannot take in another way than what they can: the product is the same, not the
+ * bits.
+ */
 static void same_bits_wherever_operands_lie(void **state) {
     (void)state;
     struct numbers numbers = {2};
@@ -188,20 +230,17 @@ static void same_bits_wherever_operands_lie(void **state) {
             make_step_product(&product, &numbers, ways[w], i / 2);
             const bool accumulate = i % 2 && !product.gemm.epilogue;
             const size_t bytes = elements_of(&product) * sizeof(float), size = sl_dtype_size(ways[w].dtype);
-            float *c = floats(elements_of(&product));
+            float *c = floats(elements_of(&product)), *again = floats(elements_of(&product));
             execute(&product, accumulate, c);
             for (size_t by = 0; by < 16; by += 5) {
-                const size_t a_by = by * size, b_by = 3 * by % 16 * size, c_by = (15 - by) * sizeof *c;
-                char *a = misaligned(product.a.data, product.a.bytes, a_by);
-                char *b = misaligned(product.b.data, product.b.bytes, b_by);
-                char *again = misaligned(product.before, bytes, c_by);
-                sl_gemm_execute(&product.gemm, a + a_by, b + b_by, product.gemm.epilogue ? product.bias : NULL,
-                                accumulate, (float *)(void *)(again + c_by), NULL);
-                assert_memory_equal(again + c_by, c, bytes);
-                free(a);
-                free(b);
-                free(again);
+                const size_t a_by = by, b_by = 3 * by % 16, c_by = 15 - by;
+                execute_at(&product, accumulate, again, a_by * size, b_by * size, c_by * sizeof *c);
+                expect_product(&product, accumulate, again);
+                if (apart(ways[w].backend))
+                    execute_at(&product, accumulate, again, a_by * VECTOR, b_by * VECTOR, c_by * VECTOR);
+                assert_memory_equal(again, c, bytes);
             }
+            free(again);
             free(c);
             free_product(&product);
         }
@@ -220,10 +259,11 @@ struct repeater {
 static void *repeat(void *argument) {
     struct repeater *repeater = argument;
     for (int i = 0; i < REPEATS; i++) {
-        execute(repeater->product, false, repeater->c);
-        if (memcmp(repeater->c, repeater->expected, elements_of(repeater->product) * sizeof(float)))
+        if (execute_at(repeater->product, false, repeater->c, 0, 0, 0) ||
+            memcmp(repeater->c, repeater->expected, elements_of(repeater->product) * sizeof(float)))
             repeater->different++;
     }
+    sl_device.close();
     return NULL;
 }
 
@@ -270,7 +310,7 @@ static void computes_in_the_calling_thread(void **state) {
     struct numbers numbers = {4};
     const int before = threads_of_this_process();
     for (int w = 0; w < WAYS; w++) {
-        if (!possible(ways[w])) continue;
+        if (!possible(ways[w]) || apart(ways[w].backend)) continue;
         for (int transposes = 0; transposes < 3; transposes++) {
             struct product product;
             make_product(&product, &numbers, ways[w], 256, 256, 256, transposes & 1, transposes & 2, false);
@@ -283,11 +323,60 @@ static void computes_in_the_calling_thread(void **state) {
     }
 }
 
+/* C lies where the host can look, which waits for the queue: whoever enqueues must say that it has. */
+static void settling_waits_for_products(void **state) {
+    (void)state;
+    enum { N = 64, ROUNDS = 20 };
+    for (int w = 0; w < WAYS; w++) {
+        if (!possible(ways[w]) || !apart(ways[w].backend)) continue;
+        struct product product;
+        struct numbers numbers = {7};
+        make_product(&product, &numbers, ways[w], N, N, N, false, false, false);
+        char *a = place(&product, product.a.data, product.a.bytes, 0);
+        char *b = place(&product, product.b.data, product.b.bytes, 0);
+        setenv("SHARDLOOP_MEMORY", "managed", 1);
+        float *c = sl_device.take(N * N * sizeof *c);
+        unsetenv("SHARDLOOP_MEMORY");
+        assert_non_null(c);
+        for (int i = 0; i < ROUNDS; i++) {
+            memset(c, 0, N * N * sizeof *c);
+            assert_int_equal(sl_gemm_execute(&product.gemm, a, b, NULL, false, c, NULL), SL_OK);
+            assert_int_equal(sl_device.settle(NULL), SL_OK);
+            expect_product(&product, false, c);
+        }
+        give(&product, a);
+        give(&product, b);
+        give(&product, c);
+        free_product(&product);
+    }
+}
+
+/* 1 + 2^-12 has more bits than tensor cores take. */
+static void tf32_is_less_exact(void **state) {
+    (void)state;
+    enum { N = 64 };
+    for (int w = 0; w < WAYS; w++) {
+        if (!possible(ways[w]) || ways[w].dtype != SL_F32) continue;
+        struct product product;
+        struct numbers numbers = {6};
+        make_product(&product, &numbers, ways[w], N, N, N, false, false, false);
+        for (int i = 0; i < N * N; i++) set_element(&product.a, SL_F32, i, 1.0f + 0x1p-12f);
+        for (int i = 0; i < N * N; i++) set_element(&product.b, SL_F32, i, 1.0f);
+        float *c = floats(N * N);
+        execute(&product, false, c);
+        const double lost = rounding(ways[w]) > 0.0 ? N * 0x1p-12 : 0.0;
+        expect_close(ways[w].backend->name, 0, c[0], N + N * 0x1p-12 - lost, 0.0, N * 0x1p-16);
+        free(c);
+        free_product(&product);
+    }
+}
+
 static void finds_backends_by_name(void **state) {
     (void)state;
     struct sl_error error = {0};
     assert_ptr_equal(sl_gemm_find("reference", &error), &sl_gemm_reference);
     const struct sl_gemm_backend *found = sl_gemm_find("onednn", &error);
+    assert_int_equal(sl_gemm_find("cublas", NULL) != NULL, !sl_gemm_cublas.missing);
     if (sl_gemm_onednn.missing) {
         assert_null(found);
         assert_int_equal(error.status, SL_BAD_INPUT);
@@ -353,6 +442,7 @@ int main(void) {
         cmocka_unit_test(same_bits_wherever_operands_lie), cmocka_unit_test(one_plan_serves_many_threads),
         cmocka_unit_test(finds_backends_by_name),          cmocka_unit_test(has_a_default),
         cmocka_unit_test(refuses_empty_products),          cmocka_unit_test(infinities_stay_in_their_row),
+        cmocka_unit_test(settling_waits_for_products),     cmocka_unit_test(tf32_is_less_exact),
         cmocka_unit_test(multiplies_bf16_on_every_cpu),    cmocka_unit_test(refuses_what_the_backend_does_not_support),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* memory.h - the memory that training uses: aligned, counted, on huge pages where large.
  *
  * Everything is allocated before the first step; a test holds the count still after it. */
-#ifndef SL_LAYERS_MEMORY_H
-#define SL_LAYERS_MEMORY_H
+#ifndef SL_SPMD_MEMORY_H
+#define SL_SPMD_MEMORY_H
 
 #include "spmd/base.h"
 

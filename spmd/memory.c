@@ -2,7 +2,7 @@
  *
  * A block begins with a prefix of one cache line that tells how to give it back. Large blocks come from mmap: their
  * pages are zero already and cost nothing until they are touched. */
-#include "layers/memory.h"
+#include "spmd/memory.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

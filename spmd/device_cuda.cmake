@@ -1,0 +1,51 @@
+# NVIDIA's GPUs: target regions by clang's OpenMP, all else by CUDA's libraries; or, for tests where there is no GPU, by
+# tests/fake_cuda, and target regions are then the host's code behind a queue.
+option(SL_FAKE_CUDA "tests: threads in the place of GPUs" OFF)
+if(SL_FAKE_CUDA)
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fake_cuda/*.c)
+    add_library(sl_fake_cuda SHARED ${sources}) # as CUDA is: a test counts what the project's own objects allocate
+    target_link_libraries(sl_fake_cuda PRIVATE sl_options PUBLIC Threads::Threads)
+    target_include_directories(sl_fake_cuda BEFORE PUBLIC ${CMAKE_SOURCE_DIR}/tests/fake_cuda)
+    set(SL_TARGET_OPTIONS -DSL_DEVICE_QUEUED -DSL_CUDA_ARCHITECTURES=\"none\")
+    set(SL_DEVICE_LIBRARIES sl_fake_cuda)
+    set(SL_DEVICE_ENVIRONMENT FAKE_CUDA_DELAY_US=20)
+    message(STATUS "Device: threads in the place of GPUs")
+    return()
+endif()
+
+if(NOT CMAKE_C_COMPILER_ID STREQUAL Clang)
+    message(FATAL_ERROR "SL_DEVICE=cuda needs clang: its OpenMP makes code for NVIDIA's GPUs")
+endif()
+find_package(CUDAToolkit REQUIRED)
+get_filename_component(toolkit ${CUDAToolkit_BIN_DIR} DIRECTORY)
+execute_process(COMMAND ${CMAKE_C_COMPILER} -print-resource-dir OUTPUT_VARIABLE resources OUTPUT_STRIP_TRAILING_WHITESPACE)
+get_filename_component(runtime ${resources}/../.. ABSOLUTE) # the compiler's own libraries
+
+set(SL_CUDA_ARCHITECTURES sm_90 CACHE STRING "the GPUs to make code for: sm_80, sm_90, ...; several between commas")
+string(REPLACE "," ";" architectures "${SL_CUDA_ARCHITECTURES}")
+set(images)
+foreach(architecture ${architectures})
+    if(NOT EXISTS ${runtime}/libomptarget-nvptx-${architecture}.bc AND NOT EXISTS ${runtime}/libomptarget-nvptx.bc)
+        message(FATAL_ERROR "SL_CUDA_ARCHITECTURES: ${CMAKE_C_COMPILER} has no OpenMP for ${architecture}: "
+            "there is no ${runtime}/libomptarget-nvptx-${architecture}.bc (Debian: libomp-19-dev)")
+    endif()
+    list(APPEND images --offload-arch=${architecture})
+endforeach()
+list(JOIN architectures " " names)
+
+set(offload -fopenmp ${images} --cuda-path=${toolkit} --libomptarget-nvptx-bc-path=${runtime})
+# Vectors that are not made are no news, nor is a CUDA newer than the compiler.
+set(SL_TARGET_OPTIONS ${offload} -DSL_DEVICE_CUDA -DSL_CUDA_ARCHITECTURES=\"${names}\" -Wno-pass-failed
+    -Wno-unknown-cuda-version)
+set(SL_DEVICE_LINK ${offload} -L${runtime} -Wl,-rpath,${runtime} -Wno-unknown-cuda-version)
+set(SL_DEVICE_LIBRARIES CUDA::cudart CUDA::cublasLt)
+set(SL_DEVICE_LIBRARY_FLAGS "-L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublasLt") # for users of pkg-config
+
+# llvm-project's issue 159088: the OpenMP runtime looks up the GPU in the image's ELF header, where CUDA 13 has moved it.
+message(STATUS "Device: ${names} by ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} and CUDA ${CUDAToolkit_VERSION}")
+if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 13 AND CMAKE_C_COMPILER_VERSION VERSION_LESS 21.1.2)
+    message(STATUS "  these two do not fit: the OpenMP runtime of LLVM before 21.1.2 refuses what CUDA 13's nvlink links. "
+        "It builds; to run it, use CUDA 12.9 (-DCUDAToolkit_ROOT=...) or a newer LLVM's runtime")
+else()
+    message(STATUS "  these two fit: the OpenMP runtime takes what this CUDA's nvlink links")
+endif()

@@ -1,0 +1,252 @@
+/* cublaslt.c - the fake CUDA's matrix products: column-major, by plain loops, on the stream's thread. It refuses what a
+ * GPU could not do: operands in the host's memory or less aligned than was promised, a workspace too small, another
+ * device's stream. */
+#include "cublasLt.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+
+#define FAKE_PRODUCT()                                                                                                 \
+    if (fake_fails(__func__)) return CUBLAS_STATUS_INTERNAL_ERROR
+
+struct cublasLtContext {
+    int device;
+};
+
+static cublasStatus_t refuse(cublasStatus_t status, const char *why) {
+    fprintf(stderr, "# cuBLASLt (fake): %s\n", why);
+    return status;
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status) {
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "success";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "the resource allocation failed";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "an unsupported value or parameter was passed to the function";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "the functionality requested is not supported";
+    default:
+        return "an internal operation failed";
+    }
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    FAKE_PRODUCT();
+    *handle = calloc(1, sizeof **handle);
+    if (!*handle) return CUBLAS_STATUS_ALLOC_FAILED;
+    (*handle)->device = fake_device();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataType type, uint64_t rows, uint64_t cols,
+                                        int64_t leading) {
+    *layout = (cublasLtMatrixLayoutOpaque_t){type, rows, cols, leading};
+    return leading < (int64_t)rows ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t description, cublasComputeType_t arithmetic,
+                                      cudaDataType_t scale) {
+    *description = (cublasLtMatmulDescOpaque_t){.arithmetic = arithmetic, .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    return scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t set(void *field, size_t size, const void *value, size_t bytes) {
+    if (size != bytes) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(field, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
+                                              cublasLtMatmulDescAttributes_t attribute, const void *value,
+                                              size_t bytes) {
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&description->operation[0], sizeof(int32_t), value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&description->operation[1], sizeof(int32_t), value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&description->epilogue, sizeof(uint32_t), value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&description->bias, sizeof(void *), value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference) {
+    *preference = (cublasLtMatmulPreferenceOpaque_t){.alignment = {256, 256, 256, 256}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
+                                                    size_t bytes) {
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+        return set(&preference->workspace, sizeof(uint64_t), value, bytes);
+    return set(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], sizeof(uint32_t), value,
+               bytes);
+}
+
+/* Of operand WHICH after its operation. */
+static uint64_t rows_of(const cublasLtMatmulDescOpaque_t *description, int which,
+                        const cublasLtMatrixLayoutOpaque_t *layout) {
+    return description->operation[which] == CUBLAS_OP_T ? layout->cols : layout->rows;
+}
+static uint64_t cols_of(const cublasLtMatmulDescOpaque_t *description, int which,
+                        const cublasLtMatrixLayoutOpaque_t *layout) {
+    return description->operation[which] == CUBLAS_OP_T ? layout->rows : layout->cols;
+}
+
+static bool fit(const cublasLtMatmulDescOpaque_t *description, const cublasLtMatrixLayoutOpaque_t *a,
+                const cublasLtMatrixLayoutOpaque_t *b, const cublasLtMatrixLayoutOpaque_t *d) {
+    const bool tf32 = description->arithmetic == CUBLAS_COMPUTE_32F_FAST_TF32;
+    return rows_of(description, 0, a) == d->rows && cols_of(description, 1, b) == d->cols &&
+           cols_of(description, 0, a) == rows_of(description, 1, b) && a->type == b->type && d->type == CUDA_R_32F &&
+           (a->type == CUDA_R_32F || (a->type == CUDA_R_16BF && !tf32));
+}
+
+/* The one algorithm there is: it relies on the alignment that it was promised and on all of the workspace. */
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              cublasLtMatmulHeuristicResult_t *results, int *count) {
+    FAKE_PRODUCT();
+    *count = 0;
+    if (!handle || requested < 1 || memcmp(c, d, sizeof *c) || !fit(description, a, b, d))
+        return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "no such product");
+    memset(results, 0, sizeof *results);
+    results->algo.workspace = results->workspaceSize = preference->workspace;
+    memcpy(results->algo.alignment, preference->alignment, sizeof preference->alignment);
+    *count = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+struct product {
+    cublasLtMatmulDescOpaque_t description;
+    cublasLtMatrixLayoutOpaque_t a_layout, b_layout;
+    uint64_t m, n, k;
+    const void *a, *b;
+    float *d;
+    float alpha, beta;
+    int64_t leading;
+    char *workspace;
+};
+
+/* As the tensor cores take a float: 10 bits behind the point, to the nearest, ties away from zero. */
+static float tf32_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & ~0x1fffu;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static float element(const void *operand, const cublasLtMatrixLayoutOpaque_t *layout, uint64_t row, uint64_t col,
+                     bool tf32) {
+    const uint64_t at = row + col * (uint64_t)layout->leading;
+    float value;
+    if (layout->type == CUDA_R_16BF) {
+        const uint32_t bits = (uint32_t)((const uint16_t *)operand)[at] << 16;
+        memcpy(&value, &bits, sizeof value);
+        return value;
+    }
+    value = ((const float *)operand)[at];
+    return tf32 ? tf32_of(value) : value;
+}
+
+/* op(A) [k][m], or op(B) [n][k], as floats of our own. */
+static float *copy_operand(const struct product *p, int which) {
+    const void *operand = which ? p->b : p->a;
+    const cublasLtMatrixLayoutOpaque_t *layout = which ? &p->b_layout : &p->a_layout;
+    const bool transposed = p->description.operation[which] == CUBLAS_OP_T;
+    const bool tf32 = p->description.arithmetic == CUBLAS_COMPUTE_32F_FAST_TF32;
+    const uint64_t rows = which ? p->k : p->m, cols = which ? p->n : p->k;
+    float *copy = malloc(rows * cols * sizeof *copy);
+    for (uint64_t col = 0; copy && col < cols; col++) {
+        for (uint64_t row = 0; row < rows; row++)
+            copy[row + col * rows] = element(operand, layout, transposed ? col : row, transposed ? row : col, tf32);
+    }
+    return copy;
+}
+
+/* sums [m] = op(A) [k][m] times a column of op(B). Of what no other thread knows: not worth a sanitizer's while. */
+__attribute__((no_sanitize("thread", "address", "undefined"))) static void
+multiply_column(uint64_t m, uint64_t k, const float *restrict a, const float *restrict column, float *restrict sums) {
+    memset(sums, 0, m * sizeof *sums);
+    for (uint64_t l = 0; l < k; l++) {
+        for (uint64_t i = 0; i < m; i++) sums[i] += a[l * m + i] * column[l];
+    }
+}
+
+static void run_product(void *argument) {
+    const struct product *p = argument;
+    const float *bias = p->description.epilogue == CUBLASLT_EPILOGUE_BIAS ? p->description.bias : NULL;
+    float *a = copy_operand(p, 0), *b = copy_operand(p, 1), *sums = malloc(p->m * sizeof *sums);
+    if (!a || !b || !sums) abort();
+    p->workspace[0]++; /* two streams must not share it */
+    for (uint64_t j = 0; j < p->n; j++) {
+        float *d = p->d + j * (uint64_t)p->leading;
+        multiply_column(p->m, p->k, a, b + j * p->k, sums);
+        for (uint64_t i = 0; i < p->m; i++)
+            d[i] = p->alpha * sums[i] + (p->beta != 0.0f ? p->beta * d[i] : 0.0f) + (bias ? bias[i] : 0.0f);
+    }
+    free(sums);
+    free(b);
+    free(a);
+}
+
+static bool lies_on_device(const void *memory) {
+    struct cudaPointerAttributes attributes;
+    return !cudaPointerGetAttributes(&attributes, memory) && attributes.type >= cudaMemoryTypeDevice;
+}
+
+static bool aligned(const void *memory, uint32_t alignment) { return (uintptr_t)memory % alignment == 0; }
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
+                              cudaStream_t stream) {
+    FAKE_PRODUCT();
+    const float *bias = description->epilogue == CUBLASLT_EPILOGUE_BIAS ? description->bias : d;
+    const uint32_t *alignment = algorithm->alignment;
+    if (!stream || fake_stream_device(stream) != fake_device() || handle->device != fake_device())
+        return refuse(CUBLAS_STATUS_INVALID_VALUE, "the handle or the stream is another device's");
+    if (c != d || memcmp(c_layout, d_layout, sizeof *c_layout) || !fit(description, a_layout, b_layout, d_layout))
+        return refuse(CUBLAS_STATUS_INVALID_VALUE, "these matrices do not fit");
+    if (!lies_on_device(a) || !lies_on_device(b) || !lies_on_device(d) || !lies_on_device(bias))
+        return refuse(CUBLAS_STATUS_INVALID_VALUE, "an operand does not lie in a device's memory");
+    if (!aligned(a, alignment[0]) || !aligned(b, alignment[1]) || !aligned(d, alignment[3]) ||
+        !aligned(bias, alignment[3]))
+        return refuse(CUBLAS_STATUS_INVALID_VALUE, "an operand is less aligned than promised");
+    if (bytes < algorithm->workspace || !lies_on_device(workspace))
+        return refuse(CUBLAS_STATUS_INVALID_VALUE, "the workspace is too small");
+    const struct product product = {.description = *description,
+                                    .a_layout = *a_layout,
+                                    .b_layout = *b_layout,
+                                    .m = d_layout->rows,
+                                    .n = d_layout->cols,
+                                    .k = cols_of(description, 0, a_layout),
+                                    .a = a,
+                                    .b = b,
+                                    .d = d,
+                                    .alpha = *(const float *)alpha,
+                                    .beta = *(const float *)beta,
+                                    .leading = d_layout->leading,
+                                    .workspace = workspace};
+    return fake_enqueue(stream, run_product, &product, sizeof product) ? CUBLAS_STATUS_EXECUTION_FAILED
+                                                                       : CUBLAS_STATUS_SUCCESS;
+}

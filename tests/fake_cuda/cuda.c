@@ -1,0 +1,346 @@
+/* cuda.c - the fake CUDA's devices, memory and copies. */
+#include "fake.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_DEVICES = 16, ALIGNMENT = 256, GARBAGE = 0xff };
+
+static _Thread_local int current_device;
+static _Thread_local cudaError_t last_error;
+
+int fake_number(const char *name, int otherwise) {
+    const char *value = getenv(name);
+    return value ? atoi(value) : otherwise;
+}
+
+int fake_devices(void) {
+    const int devices = fake_number("FAKE_CUDA_DEVICES", 2);
+    return devices < 0 ? 0 : devices > MOST_DEVICES ? MOST_DEVICES : devices;
+}
+
+int fake_openmp_devices(void) { return fake_number("FAKE_CUDA_OPENMP", fake_devices()); }
+int fake_device(void) { return current_device; }
+
+cudaError_t fake_error(cudaError_t error) {
+    if (error) last_error = error;
+    return error;
+}
+
+/* Counting begins anew whenever the variable changes. */
+bool fake_fails(const char *function) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char seen[80];
+    static int calls;
+    const char *told = getenv("FAKE_CUDA_FAIL");
+    if (!told) told = "";
+    pthread_mutex_lock(&lock);
+    if (strcmp(seen, told)) {
+        snprintf(seen, sizeof seen, "%s", told);
+        calls = 0;
+    }
+    const char *at = strchr(seen, '@');
+    const size_t length = at ? (size_t)(at - seen) : strlen(seen);
+    const bool meant = *seen && strlen(function) == length && !strncmp(seen, function, length);
+    const bool fails = meant && ++calls == (at ? atoi(at + 1) : 1);
+    pthread_mutex_unlock(&lock);
+    return fails;
+}
+
+static const struct {
+    cudaError_t error;
+    const char *name, *text;
+} errors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+};
+enum { ERRORS = sizeof errors / sizeof *errors };
+
+static int find_error(cudaError_t error) {
+    int i = 0;
+    while (i < ERRORS - 1 && errors[i].error != error) i++;
+    return i;
+}
+
+const char *cudaGetErrorName(cudaError_t error) { return errors[find_error(error)].name; }
+const char *cudaGetErrorString(cudaError_t error) { return errors[find_error(error)].text; }
+cudaError_t cudaPeekAtLastError(void) { return last_error; }
+
+cudaError_t cudaGetLastError(void) {
+    const cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+static bool is_device(int device) { return device >= 0 && device < fake_devices(); }
+
+cudaError_t cudaGetDeviceCount(int *count) {
+    FAKE_CALL();
+    *count = fake_devices();
+    return *count ? cudaSuccess : fake_error(cudaErrorNoDevice);
+}
+
+cudaError_t cudaSetDevice(int device) {
+    FAKE_CALL();
+    if (!is_device(device)) return fake_error(cudaErrorInvalidDevice);
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device) {
+    FAKE_CALL();
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void) {
+    FAKE_CALL();
+    fake_finish_device(current_device);
+    return cudaSuccess;
+}
+
+/* Neighbours 0 and 1, 2 and 3 and so on are close, all others farther. */
+cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int from, int to) {
+    FAKE_CALL();
+    if (!is_device(from) || !is_device(to) || from == to) return fake_error(cudaErrorInvalidDevice);
+    *value = attribute == cudaDevP2PAttrPerformanceRank ? from / 2 != to / 2 : 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int length, int device) {
+    FAKE_CALL();
+    if (!is_device(device)) return fake_error(cudaErrorInvalidDevice);
+    snprintf(bus, (size_t)length, "0000:%02X:00.0", device + 1);
+    return cudaSuccess;
+}
+
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool peer_enabled[MOST_DEVICES][MOST_DEVICES];
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    FAKE_CALL();
+    if (!is_device(device) || !is_device(peer)) return fake_error(cudaErrorInvalidDevice);
+    *can = device != peer;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    FAKE_CALL();
+    if (!is_device(peer) || peer == current_device || flags) return fake_error(cudaErrorInvalidDevice);
+    pthread_mutex_lock(&memory_lock);
+    const bool before = peer_enabled[current_device][peer];
+    peer_enabled[current_device][peer] = true;
+    pthread_mutex_unlock(&memory_lock);
+    return before ? fake_error(cudaErrorPeerAccessAlreadyEnabled) : cudaSuccess;
+}
+
+struct block {
+    struct block *next;
+    char *base;
+    size_t bytes;
+    enum cudaMemoryType type;
+    int device;
+};
+static struct block *blocks;
+
+/* The block that holds MEMORY; the lock is held. */
+static struct block **find(const void *memory) {
+    const uintptr_t at = (uintptr_t)memory;
+    struct block **block = &blocks;
+    while (*block && (at < (uintptr_t)(*block)->base || at >= (uintptr_t)(*block)->base + (*block)->bytes))
+        block = &(*block)->next;
+    return block;
+}
+
+static struct block block_of(const void *memory) {
+    pthread_mutex_lock(&memory_lock);
+    const struct block *found = *find(memory), block = found ? *found : (struct block){0};
+    pthread_mutex_unlock(&memory_lock);
+    return block;
+}
+
+static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type) {
+    *memory = NULL;
+    if (!bytes) return cudaSuccess;
+    if (bytes > PTRDIFF_MAX - ALIGNMENT) return fake_error(cudaErrorMemoryAllocation);
+    struct block *block = malloc(sizeof *block);
+    void *base = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (!block || !base) {
+        free(block);
+        free(base);
+        return fake_error(cudaErrorMemoryAllocation);
+    }
+    memset(base, GARBAGE, bytes);
+    *block = (struct block){NULL, base, bytes, type, current_device};
+    pthread_mutex_lock(&memory_lock);
+    block->next = blocks;
+    blocks = block;
+    pthread_mutex_unlock(&memory_lock);
+    *memory = base;
+    return cudaSuccess;
+}
+
+/* As CUDA's, it waits for the device first. */
+static cudaError_t give(void *memory, bool host) {
+    if (!memory) return cudaSuccess;
+    const struct block held = block_of(memory);
+    if (held.base != memory || (held.type == cudaMemoryTypeHost) != host) return fake_error(cudaErrorInvalidValue);
+    fake_finish_device(held.device);
+    pthread_mutex_lock(&memory_lock);
+    struct block **at = find(memory), *block = *at;
+    *at = block->next;
+    pthread_mutex_unlock(&memory_lock);
+    free(block->base);
+    free(block);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes) {
+    FAKE_CALL();
+    return take(memory, bytes, cudaMemoryTypeDevice);
+}
+
+cudaError_t cudaMallocManaged(void **memory, size_t bytes, unsigned flags) {
+    FAKE_CALL();
+    return flags == cudaMemAttachGlobal ? take(memory, bytes, cudaMemoryTypeManaged)
+                                        : fake_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes) {
+    FAKE_CALL();
+    return take(memory, bytes, cudaMemoryTypeHost);
+}
+
+cudaError_t cudaFree(void *memory) {
+    FAKE_CALL();
+    return give(memory, false);
+}
+
+cudaError_t cudaFreeHost(void *memory) {
+    FAKE_CALL();
+    return give(memory, true);
+}
+
+cudaError_t cudaMemGetInfo(size_t *unused, size_t *total) {
+    FAKE_CALL();
+    *unused = *total = (size_t)1 << 36;
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory) {
+    FAKE_CALL();
+    const struct block block = block_of(memory);
+    *attributes = (struct cudaPointerAttributes){.type = block.type, .device = block.base ? block.device : -1};
+    if (block.base) attributes->devicePointer = (void *)(uintptr_t)memory;
+    if (block.type == cudaMemoryTypeHost || block.type == cudaMemoryTypeManaged)
+        attributes->hostPointer = (void *)(uintptr_t)memory;
+    return cudaSuccess;
+}
+
+/* No copy goes beyond its block. */
+static bool fits(const struct block *block, const void *memory, size_t bytes) {
+    return !block->base || (uintptr_t)memory + bytes <= (uintptr_t)block->base + block->bytes;
+}
+
+struct copy {
+    void *to;
+    const void *from; /* NULL: what lies behind this */
+    size_t bytes;
+};
+
+static void run_copy(void *argument) {
+    const struct copy *copy = argument;
+    memcpy(copy->to, copy->from ? copy->from : (const void *)(copy + 1), copy->bytes);
+}
+
+/* Memory that CUDA has not given out is read before this returns. */
+static int enqueue_staged(cudaStream_t stream, void *to, const void *from, size_t bytes) {
+    struct copy *copy = malloc(sizeof *copy + bytes);
+    if (!copy) return fake_error(cudaErrorMemoryAllocation);
+    *copy = (struct copy){to, NULL, bytes};
+    memcpy(copy + 1, from, bytes);
+    const int status = fake_enqueue(stream, run_copy, copy, sizeof *copy + bytes);
+    free(copy);
+    return status;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    FAKE_CALL();
+    const struct block target = block_of(to), source = block_of(from);
+    if (kind != cudaMemcpyDefault || !fits(&target, to, bytes) || !fits(&source, from, bytes))
+        return fake_error(cudaErrorInvalidValue);
+    if (!bytes) return cudaSuccess;
+    const struct copy copy = {to, from, bytes};
+    const int status = source.base || !target.base ? fake_enqueue(stream, run_copy, &copy, sizeof copy)
+                                                   : enqueue_staged(stream, to, from, bytes);
+    if (status || target.base) return (cudaError_t)status;
+    return cudaStreamSynchronize(stream); /* the caller's own memory is written before this returns */
+}
+
+struct copy_2d {
+    char *to;
+    const char *from;
+    size_t to_pitch, from_pitch, width, height;
+};
+
+static void run_copy_2d(void *argument) {
+    const struct copy_2d *copy = argument;
+    for (size_t row = 0; row < copy->height; row++)
+        memcpy(copy->to + row * copy->to_pitch, copy->from + row * copy->from_pitch, copy->width);
+}
+
+/* Only within what CUDA has given out. */
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    FAKE_CALL();
+    if (!width || !height) return cudaSuccess;
+    const struct block target = block_of(to), source = block_of(from);
+    if (kind != cudaMemcpyDefault || width > to_pitch || width > from_pitch || !target.base || !source.base ||
+        !fits(&target, to, (height - 1) * to_pitch + width) || !fits(&source, from, (height - 1) * from_pitch + width))
+        return fake_error(cudaErrorInvalidValue);
+    const struct copy_2d copy = {to, from, to_pitch, from_pitch, width, height};
+    return (cudaError_t)fake_enqueue(stream, run_copy_2d, &copy, sizeof copy);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    FAKE_CALL();
+    (void)kind;
+    memcpy(to, from, bytes); /* at once: on the default stream, for which other streams do not wait */
+    return cudaSuccess;
+}
+
+struct fill {
+    void *memory;
+    int value;
+    size_t bytes;
+};
+
+static void run_fill(void *argument) {
+    const struct fill *fill = argument;
+    memset(fill->memory, fill->value, fill->bytes);
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
+    FAKE_CALL();
+    const struct block block = block_of(memory);
+    if (!block.base || !fits(&block, memory, bytes)) return fake_error(cudaErrorInvalidValue);
+    const struct fill fill = {memory, value, bytes};
+    return (cudaError_t)fake_enqueue(stream, run_fill, &fill, sizeof fill);
+}
+
+cudaError_t cudaMemset(void *memory, int value, size_t bytes) {
+    FAKE_CALL();
+    memset(memory, value, bytes);
+    return cudaSuccess;
+}

@@ -1,0 +1,307 @@
+/* streams.c - the fake CUDA's streams, each a thread with a queue, and events. */
+#include "fake.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct work {
+    struct work *next;
+    void (*run)(void *);
+    bool fails;
+    _Alignas(max_align_t) unsigned char argument[];
+};
+
+struct CUstream_st {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct work *first, **end;
+    uint64_t enqueued, done;
+    bool destroyed;
+    cudaError_t error; /* stays: after a failure of its work a stream is of no use */
+    int device;
+    unsigned delay, seed;
+    /* Under streams_lock: the list of all, and how many threads look at this one, which therefore stays. */
+    struct CUstream_st *next;
+    int lookers;
+};
+
+/* All streams, for what waits for a device. */
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t streams_changed = PTHREAD_COND_INITIALIZER;
+static struct CUstream_st *streams;
+
+static void unlist(struct CUstream_st *stream) {
+    pthread_mutex_lock(&streams_lock);
+    while (stream->lookers) pthread_cond_wait(&streams_changed, &streams_lock);
+    struct CUstream_st **at = &streams;
+    while (*at != stream) at = &(*at)->next;
+    *at = stream->next;
+    pthread_mutex_unlock(&streams_lock);
+}
+
+static void free_stream(struct CUstream_st *stream) {
+    unlist(stream);
+    pthread_cond_destroy(&stream->changed);
+    pthread_mutex_destroy(&stream->lock);
+    free(stream);
+}
+
+/* The next piece of work, or NULL when the stream has been destroyed and is empty. */
+static struct work *next_work(struct CUstream_st *stream) {
+    pthread_mutex_lock(&stream->lock);
+    while (!stream->first && !stream->destroyed) pthread_cond_wait(&stream->changed, &stream->lock);
+    struct work *work = stream->first;
+    if (work && !(stream->first = work->next)) stream->end = &stream->first;
+    pthread_mutex_unlock(&stream->lock);
+    return work;
+}
+
+static void *run_stream(void *argument) {
+    struct CUstream_st *stream = argument;
+    for (struct work *work; (work = next_work(stream));) {
+        if (stream->delay && rand_r(&stream->seed) % 4 == 0)
+            usleep((useconds_t)rand_r(&stream->seed) % (stream->delay + 1));
+        if (!work->fails) work->run(work->argument);
+        pthread_mutex_lock(&stream->lock);
+        if (work->fails) stream->error = cudaErrorLaunchFailure;
+        stream->done++;
+        pthread_cond_broadcast(&stream->changed);
+        pthread_mutex_unlock(&stream->lock);
+        free(work);
+    }
+    free_stream(stream);
+    return NULL;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    FAKE_CALL();
+    if (flags != cudaStreamNonBlocking) return fake_error(cudaErrorInvalidValue);
+    static atomic_uint seeds = 1;
+    struct CUstream_st *new = calloc(1, sizeof *new);
+    if (!new) return fake_error(cudaErrorMemoryAllocation);
+    pthread_mutex_init(&new->lock, NULL);
+    pthread_cond_init(&new->changed, NULL);
+    new->end = &new->first;
+    new->device = fake_device();
+    new->delay = (unsigned)fake_number("FAKE_CUDA_DELAY_US", 0);
+    new->seed = atomic_fetch_add(&seeds, 1);
+    pthread_mutex_lock(&streams_lock);
+    new->next = streams;
+    streams = new;
+    pthread_mutex_unlock(&streams_lock);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run_stream, new)) {
+        free_stream(new);
+        return fake_error(cudaErrorMemoryAllocation);
+    }
+    pthread_detach(thread);
+    *stream = new;
+    return cudaSuccess;
+}
+
+/* As CUDA's: what is on the stream is still done. */
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    FAKE_CALL();
+    if (!stream) return fake_error(cudaErrorInvalidResourceHandle);
+    pthread_mutex_lock(&stream->lock);
+    stream->destroyed = true;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    return cudaSuccess;
+}
+
+int fake_stream_device(cudaStream_t stream) { return stream->device; }
+
+int fake_enqueue(cudaStream_t stream, void (*work)(void *), const void *argument, size_t bytes) {
+    if (!stream) return fake_error(cudaErrorInvalidResourceHandle); /* nothing here uses the default stream */
+    struct work *new = malloc(sizeof *new + bytes);
+    if (!new) return fake_error(cudaErrorMemoryAllocation);
+    new->next = NULL;
+    new->run = work;
+    new->fails = fake_fails("work");
+    if (bytes) memcpy(new->argument, argument, bytes);
+    pthread_mutex_lock(&stream->lock);
+    *stream->end = new;
+    stream->end = &new->next;
+    stream->enqueued++;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    return cudaSuccess;
+}
+
+static cudaError_t finish(struct CUstream_st *stream) {
+    pthread_mutex_lock(&stream->lock);
+    const uint64_t last = stream->enqueued;
+    while (stream->done < last) pthread_cond_wait(&stream->changed, &stream->lock);
+    const cudaError_t error = stream->error;
+    pthread_mutex_unlock(&stream->lock);
+    return error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    FAKE_CALL();
+    if (!stream) return fake_error(cudaErrorInvalidResourceHandle);
+    return fake_error(finish(stream));
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    FAKE_CALL();
+    if (!stream) return fake_error(cudaErrorInvalidResourceHandle);
+    pthread_mutex_lock(&stream->lock);
+    const cudaError_t error = stream->done < stream->enqueued ? cudaErrorNotReady : stream->error;
+    pthread_mutex_unlock(&stream->lock);
+    return error == cudaErrorNotReady ? error : fake_error(error);
+}
+
+/* Others may make streams meanwhile: what is on these may be waiting for them. */
+void fake_finish_device(int device) {
+    pthread_mutex_lock(&streams_lock);
+    for (struct CUstream_st *stream = streams; stream; stream = stream->next) {
+        if (stream->device != device) continue;
+        stream->lookers++;
+        pthread_mutex_unlock(&streams_lock);
+        finish(stream);
+        pthread_mutex_lock(&streams_lock);
+        stream->lookers--;
+        pthread_cond_broadcast(&streams_changed);
+    }
+    pthread_mutex_unlock(&streams_lock);
+}
+
+struct call {
+    cudaHostFn_t function;
+    void *argument;
+};
+
+static void run_call(void *argument) {
+    const struct call *call = argument;
+    call->function(call->argument);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument) {
+    FAKE_CALL();
+    const struct call call = {function, argument};
+    return (cudaError_t)fake_enqueue(stream, run_call, &call, sizeof call);
+}
+
+/* One record of an event. Who waits for it holds it, whatever becomes of the event. */
+struct mark {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool reached;
+    atomic_int holders;
+};
+
+struct CUevent_st {
+    pthread_mutex_t lock;
+    struct mark *latest; /* NULL: never recorded */
+};
+
+static struct mark *new_mark(void) {
+    struct mark *mark = malloc(sizeof *mark);
+    if (!mark) return NULL;
+    pthread_mutex_init(&mark->lock, NULL);
+    pthread_cond_init(&mark->changed, NULL);
+    mark->reached = false;
+    atomic_init(&mark->holders, 1);
+    return mark;
+}
+
+static void let_go(struct mark *mark) {
+    if (!mark || atomic_fetch_sub(&mark->holders, 1) > 1) return;
+    pthread_cond_destroy(&mark->changed);
+    pthread_mutex_destroy(&mark->lock);
+    free(mark);
+}
+
+static struct mark *hold_latest(struct CUevent_st *event) {
+    pthread_mutex_lock(&event->lock);
+    struct mark *mark = event->latest;
+    if (mark) atomic_fetch_add(&mark->holders, 1);
+    pthread_mutex_unlock(&event->lock);
+    return mark;
+}
+
+/* Waits for what a caller holds, and lets it go. */
+static void await(struct mark *mark) {
+    if (!mark) return;
+    pthread_mutex_lock(&mark->lock);
+    while (!mark->reached) pthread_cond_wait(&mark->changed, &mark->lock);
+    pthread_mutex_unlock(&mark->lock);
+    let_go(mark);
+}
+
+static void run_record(void *argument) {
+    struct mark *mark = *(struct mark **)argument;
+    pthread_mutex_lock(&mark->lock);
+    mark->reached = true;
+    pthread_cond_broadcast(&mark->changed);
+    pthread_mutex_unlock(&mark->lock);
+    let_go(mark);
+}
+
+static void run_wait(void *argument) { await(*(struct mark **)argument); }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+    FAKE_CALL();
+    (void)flags;
+    *event = calloc(1, sizeof **event);
+    if (!*event) return fake_error(cudaErrorMemoryAllocation);
+    pthread_mutex_init(&(*event)->lock, NULL);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    FAKE_CALL();
+    if (!event) return fake_error(cudaErrorInvalidResourceHandle);
+    let_go(event->latest);
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    FAKE_CALL();
+    if (!event || !stream) return fake_error(cudaErrorInvalidResourceHandle);
+    struct mark *mark = new_mark();
+    if (!mark) return fake_error(cudaErrorMemoryAllocation);
+    atomic_fetch_add(&mark->holders, 1); /* the stream's work, and the event */
+    pthread_mutex_lock(&event->lock);
+    struct mark *before = event->latest;
+    event->latest = mark;
+    pthread_mutex_unlock(&event->lock);
+    let_go(before);
+    return (cudaError_t)fake_enqueue(stream, run_record, &mark, sizeof mark);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    FAKE_CALL();
+    if (!event || !stream || flags) return fake_error(cudaErrorInvalidResourceHandle);
+    struct mark *mark = hold_latest(event);
+    return mark ? (cudaError_t)fake_enqueue(stream, run_wait, &mark, sizeof mark) : cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    FAKE_CALL();
+    if (!event) return fake_error(cudaErrorInvalidResourceHandle);
+    struct mark *mark = hold_latest(event);
+    if (!mark) return cudaSuccess;
+    pthread_mutex_lock(&mark->lock);
+    const bool reached = mark->reached;
+    pthread_mutex_unlock(&mark->lock);
+    let_go(mark);
+    return reached ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    FAKE_CALL();
+    if (!event) return fake_error(cudaErrorInvalidResourceHandle);
+    await(hold_latest(event));
+    return cudaSuccess;
+}
