@@ -8,12 +8,14 @@
 #define SL_CHECKED_DEFAULT 0
 #endif
 
-static const struct sl_engine_table *const engines[] = {&sl_engine_local, &sl_engine_mpi};
+static const struct sl_engine_table *const engines[] = {&sl_engine_local, &sl_engine_mpi, &sl_engine_nccl};
 enum { ENGINES = sizeof engines / sizeof *engines };
 
 const struct sl_engine_table *sl_engine_find(const char *name) {
     for (int i = 0; i < ENGINES; i++) {
-        if (!strcmp(engines[i]->name, name)) return engines[i];
+        if (strcmp(engines[i]->name, name) != 0) continue;
+        const struct sl_engine_table *launched = engines[i]->launched ? engines[i]->launched() : NULL;
+        return launched ? launched : engines[i];
     }
     return NULL;
 }

@@ -32,8 +32,9 @@ const struct sl_option sl_model_table[] = {
      .help = "microbatches of one weight-gradient product; 0: all"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1,
      .help = "1: shard the optimizer's state over the data axis"},
-    {"precision", SL_OPTION_CHOICE, FIELD(precision), .value = "f32|bf16",
-     .help = "operands of matrix products: floats, or rounded to bf16; sums, parameters and all else are floats"},
+    {"precision", SL_OPTION_CHOICE, FIELD(precision), .value = "f32|bf16|tf32",
+     .help = "operands of matrix products: floats, or rounded to bf16, or to tf32 in multiplying (on NVIDIA's GPUs); "
+             "sums, parameters and all else are floats"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
      .help = "sum a loop's gradients over the data axis while other loops compute"},
     {0},
@@ -240,10 +241,12 @@ int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh
                        .dropout = options->dropout},
         .zero = options->zero == 1,
         .overlap = options->overlap,
-        .precision = (enum sl_dtype)options->precision, /* the choices are in that order */
+        .precision = options->precision == SL_PRODUCTS_BF16 ? SL_BF16 : SL_F32,
+        .gemm = sl_gemm_find(options->precision == SL_PRODUCTS_TF32 ? "cublas-tf32" : NULL, error),
         .learning_rate = options->learning_rate,
         .seed = seed,
     };
+    if (!experiment->gemm) return error->status;
     const int status = fit(experiment, options, schedule, file, error);
     if (status) sl_experiment_free(experiment);
     return status;
@@ -295,7 +298,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
     const struct sl_trainer_options options = {
         .pipeline = {.axis = "model",
                      .schedule = &experiment->schedule,
-                     .gemm = sl_gemm_find(NULL, &self->error),
+                     .gemm = experiment->gemm,
                      .precision = experiment->precision,
                      .slots = experiment->slots,
                      .rows = experiment->rows,
@@ -309,7 +312,6 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
         .step_keys = experiment->flax ? step_keys : NULL,
         .arg = worker,
     };
-    if (!options.pipeline.gemm) return self->error.status;
     return sl_trainer_plan(&worker->trainer, self, &options, &worker->model);
 }
 

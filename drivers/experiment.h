@@ -10,12 +10,14 @@
 
 enum sl_rng { SL_RNG_DEFAULT = -1, SL_RNG_FLAX, SL_RNG_GLOBAL };
 
+enum sl_product_precision { SL_PRODUCTS_F32, SL_PRODUCTS_BF16, SL_PRODUCTS_TF32 };
+
 struct sl_model_options {
     int layers, loops; /* loops 0: one layer a stage */
     int hidden, expansion, microbatches, batch;
     double dropout, learning_rate;
     int rng;         /* enum sl_rng */
-    int precision;   /* enum sl_dtype: SL_F32 or SL_BF16 */
+    int precision;   /* enum sl_product_precision */
     int wgrad_group; /* 0: all microbatches */
     int zero;
     bool overlap;
@@ -38,6 +40,7 @@ struct sl_experiment {
     bool flax, looping;          /* random numbers in flax's order; of the looping pipeline */
     bool zero, overlap;
     enum sl_dtype precision; /* of products' operands */
+    const struct sl_gemm_backend *gemm;
     double learning_rate;
     uint64_t seed;
 };

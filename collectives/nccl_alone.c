@@ -1,0 +1,6 @@
+/* nccl_alone.c - stands in for nccl_processes.c in builds without MPI: coordinates are threads of one process. */
+#include "collectives/nccl_engine.h"
+
+const struct sl_nccl_hosts sl_nccl_processes = {0};
+
+const struct sl_engine_table *sl_nccl_launched(void) { return NULL; }
