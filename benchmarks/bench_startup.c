@@ -6,7 +6,7 @@
 
 #include "benchmarks/measure.h"
 #include "layers/classifier.h"
-#include "layers/memory.h"
+#include "spmd/memory.h"
 
 struct memory {
     char *bytes;

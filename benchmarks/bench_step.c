@@ -10,6 +10,7 @@
 #include "benchmarks/floor.h"
 #include "collectives/engines.h"
 #include "layers/trainer.h"
+#include "spmd/device.h"
 
 enum { INPUTS = 784, CLASSES = 10, SEED = 42 };
 
@@ -22,13 +23,18 @@ struct job {
 static const struct job jobs[] = {
     {"notebook_step", "data=2,model=4", 8, 512, 1, 128, 8, 0.1},
     {"wide_step", "data=1,model=2", 16, 1024, 4, 512, 8, 0.1},
+    {"article_step", "data=1,model=2", 16, 2048, 4, 2048, 8,
+     0.1}, /* what the article profiles; its batch is not told */
 };
 enum { JOBS = sizeof jobs / sizeof *jobs };
 
 struct run {
     struct job job;
     bool looping;
+    const char *precision_name;
     enum sl_dtype precision; /* of products' operands */
+    const struct sl_gemm_backend *gemm;
+    const char *engine;
     int steps, warmup, rounds;
     double floor_seconds;
 
@@ -86,7 +92,7 @@ static int open_worker(struct worker *worker, struct sl_spmd *self, const struct
     if (!worker->layer_key) return sl_fail(self, SL_FAILED, "no memory for random keys");
     const struct sl_trainer_options options = {.pipeline = {.axis = "model",
                                                             .schedule = &run->schedule,
-                                                            .gemm = sl_gemm_find(NULL, &self->error),
+                                                            .gemm = run->gemm,
                                                             .precision = run->precision,
                                                             .rows = run->rows,
                                                             .group = run->job.microbatches},
@@ -119,14 +125,24 @@ static int take_steps(struct worker *worker, struct sl_spmd *self, int steps, do
     return SL_OK;
 }
 
+/* Those with memory of their own that the mesh computes on; cores are counted apart. */
+static int devices_of(const struct run *run) {
+    const int count = sl_device.shares_memory ? 0 : sl_device.count();
+    return count < run->mesh.size ? count : run->mesh.size;
+}
+
 /* The others sleep in the barrier meanwhile. */
 static int measure_floor(struct worker *worker, struct sl_spmd *self, struct run *run) {
     SL_TRY(sl_barrier(self, &worker->world));
     if (self->coordinate == 0) {
         if (run->measured == 0) {
             run->peak_bytes = sl_peak_bytes(); /* training's own: the floor takes memory, too */
-            SL_TRY(sl_floor_open(&run->floor, &run->cores, &run->classifier, run->precision, run->job.batch, run->data,
-                                 run->rows, run->floor_seconds, &self->error));
+            run->floor.cores = &run->cores;
+            run->floor.devices = devices_of(run);
+            run->floor.precision = run->precision;
+            run->floor.backend = run->gemm;
+            run->floor.seconds = run->floor_seconds;
+            SL_TRY(sl_floor_open(&run->floor, &run->classifier, run->job.batch, run->data, run->rows, &self->error));
         }
         SL_TRY(sl_floor_measure(&run->floor, &self->error));
     }
@@ -179,6 +195,8 @@ static int prepare(struct run *run, struct sl_error *error) {
     SL_TRY(sl_schedule_make(&run->schedule, run->looping ? "looped-bfs" : "gpipe", stages, run->looping ? layers : 1,
                             job->microbatches, error));
     SL_TRY(sl_schedule_lower(&run->schedule, error));
+    run->gemm = sl_gemm_find(!strcmp(run->precision_name, "tf32") ? "cublas-tf32" : NULL, error);
+    if (!run->gemm) return error->status;
     const uint32_t rows = (uint32_t)job->batch;
     run->inputs = malloc((size_t)rows * INPUTS * sizeof *run->inputs);
     run->labels = malloc(rows * sizeof *run->labels);
@@ -192,7 +210,7 @@ static int prepare(struct run *run, struct sl_error *error) {
 static int run_job(struct run *run, struct sl_error *error) {
     struct sl_engine engine;
     SL_TRY(prepare(run, error));
-    SL_TRY(sl_engine_open(&engine, "local", error));
+    SL_TRY(sl_engine_open(&engine, run->engine, error));
     engine.timeout = 3600; /* while the floor is measured, coordinate 0 gives no sign */
     engine.error = error;
     return sl_run(&run->mesh, &engine, program, run);
@@ -203,20 +221,24 @@ static void print(struct run *run) {
     const double products = sl_floor_products_ms(floor), optimizer = sl_floor_optimizer_ms(floor);
     const double median = sl_median(run->steps, run->ms), floor_ms = products + optimizer;
     printf("{\"benchmark\":\"%s\",\"schedule\":\"%s\",\"precision\":\"%s\",\"mesh\":\"%s\",", run->job.name,
-           run->looping ? "looping" : "plain", run->precision == SL_BF16 ? "bf16" : "f32", run->job.mesh);
-    printf("\"threads\":%d,\"steps\":%d,", run->mesh.size, run->steps);
+           run->looping ? "looping" : "plain", run->precision_name, run->job.mesh);
+    printf("\"threads\":%d,\"devices\":%d,\"device\":\"%s\",\"engine\":\"%s\",\"steps\":%d,", run->mesh.size,
+           floor->devices, sl_device.name, run->engine, run->steps);
     printf("\"ms\":%.9g,\"ms_min\":%.9g,\"ms_max\":%.9g,\"floor_ms\":%.9g,\"ratio\":%.9g,", median, run->ms[0],
            run->ms[run->steps - 1], floor_ms, median / floor_ms);
     printf("\"products_ms\":%.9g,\"optimizer_ms\":%.9g,\"gflop\":%.9g,\"gflops_peak\":%.9g,\"bandwidth_gbs\":%.9g,",
            products, optimizer, 1e-9 * floor->flops, 1e-9 * floor->flops_per_second, 1e-9 * floor->bytes_per_second);
+    printf("\"library_ms\":%.9g,", sl_floor_library_ms(floor));
     printf("\"parameters\":%.0f,\"peak_bytes\":%.0f,\"first_loss\":%.9g}\n", floor->parameters, run->peak_bytes,
            run->first_loss);
 }
 
 static const char usage[] =
-    "usage: bench_step [--job notebook_step|wide_step] [--schedule looping|plain] [--steps N] [--warmup N]\n"
+    "usage: bench_step [--job notebook_step|wide_step|article_step] [--schedule looping|plain] [--steps N] [--warmup "
+    "N]\n"
     "                  [--rounds N] [--floor-seconds S] [--mesh data=N,model=N] [--layers N] [--hidden N]\n"
-    "                  [--expansion N] [--batch N] [--microbatches N] [--dropout RATE] [--precision f32|bf16]\n"
+    "                  [--expansion N] [--batch N] [--microbatches N] [--dropout RATE] [--precision f32|tf32|bf16]\n"
+    "                  [--engine NAME]\n"
     "Times training steps, after --warmup steps, and in turns with them --rounds times the machine itself, each\n"
     "measurement at least --floor-seconds long. Prints one JSON object. --job comes first: it sets the model.\n";
 
@@ -226,7 +248,7 @@ static int set_job(struct run *run, const char *name) {
         run->job = jobs[i];
         return SL_OK;
     }
-    fprintf(stderr, "--job: \"%.80s\" is not notebook_step or wide_step\n", name);
+    fprintf(stderr, "--job: \"%.80s\" is not notebook_step, wide_step or article_step\n", name);
     return SL_BAD_INPUT;
 }
 
@@ -238,14 +260,15 @@ static int set_schedule(struct run *run, const char *name) {
 }
 
 static int set_precision(struct run *run, const char *name) {
+    run->precision_name = name;
     run->precision = strcmp(name, "bf16") ? SL_F32 : SL_BF16;
-    if (run->precision == SL_BF16 || !strcmp(name, "f32")) return SL_OK;
-    fprintf(stderr, "--precision: \"%.80s\" is not f32 or bf16\n", name);
+    if (run->precision == SL_BF16 || !strcmp(name, "f32") || !strcmp(name, "tf32")) return SL_OK;
+    fprintf(stderr, "--precision: \"%.80s\" is not f32, tf32 or bf16\n", name);
     return SL_BAD_INPUT;
 }
 
 static int read_options(struct run *run, int argc, char **argv, bool *answered) {
-    enum { JOB, SCHEDULE, PRECISION, MESH, DROPOUT, FLOOR_SECONDS, HELP, NUMBERS };
+    enum { JOB, SCHEDULE, PRECISION, MESH, ENGINE, DROPOUT, FLOOR_SECONDS, HELP, NUMBERS };
     const struct {
         const char *name;
         int *value, max;
@@ -260,6 +283,7 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
         {"job", required_argument, NULL, JOB},
         {"schedule", required_argument, NULL, SCHEDULE},
         {"mesh", required_argument, NULL, MESH},
+        {"engine", required_argument, NULL, ENGINE},
         {"dropout", required_argument, NULL, DROPOUT},
         {"help", no_argument, NULL, HELP},
         {"floor-seconds", required_argument, NULL, FLOOR_SECONDS},
@@ -280,6 +304,9 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
             break;
         case MESH:
             run->job.mesh = optarg;
+            break;
+        case ENGINE:
+            run->engine = optarg;
             break;
         case DROPOUT:
             SL_TRY(sl_read_real("dropout", optarg, 0, 0.99, &run->job.dropout));
@@ -304,7 +331,14 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
 }
 
 int main(int argc, char **argv) {
-    struct run run = {.job = jobs[0], .looping = true, .steps = 40, .warmup = 3, .rounds = 4, .floor_seconds = 0.01};
+    struct run run = {.job = jobs[0],
+                      .precision_name = "f32",
+                      .engine = "local",
+                      .looping = true,
+                      .steps = 40,
+                      .warmup = 3,
+                      .rounds = 4,
+                      .floor_seconds = 0.01};
     struct sl_error error = {0};
     bool answered = false;
     sl_cores_find(&run.cores);

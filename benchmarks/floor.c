@@ -1,8 +1,9 @@
 /* floor.c - the least time that this machine needs for a training step of a classifier. */
 #include "benchmarks/floor.h"
 
-#include "layers/memory.h"
 #include "spmd/bf16.h"
+#include "spmd/device.h"
+#include "spmd/memory.h"
 
 /* Of each of the stream's arrays: more than any cache holds, so that more would change nothing. */
 enum { MAX_ELEMENTS = 1 << 26 };
@@ -11,8 +12,10 @@ static void add_product(struct sl_floor *floor, struct sl_product new) {
     for (int i = 0; i < floor->products; i++) {
         const struct sl_product *old = &floor->product[i];
         if (old->m == new.m && old->n == new.n && old->k == new.k && old->transpose_a == new.transpose_a &&
-            old->transpose_b == new.transpose_b)
+            old->transpose_b == new.transpose_b) {
+            floor->product[i].count += new.count;
             return;
+        }
     }
     floor->product[floor->products++] = new;
 }
@@ -20,9 +23,10 @@ static void add_product(struct sl_floor *floor, struct sl_product new) {
 /* What LAYERS dense layers of IN x OUT do for BATCH rows in microbatches of ROWS, LOCAL of them in a replica. */
 static void add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows,
                       bool input_gradient) {
-    add_product(floor, (struct sl_product){rows, out, in, false, false});
-    if (input_gradient) add_product(floor, (struct sl_product){rows, in, out, false, true});
-    add_product(floor, (struct sl_product){in, out, local, true, false});
+    const double microbatches = (double)layers * batch / rows, replicas = (double)layers * batch / local;
+    add_product(floor, (struct sl_product){rows, out, in, false, false, microbatches, 0});
+    if (input_gradient) add_product(floor, (struct sl_product){rows, in, out, false, true, microbatches, 0});
+    add_product(floor, (struct sl_product){in, out, local, true, false, replicas, 0});
     floor->flops += (input_gradient ? 3.0 : 2.0) * 2.0 * layers * in * (double)out * batch;
 }
 
@@ -32,9 +36,11 @@ static size_t bytes_of(const struct sl_floor *floor, const struct sl_product *pr
     return sl_round_up(m * n * sizeof(float) + (m * k + k * n) * sl_dtype_size(floor->precision), SL_CACHE_LINE);
 }
 
-static void fill(const struct sl_floor *floor, size_t bytes) {
-    float *floats = (float *)(void *)floor->operands;
-    uint16_t *halves = (uint16_t *)(void *)floor->operands;
+static int fill(const struct sl_floor *floor, size_t bytes) {
+    void *values = sl_memory_take(bytes);
+    float *floats = values;
+    uint16_t *halves = values;
+    if (!values) return SL_FAILED;
     for (size_t i = 0; i < bytes / sl_dtype_size(floor->precision); i++) {
         const float value = 1e-3f * (float)(i % 31);
         if (floor->precision == SL_BF16)
@@ -42,30 +48,34 @@ static void fill(const struct sl_floor *floor, size_t bytes) {
         else
             floats[i] = value;
     }
-}
-
-static int open_products(struct sl_floor *floor, struct sl_error *error) {
-    const struct sl_gemm_backend *backend = sl_gemm_find(NULL, error);
-    if (!backend) return error->status;
-    for (int i = 0; i < floor->products; i++) {
-        const struct sl_product *p = &floor->product[i];
-        SL_TRY(sl_gemm_plan(&floor->gemm[i], backend, floor->precision, p->m, p->n, p->k, p->transpose_a,
-                            p->transpose_b, SL_EPILOGUE_NONE, error));
-        if (bytes_of(floor, p) > floor->operand_bytes) floor->operand_bytes = bytes_of(floor, p);
-    }
-    const size_t bytes = floor->operand_bytes * (size_t)floor->cores->count;
-    floor->operands = sl_memory_take(bytes);
-    if (!floor->operands) return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of operands", bytes);
-    fill(floor, bytes);
+    sl_device.copy(floor->operands, values, bytes);
+    sl_memory_give(values);
     return SL_OK;
 }
 
-int sl_floor_open(struct sl_floor *floor, const struct sl_cores *cores, const struct sl_classifier *classifier,
-                  enum sl_dtype precision, int batch, int data, int rows, double seconds, struct sl_error *error) {
+static int open_products(struct sl_floor *floor, struct sl_error *error) {
+    for (int i = 0; i < floor->products; i++) {
+        const struct sl_product *p = &floor->product[i];
+        SL_TRY(sl_gemm_plan(&floor->gemm[i], floor->backend, floor->precision, p->m, p->n, p->k, p->transpose_a,
+                            p->transpose_b, SL_EPILOGUE_NONE, error));
+        if (bytes_of(floor, p) > floor->operand_bytes) floor->operand_bytes = bytes_of(floor, p);
+    }
+    const size_t bytes = floor->operand_bytes * (size_t)(floor->devices ? 1 : floor->cores->count);
+    floor->operands = sl_device.take(bytes);
+    if (!floor->operands || fill(floor, bytes))
+        return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of operands", bytes);
+    return SL_OK;
+}
+
+static int open_device_stream(struct sl_floor *floor, size_t elements, struct sl_error *error) {
+    floor->stream.elements = elements;
+    floor->stream.memory = sl_device.take(2 * elements * sizeof *floor->stream.memory);
+    return floor->stream.memory ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to measure its bandwidth");
+}
+
+int sl_floor_open(struct sl_floor *floor, const struct sl_classifier *classifier, int batch, int data, int rows,
+                  struct sl_error *error) {
     const int hidden = classifier->hidden, inside = hidden * classifier->expansion, local = batch / data;
-    floor->cores = cores;
-    floor->precision = precision;
-    floor->seconds = seconds;
     floor->parameters = (double)sl_classifier_parameters(classifier);
     add_dense(floor, 1, classifier->inputs, hidden, batch, local, rows, false);
     add_dense(floor, classifier->layers, hidden, inside, batch, local, rows, true);
@@ -73,7 +83,8 @@ int sl_floor_open(struct sl_floor *floor, const struct sl_cores *cores, const st
     add_dense(floor, 1, hidden, classifier->classes, batch, local, rows, true);
     SL_TRY(open_products(floor, error));
     const size_t streamed = floor->parameters < MAX_ELEMENTS ? (size_t)floor->parameters : MAX_ELEMENTS;
-    if (sl_stream_open(&floor->stream, cores, streamed, seconds))
+    if (floor->devices) return open_device_stream(floor, streamed, error);
+    if (sl_stream_open(&floor->stream, floor->cores, streamed, floor->seconds))
         return sl_error_set(error, SL_FAILED, "the memory's bandwidth cannot be measured: no memory, or no threads");
     return SL_OK;
 }
@@ -95,14 +106,54 @@ static double multiply_on_core(void *arg, int i) {
     return products * 2.0 * (double)m * (double)n * (double)k / elapsed;
 }
 
+/* ---- on a device: work is enqueued, and the queue waited for ---- */
+
+enum { AT_ONCE = 20 }; /* pieces of work between two looks at the clock */
+
+static double multiply_on_device(struct sl_floor *floor) {
+    const struct sl_gemm *gemm = floor->measured;
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    float *c = (float *)(void *)floor->operands;
+    const char *a = floor->operands + m * n * sizeof *c, *b = a + m * k * sl_dtype_size(floor->precision);
+    double products = 0, elapsed;
+    sl_gemm_execute(gemm, a, b, NULL, false, c, NULL); /* what is done once */
+    sl_device.settle(NULL);
+    const double began = sl_now();
+    do {
+        for (int i = 0; i < AT_ONCE; i++)
+            if (sl_gemm_execute(gemm, a, b, NULL, false, c, NULL)) return 0;
+        if (sl_device.settle(NULL)) return 0;
+        products += AT_ONCE;
+        elapsed = sl_now() - began;
+    } while (elapsed < floor->seconds);
+    return products * 2.0 * (double)m * (double)n * (double)k / elapsed * floor->devices;
+}
+
+static double stream_on_device(struct sl_floor *floor) {
+    const size_t bytes = floor->stream.elements * sizeof *floor->stream.memory;
+    double copies = 0, elapsed;
+    sl_device.settle(NULL);
+    const double began = sl_now();
+    do {
+        for (int i = 0; i < AT_ONCE; i++)
+            sl_device.copy(floor->stream.memory, floor->stream.memory + floor->stream.elements, bytes);
+        if (sl_device.settle(NULL)) return 0;
+        copies += AT_ONCE;
+        elapsed = sl_now() - began;
+    } while (elapsed < floor->seconds);
+    return copies * 2.0 * (double)bytes / elapsed * floor->devices;
+}
+
 int sl_floor_measure(struct sl_floor *floor, struct sl_error *error) {
     for (int i = 0; i < floor->products; i++) {
         floor->measured = &floor->gemm[i];
-        const double rate = sl_on_all_cores(floor->cores, multiply_on_core, floor);
-        if (rate <= 0) return sl_error_set(error, SL_FAILED, "the floor's products cannot be run on all cores");
+        const double rate =
+            floor->devices ? multiply_on_device(floor) : sl_on_all_cores(floor->cores, multiply_on_core, floor);
+        if (rate <= 0) return sl_error_set(error, SL_FAILED, "the floor's products cannot be run");
+        if (rate > floor->product[i].flops_per_second) floor->product[i].flops_per_second = rate;
         if (rate > floor->flops_per_second) floor->flops_per_second = rate;
     }
-    const double bandwidth = sl_stream_measure(&floor->stream);
+    const double bandwidth = floor->devices ? stream_on_device(floor) : sl_stream_measure(&floor->stream);
     if (bandwidth <= 0) return sl_error_set(error, SL_FAILED, "the memory's bandwidth cannot be measured: no threads");
     if (bandwidth > floor->bytes_per_second) floor->bytes_per_second = bandwidth;
     return SL_OK;
@@ -110,11 +161,23 @@ int sl_floor_measure(struct sl_floor *floor, struct sl_error *error) {
 
 void sl_floor_close(struct sl_floor *floor) {
     for (int i = 0; i < floor->products; i++) sl_gemm_release(&floor->gemm[i]);
-    sl_memory_give(floor->operands);
-    sl_stream_close(&floor->stream);
+    sl_device.give(floor->operands);
+    if (floor->devices)
+        sl_device.give(floor->stream.memory);
+    else
+        sl_stream_close(&floor->stream);
 }
 
 double sl_floor_products_ms(const struct sl_floor *floor) { return 1e3 * floor->flops / floor->flops_per_second; }
+
+double sl_floor_library_ms(const struct sl_floor *floor) {
+    double seconds = 0;
+    for (int i = 0; i < floor->products; i++) {
+        const struct sl_product *p = &floor->product[i];
+        seconds += p->count * 2.0 * p->m * (double)p->n * p->k / p->flops_per_second;
+    }
+    return 1e3 * seconds;
+}
 
 double sl_floor_optimizer_ms(const struct sl_floor *floor) {
     return 1e3 * SL_STREAM_BYTES * floor->parameters / floor->bytes_per_second;

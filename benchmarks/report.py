@@ -154,3 +154,41 @@ def print_all(results, absent, about):
     for result in results:
         if "calls" in result:
             print_calls(result)
+
+
+# ---- on GPUs
+
+
+def percent(run, share):
+    return f"{100 * run[share]:.1f} %" if share in run else ""
+
+
+def print_gpu(results, absent, about):
+    """A step's bound is what cuBLAS alone would take; ours over a peer's time is below 1 where ours is faster."""
+    gpus = ", ".join(about["gpus"]) or "no GPU: a small model, whose times mean nothing"
+    print("{0}; engine {engine}; {cpu}, {cores} cores; {compiler}; {date}".format(gpus, **about))
+    print(", ".join(f"{name} {value}" for name, value in about["model"].items()) + "\n")
+    rows = [["step", "who", "min ms", "median", "max", "cuBLAS alone", "its share", "ours / it"]]
+    for result in results:
+        if result["benchmark"] == "launch":
+            continue
+        bound, whose = result["library_ms"], {"ours, looping": result, "ours, plain": result["plain"]}
+        for who, run in (whose | result["peer_runs"]).items():
+            times = [milliseconds(run[name]) for name in ("ms_min", "ms", "ms_max")]
+            label = result["benchmark"] if run is result else ""
+            ratio = f"{result['ms'] / run['ms']:.2f}"
+            name = " ".join([who, run.get("version", "")]).strip()
+            rows.append([label, name, *times, milliseconds(bound), f"{100 * bound / run['ms']:.1f} %", ratio])
+    print_table(rows)
+    for name, reason in absent.items():
+        print(f"absent: {name}: {reason}")
+    for result in results:
+        if result["benchmark"] == "launch":
+            print("launch: {region_us:.1f} us a target region, {product_us:.1f} a product,".format(**result), end=" ")
+            print("{product_and_wait_us:.1f} with the wait".format(**result))
+        elif "peak_tflops" in result:
+            shares = percent(result, "products_share_of_peak"), percent(result, "step_share_of_peak")
+            text = "{}: of {:.0f} TFLOP/s the products reach {} by themselves, the step {}"
+            print(text.format(result["benchmark"], result["peak_tflops"], *shares))
+        else:
+            print(f"{result['benchmark']}: the peak of this GPU is not known here: no share of it")

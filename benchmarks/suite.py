@@ -2,7 +2,7 @@
 
 ours, floor, peers: milliseconds, the median. The floor is measured in turns with ours, by the same process but for
 startup's. A peer runs in turns with ours (ours, peer, ours, peer, ...). Results are also written to
-build/benchmarks.json.
+build/benchmarks.json, those of --gpu, which gpu.py tells of, to build/benchmarks_gpu.json.
 """
 
 import argparse
@@ -14,7 +14,9 @@ import subprocess
 import sys
 import time
 
+import gpu
 import report
+from programs import Failure, json_lines, note
 
 PEERS = pathlib.Path("benchmarks/peers")
 INSTALLED = pathlib.Path("build/peers")
@@ -67,26 +69,6 @@ JOBS = {
         "quick": {"rounds": 1, "ours": "--steps 2 --warmup 1 --rounds 2", "peers": "--steps 2 --warmup 1"},
     },
 }
-
-
-class Failure(Exception):
-    """Why something cannot be measured, in one line."""
-
-
-def json_lines(command):
-    """The JSON objects that COMMAND prints."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except OSError as error:
-        raise Failure(f"{command[0]}: {error.strerror}") from error
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if any(map(str.isalnum, line))]
-        raise Failure(said[-1] if said else f"{command[0]}: exit status {done.returncode}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-
-def note(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 class Peers:
@@ -306,8 +288,11 @@ def read_options():
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
     parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch and Open MPI and race them")
     parser.add_argument("--quick", action="store_true", help="few steps: does it run, and about how fast")
-    parser.add_argument("--build", metavar="DIR", help="a build folder to use as it is; otherwise build/host is built")
+    parser.add_argument("--gpu", action="store_true", help=gpu.HELP)
+    parser.add_argument("--build", metavar="DIR", help="a build to use as it is; else build/host or build/cuda")
     options = parser.parse_args()
+    if options.gpu and (options.only or options.peers):
+        parser.error("--gpu has benchmarks and peers of its own: leave --only and --peers out")
     options.only = [name for name in BENCHMARKS if not options.only or name in options.only]
     return options
 
@@ -316,30 +301,38 @@ def main():
     options = read_options()
     os.chdir(pathlib.Path(__file__).parent.parent)
     if not options.build:
-        built = subprocess.run(["sh", "-euc", ". drivers/setup; build host"])
+        if options.gpu and not gpu.names():
+            note("benchmarks: there is no NVIDIA GPU here (nvidia-smi finds none)")
+            sys.exit(2)
+        preset = "cuda" if options.gpu else "host"
+        built = subprocess.run(["sh", "-euc", f". drivers/setup; build {preset}"])
         if built.returncode:
             sys.exit(built.returncode)
-    suite = Suite(options)
-    about = report.rounded(report.machine(suite.build))
-    if about["busy"] > 0.1:
-        note("something else keeps {busy:.1f} of {cores} cores busy: times will be too long".format(**about))
     results = []
     try:
-        for name in options.only:
+        suite = gpu.Suite(options) if options.gpu else Suite(options)
+        about = report.rounded(report.machine(suite.build))
+        if about["busy"] > 0.1:
+            note("something else keeps {busy:.1f} of {cores} cores busy: times will be too long".format(**about))
+        for name in gpu.BENCHMARKS if options.gpu else options.only:
             note(f"measuring {name}")
             results.append(report.rounded(getattr(suite, name)()))
             if options.json:
                 print(json.dumps(results[-1] | {"machine": about}), flush=True)
     except Failure as failure:
         note(f"benchmarks: {failure}")
-        sys.exit(3)
+        sys.exit(2 if failure.status == 2 else 3)
     whole = {"machine": about, "command": ["./benchmarks/run", *sys.argv[1:]], "benchmarks": results}
     whole["absent"] = suite.peers.absent
     os.makedirs("build", exist_ok=True)
-    with open("build/benchmarks.json", "w") as file:
+    with open("build/benchmarks_gpu.json" if options.gpu else "build/benchmarks.json", "w") as file:
         json.dump(whole, file, indent=1)
         file.write("\n")
-    if not options.json:
+    if options.json:
+        return
+    if options.gpu:
+        report.print_gpu(results, suite.peers.absent, about | suite.about())
+    else:
         report.print_all(results, suite.peers.absent, about)
 
 

@@ -8,8 +8,6 @@
 #include "spmd/bf16.h"
 #include "spmd/offload.h"
 
-enum { BLOCK = 1024 }; /* elements */
-
 /* As an array of pointers is handed to a device. */
 struct arrays {
     const void *input[SL_MAX_COORDINATES];
@@ -41,10 +39,10 @@ SL_INLINE float larger(float a, float b) { return b > a || b != b ? b : a; }
 
 SL_INLINE void combine(enum sl_dtype dtype, bool maximum, size_t begin, size_t n, const void *in, float *sum) {
     if (maximum) {
-        SL_LANES()
+        SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = larger(sum[i], load(dtype, in, begin + i));
     } else {
-        SL_LANES()
+        SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] += load(dtype, in, begin + i);
     }
 }
@@ -54,15 +52,15 @@ SL_INLINE void reduce_floats(enum sl_dtype dtype, struct reduction r, struct arr
     const int inputs = r.inputs, outputs = r.outputs;
     const bool maximum = r.maximum;
     const float scale = r.scale;
-    SL_ROWS(map(to : arrays))
-    for (size_t begin = 0; begin < count; begin += BLOCK) {
-        const size_t n = count - begin < BLOCK ? count - begin : BLOCK;
-        float sum[BLOCK];
-        SL_LANES()
+    SL_BLOCKS(map(to : arrays))
+    for (size_t begin = 0; begin < count; begin += SL_BLOCK) {
+        const size_t n = count - begin < SL_BLOCK ? count - begin : SL_BLOCK;
+        float sum[SL_BLOCK];
+        SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = load(dtype, arrays.input[0], begin + i);
         for (int k = 1; k < inputs; k++) combine(dtype, maximum, begin, n, arrays.input[k], sum);
         for (int k = 0; k < outputs; k++) {
-            SL_LANES()
+            SL_IN_BLOCK()
             for (size_t i = 0; i < n; i++)
                 store(dtype, arrays.output[k], begin + i, scale == 1 ? sum[i] : sum[i] * scale);
         }
@@ -73,10 +71,10 @@ SL_INLINE void reduce_floats(enum sl_dtype dtype, struct reduction r, struct arr
 
 SL_INLINE void combine_integers(bool maximum, size_t n, const uint32_t *in, uint32_t *sum) {
     if (maximum) {
-        SL_LANES()
+        SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = (int32_t)in[i] > (int32_t)sum[i] ? in[i] : sum[i];
     } else {
-        SL_LANES()
+        SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] += in[i];
     }
 }
@@ -85,17 +83,17 @@ static void reduce_integers(struct reduction r, struct arrays arrays) {
     const size_t count = r.count;
     const int inputs = r.inputs, outputs = r.outputs;
     const bool maximum = r.maximum;
-    SL_ROWS(map(to : arrays))
-    for (size_t begin = 0; begin < count; begin += BLOCK) {
-        const size_t n = count - begin < BLOCK ? count - begin : BLOCK;
+    SL_BLOCKS(map(to : arrays))
+    for (size_t begin = 0; begin < count; begin += SL_BLOCK) {
+        const size_t n = count - begin < SL_BLOCK ? count - begin : SL_BLOCK;
         const uint32_t *first = (const uint32_t *)arrays.input[0] + begin;
-        uint32_t sum[BLOCK];
-        SL_LANES()
+        uint32_t sum[SL_BLOCK];
+        SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = first[i];
         for (int k = 1; k < inputs; k++) combine_integers(maximum, n, (const uint32_t *)arrays.input[k] + begin, sum);
         for (int k = 0; k < outputs; k++) {
             uint32_t *out = (uint32_t *)arrays.output[k] + begin;
-            SL_LANES()
+            SL_IN_BLOCK()
             for (size_t i = 0; i < n; i++) out[i] = sum[i];
         }
     }

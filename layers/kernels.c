@@ -11,8 +11,7 @@
 /* Scalars travel with a region's launch, a struct by a copy of its own: so kernels take structs apart. */
 
 enum {
-    ABREAST = 32,        /* elements at a time where each is one long chain: several vectors hide its latency */
-    COLUMN_BLOCK = 1024, /* columns whose sums stay in the first-level cache while rows pass */
+    ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
 };
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -95,14 +94,14 @@ static void round_bf16(size_t n, const float *x, uint16_t *y) {
 }
 
 static void column_sums(size_t rows, size_t cols, const float *x, bool accumulate, float *sums) {
-    SL_ROWS(is_device_ptr(x, sums))
-    for (size_t first = 0; first < cols; first += COLUMN_BLOCK) {
-        const size_t end = smaller(first + COLUMN_BLOCK, cols);
-        SL_LANES()
+    SL_BLOCKS(is_device_ptr(x, sums))
+    for (size_t first = 0; first < cols; first += SL_BLOCK) {
+        const size_t end = smaller(first + SL_BLOCK, cols);
+        SL_IN_BLOCK()
         for (size_t c = first; c < end; c++) sums[c] = accumulate ? sums[c] : 0.0f;
         for (size_t r = 0; r < rows; r++) {
             const float *row = x + r * cols;
-            SL_LANES()
+            SL_IN_BLOCK()
             for (size_t c = first; c < end; c++) sums[c] += row[c];
         }
     }
@@ -157,14 +156,14 @@ static void layer_norm_backward_input(size_t rows, size_t cols, const float *dy,
 
 static void layer_norm_backward_weight(size_t rows, size_t cols, const float *dy, const float *normalized,
                                        float *dscale, float *dbias) {
-    SL_ROWS(is_device_ptr(dy, normalized, dscale, dbias))
-    for (size_t first = 0; first < cols; first += COLUMN_BLOCK) {
-        const size_t end = smaller(first + COLUMN_BLOCK, cols);
-        SL_LANES()
+    SL_BLOCKS(is_device_ptr(dy, normalized, dscale, dbias))
+    for (size_t first = 0; first < cols; first += SL_BLOCK) {
+        const size_t end = smaller(first + SL_BLOCK, cols);
+        SL_IN_BLOCK()
         for (size_t c = first; c < end; c++) dscale[c] = dbias[c] = 0.0f;
         for (size_t r = 0; r < rows; r++) {
             const float *in = dy + r * cols, *unit = normalized + r * cols;
-            SL_LANES()
+            SL_IN_BLOCK()
             for (size_t c = first; c < end; c++) {
                 dscale[c] += in[c] * unit[c];
                 dbias[c] += in[c];

@@ -3,19 +3,22 @@
  *   SL_ELEMENTWISE(target, ...)  over a loop whose iterations are independent elements
  *   SL_ROWS(target)              over a loop whose iterations are independent rows (or blocks of columns)
  *   SL_LANES(...)                over a loop along a row, inside SL_ROWS
+ *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
+ *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS
  *
- * The first two begin a target region. TARGET are its clauses: is_device_ptr(x, y) with every pointer that the loop
- * uses, and a reduction where there is one. The dots are clauses of vector loops. On the host there is no region and
- * one thread, so that TARGET means nothing and rows run in ascending order. is_device_ptr takes variables alone:
- * members of structs are copied to locals first.
+ * All but those that are inside begin a target region. TARGET are its clauses: is_device_ptr(x, y) with every pointer
+ * that the loop uses, and a reduction where there is one. The dots are clauses of vector loops. On the host there is no
+ * region and one thread, so that TARGET means nothing and rows run in ascending order. is_device_ptr takes variables
+ * alone: members of structs are copied to locals first.
  *
- * Where the device has a queue, a region begins after what is in it: the first two are then two statements, so that
- * they stand in a block, never alone behind an if or a loop without braces.
+ * Where the device has a queue, a region begins after what is in it: its directive is then two statements, and so
+ * stands in a block, never alone behind an if or a loop without braces.
  *
  * The build chooses (never __NVPTX__), so that a device's compiler pass sees the directives that the host's saw:
  *   default            host: vector code, no OpenMP runtime
  *   SL_DEVICE_OFFLOAD  x86_64 devices: threads over elements and rows, vectors along rows
- *   SL_DEVICE_CUDA     NVIDIA: a team a row, its threads along the row
+ *   SL_DEVICE_CUDA     NVIDIA: a thread an element; a team a row, its threads along the row; blocks of one element, so
+ *                      that a thread passes all rows of its column while its neighbours read the neighbouring columns
  *   SL_DEVICE_QUEUED   the host's vector code behind a queue: for tests of what NVIDIA's builds do, without a GPU
  *                      (and pointers that a GPU could not follow end the program) */
 #ifndef SL_SPMD_OFFLOAD_H
@@ -29,6 +32,8 @@
 #define SL_ELEMENTWISE(clauses, ...) SL_PRAGMA(omp target teams distribute parallel for simd clauses __VA_ARGS__)
 #define SL_ROWS(clauses) SL_PRAGMA(omp target teams distribute clauses)
 #define SL_LANES(...) SL_PRAGMA(omp simd __VA_ARGS__)
+#define SL_BLOCKS(clauses) SL_PRAGMA(omp target teams distribute clauses)
+#define SL_BLOCK 1024
 #elif defined(SL_DEVICE_CUDA)
 #define SL_ELEMENTWISE(clauses, ...)                                                                                   \
     sl_device.settle(NULL);                                                                                            \
@@ -37,39 +42,20 @@
     sl_device.settle(NULL);                                                                                            \
     SL_PRAGMA(omp target teams distribute clauses)
 #define SL_LANES(...) SL_PRAGMA(omp parallel for simd __VA_ARGS__)
+#define SL_BLOCKS(clauses)                                                                                             \
+    sl_device.settle(NULL);                                                                                            \
+    SL_PRAGMA(omp target teams distribute parallel for clauses)
+#define SL_BLOCK 1
 #elif defined(SL_DEVICE_QUEUED)
-#define SL_ELEMENTWISE(clauses, ...)                                                                                   \
-    sl_device.settle(NULL);                                                                                            \
-    SL_CHECK(SL_CHECK_##clauses);                                                                                      \
-    SL_PRAGMA(omp simd __VA_ARGS__)
-#define SL_ROWS(clauses)                                                                                               \
-    sl_device.settle(NULL);                                                                                            \
-    SL_CHECK(SL_CHECK_##clauses);
-/* The first clause becomes a call and a comma, what follows the comma is left out. */
-#define SL_CHECK(...) SL_CHECK_FIRST(__VA_ARGS__, )
-#define SL_CHECK_FIRST(first, ...) first
-#define SL_CHECK_map(...) (void)0,
-#define SL_CHECK_is_device_ptr(...)                                                                                    \
-    sl_check_reach(sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *), (const void *const[]){__VA_ARGS__},    \
-                   __FILE__, __LINE__),
-
-#include <stdio.h>
-#include <stdlib.h>
-
-/* A GPU could not work on the host's memory; an empty loop's pointers may lie just behind an array. */
-static inline void sl_check_reach(int pointers, const void *const *memory, const char *file, int line) {
-    for (int i = 0; i < pointers; i++) {
-        const char *at = memory[i];
-        if (!at || sl_device.reaches(at) || sl_device.reaches(at - 1)) continue;
-        fprintf(stderr, "%s:%d: pointer %d of the target region's is one to the host's memory\n", file, line, i);
-        abort();
-    }
-}
-#define SL_LANES(...) SL_PRAGMA(omp simd __VA_ARGS__)
+#include "offload_queued.h" /* tests/fake_cuda */
 #else
 #define SL_ELEMENTWISE(clauses, ...) SL_PRAGMA(omp simd __VA_ARGS__)
 #define SL_ROWS(clauses)
 #define SL_LANES(...) SL_PRAGMA(omp simd __VA_ARGS__)
+#define SL_BLOCKS(clauses)
+#define SL_BLOCK 1024 /* what stays in the first-level cache while rows, or arrays, pass */
 #endif
+
+#define SL_IN_BLOCK() SL_PRAGMA(omp simd)
 
 #endif

@@ -7,7 +7,7 @@ driver=$build/drivers/looping_pipeline
 
 # regions FILE: the lines of its target regions' directives.
 regions() {
-    grep -nE '^ *(SL_ELEMENTWISE|SL_ROWS)\(' "$1" | cut -d: -f1
+    grep -nE '^ *(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(' "$1" | cut -d: -f1
 }
 
 # entered FILE: the lines of its target regions that ran, as the runtime's account in err tells. Threads' lines mix.

@@ -110,11 +110,11 @@ point 'options from a file'
 
 # ---- a coordinate fails ----
 
-# fails TEXT ARGUMENT...: within five seconds, with status 3 and TEXT as the one line on stderr.
+# fails TEXT ARGUMENT...: within twenty seconds, with status 3 and TEXT as the one line on stderr.
 fails() {
     text=$1
     shift
-    timeout -s KILL 5 "$driver" "$@" >out 2>err
+    timeout -s KILL 20 "$driver" "$@" >out 2>err
     status=$?
     echo "gpipe: $text" | cmp -s - err && [ $status = 3 ]
     point "failed: $*"

@@ -75,6 +75,43 @@ status=$?
 [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'finite' err && ! grep -qE 'nan|inf[^a-z]' out
 point 'a loss that is not finite ends the run'
 
+# ---- where coordinates run ----
+
+cores=$(nproc)
+row='\{"coordinate":[0-9]+,"axes":\{[^}]*\},"host":"[^"]+","pus":\[[0-9,]+\],"bound":(true|false),"sharers":[0-9]+,'
+row="$row\"packages\":\[[0-9,]*\],\"nodes\":\[[0-9,]*\],\"device\":(null|[0-9]+)\}"
+
+# shows DRIVER COUNT ARGUMENT...: as many rows in JSON and in a table, and nothing else.
+shows() {
+    driver=$1 count=$2
+    shift 2
+    "$drivers/$driver" --show-placement --json "$@" >out 2>err &&
+        [ ! -s err ] && [ "$(grep -cxE "$row" out)" = "$count" ] && [ "$(wc -l <out)" = "$count" ] &&
+        "$drivers/$driver" --show-placement "$@" >table 2>err && [ ! -s err ] && [ "$(wc -l <table)" = $((count + 1)) ]
+    status=$?
+    return $status
+}
+
+for driver in looping_pipeline loss_equality gpipe sharding; do
+    shows $driver 8
+    point "$driver shows where eight coordinates run"
+done
+if [ "$cores" -ge 2 ]; then
+    shows looping_pipeline 2 --mesh data=1,model=2 && [ "$(grep -cE '"pus":\[[0-9]+\],"bound":true,"sharers":1,' out)" = 2 ] &&
+        [ "$(sed 's/.*"pus":\[\([0-9]*\).*/\1/' out | sort -u | wc -l)" = 2 ] && [ "$(grep -c ' bound$' table)" = 2 ]
+    point 'each thread is bound to a core of its own'
+else
+    skip 'bound threads' 'there is one core'
+fi
+if [ "$cores" -lt 64 ]; then
+    shows looping_pipeline $((cores + 1)) --mesh model=$((cores + 1)) &&
+        [ "$(grep -c "\"bound\":false,\"sharers\":$((cores + 1))," out)" = $((cores + 1)) ] &&
+        grep -qE "  not bound: $((cores + 1)) coordinates share [0-9]+ cores?\$" table
+    point 'threads that share cores are not bound'
+else
+    skip 'threads that share cores' 'there are more cores than coordinates'
+fi
+
 # ---- Fashion-MNIST ----
 
 # losses NAME MESH BATCH ARGUMENT...: trains on images and keeps the values of NAME, one a line.

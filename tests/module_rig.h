@@ -1,4 +1,6 @@
-/* module_rig.h - a module alone: planned, with storage and random values, run by hand. Includes cmocka. */
+/* module_rig.h - a module alone: planned, with storage and random values, run by hand. Includes cmocka.
+ *
+ * What the runs below have left may be looked at: they wait for the queue. */
 #ifndef SL_TESTS_MODULE_RIG_H
 #define SL_TESTS_MODULE_RIG_H
 
@@ -6,7 +8,6 @@
 
 #include <string.h>
 
-#include "layers/memory.h"
 #include "layers/modules.h"
 
 enum { ROWS = 5, MICROBATCHES = 4 }; /* what most tests use */
@@ -60,13 +61,13 @@ static inline void open_rig_in(struct rig *rig, enum sl_dtype precision, struct 
     sl_parameters_layout(&rig->parameters, 1, 0, false);
     assert_int_equal(sl_parameters_take(&rig->parameters, &error), SL_OK);
     rig->stash.slots = microbatches;
-    rig->stash.data = sl_memory_take(rig->stash.elements * (size_t)microbatches * sizeof(float));
+    rig->stash.data = sl_device.take(rig->stash.elements * (size_t)microbatches * sizeof(float));
     rig->inputs = (size_t)rows * (size_t)module->in;
     rig->outputs = (size_t)rows * (size_t)module->out;
-    rig->x = floats((size_t)microbatches * rig->inputs);
-    rig->dx = floats((size_t)microbatches * rig->inputs);
-    rig->y = floats((size_t)microbatches * rig->outputs);
-    rig->dy = floats((size_t)microbatches * rig->outputs);
+    rig->x = device_floats((size_t)microbatches * rig->inputs);
+    rig->dx = device_floats((size_t)microbatches * rig->inputs);
+    rig->y = device_floats((size_t)microbatches * rig->outputs);
+    rig->dy = device_floats((size_t)microbatches * rig->outputs);
     rig->context = (struct sl_context){.self = &rig->self,
                                        .kernels = sl_kernels_select(),
                                        .rows = rows,
@@ -74,7 +75,7 @@ static inline void open_rig_in(struct rig *rig, enum sl_dtype precision, struct 
                                        .dropout.step_key = sl_key_of_seed(7),
                                        .parameters = &rig->parameters,
                                        .stash = &rig->stash,
-                                       .workspace = sl_memory_take(plan.workspace_peak)};
+                                       .workspace = sl_device.take(plan.workspace_peak)};
     assert_non_null(rig->stash.data);
     assert_non_null(rig->context.workspace);
     draw(1, (size_t)microbatches * rig->inputs, rig->x);
@@ -89,12 +90,12 @@ static inline void open_rig(struct rig *rig, struct sl_module *module, int rows,
 }
 
 static inline void close_rig(struct rig *rig) {
-    free(rig->x);
-    free(rig->dx);
-    free(rig->y);
-    free(rig->dy);
-    sl_memory_give(rig->stash.data);
-    sl_memory_give(rig->context.workspace);
+    release_array(rig->x);
+    release_array(rig->dx);
+    release_array(rig->y);
+    release_array(rig->dy);
+    sl_device.give(rig->stash.data);
+    sl_device.give(rig->context.workspace);
     free(rig->stash.tensor);
     sl_parameters_close(&rig->parameters);
     sl_module_free(rig->module);
@@ -112,6 +113,7 @@ static inline void forward(struct rig *rig) {
                                                     rig->y + (size_t)m * rig->outputs),
                          SL_OK);
     }
+    sl_device.settle(NULL);
 }
 
 static inline void backward(struct rig *rig) {
@@ -123,6 +125,7 @@ static inline void backward(struct rig *rig) {
                              rig->dy + (size_t)m * rig->outputs, rig->dx + (size_t)m * rig->inputs),
                          SL_OK);
     }
+    sl_device.settle(NULL);
 }
 
 static inline void weigh(struct rig *rig, bool accumulate) {
@@ -135,6 +138,7 @@ static inline void weigh(struct rig *rig, bool accumulate) {
                              module->keeps_gradient ? rig->dy + (size_t)m * rig->outputs : NULL),
                          SL_OK);
     }
+    sl_device.settle(NULL);
 }
 
 static inline const float *value_of(const struct rig *rig, const char *name) {

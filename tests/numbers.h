@@ -8,7 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
+
+#include "spmd/device.h"
 
 /* A 64-bit linear congruential generator; its upper half is good enough here. */
 struct numbers {
@@ -40,8 +43,36 @@ static inline float *random_floats(struct numbers *numbers, size_t count, float 
     return array;
 }
 
-static inline uint32_t *random_word_array(struct numbers *numbers, size_t count) {
-    uint32_t *array = array_of(count, sizeof *array);
+/* ---- where kernels and modules work, given back by release_array ----
+ *
+ * Of exactly COUNT elements where that is the host's memory; otherwise the device's, which the host looks into
+ * (SHARDLOOP_MEMORY=managed) once sl_device.settle has waited for what is in the queue: kernels need no wait, products
+ * and copies do. */
+
+static inline void *device_array(size_t count, size_t size) {
+    if (sl_device.shares_memory) return array_of(count, size);
+    void *array = sl_device.take(count * size);
+    assert_non_null(array);
+    return array;
+}
+
+static inline void release_array(void *array) { (sl_device.shares_memory ? free : sl_device.give)(array); }
+
+static inline void *device_copy(const void *values, size_t bytes) {
+    void *copy = device_array(bytes, 1);
+    return memcpy(copy, values, bytes);
+}
+
+static inline float *device_floats(size_t count) { return device_array(count, sizeof(float)); }
+
+static inline float *random_device_floats(struct numbers *numbers, size_t count, float low, float high) {
+    float *array = device_floats(count);
+    for (size_t i = 0; i < count; i++) array[i] = next_float(numbers, low, high);
+    return array;
+}
+
+static inline uint32_t *random_device_words(struct numbers *numbers, size_t count) {
+    uint32_t *array = device_array(count, sizeof *array);
     for (size_t i = 0; i < count; i++) array[i] = next_word(numbers);
     return array;
 }

@@ -12,6 +12,7 @@
 
 #include "collectives/channel.h"
 #include "collectives/engines.h"
+#include "spmd/device.h"
 
 static const char *test_engine = "local"; /* the test's argument */
 
@@ -87,6 +88,16 @@ static inline void expect_verdict(struct test_run run, sl_program *program, int 
 }
 #define EXPECT_VERDICT(run, program, status, ...)                                                                      \
     expect_verdict(run, program, status, (const char *const[]){__VA_ARGS__, NULL})
+
+/* The slot, when the host may write and read it: what the queue still does to it has ended. */
+static inline int acquire_slot(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
+    SL_TRY(sl_channel_acquire(self, channel, slot));
+    return sl_device.settle(&self->error);
+}
+static inline int take_slot(struct sl_spmd *self, struct sl_channel *channel, const void **slot) {
+    SL_TRY(sl_channel_take(self, channel, slot));
+    return sl_device.settle(&self->error);
+}
 
 /* 32 well mixed bits of X. */
 static inline uint32_t mix(uint64_t x) {

@@ -30,17 +30,17 @@ static void make_storage(struct storage *storage, int parameters, const size_t *
     }
     loop->count = loop->used + padding;
     loop->shard_count = loop->count;
-    loop->value = floats(loop->count);
-    loop->gradient = floats(loop->count);
-    loop->first_moment = floats(loop->count);
-    loop->second_moment = floats(loop->count);
+    loop->value = device_floats(loop->count);
+    loop->gradient = device_floats(loop->count);
+    loop->first_moment = device_floats(loop->count);
+    loop->second_moment = device_floats(loop->count);
 }
 
 static void free_storage(struct storage *storage) {
-    free(storage->loop.value);
-    free(storage->loop.gradient);
-    free(storage->loop.first_moment);
-    free(storage->loop.second_moment);
+    release_array(storage->loop.value);
+    release_array(storage->loop.gradient);
+    release_array(storage->loop.first_moment);
+    release_array(storage->loop.second_moment);
     free(storage->list);
 }
 

@@ -17,7 +17,7 @@ struct stream {
 
 static int send_one(struct sl_spmd *self, struct sl_channel *channel, uint32_t number) {
     void *slot;
-    SL_TRY(sl_channel_acquire(self, channel, &slot));
+    SL_TRY(acquire_slot(self, channel, &slot));
     CHECK(self, (uintptr_t)slot % SL_CACHE_LINE == 0);
     uint8_t *byte = slot;
     for (size_t i = 0; i < channel->bytes; i++) byte[i] = (uint8_t)mix(number * 4096u + i);
@@ -26,7 +26,7 @@ static int send_one(struct sl_spmd *self, struct sl_channel *channel, uint32_t n
 
 static int take_one(struct sl_spmd *self, struct sl_channel *channel, uint32_t number) {
     const void *slot;
-    SL_TRY(sl_channel_take(self, channel, &slot));
+    SL_TRY(take_slot(self, channel, &slot));
     const uint8_t *byte = slot;
     for (size_t i = 0; i < channel->bytes; i++) CHECK(self, byte[i] == (uint8_t)mix(number * 4096u + i));
     return sl_channel_release(self, channel);
@@ -61,8 +61,8 @@ static int room_program(struct sl_spmd *self, void *arg) {
     if (self->coordinate == 1) {
         for (int i = 0; i < 3; i++) {
             void *slot, *again;
-            SL_TRY(sl_channel_acquire(self, &channel, &slot));
-            SL_TRY(sl_channel_acquire(self, &channel, &again));
+            SL_TRY(acquire_slot(self, &channel, &slot));
+            SL_TRY(acquire_slot(self, &channel, &again));
             CHECK(self, slot == again);
             *(int *)slot = i;
             if (arg) ((void **)arg)[i] = slot;
@@ -72,7 +72,7 @@ static int room_program(struct sl_spmd *self, void *arg) {
     SL_TRY(sl_barrier(self, &pair));
     for (int i = 0; i < 3 && self->coordinate == 0; i++) {
         const void *slot;
-        SL_TRY(sl_channel_take(self, &channel, &slot));
+        SL_TRY(take_slot(self, &channel, &slot));
         CHECK(self, !sent || slot == sent[i]);
         CHECK(self, *(const int *)slot == i);
         SL_TRY(sl_channel_release(self, &channel));
@@ -94,12 +94,12 @@ static int no_overtaking_program(struct sl_spmd *self, void *arg) {
     for (int i = 0; i < 50; i++) {
         if (self->coordinate == 0) {
             void *slot;
-            SL_TRY(sl_channel_acquire(self, &channel, &slot));
+            SL_TRY(acquire_slot(self, &channel, &slot));
             *(int *)slot = i;
             SL_TRY(sl_channel_post(self, &channel));
         } else {
             const void *slot;
-            SL_TRY(sl_channel_take(self, &channel, &slot));
+            SL_TRY(take_slot(self, &channel, &slot));
             for (volatile int wait = 0; wait < 20000; wait++) CHECK(self, *(const volatile int *)slot == i);
             SL_TRY(sl_channel_release(self, &channel));
         }
@@ -180,7 +180,7 @@ static int misuse_program(struct sl_spmd *self, void *arg) {
         return sl_channel_open(self, &channel, 0, 1, 8, 0);
     case WRONG_END:
         SL_TRY(sl_channel_open(self, &channel, 1, 2, 8, 1));
-        return sl_channel_take(self, &channel, &slot);
+        return take_slot(self, &channel, &slot);
     case NO_ACQUIRE:
         SL_TRY(sl_channel_open(self, &channel, 1, 2, 8, 1));
         return sl_channel_post(self, &channel);

@@ -94,7 +94,7 @@ static int shorter_program(struct sl_spmd *self, void *arg) {
 static void test_nothing_moves(void **state) {
     (void)state;
     static float x[2][1000];
-    for (int repeat = 0; repeat < 300; repeat++) {
+    for (int repeat = 0; repeat < (shares_memory() ? 300 : 100); repeat++) {
         EXPECT_VERDICT(((struct test_run){.mesh = "x=2", .checked = true, .arg = x}), shorter_program, SL_FAILED,
                        "psum of 1000 f32", "psum of 10 f32");
         for (int c = 0; c < 2; c++) {
@@ -386,7 +386,7 @@ static void test_abrupt_end(void **state) {
 
 static int argument_program(struct sl_spmd *self, void *arg) {
     const int which = *(int *)arg;
-    struct sl_group world, part, not_open = {0};
+    struct sl_group world, part, alone, not_open = {0};
     struct sl_request request;
     float x[30] = {0}, y[30] = {0};
     const int first[1] = {0}, twice[2] = {1, 1}, beyond[1] = {4};
@@ -394,6 +394,7 @@ static int argument_program(struct sl_spmd *self, void *arg) {
     const size_t shape[2] = {6, 4};
     SL_TRY(open_world(self, &world));
     SL_TRY(sl_group_list(self, 1, first, &part));
+    SL_TRY(sl_group_axes(self, "", &alone));
     if (self->coordinate != 3) return SL_OK;
     switch (which) {
     case 0:
@@ -448,8 +449,7 @@ static int argument_program(struct sl_spmd *self, void *arg) {
     case 24:
         return sl_psum(self, NULL, SL_F32, x, x, 3);
     case 25:
-        SL_TRY(sl_group_axes(self, "", &part));
-        SL_TRY(sl_barrier_start(self, &request, &part));
+        SL_TRY(sl_barrier_start(self, &request, &alone));
         SL_TRY(sl_wait(self, &request));
         return sl_wait(self, &request);
     default:
@@ -562,11 +562,16 @@ static void test_engines(void **state) {
     assert_string_equal(engine.table->name, "local");
     assert_true(engine.timeout == 30 && !engine.error);
     assert_int_equal(sl_engine_open(&engine, "tpu", &error), SL_BAD_INPUT);
-    assert_string_equal(error.message, "there is no engine \"tpu\": choose one of local, mpi");
+    assert_string_equal(error.message, "there is no engine \"tpu\": choose one of local, mpi, nccl");
     /* One that was left out of the build resolves, and says what builds it; so does a run. */
     if (sl_engine_mpi.missing) {
         assert_int_equal(sl_engine_open(&engine, "mpi", &error), SL_BAD_INPUT);
         assert_string_equal(error.message, "engine \"mpi\" is not in this build: configure with -DSL_MPI=ON");
+    }
+    if (sl_engine_nccl.missing) {
+        assert_int_equal(sl_engine_open(&engine, "nccl", &error), SL_BAD_INPUT);
+        assert_string_equal(error.message,
+                            "engine \"nccl\" is not in this build: configure with -DSL_DEVICE=cuda -DSL_NCCL=ON");
     }
     const struct sl_engine_table table = {.name = "tpu", .missing = "SL_TPU"};
     engine.table = &table;

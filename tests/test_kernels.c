@@ -3,6 +3,7 @@
 #include "tests/numbers.h"
 
 #include "layers/kernels.h"
+#include "spmd/device.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +34,8 @@ static void levels_are_ordered(void **state) {
         levels++;
     }
     assert_null(sl_kernels_available(levels + 1));
-    assert_string_equal(sl_kernels_available(levels - 1)->name, "x86-64-v2");
+    assert_string_equal(sl_kernels_available(levels - 1)->name,
+                        strcmp(sl_device.name, "cpu") ? sl_device.name : "x86-64-v2");
 }
 
 /* ---- random numbers ---- */
@@ -43,10 +45,10 @@ static void words_are_jax_words(void **state) {
     const struct sl_key key = {{0x13198a2eu, 0x03707344u}};
     FOR_EACH_LEVEL(kernels) {
         for (int i = 0; i < COUNTS; i++) {
-            uint32_t *words = array_of(counts[i], sizeof *words);
+            uint32_t *words = device_array(counts[i], sizeof *words);
             kernels->random_words(key, counts[i], words);
             for (uint32_t w = 0; w < counts[i]; w++) assert_int_equal(words[w], sl_random_word(key, counts[i], w));
-            free(words);
+            release_array(words);
         }
     }
 }
@@ -59,7 +61,7 @@ static void global_words_depend_on_position_alone(void **state) {
         for (int f = 0; f < 5; f++) {
             for (int c = 0; c < 9; c++) {
                 const uint32_t rows = 3, first_row = 0xfffffffeu; /* row numbers are modulo 2^32 */
-                uint32_t *words = array_of((size_t)rows * cols[c], sizeof *words);
+                uint32_t *words = device_array((size_t)rows * cols[c], sizeof *words);
                 kernels->random_words_global(key, first_row, rows, first_cols[f], cols[c], words);
                 for (uint32_t i = 0; i < rows * cols[c]; i++) {
                     const uint32_t column = first_cols[f] + i % cols[c];
@@ -67,7 +69,7 @@ static void global_words_depend_on_position_alone(void **state) {
                     sl_threefry2x32(key, first_row + i / cols[c], column / 2, &y[0], &y[1]);
                     assert_int_equal(words[i], y[column & 1]);
                 }
-                free(words);
+                release_array(words);
             }
         }
     }
@@ -79,9 +81,9 @@ static void truncated_normals_are_the_scalar_ones(void **state) {
         struct numbers numbers = {5};
         for (int i = 0; i < COUNTS; i++) {
             const uint32_t n = counts[i];
-            uint32_t *words = random_word_array(&numbers, n);
+            uint32_t *words = random_device_words(&numbers, n);
             if (n > 2) words[0] = 0, words[n - 1] = 0xffffffffu; /* both ends */
-            float *values = floats(n);
+            float *values = device_floats(n);
             kernels->truncated_normal(n, words, 0.25f, values);
             for (uint32_t w = 0; w < n; w++) {
                 expect_close(name_of(kernels, "truncated_normal"), w, values[w],
@@ -90,8 +92,8 @@ static void truncated_normals_are_the_scalar_ones(void **state) {
             }
             kernels->truncated_normal(n, words, 0.25f, (float *)(void *)words);
             assert_memory_equal(words, values, n * sizeof *values);
-            free(words);
-            free(values);
+            release_array(words);
+            release_array(values);
         }
     }
 }
@@ -104,7 +106,8 @@ static void sums_and_products_are_exact(void **state) {
         struct numbers numbers = {6};
         for (int i = 0; i < COUNTS; i++) {
             const size_t n = counts[i];
-            float *a = random_floats(&numbers, n, -2, 2), *b = random_floats(&numbers, n, -2, 2), *y = floats(n);
+            float *a = random_device_floats(&numbers, n, -2, 2), *b = random_device_floats(&numbers, n, -2, 2),
+                  *y = device_floats(n);
             memcpy(y, b, n * sizeof *y);
             kernels->add(n, a, y);
             for (size_t e = 0; e < n; e++) assert_true(y[e] == a[e] + b[e]);
@@ -114,9 +117,11 @@ static void sums_and_products_are_exact(void **state) {
             assert_memory_equal(b, y, n * sizeof *y);
             kernels->multiply(n, b, a, b);
             for (size_t e = 0; e < n; e++) assert_true(b[e] == y[e] * a[e]);
-            free(a);
-            free(b);
-            free(y);
+            kernels->fill(n, -0.75f, y);
+            for (size_t e = 0; e < n; e++) assert_true(y[e] == -0.75f);
+            release_array(a);
+            release_array(b);
+            release_array(y);
         }
     }
 }
@@ -127,9 +132,10 @@ static void rows_are_filled_and_summed(void **state) {
         struct numbers numbers = {7};
         for (int s = 0; s < SHAPES; s++) {
             const size_t rows = shapes[s][0], cols = shapes[s][1];
-            float *x = random_floats(&numbers, rows * cols, -2, 2), *bias = random_floats(&numbers, cols, -2, 2);
+            float *x = random_device_floats(&numbers, rows * cols, -2, 2),
+                  *bias = random_device_floats(&numbers, cols, -2, 2);
             for (int accumulate = 0; accumulate < 2; accumulate++) {
-                float *sums = floats(cols);
+                float *sums = device_floats(cols);
                 memcpy(sums, bias, cols * sizeof *sums);
                 kernels->column_sums(rows, cols, x, accumulate, sums);
                 for (size_t c = 0; c < cols; c++) {
@@ -137,10 +143,10 @@ static void rows_are_filled_and_summed(void **state) {
                     for (size_t r = 0; r < rows; r++) sum += x[r * cols + c]; /* in the order that is promised */
                     assert_true(sums[c] == sum);
                 }
-                free(sums);
+                release_array(sums);
             }
-            free(x);
-            free(bias);
+            release_array(x);
+            release_array(bias);
         }
     }
 }
@@ -161,8 +167,8 @@ static void rounds_to_the_nearest_bf16(void **state) {
     (void)state;
     enum { N = 65536 };
     const uint16_t lower[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
-    float *x = floats(N);
-    uint16_t *y = array_of(N, sizeof *y);
+    float *x = device_floats(N);
+    uint16_t *y = device_array(N, sizeof *y);
     FOR_EACH_LEVEL(kernels) {
         for (size_t l = 0; l < sizeof lower / sizeof *lower; l++) {
             for (uint32_t upper = 0; upper < N; upper++) {
@@ -175,8 +181,8 @@ static void rounds_to_the_nearest_bf16(void **state) {
                     fail_msg("%s: 0x%04x%04x becomes 0x%04x", kernels->name, upper, lower[l], y[upper]);
         }
     }
-    free(x);
-    free(y);
+    release_array(x);
+    release_array(y);
 }
 
 static void rounds_as_many_as_it_is_given(void **state) {
@@ -185,8 +191,8 @@ static void rounds_as_many_as_it_is_given(void **state) {
         struct numbers numbers = {15};
         for (int i = 0; i < COUNTS; i++) {
             const size_t n = counts[i];
-            float *x = random_floats(&numbers, n + 1, -2, 2);
-            uint16_t *y = array_of(n + 2, sizeof *y);
+            float *x = random_device_floats(&numbers, n + 1, -2, 2);
+            uint16_t *y = device_array(n + 2, sizeof *y);
             y[n + 1] = 0x1234;
             kernels->round_bf16(n, x + 1, y + 1);
             for (size_t e = 0; e < n; e++) {
@@ -196,8 +202,8 @@ static void rounds_as_many_as_it_is_given(void **state) {
             }
             assert_int_equal(y[0], 0);
             assert_int_equal(y[n + 1], 0x1234);
-            free(x);
-            free(y);
+            release_array(x);
+            release_array(y);
         }
     }
 }
@@ -226,22 +232,22 @@ static struct norm_case make_norm_case(struct numbers *numbers, size_t rows, siz
     return (struct norm_case){
         .rows = rows,
         .cols = cols,
-        .x = random_floats(numbers, rows * cols, -1, 3),
-        .scale = random_floats(numbers, cols, 0.5f, 1.5f),
-        .bias = random_floats(numbers, cols, -1, 1),
-        .dy = random_floats(numbers, rows * cols, -1, 1),
-        .normalized = floats(rows * cols),
-        .rstd = floats(rows),
-        .y = floats(rows * cols),
-        .dx = floats(rows * cols),
-        .dscale = random_floats(numbers, cols, -1, 1),
-        .dbias = random_floats(numbers, cols, -1, 1),
+        .x = random_device_floats(numbers, rows * cols, -1, 3),
+        .scale = random_device_floats(numbers, cols, 0.5f, 1.5f),
+        .bias = random_device_floats(numbers, cols, -1, 1),
+        .dy = random_device_floats(numbers, rows * cols, -1, 1),
+        .normalized = device_floats(rows * cols),
+        .rstd = device_floats(rows),
+        .y = device_floats(rows * cols),
+        .dx = device_floats(rows * cols),
+        .dscale = random_device_floats(numbers, cols, -1, 1),
+        .dbias = random_device_floats(numbers, cols, -1, 1),
     };
 }
 
 static void free_norm_case(struct norm_case *n) {
     float *const arrays[] = {n->x, n->scale, n->bias, n->dy, n->normalized, n->rstd, n->y, n->dx, n->dscale, n->dbias};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
 /* How much sum(dy y) of a row grows with x[at], by a difference in double. */
@@ -349,8 +355,8 @@ static void silu_with_and_without_dropout(void **state) {
         struct numbers numbers = {11};
         for (int i = 0; i < COUNTS; i++) {
             const size_t n = counts[i];
-            float *x = random_floats(&numbers, n, -20, 20), *y = floats(n), *slope = floats(n);
-            uint32_t *words = random_word_array(&numbers, n);
+            float *x = random_device_floats(&numbers, n, -20, 20), *y = device_floats(n), *slope = device_floats(n);
+            uint32_t *words = random_device_words(&numbers, n);
             if (n > 2)
                 words[1] = threshold << 9, words[2] = (threshold << 9) - 1; /* the first dropped, the last kept */
             for (int masked = 0; masked < 2; masked++) {
@@ -363,19 +369,19 @@ static void silu_with_and_without_dropout(void **state) {
             }
             kernels->silu_dropout_forward(n, x, words, threshold, keep, x, slope);
             assert_memory_equal(x, y, n * sizeof *y);
-            free(x);
-            free(y);
-            free(slope);
-            free(words);
+            release_array(x);
+            release_array(y);
+            release_array(slope);
+            release_array(words);
         }
     }
 }
 
 static void silu_far_out(void **state) {
     (void)state;
-    const float x[] = {0.0f, -0.0f, 1e-30f, 88.0f, -88.0f, 100.0f, -100.0f, 1e30f, -1e30f, NAN};
-    enum { N = sizeof x / sizeof *x };
-    float y[N], slope[N];
+    const float values[] = {0.0f, -0.0f, 1e-30f, 88.0f, -88.0f, 100.0f, -100.0f, 1e30f, -1e30f, NAN};
+    enum { N = sizeof values / sizeof *values };
+    float *x = device_copy(values, sizeof values), *y = device_floats(N), *slope = device_floats(N);
     FOR_EACH_LEVEL(kernels) {
         kernels->silu_dropout_forward(N, x, NULL, 0, 1.0f, y, slope);
         for (int i = 0; i < N - 1; i++) {
@@ -385,6 +391,9 @@ static void silu_far_out(void **state) {
         }
         assert_true(isnan(y[N - 1]) && isnan(slope[N - 1]));
     }
+    release_array(x);
+    release_array(y);
+    release_array(slope);
 }
 
 static void dropout_keeps_what_the_words_say(void **state) {
@@ -395,8 +404,8 @@ static void dropout_keeps_what_the_words_say(void **state) {
         struct numbers numbers = {12};
         for (int i = 0; i < COUNTS; i++) {
             const size_t n = counts[i];
-            float *x = random_floats(&numbers, n, -2, 2), *y = floats(n), *slope = floats(n);
-            uint32_t *words = random_word_array(&numbers, n);
+            float *x = random_device_floats(&numbers, n, -2, 2), *y = device_floats(n), *slope = device_floats(n);
+            uint32_t *words = random_device_words(&numbers, n);
             if (n > 2) words[1] = threshold << 9, words[2] = (threshold << 9) - 1;
             kernels->dropout_forward(n, x, words, threshold, keep, y, slope);
             for (size_t e = 0; e < n; e++) {
@@ -404,10 +413,10 @@ static void dropout_keeps_what_the_words_say(void **state) {
                 expect_close(name_of(kernels, "dropout"), e, y[e], factor * x[e], 2e-7, 0);
                 expect_close(name_of(kernels, "dropout slope"), e, slope[e], factor, 1e-7, 0);
             }
-            free(x);
-            free(y);
-            free(slope);
-            free(words);
+            release_array(x);
+            release_array(y);
+            release_array(slope);
+            release_array(words);
         }
     }
 }
@@ -433,7 +442,7 @@ static void cross_entropy_row(size_t classes, const float *x, int label, double 
 static void expect_cross_entropy(const struct sl_kernels *kernels, size_t rows, size_t classes, const float *logits,
                                  const int32_t *labels) {
     const float weight = 0.125f;
-    float *dlogits = floats(rows * classes);
+    float *dlogits = device_floats(rows * classes);
     double *dx = array_of(classes, sizeof *dx), result[3] = {100, 200, 300}, expected[3] = {100, 200, 300};
     kernels->softmax_cross_entropy(rows, classes, logits, labels, weight, dlogits, result);
     for (size_t r = 0; r < rows; r++) {
@@ -445,7 +454,7 @@ static void expect_cross_entropy(const struct sl_kernels *kernels, size_t rows, 
     expect_close(name_of(kernels, "loss"), 0, result[0], expected[0], 1e-6, 1e-6 * (double)rows);
     assert_true(result[1] == expected[1]);
     assert_true(result[2] == expected[2]);
-    free(dlogits);
+    release_array(dlogits);
     free(dx);
 }
 
@@ -456,8 +465,8 @@ static void softmax_cross_entropy_of_random_rows(void **state) {
         for (int s = 0; s < SHAPES; s++) {
             for (int scale = 1; scale <= 100; scale *= 10) {
                 const size_t rows = 4 * shapes[s][0], classes = shapes[s][1];
-                float *logits = random_floats(&numbers, rows * classes, (float)-scale, (float)scale);
-                int32_t *labels = array_of(rows, sizeof *labels);
+                float *logits = random_device_floats(&numbers, rows * classes, (float)-scale, (float)scale);
+                int32_t *labels = device_array(rows, sizeof *labels);
                 for (size_t r = 0; r < rows; r++) {
                     labels[r] = (int32_t)(next_word(&numbers) % (classes + 1)) - 1; /* -1: left out */
                     float *row = logits + r * classes;
@@ -466,8 +475,8 @@ static void softmax_cross_entropy_of_random_rows(void **state) {
                     if (r % 2 && labels[r] >= 0) row[labels[r]] = 1.5f * (float)scale + shift; /* a right guess */
                 }
                 expect_cross_entropy(kernels, rows, classes, logits, labels);
-                free(logits);
-                free(labels);
+                release_array(logits);
+                release_array(labels);
             }
         }
     }
@@ -475,40 +484,48 @@ static void softmax_cross_entropy_of_random_rows(void **state) {
 
 static void the_first_of_equal_logits_is_the_guess(void **state) {
     (void)state;
-    const float logits[] = {1, 5, 5, 5, 2, 1, 5, 5, 5, 2, -1, -3, -1, -2, -9};
-    const int32_t labels[] = {1, 2, 2};
-    double result[3] = {0};
-    float dlogits[15];
+    float *logits = device_copy((float[]){1, 5, 5, 5, 2, 1, 5, 5, 5, 2, -1, -3, -1, -2, -9}, 15 * sizeof *logits);
+    int32_t *labels = device_copy((int32_t[]){1, 2, 2}, 3 * sizeof *labels);
+    float *dlogits = device_floats(15);
     FOR_EACH_LEVEL(kernels) {
-        memset(result, 0, sizeof result);
+        double result[3] = {0};
         kernels->softmax_cross_entropy(3, 5, logits, labels, 1.0f, dlogits, result);
         assert_true(result[1] == 1 && result[2] == 3);
         expect_cross_entropy(kernels, 3, 5, logits, labels);
     }
+    release_array(logits);
+    release_array(labels);
+    release_array(dlogits);
 }
 
 static void the_loss_is_large_without_overflow(void **state) {
     (void)state;
-    const float logits[] = {-1e4f, 1e4f, 0, 3e38f, -3e38f, 0};
-    const int32_t labels[] = {0, 0};
+    float *logits = device_copy((float[]){-1e4f, 1e4f, 0, 3e38f, -3e38f, 0}, 6 * sizeof *logits);
+    int32_t *labels = device_array(2, sizeof *labels);
     FOR_EACH_LEVEL(kernels) expect_cross_entropy(kernels, 2, 3, logits, labels);
+    release_array(logits);
+    release_array(labels);
 }
 
 static void nan_surfaces_in_the_loss(void **state) {
     (void)state;
     const float poisons[] = {NAN, -NAN, INFINITY};
+    float *logits = device_floats(35), *dlogits = device_floats(35);
+    int32_t *label = device_copy(&(int32_t){17}, sizeof *label);
     FOR_EACH_LEVEL(kernels) {
         for (int p = 0; p < 3; p++) {
             for (int at = 0; at < 35; at++) {
-                float logits[35] = {0}, dlogits[35];
-                const int32_t label = 17;
                 double result[3] = {0};
                 logits[at] = poisons[p];
-                kernels->softmax_cross_entropy(1, 35, logits, &label, 1.0f, dlogits, result);
+                kernels->softmax_cross_entropy(1, 35, logits, label, 1.0f, dlogits, result);
                 assert_true(isnan(result[0]));
+                logits[at] = 0;
             }
         }
     }
+    release_array(logits);
+    release_array(dlogits);
+    release_array(label);
 }
 
 int main(void) {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "layers/memory.h"
+#include "spmd/memory.h"
 
 #define LARGE ((size_t)4 << 20)
 #define HUGE_PAGE ((size_t)2 << 20)

@@ -3,6 +3,7 @@
 
 #include "layers/gradient_check.h"
 #include "spmd/bf16.h"
+#include "spmd/memory.h"
 
 /* ---- gradients ---- */
 

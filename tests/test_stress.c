@@ -104,11 +104,11 @@ static int channel_round(struct sl_spmd *self, struct world *world, int round, u
     for (int repeat = pick(random, 4); repeat >= 0; repeat--) {
         void *slot;
         const void *message;
-        SL_TRY(sl_channel_acquire(self, &world->out[which], &slot));
+        SL_TRY(acquire_slot(self, &world->out[which], &slot));
         dawdle(own);
         for (int i = 0; i < 32; i++) ((int32_t *)slot)[i] = value(round, self->coordinate, i);
         SL_TRY(sl_channel_post(self, &world->out[which]));
-        SL_TRY(sl_channel_take(self, &world->in[which], &message));
+        SL_TRY(take_slot(self, &world->in[which], &message));
         dawdle(own);
         const int from = (self->coordinate + size - distance[which]) % size;
         for (int i = 0; i < 32; i++) {

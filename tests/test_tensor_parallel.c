@@ -3,7 +3,7 @@
 
 #include "layers/exchange.h"
 #include "layers/gradient_check.h"
-#include "layers/memory.h"
+#include "spmd/device.h"
 #include "layers/modules.h"
 #include "numbers.h"
 
@@ -56,11 +56,12 @@ struct worker {
     int first_in, first_out;
 };
 
-/* Copies OWN columns from FIRST on of WHOLE columns between PART [ALL, own] and ARRAY [ALL, whole]. */
+/* Copies OWN columns from FIRST on of WHOLE columns between PART [ALL, own], the device's, and ARRAY [ALL, whole], the
+ * host's. */
 static void copy_columns(float *part, float *array, int first, int own, int whole, bool back) {
     for (int r = 0; r < ALL; r++) {
         float *inside = part + r * own, *outside = array + r * whole + first;
-        memcpy(back ? outside : inside, back ? inside : outside, (size_t)own * sizeof(float));
+        sl_device.copy(back ? outside : inside, back ? inside : outside, (size_t)own * sizeof(float));
     }
 }
 
@@ -83,7 +84,7 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
     sl_parameters_layout(&worker->parameters, 1, 0, false);
     SL_TRY(sl_parameters_take(&worker->parameters, &self->error));
     worker->stash.slots = MICROBATCHES;
-    worker->stash.data = sl_memory_take(worker->stash.elements * MICROBATCHES * sizeof(float));
+    worker->stash.data = sl_device.take(worker->stash.elements * MICROBATCHES * sizeof(float));
     worker->context = (struct sl_context){.self = self,
                                           .kernels = sl_kernels_select(),
                                           .rows = ROWS,
@@ -91,11 +92,11 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
                                           .parameters = &worker->parameters,
                                           .stash = &worker->stash,
                                           .peers = &worker->peers,
-                                          .workspace = sl_memory_take(plan.workspace_peak)};
-    worker->x = sl_memory_take(ALL * (size_t)module->in * sizeof(float));
-    worker->dx = sl_memory_take(ALL * (size_t)module->in * sizeof(float));
-    worker->y = sl_memory_take(ALL * (size_t)module->out * sizeof(float));
-    worker->dy = sl_memory_take(ALL * (size_t)module->out * sizeof(float));
+                                          .workspace = sl_device.take(plan.workspace_peak)};
+    worker->x = sl_device.take(ALL * (size_t)module->in * sizeof(float));
+    worker->dx = sl_device.take(ALL * (size_t)module->in * sizeof(float));
+    worker->y = sl_device.take(ALL * (size_t)module->out * sizeof(float));
+    worker->dy = sl_device.take(ALL * (size_t)module->out * sizeof(float));
     worker->first_in = module->in < IN ? index * module->in : 0;
     worker->first_out = module->out < OUT ? index * module->out : 0;
     copy_columns(worker->x, (float *)(uintptr_t)trial->x, worker->first_in, module->in, IN, false);
@@ -104,12 +105,12 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
 }
 
 static void close_worker(struct worker *worker) {
-    sl_memory_give(worker->x);
-    sl_memory_give(worker->dx);
-    sl_memory_give(worker->y);
-    sl_memory_give(worker->dy);
-    sl_memory_give(worker->stash.data);
-    sl_memory_give(worker->context.workspace);
+    sl_device.give(worker->x);
+    sl_device.give(worker->dx);
+    sl_device.give(worker->y);
+    sl_device.give(worker->dy);
+    sl_device.give(worker->stash.data);
+    sl_device.give(worker->context.workspace);
     free(worker->stash.tensor);
     sl_parameters_close(&worker->parameters);
     sl_module_free(worker->module);

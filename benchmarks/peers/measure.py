@@ -43,6 +43,8 @@ def model_options(description):
     parser.add_argument("--dropout", type=float, default=0.1, help="rate inside blocks")
     parser.add_argument("--steps", type=positive, default=20, help="measured steps")
     parser.add_argument("--warmup", type=positive, default=3, help="steps before them, of which the first compiles")
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="where it computes")
+    parser.add_argument("--precision", choices=["f32", "tf32", "bf16"], default="f32", help="of products' operands")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

@@ -1,0 +1,29 @@
+"""programs - runs what prints JSON, and says why something cannot be measured."""
+
+import json
+import subprocess
+import sys
+
+
+class Failure(Exception):
+    """Why something cannot be measured, in one line. STATUS is the program's exit status."""
+
+    def __init__(self, text, status=1):
+        super().__init__(text)
+        self.status = status
+
+
+def json_lines(command):
+    """The JSON objects that COMMAND prints."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise Failure(f"{command[0]}: {error.strerror}") from error
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if any(map(str.isalnum, line))]
+        raise Failure(said[-1] if said else f"{command[0]}: exit status {done.returncode}", done.returncode)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def note(text):
+    print(text, file=sys.stderr, flush=True)

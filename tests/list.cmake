@@ -1,0 +1,16 @@
+# Writes tests/list into the build, for tests/gpu: on a machine with GPUs there may be no CMake, and the build may have
+# been brought there. A line is a test's name and its command, a tab before each word; the first one is the device's.
+set(lines "# device\t$<IF:$<BOOL:${SL_FAKE_CUDA}>,fake-cuda,${SL_DEVICE}>\n")
+get_property(names DIRECTORY PROPERTY TESTS)
+foreach(name ${names})
+    get_test_property(${name} ENVIRONMENT environment)
+    get_property(command GLOBAL PROPERTY sl_test_${name})
+    list(JOIN environment "\t" environment)
+    list(JOIN command "\t" command)
+    string(APPEND lines "${name}\tenv\t${environment}\t${command}\n")
+endforeach()
+string(REGEX REPLACE "\t\t+" "\t" lines "${lines}")
+string(REGEX REPLACE "[$]<TARGET_FILE:([a-z0-9_]+)>" "@BUILD@/tests/\\1" lines "${lines}")
+string(REPLACE "${CMAKE_BINARY_DIR}" "@BUILD@" lines "${lines}")
+string(REPLACE "${CMAKE_SOURCE_DIR}" "@SOURCE@" lines "${lines}")
+file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/list CONTENT "${lines}")
