@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "collectives/engines.h"
+#include "spmd/device.h"
 
 static const double time_to_end = 1;    /* seconds for messages to be received that nobody waits for */
 static const double time_to_return = 2; /* for a coordinate that was absent */
@@ -42,6 +43,11 @@ static int check_processes(const struct sl_mpi_run *run, struct sl_error *error)
     sl_mesh_print(run->mesh, mesh, sizeof mesh);
     if (sl_mpi_process()->lost)
         return sl_error_set(error, SL_FAILED, "engine mpi: a process was lost in an earlier run");
+    if (!sl_device.shares_memory && run->engine->table == &sl_engine_mpi)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "engine mpi moves what is in the host's memory, and layers compute in that of devices "
+                            "(%s): use engine nccl, or a build of another preset",
+                            sl_device.name);
     if (size == wanted || (size > wanted && run->engine->spare)) return SL_OK;
     if (size == 1)
         return sl_error_set(error, SL_BAD_INPUT,
@@ -143,6 +149,7 @@ static void close_run(struct sl_mpi_run *run) {
 /* ---- a run ---- */
 
 static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_engine *engine) {
+    const int devices = sl_device.count();
     struct sl_mpi_run *run = calloc(1, sizeof *run);
     if (!run) return NULL;
     run->mesh = mesh;
@@ -150,8 +157,11 @@ static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_en
     run->number = ++sl_mpi_process()->runs;
     sl_mpi_process()->speaker = 0;
     run->watch.peer = run->absent = -1;
-    run->spmd = (struct sl_spmd){
-        .mesh = mesh, .engine = engine, .coordinate = sl_mpi_process()->rank, .device = -1, .state = run};
+    run->spmd = (struct sl_spmd){.mesh = mesh,
+                                 .engine = engine,
+                                 .coordinate = sl_mpi_process()->rank,
+                                 .device = devices ? sl_mpi_process()->local_rank % devices : -1,
+                                 .state = run};
     return run;
 }
 

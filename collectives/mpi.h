@@ -32,6 +32,7 @@ struct sl_mpi_process {
     bool open;
     MPI_Comm comm; /* of all processes: meetings and messages */
     int rank, size;
+    int local_rank; /* among those on this host */
     int largest_tag;
     bool spin;                    /* every process has a core of its own */
     int speaker;                  /* who prints: the first process, or the first that is left */

@@ -151,6 +151,7 @@ int sl_mpi_open(struct sl_error *error) {
     const bool room =
         sl_mpi_provide_messages(2 * process.size); /* a question or an answer for each, and as many again */
     if (!attendance || !home || !room) return sl_error_set(error, SL_FAILED, "engine mpi: no memory");
+    MPI_Comm_rank(host, &process.local_rank);
     find_homes(host);
     find_tags();
     process.spin = find_cores(host);

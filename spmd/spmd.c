@@ -45,8 +45,6 @@ struct placed {
 /* The program, on its coordinate's device. */
 static int run_placed(struct sl_spmd *self, void *arg) {
     const struct placed *placed = arg;
-    const int devices = sl_device.count();
-    if (self->device < 0 && devices) self->device = self->coordinate % devices;
     SL_TRY(sl_device.open(self->device, &self->queue, &self->error));
     int status = placed->program(self, placed->arg);
     const int settled = sl_device.settle(&self->error);

@@ -77,7 +77,7 @@ point 'a loss that is not finite ends the run'
 
 # ---- where coordinates run ----
 
-cores=$(nproc)
+cores=$(env -u OMP_NUM_THREADS nproc)
 row='\{"coordinate":[0-9]+,"axes":\{[^}]*\},"host":"[^"]+","pus":\[[0-9,]+\],"bound":(true|false),"sharers":[0-9]+,'
 row="$row\"packages\":\[[0-9,]*\],\"nodes\":\[[0-9,]*\],\"device\":(null|[0-9]+)\}"
 
