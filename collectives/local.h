@@ -61,7 +61,7 @@ struct sl_local_run {
     const struct sl_engine *engine;
     sl_program *program;
     void *arg;
-    bool spin;               /* every coordinate has a PU of its own */
+    bool spin; /* every coordinate has a PU of its own */
     struct sl_placement placement;
     _Atomic int status;      /* of the first failure, which ends the run; SL_OK until then */
     struct sl_error verdict; /* written by whoever set the status; read when all threads have ended */

@@ -176,7 +176,7 @@ static void combine(const struct sl_collective *mine, size_t count, const void *
                     void *const *output) {
     const enum sl_operation operation = mine->operation == SL_PMAX ? SL_PMAX : SL_PSUM;
     (sl_device.reaches(output[0]) ? sl_reduce_on_device : sl_reduce)(operation, mine->dtype, mine->scale, count,
-                                                                    mine->group->size, input, outputs, output);
+                                                                     mine->group->size, input, outputs, output);
 }
 
 /* The caller's share of the elements: from all inputs to all outputs. Borders lie at cache lines. */

@@ -21,9 +21,14 @@ void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
     snprintf(c->mine.site, sizeof c->mine.site, "%s", call->site);
     for (int k = 1; k < call->group->size; k++) {
         const int from = sl_mpi_previous_peer(call, k), to = sl_mpi_next_peer(call, k);
-        MPI_Irecv(&c->theirs[from], sizeof *c->theirs, MPI_BYTE, call->group->member[from], tag, c->run->wire,
-                  &c->hear[from]);
-        MPI_Isend(&c->mine, sizeof c->mine, MPI_BYTE, call->group->member[to], tag, c->run->wire, &c->tell[to]);
+        sl_mpi_ok(c->run,
+                  MPI_Irecv(&c->theirs[from], sizeof *c->theirs, MPI_BYTE, call->group->member[from], tag, c->run->wire,
+                            &c->hear[from]),
+                  "MPI_Irecv");
+        sl_mpi_ok(
+            c->run,
+            MPI_Isend(&c->mine, sizeof c->mine, MPI_BYTE, call->group->member[to], tag, c->run->wire, &c->tell[to]),
+            "MPI_Isend");
     }
 }
 
@@ -43,7 +48,8 @@ bool sl_mpi_compare(struct sl_mpi_call *c) {
     struct sl_collective mine = call_of(&c->mine); /* the call itself may be over */
     mine.group = c->call.group;
     int told;
-    MPI_Testall(mine.group->size, c->tell, &told, MPI_STATUSES_IGNORE);
+    if (!sl_mpi_ok(c->run, MPI_Testall(mine.group->size, c->tell, &told, MPI_STATUSES_IGNORE), "a signature"))
+        return false;
     for (int peer = 0; peer < mine.group->size; peer++) {
         int heard = 0;
         if (c->hear[peer] == MPI_REQUEST_NULL) continue;

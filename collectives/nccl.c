@@ -134,6 +134,8 @@ int sl_nccl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_p
     }
     run->program = program;
     run->arg = arg;
+    setenv("NCCL_RUNTIME_CONNECT", "0",
+           0); /* rings and trees are connected when a communicator is made, not by calls */
     const int refused = pthread_create(&watchdog, NULL, sl_nccl_watchdog, run);
     if (refused) {
         sl_error_set(&error, SL_FAILED, "engine nccl: the watchdog cannot start: %s", strerror(refused));

@@ -1,8 +1,9 @@
 /* nccl_collectives.c - groups of the nccl engine, and calls from their start to their end. What they enqueue is in
  * nccl_move.c.
  *
- * A group's communicator is split off the one of all coordinates. To connect takes all members, too, which NCCL does at
- * the first calls: they are made when the group is opened, so that later ones do not wait.
+ * A group's communicator is split off the one of all coordinates. To connect takes all members, too, which NCCL does
+ * when a communicator is made (nccl.c sees to that) or, pair by pair, at the first calls: they are made when the group
+ * is opened, so that later ones do not wait.
  *
  * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT) of its group. */
 #include "collectives/nccl_engine.h"

@@ -163,7 +163,7 @@ void sl_nccl_unlock(struct sl_nccl_wire *wire);
 /* Waits until what NCCL does by itself is done; until FLIGHT has ended. */
 int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char *site);
 int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight);
-/* Whether it has ended. */
+/* Whether it has ended; if it has failed, the wire keeps why. */
 bool sl_nccl_has_landed(struct sl_nccl_wire *wire, int flight);
 
 /* The stream goes on behind what the compute queue holds; flight number FLIGHT ends with what the stream holds; all

@@ -49,6 +49,8 @@ struct channel {
 struct sl_nccl_told {
     bool has_verdict; /* under the run's lock: of the watchdog's */
     struct sl_error verdict;
+    ncclUniqueId id; /* as it is received; and: */
+    MPI_Request hear;
     struct group *groups;
     struct channel *channels;
 };
@@ -215,16 +217,38 @@ static int meet(struct sl_nccl_group *of, const struct sl_collective *call, uint
     return wait_until(of->wire.me, are_all_there, missing, of->hosts);
 }
 
-/* The first coordinate's goes round. All have come, so nobody is waited for. */
-static int unique_id(struct sl_nccl_coordinate *me, ncclUniqueId *id) {
-    const int tag = sl_mpi_tag(0, true), first = me->self->coordinate == 0;
-    ncclResult_t made = first ? ncclGetUniqueId(id) : ncclSuccess;
-    if (!sl_nccl_succeeded(&me->world->wire, "ncclGetUniqueId", made)) return SL_FAILED;
-    for (int other = 1; other < me->run->mesh->size && first; other++) {
+/* ---- the id of the communicator of all: the first coordinate's goes round ---- */
+
+static bool has_id(void *of) {
+    struct sl_nccl_coordinate *me = of;
+    int here = 0;
+    return is_over(me) || !ok(me, MPI_Test(&me->run->told->hear, &here, MPI_STATUS_IGNORE)) || here;
+}
+
+static int first(void *of) {
+    (void)of;
+    return 0;
+}
+
+static int send_id(struct sl_nccl_coordinate *me, const ncclUniqueId *id, int tag) {
+    for (int other = 1; other < me->run->mesh->size; other++) {
         if (!ok(me, MPI_Send(id, sizeof *id, MPI_BYTE, other, tag, host_of(me)->wire))) return SL_FAILED;
     }
-    if (!first && !ok(me, MPI_Recv(id, sizeof *id, MPI_BYTE, 0, tag, host_of(me)->wire, MPI_STATUS_IGNORE)))
-        return SL_FAILED;
+    return SL_OK;
+}
+
+/* The first one may fail to make it, and the others then hear of the end of the run instead. */
+static int unique_id(struct sl_nccl_coordinate *me, ncclUniqueId *id) {
+    struct sl_nccl_told *told = me->run->told;
+    const int tag = sl_mpi_tag(0, true);
+    if (me->self->coordinate == 0) {
+        if (!sl_nccl_succeeded(&me->world->wire, "ncclGetUniqueId", ncclGetUniqueId(id))) return SL_FAILED;
+        return send_id(me, id, tag);
+    }
+    if (!ok(me, MPI_Irecv(&told->id, sizeof told->id, MPI_BYTE, 0, tag, host_of(me)->wire, &told->hear)))
+        return progress(me);
+    SL_TRY(wait_until(me, has_id, first, me));
+    *id = told->id;
     return SL_OK;
 }
 

@@ -33,7 +33,7 @@ static const struct sl_nccl_flight *oldest(struct sl_nccl_wire *wire) {
     for (int i = 0; i < wire->flights; i++) {
         struct sl_nccl_flight *flight = &wire->flight[i];
         if (flight->since == 0) continue;
-        if (cudaEventQuery(flight->done) == cudaSuccess) {
+        if (sl_nccl_has_landed(wire, i)) {
             flight->since = 0;
         } else if (!found || flight->since < found->since) {
             found = flight;

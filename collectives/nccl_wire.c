@@ -183,17 +183,28 @@ int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char 
     }
 }
 
+/* What CUDA says but "not yet" has failed on the device: who waits, or the watchdog, ends the run by it. */
 bool sl_nccl_has_landed(struct sl_nccl_wire *wire, int flight) {
-    return cudaEventQuery(wire->flight[flight].done) == cudaSuccess;
+    const cudaError_t state = cudaEventQuery(wire->flight[flight].done);
+    return state != cudaErrorNotReady && sl_nccl_cuda_succeeded(wire, "cudaEventQuery", state);
+}
+
+static bool has_failed(struct sl_nccl_wire *wire) {
+    pthread_mutex_lock(&wire->lock);
+    const bool failed = wire->failure.status != SL_OK;
+    pthread_mutex_unlock(&wire->lock);
+    return failed;
 }
 
 int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight) {
     struct sl_nccl_coordinate *me = wire->me;
+    const struct sl_nccl_flight *awaited = &wire->flight[flight];
     const double began = sl_now();
     for (int round = 0;; round++) {
         const bool landed = sl_nccl_has_landed(wire, flight);
         SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* what an abort has ended, has not landed */
         if (landed && !atomic_load(&me->run->failed)) break;
+        if (has_failed(wire)) return sl_nccl_fail(wire, awaited->verb, awaited->site);
         pause_after(round);
     }
     if (me->self->timed) me->self->waited += sl_now() - began;

@@ -346,7 +346,8 @@ const struct sl_option sl_mesh_table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
      .help = "axes of the mesh of coordinates, the last one fastest"},
     {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
-     .help = "what carries the coordinates: local, threads of this process; mpi, processes started by mpirun or srun"},
+     .help = "what carries the coordinates: local, threads of this process; mpi, processes started by mpirun or "
+             "srun; nccl, either of them with GPUs"},
     {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
      .help = "seconds that an absent coordinate is waited for"},
     {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),

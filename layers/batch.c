@@ -35,6 +35,7 @@ static const void *bring(const void *from, size_t bytes, void *host, void *room)
 }
 
 struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch) {
+    if (!sl_device.shares_memory) sl_device.settle(NULL); /* it may still copy from the room, or read it */
     return (struct sl_batch){
         .inputs = bring(batch->inputs, room->rows * room->in * sizeof(float), room->host_inputs, room->inputs),
         .labels = bring(batch->labels, room->rows * sizeof(int32_t), room->host_labels, room->labels),

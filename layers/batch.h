@@ -27,7 +27,7 @@ void sl_batch_room_close(struct sl_batch_room *room);
 size_t sl_batch_room_bytes(size_t rows, size_t in);
 
 /* BATCH as the device can read it, copied in the order of the queue where need be: BATCH may be changed at once, the
- * room is used again by the next call, before which the queue has been settled. */
+ * room is used again by the next call, which waits for the queue first. */
 struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch);
 
 SL_END_C

@@ -1,4 +1,5 @@
-/* kernels.h - everything that is not a matrix product: one source (kernels.c), built once per CPU level, or for devices.
+/* kernels.h - everything that is not a matrix product: one source (kernels.c), built once per CPU level, or for
+ * devices.
  *
  * Arrays are dense, row-major float32, in memory that the device reaches (spmd/device.h). Shapes are [rows, cols] as
  * given. No kernel allocates, and each has ended when it returns. */
@@ -71,7 +72,7 @@ struct sl_kernels {
 };
 
 extern const struct sl_kernels sl_kernels_v2, sl_kernels_v3, sl_kernels_v4; /* where the CPU computes */
-extern const struct sl_kernels sl_kernels_device;                             /* elsewhere */
+extern const struct sl_kernels sl_kernels_device;                           /* elsewhere */
 
 /* The table to compute with: the highest level that this CPU has, or the devices'. */
 const struct sl_kernels *sl_kernels_select(void);

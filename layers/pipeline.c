@@ -205,8 +205,8 @@ static int slots(const struct sl_pipeline *p) {
 size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
     size_t sends = 0;
     for (int l = 0; l < p->model->loops; l++) sends += (size_t)!is_last(p, l) + (size_t)!is_first(p, l);
-    return sl_batch_room_bytes(batch_rows(p), (size_t)p->model->in) + stash_bytes(p) + p->workspace_bytes + 2 * input_bytes(p) + 2 * output_bytes(p) +
-           sends * (size_t)slots(p) * slot_bytes(p);
+    return sl_batch_room_bytes(batch_rows(p), (size_t)p->model->in) + stash_bytes(p) + p->workspace_bytes +
+           2 * input_bytes(p) + 2 * output_bytes(p) + sends * (size_t)slots(p) * slot_bytes(p);
 }
 
 /* The channel by which FROM's stage reaches its neighbour on TO; opened where no other stage has needed it. */

@@ -41,7 +41,7 @@ set(SL_DEVICE_LINK ${offload} -L${runtime} -Wl,-rpath,${runtime} -Wno-unknown-cu
 set(SL_DEVICE_LIBRARIES CUDA::cudart CUDA::cublasLt)
 set(SL_DEVICE_LIBRARY_FLAGS "-L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublasLt") # for users of pkg-config
 
-# llvm-project's issue 159088: the OpenMP runtime looks up the GPU in the image's ELF header, where CUDA 13 has moved it.
+# llvm/llvm-project#159088: the OpenMP runtime looks up the GPU in the image's ELF header, where CUDA 13 has moved it.
 message(STATUS "Device: ${names} by ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} and CUDA ${CUDAToolkit_VERSION}")
 if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 13 AND CMAKE_C_COMPILER_VERSION VERSION_LESS 21.1.2)
     message(STATUS "  these two do not fit: the OpenMP runtime of LLVM before 21.1.2 refuses what CUDA 13's nvlink links. "

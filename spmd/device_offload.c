@@ -23,7 +23,8 @@ static const char images[] = "/tmp";
 
 static int check(struct sl_error *error) {
     if (access(images, W_OK))
-        return sl_error_set(error, SL_BAD_INPUT, "%s cannot be written to, where OpenMP puts its devices' code", images);
+        return sl_error_set(error, SL_BAD_INPUT, "%s cannot be written to, where OpenMP puts its devices' code",
+                            images);
     if (omp_get_num_devices() > 0 && offloads()) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "OpenMP finds no x86_64 device to compute on (its runtime's plugin is not installed, or "

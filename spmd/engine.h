@@ -76,7 +76,7 @@ struct sl_channel {
 struct sl_engine_table {
     const char *name;
     const char *missing; /* NULL, or the CMake option that builds it: then the functions are absent */
-    bool apart; /* coordinates are processes and share no memory */
+    bool apart;          /* coordinates are processes and share no memory */
     /* NULL, or what the engine is where a launcher has started several processes: NULL, or a table of its own. */
     const struct sl_engine_table *(*launched)(void);
     /* NULL, or joins the processes that have been started together with this one. */

@@ -1,7 +1,6 @@
 /* placement.c - neighbours in the mesh become neighbours on the machine. */
 #include "spmd/placement.h"
 
-#include <limits.h>
 #include <string.h>
 
 /* Places in an order in which what is close lies together: two are as far apart as the largest gap between them. The
@@ -31,13 +30,13 @@ static void walk_mesh(const struct sl_mesh *mesh, struct walk *walk) {
 
 /* ---- blocks on a chain ---- */
 
-/* How far apart a block lies that begins at a place, and how far at least. */
+/* How far apart a block lies that begins at a place, and how far at least: sums of gaps as large as INT_MAX. */
 struct spread {
-    int from[SL_MAX_PUS], least;
+    int64_t from[SL_MAX_PUS], least;
 };
 
 static void measure_spread(const struct chain *chain, int size, struct spread *spread) {
-    spread->least = INT_MAX;
+    spread->least = INT64_MAX;
     for (int i = 0; i < chain->count; i++) {
         spread->from[i] = 0;
         for (int next = i; next < i + size - 1; next++) spread->from[i] += chain->gap[next % chain->count];
@@ -47,9 +46,10 @@ static void measure_spread(const struct chain *chain, int size, struct spread *s
 
 /* Lays the blocks out from START on; AT receives their beginnings. One may leave places out to lie closer together, as
  * long as enough remain for the others. Returns the sum of their spreads. */
-static int lay_out(const struct chain *chain, const struct spread *spread, int start, const struct walk *walk,
-                   int *at) {
-    int spare = chain->count - walk->blocks * walk->size, position = start, sum = 0;
+static int64_t lay_out(const struct chain *chain, const struct spread *spread, int start, const struct walk *walk,
+                       int *at) {
+    int spare = chain->count - walk->blocks * walk->size, position = start;
+    int64_t sum = 0;
     for (int block = 0; block < walk->blocks; block++) {
         int best = position % chain->count, left_out = 0;
         for (int i = 1; i <= spare && spread->from[best] > spread->least; i++) {
@@ -70,10 +70,11 @@ static int lay_out(const struct chain *chain, const struct spread *spread, int s
  * takes the first from START on. */
 static void place_blocks(const struct chain *chain, int start, const struct walk *walk, int *place) {
     struct spread spread;
-    int at[SL_MAX_COORDINATES], best[SL_MAX_COORDINATES], least = INT_MAX;
+    int at[SL_MAX_COORDINATES], best[SL_MAX_COORDINATES];
+    int64_t least = INT64_MAX;
     measure_spread(chain, walk->size, &spread);
     for (int i = 0; i < chain->count && least > walk->blocks * spread.least; i++) {
-        const int sum = lay_out(chain, &spread, (start + i) % chain->count, walk, at);
+        const int64_t sum = lay_out(chain, &spread, (start + i) % chain->count, walk, at);
         if (sum >= least) continue;
         least = sum;
         memcpy(best, at, sizeof best);

@@ -38,6 +38,9 @@ static int most_loops(const char *name) {
                                                                 : 3;
 }
 
+/* Of all runs, one in so many: NCCL makes communicators for each. */
+static int one_in(void) { return strcmp(test_engine, "nccl") ? 1 : 5; }
+
 /* Nine layers: most of the stage counts do not divide them. */
 static void every_schedule_gives_the_same_bits(void **state) {
     (void)state;
@@ -54,12 +57,12 @@ static void every_schedule_gives_the_same_bits(void **state) {
                         struct sl_error refused;
                         if (sl_schedule_make(&probe, name, ranks, loops, microbatches, &refused)) continue;
                         sl_schedule_free(&probe);
+                        if (runs++ % one_in()) continue;
                         snprintf(mesh, sizeof mesh, "data=1,model=%d", ranks);
                         struct job job = job_on(mesh, name, loops, microbatches, group);
                         run_job(&job);
                         expect_same(&single, &job);
                         free_job(&job);
-                        runs++;
                     }
                 }
             }
@@ -161,13 +164,14 @@ static void random_tables_run_if_proven(void **state) {
     struct job single = run_single(4, 2);
     unsigned random = 1;
     int proven = 0;
-    for (int round = 0; round < 200; round++) {
+    const int rounds = 200 / one_in();
+    for (int round = 0; round < rounds; round++) {
         struct sl_schedule table;
         const int ranks = 1 + (int)(next_random(&random) % 4), loops = 1 + (int)(next_random(&random) % 2);
         random_table(&table, ranks, loops, 4, &random);
         proven += run_if_proven(&table, &single);
     }
-    assert_in_range(proven, 50, 199); /* some are refused: messages overtake each other */
+    assert_in_range(proven, rounds / 4, rounds - 1); /* some are refused: messages overtake each other */
     free_job(&single);
 }
 
@@ -179,7 +183,7 @@ static void exchanged_actions_run_if_proven(void **state) {
     int proven = 0, rounds = 0;
     for (int i = 0; sl_schedule_name(i); i++) {
         const char *name = sl_schedule_name(i);
-        for (int round = 0; round < 40; round++, rounds++) {
+        for (int round = 0; round < 40 / one_in(); round++, rounds++) {
             struct sl_schedule table;
             struct sl_error error;
             assert_int_equal(sl_schedule_make(&table, name, 2, least_loops(name), 4, &error), SL_OK);

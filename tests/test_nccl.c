@@ -376,6 +376,12 @@ static void asynchronous_errors_end_the_run(void **state) {
     expect_fault("FAKE_NCCL_FAIL", "ncclBroadcast@1", 30, "broadcast over \"*\" at cast.c:2", "network error");
 }
 
+/* What has failed on a GPU is not a call that takes long. */
+static void failures_on_devices_end_the_run(void **state) {
+    (void)state;
+    expect_fault("FAKE_CUDA_FAIL", "cudaEventQuery@1", 30, "over \"*\"", "cudaEventQuery: unknown error");
+}
+
 static void calls_that_hang_are_aborted(void **state) {
     (void)state;
     expect_fault("FAKE_NCCL_HANG", "ncclBroadcast@3", 0.5, "broadcast over \"*\" at cast.c:2",
@@ -466,9 +472,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(deserters_leave_no_queue_waiting),
     };
     const struct CMUnitTest faults[] = {
-        cmocka_unit_test(asynchronous_errors_end_the_run),
-        cmocka_unit_test(calls_that_hang_are_aborted),
-        cmocka_unit_test(refused_calls_end_the_run),
+        cmocka_unit_test(asynchronous_errors_end_the_run), cmocka_unit_test(failures_on_devices_end_the_run),
+        cmocka_unit_test(calls_that_hang_are_aborted),     cmocka_unit_test(refused_calls_end_the_run),
         cmocka_unit_test(lost_messages_are_noticed),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -343,6 +344,21 @@ static void test_links(void **state) {
     assert_int_equal(count_different(placement.device, 4), 4);
 }
 
+/* As devices are that cannot reach each other; the last three can. */
+static int unreachable(int one, int other, void *arg) {
+    (void)arg;
+    return one == other || (one > 1 && other > 1) ? 0 : INT_MAX;
+}
+
+static void test_unreachable(void **state) {
+    (void)state;
+    const struct sl_placement_devices devices = {.count = 5, .distance = unreachable};
+    const struct sl_mesh mesh = mesh_of("model=3");
+    struct sl_placement placement;
+    sl_place(&mesh, NULL, -1, &devices, &placement);
+    for (int c = 0; c < 3; c++) assert_in_range(placement.device[c], 2, 4);
+}
+
 static void test_shared_devices(void **state) {
     (void)state;
     struct matrix one = {.count = 1}, two = {.count = 2}, four = {.count = 4, .island = {0, 10, 0, 10}};
@@ -507,6 +523,7 @@ int main(void) {
         cmocka_unit_test(test_islands_of_three),
         cmocka_unit_test(test_nested_islands),
         cmocka_unit_test(test_links),
+        cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_shared_devices),
         cmocka_unit_test(test_cores_at_devices),
         cmocka_unit_test(test_addresses),
