@@ -1,6 +1,7 @@
 /* local.c - the local engine: starts a thread per coordinate, joins them, delivers the verdict. */
 #include "collectives/local.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,10 +82,27 @@ static void place(struct sl_local_run *run) {
     sl_place(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
 }
 
+/* Coordinates reach into each other's memory, unless an engine above moves the data. */
+static bool devices_meet(struct sl_local_run *run) {
+    const int *device = run->placement.device, size = run->mesh->size;
+    for (int i = 0; i < size && run->engine->table == &sl_engine_local; i++) {
+        for (int j = i + 1; j < size; j++) {
+            if (device[i] == device[j] || sl_device.distance(device[i], device[j]) < INT_MAX) continue;
+            sl_local_end(run, SL_BAD_INPUT,
+                         "engine local: devices %d and %d do not reach each other's memory: use engine nccl, or let "
+                         "all coordinates share a device (CUDA_VISIBLE_DEVICES)",
+                         device[i], device[j]);
+            return false;
+        }
+    }
+    return true;
+}
+
 static void launch(struct sl_local_run *run) {
     const int size = run->mesh->size;
     int started = 0;
     place(run);
+    if (!devices_meet(run)) return;
     for (; started < size; started++) {
         struct sl_local_coordinate *coordinate = &run->coordinate[started];
         coordinate->spmd.device = run->placement.device[started];

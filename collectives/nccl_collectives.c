@@ -66,18 +66,14 @@ static int open_world(struct sl_nccl_coordinate *me) {
 /* Members have the color of the first of them: lists that one call opens are disjoint. MADE is NULL for others. */
 static bool split(struct sl_nccl_coordinate *me, const struct sl_group *group, struct sl_nccl_group *made) {
     struct sl_nccl_wire *wire = &me->world->wire;
-    ncclComm_t comm = NULL;
     int color = made ? group->member[0] : NCCL_SPLIT_NOCOLOR;
     for (int i = 0; i < group->size && made; i++) {
         if (group->member[i] < color) color = group->member[i];
     }
     if (!sl_nccl_lock(wire)) return false;
-    const bool done = SL_NCCL(wire, ncclCommSplit(wire->comm, color, made ? group->rank : 0, &comm, NULL));
+    ncclComm_t *place = made ? &me->split : &me->none;
+    const bool done = SL_NCCL(wire, ncclCommSplit(wire->comm, color, made ? group->rank : 0, place, NULL));
     sl_nccl_unlock(wire);
-    if (!made) return done;
-    pthread_mutex_lock(&made->wire.lock);
-    made->wire.comm = comm;
-    pthread_mutex_unlock(&made->wire.lock);
     return done;
 }
 
@@ -128,11 +124,13 @@ int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group) {
     if (!split(me, group, made)) return sl_nccl_fail(&me->world->wire, "opening", opening);
     SL_TRY(sl_nccl_await_ready(&me->world->wire, "opening", opening));
     if (!made) return SL_OK;
+    SL_TRY(sl_nccl_wire_adopt(&made->wire, &me->split, "opening", opening));
     group->communicator = made;
     return connect(made);
 }
 
 void sl_nccl_groups_close(struct sl_nccl_coordinate *me) {
+    if (me->split) ncclCommAbort(me->split); /* the run has ended before it was adopted */
     while (me->groups) {
         struct sl_nccl_group *group = me->groups;
         me->groups = group->next;

@@ -82,7 +82,8 @@ struct sl_nccl_coordinate {
     int opened;                  /* groups, as a member or not: the number is the same everywhere */
     struct sl_nccl_group *groups;
     struct sl_nccl_channel *channels;
-    float *scratch; /* for the first words over a wire */
+    float *scratch;         /* for the first words over a wire */
+    ncclComm_t split, none; /* handed over by NCCL: a member's communicator; NULL to those that are none */
 };
 
 struct sl_nccl_run {
@@ -146,6 +147,8 @@ struct sl_nccl_wire {
 int sl_nccl_wire_open(struct sl_nccl_coordinate *me, struct sl_nccl_wire *wire, int flights);
 /* Gives it a communicator: member RANK of SIZE that have the same ID. Does not wait. */
 bool sl_nccl_wire_join(struct sl_nccl_wire *wire, int size, ncclUniqueId id, int rank);
+/* Gives it the communicator that NCCL hands over at *SPLIT, by a thread of its own: waits for that. */
+int sl_nccl_wire_adopt(struct sl_nccl_wire *wire, ncclComm_t *split, const char *verb, const char *site);
 /* What waits in its stream goes on; its communicator is gone. */
 void sl_nccl_wire_abort(struct sl_nccl_wire *wire);
 void sl_nccl_wire_close(struct sl_nccl_wire *wire);

@@ -47,7 +47,6 @@ static const struct sl_nccl_flight *oldest(struct sl_nccl_wire *wire) {
 /* Takes a channel's wire a step further; whether it is ready now. */
 static bool go_on(struct sl_nccl_wire *wire) {
     if (wire->state == SL_NCCL_OPENING) {
-        cudaSetDevice(wire->device);
         if (wire->first_word(wire)) wire->state = SL_NCCL_FIRST_WORD;
     } else {
         wire->state = SL_NCCL_READY;
@@ -60,6 +59,7 @@ static bool look_after(struct sl_nccl_wire *wire) {
     ncclResult_t state = ncclSuccess;
     bool soon = false;
     if (!sl_nccl_lock(wire)) return false;
+    cudaSetDevice(wire->device); /* of this thread: another one would get a context for nothing */
     const bool asked = SL_NCCL(wire, ncclCommGetAsyncError(wire->comm, &state));
     if (asked && sl_nccl_succeeded(wire, "NCCL", state) && wire->first_word && wire->state != SL_NCCL_READY) {
         soon = state == ncclInProgress || !go_on(wire);

@@ -183,6 +183,20 @@ int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char 
     }
 }
 
+int sl_nccl_wire_adopt(struct sl_nccl_wire *wire, ncclComm_t *split, const char *verb, const char *site) {
+    const double began = sl_now();
+    for (int round = 0; !__atomic_load_n(split, __ATOMIC_ACQUIRE); round++) {
+        if (is_late(wire, began, "the communicator")) return sl_nccl_fail(wire, verb, site);
+        SL_TRY(sl_nccl_passed(wire->me, wire->me->run->hosts->progress(wire->me)));
+        pause_after(round);
+    }
+    pthread_mutex_lock(&wire->lock);
+    wire->comm = *split;
+    pthread_mutex_unlock(&wire->lock);
+    *split = NULL;
+    return SL_OK;
+}
+
 /* What CUDA says but "not yet" has failed on the device: who waits, or the watchdog, ends the run by it. */
 bool sl_nccl_has_landed(struct sl_nccl_wire *wire, int flight) {
     const cudaError_t state = cudaEventQuery(wire->flight[flight].done);

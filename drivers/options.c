@@ -380,6 +380,7 @@ int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh,
     engine->timeout = common->timeout;
     engine->checked |= common->checked;
     if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
+    setenv("HWLOC_HIDE_ERRORS", "2", 0); /* what it cannot find out is no news */
     /* For threads, hwloc is asked of cores alone: its plugins, for GPUs and X, take longer than all the rest. */
     if (!engine->table->apart) setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
     if (sl_speaks(engine) || freopen("/dev/null", "w", stdout)) return SL_OK;

@@ -16,23 +16,30 @@ SL_INLINE float at(const void *operand, enum sl_dtype dtype, size_t i) {
     return dtype == SL_BF16 ? sl_float_of_bf16(((const uint16_t *)operand)[i]) : ((const float *)operand)[i];
 }
 
-/* row [n] += row of A [k] B, B stored [k, n]; the elements of A begin at FIRST and lie STRIDE apart. */
-SL_INLINE void multiply_row(enum sl_dtype dtype, size_t n, size_t k, const void *a, size_t first, size_t stride,
-                            const void *b, float *row) {
-    for (size_t l = 0; l < k; l++) {
-        const float x = at(a, dtype, first + l * stride);
-        SL_LANES()
-        for (size_t j = 0; j < n; j++) row[j] += x * at(b, dtype, l * n + j);
-    }
-}
+enum { ABREAST = 4 }; /* rows of op(B) that one pass over a row of C takes: one addition after another, as in four */
 
-/* The same, B stored [n, k]. */
-SL_INLINE void multiply_row_transposed(enum sl_dtype dtype, size_t n, size_t k, const void *a, size_t first,
-                                       size_t stride, const void *b, float *row) {
-    for (size_t l = 0; l < k; l++) {
+/* row [n] += row of A [k] op(B); the elements of A begin at FIRST and lie STRIDE apart, the rows of op(B) begin
+ * NEXT_ROW apart and their elements lie COLUMN apart. */
+SL_INLINE void multiply_row(enum sl_dtype dtype, size_t n, size_t k, const void *a, size_t first, size_t stride,
+                            const void *b, size_t next_row, size_t column, float *row) {
+    size_t l = 0;
+    for (; l + ABREAST <= k; l += ABREAST) {
+        const size_t at_a = first + l * stride, at_b = l * next_row;
+        const float x0 = at(a, dtype, at_a), x1 = at(a, dtype, at_a + stride);
+        const float x2 = at(a, dtype, at_a + 2 * stride), x3 = at(a, dtype, at_a + 3 * stride);
+        SL_LANES()
+        for (size_t j = 0; j < n; j++) {
+            const size_t i = at_b + j * column;
+            float sum = row[j] + x0 * at(b, dtype, i);
+            sum += x1 * at(b, dtype, i + next_row);
+            sum += x2 * at(b, dtype, i + 2 * next_row);
+            row[j] = sum + x3 * at(b, dtype, i + 3 * next_row);
+        }
+    }
+    for (; l < k; l++) {
         const float x = at(a, dtype, first + l * stride);
         SL_LANES()
-        for (size_t j = 0; j < n; j++) row[j] += x * at(b, dtype, j * k + l);
+        for (size_t j = 0; j < n; j++) row[j] += x * at(b, dtype, l * next_row + j * column);
     }
 }
 
@@ -47,9 +54,9 @@ SL_INLINE void multiply(enum sl_dtype dtype, const struct sl_gemm *gemm, const v
         SL_LANES()
         for (size_t j = 0; j < n; j++) row[j] = adds_bias ? bias[j] : accumulate ? row[j] : 0.0f;
         if (transposed)
-            multiply_row_transposed(dtype, n, k, a, i * next_row, next_column, b, row);
+            multiply_row(dtype, n, k, a, i * next_row, next_column, b, 1, k, row);
         else
-            multiply_row(dtype, n, k, a, i * next_row, next_column, b, row);
+            multiply_row(dtype, n, k, a, i * next_row, next_column, b, n, 1, row);
     }
 }
 

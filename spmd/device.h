@@ -41,7 +41,8 @@ struct sl_device_table {
 
     /* Whether a target region runs on a device other than the CPU's own. */
     bool (*offloads)(void);
-    /* For placement: how far two devices are apart (0: closest), and the PCI address or NULL. */
+    /* For placement: how far two devices are apart (0: closest; INT_MAX: neither reaches the other's memory), and the
+     * PCI address or NULL. */
     int (*distance)(int one, int other);
     const char *(*bus)(int number);
 };

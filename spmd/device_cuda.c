@@ -35,6 +35,9 @@ static int count(void) {
 /* Without a device that fits, OpenMP's first target region would end the process. */
 static int check(struct sl_error *error) {
     int devices = 0;
+    /* Loaded at its first launch, a kernel would wait for the device, and so perhaps for NCCL, which waits for peers.
+     */
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     const cudaError_t status = cudaGetDeviceCount(&devices);
     if (status || !devices) {
         cudaGetLastError();

@@ -47,7 +47,7 @@ static int run_placed(struct sl_spmd *self, void *arg) {
     const struct placed *placed = arg;
     SL_TRY(sl_device.open(self->device, &self->queue, &self->error));
     int status = placed->program(self, placed->arg);
-    const int settled = sl_device.settle(&self->error);
+    const int settled = sl_device.settle(self->error.status ? NULL : &self->error); /* the first one counts */
     sl_device.close();
     return status ? status : settled;
 }

@@ -47,8 +47,9 @@ offload)
 
     LIBOMPTARGET_INFO=1 "$driver" --steps 2 --json >out 2>err </dev/null
     status=$?
-    [ $status = 0 ] && [ "$(grep -ao 'target device [0-9]*' err | sort -u | wc -l)" -gt 1 ] && [ "$(entered kernels.c | wc -l)" -ge 8 ]
-    point "training runs on several devices"
+    [ $status = 0 ] && [ "$(grep -ao 'target device [0-9]*' err | sort -u | wc -l)" -gt 1 ] && [ "$(entered kernels.c | wc -l)" -ge 8 ] &&
+        [ "$(entered gemm_reference.c | wc -l)" = "$(regions "$layers/gemm_reference.c" | wc -l)" ]
+    point "training runs on several devices, its products, too"
 
     driver=$build/drivers/loss_equality
     answers '"equal":true' --json

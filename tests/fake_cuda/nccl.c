@@ -2,7 +2,8 @@
  *
  * As with NCCL, an operation holds its stream up until the others have joined it, sends and receives of a pair meet in
  * order, those of one group go on side by side, an abort lets go whatever waits, and a communicator that does not block
- * is in progress while it is made, split, or connected, which takes the first call of both sides. Maxima pass over NaN
+ * is in progress while it is made, split, or connected, which takes the first call of both sides. What a split makes
+ * is handed over when it is complete, to the address that was given then. Maxima pass over NaN
  * and bf16 is rounded after each addition. Calls on a communicator in progress, which NCCL forbids, are refused. The
  * environment says what is to go wrong:
  *
@@ -87,7 +88,7 @@ struct split {
     struct clique *parent;
     int number, arrived;
     int color[MOST], key[MOST];
-    ncclComm_t made[MOST];
+    ncclComm_t made[MOST], *place[MOST];
 };
 
 static struct clique *cliques; /* not complete */
@@ -141,10 +142,28 @@ static struct clique *new_clique(int size) {
     return clique;
 }
 
+static void unlist(struct split *split) {
+    struct split **at = &splits;
+    while (*at != split) at = &(*at)->next;
+    *at = split->next;
+    free(split);
+}
+
+/* Those that never became complete: nobody has what they made. */
+static void drop_splits(const struct clique *parent) {
+    for (struct split *split = splits, *next; split; split = next) {
+        next = split->next;
+        if (split->parent != parent) continue;
+        for (int i = 0; i < parent->size; i++) free(split->made[i]);
+        unlist(split);
+    }
+}
+
 static void let_go(ncclComm_t comm) {
     if (--comm->holders) return;
     struct clique *clique = comm->clique;
     if (clique && --clique->members == 0 && clique->joined == clique->size) {
+        drop_splits(clique);
         pthread_cond_destroy(&clique->changed);
         free(clique);
     }
@@ -197,7 +216,6 @@ static void make_color(struct split *split, int color) {
         int rank = 0;
         for (int j = 0; j < count; j++) rank += split->key[members[j]] < split->key[members[i]];
         join(split->made[members[i]], clique, rank);
-        let_go(split->made[members[i]]); /* as the split's */
     }
 }
 
@@ -207,10 +225,8 @@ static void complete(struct split *split) {
         for (int j = 0; j < i; j++) first = first && split->color[j] != split->color[i];
         if (first) make_color(split, split->color[i]);
     }
-    struct split **at = &splits;
-    while (*at != split) at = &(*at)->next;
-    *at = split->next;
-    free(split);
+    for (int i = 0; i < split->parent->size; i++) __atomic_store_n(split->place[i], split->made[i], __ATOMIC_RELEASE);
+    unlist(split);
 }
 
 static struct split *find_split(struct clique *parent, int number) {
@@ -236,9 +252,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
         struct split *split = find_split(comm->clique, comm->splits++);
         split->color[comm->rank] = color;
         split->key[comm->rank] = key;
-        *made = color == NCCL_SPLIT_NOCOLOR ? NULL : calloc(1, sizeof **made);
-        split->made[comm->rank] = *made;
-        if (*made) (*made)->holders = 2;
+        split->place[comm->rank] = made;
+        split->made[comm->rank] = color == NCCL_SPLIT_NOCOLOR ? NULL : calloc(1, sizeof **made);
+        if (split->made[comm->rank]) split->made[comm->rank]->holders = 1;
         if (++split->arrived == comm->clique->size) complete(split);
     }
     pthread_mutex_unlock(&lock);
