@@ -153,9 +153,19 @@ int sl_nccl_progress(struct sl_spmd *self) {
     return sl_nccl_passed(me, me->run->hosts->progress(me));
 }
 
+/* How launchers tell a process that it is one of several. */
+static const struct sl_engine_table *launched(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *size = getenv(names[i]);
+        if (size && atoi(size) > 1) return &sl_engine_nccl_processes;
+    }
+    return NULL;
+}
+
 const struct sl_engine_table sl_engine_nccl = {
     .name = "nccl",
-    .launched = sl_nccl_launched,
+    .launched = launched,
     .run = sl_nccl_run,
     .group_open = sl_nccl_group_open,
     .start = sl_nccl_start,

@@ -279,8 +279,8 @@ void sl_nccl_channels_close(struct sl_nccl_coordinate *me);
 extern const struct sl_nccl_hosts sl_nccl_threads;
 extern const struct sl_nccl_hosts sl_nccl_processes;
 
-/* The engine's table for processes, where this is one of several; otherwise NULL. */
-const struct sl_engine_table *sl_nccl_launched(void);
+/* The engine where coordinates are processes. */
+extern const struct sl_engine_table sl_engine_nccl_processes;
 
 /* Whether CALL needs the member at POSITION to have begun it, too. */
 bool sl_nccl_needs(const struct sl_collective *call, int position);

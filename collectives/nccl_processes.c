@@ -438,7 +438,7 @@ const struct sl_nccl_hosts sl_nccl_processes = {
     .channel_raise = channel_raise,
 };
 
-static const struct sl_engine_table processes = {
+const struct sl_engine_table sl_engine_nccl_processes = {
     .name = "nccl",
     .apart = true,
     .open = sl_mpi_open,
@@ -455,13 +455,3 @@ static const struct sl_engine_table processes = {
     .channel_release = sl_nccl_channel_release,
     .progress = sl_nccl_progress,
 };
-
-/* How launchers tell a process that it is one of several. */
-const struct sl_engine_table *sl_nccl_launched(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *size = getenv(names[i]);
-        if (size && atoi(size) > 1) return &processes;
-    }
-    return NULL;
-}

@@ -447,6 +447,23 @@ static void deserters_leave_no_queue_waiting(void **state) {
     }
 }
 
+/* One of several that a launcher has started is no run by itself. */
+static void launched_processes_need_mpi(void **state) {
+    (void)state;
+    struct sl_engine engine;
+    struct sl_error error = {0};
+    if (!sl_engine_find("mpi")->missing) {
+        print_message("# this build has MPI\n");
+        return;
+    }
+    setenv("PMI_SIZE", "2", 1);
+    assert_int_equal(sl_engine_open(&engine, "nccl", &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "-DSL_MPI=ON"));
+    setenv("PMI_SIZE", "1", 1);
+    assert_int_equal(sl_engine_open(&engine, "nccl", &error), SL_OK);
+    unsetenv("PMI_SIZE");
+}
+
 int main(int argc, char **argv) {
     char *const arguments[] = {argv[0], "nccl"};
     if (sl_engine_nccl.missing) {
@@ -470,6 +487,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(absent_sources_are_named),
         cmocka_unit_test(maxima_of_nan_are_nan),
         cmocka_unit_test(deserters_leave_no_queue_waiting),
+        cmocka_unit_test(launched_processes_need_mpi),
     };
     const struct CMUnitTest faults[] = {
         cmocka_unit_test(asynchronous_errors_end_the_run), cmocka_unit_test(failures_on_devices_end_the_run),
