@@ -30,6 +30,7 @@ clear_hosts() {
 trap 'clear_hosts; ip netns del $one; ip netns del $two; rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 ip netns add $two
+ip netns exec $one true 2>/dev/null || leaves 'programs cannot be run in network namespaces here'
 ip link add sl-cable netns $one type veth peer name sl-cable netns $two
 for host in $one $two; do
     ip -n $host link set lo up
