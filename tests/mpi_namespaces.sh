@@ -1,5 +1,6 @@
 #!/bin/sh
-# mpi_namespaces.sh DRIVERS TESTS - two network namespaces with a cable between them pass for two hosts; prints TAP.
+# mpi_namespaces.sh DRIVERS TESTS - three network namespaces pass for hosts: the first, and two with a cable to it each;
+# prints TAP.
 drivers=$1 tests=$2
 
 # leaves REASON: without points.
@@ -8,8 +9,8 @@ leaves() {
     exit
 }
 
-one=sl1-$$ two=sl2-$$
-# On host one and on host two, which also have names of their own.
+one=sl1-$$ two=sl2-$$ three=sl3-$$
+# On one of the hosts, which also have names of their own.
 on() {
     host=$1
     shift
@@ -23,43 +24,49 @@ esac
 command -v ip >/dev/null || leaves 'iproute2 is not installed'
 ip netns add $one 2>/dev/null || leaves 'network namespaces are not allowed here'
 . "$(dirname "$0")/points.sh"
-# Ends whatever still runs on the two.
+# Ends whatever still runs on them.
 clear_hosts() {
-    kill -KILL $(ip netns pids $one) $(ip netns pids $two) 2>/dev/null
+    for host in $one $two $three; do kill -KILL $(ip netns pids $host) 2>/dev/null; done
 }
-trap 'clear_hosts; ip netns del $one; ip netns del $two; rm -rf "$work"' EXIT
+trap 'clear_hosts; for host in $one $two $three; do ip netns del $host; done 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
-ip netns add $two
 ip netns exec $one true 2>/dev/null || leaves 'programs cannot be run in network namespaces here'
-ip link add sl-cable netns $one type veth peer name sl-cable netns $two
-for host in $one $two; do
+ip -n $one link add sl-bridge type bridge 2>/dev/null || leaves 'this kernel has no network bridges'
+ip -n $one addr add 10.213.77.1/24 dev sl-bridge
+ip -n $one link set lo up
+ip -n $one link set sl-bridge up
+for number in 2 3; do
+    host=sl$number-$$
+    ip netns add $host
+    ip link add sl-cable$number netns $one type veth peer name sl-cable netns $host
+    ip -n $one link set sl-cable$number master sl-bridge up
     ip -n $host link set lo up
     ip -n $host link set sl-cable up
+    ip -n $host addr add 10.213.77.$number/24 dev sl-cable
 done
-ip -n $one addr add 10.213.77.1/24 dev sl-cable
-ip -n $two addr add 10.213.77.2/24 dev sl-cable
 
 # Takes the place of ssh.
 cat >remote <<END
 #!/bin/sh
+host=sl\${1##*.}-$$
 shift
-exec ip netns exec $two unshare --uts sh -c "hostname $two; \$*"
+exec ip netns exec \$host unshare --uts sh -c "hostname \$host; \$*"
 END
 chmod +x remote
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# launch N COMMAND...: half of the N processes on each.
+# launch N COMMAND...: a third of the N processes, rounded up, on each while there are any.
 launch() {
-    half=$(($1 / 2))
-    on $one mpirun --oversubscribe --bind-to none --host 10.213.77.1:$half,10.213.77.2:$half -n "$@"
+    third=$((($1 + 2) / 3))
+    on $one mpirun --oversubscribe --bind-to none --host 10.213.77.1:$third,10.213.77.2:$third,10.213.77.3:$third -n "$@"
 }
 export OMPI_MCA_plm_rsh_agent="$work/remote" OMPI_MCA_btl=tcp,vader,self
 export OMPI_MCA_btl_tcp_if_include=10.213.77.0/24 OMPI_MCA_oob_tcp_if_include=10.213.77.0/24
 
 launch 8 hostname >out 2>err
 status=$?
-[ $status = 0 ] && [ "$(sort -u out | wc -l)" = 2 ]
-point 'there are two hosts'
+[ $status = 0 ] && [ "$(sort -u out | wc -l)" = 3 ]
+point 'there are three hosts'
 
 for test in channel collectives; do
     launch 16 "$tests/test_$test" mpi >out 2>err
@@ -119,7 +126,7 @@ point 'process 6 stands still'
 finish
 
 begin --timeout 2
-ip -n $one link set sl-cable down
+ip -n $two link set sl-cable down
 hears 'is absent: no sign of it for 2 s'
 point 'the cable is pulled'
 finish
