@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FAREWELL_MS = 2000, TIME_TO_PRINT_MS = 200 };
+enum { FAREWELL_MS = 2000, TIME_TO_PRINT_MS = 200, TIME_TO_SPEAK_MS = 5000 };
 
 static const double time_to_come = 1; /* for what a process sent to a meeting before it ended */
 
@@ -82,10 +82,10 @@ const struct sl_mpi_attendance *sl_mpi_attendance(int rank) { return &attendance
 /* ---- leaving ---- */
 
 /* Ends all processes, before exit would write what is still in stdout. Who prints does it first: the others give it the
- * time, and it the launcher, which passes on what was printed. */
+ * time, also to be held in MPI by a host that is gone, and it the launcher, which passes on what was printed. */
 static void abandon(int status) {
     fflush(NULL);
-    sleep_ms(sl_mpi_speaks() ? TIME_TO_PRINT_MS : FAREWELL_MS);
+    sleep_ms(sl_mpi_speaks() ? TIME_TO_PRINT_MS : TIME_TO_SPEAK_MS);
     MPI_Abort(MPI_COMM_WORLD, status ? status : SL_FAILED);
 }
 

@@ -310,6 +310,11 @@ static void report_table(const struct experiment *experiment) {
 
 /* ---- main ---- */
 
+static int come_together(struct sl_spmd *self, void *arg) {
+    (void)self, (void)arg;
+    return SL_OK;
+}
+
 static int run_all(struct experiment *experiment, const struct config *config, struct sl_error *error) {
     struct sl_engine engine;
     struct sl_failure failure;
@@ -317,6 +322,8 @@ static int run_all(struct experiment *experiment, const struct config *config, s
     if (config->common.show_placement)
         return sl_placement_report(&experiment[TENSOR].parallel.mesh, &engine, config->common.json, error);
     engine.error = error;
+    /* That there are as many processes as the largest mesh has coordinates: before anything is printed. */
+    if (engine.table->apart) SL_TRY(sl_run(&experiment[TENSOR].parallel.mesh, &engine, come_together, NULL));
     if (!config->common.json) SL_TRY(print_schedule(config, error));
     engine.spare = true; /* the mesh with tensor parallelism is the largest */
     SL_TRY(pass_and_print(&experiment[PIPELINE].parallel, &engine, config->common.json, error));

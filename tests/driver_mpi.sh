@@ -97,6 +97,11 @@ driver=looping_pipeline
 timeout 60 "$drivers/$driver" --engine mpi >out 2>err </dev/null
 status=$?
 fails 'without a launcher' 2 'start it by mpirun -n 8'
+driver=gpipe
+timeout 60 "$drivers/$driver" --engine mpi >out 2>err </dev/null
+status=$?
+fails 'the largest of several meshes' 2 'the mesh pipe=2,tensor=4 needs 8 processes'
+driver=looping_pipeline
 run 2 looping_pipeline --hidden 0
 fails 'an option before all others' 2 '--hidden: "0" is not'
 run 8 looping_pipeline --batch 100

@@ -126,6 +126,14 @@ point 'process 6 stands still'
 finish
 
 begin --timeout 2
+ip -n $two link set sl-cable down
+hears 'is absent: no sign of it for 2 s'
+point 'the second host loses its cable'
+finish
+ip -n $two link set sl-cable up
+sleep 1
+
+begin --timeout 2
 ip -n $one link set sl-bridge down
 hears 'is absent: no sign of it for 2 s'
 point 'the first host loses its network'
