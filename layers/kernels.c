@@ -1,6 +1,7 @@
 /* kernels.c - everything that is not a matrix product, built once per CPU level, or for devices.
  *
- * The build defines SL_KERNELS, the table's name, and SL_LEVEL, the level's. */
+ * The build defines SL_KERNELS, the table's name, SL_SEQUENCE_KERNELS, SL_ATTENTION_KERNELS and SL_EXPERT_KERNELS, those
+ * of the tables beside it, and SL_LEVEL, the level's. */
 #include "layers/kernels.h"
 #include "spmd/offload.h"
 #include "spmd/bf16.h"
@@ -91,6 +92,13 @@ static void multiply(size_t n, const float *a, const float *b, float *y) {
 static void round_bf16(size_t n, const float *x, uint16_t *y) {
     SL_ELEMENTWISE(is_device_ptr(x, y))
     for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(x[i]);
+}
+
+static double sum_of_squares(size_t n, const float *x) {
+    double sum = 0.0;
+    SL_ELEMENTWISE(is_device_ptr(x) map(tofrom : sum), reduction(+ : sum))
+    for (size_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
+    return sum;
 }
 
 static void column_sums(size_t rows, size_t cols, const float *x, bool accumulate, float *sums) {
@@ -214,9 +222,6 @@ static void dropout_forward(size_t n, const float *x, const uint32_t *words, uin
 
 /* ---- loss ---- */
 
-/* An integer that orders as the float does (and the way back), as compilers make vectors of integers' maxima only. */
-static inline int32_t ordered(int32_t bits) { return bits < 0 ? bits ^ INT32_MAX : bits; }
-
 /* The sum in the order that XLA takes for a row on a CPU: what is left over from quads first, then quad by quad, then
  * the quad's halves. Where one class has nearly all the probability, 1 - p is a few units in the last place of this
  * sum, so the order decides over the gradient's third digit. */
@@ -239,10 +244,10 @@ static void softmax_cross_entropy(size_t rows, size_t classes, const float *logi
         int32_t highest = INT32_MIN;
         SL_LANES(reduction(max : highest))
         for (size_t c = 0; c < classes; c++) {
-            const int32_t value = ordered((int32_t)sl_bits_of_float(x[c]));
+            const int32_t value = sl_order_of_float(x[c]);
             highest = value > highest ? value : highest;
         }
-        const float max = sl_float_of_bits((uint32_t)ordered(highest));
+        const float max = sl_float_of_order(highest);
         SL_LANES()
         for (size_t c = 0; c < classes; c++) dx[c] = sl_exp(x[c] - max);
         const float sum = sum_by_quads(dx, classes);
@@ -285,6 +290,9 @@ static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradi
 
 const struct sl_kernels SL_KERNELS = {
     .name = SL_LEVEL,
+    .sequence = &SL_SEQUENCE_KERNELS,
+    .attention = &SL_ATTENTION_KERNELS,
+    .experts = &SL_EXPERT_KERNELS,
     .random_words = random_words,
     .random_words_global = random_words_global,
     .truncated_normal = truncated_normal,
@@ -292,6 +300,7 @@ const struct sl_kernels SL_KERNELS = {
     .add = add,
     .multiply = multiply,
     .round_bf16 = round_bf16,
+    .sum_of_squares = sum_of_squares,
     .column_sums = column_sums,
     .layer_norm_forward = layer_norm_forward,
     .layer_norm_backward = layer_norm_backward,

@@ -6,6 +6,9 @@
 #ifndef SL_LAYERS_KERNELS_H
 #define SL_LAYERS_KERNELS_H
 
+#include "layers/attention_kernels.h"
+#include "layers/expert_kernels.h"
+#include "layers/sequence_kernels.h"
 #include "spmd/random.h"
 
 SL_BEGIN_C
@@ -22,6 +25,9 @@ struct sl_adamw_step {
 
 struct sl_kernels {
     const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
+    const struct sl_sequence_kernels *sequence;
+    const struct sl_attention_kernels *attention;
+    const struct sl_expert_kernels *experts;
 
     /* The N random words of KEY in JAX's layout. */
     void (*random_words)(struct sl_key key, uint32_t n, uint32_t *words);
@@ -40,6 +46,8 @@ struct sl_kernels {
     void (*multiply)(size_t n, const float *a, const float *b, float *y);
     /* y [n] = x [n] as bf16, to the nearest, ties to even; a NaN stays one */
     void (*round_bf16)(size_t n, const float *x, uint16_t *y);
+    /* The sum of x [n] squared, in double */
+    double (*sum_of_squares)(size_t n, const float *x);
     /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
 

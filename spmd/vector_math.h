@@ -28,6 +28,17 @@ SL_INLINE float sl_float_of_bits(uint32_t bits) {
     return x;
 }
 
+/* An integer that orders as the float does, and the way back: compilers make vectors of integers' maxima only. NaN is
+ * above or below all others, by its sign. */
+SL_INLINE int32_t sl_order_of_float(float x) {
+    const int32_t bits = (int32_t)sl_bits_of_float(x);
+    return bits < 0 ? bits ^ INT32_MAX : bits;
+}
+
+SL_INLINE float sl_float_of_order(int32_t order) {
+    return sl_float_of_bits((uint32_t)(order < 0 ? order ^ INT32_MAX : order));
+}
+
 /* a * b + c, rounded once. Without the instruction the sum is rounded to double first, which changes a result in some
  * 2^-29 of cases. */
 #if defined(__FMA__) || defined(__NVPTX__) || defined(__ARM_FEATURE_FMA)
