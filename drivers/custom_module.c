@@ -93,7 +93,7 @@ static int program(struct sl_spmd *self, void *arg) {
                                                .overlap = true,
                                                .seed = 42};
     const int first = sl_axis_index(self, "data") * rows;
-    const struct sl_batch batch = {run->inputs + first * INPUTS, run->labels + first};
+    const struct sl_batch batch = {.inputs = run->inputs + first * INPUTS, .labels = run->labels + first};
     struct sl_trainer *trainer = NULL;
     struct sl_metrics metrics = {0};
     bool stop = false;

@@ -331,7 +331,7 @@ struct sl_batch sl_worker_fetch(struct sl_worker *worker, const struct sl_datase
                                 const struct sl_examples *examples, const uint32_t *order, int64_t batch) {
     const uint32_t first = (uint32_t)(batch * worker->experiment->batch + worker->first_row);
     sl_dataset_fetch(dataset, examples, order, first, (uint32_t)worker->rows, worker->inputs, worker->labels);
-    return (struct sl_batch){worker->inputs, worker->labels};
+    return (struct sl_batch){.inputs = worker->inputs, .labels = worker->labels};
 }
 
 void sl_worker_close(struct sl_worker *worker) {

@@ -13,7 +13,7 @@ static float correction(double beta, int64_t step) { return 1.0f - powf((float)b
 
 /* Elements [first, end) of the loop's flat range that lie in the shard. */
 static void update_run(const struct sl_kernels *kernels, const struct sl_adamw_step *step,
-                       const struct sl_loop_storage *loop, size_t first, size_t end) {
+                       const struct sl_range *loop, size_t first, size_t end) {
     const size_t shard_end = loop->shard + loop->shard_count;
     if (first < loop->shard) first = loop->shard;
     if (end > shard_end) end = shard_end;
@@ -24,8 +24,8 @@ static void update_run(const struct sl_kernels *kernels, const struct sl_adamw_s
 }
 
 void sl_adamw_update(const struct sl_adamw *adamw, const struct sl_kernels *kernels, struct sl_parameters *parameters,
-                     int loop, int64_t step, float gradient_scale) {
-    const struct sl_loop_storage *storage = &parameters->loop[loop];
+                     int range, int64_t step, float gradient_scale) {
+    const struct sl_range *storage = &parameters->range[range];
     struct sl_adamw_step constants = {
         .learning_rate = adamw->learning_rate,
         .beta1 = (float)adamw->beta1,
@@ -42,7 +42,7 @@ void sl_adamw_update(const struct sl_adamw *adamw, const struct sl_kernels *kern
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
         const float decay = parameter->decay ? adamw->decay : 0.0f;
-        if (parameter->loop != loop) continue;
+        if (parameter->range != range || parameter->second) continue;
         if (decay != constants.decay) {
             update_run(kernels, &constants, storage, first, parameter->offset);
             first = parameter->offset;

@@ -15,10 +15,10 @@ struct sl_adamw {
 /* optax.adamw's defaults: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 1e-4. */
 struct sl_adamw sl_adamw_defaults(float learning_rate);
 
-/* Updates LOOP's shard [shard, shard + shard_count) of the values from the gradients times GRADIENT_SCALE. STEP counts
+/* Updates RANGE's shard [shard, shard + shard_count) of the values from the gradients times GRADIENT_SCALE. STEP counts
  * from 1. */
 void sl_adamw_update(const struct sl_adamw *adamw, const struct sl_kernels *kernels, struct sl_parameters *parameters,
-                     int loop, int64_t step, float gradient_scale);
+                     int range, int64_t step, float gradient_scale);
 
 SL_END_C
 #endif

@@ -6,10 +6,10 @@
 
 SL_BEGIN_C
 
-/* Examples: inputs [rows, in], labels [rows]; either may be NULL. */
+/* Examples: inputs [rows, in] or tokens [rows], labels [rows]; any of them may be NULL. */
 struct sl_batch {
     const float *inputs;
-    const int32_t *labels;
+    const int32_t *labels, *tokens;
 };
 
 /* Room on the device, and beside it in host memory from where copies go on while the host does. Empty where the device
@@ -17,7 +17,7 @@ struct sl_batch {
 struct sl_batch_room {
     size_t rows, in;
     float *inputs, *host_inputs;
-    int32_t *labels, *host_labels;
+    int32_t *labels, *host_labels, *tokens, *host_tokens;
 };
 
 /* Takes room for batches of ROWS rows of IN columns. False without memory. Free with sl_batch_room_close. */

@@ -25,6 +25,7 @@ static void release_products(struct sl_module *module) {
 void sl_module_free(struct sl_module *module) {
     if (!module) return;
     release_products(module);
+    if (module->release) module->release(module);
     for (int i = 0; i < module->children; i++) sl_module_free(module->child[i]);
     free(module->child);
     free(module->edge);
@@ -68,20 +69,63 @@ int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initialize
     return sl_plan_parameter_sharded(plan, name, initializer, scale, dims, shape, "");
 }
 
+/* PARAMETER's name: under the plan's PREFIX. */
+static int name_parameter(const struct sl_plan *plan, const char *prefix, const char *name,
+                          struct sl_parameter *parameter) {
+    const int length = snprintf(parameter->name, sizeof parameter->name, "%s%s", prefix, name);
+    if ((size_t)length < sizeof parameter->name) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT, "the name of parameter %s%s is longer than %zu characters", prefix,
+                        name, sizeof parameter->name - 1);
+}
+
+/* What the data axis cannot shard equally stays whole over it: FSDP saves memory where it can. */
+static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *mesh, const char *data_axis,
+                                  const size_t *shape) {
+    for (int d = 1; data_axis && d < spec->dims; d++) {
+        struct sl_spec_dim *dim = &spec->dim[d];
+        const size_t shards = (size_t)sl_mesh_axis_size(mesh, data_axis) * (size_t)dim->segments;
+        if (dim->axes == 1 && !strcmp(dim->axis[0], data_axis) && shape[d] % shards) dim->axes = 0;
+    }
+}
+
+static int declare(struct sl_plan *plan, struct sl_parameter *parameter, const size_t *shape, const char *spec) {
+    if (sl_spec_parse(&parameter->spec, spec, plan->error)) return -1;
+    leave_out_absent_axes(&parameter->spec, plan->mesh);
+    leave_out_uneven_data(&parameter->spec, plan->mesh, plan->parameters->data_axis, shape);
+    memcpy(parameter->shape, shape, (size_t)parameter->dims * sizeof *shape);
+    return sl_parameters_declare(plan->parameters, plan->mesh, parameter, plan->error);
+}
+
 int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape, const char *spec) {
     struct sl_parameter parameter = {
-        .dims = dims, .initializer = initializer, .scale = scale, .decay = true, .loop = plan->loop};
-    if (sl_spec_parse(&parameter.spec, spec, plan->error)) return -1;
-    leave_out_absent_axes(&parameter.spec, plan->mesh);
-    memcpy(parameter.shape, shape, (size_t)dims * sizeof *shape);
-    const int length = snprintf(parameter.name, sizeof parameter.name, "%s%s", plan->name, name);
-    if ((size_t)length >= sizeof parameter.name) {
-        sl_error_set(plan->error, SL_BAD_INPUT, "the name of parameter %s%s is longer than %zu characters", plan->name,
-                     name, sizeof parameter.name - 1);
-        return -1;
-    }
-    return sl_parameters_declare(plan->parameters, plan->mesh, &parameter, plan->error);
+        .dims = dims, .initializer = initializer, .scale = scale, .decay = true, .range = plan->loop};
+    if (name_parameter(plan, plan->name, name, &parameter)) return -1;
+    return declare(plan, &parameter, shape, spec);
+}
+
+int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
+                              int dims, const size_t *shape) {
+    struct sl_parameter parameter = {
+        .dims = dims, .initializer = initializer, .scale = scale, .decay = true, .range = plan->loop};
+    if (name_parameter(plan, plan->name, name, &parameter)) return -1;
+    return declare(plan, &parameter, shape, sl_rule_find(plan->rules, parameter.name));
+}
+
+int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
+                           int dims, const size_t *shape) {
+    struct sl_parameter parameter = {.dims = dims,
+                                     .initializer = initializer,
+                                     .scale = scale,
+                                     .decay = true,
+                                     .tied = true,
+                                     .range = plan->loop};
+    if (name_parameter(plan, "", name, &parameter)) return -1;
+    return declare(plan, &parameter, shape, sl_rule_find(plan->rules, parameter.name));
+}
+
+int sl_plan_cache(struct sl_plan *plan, size_t columns) {
+    return sl_caches_declare(plan->caches, columns, plan->error);
 }
 
 int sl_plan_stash_flat(struct sl_plan *plan, size_t count) {

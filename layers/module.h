@@ -21,14 +21,17 @@
 #define SL_LAYERS_MODULE_H
 
 #include "layers/batch.h"
+#include "layers/caches.h"
 #include "layers/gemm.h"
 #include "layers/parameters.h"
 #include "layers/peers.h"
 #include "layers/profile.h"
+#include "layers/rules.h"
 
 SL_BEGIN_C
 
-enum sl_phase { SL_TRAIN, SL_EVALUATE };
+/* Prefill and decode are evaluation that fills and reads caches: of a prompt, and of one token a sequence. */
+enum sl_phase { SL_TRAIN, SL_EVALUATE, SL_PREFILL, SL_DECODE };
 
 /* Tensors kept between a microbatch's forward and its backward: [slots][rows, cols], owned by the pipeline. Microbatch
  * i lies in slot i % slots, so that a group of consecutive microbatches is one contiguous array. */
@@ -54,6 +57,7 @@ struct sl_dropout_source {
 /* Sums over rows. */
 struct sl_metrics {
     double loss, correct, rows;
+    double auxiliary; /* losses beside the model's own, times the rows that they stand for */
 };
 
 /* What every call gets. Owned by the pipeline, one a coordinate. */
@@ -62,17 +66,22 @@ struct sl_context {
     const struct sl_kernels *kernels;
     void *queue; /* compute queue; NULL on CPUs */
     enum sl_phase phase;
-    int microbatch;             /* in this step */
-    int rows;                   /* of a microbatch */
-    int group;                  /* microbatches of a weight-gradient call */
-    bool accumulate;            /* it adds to the gradients */
-    struct sl_batch batch;      /* the microbatch's rows of it, where the device reaches them */
-    float weight;               /* of a row's loss in the gradient */
+    int microbatch;        /* in this step */
+    int rows;              /* of a microbatch */
+    int sequence;          /* rows of one sequence, one after another; 0: rows have nothing to do with each other */
+    int position;          /* of each sequence's first row */
+    int group;             /* microbatches of a weight-gradient call */
+    bool accumulate;       /* it adds to the gradients */
+    struct sl_batch batch; /* the microbatch's rows of it, where the device reaches them */
+    float weight;          /* of a row's loss in the gradient */
     struct sl_metrics *metrics; /* a loss adds to it */
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;
     const struct sl_stash *stash;
     const struct sl_peers *peers; /* NULL: none */
+    struct sl_caches *caches;     /* NULL but in prefill and decode */
+    const struct sl_stash *again; /* of what is recomputed, for backward (layers/recompute.c), */
+    const struct sl_stash *once;  /* and for forward: the same tensors, one slot */
     char *workspace;
     struct sl_profile *profile; /* NULL: nothing is measured */
 };
@@ -80,9 +89,11 @@ struct sl_context {
 /* What plan fills in. */
 struct sl_plan {
     const struct sl_mesh *mesh;
+    const struct sl_rule *rules; /* of parameters' specs; may be NULL */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* of products' operands: SL_F32 or SL_BF16; all else is float */
     int rows;                /* of a microbatch */
+    int sequence;            /* rows of one sequence; 0: rows have nothing to do with each other */
     int group;               /* microbatches of a weight-gradient product */
     int loop;                /* the loop whose storage parameters go to */
     int layer;               /* the layer's number in its stage */
@@ -91,6 +102,9 @@ struct sl_plan {
     char name[64];           /* prefix of parameter names: "blocks.3." */
     struct sl_parameters *parameters;
     struct sl_stash *stash;
+    struct sl_stash *again;           /* of what is recomputed */
+    struct sl_caches *caches;         /* NULL: nothing will be generated */
+    bool forward_only;                /* there will be no backward call */
     const struct sl_peers *peers;     /* groups that are open for modules; NULL: none */
     size_t workspace, workspace_peak; /* bytes now in use, and the most */
     struct sl_error *error;
@@ -116,19 +130,24 @@ struct sl_module {
     int in, out;   /* columns of x and y */
     bool is_layer; /* planning it counts up the plan's layer */
     bool keeps_input, keeps_gradient;
-    double option;           /* dropout: rate; layer_norm: epsilon */
-    int layer, dropout;      /* dropout: its layer in the stage, its number in the model */
-    char axis[SL_AXIS_NAME]; /* over which its parameters are sharded, */
-    int whole;               /* and the columns, of x or of y, that all shards have together */
-    int parameter[4];        /* numbers of its parameters */
-    int stash[4];            /* numbers of its stash tensors */
-    size_t workspace[2];     /* offsets into the workspace, bytes */
-    int peers;               /* number of the group that it communicates over; -1: alone */
-    struct sl_gemm gemm[3];  /* forward, input gradient, weight gradient */
+    double option;                 /* dropout: rate; layer_norm: epsilon */
+    int layer, dropout;            /* dropout: its layer in the stage, its number in the model */
+    char axis[SL_AXIS_NAME];       /* over which its parameters are sharded, */
+    int whole;                     /* and the columns, of x or of y, that all shards have together */
+    int parameter[4];              /* numbers of its parameters */
+    int stash[8];                  /* numbers of its stash tensors */
+    int cache[2];                  /* numbers of its caches */
+    size_t workspace[8];           /* offsets into the workspace, bytes */
+    int peers;                     /* number of the group that it communicates over; -1: alone */
+    int data_peers;                /* and of the one over which its parameters are sharded, FSDP */
+    int whole_in;                  /* and of x, where both are sharded */
+    int segments_in, segments_out; /* side by side in x and y, each sharded by itself (spmd/spec.h) */
+    struct sl_gemm gemm[3];        /* forward, input gradient, weight gradient */
     int children;
     struct sl_module **child; /* owned */
     struct sl_edge *edge;     /* sequential: where the tensors between its children lie, owned */
-    void *user;               /* a user's own */
+    void *user;               /* a user's own, and NULL or what gives it back when the module is freed */
+    void (*release)(struct sl_module *module);
 };
 
 /* Allocates a module of TYPE. NULL without memory, or where NAME is too long. */
@@ -150,6 +169,16 @@ int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initialize
  * the mesh has not do not shard. */
 int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape, const char *spec);
+/* The same with the spec that the plan's rules have for its full name. Of a dim after the first, what the data axis does
+ * not divide is left whole over it. */
+int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
+                              int dims, const size_t *shape);
+/* The parameter of two stages, the first and the last, whose gradients are added up: both declare it, under NAME as it
+ * stands, without prefix; its spec is by the rules. */
+int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
+                           int dims, const size_t *shape);
+/* Number of a cache of COLUMNS floats a position; only where plan->caches is given. */
+int sl_plan_cache(struct sl_plan *plan, size_t columns);
 int sl_plan_stash(struct sl_plan *plan, size_t columns);
 int sl_plan_stash_flat(struct sl_plan *plan, size_t count);
 size_t sl_plan_workspace(struct sl_plan *plan, size_t bytes);

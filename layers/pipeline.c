@@ -45,6 +45,7 @@ struct sl_pipeline {
     const struct sl_rank_schedule *actions;
     int rank, microbatches;
     struct sl_stash stash;
+    struct sl_stash again, once; /* of what is recomputed: for backward, and for a forward whose results go */
     struct sl_peers peers;
     struct kept *kept;                /* [loops] */
     struct weight_gradients *weights; /* [loops] */
@@ -157,33 +158,48 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     SL_TRY(sl_peers_open(&p->peers, self, options->module_axes));
     struct sl_plan plan = {
         .mesh = self->mesh,
+        .rules = options->rules,
         .gemm = options->gemm,
         .precision = options->precision,
         .rows = options->rows,
+        .sequence = options->sequence,
         .group = options->group,
         .parameters = parameters,
         .stash = &p->stash,
+        .again = &p->again,
+        .caches = options->caches,
+        .forward_only = options->forward_only,
         .peers = &p->peers,
         .error = &self->error,
     };
+    if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
     if (has_loss(p)) SL_TRY(sl_module_plan(model->loss, &plan));
-    p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->group);
+    p->once = p->again;
+    p->stash.slots = p->again.slots = p->once.slots = 1;
+    if (!options->forward_only) {
+        p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->group);
+        p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->group);
+    }
     p->workspace_bytes = plan.workspace_peak;
     p->context = (struct sl_context){
         .self = self,
         .kernels = sl_kernels_select(),
         .queue = self->queue,
         .rows = options->rows,
+        .sequence = options->sequence,
         .parameters = parameters,
         .stash = &p->stash,
+        .again = &p->again,
+        .once = &p->once,
         .peers = &p->peers,
+        .caches = options->caches,
     };
     return SL_OK;
 }
 
-static size_t stash_bytes(const struct sl_pipeline *p) {
-    return p->stash.elements * (size_t)p->stash.slots * sizeof(float);
+static size_t stash_bytes(const struct sl_stash *stash) {
+    return stash->elements * (size_t)stash->slots * sizeof(float);
 }
 static size_t input_bytes(const struct sl_pipeline *p) {
     bool keeps = false;
@@ -205,8 +221,9 @@ static int slots(const struct sl_pipeline *p) {
 size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
     size_t sends = 0;
     for (int l = 0; l < p->model->loops; l++) sends += (size_t)!is_last(p, l) + (size_t)!is_first(p, l);
-    return sl_batch_room_bytes(batch_rows(p), (size_t)p->model->in) + stash_bytes(p) + p->workspace_bytes +
-           2 * input_bytes(p) + 2 * output_bytes(p) + sends * (size_t)slots(p) * slot_bytes(p);
+    return sl_batch_room_bytes(batch_rows(p), (size_t)p->model->in) + stash_bytes(&p->stash) + stash_bytes(&p->again) +
+           stash_bytes(&p->once) + p->workspace_bytes + 2 * input_bytes(p) + 2 * output_bytes(p) +
+           sends * (size_t)slots(p) * slot_bytes(p);
 }
 
 /* The channel by which FROM's stage reaches its neighbour on TO; opened where no other stage has needed it. */
@@ -245,9 +262,11 @@ static int open_links(struct sl_pipeline *p) {
 }
 
 int sl_pipeline_open(struct sl_pipeline *p) {
-    p->stash.data = sl_device.take(stash_bytes(p));
+    p->stash.data = sl_device.take(stash_bytes(&p->stash));
+    p->again.data = sl_device.take(stash_bytes(&p->again));
+    p->once.data = sl_device.take(stash_bytes(&p->once));
     p->context.workspace = sl_device.take(p->workspace_bytes);
-    bool taken = p->stash.data && p->context.workspace;
+    bool taken = p->stash.data && p->again.data && p->once.data && p->context.workspace;
     if (input_bytes(p)) {
         p->inputs = sl_device.take(input_bytes(p));
         p->input_gradients = sl_device.take(input_bytes(p));
@@ -270,6 +289,8 @@ int sl_pipeline_open(struct sl_pipeline *p) {
 void sl_pipeline_close(struct sl_pipeline *p) {
     if (!p) return;
     sl_device.give(p->stash.data);
+    sl_device.give(p->again.data);
+    sl_device.give(p->once.data);
     sl_device.give(p->context.workspace);
     sl_device.give(p->inputs);
     sl_device.give(p->input_gradients);
@@ -278,6 +299,7 @@ void sl_pipeline_close(struct sl_pipeline *p) {
     sl_batch_room_close(&p->room);
     for (int l = 0; p->weights && l < p->model->loops; l++) free(p->weights[l].ready);
     free(p->stash.tensor);
+    free(p->again.tensor); /* which p->once shares */
     free(p->kept);
     free(p->weights);
     free(p->ends);
@@ -304,14 +326,21 @@ static const float *batch_row(const struct sl_pipeline *p, int microbatch) {
     return inputs ? inputs + (size_t)microbatch * (size_t)p->options.rows * (size_t)p->model->in : NULL;
 }
 
+/* Of a group of microbatches it is the first: the others' rows follow. */
+static void set_batch(struct sl_pipeline *p, int microbatch) {
+    const int first_row = microbatch * p->options.rows;
+    p->context.microbatch = microbatch;
+    p->context.batch = (struct sl_batch){
+        .inputs = batch_row(p, microbatch),
+        .labels = p->batch.labels ? p->batch.labels + first_row : NULL,
+        .tokens = p->batch.tokens ? p->batch.tokens + first_row : NULL,
+    };
+}
+
 static void set_microbatch(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_pipeline_step *step = p->step;
     const int first_row = action->microbatch * p->options.rows;
-    p->context.microbatch = action->microbatch;
-    p->context.batch = (struct sl_batch){
-        .inputs = batch_row(p, action->microbatch),
-        .labels = p->batch.labels ? p->batch.labels + first_row : NULL,
-    };
+    set_batch(p, action->microbatch);
     p->context.dropout = (struct sl_dropout_source){
         .layer_key = step->layer_key ? step->layer_key + (size_t)action->time * (size_t)p->model->layers : NULL,
         .step_key = step->step_key,
@@ -429,9 +458,9 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
     while (weights->next < p->microbatches) {
         for (int i = 0; i < p->options.group; i++)
             if (!weights->ready[weights->next + i]) return SL_OK;
-        p->context.microbatch = weights->next;
+        set_batch(p, weights->next);
         p->context.group = p->options.group;
-        p->context.accumulate = weights->next > 0;
+        p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
         SL_TRY(stage->type->backward_weight(stage, &p->context, kept_x(p, action->params, weights->next),
@@ -493,6 +522,7 @@ static void begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enu
     p->step = step;
     p->batch = sl_batch_bring(&p->room, &step->batch);
     p->context.phase = phase;
+    p->context.position = step->position;
     p->context.weight = step->weight;
     p->context.metrics = &step->metrics;
     p->context.profile = step->profile;
@@ -515,8 +545,8 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
     return SL_OK;
 }
 
-int sl_pipeline_evaluate(struct sl_pipeline *p, struct sl_pipeline_step *step) {
-    begin_step(p, step, SL_EVALUATE);
+static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
+    begin_step(p, step, phase);
     for (int i = 0; i < p->actions->count; i++) {
         const enum sl_action_kind kind = p->actions->action[i].kind;
         if (kind != SL_FORWARD && kind != SL_TAKE_ACTIVATION && kind != SL_SEND_ACTIVATION) continue;
@@ -525,3 +555,13 @@ int sl_pipeline_evaluate(struct sl_pipeline *p, struct sl_pipeline_step *step) {
     }
     return SL_OK;
 }
+
+int sl_pipeline_evaluate(struct sl_pipeline *p, struct sl_pipeline_step *step) {
+    return run_forward(p, step, SL_EVALUATE);
+}
+
+int sl_pipeline_generate(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
+    return run_forward(p, step, phase);
+}
+
+const float *sl_pipeline_outputs(const struct sl_pipeline *p) { return p->output_gradients; }

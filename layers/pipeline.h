@@ -20,7 +20,7 @@ enum { SL_PIPELINE_FEWEST_SLOTS = 2, SL_PIPELINE_MOST_SLOTS = 16 };
 /* This coordinate's part of the model: what the classifier (or a user) builds for its rank. Its modules are the
  * builder's to free, after the pipeline that uses them has been closed. */
 struct sl_model {
-    int in, hidden, classes;  /* columns of the input, between stages, of the logits */
+    int in, hidden, classes;  /* columns of the input (of tokens: 1), between stages, of the logits */
     struct sl_module **stage; /* [loops]: the prologue and epilogue are part of the first and the last stage */
     int *first_layer;         /* [loops]: the number in the model of the stage's first layer; NULL: stage * layers */
     int loops;
@@ -31,6 +31,7 @@ struct sl_model {
 struct sl_pipeline; /* opaque */
 
 struct sl_pipeline_options {
+    const struct sl_rule *rules;        /* of parameters' specs; may be NULL */
     const char *axis;                   /* the axis of the ranks */
     const char *const *module_axes;     /* others, over which modules communicate (layers/peers.h); may be NULL */
     const struct sl_schedule *schedule; /* lowered; outlives the pipeline */
@@ -38,6 +39,9 @@ struct sl_pipeline_options {
     enum sl_dtype precision; /* of products' operands: SL_F32 or SL_BF16 */
     int slots;               /* of a channel, with which the schedule is proven; 0: sl_schedule_slots tells */
     int rows;                /* of a microbatch */
+    int sequence;            /* rows of one sequence in it; 0: rows have nothing to do with each other */
+    bool forward_only;       /* it will never train */
+    struct sl_caches *caches; /* for prefill and decode; outlives the pipeline; else NULL */
     int group;               /* microbatches of one weight-gradient product; divides the number of microbatches */
 };
 
@@ -56,6 +60,8 @@ typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 struct sl_pipeline_step {
     struct sl_batch batch;          /* this coordinate's rows: all microbatches, one after another */
     uint32_t first_row;             /* global row of this coordinate's first row */
+    int position;                   /* of each sequence's first row: decoding */
+    bool accumulate;                /* gradients are added to those of the calls before: no longer the first part */
     struct sl_key step_key;         /* for dropout by global position */
     const struct sl_key *layer_key; /* [iterations][layers of a stage] in JAX's layout, or NULL */
     float weight;                   /* what each row's loss is multiplied with in the gradient: 1 / rows of the batch */
@@ -71,6 +77,10 @@ struct sl_pipeline_step {
 int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* Runs the forward actions alone. */
 int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
+/* The same over sequences whose tokens go to the caches, from step->position on: of a prompt, or of one token each. */
+int sl_pipeline_generate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step, enum sl_phase phase);
+/* What the loss has made of the last call's logits: [microbatches][rows * classes], NULL but on the last stage. */
+const float *sl_pipeline_outputs(const struct sl_pipeline *pipeline);
 
 SL_END_C
 #endif

@@ -16,6 +16,8 @@ struct sl_trainer_options {
     struct sl_pipeline_options pipeline;
     const char *data_axis;
     struct sl_adamw adamw;
+    float clip;         /* the largest norm of all gradients together; 0: any */
+    int accumulate;     /* passes of the pipeline a step, each over as many rows; 0: one */
     bool zero, overlap; /* shard the optimizer over data; reduce while other loops compute */
     uint64_t seed;
     /* Called once after parameters are declared, to replace their keys (may be NULL). */
@@ -38,7 +40,16 @@ void sl_trainer_close(struct sl_trainer *trainer);
 /* From the next step on. */
 void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rate);
 
-/* One step on this coordinate's rows. METRICS are the sums over the whole mesh, on every coordinate. *STOP says whether
+/* The norm of all gradients of the last step, before it was clipped; 0 where nothing is. */
+double sl_trainer_norm(const struct sl_trainer *trainer);
+/* For pipelines over the same parameters, and for checkpoints. */
+struct sl_parameters *sl_trainer_parameters(struct sl_trainer *trainer);
+const struct sl_group *sl_trainer_world(const struct sl_trainer *trainer);
+/* Steps taken: of the optimizer, and of dropout's keys. */
+int64_t sl_trainer_steps(const struct sl_trainer *trainer);
+void sl_trainer_set_steps(struct sl_trainer *trainer, int64_t steps);
+
+/* One step on this coordinate's rows: those of the first pass, then of the next. METRICS are the sums over the whole mesh, on every coordinate. *STOP says whether
  * this coordinate wants to stop, and afterwards whether any does: all see the same. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
 /* From the next step on; PROFILE (NULL: no more) is the caller's, who calls sl_profile_start. */

@@ -1,58 +1,81 @@
 /* update.c - a loop's gradients on their way: summed, used, values gathered. */
 #include "layers/update.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 int sl_updates_open(struct sl_updates *u, const char *data_axis, int loops) {
-    u->completed = calloc((size_t)loops, sizeof *u->completed);
-    u->began = calloc((size_t)loops, sizeof *u->began);
+    const size_t ranges = 2 * (size_t)loops + 1;
+    u->completed = calloc(ranges, sizeof *u->completed);
+    u->began = calloc(ranges, sizeof *u->began);
     if (!u->completed || !u->began) return sl_fail(u->self, SL_FAILED, "no memory to train");
     SL_TRY(sl_group_axes(u->self, data_axis, &u->sums));
-    return sl_group_axes(u->self, data_axis, &u->gathers);
+    SL_TRY(sl_group_axes(u->self, data_axis, &u->gathers));
+    return sl_group_axes(u->self, "*", &u->world);
+}
+
+int sl_updates_tie(struct sl_updates *u, int first, int last) {
+    const int me = u->self->coordinate, both[] = {first, last};
+    /* Coordinates between the ends are no members, and give a list of their own. */
+    if (first == last) return SL_OK;
+    if (me != first && me != last) return sl_group_list(u->self, 1, &me, &u->ends);
+    return sl_group_list(u->self, 2, both, &u->ends);
 }
 
 static bool alone(const struct sl_updates *u) { return u->sums.size == 1; }
-static bool gathers(const struct sl_updates *u) { return u->zero && !alone(u); }
+static bool sums(const struct sl_updates *u, int range) {
+    return !alone(u) && !sl_range_is_sharded(u->parameters, range);
+}
+static bool gathers(const struct sl_updates *u, int range) { return u->zero && sums(u, range); }
 static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
 
 void sl_updates_close(struct sl_updates *u) {
-    const int gathering = u->used; /* of the sums that are still under way no gather has begun */
-    for (; u->self && !alone(u) && u->used < u->started; u->used++) sl_wait(u->self, &u->sum[room(u->used)]);
-    for (; u->self && gathers(u) && u->ended < gathering; u->ended++) sl_wait(u->self, &u->gather[room(u->ended)]);
+    for (; u->self && u->summed < u->started; u->summed++)
+        if (sums(u, u->completed[u->summed])) sl_wait(u->self, &u->sum[room(u->summed)]);
+    for (; u->self && u->ended < u->used; u->ended++)
+        if (gathers(u, u->completed[u->ended])) sl_wait(u->self, &u->gather[room(u->ended)]);
     free(u->completed);
     free(u->began);
 }
 
-/* ---- one loop each ---- */
+/* ---- one range each ---- */
 
 static int start_sum(struct sl_updates *u) {
-    struct sl_loop_storage *loop = &u->parameters->loop[u->completed[u->started]];
+    const int number = u->completed[u->started];
+    struct sl_range *range = &u->parameters->range[number];
     struct sl_request *request = &u->sum[room(u->started)];
     if (u->trace) u->began[u->started] = sl_now();
-    if (!alone(u)) {
+    if (sums(u, number)) {
         if (u->zero)
-            SL_TRY(sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, loop->gradient,
-                                         loop->gradient + loop->shard, 1, loop->shard_count));
+            SL_TRY(sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient,
+                                         range->gradient + range->shard, 1, range->shard_count));
         else
-            SL_TRY(sl_psum_start(u->self, request, &u->sums, SL_F32, loop->gradient, loop->gradient, loop->count));
+            SL_TRY(sl_psum_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
     }
     u->started++;
     return SL_OK;
 }
 
-/* The oldest sum has ended: updates the loop, or this member's share of it, and starts to gather the values. */
+/* What gradients are multiplied with: sums over data become means, and their norm at most what is allowed. */
+static float scale_of(const struct sl_updates *u) {
+    const double mean = 1.0 / u->sums.size;
+    return (float)(u->clip > 0.0f && u->norm > (double)u->clip ? mean * (double)u->clip / u->norm : mean);
+}
+
+/* The oldest sum is there: updates the range, or this member's share of it, and starts to gather the values. */
 static int use_sum(struct sl_updates *u) {
     const int number = u->completed[u->used];
-    struct sl_loop_storage *loop = &u->parameters->loop[number];
+    struct sl_range *range = &u->parameters->range[number];
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
     const struct sl_trace_mark mark = sl_trace_begin(u->trace);
-    sl_adamw_update(u->adamw, u->kernels, u->parameters, number, u->step, 1.0f / (float)u->sums.size);
+    const int loop = number % u->parameters->loops;
+    sl_adamw_update(u->adamw, u->kernels, u->parameters, number, u->step, scale_of(u));
     sl_trace_end(u->trace, mark,
-                 (struct sl_trace_event){.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .loop = number, .stage = -1});
+                 (struct sl_trace_event){.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .loop = loop, .stage = -1});
     sl_profile_end(u->profile, before);
-    if (gathers(u))
-        SL_TRY(sl_all_gather_start(u->self, &u->gather[room(u->used)], &u->gathers, SL_F32, loop->value + loop->shard,
-                                   loop->value, 1, loop->shard_count));
+    if (gathers(u, number))
+        SL_TRY(sl_all_gather_start(u->self, &u->gather[room(u->used)], &u->gathers, SL_F32, range->value + range->shard,
+                                   range->value, 1, range->shard_count));
     u->used++;
     return SL_OK;
 }
@@ -63,12 +86,12 @@ static void end_update(struct sl_updates *u) {
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
     sl_parameters_round(u->parameters, u->kernels, number);
     sl_profile_end(u->profile, before);
-    if (u->trace && !alone(u))
+    if (u->trace && sums(u, number))
         sl_trace_add(u->trace, (struct sl_trace_event){.name = "reduce",
                                                        .begin = u->began[u->ended],
                                                        .end = sl_now(),
                                                        .work = SL_TRACE_REDUCE,
-                                                       .loop = number,
+                                                       .loop = number % u->parameters->loops,
                                                        .stage = -1});
     u->ended++;
 }
@@ -76,28 +99,48 @@ static void end_update(struct sl_updates *u) {
 /* ---- all of them ---- */
 
 static bool may_start(const struct sl_updates *u) {
-    return u->started < u->completions && u->started - u->ended < SL_UPDATES_IN_FLIGHT;
+    return u->started < u->completions && u->started - u->summed < SL_UPDATES_IN_FLIGHT;
+}
+
+static bool may_use(const struct sl_updates *u) {
+    return u->used < u->summed && u->used - u->ended < SL_UPDATES_IN_FLIGHT;
+}
+
+static void push(struct sl_updates *u, int range) {
+    if (u->parameters->range[range].count > 0) u->completed[u->completions++] = range;
 }
 
 int sl_updates_complete(struct sl_updates *u, int loop) {
-    u->completed[u->completions++] = loop;
+    push(u, loop);
+    push(u, u->parameters->loops + loop);
     return u->overlap && !alone(u) ? sl_updates_advance(u) : SL_OK;
 }
 
-static int advance(struct sl_updates *u) {
-    bool done = true;
-    while (may_start(u)) SL_TRY(start_sum(u));
-    while (u->used < u->started) {
-        SL_TRY(sl_test(u->self, &u->sum[room(u->used)], &done));
+static int advance_sums(struct sl_updates *u) {
+    while (u->summed < u->started) {
+        bool done = true;
+        if (sums(u, u->completed[u->summed])) SL_TRY(sl_test(u->self, &u->sum[room(u->summed)], &done));
         if (!done) break;
-        SL_TRY(use_sum(u));
+        u->summed++;
     }
+    return SL_OK;
+}
+
+static int advance_gathers(struct sl_updates *u) {
     while (u->ended < u->used) {
-        if (gathers(u)) SL_TRY(sl_test(u->self, &u->gather[room(u->ended)], &done));
-        if (gathers(u) && !done) break;
+        bool done = true;
+        if (gathers(u, u->completed[u->ended])) SL_TRY(sl_test(u->self, &u->gather[room(u->ended)], &done));
+        if (!done) break;
         end_update(u);
     }
     return SL_OK;
+}
+
+static int advance(struct sl_updates *u) {
+    while (may_start(u)) SL_TRY(start_sum(u));
+    SL_TRY(advance_sums(u));
+    while (u->clip == 0.0f && may_use(u)) SL_TRY(use_sum(u));
+    return advance_gathers(u);
 }
 
 int sl_updates_advance(struct sl_updates *u) {
@@ -108,17 +151,75 @@ int sl_updates_advance(struct sl_updates *u) {
     return SL_OK;
 }
 
-int sl_updates_finish(struct sl_updates *u) {
-    while (u->ended < u->completions) {
-        const int ahead = u->overlap ? SL_UPDATES_IN_FLIGHT : 1; /* without overlap one after another */
-        while (may_start(u) && u->started - u->ended < ahead) SL_TRY(start_sum(u));
-        while (u->used < u->started) {
-            if (!alone(u)) SL_TRY(sl_wait(u->self, &u->sum[room(u->used)]));
-            SL_TRY(use_sum(u));
-        }
-        if (gathers(u)) SL_TRY(sl_wait(u->self, &u->gather[room(u->ended)]));
-        end_update(u);
+/* ---- the norm ---- */
+
+/* The part of parameter I's gradient that this coordinate answers for: in the range, from *FIRST on, *COUNT. */
+static void owned_part(const struct sl_updates *u, int i, size_t *first, size_t *count) {
+    const struct sl_parameter *parameter = &u->parameters->list[i];
+    const struct sl_range *range = &u->parameters->range[parameter->range];
+    const size_t shard_end = range->shard + range->shard_count, end = parameter->offset + parameter->count;
+    *first = parameter->offset > range->shard ? parameter->offset : range->shard;
+    *count = (end < shard_end ? end : shard_end) > *first ? (end < shard_end ? end : shard_end) - *first : 0;
+    if (!sl_parameter_is_first(u->parameters, u->self, i, gathers(u, parameter->range))) *count = 0;
+}
+
+/* Summed in double; a double travels as the float nearest to it and what that has lost. */
+static int find_norm(struct sl_updates *u) {
+    double squares = 0;
+    for (int i = 0; i < u->parameters->count; i++) {
+        size_t first, count;
+        owned_part(u, i, &first, &count);
+        if (count) squares += u->kernels->sum_of_squares(count, u->parameters->range[u->parameters->list[i].range].gradient + first);
     }
-    u->completions = u->started = u->used = u->ended = 0;
+    float parts[2] = {(float)squares, 0.0f}, total[2 * SL_MAX_COORDINATES];
+    if (isfinite(parts[0])) parts[1] = (float)(squares - (double)parts[0]);
+    SL_TRY(sl_all_gather(u->self, &u->world, SL_F32, parts, total, 1, 2));
+    squares = 0;
+    for (int i = 0; i < u->world.size; i++) squares += (double)total[2 * i] + (double)total[2 * i + 1];
+    u->norm = sqrt(squares) / u->sums.size;
+    return SL_OK;
+}
+
+/* ---- the end of a step ---- */
+
+static int wait_for_gather(struct sl_updates *u) {
+    if (gathers(u, u->completed[u->ended])) SL_TRY(sl_wait(u->self, &u->gather[room(u->ended)]));
+    end_update(u);
+    return SL_OK;
+}
+
+static int wait_for_sums(struct sl_updates *u) {
+    const int ahead = u->overlap ? SL_UPDATES_IN_FLIGHT : 1; /* without overlap one after another */
+    while (u->summed < u->completions) {
+        while (may_start(u) && u->started - u->summed < ahead) SL_TRY(start_sum(u));
+        if (sums(u, u->completed[u->summed])) SL_TRY(sl_wait(u->self, &u->sum[room(u->summed)]));
+        u->summed++;
+        if (u->clip > 0.0f || !may_use(u)) continue;
+        SL_TRY(use_sum(u));
+        if (!u->overlap) SL_TRY(wait_for_gather(u));
+    }
+    return SL_OK;
+}
+
+/* The tied parameters' gradients of both stages, in the stages' order whatever coordinates they are on. */
+static int add_tied(struct sl_updates *u) {
+    const int number = 2 * u->parameters->loops;
+    struct sl_range *range = &u->parameters->range[number];
+    if (range->count == 0) return SL_OK;
+    if (range->second) u->kernels->add(range->count, range->second, range->gradient);
+    if (u->ends.size == 2) SL_TRY(sl_psum(u->self, &u->ends, SL_F32, range->gradient, range->gradient, range->count));
+    push(u, number);
+    return wait_for_sums(u);
+}
+
+int sl_updates_finish(struct sl_updates *u) {
+    SL_TRY(wait_for_sums(u));
+    SL_TRY(add_tied(u));
+    if (u->clip > 0.0f) SL_TRY(find_norm(u));
+    while (u->ended < u->completions) {
+        while (may_use(u)) SL_TRY(use_sum(u));
+        SL_TRY(wait_for_gather(u));
+    }
+    u->completions = u->started = u->summed = u->used = u->ended = 0;
     return SL_OK;
 }

@@ -79,11 +79,18 @@ int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error);
  * (may be NULL) receives the most microbatches that a rank holds at once, summed over its loops. */
 int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, int *stash, struct sl_error *error);
 
+/* The lowered table of FORWARD alone, on the stages of LIKE, with MICROBATCHES. Free with sl_schedule_free. */
+int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *like, int microbatches,
+                        struct sl_error *error);
+
 /* The fewest slots, at least FEWEST, with which the table can be proven; SL_BAD_INPUT where no number is enough. */
 int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error);
 /* Microbatches that RANK's stash must have room for in one loop, a multiple of GROUP: from the lowest whose weight
  * gradient is still to come to the highest whose forward was done. */
 int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group);
+/* The same for what is made in an input gradient and used by the weight gradient: from the lowest whose input gradient
+ * was done and whose weight gradient is still to come. */
+int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, int group);
 
 /* Iterations of a breadth-first forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks) - 1. */
 int sl_schedule_iterations(const struct sl_schedule *schedule);

@@ -22,16 +22,23 @@ int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots
     return SL_OK;
 }
 
-/* LOOP's forwards and weight gradients of RANK, as they come along. */
-static int window_of(const struct sl_schedule *schedule, int rank, int loop, int group, bool *due) {
-    int next = 0, highest = 0, window = 0;
+/* Whether an action makes what weight gradients will use. */
+typedef bool makes_function(enum sl_action_kind kind);
+static bool is_forward(enum sl_action_kind kind) { return kind == SL_FORWARD; }
+
+/* LOOP's actions of RANK that make, and its weight gradients, as they come along. Groups before NEXT are done. */
+static int window_of(const struct sl_schedule *schedule, int rank, int loop, int group, makes_function *makes,
+                     bool *due) {
+    int next = 0, highest = 0, lowest = schedule->microbatches, window = 0;
     for (int i = 0; i < schedule->microbatches; i++) due[i] = false;
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
+        const int first = action->microbatch / group * group;
         if (action->loop != loop) continue;
-        if (action->kind == SL_FORWARD && action->microbatch >= highest)
-            highest = (action->microbatch / group + 1) * group;
-        if (highest - next > window) window = highest - next;
+        if (makes(action->kind) && first + group > highest) highest = first + group;
+        if (makes(action->kind) && first < lowest) lowest = first;
+        /* What has not been made yet takes no room: microbatches may come in descending order. */
+        if (highest - (lowest > next ? lowest : next) > window) window = highest - (lowest > next ? lowest : next);
         if (!sl_has_weight_gradient(action->kind)) continue;
         due[action->microbatch] = true;
         for (bool whole = true; next < schedule->microbatches;) {
@@ -43,13 +50,21 @@ static int window_of(const struct sl_schedule *schedule, int rank, int loop, int
     return window;
 }
 
-int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group) {
+static int widest(const struct sl_schedule *schedule, int rank, int group, makes_function *makes) {
     bool *due = calloc((size_t)schedule->microbatches, sizeof *due);
     int window = due ? group : schedule->microbatches; /* without memory here: room for all is always enough */
     for (int l = 0; due && l < schedule->loops; l++) {
-        const int needed = window_of(schedule, rank, l, group, due);
+        const int needed = window_of(schedule, rank, l, group, makes, due);
         if (needed > window) window = needed;
     }
     free(due);
     return window;
+}
+
+int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group) {
+    return widest(schedule, rank, group, is_forward);
+}
+
+int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, int group) {
+    return widest(schedule, rank, group, sl_has_input_gradient);
 }

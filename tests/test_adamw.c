@@ -10,7 +10,7 @@
 
 /* One loop's storage for parameters of the given sizes, the last of them followed by padding. */
 struct storage {
-    struct sl_loop_storage loop;
+    struct sl_range loop;
     struct sl_parameter *list;
 };
 
@@ -19,11 +19,11 @@ struct storage {
 static void make_storage(struct storage *storage, int parameters, const size_t *sizes, const bool *decay,
                          size_t padding) {
     *storage = (struct storage){.list = array_of(2 * (size_t)parameters, sizeof(struct sl_parameter))};
-    struct sl_loop_storage *loop = &storage->loop;
+    struct sl_range *loop = &storage->loop;
     for (int i = 0; i < parameters; i++) {
-        const struct sl_parameter parameter = {.loop = 1, .offset = loop->used, .count = sizes[i], .decay = decay[i]};
+        const struct sl_parameter parameter = {.range = 1, .offset = loop->used, .count = sizes[i], .decay = decay[i]};
         storage->list[2 * i] = storage->list[2 * i + 1] = parameter;
-        storage->list[2 * i + 1].loop = 0;
+        storage->list[2 * i + 1].range = 0;
         storage->list[2 * i + 1].offset += sizes[i] / 2;
         storage->list[2 * i + 1].decay = !decay[i];
         loop->used += sizes[i];
@@ -46,9 +46,9 @@ static void free_storage(struct storage *storage) {
 
 static void update(struct storage *storage, int parameters, const struct sl_adamw *adamw,
                    const struct sl_kernels *kernels, int64_t step, float gradient_scale) {
-    struct sl_loop_storage loops[2] = {{0}, storage->loop};
+    struct sl_range loops[2] = {{0}, storage->loop};
     struct sl_parameters all = {
-        .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .loops = 2, .loop = loops};
+        .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
     sl_adamw_update(adamw, kernels, &all, 1, step, gradient_scale);
 }
 
@@ -141,7 +141,7 @@ static void check_shard(const struct sl_kernels *kernels, size_t padding, size_t
     struct numbers numbers = {20};
     struct storage storage;
     make_storage(&storage, PARAMETERS, sizes, decays, padding);
-    struct sl_loop_storage *loop = &storage.loop;
+    struct sl_range *loop = &storage.loop;
     loop->shard = first;
     loop->shard_count = end - first;
     struct element *expected = array_of(loop->count, sizeof *expected);

@@ -161,9 +161,9 @@ static void test_mlp_block_forward(void **state) {
 /* ---- weight gradients ---- */
 
 static float *copy_gradients(const struct rig *rig) {
-    const size_t count = rig->parameters.loop[0].count;
+    const size_t count = rig->parameters.range[0].count;
     float *copy = floats(count);
-    memcpy(copy, rig->parameters.loop[0].gradient, count * sizeof *copy);
+    memcpy(copy, rig->parameters.range[0].gradient, count * sizeof *copy);
     return copy;
 }
 
@@ -182,13 +182,13 @@ static void test_groups(void **state) {
         for (int group = MICROBATCHES; group >= 1; group /= 2) {
             struct rig rig;
             open_rig(&rig, make_model(kind), ROWS, MICROBATCHES, group);
-            const size_t count = rig.parameters.loop[0].count;
+            const size_t count = rig.parameters.range[0].count;
             forward(&rig);
             backward(&rig);
             weigh(&rig, false);
             float *gradient = copy_gradients(&rig);
             weigh(&rig, false);
-            assert_memory_equal(gradient, rig.parameters.loop[0].gradient, count * sizeof *gradient);
+            assert_memory_equal(gradient, rig.parameters.range[0].gradient, count * sizeof *gradient);
             if (!whole) whole = copy_gradients(&rig);
             double *expected = widen(count, whole);
             assert_close(count, gradient, expected, 1e-5);
@@ -196,7 +196,7 @@ static void test_groups(void **state) {
             /* Norms add whole microbatches in ascending order: no grouping shows. */
             if (kind == 1) assert_memory_equal(gradient, whole, count * sizeof *gradient);
 
-            for (size_t i = 0; i < count; i++) rig.parameters.loop[0].gradient[i] = 5.0f;
+            for (size_t i = 0; i < count; i++) rig.parameters.range[0].gradient[i] = 5.0f;
             weigh(&rig, true);
             for (int p = 0; p < rig.parameters.count; p++) {
                 const struct sl_parameter *parameter = &rig.parameters.list[p];
@@ -304,7 +304,7 @@ static void test_bf16_memory(void **state) {
         bytes[precision] = sl_parameters_bytes(&rig.parameters);
         peak[precision] = plan.workspace_peak;
         assert_int_equal(sl_parameters_take(&rig.parameters, &error), SL_OK);
-        assert_int_equal(rig.parameters.loop[0].rounded != NULL, precision == SL_BF16);
+        assert_int_equal(rig.parameters.range[0].rounded != NULL, precision == SL_BF16);
         close_rig(&rig);
     }
     const size_t parameters = 97 * 32 + 2 * 32 + 33 * 64;

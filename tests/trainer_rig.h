@@ -38,7 +38,7 @@ struct job {
 
 static inline struct sl_batch batch_of(const struct sl_spmd *self, const struct job *job) {
     const int first = BATCH / sl_axis_size(self, "data") * sl_axis_index(self, "data");
-    return (struct sl_batch){job->inputs + first * INPUTS, job->labels + first};
+    return (struct sl_batch){.inputs = job->inputs + first * INPUTS, .labels = job->labels + first};
 }
 
 /* Steps [FIRST, END). */
