@@ -21,14 +21,15 @@ struct checker {
     struct sl_mesh mesh;
     struct sl_spmd self;
     struct sl_parameters parameters;
-    struct sl_stash stash;
+    struct sl_stash stash, again, once; /* the last two: what modules that recompute keep instead */
     struct sl_context context;
     size_t inputs, outputs, workspace; /* elements of x and y a microbatch; bytes */
     float *x, *dx;                     /* [microbatches][rows, in] */
     float *dy;                         /* [microbatches][rows, out] */
     float *y;                          /* [rows, out] */
     float *nans, *seen, *weights;      /* the host's: NaNs for the largest array; what was last looked at; dy */
-    float *with, *without;             /* the host's: the parameters' gradients with and without dx */
+    size_t parameters_count;           /* elements of all parameters */
+    float *with, *without;             /* the host's: their gradients, one after another, with and without dx */
     float *input_gradient;             /* the host's: dx */
     double difference;
     char worst[96];
@@ -70,62 +71,94 @@ static void draw_parameters(struct checker *c, struct sl_key key) {
     }
 }
 
-static int open_checker(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
-                        const struct sl_gemm_backend *gemm, struct sl_error *error) {
+static int take_stash(struct sl_stash *stash, int slots, struct sl_error *error) {
+    stash->slots = slots;
+    return take(&stash->data, stash->elements * (size_t)slots, error);
+}
+
+static int refuse(const struct sl_gradient_check *check, struct sl_error *error) {
     if (check->rows < 1 || check->group < 1 || check->microbatches < 1 || check->microbatches % check->group)
         return sl_error_set(error, SL_BAD_INPUT,
                             "gradient check of %d rows, %d microbatches in groups of %d: all must be at least 1, and "
                             "microbatches divide into groups",
                             check->rows, check->microbatches, check->group);
-    c->module = module;
-    c->microbatches = check->microbatches;
-    c->group = check->group;
-    c->step = check->step > 0.0f ? check->step : 1e-2f;
+    if (check->sequence < 0 || (check->sequence && check->rows % check->sequence))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "gradient check of %d rows in sequences of %d: rows must divide into sequences, or "
+                            "sequences be 0",
+                            check->rows, check->sequence);
+    return SL_OK;
+}
+
+static int plan_module(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
+                       const struct sl_gemm_backend *gemm, struct sl_error *error) {
     c->mesh = (struct sl_mesh){.axes = 1, .axis = {{.name = "data", .size = 1}}, .size = 1};
     c->self.mesh = &c->mesh;
-    c->stash.slots = check->microbatches;
     if (sl_parameters_open(&c->parameters, 1)) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
     struct sl_plan plan = {.mesh = &c->mesh,
                            .gemm = gemm,
                            .rows = check->rows,
+                           .sequence = check->sequence,
                            .group = check->group,
                            .parameters = &c->parameters,
                            .stash = &c->stash,
+                           .again = &c->again,
                            .error = error};
     SL_TRY(sl_module_plan(module, &plan));
-    sl_parameters_layout(&c->parameters, 1, 0, false);
-    SL_TRY(sl_parameters_take(&c->parameters, error));
-
-    const size_t rows = (size_t)check->rows, microbatches = (size_t)check->microbatches;
-    const struct sl_key key = sl_key_of_seed(check->seed);
-    c->inputs = rows * (size_t)module->in;
-    c->outputs = rows * (size_t)module->out;
+    c->module = module;
+    c->inputs = (size_t)check->rows * (size_t)module->in;
+    c->outputs = (size_t)check->rows * (size_t)module->out;
     c->workspace = plan.workspace_peak;
+    for (int i = 0; i < c->parameters.count; i++) c->parameters_count += c->parameters.list[i].count;
+    sl_parameters_layout(&c->parameters, 1, 0, false);
+    return sl_parameters_take(&c->parameters, error);
+}
+
+static int take_arrays(struct checker *c, struct sl_error *error) {
+    const size_t microbatches = (size_t)c->microbatches;
     SL_TRY(take(&c->x, microbatches * c->inputs, error));
     SL_TRY(take(&c->dx, microbatches * c->inputs, error));
     SL_TRY(take(&c->dy, microbatches * c->outputs, error));
     SL_TRY(take(&c->y, c->outputs, error));
-    SL_TRY(take(&c->stash.data, c->stash.elements * microbatches, error));
-    const size_t parameters_count = c->parameters.loop[0].count;
-    const size_t most =
-        largest((size_t[]){microbatches * c->inputs, microbatches * c->outputs, parameters_count,
-                           c->stash.elements * microbatches, (c->workspace + sizeof(float) - 1) / sizeof(float)},
-                5);
+    c->once = c->again;
+    SL_TRY(take_stash(&c->stash, c->microbatches, error));
+    SL_TRY(take_stash(&c->again, c->microbatches, error));
+    SL_TRY(take_stash(&c->once, 1, error));
+    const size_t most = largest((size_t[]){microbatches * c->inputs, microbatches * c->outputs, c->parameters_count,
+                                           c->stash.elements * microbatches, c->again.elements * microbatches,
+                                           (c->workspace + sizeof(float) - 1) / sizeof(float)},
+                                6);
     SL_TRY(take_host(&c->nans, most, error));
     SL_TRY(take_host(&c->seen, most, error));
     SL_TRY(take_host(&c->weights, microbatches * c->outputs, error));
     SL_TRY(take_host(&c->input_gradient, microbatches * c->inputs, error));
-    SL_TRY(take_host(&c->with, parameters_count, error));
-    SL_TRY(take_host(&c->without, parameters_count, error));
+    SL_TRY(take_host(&c->with, c->parameters_count, error));
+    SL_TRY(take_host(&c->without, c->parameters_count, error));
     memset(c->nans, 0xff, most * sizeof *c->nans);
+    return SL_OK;
+}
+
+static int open_checker(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
+                        const struct sl_gemm_backend *gemm, struct sl_error *error) {
+    const struct sl_key key = sl_key_of_seed(check->seed);
+    const size_t microbatches = (size_t)check->microbatches;
+    SL_TRY(refuse(check, error));
+    c->microbatches = check->microbatches;
+    c->group = check->group;
+    c->step = check->step > 0.0f ? check->step : 1e-2f;
+    SL_TRY(plan_module(c, module, check, gemm, error));
+    SL_TRY(take_arrays(c, error));
     c->context = (struct sl_context){.self = &c->self,
                                      .kernels = sl_kernels_select(),
                                      .phase = SL_TRAIN,
                                      .rows = check->rows,
+                                     .sequence = check->sequence,
                                      .group = check->group,
                                      .dropout.step_key = sl_fold_in(key, 0),
                                      .parameters = &c->parameters,
                                      .stash = &c->stash,
+                                     .again = &c->again,
+                                     .once = &c->once,
                                      .workspace = sl_device.take(c->workspace)};
     if (!c->context.workspace) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
     draw(c, sl_fold_in(key, 1), microbatches * c->inputs, 0.0f, 1.0f, c->x);
@@ -141,15 +174,18 @@ static void close_checker(struct checker *c) {
     sl_device.give(c->dy);
     sl_device.give(c->y);
     sl_device.give(c->stash.data);
+    sl_device.give(c->again.data);
+    sl_device.give(c->once.data);
     sl_device.give(c->context.workspace);
     free(c->stash.tensor);
+    free(c->again.tensor);
     free(c->nans);
     free(c->seen);
     free(c->weights);
     free(c->input_gradient);
     free(c->with);
     free(c->without);
-    if (c->parameters.loop) sl_parameters_close(&c->parameters);
+    if (c->parameters.range) sl_parameters_close(&c->parameters);
 }
 
 /* ---- gradients ---- */
@@ -166,12 +202,26 @@ static int forward(struct checker *c, int microbatch) {
     return c->module->type->forward(c->module, &c->context, c->x + (size_t)microbatch * c->inputs, c->y);
 }
 
+static void poison_stash(const struct checker *c, const struct sl_stash *stash) {
+    poison(c, stash->data, stash->elements * (size_t)stash->slots * sizeof(float));
+}
+
+/* The parameters' gradients, one after another. */
+static void copy_gradients(const struct checker *c, float *to) {
+    for (int i = 0; i < c->parameters.count; i++) {
+        sl_device.copy(to, sl_parameter_gradient(&c->parameters, i), c->parameters.list[i].count * sizeof *to);
+        to += c->parameters.list[i].count;
+    }
+}
+
 /* A training step: forward, input gradients in the opposite order, weight gradients group by group. */
 static int gradients(struct checker *c, float *dx) {
     const struct sl_module *module = c->module;
-    const struct sl_loop_storage *loop = &c->parameters.loop[0];
-    poison(c, c->stash.data, c->stash.elements * (size_t)c->stash.slots * sizeof(float));
-    poison(c, loop->gradient, loop->count * sizeof(float));
+    poison_stash(c, &c->stash);
+    poison_stash(c, &c->again);
+    poison_stash(c, &c->once);
+    for (int i = 0; i < c->parameters.count; i++)
+        poison(c, sl_parameter_gradient(&c->parameters, i), c->parameters.list[i].count * sizeof(float));
     for (int m = 0; m < c->microbatches; m++) SL_TRY(forward(c, m));
     for (int m = c->microbatches - 1; m >= 0; m--) {
         const size_t in = (size_t)m * c->inputs, out = (size_t)m * c->outputs;
@@ -271,29 +321,29 @@ static int check_tensor(struct checker *c, const char *name, size_t n, float *va
 
 /* What W gives must not depend on whether I was asked for dx. */
 static void check_without_dx(struct checker *c) {
+    const float *with = c->with, *without = c->without;
     for (int i = 0; i < c->parameters.count; i++) {
         const struct sl_parameter *parameter = &c->parameters.list[i];
-        const float *with = c->with + parameter->offset, *without = c->without + parameter->offset;
         struct comparison comparison = {0};
-        for (size_t j = 0; j < parameter->count; j++) compare(&comparison, with[j], without[j]);
+        for (size_t j = 0; j < parameter->count; j++) compare(&comparison, *with++, *without++);
         conclude(c, &comparison, parameter->name, " (without dx)");
     }
 }
 
 static int run(struct checker *c) {
-    const struct sl_loop_storage *loop = &c->parameters.loop[0];
     const size_t inputs = (size_t)c->microbatches * c->inputs;
+    const float *given = c->with;
     SL_TRY(gradients(c, NULL));
-    sl_device.copy(c->without, loop->gradient, loop->count * sizeof(float));
+    copy_gradients(c, c->without);
     SL_TRY(gradients(c, c->dx));
-    sl_device.copy(c->with, loop->gradient, loop->count * sizeof(float));
+    copy_gradients(c, c->with);
     check_without_dx(c);
     sl_device.copy(c->input_gradient, c->dx, inputs * sizeof(float));
     SL_TRY(check_tensor(c, "dx", inputs, c->x, c->input_gradient, c->microbatches));
     for (int i = 0; i < c->parameters.count; i++) {
         const struct sl_parameter *parameter = &c->parameters.list[i];
-        SL_TRY(check_tensor(c, parameter->name, parameter->count, sl_parameter_value(&c->parameters, i),
-                            c->with + parameter->offset, 0));
+        SL_TRY(check_tensor(c, parameter->name, parameter->count, sl_parameter_value(&c->parameters, i), given, 0));
+        given += parameter->count;
     }
     return SL_OK;
 }

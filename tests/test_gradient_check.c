@@ -1,5 +1,5 @@
-/* test_gradient_check.c - the gradient checker finds faults: a module y = x * scale whose backward functions can be
- * told to be wrong. */
+/* test_gradient_check.c - the gradient checker finds faults: a module y = x * scale, plus the row before in sequences,
+ * whose backward functions can be told to be wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "layers/gradient_check.h"
-#include "layers/modules.h"
+#include "layers/transformer_modules.h"
 
 enum fault {
     NONE,
@@ -21,13 +21,17 @@ enum fault {
     W_NEVER_ADDS,    /* also where it should */
     W_NEEDS_DX,      /* leaves the stash unwritten where dx is not wanted */
     KEEPS_WORKSPACE, /* finds forward's x in the workspace again, it thinks */
+    DX_CROSSES,      /* a sequence's gradient goes to the one before */
     FAILS,           /* forward returns a status */
     FAULTS
 };
 
+/* In sequences its parameter is a tied one. */
 static int plan_scaled(struct sl_module *module, struct sl_plan *plan) {
     const size_t cols = (size_t)module->in;
-    module->parameter[0] = sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols);
+    module->whole = plan->sequence;
+    module->parameter[0] =
+        (plan->sequence ? sl_plan_parameter_tied : sl_plan_parameter)(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols);
     module->stash[0] = sl_plan_stash(plan, cols); /* x dy */
     module->workspace[0] = sl_plan_workspace(plan, (size_t)plan->rows * cols * sizeof(float));
     module->keeps_input = true;
@@ -38,10 +42,15 @@ static float *workspace_of(const struct sl_module *module, const struct sl_conte
     return (float *)(void *)(context->workspace + module->workspace[0]);
 }
 
+static bool has_row_before(const struct sl_context *context, int row) {
+    return context->sequence && row % context->sequence;
+}
+
 static int scaled_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int cols = module->in, n = context->rows * cols;
     const float *scale = sl_value(module, context, 0);
-    for (int i = 0; i < n; i++) y[i] = x[i] * scale[i % cols];
+    assert_int_equal(context->sequence, module->whole);
+    for (int i = 0; i < n; i++) y[i] = x[i] * scale[i % cols] + (has_row_before(context, i / cols) ? x[i - cols] : 0);
     memcpy(workspace_of(module, context), x, (size_t)n * sizeof *x);
     return module->option == FAILS ? SL_FAILED : SL_OK;
 }
@@ -56,6 +65,9 @@ static int scaled_backward_input(const struct sl_module *module, struct sl_conte
         if (dx || module->option != W_NEEDS_DX) product[i] = x[i] * dy[i];
         if (!dx || (module->option == DX_INCOMPLETE && i % cols == cols - 1)) continue;
         dx[i] = dy[i] * scale[i % cols] * (module->option == DX_TOO_LARGE ? 1.01f : 1.0f);
+        const int next = i + cols;
+        if (next >= n || !context->sequence) continue;
+        if (has_row_before(context, next / cols) || module->option == DX_CROSSES) dx[i] += dy[next];
     }
     return SL_OK;
 }
@@ -99,6 +111,7 @@ static void test_checker_catches_faults(void **state) {
     };
     const struct sl_gradient_check check = {.rows = 3, .microbatches = 4, .group = 2, .seed = 1};
     for (enum fault fault = NONE; fault < FAULTS; fault++) {
+        if (fault == DX_CROSSES) continue; /* only in sequences */
         struct sl_module *module = make_scaled(fault);
         struct sl_error error = {0};
         double difference;
@@ -119,6 +132,34 @@ static void test_checker_catches_faults(void **state) {
     }
 }
 
+static void expect_worst(struct sl_module *module, int sequence, enum fault fault, const char *name) {
+    const struct sl_gradient_check check = {.rows = 6, .sequence = sequence, .microbatches = 4, .group = 2, .seed = 2};
+    struct sl_error error = {0};
+    double difference;
+    char worst[96];
+    assert_non_null(module);
+    assert_int_equal(sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, worst, &error), SL_OK);
+    if (fault != NONE) assert_string_equal(worst, name);
+    assert_true(fault == NONE ? difference < 1e-4 : difference > 5e-3);
+    sl_module_free(module);
+}
+
+static void test_checker_knows_sequences_and_tied_parameters(void **state) {
+    (void)state;
+    expect_worst(make_scaled(NONE), 3, NONE, NULL);
+    expect_worst(make_scaled(DX_CROSSES), 3, DX_CROSSES, "dx");
+    expect_worst(make_scaled(DX_CROSSES), 6, NONE, NULL); /* there is no other sequence in a microbatch */
+    expect_worst(make_scaled(W_NEVER_ADDS), 2, W_NEVER_ADDS, "scale");
+    expect_worst(make_scaled(W_NEEDS_DX), 2, W_NEEDS_DX, "scale (without dx)");
+}
+
+static void test_checker_gives_room_to_recompute(void **state) {
+    (void)state;
+    expect_worst(sl_recompute(make_scaled(NONE)), 3, NONE, NULL);
+    expect_worst(sl_recompute(make_scaled(W_FORGETS_ROW)), 0, W_FORGETS_ROW, "scaled.scale");
+    expect_worst(sl_recompute(make_scaled(DX_TOO_LARGE)), 3, DX_TOO_LARGE, "dx");
+}
+
 static void test_checker_refuses(void **state) {
     (void)state;
     struct sl_module *module = sl_silu(3);
@@ -128,6 +169,10 @@ static void test_checker_refuses(void **state) {
     assert_int_equal(sl_gradient_check(module, &uneven, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
                      SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "3 microbatches in groups of 2"));
+    const struct sl_gradient_check torn = {.rows = 3, .sequence = 2, .microbatches = 2, .group = 2};
+    assert_int_equal(sl_gradient_check(module, &torn, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
+                     SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "3 rows in sequences of 2"));
     const struct sl_gradient_check empty = {.rows = 0, .microbatches = 2, .group = 2};
     assert_int_equal(sl_gradient_check(module, &empty, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
                      SL_BAD_INPUT);
@@ -137,6 +182,8 @@ static void test_checker_refuses(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_checker_catches_faults),
+        cmocka_unit_test(test_checker_knows_sequences_and_tied_parameters),
+        cmocka_unit_test(test_checker_gives_room_to_recompute),
         cmocka_unit_test(test_checker_refuses),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
