@@ -163,11 +163,12 @@ static int plan(struct worker *worker, struct sl_spmd *self) {
                                                 .rows = run->network->batch / run->schedule.microbatches,
                                                 .group = 1};
     if (sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory for parameters");
+    worker->parameters.stage_axis = SL_PIPE_AXIS;
     SL_TRY(sl_group_axes(self, "*", &worker->world));
     SL_TRY(sl_pipeline_plan(&worker->pipeline, self, &options, &worker->model, &worker->parameters));
     sl_parameters_layout(&worker->parameters, 1, 0, false);
     SL_TRY(sl_parameters_take(&worker->parameters, &self->error));
-    SL_TRY(sl_import(self, &worker->world, &worker->parameters, &run->network->values));
+    SL_TRY(sl_import(self, &worker->world, &worker->parameters, SL_VALUES, &run->network->values));
     return sl_pipeline_open(worker->pipeline);
 }
 
@@ -179,7 +180,7 @@ static int collect(struct worker *worker, struct sl_spmd *self) {
     const size_t count = outputs_of(run->network);
     SL_TRY(sl_broadcast(self, &worker->world, SL_F32, worker->outputs, worker->outputs, count, last));
     if (self->coordinate == 0) memcpy(run->outputs, worker->outputs, count * sizeof *run->outputs);
-    return sl_export(self, &worker->world, &worker->parameters, true, true, 1.0f, &run->gradients);
+    return sl_export(self, &worker->world, &worker->parameters, SL_GRADIENTS, 1.0f, &run->gradients);
 }
 
 static int pass(struct worker *worker, struct sl_spmd *self) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "collectives/engines.h"
+#include "drivers/checkpoints.h"
 #include "drivers/data.h"
 #include "drivers/experiment.h"
 #include "drivers/interrupt.h"
@@ -23,6 +24,7 @@ enum { RECORDED = 4096 }; /* step times that the median is taken of */
 struct config {
     struct sl_common_options common;
     struct sl_model_options model;
+    struct sl_checkpoint_options checkpoints;
     const char *schedule, *schedule_file, *data, *metrics, *gradients, *trace;
     int epochs, lr_schedule;
     double delay_ms;
@@ -74,10 +76,11 @@ struct run {
     struct bytes bytes[SL_MAX_COORDINATES]; /* of a dry run */
     struct sl_profile profile[SL_MAX_COORDINATES];
     struct sl_trace_file trace;
+    struct sl_checkpoints checkpoints;
     /* Written by coordinate 0. */
-    int64_t done;
-    double *ms;     /* [RECORDED] the steps' times, the first apart, later ones replacing the oldest */
-    double only_ms; /* of the first step, where no other follows */
+    int64_t first, done; /* steps before this run, and in it */
+    double *ms;          /* [RECORDED] the steps' times, the first apart, later ones replacing the oldest */
+    double only_ms;      /* of the first step, where no other follows */
     double first_step_ms, final_loss, test_accuracy, samples;
     struct sl_metrics epoch; /* sums over the epoch's steps so far */
     bool interrupted;
@@ -123,17 +126,17 @@ static void begin_table(struct run *run) {
 
 static int report_step(struct run *run, const struct sl_metrics *metrics, double ms, struct sl_error *error) {
     const double loss = metrics->loss / metrics->rows, accuracy = metrics->correct / metrics->rows;
-    const int64_t step = run->done++;
-    if (step > 0)
-        run->ms[(step - 1) % RECORDED] = ms;
+    const int64_t before = run->done++, step = run->first + before;
+    if (before > 0)
+        run->ms[(before - 1) % RECORDED] = ms;
     else
         run->only_ms = ms;
     run->final_loss = loss;
     run->samples += metrics->rows;
     run->epoch.loss += metrics->loss;
     run->epoch.rows += metrics->rows;
-    if (step == 0) run->first_step_ms = ms_since_exec();
-    if (step == 0 && !run->config->common.json) begin_table(run);
+    if (before == 0) run->first_step_ms = ms_since_exec();
+    if (before == 0 && !run->config->common.json) begin_table(run);
     if (!run->config->common.json && !run->dataset.shuffled) {
         sl_progress_clear(&run->progress);
         sl_table_cell(&run->table, "%lld", (long long)step);
@@ -227,10 +230,10 @@ static float learning_rate(const struct run *run, int64_t step) {
 }
 
 static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *worker, uint32_t *order, int64_t step,
-                      bool *stop) {
+                      bool first, bool *stop) {
     const double began = sl_now();
     const int64_t in_epoch = step % run->steps_per_epoch;
-    if (in_epoch == 0)
+    if (in_epoch == 0 || first)
         sl_dataset_epoch_order(&run->dataset, run->config->common.seed, (uint32_t)(step / run->steps_per_epoch), order);
     const struct sl_batch batch = sl_worker_fetch(worker, &run->dataset, &run->dataset.train, order, in_epoch);
     struct sl_metrics metrics;
@@ -243,6 +246,17 @@ static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *w
     return report_step(run, &metrics, 1e3 * (sl_now() - began), &self->error);
 }
 
+/* Dropout keys in flax's order go on where they were, too. */
+static int resume(struct sl_spmd *self, struct run *run, struct sl_worker *worker, int64_t *first) {
+    struct sl_checkpoint about;
+    SL_TRY(sl_checkpoints_resume(&run->checkpoints, self, worker->trainer, &about));
+    *first = about.step;
+    for (int64_t step = 0; run->experiment.flax && step < *first; step++)
+        sl_classifier_flax_step(&worker->keys, worker->layer_key);
+    if (self->coordinate == 0) run->first = *first;
+    return SL_OK;
+}
+
 /* From the second step on: the first one touches memory and generates code. */
 static void start_records(struct sl_spmd *self, struct run *run, struct sl_worker *worker) {
     if (run->config->trace) sl_trainer_set_trace(worker->trainer, sl_trace_file_of(&run->trace, self));
@@ -253,9 +267,13 @@ static void start_records(struct sl_spmd *self, struct run *run, struct sl_worke
 
 static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker, uint32_t *order) {
     bool stop = false;
-    for (int64_t step = 0; step < run->steps && !stop; step++) {
-        SL_TRY(train_step(self, run, worker, order, step, &stop));
-        if (step == 0) start_records(self, run, worker);
+    int64_t first;
+    SL_TRY(resume(self, run, worker, &first));
+    for (int64_t step = first; step < run->steps && !stop; step++) {
+        SL_TRY(train_step(self, run, worker, order, step, step == first, &stop));
+        if (step == first) start_records(self, run, worker);
+        SL_TRY(sl_checkpoints_save(&run->checkpoints, self, worker->trainer, (step + 1) * run->experiment.batch,
+                                   stop || step + 1 == run->steps));
         if (stop && self->coordinate == 0) run->interrupted = step + 1 < run->steps;
         const bool epoch_ends = (step + 1) % run->steps_per_epoch == 0 || step + 1 == run->steps || stop;
         if (!run->dataset.shuffled || !epoch_ends) continue;
@@ -329,14 +347,16 @@ static int count_steps(struct run *run, struct sl_error *error) {
 /* What cannot be written should be known before the training, not after it. */
 static int check_outputs(struct run *run, struct sl_error *error) {
     const struct config *config = run->config;
+    const int64_t steps = run->steps - run->checkpoints.first;
     if (config->trace) {
-        if (run->steps < 2)
+        if (steps < 2)
             return sl_error_set(error, SL_BAD_INPUT,
-                                "--trace records from the second step on: --steps must be 2 at least");
+                                "--trace records from the second step on: --steps must be 2 at least%s",
+                                run->checkpoints.first ? " after the checkpoint" : "");
         SL_TRY(sl_trace_file_open(&run->trace, config->trace, &run->experiment, run->steps - 1, error));
     }
     if (!config->gradients) return SL_OK;
-    if (run->steps == 0) return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");
+    if (steps <= 0) return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");
     if (config->metrics && !strcmp(config->gradients, config->metrics))
         return sl_error_set(error, SL_BAD_INPUT, "--gradients and --metrics name the same file, %s", config->metrics);
     return sl_safetensors_can_write(config->gradients, error);
@@ -359,9 +379,10 @@ static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct
     if (!sl_speaks(engine)) return take_part(run, engine, error);
     /* Other engines' coordinates may share several machines. */
     if (engine->table == &sl_engine_local) SL_TRY(sl_experiment_check_memory(&run->experiment, error));
+    SL_TRY(sl_checkpoints_open(&run->checkpoints, error));
     SL_TRY(check_outputs(run, error));
     SL_TRY(sl_metrics_open(&run->metrics, config->metrics, error));
-    sl_progress_begin(&run->progress, "step", run->steps);
+    sl_progress_begin(&run->progress, "step", run->steps - run->checkpoints.first);
     int status = sl_run(&run->experiment.mesh, engine, program, run);
     sl_progress_clear(&run->progress);
     if (status == SL_OK && config->profile)
@@ -371,6 +392,25 @@ static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct
     if (status == SL_OK && config->trace) status = sl_trace_file_write(&run->trace, &run->experiment, error);
     const int closed = sl_metrics_close(&run->metrics, status ? NULL : error);
     return status ? status : closed;
+}
+
+/* What stays the same where a run is resumed: the model, and the order of its examples. */
+static void describe_run(struct run *run) {
+    const struct sl_classifier *classifier = &run->experiment.classifier;
+    const struct sl_setting settings[] = {
+        sl_setting_text("model", "classifier"),
+        sl_setting_number("inputs", classifier->inputs),
+        sl_setting_number("layers", classifier->layers),
+        sl_setting_number("hidden", classifier->hidden),
+        sl_setting_number("expansion", classifier->expansion),
+        sl_setting_number("classes", classifier->classes),
+        sl_setting_text("data", run->dataset.shuffled ? "fashion-mnist" : "random"),
+        sl_setting_number("batch", run->experiment.batch),
+    };
+    _Static_assert(sizeof settings / sizeof *settings <= SL_MOST_SETTINGS, "room for all");
+    run->checkpoints.options = run->config->checkpoints;
+    run->checkpoints.seed = run->config->common.seed;
+    memcpy(run->checkpoints.setting, settings, sizeof settings);
 }
 
 static int start(struct run *run, struct sl_error *error) {
@@ -386,6 +426,8 @@ static int start(struct run *run, struct sl_error *error) {
     SL_TRY(sl_experiment_prepare(&run->experiment, &mesh, &config->model, config->schedule, config->schedule_file,
                                  (int)run->dataset.columns, (int)run->dataset.classes, config->common.seed, error));
     SL_TRY(count_steps(run, error));
+    SL_TRY(sl_checkpoints_check(&config->checkpoints, error));
+    describe_run(run);
     if (config->delay_ms > 0 && engine.table != &sl_engine_local)
         return sl_error_set(error, SL_BAD_INPUT, "--delay-ms: only engine local has delays, not %s", common.engine);
     engine.error = error;
@@ -406,7 +448,8 @@ int main(int argc, char **argv) {
         .section = {{"Mesh", sl_mesh_table, &config.common},
                     {"Run", sl_common_table, &config.common},
                     {"Model and optimizer", sl_model_table, &config.model},
-                    {"Training", driver_table, &config}},
+                    {"Training", driver_table, &config},
+                    {"Checkpoints", sl_checkpoint_table, &config.checkpoints}},
     };
     struct sl_error error = {0};
     struct run run = {.config = &config, .final_loss = NAN, .first_step_ms = NAN};
@@ -418,6 +461,7 @@ int main(int argc, char **argv) {
     }
     sl_store_free(&run.gradients);
     sl_trace_file_free(&run.trace);
+    sl_checkpoints_close(&run.checkpoints);
     sl_experiment_free(&run.experiment);
     sl_dataset_close(&run.dataset);
     free(run.ms);

@@ -1,111 +1,226 @@
 /* exchange.c - shards from and to a store of whole tensors. */
 #include "layers/exchange.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "spmd/device.h"
 
-/* Names and shapes differ between stages, so OWNER tells the others about its I-th parameter. */
-static int tell(struct sl_spmd *self, const struct sl_group *world, int owner, const struct sl_parameters *parameters,
-                int i, struct sl_parameter *parameter) {
-    _Static_assert(sizeof *parameter % sizeof(int32_t) == 0, "sent as words");
-    *parameter = self->coordinate == owner ? parameters->list[i] : (struct sl_parameter){0};
-    return sl_broadcast(self, world, SL_I32, parameter, parameter, sizeof *parameter / sizeof(int32_t), owner);
+enum { PIECE = 1 << 20 }; /* floats that travel at once */
+
+/* Elements [first, first + count) of a coordinate's shard of a parameter. */
+struct part {
+    struct sl_parameter parameter;
+    size_t first, count;
+};
+
+/* What one coordinate sends or receives, one after another. */
+struct parts {
+    int32_t count;
+    struct part *list;
+    size_t elements;
+};
+
+/* Work under way. */
+struct exchange {
+    struct sl_spmd *self;
+    const struct sl_group *world;
+    const struct sl_parameters *parameters;
+    enum sl_state state;
+    bool imports;
+    float scale;
+    struct sl_store *store; /* at coordinate 0 */
+    float *sent, *received; /* [PIECE] */
+};
+
+/* ---- what there is ---- */
+
+static bool is_shared_out(const struct sl_range *range) { return range->shard_count < range->count; }
+
+/* The part of parameter I's shard that this coordinate keeps, in the parameter's elements. */
+static void kept_part(const struct exchange *x, int i, struct part *part) {
+    const struct sl_parameter *parameter = &x->parameters->list[i];
+    const struct sl_range *range = &x->parameters->range[parameter->range];
+    size_t first = parameter->offset, end = first + parameter->count;
+    if (x->state != SL_VALUES && first < range->shard) first = range->shard;
+    if (x->state != SL_VALUES && end > range->shard + range->shard_count) end = range->shard + range->shard_count;
+    *part = (struct part){*parameter, first - parameter->offset, end > first ? end - first : 0};
 }
 
-static int tell_count(struct sl_spmd *self, const struct sl_group *world, int owner, int32_t *count) {
-    return sl_broadcast(self, world, SL_I32, count, count, 1, owner);
+/* Whether parameter I's part is this coordinate's to send, or to receive. */
+static bool takes_part(const struct exchange *x, int i) {
+    const struct sl_parameter *parameter = &x->parameters->list[i];
+    if (x->imports) return !parameter->second;
+    const bool shared = x->state != SL_VALUES && is_shared_out(&x->parameters->range[parameter->range]);
+    return sl_parameter_is_first(x->parameters, x->self, i, shared);
 }
 
-/* ---- from a store ---- */
+/* Where element 0 of the shard would lie. */
+static float *state_of(const struct exchange *x, const struct sl_parameter *parameter) {
+    const struct sl_range *range = &x->parameters->range[parameter->range];
+    switch (x->state) {
+    case SL_VALUES:
+        return range->value + parameter->offset;
+    case SL_GRADIENTS:
+        return range->gradient + parameter->offset;
+    default:
+        /* Moments begin with the range's share. */
+        return (x->state == SL_FIRST_MOMENTS ? range->first_moment : range->second_moment) +
+               ((ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard);
+    }
+}
 
-/* On coordinate 0: cuts the shard of coordinate TO out of its tensor. */
-static int cut(struct sl_spmd *self, int to, const struct sl_parameter *parameter, const struct sl_store *store,
-               float *shard) {
-    const struct sl_tensor *tensor = sl_store_find(store, parameter->name);
-    if (!tensor) return sl_fail(self, SL_BAD_INPUT, "parameter %s is not in the given values", parameter->name);
-    if (tensor->array.dtype != SL_F32 || tensor->array.dims != parameter->dims ||
-        memcmp(tensor->array.shape, parameter->shape, (size_t)parameter->dims * sizeof *parameter->shape) != 0)
-        return sl_fail(self, SL_BAD_INPUT, "parameter %s: the given values have another shape or type",
-                       parameter->name);
-    sl_spec_slice(&parameter->spec, self->mesh, to, &tensor->array, shard);
+static int list_own(struct exchange *x, struct parts *parts) {
+    parts->list = malloc(((size_t)x->parameters->count + 1) * sizeof *parts->list);
+    if (!parts->list) return sl_fail(x->self, SL_FAILED, "no memory to list %d parameters", x->parameters->count);
+    for (int i = 0; i < x->parameters->count; i++) {
+        struct part *part = &parts->list[parts->count];
+        kept_part(x, i, part);
+        if (takes_part(x, i) && part->count > 0) parts->count++;
+    }
     return SL_OK;
 }
 
-/* TO's shard goes from coordinate 0 to TO, into VALUE (given there, NULL elsewhere). */
-static int import_shard(struct sl_spmd *self, const struct sl_group *world, int to,
-                        const struct sl_parameter *parameter, const struct sl_store *store, float *value) {
-    const int from_first[1][2] = {{0, to}};
-    const size_t count = parameter->count;
-    float *room = malloc(2 * count * sizeof *room); /* for the shard that is sent, and as it is received */
-    if (!room) return sl_fail(self, SL_FAILED, "no memory to hand out %s", parameter->name);
-    int status = self->coordinate == 0 ? cut(self, to, parameter, store, room) : SL_OK;
-    if (status == SL_OK) status = sl_ppermute(self, world, SL_F32, room, room + count, count, 1, from_first);
-    if (status == SL_OK && value) sl_device.copy(value, room + count, count * sizeof *value);
-    free(room);
+/* Names and shapes differ between stages, so OWNER tells all others about its parts. Free PARTS' list. */
+static int tell(struct exchange *x, int owner, struct parts *parts) {
+    _Static_assert(sizeof(struct part) % sizeof(int32_t) == 0, "sent as words");
+    *parts = (struct parts){0};
+    if (x->self->coordinate == owner) SL_TRY(list_own(x, parts));
+    SL_TRY(sl_broadcast(x->self, x->world, SL_I32, &parts->count, &parts->count, 1, owner));
+    if (!parts->list) parts->list = malloc(((size_t)parts->count + 1) * sizeof *parts->list);
+    if (!parts->list) return sl_fail(x->self, SL_FAILED, "no memory to list %d parameters", parts->count);
+    SL_TRY(sl_broadcast(x->self, x->world, SL_I32, parts->list, parts->list,
+                        (size_t)parts->count * sizeof *parts->list / sizeof(int32_t), owner));
+    for (int i = 0; i < parts->count; i++) parts->elements += parts->list[i].count;
+    return SL_OK;
+}
+
+/* ---- coordinate 0's tensors ---- */
+
+static void name_of(enum sl_state state, const struct sl_parameter *parameter, char name[static 128]) {
+    static const char *const prefix[] = {"", "", "optimizer.first_moment.", "optimizer.second_moment."};
+    _Static_assert(sizeof parameter->name + sizeof "optimizer.second_moment." <= sizeof((struct sl_tensor){0}).name,
+                   "names fit");
+    snprintf(name, 128, "%s%s", prefix[state], parameter->name);
+}
+
+static int find_tensor(const struct exchange *x, const struct sl_parameter *parameter, struct sl_tensor **tensor) {
+    char name[128];
+    name_of(x->state, parameter, name);
+    *tensor = sl_store_find(x->store, name);
+    if (!*tensor && !x->imports) *tensor = sl_store_add(x->store, name, SL_F32, parameter->dims, parameter->shape);
+    if (!*tensor && !x->imports) return sl_fail(x->self, SL_FAILED, "no memory to assemble %s", name);
+    if (!*tensor) return sl_fail(x->self, SL_BAD_INPUT, "parameter %s is not in the given values", name);
+    const struct sl_array *array = &(*tensor)->array;
+    if (array->dtype == SL_F32 && array->dims == parameter->dims &&
+        !memcmp(array->shape, parameter->shape, (size_t)parameter->dims * sizeof *parameter->shape))
+        return SL_OK;
+    return sl_fail(x->self, SL_BAD_INPUT, "parameter %s: the given values have another shape or type", name);
+}
+
+/* Copies elements [FIRST, END) of OWNER's shard between their places in TENSOR and PIECE. */
+static void copy_runs(const struct exchange *x, int owner, const struct sl_parameter *parameter,
+                      const struct sl_tensor *tensor, size_t first, size_t end, float *piece) {
+    const struct sl_shard shard =
+        sl_spec_shard(&parameter->spec, x->self->mesh, owner, parameter->dims, parameter->shape);
+    const size_t run = sl_shard_run(&shard);
+    float *data = tensor->array.data;
+    for (size_t i = first, count; i < end; i += count, piece += count) {
+        float *place = data + sl_shard_global_index(&shard, i);
+        count = run - i % run < end - i ? run - i % run : end - i;
+        memcpy(x->imports ? piece : place, x->imports ? place : piece, count * sizeof *piece);
+        if (x->imports || x->scale == 1.0f) continue;
+        for (size_t e = 0; e < count; e++) place[e] *= x->scale;
+    }
+}
+
+/* ---- the stream ---- */
+
+/* Calls for elements [BEGIN, END) of the stream, which lie in PIECE, part by part: at coordinate 0 between PIECE and
+ * tensors, at the owner between PIECE and its own state. */
+static int walk(struct exchange *x, int owner, const struct parts *parts, size_t begin, size_t end, bool tensors,
+                float *piece) {
+    size_t start = 0; /* of the part in the stream */
+    for (int i = 0; i < parts->count && start < end; start += parts->list[i++].count) {
+        const struct part *part = &parts->list[i];
+        if (start + part->count <= begin) continue;
+        const size_t from = begin > start ? begin - start : 0;
+        const size_t to = end - start < part->count ? end - start : part->count;
+        float *at = piece + (start + from - begin);
+        if (tensors) {
+            struct sl_tensor *tensor;
+            SL_TRY(find_tensor(x, &part->parameter, &tensor));
+            copy_runs(x, owner, &part->parameter, tensor, part->first + from, part->first + to, at);
+        } else {
+            float *state = state_of(x, &part->parameter) + part->first + from;
+            sl_device.copy(x->imports ? state : at, x->imports ? at : state, (to - from) * sizeof *at);
+        }
+    }
+    return SL_OK;
+}
+
+/* OWNER's parts travel from coordinate 0 to it, or the other way. */
+static int stream(struct exchange *x, int owner, const struct parts *parts) {
+    const int pair[1][2] = {{x->imports ? 0 : owner, x->imports ? owner : 0}}, me = x->self->coordinate;
+    for (size_t begin = 0, count; begin < parts->elements; begin += count) {
+        count = parts->elements - begin < PIECE ? parts->elements - begin : PIECE;
+        if (me == pair[0][0]) SL_TRY(walk(x, owner, parts, begin, begin + count, x->imports, x->sent));
+        SL_TRY(sl_ppermute(x->self, x->world, SL_F32, x->sent, x->received, count, 1, pair));
+        if (me == pair[0][1]) SL_TRY(walk(x, owner, parts, begin, begin + count, !x->imports, x->received));
+        if (me == 0) sl_store_relax(x->store);
+    }
+    return SL_OK;
+}
+
+static int exchange_all(struct exchange *x) {
+    x->sent = malloc(2 * PIECE * sizeof *x->sent);
+    x->received = x->sent + PIECE;
+    int status = x->sent ? SL_OK : sl_fail(x->self, SL_FAILED, "no memory to exchange parameters");
+    for (int owner = 0; owner < x->world->size && status == SL_OK; owner++) {
+        struct parts parts;
+        status = tell(x, owner, &parts);
+        if (status == SL_OK) status = stream(x, owner, &parts);
+        free(parts.list);
+    }
+    free(x->sent);
     return status;
 }
 
-int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters,
+int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
               const struct sl_store *store) {
-    for (int to = 0; to < world->size; to++) {
-        int32_t count = parameters->count;
-        SL_TRY(tell_count(self, world, to, &count));
-        for (int i = 0; i < count; i++) {
-            struct sl_parameter parameter;
-            SL_TRY(tell(self, world, to, parameters, i, &parameter));
-            float *value = self->coordinate == to ? sl_parameter_value(parameters, i) : NULL;
-            SL_TRY(import_shard(self, world, to, &parameter, store, value));
+    return exchange_all(&(struct exchange){.self = self,
+                                           .world = world,
+                                           .parameters = parameters,
+                                           .state = state,
+                                           .imports = true,
+                                           .store = (struct sl_store *)(uintptr_t)store}); /* it is only read */
+}
+
+int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+              enum sl_state state, float scale, struct sl_store *store) {
+    return exchange_all(&(struct exchange){
+        .self = self, .world = world, .parameters = parameters, .state = state, .scale = scale, .store = store});
+}
+
+int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+               enum sl_state state, struct sl_store *store) {
+    struct exchange x = {.self = self, .world = world, .parameters = parameters, .state = SL_VALUES};
+    int status = SL_OK;
+    for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
+        struct parts parts;
+        status = tell(&x, owner, &parts);
+        for (int i = 0; i < parts.count && status == SL_OK && self->coordinate == 0; i++) {
+            const struct sl_parameter *parameter = &parts.list[i].parameter;
+            char name[128];
+            name_of(state, parameter, name);
+            if (!sl_store_find(store, name) &&
+                !sl_store_declare(store, name, SL_F32, parameter->dims, parameter->shape))
+                status = sl_fail(self, SL_FAILED, "no memory to declare %s", name);
         }
+        free(parts.list);
     }
-    return SL_OK;
-}
-
-/* ---- to a store ---- */
-
-/* On coordinate 0: puts OWNER's shard into its place. */
-static int assemble(struct sl_spmd *self, int owner, const struct sl_parameter *parameter, const float *shard,
-                    struct sl_store *store) {
-    struct sl_tensor *tensor = sl_store_find(store, parameter->name);
-    if (!tensor) tensor = sl_store_add(store, parameter->name, SL_F32, parameter->dims, parameter->shape);
-    if (!tensor) return sl_fail(self, SL_FAILED, "no memory to assemble %s", parameter->name);
-    sl_spec_assemble(&parameter->spec, self->mesh, owner, &tensor->array, shard);
-    return SL_OK;
-}
-
-/* OWNER's SHARD (given there, NULL elsewhere) goes to coordinate 0. */
-static int export_shard(struct sl_spmd *self, const struct sl_group *world, int owner,
-                        const struct sl_parameter *parameter, const float *shard, float scale, struct sl_store *store) {
-    const int to_first[1][2] = {{owner, 0}};
-    const size_t count = parameter->count;
-    float *sent = malloc(2 * count * sizeof *sent), *received = sent + count;
-    if (!sent) return sl_fail(self, SL_FAILED, "no memory to assemble %s", parameter->name);
-    if (shard) sl_device.copy(sent, shard, count * sizeof *sent);
-    int status = sl_ppermute(self, world, SL_F32, sent, received, count, 1, to_first);
-    if (status == SL_OK && self->coordinate == 0) {
-        for (size_t i = 0; i < count; i++) received[i] *= scale;
-        status = assemble(self, owner, parameter, received, store);
-    }
-    free(sent);
     return status;
-}
-
-int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters, bool owner,
-              bool gradients, float scale, struct sl_store *store) {
-    for (int from = 0; from < world->size; from++) {
-        const bool mine = owner && self->coordinate == from;
-        int32_t count = mine ? parameters->count : 0;
-        SL_TRY(tell_count(self, world, from, &count));
-        for (int i = 0; i < count; i++) {
-            struct sl_parameter parameter;
-            SL_TRY(tell(self, world, from, parameters, i, &parameter));
-            const float *shard = NULL;
-            if (mine) shard = gradients ? sl_parameter_gradient(parameters, i) : sl_parameter_value(parameters, i);
-            SL_TRY(export_shard(self, world, from, &parameter, shard, scale, store));
-        }
-    }
-    return SL_OK;
 }
 
 /* ---- whatever coordinates have ---- */

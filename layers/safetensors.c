@@ -1,73 +1,29 @@
-/* safetensors.c - writes and reads named tensors. The host is little-endian, as the format is. */
+/* safetensors.c - writes, reads and maps named tensors. The host is little-endian, as the format is. */
 #include "layers/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LENGTH = 8, ALIGNMENT = 8, MOST_HEADER = 100000000 }; /* bytes; the format's own limit of a header */
+#include "layers/draft.h"
+
+/* Bytes; the format's own limit of a header. Parts of a file that are synced at once: whole pages. */
+enum { LENGTH = 8, ALIGNMENT = 8, MOST_HEADER = 100000000, SYNCED = 32 << 20 };
 
 static const char metadata[] = "__metadata__";
 static const char *const dtype_name[] = {[SL_F32] = "F32", [SL_BF16] = "BF16", [SL_I32] = "I32"};
 enum { DTYPES = sizeof dtype_name / sizeof *dtype_name };
 
-/* ---- the store ---- */
-
-/* Bytes of an array; false where they are more than memory can have. */
-static bool array_bytes(enum sl_dtype dtype, int dims, const size_t *shape, size_t *bytes) {
-    *bytes = sl_dtype_size(dtype);
-    for (int d = 0; d < dims; d++)
-        if (__builtin_mul_overflow(*bytes, shape[d], bytes) || *bytes > PTRDIFF_MAX) return false;
-    return true;
-}
-
-static size_t tensor_bytes(const struct sl_tensor *tensor) {
-    return sl_array_elements(&tensor->array) * sl_dtype_size(tensor->array.dtype);
-}
-
-struct sl_tensor *sl_store_add(struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
-                               const size_t *shape) {
-    size_t bytes;
-    if (strlen(name) >= sizeof store->tensor->name || dims > SL_MAX_DIMS || !array_bytes(dtype, dims, shape, &bytes))
-        return NULL;
-    if (store->count == store->capacity) {
-        const int capacity = store->capacity ? 2 * store->capacity : 32;
-        struct sl_tensor *grown = realloc(store->tensor, (size_t)capacity * sizeof *grown);
-        if (!grown) return NULL;
-        store->tensor = grown;
-        store->capacity = capacity;
-    }
-    void *data = calloc(bytes ? bytes : 1, 1);
-    if (!data) return NULL;
-    struct sl_tensor *tensor = &store->tensor[store->count++];
-    *tensor = (struct sl_tensor){.array = {.dtype = dtype, .dims = dims, .data = data}};
-    snprintf(tensor->name, sizeof tensor->name, "%s", name);
-    for (int d = 0; d < dims; d++) tensor->array.shape[d] = shape[d];
-    return tensor;
-}
-
-struct sl_tensor *sl_store_find(const struct sl_store *store, const char *name) {
-    for (int i = 0; i < store->count; i++)
-        if (!strcmp(store->tensor[i].name, name)) return &store->tensor[i];
-    return NULL;
-}
-
-void sl_store_free(struct sl_store *store) {
-    for (int i = 0; i < store->count; i++) free(store->tensor[i].array.data);
-    free(store->tensor);
-    *store = (struct sl_store){0};
-}
-
-/* ---- writing ---- */
+/* ---- the header ---- */
 
 static int by_name(const void *a, const void *b) {
-    return strcmp((*(const struct sl_tensor *const *)a)->name, (*(const struct sl_tensor *const *)b)->name);
+    return strcmp(((const struct sl_tensor *)a)->name, ((const struct sl_tensor *)b)->name);
 }
 
 static json_t *describe(const struct sl_tensor *tensor, size_t begin) {
@@ -75,121 +31,160 @@ static json_t *describe(const struct sl_tensor *tensor, size_t begin) {
     for (int d = 0; d < tensor->array.dims; d++)
         json_array_append_new(shape, json_integer((json_int_t)tensor->array.shape[d]));
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name[tensor->array.dtype], "shape", shape, "data_offsets",
-                     (json_int_t)begin, (json_int_t)(begin + tensor_bytes(tensor)));
+                     (json_int_t)begin, (json_int_t)(begin + sl_tensor_bytes(tensor)));
 }
 
-/* The header of the sorted tensors, padded with spaces so that the data begins aligned; the caller frees it. */
-static char *make_header(struct sl_tensor *const *tensor, int count, size_t *length) {
+/* NULL where a text is not UTF-8. */
+static json_t *describe_notes(const struct sl_store *store) {
+    json_t *object = json_object();
+    bool valid = true;
+    for (int i = 0; i < store->notes; i++)
+        valid = !json_object_set_new(object, store->note[i].key, json_string(store->note[i].text)) && valid;
+    if (valid) return object;
+    json_decref(object);
+    return NULL;
+}
+
+/* The file up to the data: the length, and the header of the notes and the sorted TENSORS, padded with spaces so that
+ * the data begins aligned. The caller frees it. NULL without memory, or where a text is not UTF-8. */
+static char *make_header(const struct sl_store *store, const struct sl_tensor *tensor, size_t *length) {
     json_t *object = json_object();
     size_t begin = 0;
-    for (int i = 0; i < count; i++) {
-        json_object_set_new(object, tensor[i]->name, describe(tensor[i], begin));
-        begin += tensor_bytes(tensor[i]);
+    if (store->notes) json_object_set_new(object, metadata, describe_notes(store));
+    for (int i = 0; i < store->count; i++) {
+        json_object_set_new(object, tensor[i].name, describe(&tensor[i], begin));
+        begin += sl_tensor_bytes(&tensor[i]);
     }
-    char *text = object && json_object_size(object) == (size_t)count ? json_dumps(object, JSON_COMPACT) : NULL;
+    const size_t entries = (size_t)store->count + (store->notes > 0);
+    char *text = json_object_size(object) == entries ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     if (!text) return NULL;
-    const size_t used = strlen(text);
-    *length = (used + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    char *padded = malloc(*length);
-    if (padded) {
-        memset(padded, ' ', *length);
-        memcpy(padded, text, used);
+    const size_t used = strlen(text), padded = (used + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    char *header = malloc(LENGTH + padded);
+    if (header) {
+        for (int i = 0; i < LENGTH; i++) header[i] = (char)((uint64_t)padded >> 8 * i);
+        memset(header + LENGTH, ' ', padded);
+        memcpy(header + LENGTH, text, used);
+        *length = LENGTH + padded;
     }
     free(text);
-    return padded;
+    return header;
 }
 
-/* 0, or the number of the error. */
-static int write_contents(FILE *file, const char *header, size_t length, struct sl_tensor *const *tensor, int count) {
-    unsigned char prefix[LENGTH];
-    for (int i = 0; i < LENGTH; i++) prefix[i] = (unsigned char)((uint64_t)length >> 8 * i);
-    if (fwrite(prefix, 1, LENGTH, file) != LENGTH || fwrite(header, 1, length, file) != length) return errno;
-    for (int i = 0; i < count; i++) {
-        const size_t bytes = tensor_bytes(tensor[i]);
-        if (fwrite(tensor[i]->array.data, 1, bytes, file) != bytes) return errno;
+/* Makes the header of the sorted TENSORS; NULL with the error set. */
+static char *check_and_describe(const struct sl_store *store, const struct sl_tensor *tensor, const char *path,
+                                size_t *length, struct sl_error *error) {
+    for (int i = 0; i < store->count; i++) {
+        const char *name = tensor[i].name;
+        const bool again = i > 0 && !strcmp(name, tensor[i - 1].name);
+        if (strcmp(name, metadata) != 0 && !again) continue;
+        sl_error_set(error, SL_BAD_INPUT,
+                     again ? "%s: two tensors are called \"%s\"" : "%s: a tensor cannot be called %s", path, name);
+        return NULL;
     }
-    return fflush(file) || fsync(fileno(file)) ? errno : 0;
+    char *header = make_header(store, tensor, length);
+    if (!header) sl_error_set(error, SL_FAILED, "%s: no memory for the header, or a name is not UTF-8", path);
+    return header;
 }
 
-/* Writes the directory that PATH is in to DIRECTORY[PATH_MAX]. */
-static void directory_of(const char *path, char *directory) {
-    snprintf(directory, PATH_MAX, "%s", path);
-    char *slash = strrchr(directory, '/');
-    if (slash) {
-        slash[slash == directory] = '\0'; /* "/" stays */
-    } else {
-        strcpy(directory, ".");
+/* ---- writing at once ---- */
+
+int sl_safetensors_can_write(const char *path, struct sl_error *error) { return sl_draft_check(path, error); }
+
+/* Returns 0, or the number of the error. */
+static int put(int descriptor, const char *data, size_t bytes) {
+    while (bytes > 0) {
+        const ssize_t written = write(descriptor, data, bytes);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return errno;
+        data += written;
+        bytes -= (size_t)written;
     }
+    return 0;
 }
 
-/* Makes the renaming last: an entry of a directory is the directory's data. */
-static int sync_directory_of(const char *path) {
-    char directory[PATH_MAX];
-    directory_of(path, directory);
-    const int descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return errno;
-    const int number = fsync(descriptor) ? errno : 0;
-    close(descriptor);
-    return number;
-}
-
-int sl_safetensors_can_write(const char *path, struct sl_error *error) {
-    struct stat file;
-    char directory[PATH_MAX];
-    if (strlen(path) + 32 > PATH_MAX) return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", path);
-    if (!stat(path, &file) && !S_ISREG(file.st_mode))
-        return sl_error_set(error, SL_BAD_INPUT, "%s: not a regular file: only those are replaced", path);
-    directory_of(path, directory);
-    if (access(directory, W_OK | X_OK))
-        return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
-    return SL_OK;
-}
-
-static int replace_file(const char *path, const char *header, size_t length, struct sl_tensor *const *tensor, int count,
+static int write_sorted(const struct sl_store *store, const struct sl_tensor *tensor, const char *path,
                         struct sl_error *error) {
-    char temporary[PATH_MAX], target[PATH_MAX];
-    SL_TRY(sl_safetensors_can_write(path, error));
-    if (realpath(path, target)) path = target; /* a link stays one */
-    if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temporary)
-        return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", path);
-    FILE *file = fopen(temporary, "wbxe");
-    if (!file) return sl_error_set(error, SL_FAILED, "%s: cannot be written: %s", temporary, strerror(errno));
-    int number = write_contents(file, header, length, tensor, count);
-    if (fclose(file) && !number) number = errno;
-    if (!number && rename(temporary, path)) number = errno;
-    if (number) {
-        unlink(temporary);
-    } else {
-        number = sync_directory_of(path);
-    }
-    if (number) return sl_error_set(error, SL_FAILED, "%s: cannot be written: %s", path, strerror(number));
-    return SL_OK;
-}
-
-static int write_sorted(struct sl_tensor *const *tensor, int count, const char *path, struct sl_error *error) {
-    for (int i = 0; i < count; i++) {
-        const char *name = tensor[i]->name;
-        if (!strcmp(name, metadata))
-            return sl_error_set(error, SL_BAD_INPUT, "%s: a tensor cannot be called %s", path, name);
-        if (i > 0 && !strcmp(name, tensor[i - 1]->name))
-            return sl_error_set(error, SL_BAD_INPUT, "%s: two tensors are called \"%s\"", path, name);
-    }
+    struct sl_draft draft;
     size_t length;
-    char *header = make_header(tensor, count, &length);
-    if (!header) return sl_error_set(error, SL_FAILED, "%s: no memory for the header, or a name is not UTF-8", path);
-    const int status = replace_file(path, header, length, tensor, count, error);
+    char *header = check_and_describe(store, tensor, path, &length, error);
+    if (!header) return error->status;
+    int status = sl_draft_open(&draft, path, error);
+    if (status == SL_OK) {
+        int number = put(draft.descriptor, header, length);
+        for (int i = 0; i < store->count && !number; i++)
+            number = put(draft.descriptor, tensor[i].array.data, sl_tensor_bytes(&tensor[i]));
+        status = sl_draft_finish(&draft, number, error);
+    }
     free(header);
     return status;
 }
 
 int sl_safetensors_write(const struct sl_store *store, const char *path, struct sl_error *error) {
-    struct sl_tensor **sorted = calloc((size_t)store->count + 1, sizeof *sorted);
+    struct sl_tensor *sorted = malloc(((size_t)store->count + 1) * sizeof *sorted);
+    struct sl_error own;
+    if (!error) error = &own;
     if (!sorted) return sl_error_set(error, SL_FAILED, "%s: no memory to sort %d tensors", path, store->count);
-    for (int i = 0; i < store->count; i++) sorted[i] = &store->tensor[i];
+    if (store->count) memcpy(sorted, store->tensor, (size_t)store->count * sizeof *sorted);
     qsort(sorted, (size_t)store->count, sizeof *sorted, by_name);
-    const int status = write_sorted(sorted, store->count, path, error);
+    const int status = write_sorted(store, sorted, path, error);
     free(sorted);
+    return status;
+}
+
+/* ---- writing in place ---- */
+
+/* Gives the draft its length, of which the disk has all, and maps it. Returns 0, or the number of the error. */
+static int reserve(struct sl_store *store, size_t bytes) {
+    int number;
+    do number = posix_fallocate(store->draft->descriptor, 0, (off_t)bytes);
+    while (number == EINTR);
+    if (number) return number;
+    void *mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, store->draft->descriptor, 0);
+    if (mapping == MAP_FAILED) return errno;
+    store->mapping = mapping;
+    store->mapped = bytes;
+    return 0;
+}
+
+static int lay_out(struct sl_store *store, const char *header, size_t length, struct sl_error *error) {
+    size_t bytes = length;
+    for (int i = 0; i < store->count; i++) bytes += sl_tensor_bytes(&store->tensor[i]);
+    const int number = reserve(store, bytes);
+    if (number) return sl_draft_finish(store->draft, number, error);
+    memcpy(store->mapping, header, length);
+    char *place = store->mapping + length;
+    for (int i = 0; i < store->count; i++) {
+        store->tensor[i].array.data = place;
+        place += sl_tensor_bytes(&store->tensor[i]);
+    }
+    return SL_OK;
+}
+
+int sl_safetensors_create(struct sl_store *store, const char *path, struct sl_error *error) {
+    size_t length;
+    struct sl_error own;
+    if (!error) error = &own;
+    qsort(store->tensor, (size_t)store->count, sizeof *store->tensor, by_name);
+    char *header = check_and_describe(store, store->tensor, path, &length, error);
+    if (!header) return error->status;
+    store->draft = malloc(sizeof *store->draft);
+    int status = store->draft ? sl_draft_open(store->draft, path, error)
+                              : sl_error_set(error, SL_FAILED, "%s: no memory to write it", path);
+    if (status == SL_OK) status = lay_out(store, header, length, error);
+    free(header);
+    return status;
+}
+
+int sl_safetensors_commit(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error) {
+    int number = 0, status = SL_OK;
+    for (size_t at = 0; at < store->mapped && !number && status == SL_OK; at += SYNCED) {
+        const size_t left = store->mapped - at;
+        if (msync(store->mapping + at, left < SYNCED ? left : SYNCED, MS_SYNC)) number = errno;
+        if (between) status = between(arg);
+    }
+    if (status == SL_OK) status = sl_draft_finish(store->draft, number, error);
+    sl_store_free(store);
     return status;
 }
 
@@ -208,7 +203,7 @@ struct entry {
 struct source {
     const char *path;
     FILE *file;
-    size_t data; /* bytes after the header */
+    size_t start, data; /* bytes up to and with the header, and after it */
     json_t *header;
     int count;
     struct entry *entry;
@@ -243,6 +238,7 @@ static int read_header(struct source *source) {
                             "%s: the header should have %ju bytes, at most %ju are possible: not a safetensors file, "
                             "or truncated",
                             source->path, (uintmax_t)length, (uintmax_t)most);
+    source->start = LENGTH + (size_t)length;
     source->data = (size_t)(rest - length);
 
     char *text = malloc((size_t)length + 1);
@@ -308,30 +304,34 @@ static int parse_entry(const struct source *source, const char *name, const json
                             "%s: tensor %s ends at byte %zu of the data, of which the file has %zu: truncated",
                             source->path, name, entry->end, source->data);
     size_t bytes;
-    if (!array_bytes(entry->dtype, entry->dims, entry->shape, &bytes) || bytes != entry->end - entry->begin)
+    if (!sl_array_bytes(entry->dtype, entry->dims, entry->shape, &bytes) || bytes != entry->end - entry->begin)
         return sl_error_set(source->error, SL_BAD_INPUT,
                             "%s: tensor %s has %zu bytes, which is not what its shape takes", source->path, name,
                             entry->end - entry->begin);
     return SL_OK;
 }
 
-static int check_metadata(const struct source *source, json_t *value) {
+static int read_notes(const struct source *source, json_t *value, struct sl_store *store) {
     const char *key;
     json_t *text;
     bool valid = json_is_object(value);
     json_object_foreach(value, key, text) valid = valid && json_is_string(text);
-    if (valid) return SL_OK;
-    return sl_error_set(source->error, SL_BAD_INPUT, "%s: %s is not an object of strings", source->path, metadata);
+    if (!valid)
+        return sl_error_set(source->error, SL_BAD_INPUT, "%s: %s is not an object of strings", source->path, metadata);
+    json_object_foreach(value, key, text) {
+        if (sl_store_set_note(store, key, json_string_value(text))) return no_memory(source);
+    }
+    return SL_OK;
 }
 
-static int parse_entries(struct source *source) {
+static int parse_entries(struct source *source, struct sl_store *store) {
     source->entry = calloc(json_object_size(source->header) + 1, sizeof *source->entry);
     if (!source->entry) return no_memory(source);
     const char *name;
     json_t *value;
     json_object_foreach(source->header, name, value) {
         if (!strcmp(name, metadata)) {
-            SL_TRY(check_metadata(source, value));
+            SL_TRY(read_notes(source, value, store));
         } else {
             SL_TRY(parse_entry(source, name, value, &source->entry[source->count++]));
         }
@@ -374,22 +374,53 @@ static int read_tensors(const struct source *source, struct sl_store *store) {
     return SL_OK;
 }
 
-static int read_source(struct source *source, struct sl_store *store) {
-    SL_TRY(read_header(source));
-    SL_TRY(parse_entries(source));
-    SL_TRY(check_places(source));
-    return read_tensors(source, store);
+/* Other writers' headers may leave the data anywhere: what does not lie as its elements should is copied. */
+static int map_tensors(const struct source *source, struct sl_store *store) {
+    const size_t bytes = source->start + source->data;
+    void *mapping = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fileno(source->file), 0);
+    if (mapping == MAP_FAILED)
+        return sl_error_set(source->error, SL_FAILED, "%s: cannot be mapped: %s", source->path, strerror(errno));
+    store->mapping = mapping;
+    store->mapped = bytes;
+    for (int i = 0; i < source->count; i++) {
+        const struct entry *entry = &source->entry[i];
+        char *data = store->mapping + source->start + entry->begin;
+        const bool aligned = (uintptr_t)data % sl_dtype_size(entry->dtype) == 0;
+        struct sl_tensor *tensor =
+            (aligned ? sl_store_declare : sl_store_add)(store, entry->name, entry->dtype, entry->dims, entry->shape);
+        if (!tensor) return no_memory(source);
+        if (aligned)
+            tensor->array.data = data;
+        else
+            memcpy(tensor->array.data, data, entry->end - entry->begin);
+    }
+    return SL_OK;
 }
 
-int sl_safetensors_read(struct sl_store *store, const char *path, struct sl_error *error) {
+static int read_source(struct source *source, bool maps, struct sl_store *store) {
+    SL_TRY(read_header(source));
+    SL_TRY(parse_entries(source, store));
+    SL_TRY(check_places(source));
+    return maps ? map_tensors(source, store) : read_tensors(source, store);
+}
+
+static int read_file(struct sl_store *store, const char *path, bool maps, struct sl_error *error) {
     struct source source = {.path = path, .file = fopen(path, "rbe"), .error = error};
     if (!source.file) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
     struct sl_store read = {0};
-    const int status = read_source(&source, &read);
+    const int status = read_source(&source, maps, &read);
     json_decref(source.header);
     free(source.entry);
     fclose(source.file);
     sl_store_free(status == SL_OK ? store : &read);
     if (status == SL_OK) *store = read;
     return status;
+}
+
+int sl_safetensors_read(struct sl_store *store, const char *path, struct sl_error *error) {
+    return read_file(store, path, false, error);
+}
+
+int sl_safetensors_map(struct sl_store *store, const char *path, struct sl_error *error) {
+    return read_file(store, path, true, error);
 }

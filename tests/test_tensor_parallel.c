@@ -146,14 +146,14 @@ static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial 
     SL_TRY(sl_group_axes(self, "*", &world));
     SL_TRY(sl_group_axes(self, "", &alone));
     sl_parameters_seed(&worker->parameters, 3);
-    SL_TRY(trial->from ? sl_import(self, &world, &worker->parameters, trial->from)
+    SL_TRY(trial->from ? sl_import(self, &world, &worker->parameters, SL_VALUES, trial->from)
                        : sl_parameters_initialize(&worker->parameters, self, &alone));
     sl_parameters_round(&worker->parameters, worker->context.kernels, 0);
     SL_TRY(compute(worker));
     copy_columns(worker->y, trial->y[self->coordinate], worker->first_out, worker->module->out, OUT, true);
     copy_columns(worker->dx, trial->dx[self->coordinate], worker->first_in, worker->module->in, IN, true);
-    SL_TRY(sl_export(self, &world, &worker->parameters, true, false, 1.0f, &trial->values));
-    return sl_export(self, &world, &worker->parameters, true, true, 1.0f, &trial->gradients);
+    SL_TRY(sl_export(self, &world, &worker->parameters, SL_VALUES, 1.0f, &trial->values));
+    return sl_export(self, &world, &worker->parameters, SL_GRADIENTS, 1.0f, &trial->gradients);
 }
 
 static int trial_program(struct sl_spmd *self, void *arg) {
