@@ -43,7 +43,7 @@ struct sl_option_section {
     void *target;
 };
 
-enum { SL_OPTION_SECTIONS = 6 };
+enum { SL_OPTION_SECTIONS = 9 };
 
 struct sl_options {
     const char *program, *summary;
