@@ -113,7 +113,7 @@ static int open_worker(struct worker *worker, struct sl_spmd *self, const struct
 static int take_steps(struct worker *worker, struct sl_spmd *self, int steps, double *ms, double *loss) {
     const struct run *run = worker->run;
     const int first = run->job.batch / run->data * sl_axis_index(self, "data");
-    const struct sl_batch batch = {run->inputs + (size_t)first * INPUTS, run->labels + first};
+    const struct sl_batch batch = {.inputs = run->inputs + (size_t)first * INPUTS, .labels = run->labels + first};
     for (int i = 0; i < steps; i++) {
         struct sl_metrics metrics;
         bool stop = false;
@@ -142,7 +142,8 @@ static int measure_floor(struct worker *worker, struct sl_spmd *self, struct run
             run->floor.precision = run->precision;
             run->floor.backend = run->gemm;
             run->floor.seconds = run->floor_seconds;
-            SL_TRY(sl_floor_open(&run->floor, &run->classifier, run->job.batch, run->data, run->rows, &self->error));
+            sl_floor_add_classifier(&run->floor, &run->classifier, run->job.batch, run->data, run->rows);
+            SL_TRY(sl_floor_open(&run->floor, &self->error));
         }
         SL_TRY(sl_floor_measure(&run->floor, &self->error));
     }

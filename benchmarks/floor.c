@@ -1,4 +1,4 @@
-/* floor.c - the least time that this machine needs for a training step of a classifier. */
+/* floor.c - the least time that this machine needs for a training step. */
 #include "benchmarks/floor.h"
 
 #include "spmd/bf16.h"
@@ -20,9 +20,8 @@ static void add_product(struct sl_floor *floor, struct sl_product new) {
     floor->product[floor->products++] = new;
 }
 
-/* What LAYERS dense layers of IN x OUT do for BATCH rows in microbatches of ROWS, LOCAL of them in a replica. */
-static void add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows,
-                      bool input_gradient) {
+void sl_floor_add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows,
+                        bool input_gradient) {
     const double microbatches = (double)layers * batch / rows, replicas = (double)layers * batch / local;
     add_product(floor, (struct sl_product){rows, out, in, false, false, microbatches, 0});
     if (input_gradient) add_product(floor, (struct sl_product){rows, in, out, false, true, microbatches, 0});
@@ -73,14 +72,17 @@ static int open_device_stream(struct sl_floor *floor, size_t elements, struct sl
     return floor->stream.memory ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to measure its bandwidth");
 }
 
-int sl_floor_open(struct sl_floor *floor, const struct sl_classifier *classifier, int batch, int data, int rows,
-                  struct sl_error *error) {
+void sl_floor_add_classifier(struct sl_floor *floor, const struct sl_classifier *classifier, int batch, int data,
+                             int rows) {
     const int hidden = classifier->hidden, inside = hidden * classifier->expansion, local = batch / data;
     floor->parameters = (double)sl_classifier_parameters(classifier);
-    add_dense(floor, 1, classifier->inputs, hidden, batch, local, rows, false);
-    add_dense(floor, classifier->layers, hidden, inside, batch, local, rows, true);
-    add_dense(floor, classifier->layers, inside, hidden, batch, local, rows, true);
-    add_dense(floor, 1, hidden, classifier->classes, batch, local, rows, true);
+    sl_floor_add_dense(floor, 1, classifier->inputs, hidden, batch, local, rows, false);
+    sl_floor_add_dense(floor, classifier->layers, hidden, inside, batch, local, rows, true);
+    sl_floor_add_dense(floor, classifier->layers, inside, hidden, batch, local, rows, true);
+    sl_floor_add_dense(floor, 1, hidden, classifier->classes, batch, local, rows, true);
+}
+
+int sl_floor_open(struct sl_floor *floor, struct sl_error *error) {
     SL_TRY(open_products(floor, error));
     const size_t streamed = floor->parameters < MAX_ELEMENTS ? (size_t)floor->parameters : MAX_ELEMENTS;
     if (floor->devices) return open_device_stream(floor, streamed, error);

@@ -1,4 +1,4 @@
-/* floor.h - the least time that this machine needs for a training step of a classifier.
+/* floor.h - the least time that this machine needs for a training step.
  *
  * The step's matrix products (forward, input gradients but the first layer's, weight gradients) at the best rate that
  * the library reaches on any of their shapes, with a thread a core, of floats or of bf16; then AdamW's traffic for one
@@ -18,7 +18,7 @@ struct sl_product {
     double flops_per_second; /* the best so far */
 };
 
-enum { SL_MAX_PRODUCTS = 16 };
+enum { SL_MAX_PRODUCTS = 40 };
 
 struct sl_floor {
     const struct sl_cores *cores;
@@ -37,10 +37,17 @@ struct sl_floor {
     double flops_per_second, bytes_per_second; /* the best so far */
 };
 
-/* BATCH rows over DATA replicas, ROWS a microbatch; one weight-gradient product a replica. The caller has filled in
- * cores, devices, precision, backend and seconds, and zeroed the rest; close it also after a failure. */
-int sl_floor_open(struct sl_floor *floor, const struct sl_classifier *classifier, int batch, int data, int rows,
-                  struct sl_error *error);
+/* First the job is told, into a floor that is zeroed but for cores, devices, precision, backend and seconds.
+ *
+ * What LAYERS dense layers of IN x OUT do for BATCH rows in microbatches of ROWS, with weight-gradient products over
+ * LOCAL rows. */
+void sl_floor_add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows,
+                        bool input_gradient);
+/* The classifier's step: BATCH rows over DATA replicas, ROWS a microbatch; one weight-gradient product a replica. */
+void sl_floor_add_classifier(struct sl_floor *floor, const struct sl_classifier *classifier, int batch, int data,
+                             int rows);
+/* Then memory is taken; close it also after a failure. */
+int sl_floor_open(struct sl_floor *floor, struct sl_error *error);
 /* One measurement, with a thread on every core, or on the calling thread's device: nothing else should run. */
 int sl_floor_measure(struct sl_floor *floor, struct sl_error *error);
 void sl_floor_close(struct sl_floor *floor);

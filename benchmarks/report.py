@@ -75,7 +75,7 @@ def row(benchmark, who, run, floor, ours):
         " ".join([who, run.get("version", "")]).strip(),
         str(run.get("threads", "")),
         *(milliseconds(run.get(name)) for name in ("ms_min", "ms", "ms_max")),
-        milliseconds(floor),
+        milliseconds(floor or None),
         f"{run['ms'] / floor:.2f}" if floor else "",
         f"{run['ms'] / ours['ms']:.2f}",
         f"{run['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in run else "",
@@ -89,6 +89,7 @@ def print_results(results):
         rows.append(row(result["benchmark"], "ours", result, floor, result))
         if "plain" in result:
             rows.append(row("", "ours, plain", result["plain"], floor, result))
+        rows += [row("", f"ours, {name}", run, "", result) for name, run in result.get("ours", {}).items()]
         rows += [row("", name, run, floor, result) for name, run in result.get("peer_runs", {}).items()]
     print_table(rows)
 
@@ -136,8 +137,12 @@ def print_notes(results):
     for result in results:
         if "gflops_peak" in result:
             rates = "{gflops_peak:.0f} GFLOP/s, {bandwidth_gbs:.1f} GB/s".format(**result)
-            parts = "{products_ms:.1f} ms of products + {optimizer_ms:.1f} ms of optimizer".format(**result)
+            parts = "the machine"
+            if "products_ms" in result:
+                parts = "{products_ms:.1f} ms of products + {optimizer_ms:.1f} ms of optimizer".format(**result)
             print(f"{result['benchmark']}: the floor is {parts}, at {rates}")
+        if "tokens_per_second" in result:
+            print("{benchmark}: {tokens_per_second:.0f} tokens a second".format(**result))
         if "share" in result:
             print(f"collectives: the psum of all gradients over 2, at {100 * result['share']:.0f} % of the bandwidth")
         if "ns_per_action" in result:

@@ -43,6 +43,14 @@ STEP_PEERS = {
     "torch_compile": python("torch", "torch_step.py", "--mode", "compile"),
     "torch_pipelining": python("torch", "torch_step.py", "--mode", "pipelining"),
 }
+# JAX as the article has it, on 8 simulated devices, and on one.
+TRANSFORMER_PEERS = {
+    "torch_eager": python("torch", "torch_transformer.py"),
+    "torch_compile": python("torch", "torch_transformer.py", "--mode", "compile"),
+    "jax_sharded": python("jax", "jax_transformer.py", "--layout", "sharded"),
+    "jax_single": python("jax", "jax_transformer.py", "--layout", "single"),
+}
+GENERATE_PEERS = ["torch_eager", "jax_single"]
 STARTUP_PEERS = ["jax_looping", "jax_0.4.25_looping", "torch_eager"]
 GROUPS = [2, 4, 8]  # of the collectives
 
@@ -50,6 +58,8 @@ GROUPS = [2, 4, 8]  # of the collectives
 BENCHMARKS = {
     "notebook_step": ["jax", "jax-0.4.25", "torch"],
     "wide_step": ["jax", "jax-0.4.25", "torch"],
+    "transformer_step": ["jax", "torch"],
+    "generate": ["jax", "torch"],
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
@@ -69,6 +79,14 @@ JOBS = {
         "quick": {"rounds": 1, "ours": "--steps 2 --warmup 1 --rounds 2", "peers": "--steps 2 --warmup 1"},
     },
 }
+
+# Programs' defaults are the model: 4.2 million parameters, 8 sequences of 256 tokens a step. Ours on the two meshes that
+# use the cores best, and on eight coordinates as the article does.
+TRANSFORMER = {
+    "full": {"rounds": 3, "ours": "--steps 24 --warmup 3 --rounds 6", "peers": "--steps 8 --warmup 2"},
+    "quick": {"rounds": 1, "ours": "--steps 6 --warmup 2 --rounds 3", "peers": "--steps 3 --warmup 1"},
+}
+EIGHT = "--mesh data=2,pipe=2,tensor=2 --microbatches 4"
 
 
 class Peers:
@@ -184,6 +202,46 @@ class Suite:
 
     def wide_step(self):
         return self.step("wide_step")
+
+    # ---- the transformer
+
+    def our_transformer(self, options):
+        (result,) = self.ours("benchmarks/bench_transformer", *options.split())
+        return result | {"ms_median": result["ms"]}
+
+    def race_transformer(self, name, ours, variants, peers, batch=None):
+        """OURS and by name its VARIANTS, all with the same model, and the PEERS, whose line for BATCH counts."""
+        amount = TRANSFORMER["quick" if self.quick else "full"]
+        runs, others = [], {variant: [] for variant in variants}
+        for _ in range(amount["rounds"]):
+            runs.append(self.our_transformer(f"{ours} {amount['ours']}"))
+            for variant, options in variants.items():
+                others[variant].append(self.our_transformer(f"{options} {amount['ours']}"))
+            for peer in peers if self.with_peers else ():
+                environment, *command = TRANSFORMER_PEERS[peer]
+                command += ["--job", "generate"] if name == "generate" else []
+                lines = self.peers.run(peer, environment, *command, *amount["peers"].split())
+                others.setdefault(peer, []).extend(line for line in lines if batch in (None, line["batch"]))
+                runs.append(self.our_transformer(f"{ours} {amount['ours']}"))
+        summaries = {other: summary(found) for other, found in others.items() if found}
+        result = {"benchmark": name} | summary(runs)
+        result["floor_ms"] = min(run["floor_ms"] for run in sum(others.values(), runs) if "floor_ms" in run)
+        result["ratio"] = result["ms"] / result["floor_ms"]
+        result["tokens_per_second"] = statistics.median(run["tokens_per_second"] for run in runs)
+        result["gflops_peak"] = max(run["gflops_peak"] for run in runs)
+        result["bandwidth_gbs"] = max(run["bandwidth_gbs"] for run in runs)
+        result["ours"] = {variant: summaries.pop(variant) for variant in variants}
+        return result | {"peers": {peer: run["ms"] for peer, run in summaries.items()}, "peer_runs": summaries}
+
+    def transformer_step(self):
+        return self.race_transformer("transformer_step", "--mesh data=2", {"data=2,pipe=2,tensor=2": EIGHT},
+                                     TRANSFORMER_PEERS)
+
+    def generate(self):
+        """Milliseconds a decoded token of one sequence; "ours" has eight sequences at once."""
+        one = "--job generate --mesh data=1 --batch 1"
+        return self.race_transformer("generate", one, {"8 sequences": "--job generate --mesh data=2 --batch 8"},
+                                     GENERATE_PEERS, batch=1)
 
     # ---- the rest
 
