@@ -8,8 +8,9 @@ call() {
     status=$?
 }
 
+# Also from a subcommand of it.
 one_line_from() {
-    [ "$(wc -l <err)" = 1 ] && grep -q "^$1: " err
+    [ "$(wc -l <err)" = 1 ] && grep -q "^$1\( [a-z]*\)\{0,1\}: " err
 }
 
 # refuses TEXT DRIVER ARGUMENT...: status 2, nothing on stdout, one line on stderr with TEXT in it.
@@ -33,7 +34,8 @@ answers() {
 # ---- what all drivers do alike ----
 
 echo --help >help
-for driver in looping_pipeline loss_equality schedule; do
+for driver in looping_pipeline loss_equality schedule 'transformer train' 'transformer evaluate' \
+    'transformer generate'; do
     answers "Usage: $driver" $driver --help
     answers "Usage: $driver" $driver @help
     answers "$driver (shardloop) " $driver --version
@@ -45,7 +47,7 @@ for driver in looping_pipeline loss_equality schedule; do
     refuses '"": no such argument' $driver ''
     refuses '--help=1: takes no value' $driver --help=1
     refuses '@nothing: No such file' $driver @nothing
-    "$drivers/$driver" --help >/dev/full 2>err
+    "$drivers/"$driver --help >/dev/full 2>err
     [ $? = 3 ] && one_line_from $driver
     point "$driver --help: a full disk"
 done
@@ -84,6 +86,89 @@ answers coordinate $train --dry-run --precision bf16
 refuses '--timeout: "0" is not a number' $train --dry-run --timeout 0
 refuses '--m: short for more than one option' $train --m 3
 refuses 'no-such-engine' $train --dry-run --engine no-such-engine
+
+# ---- the transformer's subcommands, shapes, files and prompts ----
+
+choose='choose one of train, evaluate, generate'
+refuses "no command: $choose" transformer
+for command in sing '' TRAIN train=1 --nonsense --json -- trainer tra; do
+    refuses "there is no \"$command\": $choose" transformer "$command"
+done
+answers 'Usage: transformer train|evaluate|generate' transformer --help
+answers 'transformer' transformer --version
+
+model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'
+for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
+train="transformer train $model --batch 8 --data text"
+evaluate="transformer evaluate $model --batch 8 --data text"
+generate="transformer generate $model"
+answers coordinate $train --dry-run
+refuses 'model dimension 16 does not divide into 3 heads' $train --n-heads 3
+refuses 'number of heads 2 does not divide over the 4 coordinates along "tensor"' $train --n-heads 2 --mesh tensor=4
+refuses 'number of heads 9 does not divide over the 2' $train --n-heads 9 --model-dimension 18
+refuses 'latent dimension 5 does not divide over the 2' $train --latent-dim 5
+refuses 'vocabulary size 257 does not divide over the 2' $train --vocab-size 257 --vocabulary-parallel
+answers coordinate $train --mesh data=4,pipe=2 --rope-dim 2 --dry-run # what data does not divide stays whole over it
+refuses 'rope dimension 3' $train --rope-dim 3
+refuses 'mesh axis "model": the transformer' $train --mesh data=2,model=2
+refuses 'mesh axis "model": the transformer' $generate --mesh model=2 --prompt a
+refuses '--batch 8: sequences do not divide over data=3' $train --mesh data=3 --no-fsdp
+refuses '--batch 9: sequences do not divide over data=2' $train --batch 9
+refuses '--batch 8: sequences do not divide over data=2 and 3 passes' $train --accumulate 3
+refuses '--microbatches 3: ' $train --microbatches 3
+refuses '--microbatches 4: ' $train --microbatches 4 --accumulate 2
+refuses '--wgrad-group 3: 4 microbatches' $train --microbatches 4 --wgrad-group 3
+refuses 'there is no schedule "nope"' $train --schedule nope
+refuses 'schedule zbv: 3 loops: must be 2' $train --schedule zbv --loops 3
+refuses '4 layers: each of the 8 stages' $train --mesh pipe=2 --schedule looped-bfs --loops 4
+refuses '2 layers: each of the 4 stages' $train --mesh pipe=4 --blocks 1
+for value in x '' 0 -1 ' 2' 1.5 99999999999999999999; do
+    refuses "--batch: \"$value\" is not an integer from 1" $train --batch "$value"
+    refuses "--accumulate: \"$value\" is not an integer from 1" $train --accumulate "$value"
+done
+for value in -1 x nan 1e31; do
+    refuses "--clip: \"$value\" is not a number from 0" $train --clip "$value"
+done
+refuses '--recompute: "some" is not one of none|selective|full' $train --recompute some
+refuses '--lr-schedule: "step" is not one of constant|cosine' $train --lr-schedule step
+refuses '--zero: "2" is not an integer from 0 to 1' $train --zero 2
+
+printf 'too short' >short
+refuses 'short: too short: 9 bytes' $train --data short
+refuses 'short: too short: 9 bytes' $evaluate --data short
+refuses 'nothing: cannot be opened: No such file' $train --data nothing
+refuses 'no window of sequence 16 is in it to evaluate on' $evaluate --validation 0
+refuses 'the vocabulary has 0 to 63' $train --vocab-size 64 --steps 3
+printf 'no safetensors file, but longer than its header would be' >plain
+refuses 'plain: ' $train --params plain
+refuses 'not a safetensors file' $generate --params plain --prompt a
+refuses 'nothing: cannot be opened: No such file' $evaluate --params nothing
+if call $train --steps 1 --gradients file; then # a file that has all names and shapes
+    answers step $train --steps 1 --params file
+    refuses 'parameter blocks.2.layers.0.' $train --params file --blocks 3 --steps 1
+    refuses 'another shape or type' $train --params file --latent-dim 4 --steps 1
+    refuses 'another shape or type' $generate --params file --vocab-size 128 --prompt a
+    head -c 20000 file >part
+    refuses 'part: tensor ' $train --params part --steps 1
+    refuses 'truncated' $evaluate --params part
+fi
+refuses 'nowhere/file: cannot be written' $train --gradients nowhere/file --steps 1
+refuses '--gradients: no steps' $train --gradients file --steps 0
+
+for tokens in 256 -1 1,256 1,,2 x ,1 1, '1 2' 1.5 99999999999999999999; do
+    refuses '--prompt-tokens: at "' $generate --prompt-tokens "$tokens"
+done
+refuses '--prompt: byte 97 at place 1, the vocabulary has 64 tokens' $generate --vocab-size 64 --prompt '!a'
+refuses '--length 2: the prompt has 3 tokens already' $generate --prompt abc --length 2
+for option in --prompt --prompt-tokens; do
+    refuses "$option: \"\" is not " $generate $option ''
+done
+for value in 0 1.5 -1; do
+    refuses top-p $generate --prompt a --sample-top-p $value
+done
+refuses '--temperature: "-1" is not a number from 0' $generate --prompt a --temperature -1
+refuses '--samples: "0" is not an integer from 1' $generate --prompt a --samples 0
+train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
 
 # ---- meshes and data ----
 
