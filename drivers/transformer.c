@@ -103,10 +103,10 @@ static int explain(FILE *stream) {
     return SL_OK;
 }
 
-static int run(enum sl_transformer_command command, int argc, char **argv) {
+static int run(enum sl_transformer_command command, const char *program, int argc, char **argv) {
     struct sl_transformer_config config = sl_transformer_defaults(command);
     struct sl_options options = {
-        .program = commands[command].program, .summary = commands[command].summary, .engine = &config.common.engine};
+        .program = program, .summary = commands[command].summary, .engine = &config.common.engine};
     struct sl_transformer_job job = {.final_loss = NAN, .evaluation_loss = NAN};
     struct sl_error error = {0};
     sl_transformer_sections(command, &config, options.section);
@@ -124,9 +124,10 @@ static int run(enum sl_transformer_command command, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     for (int i = 0; argc > 1 && i < COMMANDS; i++)
-        if (!strcmp(argv[1], commands[i].name)) return run((enum sl_transformer_command)i, argc - 1, argv + 1);
+        if (!strcmp(argv[1], commands[i].name))
+            return run((enum sl_transformer_command)i, commands[i].program, argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "--help")) return explain(stdout);
-    if (argc > 1 && !strcmp(argv[1], "--version")) return run(SL_COMMAND_TRAIN, argc, argv);
+    if (argc > 1 && !strcmp(argv[1], "--version")) return run(SL_COMMAND_TRAIN, "transformer", argc, argv);
     fprintf(stderr, "transformer: %s%.60s%s: choose one of train, evaluate, generate\n",
             argc > 1 ? "there is no \"" : "no command", argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");
     return SL_BAD_INPUT;

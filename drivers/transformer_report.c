@@ -115,11 +115,11 @@ int sl_transformer_report_end(struct sl_transformer_job *job, struct sl_error *e
         if (!job->metrics.path) return SL_OK;
     }
     json_t *object =
-        json_pack("{sI so so so so so so sI}", "parameters", (json_int_t)sl_transformer_parameters(&job->model),
+        json_pack("{sI so so so so so sI sI}", "parameters", (json_int_t)sl_transformer_parameters(&job->model),
                   "final_loss", sl_json_real(job->final_loss), "median_ms", sl_json_real(median), "tokens_per_second",
                   sl_json_real(1e3 * tokens_a_step(job) / median), "mfu", sl_json_real(utilization(job, median)),
-                  "products_flops_per_second", sl_json_real(job->rate), "coordinate_bytes",
-                  sl_json_real(most_bytes(job)), "peak_bytes", (json_int_t)usage.ru_maxrss * 1024);
+                  "products_flops_per_second", sl_json_real(job->rate), "coordinate_bytes", (json_int_t)most_bytes(job),
+                  "peak_bytes", (json_int_t)usage.ru_maxrss * 1024);
     if (job->interrupted) json_object_set_new(object, "interrupted", json_true());
     return sl_transformer_print(job, object, error);
 }

@@ -33,6 +33,7 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
     };
     *worker = (struct sl_transformer_worker){.job = job, .self = self};
     options.adamw.decay = (float)config->decay;
+    options.adamw.exact = true;
     worker->inputs = calloc(tokens, sizeof *worker->inputs);
     worker->labels = calloc(tokens, sizeof *worker->labels);
     if (!worker->inputs || !worker->labels) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);

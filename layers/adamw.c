@@ -8,8 +8,11 @@ struct sl_adamw sl_adamw_defaults(float learning_rate) {
         .learning_rate = learning_rate, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8f, .decay = 1e-4f};
 }
 
-/* 1 - beta^step in float, as JAX computes it: the cancellation in the first steps is part of optax's numbers. */
-static float correction(double beta, int64_t step) { return 1.0f - powf((float)beta, (float)step); }
+/* 1 - beta^step; in float, as JAX computes it, the cancellation in the first steps is part of optax's numbers: up to
+ * 3e-5 of an update. */
+static float correction(const struct sl_adamw *adamw, double beta, int64_t step) {
+    return adamw->exact ? (float)(1.0 - pow(beta, (double)step)) : 1.0f - powf((float)beta, (float)step);
+}
 
 /* Elements [first, end) of the loop's flat range that lie in the shard. */
 static void update_run(const struct sl_kernels *kernels, const struct sl_adamw_step *step,
@@ -33,8 +36,8 @@ void sl_adamw_update(const struct sl_adamw *adamw, const struct sl_kernels *kern
         .rest1 = (float)(1.0 - adamw->beta1),
         .rest2 = (float)(1.0 - adamw->beta2),
         .epsilon = adamw->epsilon,
-        .correction1 = correction(adamw->beta1, step),
-        .correction2 = correction(adamw->beta2, step),
+        .correction1 = correction(adamw, adamw->beta1, step),
+        .correction2 = correction(adamw, adamw->beta2, step),
         .gradient_scale = gradient_scale,
     };
     /* A run ends where the next parameter with another flag begins; the last one takes the padding along. */

@@ -10,6 +10,7 @@ struct sl_adamw {
     float learning_rate;
     double beta1, beta2; /* double, as 1 - beta is taken before it is rounded to float */
     float epsilon, decay;
+    bool exact; /* 1 - beta^step is computed in double, otherwise in float, as optax does */
 };
 
 /* optax.adamw's defaults: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 1e-4. */

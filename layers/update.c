@@ -4,13 +4,19 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* An axis that the mesh has not is one of size 1. */
+static int open_group(struct sl_spmd *self, const char *axis, struct sl_group *group) {
+    if (sl_mesh_find_axis(self->mesh, axis) >= 0) return sl_group_axes(self, axis, group);
+    return sl_group_list(self, 1, &self->coordinate, group);
+}
+
 int sl_updates_open(struct sl_updates *u, const char *data_axis, int loops) {
     const size_t ranges = 2 * (size_t)loops + 1;
     u->completed = calloc(ranges, sizeof *u->completed);
     u->began = calloc(ranges, sizeof *u->began);
     if (!u->completed || !u->began) return sl_fail(u->self, SL_FAILED, "no memory to train");
-    SL_TRY(sl_group_axes(u->self, data_axis, &u->sums));
-    SL_TRY(sl_group_axes(u->self, data_axis, &u->gathers));
+    SL_TRY(open_group(u->self, data_axis, &u->sums));
+    SL_TRY(open_group(u->self, data_axis, &u->gathers));
     return sl_group_axes(u->self, "*", &u->world);
 }
 
@@ -169,7 +175,9 @@ static int find_norm(struct sl_updates *u) {
     for (int i = 0; i < u->parameters->count; i++) {
         size_t first, count;
         owned_part(u, i, &first, &count);
-        if (count) squares += u->kernels->sum_of_squares(count, u->parameters->range[u->parameters->list[i].range].gradient + first);
+        if (count)
+            squares +=
+                u->kernels->sum_of_squares(count, u->parameters->range[u->parameters->list[i].range].gradient + first);
     }
     float parts[2] = {(float)squares, 0.0f}, total[2 * SL_MAX_COORDINATES];
     if (isfinite(parts[0])) parts[1] = (float)(squares - (double)parts[0]);

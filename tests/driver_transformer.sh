@@ -179,7 +179,7 @@ meshes='data=2,pipe=2,tensor=2'
 for mesh in $meshes; do
     call train $reference --mesh $mesh --steps 10 --json
     values loss >losses
-    near 1e-5 losses wanted && [ "$(wc -l <losses)" = 10 ]
+    near 2e-6 losses wanted && [ "$(wc -l <losses)" = 10 ]
     point "ten steps on $mesh"
     call evaluate $reference --mesh $mesh --evaluate-batches 1 --json
     values evaluation_loss >evaluated

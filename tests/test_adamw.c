@@ -166,6 +166,26 @@ static void check_shard(const struct sl_kernels *kernels, size_t padding, size_t
     free_storage(&storage);
 }
 
+/* In float 1 - 0.999^1 has lost enough for the first update to be off by more than what is allowed here. */
+static void can_correct_in_double(void **state) {
+    (void)state;
+    const size_t size = 1;
+    const bool decay = false;
+    for (int exact = 0; exact < 2; exact++) {
+        struct sl_adamw adamw = sl_adamw_defaults(1.0f);
+        struct storage storage;
+        struct element expected = {.value = 0};
+        adamw.exact = exact;
+        make_storage(&storage, 1, &size, &decay, 0);
+        storage.loop.gradient[0] = 0.3f;
+        step_in_double(&adamw, 0, 0.3f, 1, &expected);
+        update(&storage, 1, &adamw, sl_kernels_available(0), 1, 1.0f);
+        const double off = fabs(storage.loop.value[0] / expected.value - 1);
+        assert_true(exact ? off < 2e-7 : off > 2e-6);
+        free_storage(&storage);
+    }
+}
+
 static void updates_its_shard_alone(void **state) {
     (void)state;
     const size_t used = 220, padding = 36, all = used + padding;
@@ -186,6 +206,7 @@ int main(void) {
         cmocka_unit_test(gives_optax_numbers),
         cmocka_unit_test(defaults_are_optax_defaults),
         cmocka_unit_test(updates_its_shard_alone),
+        cmocka_unit_test(can_correct_in_double),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

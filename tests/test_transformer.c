@@ -40,7 +40,7 @@ static void follow(const struct reference *reference, const char *mesh, int step
         losses_of(reference, losses);
         loss = json_number_value(json_object_get(reference->json, "loss"));
         expect_near_numbers(mesh, 1, job.loss, &loss, 2e-6);
-        expect_near_numbers(mesh, steps, job.loss, losses, 1e-5);
+        expect_near_numbers(mesh, steps, job.loss, losses, 2e-6);
         assert_int_equal(job.gradients.count + 1, reference->gradients.count); /* which has logits */
         expect_near_store(mesh, &job.gradients, &reference->gradients, 1e-5);
         expect_continuation(mesh, made, size_along(mesh, "data"), greedy);

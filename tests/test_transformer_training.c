@@ -234,6 +234,35 @@ static void shardings_and_lengths_agree_with_one_coordinate(void **state) {
     }
 }
 
+/* Some of the kernels, or all, which then are replicas. */
+static void kernels_that_do_not_divide_over_data_stay_whole(void **state) {
+    (void)state;
+    static const struct {
+        const char *mesh;
+        int batch, rope;
+    } uneven[] = {{"data=3,pipe=1,tensor=2", 6, 8}, {"data=4,pipe=2,tensor=1", 8, 2}, {"data=3,pipe=2,tensor=1", 6, 6}};
+    for (int i = 0; i < 3; i++) {
+        struct job job = small_job(uneven[i].mesh);
+        job.batch = uneven[i].batch;
+        job.model.rope = uneven[i].rope;
+        job.clip = 0.3f;
+        job.steps = 1;
+        struct job single = job;
+        single.mesh = alone;
+        run_job(&single);
+        run_job(&job);
+        if (has_results()) {
+            expect_near_numbers(job.mesh, 1, job.loss, single.loss, 1e-6);
+            expect_near_numbers(job.mesh, 1, job.norm, single.norm, 1e-6);
+            expect_near_numbers(job.mesh, 1, &job.evaluated, &single.evaluated, 1e-4);
+            expect_near_store(job.mesh, &job.gradients, &single.gradients, 1e-5);
+            assert_int_equal(job.gradients.count, single.gradients.count);
+        }
+        free_job(&single);
+        free_job(&job);
+    }
+}
+
 /* ---- dropout ---- */
 
 static void dropout_is_the_same_in_every_layout(void **state) {
@@ -319,6 +348,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(norms_and_clipping_are_the_same_in_every_layout),
         cmocka_unit_test(a_norm_that_is_small_enough_changes_no_bits),
         cmocka_unit_test(shardings_and_lengths_agree_with_one_coordinate),
+        cmocka_unit_test(kernels_that_do_not_divide_over_data_stay_whole),
         cmocka_unit_test(dropout_is_the_same_in_every_layout),
         cmocka_unit_test(bf16_stays_close_and_repeats_its_bits),
     };

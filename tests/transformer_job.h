@@ -372,6 +372,7 @@ static inline struct job reference_job(const struct reference *reference, const 
     job.model.positions = job.sequence = configured(reference, "T");
     job.batch = configured(reference, "batch");
     job.adamw = sl_adamw_defaults(1e-3f);
+    job.adamw.exact = true; /* as the reference, which was made in double */
     job.from = &reference->params;
     job.tokens = sl_store_find(&reference->params, "tokens")->array.data;
     return job;
