@@ -42,6 +42,8 @@ cpu)
 offload)
     all_ran "every kernel runs on a device" "$layers/kernels.c" "$build/tests/test_kernels" "$build/tests/test_adamw"
     all_ran "every kernel for sequences runs on a device" "$layers/sequence_kernels.c" "$build/tests/test_sequence_kernels"
+    all_ran "attention runs on a device" "$layers/attention_kernels.c" "$build/tests/test_attention_kernels"
+    all_ran "the routing of experts runs on a device" "$layers/expert_kernels.c" "$build/tests/test_experts"
     all_ran "plain products run on a device" "$layers/gemm_reference.c" "$build/tests/test_gemm"
     all_ran "sums of collectives run on a device" "$layers/../collectives/reduce.c" "$build/tests/test_collectives"
     all_ran "a module of one's own runs on a device" "$layers/../drivers/custom_module.c" "$build/drivers/custom_module"

@@ -151,6 +151,21 @@ static void rows_are_filled_and_summed(void **state) {
     }
 }
 
+static void squares_are_summed_in_double(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {9};
+        for (int i = 0; i < COUNTS; i++) {
+            const size_t n = counts[i];
+            float *x = random_device_floats(&numbers, n, -2, 2);
+            double sum = 0;
+            for (size_t e = 0; e < n; e++) sum += (double)x[e] * x[e];
+            assert_true(fabs(kernels->sum_of_squares(n, x) - sum) <= 1e-13 * sum);
+            release_array(x);
+        }
+    }
+}
+
 /* ---- rounding to bf16 ---- */
 
 /* What becomes of the float with these two halves: the upper one, or the next bf16 away from zero, which after the
@@ -537,6 +552,7 @@ int main(void) {
         cmocka_unit_test(truncated_normals_are_the_scalar_ones),
         cmocka_unit_test(sums_and_products_are_exact),
         cmocka_unit_test(rows_are_filled_and_summed),
+        cmocka_unit_test(squares_are_summed_in_double),
         cmocka_unit_test(rounds_to_the_nearest_bf16),
         cmocka_unit_test(rounds_as_many_as_it_is_given),
         cmocka_unit_test(layer_norm_and_its_gradients),

@@ -200,6 +200,8 @@ void *__real_calloc(size_t number, size_t size);
 void *__real_realloc(void *memory, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
 int __real_posix_memalign(void **memory, size_t alignment, size_t size);
+void *__real_omp_target_alloc(size_t size, int device) __attribute__((weak)); /* absent but on OpenMP's devices */
+void *__wrap_omp_target_alloc(size_t size, int device);
 void *__real_mmap(void *address, size_t size, int protection, int flags, int file, off_t offset);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t number, size_t size);
@@ -226,6 +228,10 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size) {
 int __wrap_posix_memalign(void **memory, size_t alignment, size_t size) {
     count(size);
     return __real_posix_memalign(memory, alignment, size);
+}
+void *__wrap_omp_target_alloc(size_t size, int device) {
+    count(size);
+    return __real_omp_target_alloc(size, device);
 }
 void *__wrap_mmap(void *address, size_t size, int protection, int flags, int file, off_t offset) {
     count(size);

@@ -226,7 +226,8 @@ static void shardings_and_lengths_agree_with_one_coordinate(void **state) {
             expect_near_numbers(what, 1, job.loss, single.loss, 1e-6);
             expect_near_numbers(what, 1, &job.evaluated, &single.evaluated,
                                 1e-4); /* after AdamW's first, signed step */
-            expect_near_store(what, &job.gradients, &single.gradients, 1e-5);
+            /* Where a sequence is one token, queries and keys have no gradients but what rounding makes. */
+            expect_near_noisy_store(what, &job.gradients, &single.gradients, 1e-5, v->sequence == 1 ? 0x1p-22 : 0);
             assert_int_equal(job.gradients.count, single.gradients.count);
         }
         free_job(&single);

@@ -296,17 +296,26 @@ static inline double norm_of(size_t count, const float *x, const float *minus) {
     return sqrt(squares);
 }
 
-/* The norm of each tensor's difference is at most TOLERANCE of WANT's. Tensors that GOT has not are left out. */
-static inline void expect_near_store(const char *what, const struct sl_store *got, const struct sl_store *want,
-                                     double tolerance) {
+/* The norm of each tensor's difference is at most TOLERANCE of WANT's, plus NOISE of the largest tensor's, for tensors
+ * that should be zero. Those that GOT has not are left out. */
+static inline void expect_near_noisy_store(const char *what, const struct sl_store *got, const struct sl_store *want,
+                                           double tolerance, double noise) {
+    double largest = 0;
+    for (int i = 0; i < want->count; i++)
+        largest = fmax(largest, norm_of(sl_array_elements(&want->tensor[i].array), want->tensor[i].array.data, NULL));
     for (int i = 0; i < got->count; i++) {
         const struct sl_tensor *tensor = &got->tensor[i], *wanted = same_tensor(want, tensor);
         const size_t count = sl_array_elements(&tensor->array);
         const double norm = norm_of(count, wanted->array.data, NULL);
         const double difference = norm_of(count, tensor->array.data, wanted->array.data);
-        if (!(difference <= tolerance * norm))
+        if (!(difference <= tolerance * norm + noise * largest))
             fail_msg("%s: %s differs by %.3g of its norm %.3g", what, tensor->name, difference / norm, norm);
     }
+}
+
+static inline void expect_near_store(const char *what, const struct sl_store *got, const struct sl_store *want,
+                                     double tolerance) {
+    expect_near_noisy_store(what, got, want, tolerance, 0);
 }
 
 static inline void expect_near_numbers(const char *what, int count, const double *got, const double *want,
