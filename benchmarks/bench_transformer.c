@@ -16,7 +16,7 @@
 enum { SEED = 42 };
 
 struct run {
-    bool generates;
+    bool generates, fsdp;
     const char *mesh_text, *schedule_name, *precision_name, *engine;
     struct sl_transformer model;
     int sequence, batch, microbatches; /* batch: sequences of a step, or generated at once */
@@ -198,6 +198,7 @@ static int prepare(struct run *run, struct sl_error *error) {
     if (run->data * pipe * tensor != run->mesh.size)
         return sl_error_set(error, SL_BAD_INPUT, "mesh %s: the axes are data, pipe and tensor", run->mesh_text);
     if (run->generates) run->microbatches = 1;
+    run->model.fsdp = run->fsdp && !run->generates; /* it would gather all kernels for every token */
     if (run->batch % (run->data * run->microbatches))
         return sl_error_set(error, SL_BAD_INPUT, "%d sequences do not divide over data=%d and %d microbatches",
                             run->batch, run->data, run->microbatches);
@@ -255,6 +256,7 @@ static void print(struct run *run) {
         printf("\"prefill_tokens_per_second\":%.9g,", 1e3 * run->batch * run->prompt / prefill);
     } else {
         printf("\"products_ms\":%.9g,\"optimizer_ms\":%.9g,\"gflop\":%.9g,", products, optimizer, 1e-9 * floor->flops);
+        printf("\"library_ms\":%.9g,", sl_floor_library_ms(floor));
         printf("\"tokens_per_second\":%.9g,\"first_loss\":%.9g,", 1e3 * run->batch * run->sequence / median,
                run->first_loss);
     }
@@ -267,7 +269,7 @@ static const char usage[] =
     "                         [--microbatches N] [--sequence N] [--model-dimension N] [--n-heads N] [--blocks N]\n"
     "                         [--layers-per-block N] [--latent-dim N] [--rope-dim N] [--vocab-size N] [--prompt N]\n"
     "                         [--tokens N] [--steps N] [--warmup N] [--rounds N] [--floor-seconds S]\n"
-    "                         [--precision f32|bf16] [--engine NAME]\n"
+    "                         [--precision f32|bf16] [--engine NAME] [--fsdp]\n"
     "Times training steps, or generations of --tokens after --prompt, after --warmup of them, and in turns with them\n"
     "--rounds times the machine itself. Prints one JSON object.\n";
 
@@ -287,7 +289,7 @@ static int set_precision(struct run *run, const char *name) {
 }
 
 static int read_options(struct run *run, int argc, char **argv, bool *answered) {
-    enum { JOB, MESH, SCHEDULE, PRECISION, ENGINE, FLOOR_SECONDS, HELP, NUMBERS };
+    enum { JOB, MESH, SCHEDULE, PRECISION, ENGINE, FLOOR_SECONDS, FSDP, HELP, NUMBERS };
     struct sl_transformer *m = &run->model;
     const struct {
         const char *name;
@@ -317,6 +319,7 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
         {"precision", required_argument, NULL, PRECISION},
         {"engine", required_argument, NULL, ENGINE},
         {"floor-seconds", required_argument, NULL, FLOOR_SECONDS},
+        {"fsdp", no_argument, NULL, FSDP},
         {"help", no_argument, NULL, HELP},
     };
     for (int i = 0; i < COUNT; i++)
@@ -340,6 +343,9 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
             break;
         case FLOOR_SECONDS:
             SL_TRY(sl_read_real("floor-seconds", optarg, 0, 60, &run->floor_seconds));
+            break;
+        case FSDP:
+            run->fsdp = true;
             break;
         case HELP:
             fputs(usage, stdout);
@@ -369,11 +375,10 @@ int main(int argc, char **argv) {
                                 .blocks = 2,
                                 .layers_per_block = 3,
                                 .latent = 64,
-                                .rope = 16,
-                                .fsdp = true},
+                                .rope = 16},
                       .sequence = 256,
                       .batch = 8,
-                      .microbatches = 1,
+                      .microbatches = 4,
                       .prompt = 64,
                       .tokens = 128,
                       .steps = 20,

@@ -80,13 +80,12 @@ JOBS = {
     },
 }
 
-# Programs' defaults are the model: 4.2 million parameters, 8 sequences of 256 tokens a step. Ours on the two meshes that
-# use the cores best, and on eight coordinates as the article does.
+# Programs' defaults are the model: 4.2 million parameters, 8 sequences of 256 tokens a step.
 TRANSFORMER = {
     "full": {"rounds": 3, "ours": "--steps 24 --warmup 3 --rounds 6", "peers": "--steps 8 --warmup 2"},
     "quick": {"rounds": 1, "ours": "--steps 6 --warmup 2 --rounds 3", "peers": "--steps 3 --warmup 1"},
 }
-EIGHT = "--mesh data=2,pipe=2,tensor=2 --microbatches 4"
+TWO, EIGHT = "--mesh data=2", "--mesh data=2,pipe=2,tensor=2"
 
 
 class Peers:
@@ -234,14 +233,15 @@ class Suite:
         return result | {"peers": {peer: run["ms"] for peer, run in summaries.items()}, "peer_runs": summaries}
 
     def transformer_step(self):
-        return self.race_transformer("transformer_step", "--mesh data=2", {"data=2,pipe=2,tensor=2": EIGHT},
-                                     TRANSFORMER_PEERS)
+        """Peers run in turns with ours; variants: kernels sharded over data, and the article's eight coordinates."""
+        variants = {"fsdp": TWO + " --fsdp", "2x2x2, fsdp": EIGHT + " --fsdp"}
+        return self.race_transformer("transformer_step", TWO, variants, TRANSFORMER_PEERS)
 
     def generate(self):
-        """Milliseconds a decoded token of one sequence; "ours" has eight sequences at once."""
+        """Milliseconds a decoded token of one sequence."""
         one = "--job generate --mesh data=1 --batch 1"
-        return self.race_transformer("generate", one, {"8 sequences": "--job generate --mesh data=2 --batch 8"},
-                                     GENERATE_PEERS, batch=1)
+        variants = {"tensor=2": "--job generate --mesh tensor=2,data=1 --batch 1"}
+        return self.race_transformer("generate", one, variants, GENERATE_PEERS, batch=1)
 
     # ---- the rest
 

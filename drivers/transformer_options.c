@@ -64,7 +64,7 @@ static const struct sl_option pipeline_table[] = {
     {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 0, .max = MOST_LAYERS,
      .help = "stages a coordinate of the pipe axis; 0: the least that the schedule has"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 0, .max = 4096,
-     .help = "parts of a replica's sequences; 0: one without a pipeline, else up to two a rank"},
+     .help = "parts of a replica's sequences; 0: of about 256 tokens, and in a pipeline two a rank at least"},
     {0},
 };
 
@@ -138,7 +138,7 @@ struct sl_transformer_config sl_transformer_defaults(enum sl_transformer_command
         .sequence = 256,
         .latent = 64,
         .rope = 16,
-        .fsdp = true,
+        .fsdp = command != SL_COMMAND_GENERATE, /* it would gather all kernels for every token */
         .choices = 2,
         .capacity = 1.25,
         .balance = 0.01,
@@ -207,6 +207,14 @@ static int largest_divisor(int number, int most) {
     return divisor;
 }
 
+/* Enough for a pipeline, where there is one; and so many that what a microbatch leaves stays in a core's cache. */
+static int most_microbatches(const struct sl_transformer_job *job, int sequences) {
+    enum { TOKENS = 256 }; /* at least, of a microbatch */
+    const long long parts = (long long)sequences * job->config->sequence / TOKENS;
+    const int enough = job->pipe > 1 ? 2 * job->pipe : 1;
+    return parts > enough ? (int)(parts < sequences ? parts : sequences) : enough;
+}
+
 static int split_batch(struct sl_transformer_job *job, struct sl_error *error) {
     const struct sl_transformer_config *config = job->config;
     if (job->command == SL_COMMAND_GENERATE) {
@@ -221,7 +229,7 @@ static int split_batch(struct sl_transformer_job *job, struct sl_error *error) {
     const int sequences = config->batch / parts;
     job->local = config->batch / job->data;
     job->microbatches = config->microbatches;
-    if (!job->microbatches) job->microbatches = largest_divisor(sequences, job->pipe > 1 ? 2 * job->pipe : 1);
+    if (!job->microbatches) job->microbatches = largest_divisor(sequences, most_microbatches(job, sequences));
     if (sequences % job->microbatches)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--microbatches %d: a replica's %d sequences a pass (--batch %d over data=%d, "
