@@ -220,7 +220,7 @@ class Suite:
                 environment, *command = TRANSFORMER_PEERS[peer]
                 command += ["--job", "generate"] if name == "generate" else []
                 lines = self.peers.run(peer, environment, *command, *amount["peers"].split())
-                others.setdefault(peer, []).extend(line for line in lines if batch in (None, line["batch"]))
+                others.setdefault(peer, []).extend(line for line in lines if not batch or line["batch"] == batch)
                 runs.append(self.our_transformer(f"{ours} {amount['ours']}"))
         summaries = {other: summary(found) for other, found in others.items() if found}
         result = {"benchmark": name} | summary(runs)
