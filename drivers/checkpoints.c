@@ -33,14 +33,15 @@ int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_
 
 /* ---- before the run ---- */
 
+int sl_checkpoints_find(const char *path, char file[SL_MAX_PATH], struct sl_error *error) {
+    struct stat about;
+    if (stat(path, &about) || S_ISDIR(about.st_mode)) return sl_checkpoint_latest(path, file, error);
+    if (snprintf(file, SL_MAX_PATH, "%s", path) < SL_MAX_PATH) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", path);
+}
+
 static int find_checkpoint(struct sl_checkpoints *c, struct sl_checkpoint *about, struct sl_error *error) {
-    struct stat file;
-    if (!stat(c->options.resume, &file) && !S_ISDIR(file.st_mode)) {
-        if (snprintf(c->from, sizeof c->from, "%s", c->options.resume) >= (int)sizeof c->from)
-            return sl_error_set(error, SL_BAD_INPUT, "--resume %.100s...: the path is too long", c->options.resume);
-    } else {
-        SL_TRY(sl_checkpoint_latest(c->options.resume, c->from, error));
-    }
+    SL_TRY(sl_checkpoints_find(c->options.resume, c->from, error));
     SL_TRY(sl_checkpoint_check(c->from, c->setting, about, error));
     if (about->seed == c->seed) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%s: seed is %" PRIu64 " in the checkpoint, and %" PRIu64 " here", c->from,

@@ -28,13 +28,17 @@ struct sl_checkpoints {
 /* Whether the options fit each other. */
 int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_error *error);
 
+/* FILE is the latest checkpoint where PATH is a directory, otherwise PATH itself. */
+int sl_checkpoints_find(const char *path, char file[SL_MAX_PATH], struct sl_error *error);
+
 /* Before the run, in the process that writes files: finds what to resume and refuses what does not fit, makes the
  * directory to save in and locks it. It may hold no checkpoint of more steps than the run begins with: that one would
  * be found in place of this run's. */
 int sl_checkpoints_open(struct sl_checkpoints *checkpoints, struct sl_error *error);
 void sl_checkpoints_close(struct sl_checkpoints *checkpoints);
 
-/* Collective: goes on from the checkpoint, if there is one to resume. ABOUT tells where it is; zeros where there is none. */
+/* Collective: goes on from the checkpoint, if there is one to resume. ABOUT tells where it is; zeros where there is
+ * none. */
 int sl_checkpoints_resume(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                           struct sl_checkpoint *about);
 

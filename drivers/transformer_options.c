@@ -1,7 +1,6 @@
 /* transformer_options.c - the transformer's command lines, and what follows from them. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "drivers/transformer.h"
 
@@ -320,17 +319,9 @@ static int find_products(struct sl_transformer_job *job, struct sl_error *error)
     return sl_error_set(error, SL_BAD_INPUT, "--precision: %s has no products of that kind here", job->gemm->name);
 }
 
-/* The latest checkpoint where PATH is a directory; itself otherwise. */
-static int find_file(const char *path, char file[SL_MAX_PATH], struct sl_error *error) {
-    struct stat about;
-    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) return sl_checkpoint_latest(path, file, error);
-    if (snprintf(file, SL_MAX_PATH, "%s", path) < SL_MAX_PATH) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "%.60s...: a path may have %d characters", path, SL_MAX_PATH - 1);
-}
-
 static int read_params(struct sl_transformer_job *job, const char *path, struct sl_error *error) {
     char file[SL_MAX_PATH];
-    SL_TRY(find_file(path, file, error));
+    SL_TRY(sl_checkpoints_find(path, file, error));
     return sl_safetensors_map(&job->params, file, error);
 }
 
@@ -349,6 +340,10 @@ static int prepare_checkpoints(struct sl_transformer_job *job, struct sl_error *
     *next++ = sl_setting_number("rope-dim", m->rope);
     *next++ = sl_setting_number("vocab-size", m->vocabulary);
     *next++ = sl_setting_number("sequence", config->sequence);
+    *next++ = sl_setting_number("experts", m->experts);
+    *next++ = sl_setting_number("top-k", m->experts ? m->choices : 0);
+    *next++ = sl_setting_number("shared-experts", m->experts ? m->shared_experts : 0);
+    *next++ = sl_setting_number("expert-dim", m->experts ? m->expert_dimension : 0);
     if (config->checkpoints.resume && config->params)
         return sl_error_set(error, SL_BAD_INPUT, "--resume and --params: both give the values to begin with");
     return sl_checkpoints_check(&config->checkpoints, error);
