@@ -18,7 +18,7 @@
 #include "benchmarks/measure.h"
 #include "collectives/channel.h"
 #include "collectives/engines.h"
-#include "spmd/memory.h"
+#include "spmd/base/memory.h"
 
 enum { MAX_LIST = 16, BATCHES = 5, MAX_COUNT = 1 << 20, SLOT = 16384, GRADIENTS = 4618762, ROUNDS = 7 };
 

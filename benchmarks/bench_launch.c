@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "benchmarks/measure.h"
-#include "layers/gemm.h"
-#include "layers/kernels.h"
-#include "spmd/device.h"
+#include "layers/kernels/gemm.h"
+#include "layers/kernels/kernels.h"
+#include "spmd/device/device.h"
 
 enum { ROUNDS = 200, AT_ONCE = 20, SIZE = 64 };
 

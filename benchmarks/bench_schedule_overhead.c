@@ -9,7 +9,7 @@
 
 #include "benchmarks/measure.h"
 #include "collectives/engines.h"
-#include "layers/pipeline.h"
+#include "layers/training/pipeline.h"
 
 enum { MICROBATCHES = 8, MAX_LOOPS = 8, BATCHES = 15 };
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "benchmarks/measure.h"
-#include "layers/classifier.h"
-#include "spmd/memory.h"
+#include "layers/models/classifier.h"
+#include "spmd/base/memory.h"
 
 struct memory {
     char *bytes;

@@ -9,8 +9,8 @@
 
 #include "benchmarks/floor.h"
 #include "collectives/engines.h"
-#include "layers/trainer.h"
-#include "spmd/device.h"
+#include "layers/training/trainer.h"
+#include "spmd/device/device.h"
 
 enum { INPUTS = 784, CLASSES = 10, SEED = 42 };
 

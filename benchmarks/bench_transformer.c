@@ -10,8 +10,8 @@
 
 #include "benchmarks/floor.h"
 #include "collectives/engines.h"
-#include "layers/generate.h"
-#include "layers/trainer.h"
+#include "layers/models/generate.h"
+#include "layers/training/trainer.h"
 
 enum { SEED = 42 };
 

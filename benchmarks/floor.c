@@ -1,9 +1,9 @@
 /* floor.c - the least time that this machine needs for a training step. */
 #include "benchmarks/floor.h"
 
-#include "spmd/bf16.h"
-#include "spmd/device.h"
-#include "spmd/memory.h"
+#include "spmd/base/bf16.h"
+#include "spmd/device/device.h"
+#include "spmd/base/memory.h"
 
 /* Of each of the stream's arrays: more than any cache holds, so that more would change nothing. */
 enum { MAX_ELEMENTS = 1 << 26 };

@@ -9,7 +9,7 @@
 #define SL_BENCHMARKS_FLOOR_H
 
 #include "benchmarks/measure.h"
-#include "layers/classifier.h"
+#include "layers/models/classifier.h"
 
 struct sl_product {
     int m, n, k;

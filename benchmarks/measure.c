@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "spmd/memory.h"
+#include "spmd/base/memory.h"
 
 static int by_value(const void *left, const void *right) {
     const double a = *(const double *)left, b = *(const double *)right;

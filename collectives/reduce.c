@@ -5,8 +5,8 @@
  * the others are added to it, the result is narrowed into every output. The order of the additions is that of the
  * arrays, whatever the block: results repeat bit for bit. */
 #include "collectives/reduce.h"
-#include "spmd/bf16.h"
-#include "spmd/offload.h"
+#include "spmd/base/bf16.h"
+#include "spmd/device/offload.h"
 
 /* As an array of pointers is handed to a device. */
 struct arrays {

@@ -8,16 +8,16 @@
 #include <unistd.h>
 
 #include "collectives/engines.h"
-#include "drivers/checkpoints.h"
-#include "drivers/data.h"
-#include "drivers/experiment.h"
-#include "drivers/interrupt.h"
-#include "drivers/metrics.h"
-#include "drivers/placement_report.h"
-#include "drivers/profile_report.h"
-#include "drivers/progress.h"
-#include "drivers/trace_file.h"
-#include "layers/exchange.h"
+#include "drivers/common/checkpoints.h"
+#include "drivers/classifier/data.h"
+#include "drivers/classifier/experiment.h"
+#include "drivers/common/interrupt.h"
+#include "drivers/common/metrics.h"
+#include "drivers/common/placement_report.h"
+#include "drivers/common/profile_report.h"
+#include "drivers/common/progress.h"
+#include "drivers/common/trace_file.h"
+#include "layers/training/exchange.h"
 
 enum { RECORDED = 4096 }; /* step times that the median is taken of */
 

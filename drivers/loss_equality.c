@@ -5,11 +5,11 @@
 #include <stdlib.h>
 
 #include "collectives/engines.h"
-#include "drivers/data.h"
-#include "drivers/experiment.h"
-#include "drivers/interrupt.h"
-#include "drivers/metrics.h"
-#include "drivers/placement_report.h"
+#include "drivers/classifier/data.h"
+#include "drivers/classifier/experiment.h"
+#include "drivers/common/interrupt.h"
+#include "drivers/common/metrics.h"
+#include "drivers/common/placement_report.h"
 
 enum { COMPARED_STEPS = 3, MAX_STEPS = 1000000 };
 

@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "collectives/collectives.h"
-#include "drivers/metrics.h"
-#include "drivers/options.h"
-#include "drivers/output.h"
-#include "drivers/placement_report.h"
+#include "drivers/common/metrics.h"
+#include "drivers/common/options.h"
+#include "drivers/common/output.h"
+#include "drivers/common/placement_report.h"
 #include "spmd/shard_draw.h"
-#include "spmd/shard_map.h"
+#include "collectives/shard_map.h"
 
 /* ---- options ---- */
 

@@ -5,7 +5,7 @@
 #ifndef SL_SPMD_MESH_H
 #define SL_SPMD_MESH_H
 
-#include "spmd/error.h"
+#include "spmd/base/error.h"
 
 SL_BEGIN_C
 

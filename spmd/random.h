@@ -9,7 +9,7 @@
 #ifndef SL_SPMD_RANDOM_H
 #define SL_SPMD_RANDOM_H
 
-#include "spmd/vector_math.h"
+#include "spmd/base/vector_math.h"
 
 SL_BEGIN_C
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "spmd/svg.h"
+#include "spmd/base/svg.h"
 
 enum {
     MOST_PIECES = 64, /* rows, and columns, of a drawing with segments */

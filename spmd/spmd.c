@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "spmd/device.h"
+#include "spmd/device/device.h"
 #include "spmd/engine.h"
 
 bool sl_speaks(const struct sl_engine *engine) {

@@ -7,7 +7,7 @@
 #ifndef SL_SPMD_TOPOLOGY_H
 #define SL_SPMD_TOPOLOGY_H
 
-#include "spmd/base.h"
+#include "spmd/base/base.h"
 
 SL_BEGIN_C
 

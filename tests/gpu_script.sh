@@ -1,7 +1,7 @@
 #!/bin/sh
 # gpu_script.sh BUILD SOURCE - what tests/gpu does, with a build that needs no GPU; prints TAP.
 build=$1 source=$2
-. "$(dirname "$0")/points.sh"
+. "$(dirname "$0")/rigs/points.sh"
 driver=$source/tests/gpu
 
 # answers_with STATUS TEXT...: of the last call, which printed a line with each TEXT.

@@ -1,12 +1,12 @@
 #!/bin/sh
 # install.sh BUILD CC - what `cmake --install` leaves can be compiled and linked against; prints TAP.
 build=$1 cc=$2
-example=$(cd "$(dirname "$0")/../drivers" && pwd)/custom_module.c
+example=$(cd "$(dirname "$0")/../drivers/examples" && pwd)/custom_module.c
 if ! command -v cmake >/dev/null || ! command -v "$cc" >/dev/null; then
     echo "1..0 # SKIP there is no cmake or no $cc"
     exit
 fi
-. "$(dirname "$0")/points.sh"
+. "$(dirname "$0")/rigs/points.sh"
 
 # attempt NAME COMMAND...: a point.
 attempt() {
@@ -25,7 +25,7 @@ cat >program.c <<'END'
 #include <spmd/spmd.h>
 #include <collectives/collectives.h>
 #include <collectives/engines.h>
-#include <layers/classifier.h>
+#include <layers/models/classifier.h>
 
 static int program(struct sl_spmd *self, void *arg) {
     struct sl_group group;

@@ -1,12 +1,12 @@
-/* offload_queued.h - spmd/offload.h where threads are in the place of GPUs: a target region is the host's vector code
- * behind the queue, and a pointer that a GPU could not follow ends the program. */
-#ifndef SL_FAKE_CUDA_OFFLOAD_QUEUED_H
-#define SL_FAKE_CUDA_OFFLOAD_QUEUED_H
+/* offload_queued.h - spmd/device/offload.h where threads are in the place of GPUs: a target region is the host's vector
+ * code behind the queue, and a pointer that a GPU could not follow ends the program. */
+#ifndef SL_TESTS_FAKE_CUDA_OFFLOAD_QUEUED_H
+#define SL_TESTS_FAKE_CUDA_OFFLOAD_QUEUED_H
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "spmd/device.h"
+#include "spmd/device/device.h"
 
 /* A GPU could not work on the host's memory; an empty loop's pointers may lie just behind an array. */
 static inline void sl_check_reach(int pointers, const void *const *memory, const char *file, int line) {

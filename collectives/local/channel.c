@@ -1,0 +1,148 @@
+/* channel.c - channels of the local engine: a ring of slots that both ends reach. */
+#include "collectives/local/engine.h"
+#include "spmd/device/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SENDER, RECEIVER };
+
+/* Each end raises a word by one a message, and keeps to itself where in the ring it is and whether it holds a slot. */
+struct end {
+    alignas(SL_CACHE_LINE) struct sl_local_word word; /* messages posted; messages released */
+    int slot;
+    bool holds;
+    bool open; /* under the run's lock */
+};
+
+struct sl_local_channel {
+    struct sl_local_channel *next;
+    int from, to, slots;
+    size_t bytes, stride; /* of a slot, as wanted and rounded up to cache lines */
+    char *memory;
+    double *sent;     /* [slots] when, where the engine delays */
+    const char *site; /* where the first end was opened */
+    char name[48];    /* for places */
+    struct end end[2];
+};
+
+/* ---- opening ---- */
+
+static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
+    const size_t most = SIZE_MAX / 2 / (size_t)wanted->slots;
+    struct sl_local_channel *channel = wanted->bytes < most ? sl_local_take(sizeof *channel) : NULL;
+    if (!channel) return NULL;
+    channel->from = wanted->from, channel->to = wanted->to;
+    channel->slots = wanted->slots, channel->bytes = wanted->bytes, channel->site = wanted->site;
+    channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
+    channel->memory = sl_device.take(channel->stride * (size_t)channel->slots);
+    channel->sent = sl_local_take(sizeof *channel->sent * (size_t)channel->slots);
+    snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
+    if (channel->memory && channel->sent) return channel;
+    sl_device.give(channel->memory);
+    free(channel->sent);
+    free(channel);
+    return NULL;
+}
+
+/* The end of CHANNEL that COORDINATE opens; a channel to oneself is opened once, as its sender. */
+static struct end *end_of(struct sl_local_channel *channel, int coordinate) {
+    return &channel->end[coordinate == channel->from ? SENDER : RECEIVER];
+}
+
+/* Opens this coordinate's end of the pair's first channel where it is not open yet. NULL without memory. */
+static struct sl_local_channel *open_end(struct sl_spmd *self, const struct sl_channel *wanted) {
+    struct sl_local_channel **at = &sl_local_self(self)->run->channels;
+    for (; *at; at = &(*at)->next) {
+        const bool same_pair = (*at)->from == wanted->from && (*at)->to == wanted->to;
+        if (same_pair && !end_of(*at, self->coordinate)->open) break;
+    }
+    if (!*at) *at = new_channel(wanted);
+    if (*at) end_of(*at, self->coordinate)->open = true;
+    return *at;
+}
+
+int sl_local_channel_open(struct sl_spmd *self, struct sl_channel *channel) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    struct sl_local_run *run = me->run;
+    SL_TRY(sl_local_enter(me, "opening", "a channel", channel->site));
+    pthread_mutex_lock(&run->opening);
+    struct sl_local_channel *state = open_end(self, channel);
+    pthread_mutex_unlock(&run->opening);
+    if (!state) {
+        return sl_fail(self, SL_FAILED, "no memory for channel %d -> %d of %d slots of %zu bytes (opened at %s)",
+                       channel->from, channel->to, channel->slots, channel->bytes, channel->site);
+    }
+    if (state->bytes != channel->bytes || state->slots != channel->slots) {
+        sl_local_end(run, SL_FAILED,
+                     "the ends of channel %d -> %d differ: %d slots of %zu bytes at %s, %d slots of %zu bytes at %s",
+                     channel->from, channel->to, channel->slots, channel->bytes, channel->site, state->slots,
+                     state->bytes, state->site);
+        return sl_local_alive(me);
+    }
+    channel->state = state;
+    return SL_OK;
+}
+
+void sl_local_channels_close(struct sl_local_run *run) {
+    while (run->channels) {
+        struct sl_local_channel *channel = run->channels;
+        run->channels = channel->next;
+        sl_device.give(channel->memory);
+        free(channel->sent);
+        free(channel);
+    }
+}
+
+/* ---- handing over ---- */
+
+static uint32_t posts(const struct end *end) { return atomic_load_explicit(&end->word.value, memory_order_relaxed); }
+
+/* The sender may be at most slots ahead of the receiver's word; the receiver waits for one more message. */
+static int hold(struct sl_spmd *self, struct sl_channel *channel, int which, void **slot) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    struct sl_local_channel *state = channel->state;
+    struct end *mine = &state->end[which], *theirs = &state->end[!which];
+    SL_TRY(sl_local_enter(me, which == SENDER ? "acquire" : "take", state->name, channel->site));
+    const uint32_t target = posts(mine) + 1 - (which == SENDER ? (uint32_t)state->slots : 0);
+    SL_TRY(sl_local_wait(me, &theirs->word, target, which == SENDER ? state->to : state->from));
+    mine->holds = true;
+    *slot = state->memory + state->stride * (size_t)mine->slot;
+    return SL_OK;
+}
+
+static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which) {
+    struct sl_local_channel *state = channel->state;
+    struct end *mine = &state->end[which];
+    if (!mine->holds) {
+        return sl_fail(self, SL_BAD_INPUT, "channel %d -> %d: %s (opened at %s)", channel->from, channel->to,
+                       which == SENDER ? "post without acquire" : "release without take", channel->site);
+    }
+    SL_TRY(sl_local_enter(sl_local_self(self), which == SENDER ? "post" : "release", state->name, channel->site));
+    SL_TRY(sl_device.settle(&self->error)); /* the other end reads, or writes, the slot next */
+    mine->holds = false;
+    if (which == SENDER && self->engine->delay > 0) state->sent[mine->slot] = sl_now();
+    mine->slot = mine->slot + 1 < state->slots ? mine->slot + 1 : 0;
+    sl_local_post(&mine->word, posts(mine) + 1);
+    return SL_OK;
+}
+
+int sl_local_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
+    return hold(self, channel, SENDER, slot);
+}
+
+int sl_local_channel_post(struct sl_spmd *self, struct sl_channel *channel) { return hand_over(self, channel, SENDER); }
+
+int sl_local_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot) {
+    void *message;
+    SL_TRY(hold(self, channel, RECEIVER, &message));
+    const struct sl_local_channel *state = channel->state;
+    if (self->engine->delay > 0 && state->from != state->to)
+        sl_local_delay(sl_local_self(self), state->sent[state->end[RECEIVER].slot]);
+    *slot = message;
+    return SL_OK;
+}
+
+int sl_local_channel_release(struct sl_spmd *self, struct sl_channel *channel) {
+    return hand_over(self, channel, RECEIVER);
+}

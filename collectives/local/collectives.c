@@ -1,0 +1,372 @@
+/* collectives.c - groups and collectives of the local engine.
+ *
+ * A call is published by its members one by one: each copies its description into the communicator and raises its
+ * `arrived`. In sl_wait a member waits for the arrivals of those whose data it moves, does its own share of the moving
+ * straight between the members' buffers, raises its `finished` for the call, and waits for those that move data out of
+ * or into its own buffers. A share of a sum is a range of elements, taken from all inputs and written to all outputs:
+ * no element is read or written by two members, so inputs may be outputs.
+ *
+ * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT). A member's slot is used again once the member has finished
+ * the earlier call, which includes that nobody needs its description. Checked mode is stricter: a slot is used again
+ * when all members have finished, so that all may compare descriptions at any time before they finish. */
+#include "collectives/local/engine.h"
+#include "collectives/reduce.h"
+#include "collectives/verdict.h"
+#include "spmd/device/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct member {
+    alignas(SL_CACHE_LINE) struct sl_local_word arrived;                    /* calls published */
+    alignas(SL_CACHE_LINE) struct sl_local_word finished[SL_MAX_IN_FLIGHT]; /* by slot: 1 + number of the call */
+    alignas(SL_CACHE_LINE) struct sl_collective call[SL_MAX_IN_FLIGHT];     /* `group` is for the member itself */
+    double started[SL_MAX_IN_FLIGHT];                                       /* where the engine delays */
+};
+
+struct sl_local_communicator {
+    struct sl_local_communicator *next;
+    int size;
+    int coordinate[SL_MAX_COORDINATES];
+    uint64_t opened; /* by which coordinates. Under the run's lock. */
+    char name[64];   /* for places */
+    struct member member[];
+};
+
+/* ---- opening ---- */
+
+static struct sl_local_communicator *new_communicator(const struct sl_group *group) {
+    struct sl_local_communicator *communicator =
+        sl_local_take(sizeof *communicator + (size_t)group->size * sizeof *communicator->member);
+    if (!communicator) return NULL;
+    communicator->size = group->size;
+    memcpy(communicator->coordinate, group->member, sizeof communicator->coordinate);
+    snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
+    return communicator;
+}
+
+/* The first communicator of the group's members that this coordinate has not opened: openings have the same order
+ * everywhere, so the members meet, and two groups of the same members stay apart. NULL without memory. */
+static struct sl_local_communicator *open_communicator(struct sl_spmd *self, const struct sl_group *group) {
+    const uint64_t me = UINT64_C(1) << self->coordinate;
+    struct sl_local_communicator **at = &sl_local_self(self)->run->communicators;
+    for (; *at; at = &(*at)->next) {
+        const bool same = (*at)->size == group->size &&
+                          !memcmp((*at)->coordinate, group->member, (size_t)group->size * sizeof *group->member);
+        if (same && !((*at)->opened & me)) break;
+    }
+    if (!*at) *at = new_communicator(group);
+    if (*at) (*at)->opened |= me;
+    return *at;
+}
+
+int sl_local_group_open(struct sl_spmd *self, struct sl_group *group) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    SL_TRY(sl_local_alive(me));
+    if (group->rank < 0) return SL_OK;
+    pthread_mutex_lock(&me->run->opening);
+    group->communicator = open_communicator(self, group);
+    pthread_mutex_unlock(&me->run->opening);
+    if (!group->communicator) return sl_fail(self, SL_FAILED, "no memory for the group \"%s\"", group->name);
+    return SL_OK;
+}
+
+void sl_local_groups_close(struct sl_local_run *run) {
+    while (run->communicators) {
+        struct sl_local_communicator *communicator = run->communicators;
+        run->communicators = communicator->next;
+        free(communicator);
+    }
+}
+
+/* ---- whom a call concerns ---- */
+
+/* Positions [begin, end) of a group. */
+struct range {
+    int begin, end;
+};
+
+static struct range one(int position) { return (struct range){position < 0 ? 0 : position, position + 1}; }
+static struct range all(const struct sl_collective *call) { return (struct range){0, call->group->size}; }
+static struct range none(void) { return (struct range){0, 0}; }
+
+/* The members whose data the caller moves. */
+static struct range sources(const struct sl_collective *call) {
+    const bool root = call->root == call->group->rank;
+    switch (call->operation) {
+    case SL_PPERMUTE:
+        return one(call->source);
+    case SL_BROADCAST:
+        return one(call->root);
+    case SL_GATHER:
+        return root ? all(call) : none();
+    default:
+        return all(call);
+    }
+}
+
+/* The members that move data out of or into the caller's buffers. */
+static struct range movers(const struct sl_collective *call) {
+    const bool root = call->root == call->group->rank;
+    switch (call->operation) {
+    case SL_BARRIER:
+        return none();
+    case SL_PPERMUTE:
+        return one(call->destination);
+    case SL_BROADCAST:
+        return root ? all(call) : none();
+    case SL_GATHER:
+        return one(call->root);
+    default:
+        return all(call);
+    }
+}
+
+/* ---- moving ---- */
+
+static size_t elements(const struct sl_collective *call) { return call->count[0] * call->count[1] * call->count[2]; }
+
+/* Where the block for PEER begins in a caller's input, and the block from PEER in its output. */
+static const char *input_block(const struct sl_collective *call, int peer) {
+    return (const char *)call->input + sl_dtype_size(call->dtype) * (size_t)peer * call->input_view.peer;
+}
+static char *output_block(const struct sl_collective *call, int peer) {
+    return (char *)call->output + sl_dtype_size(call->dtype) * (size_t)peer * call->output_view.peer;
+}
+
+/* Bytes from the beginning of a block to its run (ROW, COLUMN). */
+static size_t run_offset(const struct sl_collective *call, const struct sl_view *view, size_t row, size_t column) {
+    return sl_dtype_size(call->dtype) * (row * view->stride[0] + column * view->stride[1]);
+}
+
+/* Copies the block that THEIRS, the call of the member at SOURCE, holds for MINE. */
+static void copy_block(const struct sl_collective *mine, const struct sl_collective *theirs, int source) {
+    const char *in = input_block(theirs, mine->group->rank);
+    char *out = output_block(mine, source);
+    const size_t bytes = sl_dtype_size(mine->dtype) * mine->count[2];
+    if (in == out) return; /* in place */
+    for (size_t row = 0; row < mine->count[0]; row++) {
+        for (size_t column = 0; column < mine->count[1]; column++) {
+            sl_device.copy(out + run_offset(mine, &mine->output_view, row, column),
+                           in + run_offset(theirs, &theirs->input_view, row, column), bytes);
+        }
+    }
+}
+
+static void permute(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
+    if (mine->source >= 0) {
+        copy_block(mine, &member[mine->source].call[slot], mine->source);
+    } else {
+        sl_device.zero(mine->output, sl_dtype_size(mine->dtype) * mine->count[2]);
+    }
+}
+
+/* The blocks of all members in FROM, beginning with the caller's own so that not all members read the same one at a
+ * time. */
+static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot, struct range from) {
+    const int count = from.end - from.begin, offset = count > 1 ? mine->group->rank : 0;
+    for (int i = 0; i < count; i++) {
+        const int source = from.begin + (i + offset) % count;
+        copy_block(mine, &member[source].call[slot], source);
+    }
+}
+
+static void combine(const struct sl_collective *mine, size_t count, const void *const *input, int outputs,
+                    void *const *output) {
+    const enum sl_operation operation = mine->operation == SL_PMAX ? SL_PMAX : SL_PSUM;
+    (sl_device.reaches(output[0]) ? sl_reduce_on_device : sl_reduce)(operation, mine->dtype, mine->scale, count,
+                                                                     mine->group->size, input, outputs, output);
+}
+
+/* The caller's share of the elements: from all inputs to all outputs. Borders lie at cache lines. */
+static void reduce(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
+    const int size = mine->group->size;
+    const size_t element = sl_dtype_size(mine->dtype), line = SL_CACHE_LINE / element, total = mine->count[2];
+    const size_t lines = (total + line - 1) / line, members = (size_t)size;
+    const size_t share = (lines + members - 1) / members * line, begin = share * (size_t)mine->group->rank;
+    if (begin >= total) return;
+    const void *input[SL_MAX_COORDINATES];
+    void *output[SL_MAX_COORDINATES];
+    for (int i = 0; i < size; i++) {
+        input[i] = (const char *)member[i].call[slot].input + begin * element;
+        output[i] = (char *)member[i].call[slot].output + begin * element;
+    }
+    combine(mine, share < total - begin ? share : total - begin, input, size, output);
+}
+
+/* The caller's own block, from all inputs. */
+static void reduce_scatter(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
+    const int size = mine->group->size;
+    for (size_t row = 0; row < mine->count[0]; row++) {
+        for (size_t column = 0; column < mine->count[1]; column++) {
+            const void *input[SL_MAX_COORDINATES];
+            for (int i = 0; i < size; i++) {
+                const struct sl_collective *theirs = &member[i].call[slot];
+                input[i] =
+                    input_block(theirs, mine->group->rank) + run_offset(theirs, &theirs->input_view, row, column);
+            }
+            void *output = (char *)mine->output + run_offset(mine, &mine->output_view, row, column);
+            combine(mine, mine->count[2], input, 1, &output);
+        }
+    }
+}
+
+static void move(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
+    if (!elements(mine)) return; /* pointers may be NULL then */
+    switch (mine->operation) {
+    case SL_PSUM:
+    case SL_PMAX:
+        reduce(mine, member, slot);
+        break;
+    case SL_PSUM_SCATTER:
+        reduce_scatter(mine, member, slot);
+        break;
+    case SL_PPERMUTE:
+        permute(mine, member, slot);
+        break;
+    case SL_ALL_GATHER:
+    case SL_ALL_TO_ALL:
+    case SL_BROADCAST:
+    case SL_GATHER:
+        collect(mine, member, slot, sources(mine));
+        break;
+    default:
+        break; /* a barrier */
+    }
+}
+
+/* ---- checked mode ---- */
+
+/* Compares the call numbered TICKET with those of the members in RANGE that have arrived. */
+static int compare(struct sl_local_coordinate *me, const struct sl_collective *mine, const struct member *member,
+                   uint32_t ticket, struct range range) {
+    for (int i = range.begin; i < range.end; i++) {
+        if (!sl_local_reached(atomic_load(&member[i].arrived.value), ticket + 1)) continue;
+        const struct sl_collective *theirs = &member[i].call[ticket % SL_MAX_IN_FLIGHT];
+        if (!sl_calls_agree(mine, theirs, i)) return sl_local_mismatch(me, mine, theirs, mine->group->member[i]);
+    }
+    return SL_OK;
+}
+
+/* ---- the two halves of a call ---- */
+
+static int wait_arrived(struct sl_local_coordinate *me, struct sl_local_communicator *communicator, uint32_t ticket,
+                        struct range range) {
+    for (int i = range.begin; i < range.end; i++) {
+        struct sl_local_word *arrived = &communicator->member[i].arrived;
+        SL_TRY(sl_local_wait(me, arrived, ticket + 1, communicator->coordinate[i]));
+    }
+    return SL_OK;
+}
+
+static int wait_finished(struct sl_local_coordinate *me, struct sl_local_communicator *communicator, uint32_t ticket,
+                         struct range range) {
+    for (int i = range.begin; i < range.end; i++) {
+        struct sl_local_word *finished = &communicator->member[i].finished[ticket % SL_MAX_IN_FLIGHT];
+        SL_TRY(sl_local_wait(me, finished, ticket + 1, communicator->coordinate[i]));
+    }
+    return SL_OK;
+}
+
+int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    const struct sl_collective *call = &request->call;
+    struct sl_local_communicator *communicator = call->group->communicator;
+    struct member *mine = &communicator->member[call->group->rank];
+    const uint32_t ticket = atomic_load_explicit(&mine->arrived.value, memory_order_relaxed),
+                   slot = ticket % SL_MAX_IN_FLIGHT, earlier = ticket - SL_MAX_IN_FLIGHT;
+    SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
+    if (!sl_local_reached(atomic_load_explicit(&mine->finished[slot].value, memory_order_relaxed), earlier + 1)) {
+        return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": more than %d calls are under way (called at %s)",
+                       sl_collective_name(call), call->group->name, SL_MAX_IN_FLIGHT, call->site);
+    }
+    if (self->engine->checked) SL_TRY(wait_finished(me, communicator, earlier, all(call)));
+    SL_TRY(sl_device.settle(&self->error)); /* the others read what it has computed */
+    mine->call[slot] = *call;
+    if (self->engine->delay > 0) mine->started[slot] = sl_now();
+    request->ticket = ticket;
+    sl_local_post(&mine->arrived, ticket + 1);
+    /* Of two members the later one sees the earlier: every two calls are compared. */
+    return self->engine->checked ? compare(me, call, communicator->member, ticket, all(call)) : SL_OK;
+}
+
+/* When the last of the members in RANGE, which have arrived, started the call. */
+static double last_started(const struct member *member, uint32_t slot, struct range range) {
+    double last = 0;
+    for (int i = range.begin; i < range.end; i++) {
+        if (member[i].started[slot] > last) last = member[i].started[slot];
+    }
+    return last;
+}
+
+/* This member's share, once the members whose data it moves have arrived. */
+static int move_share(struct sl_local_coordinate *me, struct sl_request *request, struct sl_local_word *finished) {
+    const struct sl_collective *call = &request->call;
+    struct sl_local_communicator *communicator = call->group->communicator;
+    if (me->spmd.engine->checked) SL_TRY(compare(me, call, communicator->member, request->ticket, sources(call)));
+    SL_TRY(sl_local_begin_moving(me));
+    move(call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
+    const int status = sl_device.settle(&me->spmd.error);
+    sl_local_end_moving(me);
+    SL_TRY(status);
+    request->moved = true;
+    sl_local_post(finished, request->ticket + 1);
+    return SL_OK;
+}
+
+static struct sl_local_word *finished_word(const struct sl_request *request) {
+    const struct sl_group *group = request->call.group;
+    struct sl_local_communicator *communicator = group->communicator;
+    return &communicator->member[group->rank].finished[request->ticket % SL_MAX_IN_FLIGHT];
+}
+
+static bool has(const struct sl_local_word *word, uint32_t target) {
+    return sl_local_reached(atomic_load_explicit(&word->value, memory_order_acquire), target);
+}
+
+int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    const struct sl_collective *call = &request->call;
+    const struct sl_local_communicator *communicator = call->group->communicator;
+    const struct member *member = communicator->member;
+    const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT, target = request->ticket + 1;
+    *done = false;
+    SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
+    if (!request->moved) {
+        const struct range from = sources(call);
+        for (int i = from.begin; i < from.end; i++)
+            if (!has(&member[i].arrived, target)) return SL_OK;
+        const double delay = self->engine->delay;
+        if (delay > 0 && sl_now() < last_started(member, slot, from) + delay) return SL_OK;
+        SL_TRY(move_share(me, request, finished_word(request)));
+    }
+    const struct range by = movers(call);
+    for (int i = by.begin; i < by.end; i++)
+        if (!has(&member[i].finished[slot], target)) return SL_OK;
+    *done = true;
+    return SL_OK;
+}
+
+int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    const struct sl_collective *call = &request->call;
+    struct sl_local_communicator *communicator = call->group->communicator;
+    struct sl_local_word *finished = finished_word(request);
+    if (!request->moved &&
+        sl_local_reached(atomic_load_explicit(&finished->value, memory_order_relaxed), request->ticket + 1)) {
+        return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)", sl_collective_name(call),
+                       call->group->name, call->site);
+    }
+    SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
+    if (!request->moved) {
+        const struct range from = sources(call);
+        SL_TRY(wait_arrived(me, communicator, request->ticket, from));
+        if (self->engine->delay > 0)
+            sl_local_delay(me, last_started(communicator->member, request->ticket % SL_MAX_IN_FLIGHT, from));
+        SL_TRY(move_share(me, request, finished));
+    }
+    SL_TRY(wait_finished(me, communicator, request->ticket, movers(call)));
+    request->moved = false; /* it has ended: to wait again is an error */
+    return SL_OK;
+}

@@ -1,0 +1,170 @@
+/* engine.c - the local engine: starts a thread per coordinate, joins them, delivers the verdict. */
+#include "collectives/local/engine.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engines.h"
+#include "spmd/device/device.h"
+
+void *sl_local_take(size_t bytes) {
+    const size_t rounded = (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
+    void *memory = aligned_alloc(SL_CACHE_LINE, rounded);
+    if (memory) memset(memory, 0, rounded);
+    return memory;
+}
+
+/* ---- one coordinate's thread ---- */
+
+void sl_local_give_up(struct sl_local_coordinate *me, int status) {
+    char who[200];
+    sl_mesh_describe(me->run->mesh, me->spmd.coordinate, who, sizeof who);
+    const char *message = me->spmd.error.message;
+    if (message[0]) {
+        sl_local_end(me->run, status, "coordinate %s: %s", who, message);
+    } else {
+        sl_local_end(me->run, status, "coordinate %s: the program returned status %d", who, status);
+    }
+}
+
+/* Ties the calling thread to a PU. That it stays where it was is no failure. */
+static void bind_to(int pu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(pu, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}
+
+/* Where coordinates share cores: one that is woken by a message does not take the core from the sender, which so goes
+ * through its next microbatches with its weights in the cache. That it is not allowed is no failure. */
+static void run_in_long_turns(void) {
+    const struct sched_param parameters = {0};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
+}
+
+static void *run_coordinate(void *arg) {
+    struct sl_local_coordinate *me = arg;
+    struct sl_local_run *run = me->run;
+    const int pu = run->placement.pu[me->spmd.coordinate];
+    if (!run->spin) run_in_long_turns();
+    if (pu >= 0) bind_to(pu);
+    const int status = run->program(&me->spmd, run->arg);
+    if (status) sl_local_give_up(me, status);
+    atomic_store(&me->returned, true); /* SC with words, for the proofs */
+    sl_local_wake_all(run);
+    return NULL;
+}
+
+/* ---- the run ---- */
+
+static int distance(int one, int other, void *arg) {
+    (void)arg;
+    return sl_device.distance(one, other);
+}
+
+static const char *bus(int device, void *arg) {
+    (void)arg;
+    return sl_device.bus(device);
+}
+
+/* Binds coordinates where each can have a PU of its own: the closest ones, from the caller's own on, so that runs side
+ * by side tend to differ. One alone stays free, and of two PUs none is closer. */
+static void place(struct sl_local_run *run) {
+    const int usable = sl_topology_usable(), size = run->mesh->size;
+    const struct sl_placement_devices devices = {.count = sl_device.count(), .distance = distance, .bus = bus};
+    struct sl_topology topology;
+    run->spin = size <= usable;
+    const bool bind = run->spin && size > 1;
+    if (bind) sl_topology_read(&topology, usable > 2);
+    sl_place(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
+}
+
+/* Coordinates reach into each other's memory, unless an engine above moves the data. */
+static bool devices_meet(struct sl_local_run *run) {
+    const int *device = run->placement.device, size = run->mesh->size;
+    for (int i = 0; i < size && run->engine->table == &sl_engine_local; i++) {
+        for (int j = i + 1; j < size; j++) {
+            if (device[i] == device[j] || sl_device.distance(device[i], device[j]) < INT_MAX) continue;
+            sl_local_end(run, SL_BAD_INPUT,
+                         "engine local: devices %d and %d do not reach each other's memory: use engine nccl, or let "
+                         "all coordinates share a device (CUDA_VISIBLE_DEVICES)",
+                         device[i], device[j]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void launch(struct sl_local_run *run) {
+    const int size = run->mesh->size;
+    int started = 0;
+    place(run);
+    if (!devices_meet(run)) return;
+    for (; started < size; started++) {
+        struct sl_local_coordinate *coordinate = &run->coordinate[started];
+        coordinate->spmd.device = run->placement.device[started];
+        const int error = pthread_create(&coordinate->thread, NULL, run_coordinate, coordinate);
+        if (error) {
+            sl_local_end(run, SL_FAILED, "coordinate %d of %d cannot start: %s", started, size, strerror(error));
+            break;
+        }
+    }
+    for (int i = 0; i < started; i++) pthread_join(run->coordinate[i].thread, NULL);
+}
+
+static int deliver(const struct sl_engine *engine, int status, const struct sl_error *verdict) {
+    if (status == SL_OK) return SL_OK;
+    if (engine->error) {
+        *engine->error = *verdict;
+    } else {
+        fprintf(stderr, "shardloop: %s\n", verdict->message);
+    }
+    return status;
+}
+
+static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg) {
+    struct sl_local_run *run = sl_local_take(sizeof *run + (size_t)mesh->size * sizeof *run->coordinate);
+    if (!run) {
+        const struct sl_error no_memory = {SL_FAILED, "no memory to start the run"};
+        return deliver(engine, SL_FAILED, &no_memory);
+    }
+    run->mesh = mesh, run->engine = engine, run->program = program, run->arg = arg;
+    pthread_mutex_init(&run->opening, NULL);
+    for (int i = 0; i < mesh->size; i++) {
+        struct sl_local_coordinate *coordinate = &run->coordinate[i];
+        coordinate->run = run;
+        coordinate->spmd = (struct sl_spmd){.mesh = mesh, .engine = engine, .coordinate = i, .state = coordinate};
+    }
+    launch(run);
+    const int status = deliver(engine, atomic_load(&run->status), &run->verdict);
+    sl_local_groups_close(run);
+    sl_local_channels_close(run);
+    pthread_mutex_destroy(&run->opening);
+    free(run);
+    return status;
+}
+
+static int progress(struct sl_spmd *self) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    const uint32_t beat = atomic_load_explicit(&me->beat, memory_order_relaxed);
+    atomic_store_explicit(&me->beat, beat + 2, memory_order_relaxed);
+    return sl_local_alive(me);
+}
+
+const struct sl_engine_table sl_engine_local = {
+    .name = "local",
+    .run = run_mesh,
+    .group_open = sl_local_group_open,
+    .start = sl_local_start,
+    .test = sl_local_test,
+    .wait = sl_local_finish,
+    .channel_open = sl_local_channel_open,
+    .channel_acquire = sl_local_channel_acquire,
+    .channel_post = sl_local_channel_post,
+    .channel_take = sl_local_channel_take,
+    .channel_release = sl_local_channel_release,
+    .progress = progress,
+};

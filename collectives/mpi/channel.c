@@ -1,0 +1,264 @@
+/* channel.c - channels of the mpi engine: each end has a ring of slots of its own, and a persistent request a slot.
+ *
+ * The receiver has a receive under way for every slot that it does not hold. The sender's sends are synchronous ones:
+ * they end when a receive has met them, so a slot's turn comes again when the receiver had room for its last message.
+ * Both ends go round the ring in order, and MPI keeps a channel's messages in order: they all have the same tag.
+ *
+ * Before its first message the sender tells the receiver what it has opened. A channel to oneself is a ring in memory.
+ */
+#include "collectives/mpi/engine.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What the sender has opened. */
+struct opening {
+    uint64_t bytes;
+    int64_t slots;
+    char site[112];
+};
+
+struct sl_mpi_channel {
+    struct sl_mpi_channel *next;
+    struct sl_mpi_run *run;
+    int from, to, slots;
+    size_t bytes, stride; /* of a slot, as wanted and rounded up to cache lines */
+    const char *site;
+    char name[48]; /* for places */
+    char *memory;
+    MPI_Request *request; /* [slots] */
+    int sent, received;   /* slots of the ends: which is next */
+    bool holds[2];        /* by end: whether the program has it */
+    int full;             /* to oneself: messages in the ring */
+    struct opening opening;
+    MPI_Request match;
+};
+
+enum { SENDER, RECEIVER };
+
+static bool is_own(const struct sl_mpi_channel *channel) { return channel->from == channel->to; }
+
+/* ---- opening ---- */
+
+static struct sl_mpi_channel *new_channel(struct sl_mpi_run *run, const struct sl_channel *wanted) {
+    const size_t slots = (size_t)wanted->slots;
+    if (wanted->bytes > SIZE_MAX / 2 / slots) return NULL;
+    struct sl_mpi_channel *channel = calloc(1, sizeof *channel);
+    if (!channel) return NULL;
+    *channel = (struct sl_mpi_channel){.run = run,
+                                       .from = wanted->from,
+                                       .to = wanted->to,
+                                       .slots = wanted->slots,
+                                       .bytes = wanted->bytes,
+                                       .site = wanted->site,
+                                       .match = MPI_REQUEST_NULL};
+    channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
+    channel->memory = aligned_alloc(SL_CACHE_LINE, channel->stride * slots);
+    channel->request = malloc(slots * sizeof *channel->request);
+    snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
+    if (channel->memory && channel->request) {
+        for (size_t slot = 0; slot < slots; slot++) channel->request[slot] = MPI_REQUEST_NULL;
+        return channel;
+    }
+    free(channel->memory);
+    free(channel->request);
+    free(channel);
+    return NULL;
+}
+
+/* The two tags of the pair's next channel: for its messages, and for the opening. */
+static int next_tag(const struct sl_mpi_run *run, const struct sl_channel *wanted, bool opening) {
+    int64_t number = 0;
+    for (const struct sl_mpi_channel *at = run->channels; at; at = at->next)
+        number += at->from == wanted->from && at->to == wanted->to;
+    return sl_mpi_tag(2 * number + opening, true);
+}
+
+static int open_sender(struct sl_mpi_channel *channel, int tag, int opening_tag) {
+    struct sl_mpi_run *run = channel->run;
+    channel->opening = (struct opening){.bytes = channel->bytes, .slots = channel->slots};
+    snprintf(channel->opening.site, sizeof channel->opening.site, "%s", channel->site);
+    int code = MPI_Isend(&channel->opening, sizeof channel->opening, MPI_BYTE, channel->to, opening_tag, run->wire,
+                         &channel->match);
+    for (int slot = 0; slot < channel->slots && code == MPI_SUCCESS; slot++) {
+        code = MPI_Ssend_init(channel->memory + channel->stride * (size_t)slot, (int)channel->bytes, MPI_BYTE,
+                              channel->to, tag, run->wire, &channel->request[slot]);
+    }
+    return code;
+}
+
+static int open_receiver(struct sl_mpi_channel *channel, int tag, int opening_tag) {
+    struct sl_mpi_run *run = channel->run;
+    int code = MPI_Irecv(&channel->opening, sizeof channel->opening, MPI_BYTE, channel->from, opening_tag, run->wire,
+                         &channel->match);
+    for (int slot = 0; slot < channel->slots && code == MPI_SUCCESS; slot++) {
+        code = MPI_Recv_init(channel->memory + channel->stride * (size_t)slot, (int)channel->bytes, MPI_BYTE,
+                             channel->from, tag, run->wire, &channel->request[slot]);
+        if (code == MPI_SUCCESS) code = MPI_Start(&channel->request[slot]);
+    }
+    return code;
+}
+
+int sl_mpi_channel_open(struct sl_spmd *self, struct sl_channel *wanted) {
+    struct sl_mpi_run *run = sl_mpi_self(self);
+    SL_TRY(sl_mpi_enter(run, "opening", "a channel", wanted->site));
+    if (wanted->bytes > INT_MAX)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "channel %d -> %d: slots of %zu bytes, at most %d are possible (opened at %s)", wanted->from,
+                       wanted->to, wanted->bytes, INT_MAX, wanted->site);
+    const int tag = next_tag(run, wanted, false), opening_tag = next_tag(run, wanted, true);
+    if (tag < 0 || opening_tag < 0)
+        return sl_fail(self, SL_FAILED, "channel %d -> %d: this MPI has no tags for so many (opened at %s)",
+                       wanted->from, wanted->to, wanted->site);
+    struct sl_mpi_channel *channel = new_channel(run, wanted);
+    if (!channel)
+        return sl_fail(self, SL_FAILED, "no memory for channel %d -> %d of %d slots of %zu bytes (opened at %s)",
+                       wanted->from, wanted->to, wanted->slots, wanted->bytes, wanted->site);
+    channel->next = run->channels;
+    run->channels = channel;
+    wanted->state = channel;
+    if (is_own(channel)) return SL_OK;
+    const bool sends = self->coordinate == channel->from;
+    const int code = sends ? open_sender(channel, tag, opening_tag) : open_receiver(channel, tag, opening_tag);
+    if (!sl_mpi_ok(run, code, "opening a channel")) return sl_mpi_await_end(run);
+    run->unmatched++;
+    return SL_OK;
+}
+
+/* The other end's opening has come, or gone. */
+static void match(struct sl_mpi_channel *channel) {
+    const struct opening *theirs = &channel->opening;
+    struct sl_mpi_run *run = channel->run;
+    run->unmatched--;
+    if (theirs->bytes == channel->bytes && theirs->slots == channel->slots) return;
+    struct sl_error verdict = {0};
+    sl_verdict_add(&verdict,
+                   "the ends of channel %d -> %d differ: %d slots of %zu bytes at %s, %d slots of %zu bytes at %s",
+                   channel->from, channel->to, channel->slots, channel->bytes, channel->site, (int)theirs->slots,
+                   (size_t)theirs->bytes, theirs->site);
+    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+}
+
+void sl_mpi_channels_match(struct sl_mpi_run *run) {
+    for (struct sl_mpi_channel *channel = run->channels; channel; channel = channel->next) {
+        int ended = 0;
+        if (channel->match == MPI_REQUEST_NULL) continue;
+        if (sl_mpi_ok(run, MPI_Test(&channel->match, &ended, MPI_STATUS_IGNORE), "opening a channel") && ended)
+            match(channel);
+    }
+}
+
+/* ---- holding slots ---- */
+
+static bool is_ready(struct sl_mpi_channel *channel, int slot) {
+    int ended = 0;
+    if (channel->match != MPI_REQUEST_NULL) sl_mpi_channels_match(channel->run);
+    if (channel->run->proposed) return false; /* what comes may not be what was meant */
+    return sl_mpi_ok(channel->run, MPI_Test(&channel->request[slot], &ended, MPI_STATUS_IGNORE), channel->name) &&
+           ended;
+}
+
+static bool has_room(void *of) {
+    struct sl_mpi_channel *channel = of;
+    return is_own(channel) ? channel->full < channel->slots : is_ready(channel, channel->sent);
+}
+
+static bool has_message(void *of) {
+    struct sl_mpi_channel *channel = of;
+    return is_own(channel) ? channel->full > 0 : is_ready(channel, channel->received);
+}
+
+static int sender(void *of) { return ((struct sl_mpi_channel *)of)->from; }
+static int receiver(void *of) { return ((struct sl_mpi_channel *)of)->to; }
+
+/* On a channel to oneself nobody else will make room, or send. */
+static int wait_for_oneself(struct sl_mpi_run *run) {
+    struct sl_error verdict = {0};
+    char where[200];
+    const int me = run->spmd.coordinate;
+    sl_verdict_deadlock(&verdict, 1);
+    sl_verdict_add_wait(&verdict, run->mesh, me, me, sl_place_describe(&run->place, where, sizeof where));
+    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+    return sl_mpi_await_end(run);
+}
+
+static int hold(struct sl_spmd *self, const struct sl_channel *of, int end, void **slot) {
+    struct sl_mpi_run *run = sl_mpi_self(self);
+    struct sl_mpi_channel *channel = of->state;
+    struct sl_mpi_wait wait = {end == SENDER ? has_room : has_message, end == SENDER ? receiver : sender, channel};
+    SL_TRY(sl_mpi_enter(run, end == SENDER ? "acquire" : "take", channel->name, channel->site));
+    if (!channel->holds[end]) {
+        if (is_own(channel) && !wait.ready(channel)) return wait_for_oneself(run);
+        SL_TRY(sl_mpi_wait(run, &wait));
+    }
+    channel->holds[end] = true;
+    *slot = channel->memory + channel->stride * (size_t)(end == SENDER ? channel->sent : channel->received);
+    return SL_OK;
+}
+
+static int hand_over(struct sl_spmd *self, const struct sl_channel *of, int end) {
+    struct sl_mpi_run *run = sl_mpi_self(self);
+    struct sl_mpi_channel *channel = of->state;
+    int *slot = end == SENDER ? &channel->sent : &channel->received;
+    if (!channel->holds[end])
+        return sl_fail(self, SL_BAD_INPUT, "channel %d -> %d: %s (opened at %s)", channel->from, channel->to,
+                       end == SENDER ? "post without acquire" : "release without take", channel->site);
+    SL_TRY(sl_mpi_enter(run, end == SENDER ? "post" : "release", channel->name, channel->site));
+    if (!is_own(channel) && !sl_mpi_ok(run, MPI_Start(&channel->request[*slot]), channel->name))
+        return sl_mpi_await_end(run);
+    channel->holds[end] = false;
+    channel->full += end == SENDER ? 1 : -1;
+    *slot = *slot + 1 < channel->slots ? *slot + 1 : 0;
+    return SL_OK;
+}
+
+int sl_mpi_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
+    return hold(self, channel, SENDER, slot);
+}
+
+int sl_mpi_channel_post(struct sl_spmd *self, struct sl_channel *channel) { return hand_over(self, channel, SENDER); }
+
+int sl_mpi_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot) {
+    void *message = NULL;
+    SL_TRY(hold(self, channel, RECEIVER, &message));
+    *slot = message;
+    return SL_OK;
+}
+
+int sl_mpi_channel_release(struct sl_spmd *self, struct sl_channel *channel) {
+    return hand_over(self, channel, RECEIVER);
+}
+
+/* ---- closing ---- */
+
+bool sl_mpi_channels_sending(const struct sl_mpi_run *run) {
+    for (const struct sl_mpi_channel *channel = run->channels; channel; channel = channel->next) {
+        const bool sends = channel->from == run->spmd.coordinate;
+        for (int slot = 0; slot < channel->slots && sends; slot++) {
+            if (sl_mpi_is_pending(channel->request[slot])) return true;
+        }
+    }
+    return false;
+}
+
+void sl_mpi_channels_withdraw(struct sl_mpi_run *run, double end) {
+    for (struct sl_mpi_channel *channel = run->channels; channel; channel = channel->next) {
+        if (channel->to != run->spmd.coordinate) continue;
+        sl_mpi_withdraw_receive(&channel->match, end);
+        for (int slot = 0; slot < channel->slots; slot++) sl_mpi_withdraw_receive(&channel->request[slot], end);
+    }
+}
+
+void sl_mpi_channels_close(struct sl_mpi_run *run) {
+    while (run->channels) {
+        struct sl_mpi_channel *channel = run->channels;
+        run->channels = channel->next;
+        for (int slot = 0; slot < channel->slots; slot++) {
+            if (channel->request[slot] != MPI_REQUEST_NULL) MPI_Request_free(&channel->request[slot]);
+        }
+        free(channel->memory);
+        free(channel->request);
+        free(channel);
+    }
+}

@@ -1,0 +1,230 @@
+/* collectives.c - groups of the mpi engine, and calls from their start to their end. What they move is in
+ * exchange.c.
+ *
+ * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT) of its group, which has tags of its own. All calls under
+ * way are moved on together, whichever is waited for: a peer may need the other one first. */
+#include "collectives/mpi/engine.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- groups ---- */
+
+static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, const struct sl_group *group) {
+    const size_t size = (size_t)group->size, slots = SL_MAX_IN_FLIGHT;
+    const bool checked = run->engine->checked;
+    struct sl_mpi_communicator *communicator = calloc(1, sizeof *communicator);
+    if (!communicator) return NULL;
+    communicator->requests = malloc(slots * 4 * size * sizeof *communicator->requests);
+    communicator->signatures = calloc(checked ? slots * size : 1, sizeof *communicator->signatures);
+    if (!communicator->requests || !communicator->signatures) {
+        free(communicator->requests);
+        free(communicator->signatures);
+        free(communicator);
+        return NULL;
+    }
+    communicator->group = *group;
+    snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
+    for (size_t i = 0; i < slots * 4 * size; i++) communicator->requests[i] = MPI_REQUEST_NULL;
+    for (size_t slot = 0; slot < slots; slot++) {
+        MPI_Request *request = communicator->requests + slot * 4 * size;
+        communicator->call[slot] = (struct sl_mpi_call){
+            .run = run,
+            .communicator = communicator,
+            .slot = (int)slot,
+            .receive = request,
+            .send = request + size,
+            .hear = request + 2 * size,
+            .tell = request + 3 * size,
+            .theirs = checked ? communicator->signatures + slot * size : NULL,
+        };
+    }
+    return communicator;
+}
+
+int sl_mpi_tag_of(const struct sl_mpi_communicator *communicator, int slot, enum sl_mpi_kind kind) {
+    return sl_mpi_tag(((int64_t)communicator->number * SL_MAX_IN_FLIGHT + slot) * SL_MPI_KINDS + kind, false);
+}
+
+/* All coordinates open the same groups in the same order: the number is the same everywhere. */
+int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group) {
+    struct sl_mpi_run *run = sl_mpi_self(self);
+    if (run->status) return sl_mpi_turn(run);
+    const int number = run->groups++;
+    if (group->rank < 0) return SL_OK;
+    struct sl_mpi_communicator *communicator = new_communicator(run, group);
+    if (!communicator) return sl_fail(self, SL_FAILED, "no memory for the group \"%s\"", group->name);
+    communicator->number = number;
+    communicator->next = run->communicators;
+    run->communicators = communicator;
+    if (sl_mpi_tag_of(communicator, SL_MAX_IN_FLIGHT - 1, SL_MPI_KINDS - 1) < 0)
+        return sl_fail(self, SL_FAILED, "the group \"%s\" is number %d: this MPI has no tags for so many", group->name,
+                       number);
+    group->communicator = communicator;
+    return SL_OK;
+}
+
+/* ---- calls under way ---- */
+
+/* Moves the call on as far as it goes. Whether it is over, also for signatures. */
+static bool advance(struct sl_mpi_call *c) {
+    if (sl_mpi_unheard(c) >= 0 && !sl_mpi_compare(c)) return false;
+    if (c->phase == SL_MPI_COMPARING && sl_mpi_uncompared(c) < 0) sl_mpi_begin(c);
+    sl_mpi_move_on(c);
+    return c->phase == SL_MPI_IDLE && sl_mpi_unheard(c) < 0;
+}
+
+void sl_mpi_advance(struct sl_mpi_run *run) {
+    for (struct sl_mpi_call **at = &run->active; *at && !run->proposed && !run->status;) {
+        struct sl_mpi_call *c = *at;
+        if (advance(c)) {
+            *at = c->next;
+            c->active = false;
+        } else {
+            at = &c->next;
+        }
+    }
+}
+
+static bool has_ended(void *of) { return ((struct sl_mpi_call *)of)->phase == SL_MPI_IDLE; }
+static bool is_free(void *of) { return !((struct sl_mpi_call *)of)->active; }
+
+/* A coordinate that has not done its part yet, or -1. */
+static int laggard(void *of) {
+    struct sl_mpi_call *c = of;
+    const int size = c->call.group->size;
+    int peer = c->phase == SL_MPI_COMPARING ? sl_mpi_uncompared(c) : -1;
+    for (int p = 0; p < size && peer < 0; p++) {
+        if (sl_mpi_is_pending(c->receive[p])) peer = p;
+    }
+    for (int p = 0; p < size && peer < 0; p++) {
+        if (sl_mpi_is_pending(c->send[p])) peer = p;
+    }
+    if (peer < 0) peer = sl_mpi_unheard(c);
+    return peer < 0 ? -1 : c->call.group->member[peer];
+}
+
+/* ---- after the end of the run ---- */
+
+void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end) {
+    for (struct sl_mpi_call *c = run->active; c; c = c->next) {
+        for (int peer = 0; peer < c->call.group->size; peer++) {
+            sl_mpi_withdraw_receive(&c->receive[peer], end);
+            sl_mpi_withdraw_receive(&c->hear[peer], end);
+        }
+    }
+}
+
+/* Until no peer reads the program's memory any more: it may be freed then. A peer that does not answer is gone. */
+static void settle(struct sl_mpi_call *c) {
+    const double end = sl_now() + 2;
+    for (int peer = 0, round = 0; peer < c->call.group->size && sl_now() < end;) {
+        if (sl_mpi_is_pending(c->send[peer]) && !(c->run->quiet >> c->call.group->member[peer] & 1)) {
+            sl_mpi_turn(c->run);
+            sl_mpi_pause(round++);
+        } else {
+            peer++;
+        }
+    }
+}
+
+/* ---- the verbs ---- */
+
+static struct sl_mpi_call *slot_of(const struct sl_request *request) {
+    struct sl_mpi_communicator *communicator = request->call.group->communicator;
+    return &communicator->call[request->ticket % SL_MAX_IN_FLIGHT];
+}
+
+static int enter(struct sl_mpi_run *run, const struct sl_request *request) {
+    const struct sl_collective *call = &request->call;
+    const struct sl_mpi_communicator *communicator = call->group->communicator;
+    return sl_mpi_enter(run, sl_collective_name(call), communicator->name, call->site);
+}
+
+/* The slot for a new call. In checked mode the signatures of the earlier one have come by then. */
+static int free_slot(struct sl_mpi_run *run, struct sl_mpi_call *c, const struct sl_collective *call) {
+    if (c->claimed)
+        return sl_fail(&run->spmd, SL_BAD_INPUT, "%s over \"%s\": more than %d calls are under way (called at %s)",
+                       sl_collective_name(call), call->group->name, SL_MAX_IN_FLIGHT, call->site);
+    return sl_mpi_wait(run, &(struct sl_mpi_wait){is_free, laggard, c});
+}
+
+/* The call is over, or the run. */
+static int conclude(struct sl_request *request, int status) {
+    if (status) settle(slot_of(request));
+    slot_of(request)->claimed = request->moved = false;
+    return status;
+}
+
+int sl_mpi_start(struct sl_spmd *self, struct sl_request *request) {
+    struct sl_mpi_run *run = sl_mpi_self(self);
+    struct sl_mpi_communicator *communicator = request->call.group->communicator;
+    request->ticket = communicator->started;
+    struct sl_mpi_call *c = slot_of(request);
+    SL_TRY(enter(run, request));
+    if (sl_mpi_elements(&request->call) > INT_MAX)
+        return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": %zu elements, at most %d are possible (called at %s)",
+                       sl_collective_name(&request->call), request->call.group->name, sl_mpi_elements(&request->call),
+                       INT_MAX, request->call.site);
+    SL_TRY(free_slot(run, c, &request->call));
+    communicator->started++;
+    c->call = request->call;
+    c->call.group = &communicator->group;
+    SL_TRY(sl_mpi_set_aside(c));
+    if (self->engine->checked) {
+        sl_mpi_exchange_signatures(c);
+    } else {
+        sl_mpi_begin(c);
+    }
+    c->claimed = request->moved = true;
+    c->active = true;
+    c->next = run->active;
+    run->active = c;
+    return sl_mpi_turn(run) ? conclude(request, SL_FAILED) : SL_OK;
+}
+
+int sl_mpi_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
+    struct sl_mpi_run *run = sl_mpi_self(self);
+    *done = false;
+    int status = enter(run, request);
+    if (!status) status = sl_mpi_turn(run);
+    if (status) return conclude(request, status);
+    *done = has_ended(slot_of(request));
+    return *done ? conclude(request, SL_OK) : SL_OK;
+}
+
+int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request) {
+    struct sl_mpi_run *run = sl_mpi_self(self);
+    const struct sl_collective *call = &request->call;
+    if (!request->moved && run->status) return sl_mpi_turn(run); /* the end of the run was its end */
+    if (!request->moved)
+        return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)", sl_collective_name(call),
+                       call->group->name, call->site);
+    int status = enter(run, request);
+    if (!status) status = sl_mpi_wait(run, &(struct sl_mpi_wait){has_ended, laggard, slot_of(request)});
+    return conclude(request, status);
+}
+
+/* ---- closing ---- */
+
+bool sl_mpi_groups_sending(const struct sl_mpi_run *run) {
+    for (const struct sl_mpi_call *c = run->active; c; c = c->next) {
+        if (c->phase != SL_MPI_IDLE) return true;
+        for (int peer = 0; peer < c->call.group->size; peer++) {
+            if (sl_mpi_is_pending(c->tell[peer])) return true;
+        }
+    }
+    return false;
+}
+
+void sl_mpi_groups_close(struct sl_mpi_run *run) {
+    while (run->communicators) {
+        struct sl_mpi_communicator *communicator = run->communicators;
+        run->communicators = communicator->next;
+        sl_mpi_buffers_close(communicator);
+        free(communicator->requests);
+        free(communicator->signatures);
+        free(communicator);
+    }
+}

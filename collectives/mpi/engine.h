@@ -1,0 +1,304 @@
+/* engine.h - inside the mpi engine: a process per coordinate, as a launcher (mpirun, srun) has started them.
+ *
+ * Data goes point to point, on a communicator that each run makes anew, so that a wait always knows the peer that it is
+ * for. Groups and channels have tags of their own there: to open one needs no communication.
+ *
+ * All that is not data are messages of struct sl_mpi_message on a communicator that lives as long as the process. They
+ * are read by everyone who waits, calls, or says "still here" (sl_progress); while all goes well there are none.
+ *
+ * - Who waits asks its peer every tick; the answer is the sign of life, and says what the peer itself waits for
+ *   (verdict.c). So time limits count from the last answer, and one peer's silence is not blamed on another.
+ *
+ * - Who finds out that the run cannot go on, proposes a verdict to the arbiter, the first process. The arbiter ends the
+ *   run by the first one that it gets, and tells everyone: all know the same verdict.
+ *
+ * - Who hears of the end withdraws its receives, so that nothing writes into its program's memory any more, and tells
+ *   the others, which may then free what they were sending.
+ *
+ * Before and after a run, and before they exit, all processes meet (process.c). */
+#ifndef SL_COLLECTIVES_MPI_ENGINE_H
+#define SL_COLLECTIVES_MPI_ENGINE_H
+
+#include <mpi.h>
+
+#include "collectives/verdict.h"
+
+SL_BEGIN_C
+
+/* ---- this process (process.c) ---- */
+
+/* MPI has one state a process, and so has this engine. */
+struct sl_mpi_process {
+    bool open;
+    MPI_Comm comm; /* of all processes: meetings and messages */
+    int rank, size;
+    int local_rank; /* among those on this host */
+    int largest_tag;
+    bool spin;                    /* every process has a core of its own */
+    int speaker;                  /* who prints: the first process, or the first that is left */
+    bool lost;                    /* a process does not answer any more: MPI cannot be left in order */
+    bool parting;                 /* a process has left */
+    struct sl_mpi_run *run;       /* the one under way, or NULL */
+    struct sl_mpi_run *abandoned; /* MPI may still read and write what they hold */
+    int runs;                     /* so far */
+};
+
+struct sl_mpi_process *sl_mpi_process(void);
+
+/* Starts MPI, once. */
+int sl_mpi_open(struct sl_error *error);
+bool sl_mpi_speaks(void);
+
+/* Whether the process of RANK is on this host, can be seen from here, and then, whether it has ended. */
+bool sl_mpi_is_neighbour(int rank);
+bool sl_mpi_is_gone(int rank);
+
+/* From catch to release SIGTERM is noted, besides what it did before: launchers send it to those who are left when a
+ * process has died, a second or so before they kill them. */
+void sl_mpi_catch_sigterm(void);
+void sl_mpi_release_sigterm(void);
+bool sl_mpi_terminated(void);
+
+/* All processes meet. The occasion, a number that has to be the same everywhere, and a status are told to all. */
+enum sl_mpi_occasion { SL_MPI_START, SL_MPI_FINISH, SL_MPI_CLOSE, SL_MPI_LEAVE };
+struct sl_mpi_attendance {
+    int32_t occasion, number, status;
+};
+void sl_mpi_meet(enum sl_mpi_occasion occasion, int32_t number, int status);
+/* Whether all have come. Waits for nobody. */
+bool sl_mpi_have_met(void);
+/* Waits, outside of runs, until all have come. False when a process of this host has ended instead. */
+bool sl_mpi_await_all(void);
+const struct sl_mpi_attendance *sl_mpi_attendance(int rank);
+
+/* ---- a run (mpi.c) ---- */
+
+/* Something that a peer has to do. */
+struct sl_mpi_wait {
+    bool (*ready)(void *of);
+    int (*peer)(void *of); /* coordinate of a peer that it is not ready for */
+    void *of;
+};
+
+/* One coordinate's wait, as it told it. */
+struct sl_mpi_link {
+    int coordinate, peer;
+    uint32_t number; /* of its waits */
+    char place[200];
+};
+
+/* What a waiting coordinate finds out from tick to tick. */
+struct sl_mpi_watch {
+    double ticked;   /* when it last asked */
+    int peer;        /* whom it waits for */
+    double silent;   /* seconds for which the peer has not answered */
+    bool answered;   /* since the last tick */
+    double returned; /* since when the peer has said that it has returned; 0: it has not */
+    char last[200];  /* where the peer was then */
+    /* From this coordinate on, each waits for the next. Whom the last one waits for has been asked; -1: nobody. */
+    int asked, count;
+    struct sl_mpi_link chain[SL_MAX_COORDINATES];
+    uint32_t circle; /* what tells the circle found from others, 0 for none; and since when it has been there */
+    double since;
+};
+
+struct sl_mpi_message {
+    int32_t kind, run, from;
+    int32_t status;  /* verdict: the run's; answer: enum state */
+    int32_t peer;    /* verdict: the absent coordinate, or -1; answer: whom it waits for */
+    uint32_t number; /* answer: of its waits */
+    char text[600];  /* verdict, or place */
+};
+
+struct sl_mpi_run {
+    struct sl_mpi_run *next; /* abandoned */
+    struct sl_spmd spmd;
+    const struct sl_mesh *mesh;
+    const struct sl_engine *engine;
+    int number;
+    MPI_Comm wire; /* data */
+
+    int groups; /* opened so far */
+    struct sl_mpi_communicator *communicators;
+    struct sl_mpi_call *active; /* calls that are under way */
+    struct sl_mpi_channel *channels;
+    int unmatched; /* channels whose other end is not known yet */
+
+    struct sl_place place;
+    struct sl_mpi_wait *wait; /* NULL: it does not wait */
+    uint32_t waits;
+    struct sl_mpi_watch watch;
+    bool returned; /* the program has */
+
+    bool proposed; /* a verdict, at that time */
+    double proposed_at;
+    struct sl_mpi_message proposal;
+    int status; /* not SL_OK: the run has ended */
+    struct sl_error verdict;
+    int absent;     /* the coordinate that the run had to be ended without, or -1 */
+    bool still;     /* the receives have been withdrawn */
+    uint64_t quiet; /* the others of which the same is known, or which are absent */
+};
+
+static inline struct sl_mpi_run *sl_mpi_self(const struct sl_spmd *self) { return self->state; }
+
+/* Ends the run with STATUS and the coordinate's own message. Returns SL_FAILED when the run has ended. */
+int sl_mpi_give_up(struct sl_mpi_run *run, int status);
+
+/* ---- waiting (wait.c) ---- */
+
+/* Begins a call: notes the place. SL_FAILED once the run has ended; a coordinate that has failed (sl_fail) and calls
+ * once more ends it. */
+int sl_mpi_enter(struct sl_mpi_run *run, const char *verb, const char *object, const char *site);
+
+/* Moves everything on that is under way, and reads messages. SL_FAILED once the run has ended. */
+int sl_mpi_turn(struct sl_mpi_run *run);
+
+int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait);
+
+/* Between two looks at something: the ROUND-th pause is the longer, the higher. */
+void sl_mpi_pause(int round);
+
+/* Whether an MPI function succeeded; otherwise proposes a verdict that says what MPI has to say. */
+bool sl_mpi_ok(struct sl_mpi_run *run, int code, const char *what);
+
+/* Whether REQUEST is under way. It stays as it is. */
+bool sl_mpi_is_pending(MPI_Request request);
+/* Ends all receives that are under way. */
+void sl_mpi_withdraw(struct sl_mpi_run *run);
+/* Ends REQUEST, a receive, whether or not its message is coming. One whose message is half here is waited for, until
+ * END at most: its sender may be lost. */
+void sl_mpi_withdraw_receive(MPI_Request *request, double end);
+
+/* ---- messages and verdicts (verdict.c) ---- */
+
+/* Sets aside room for COUNT messages under way. False without memory. */
+bool sl_mpi_provide_messages(int count);
+void sl_mpi_listen(struct sl_mpi_run *run);
+
+/* Where a wait has taken a tick, and another: asks, and proposes a verdict where it is in vain. */
+enum { SL_MPI_TICK_MS = 100 };
+void sl_mpi_look(struct sl_mpi_run *run);
+/* The same for who waits for all. */
+void sl_mpi_look_for_gone(struct sl_mpi_run *run);
+
+/* Proposes to end the run. ABSENT is the coordinate that does not answer any more, or -1. */
+void sl_mpi_propose(struct sl_mpi_run *run, int status, int absent, const struct sl_error *verdict);
+/* Waits until the run has ended, as was proposed. Returns SL_FAILED. */
+int sl_mpi_await_end(struct sl_mpi_run *run);
+
+/* Before this process leaves MPI. */
+void sl_mpi_stop_listening(void);
+
+/* Tells the others that nothing writes into this coordinate's buffers any more. */
+void sl_mpi_say_quiet(struct sl_mpi_run *run);
+
+/* ---- groups and collectives (collectives.c) ---- */
+
+/* What a member calls. */
+struct sl_mpi_signature {
+    int32_t operation, dtype, root, source, destination;
+    float scale;
+    uint64_t elements;
+    char site[104];
+};
+
+enum sl_mpi_phase { SL_MPI_IDLE, SL_MPI_COMPARING, SL_MPI_FIRST, SL_MPI_SECOND };
+
+/* A call of this member. */
+struct sl_mpi_call {
+    struct sl_mpi_call *next; /* active */
+    bool active;              /* something is under way, be it a signature */
+    bool claimed;             /* the program has started the call and not ended it */
+    struct sl_mpi_run *run;
+    struct sl_mpi_communicator *communicator;
+    struct sl_collective call; /* its group is the communicator's */
+    int slot;
+    enum sl_mpi_phase phase;
+    struct sl_mpi_buffer *buffer;          /* NULL: none is needed */
+    int piece;                             /* of it */
+    char *sent, *received;                 /* in the buffer: blocks on their way; NULL: in the program's memory */
+    MPI_Request *receive, *send;           /* [size], side by side */
+    struct sl_mpi_signature mine, *theirs; /* [size], in checked mode */
+    MPI_Request *hear, *tell;              /* [size] */
+};
+
+struct sl_mpi_communicator {
+    struct sl_mpi_communicator *next;
+    struct sl_group group;
+    int number;
+    uint32_t started; /* calls */
+    char name[64];    /* for places */
+    struct sl_mpi_call call[SL_MAX_IN_FLIGHT];
+    struct sl_mpi_signature *signatures;
+    MPI_Request *requests;
+    struct sl_mpi_buffer *buffers; /* the one in use first */
+};
+
+/* Tags of a slot's messages. */
+enum sl_mpi_kind { SL_MPI_SIGNATURE, SL_MPI_FIRST_EXCHANGE, SL_MPI_SECOND_EXCHANGE, SL_MPI_KINDS };
+int sl_mpi_tag_of(const struct sl_mpi_communicator *communicator, int slot, enum sl_mpi_kind kind);
+
+int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group);
+int sl_mpi_start(struct sl_spmd *self, struct sl_request *request);
+int sl_mpi_test(struct sl_spmd *self, struct sl_request *request, bool *done);
+int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request);
+/* Moves all calls on that are under way. */
+void sl_mpi_advance(struct sl_mpi_run *run);
+void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end);
+bool sl_mpi_groups_sending(const struct sl_mpi_run *run);
+void sl_mpi_groups_close(struct sl_mpi_run *run);
+
+/* ---- what a call moves (exchange.c) ---- */
+
+/* Sets aside the buffers that the call needs. */
+int sl_mpi_set_aside(struct sl_mpi_call *c);
+/* Begins the first exchange; then, exchange by exchange, on to SL_MPI_IDLE. */
+void sl_mpi_begin(struct sl_mpi_call *c);
+void sl_mpi_move_on(struct sl_mpi_call *c);
+void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator);
+
+/* Elements of a block. */
+static inline size_t sl_mpi_elements(const struct sl_collective *call) {
+    return call->count[0] * call->count[1] * call->count[2];
+}
+
+/* Whether CALL moves data between this member and the one at position PEER. */
+bool sl_mpi_receives_from(const struct sl_collective *call, int peer);
+bool sl_mpi_sends_to(const struct sl_collective *call, int peer);
+/* The K-th position to send to, and to receive from: not all members turn to the same one at a time. */
+int sl_mpi_next_peer(const struct sl_collective *call, int k);
+int sl_mpi_previous_peer(const struct sl_collective *call, int k);
+
+/* ---- checked mode (signature.c) ---- */
+
+/* Tells the others what is called here. */
+void sl_mpi_exchange_signatures(struct sl_mpi_call *c);
+/* Compares the signatures that have come since. False where one differs. */
+bool sl_mpi_compare(struct sl_mpi_call *c);
+/* A peer that exchanges data with this one and has not been compared yet, or -1. */
+int sl_mpi_uncompared(const struct sl_mpi_call *c);
+/* A peer from which or to which a signature is on its way, or -1. */
+int sl_mpi_unheard(const struct sl_mpi_call *c);
+
+/* ---- channels (channel.c) ---- */
+
+int sl_mpi_channel_open(struct sl_spmd *self, struct sl_channel *channel);
+int sl_mpi_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot);
+int sl_mpi_channel_post(struct sl_spmd *self, struct sl_channel *channel);
+int sl_mpi_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
+int sl_mpi_channel_release(struct sl_spmd *self, struct sl_channel *channel);
+/* Compares the ends of channels whose other end has been heard of since. */
+void sl_mpi_channels_match(struct sl_mpi_run *run);
+void sl_mpi_channels_withdraw(struct sl_mpi_run *run, double end);
+bool sl_mpi_channels_sending(const struct sl_mpi_run *run);
+void sl_mpi_channels_close(struct sl_mpi_run *run);
+
+/* Tags on the wire: groups have the even ones, channels the odd ones. -1 where MPI has no more. */
+static inline int sl_mpi_tag(int64_t number, bool of_channel) {
+    const int64_t tag = 2 * number + of_channel;
+    return tag <= sl_mpi_process()->largest_tag ? (int)tag : -1;
+}
+
+SL_END_C
+#endif

@@ -1,0 +1,356 @@
+/* exchange.c - what a collective of the mpi engine moves.
+ *
+ * A call consists of exchanges, in each of which members send each other blocks: one exchange for all operations but
+ * long sums, which take two. There each member owns a share of the elements. It receives everyone's values for its
+ * share, combines them in member order, and sends the result to all. Of short sums everyone receives everything and
+ * combines it alike. So sums have the same order, and the same bits, on all members and on other engines.
+ *
+ * Blocks that lie in one piece are sent from, and received into, the program's own memory; others are packed in a
+ * buffer of the group's. An exchange begins when the one before has ended, so none writes where another still reads. */
+#include "collectives/mpi/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/reduce.h"
+
+enum { SHORT_SUM = 4096 }; /* bytes: up to there a second exchange takes longer than to send all to all */
+
+/* ---- buffers ---- */
+
+/* A group's: a piece for each call that may be under way, however many are at a time, so that nothing is allocated once
+ * the longest call has been seen. Pieces that are never taken are never touched, and take no memory. */
+struct sl_mpi_buffer {
+    struct sl_mpi_buffer *next; /* earlier, with smaller pieces */
+    size_t bytes;               /* of a piece */
+    unsigned taken;             /* pieces */
+    char *memory;
+};
+
+static struct sl_mpi_buffer *new_buffer(size_t bytes) {
+    struct sl_mpi_buffer *buffer = calloc(1, sizeof *buffer);
+    if (!buffer) return NULL;
+    buffer->bytes = (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
+    buffer->memory = aligned_alloc(SL_CACHE_LINE, buffer->bytes * SL_MAX_IN_FLIGHT);
+    if (buffer->memory) return buffer;
+    free(buffer);
+    return NULL;
+}
+
+/* Takes a piece of at least BYTES for the call. Returns it, or NULL without memory. */
+static char *take_piece(struct sl_mpi_call *c, size_t bytes) {
+    struct sl_mpi_communicator *communicator = c->communicator;
+    if (!communicator->buffers || communicator->buffers->bytes < bytes) {
+        struct sl_mpi_buffer *larger = new_buffer(bytes);
+        if (!larger) return NULL;
+        larger->next = communicator->buffers;
+        communicator->buffers = larger;
+    }
+    c->buffer = communicator->buffers;
+    for (c->piece = 0; c->buffer->taken >> c->piece & 1;) c->piece++;
+    c->buffer->taken |= 1u << c->piece;
+    return c->buffer->memory + c->buffer->bytes * (size_t)c->piece;
+}
+
+/* ---- whom a call concerns ---- */
+
+static bool is_root(const struct sl_collective *call) { return call->root == call->group->rank; }
+
+bool sl_mpi_receives_from(const struct sl_collective *call, int peer) {
+    switch (call->operation) {
+    case SL_PPERMUTE:
+        return call->source == peer;
+    case SL_BROADCAST:
+        return call->root == peer;
+    case SL_GATHER:
+        return is_root(call);
+    default:
+        return true;
+    }
+}
+
+bool sl_mpi_sends_to(const struct sl_collective *call, int peer) {
+    switch (call->operation) {
+    case SL_PPERMUTE:
+        return call->destination == peer;
+    case SL_BROADCAST:
+        return is_root(call);
+    case SL_GATHER:
+        return call->root == peer;
+    default:
+        return true;
+    }
+}
+
+/* ---- blocks ---- */
+
+static size_t block_bytes(const struct sl_collective *call) {
+    return sl_mpi_elements(call) * sl_dtype_size(call->dtype);
+}
+
+static bool is_one_piece(const struct sl_collective *call, const struct sl_view *view) {
+    const size_t *count = call->count;
+    return (count[1] == 1 || view->stride[1] == count[2]) && (count[0] == 1 || view->stride[0] == count[1] * count[2]);
+}
+
+/* The element at INDEX; NULL of NULL, which a barrier has. */
+static char *element(const struct sl_collective *call, const void *array, size_t index) {
+    return array ? (char *)array + index * sl_dtype_size(call->dtype) : NULL;
+}
+
+/* Where the block for PEER begins in the input, and the block from PEER in the output. */
+static const char *input_block(const struct sl_collective *call, int peer) {
+    return element(call, call->input, (size_t)peer * call->input_view.peer);
+}
+static char *output_block(const struct sl_collective *call, int peer) {
+    return element(call, call->output, (size_t)peer * call->output_view.peer);
+}
+
+/* Copies a block, run by run. */
+static void copy_block(const struct sl_collective *call, char *out, const struct sl_view *out_view, const char *in,
+                       const struct sl_view *in_view) {
+    const size_t size = sl_dtype_size(call->dtype), bytes = size * call->count[2];
+    if (in == out) return; /* in place */
+    for (size_t row = 0; row < call->count[0]; row++) {
+        for (size_t column = 0; column < call->count[1]; column++) {
+            memcpy(out + size * (row * out_view->stride[0] + column * out_view->stride[1]),
+                   in + size * (row * in_view->stride[0] + column * in_view->stride[1]), bytes);
+        }
+    }
+}
+
+/* How a packed block lies. */
+static struct sl_view packed(const struct sl_collective *call) {
+    return (struct sl_view){.stride = {call->count[1] * call->count[2], call->count[2]}};
+}
+
+/* ---- messages ---- */
+
+static MPI_Datatype type_of(enum sl_dtype dtype) {
+    return dtype == SL_F32 ? MPI_FLOAT : dtype == SL_BF16 ? MPI_UINT16_T : MPI_INT32_T;
+}
+
+static void send(struct sl_mpi_call *c, int peer, const void *data, size_t count) {
+    const enum sl_mpi_kind kind = c->phase == SL_MPI_SECOND ? SL_MPI_SECOND_EXCHANGE : SL_MPI_FIRST_EXCHANGE;
+    sl_mpi_ok(c->run,
+              MPI_Isend(data, (int)count, type_of(c->call.dtype), c->call.group->member[peer],
+                        sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, &c->send[peer]),
+              "MPI_Isend");
+}
+
+static void receive(struct sl_mpi_call *c, int peer, void *data, size_t count) {
+    const enum sl_mpi_kind kind = c->phase == SL_MPI_SECOND ? SL_MPI_SECOND_EXCHANGE : SL_MPI_FIRST_EXCHANGE;
+    sl_mpi_ok(c->run,
+              MPI_Irecv(data, (int)count, type_of(c->call.dtype), c->call.group->member[peer],
+                        sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, &c->receive[peer]),
+              "MPI_Irecv");
+}
+
+int sl_mpi_next_peer(const struct sl_collective *call, int k) { return (call->group->rank + k) % call->group->size; }
+int sl_mpi_previous_peer(const struct sl_collective *call, int k) {
+    return (call->group->rank + call->group->size - k) % call->group->size;
+}
+
+/* ---- blocks from all to all ---- */
+
+static void exchange(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const int size = call->group->size, me = call->group->rank;
+    const struct sl_view tight = packed(call);
+    const size_t bytes = block_bytes(call);
+    for (int k = 1; k < size; k++) {
+        const int peer = sl_mpi_previous_peer(call, k);
+        if (!sl_mpi_receives_from(call, peer)) continue;
+        receive(c, peer, c->received ? c->received + bytes * (size_t)peer : output_block(call, peer),
+                sl_mpi_elements(call));
+    }
+    for (int k = 1; k < size; k++) {
+        const int peer = sl_mpi_next_peer(call, k);
+        if (!sl_mpi_sends_to(call, peer)) continue;
+        char *block = c->sent ? c->sent + bytes * (size_t)peer : NULL;
+        if (block) copy_block(call, block, &tight, input_block(call, peer), &call->input_view);
+        send(c, peer, block ? block : input_block(call, peer), sl_mpi_elements(call));
+    }
+    const bool own = call->operation != SL_PSUM_SCATTER && sl_mpi_sends_to(call, me) && sl_mpi_receives_from(call, me);
+    if (sl_mpi_elements(call) && own)
+        copy_block(call, output_block(call, me), &call->output_view, input_block(call, me), &call->input_view);
+}
+
+static void unpack(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct sl_view tight = packed(call);
+    for (int peer = 0; peer < call->group->size && c->received; peer++) {
+        if (peer == call->group->rank || !sl_mpi_receives_from(call, peer)) continue;
+        copy_block(call, output_block(call, peer), &call->output_view, c->received + block_bytes(call) * (size_t)peer,
+                   &tight);
+    }
+}
+
+/* ---- sums ---- */
+
+static bool is_sum(const struct sl_collective *call) {
+    return call->operation == SL_PSUM || call->operation == SL_PMAX;
+}
+static bool is_short(const struct sl_collective *call) { return block_bytes(call) <= SHORT_SUM; }
+
+struct share {
+    size_t begin, count;
+};
+
+/* The elements that the member at POSITION sums. Borders lie at cache lines. */
+static struct share share_of(const struct sl_collective *call, int position) {
+    const size_t line = SL_CACHE_LINE / sl_dtype_size(call->dtype), members = (size_t)call->group->size;
+    const size_t total = call->count[2], lines = (total + line - 1) / line;
+    const size_t most = (lines + members - 1) / members * line;
+    const size_t begin = most * (size_t)position < total ? most * (size_t)position : total;
+    return (struct share){begin, total - begin < most ? total - begin : most};
+}
+
+/* Of a short sum everyone gets all elements, of a long one the owner of each share. */
+static struct share summed_by(const struct sl_collective *call, int position) {
+    return is_short(call) ? (struct share){0, call->count[2]} : share_of(call, position);
+}
+
+static void exchange_summands(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct share mine = summed_by(call, call->group->rank);
+    for (int k = 1; k < call->group->size; k++) {
+        const int from = sl_mpi_previous_peer(call, k), to = sl_mpi_next_peer(call, k);
+        const struct share theirs = summed_by(call, to);
+        if (mine.count) receive(c, from, element(call, c->received, mine.count * (size_t)from), mine.count);
+        if (theirs.count) send(c, to, element(call, call->input, theirs.begin), theirs.count);
+    }
+}
+
+static void sum(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct share mine = summed_by(call, call->group->rank);
+    const void *input[SL_MAX_COORDINATES];
+    void *output = element(call, call->output, mine.begin);
+    for (int peer = 0; peer < call->group->size; peer++) {
+        input[peer] = peer == call->group->rank ? element(call, call->input, mine.begin)
+                                                : element(call, c->received, mine.count * (size_t)peer);
+    }
+    sl_reduce(call->operation, call->dtype, call->scale, mine.count, call->group->size, input, 1, &output);
+}
+
+static void exchange_sums(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct share mine = share_of(call, call->group->rank);
+    for (int k = 1; k < call->group->size; k++) {
+        const int from = sl_mpi_previous_peer(call, k), to = sl_mpi_next_peer(call, k);
+        const struct share theirs = share_of(call, from);
+        if (theirs.count) receive(c, from, element(call, call->output, theirs.begin), theirs.count);
+        if (mine.count) send(c, to, element(call, call->output, mine.begin), mine.count);
+    }
+}
+
+/* psum_scatter: the blocks for this member have come, one after the other and tight. */
+static void sum_blocks(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct sl_view tight = packed(call), *view = &call->input_view;
+    const int me = call->group->rank;
+    const void *input[SL_MAX_COORDINATES];
+    for (size_t row = 0; row < call->count[0]; row++) {
+        for (size_t column = 0; column < call->count[1]; column++) {
+            const size_t at = row * tight.stride[0] + column * tight.stride[1];
+            for (int peer = 0; peer < call->group->size; peer++) {
+                input[peer] = element(call, c->received, sl_mpi_elements(call) * (size_t)peer + at);
+            }
+            input[me] = element(call, input_block(call, me), row * view->stride[0] + column * view->stride[1]);
+            void *output =
+                element(call, call->output, row * call->output_view.stride[0] + column * call->output_view.stride[1]);
+            sl_reduce(SL_PSUM, call->dtype, call->scale, call->count[2], call->group->size, input, 1, &output);
+        }
+    }
+}
+
+/* ---- from phase to phase ---- */
+
+int sl_mpi_set_aside(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const size_t size = (size_t)call->group->size, block = block_bytes(call) * size;
+    size_t sent = 0, received = 0;
+    c->sent = c->received = NULL;
+    if (is_sum(call)) {
+        received = size * summed_by(call, 0).count * sl_dtype_size(call->dtype); /* the first share is the largest */
+    } else if (call->operation != SL_BARRIER) {
+        if (!is_one_piece(call, &call->input_view)) sent = block;
+        const bool receives = call->operation != SL_GATHER || is_root(call);
+        const bool summed = call->operation == SL_PSUM_SCATTER;
+        if (summed || (receives && !is_one_piece(call, &call->output_view))) received = block;
+    }
+    if (size == 1 || !(sent + received)) return SL_OK;
+    char *piece = take_piece(c, sent + received);
+    if (!piece)
+        return sl_fail(&c->run->spmd, SL_FAILED, "%s over \"%s\": no memory for %zu bytes (called at %s)",
+                       sl_collective_name(call), call->group->name, sent + received, call->site);
+    if (sent) c->sent = piece;
+    if (received) c->received = piece + sent;
+    return SL_OK;
+}
+
+void sl_mpi_begin(struct sl_mpi_call *c) {
+    struct sl_collective *call = &c->call;
+    c->phase = SL_MPI_FIRST;
+    if (!sl_mpi_elements(call) && call->operation != SL_BARRIER) return; /* pointers may be NULL then */
+    if (call->operation == SL_PPERMUTE && call->source < 0) memset(call->output, 0, block_bytes(call));
+    if (is_sum(call)) {
+        exchange_summands(c);
+    } else {
+        exchange(c);
+    }
+}
+
+static void end_call(struct sl_mpi_call *c) {
+    if (c->buffer) c->buffer->taken &= ~(1u << c->piece);
+    c->buffer = NULL;
+    c->phase = SL_MPI_IDLE;
+}
+
+/* The first exchange has ended. */
+static void go_on(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    if (!sl_mpi_elements(call)) {
+        end_call(c);
+        return;
+    }
+    if (is_sum(call)) {
+        sum(c);
+    } else if (call->operation == SL_PSUM_SCATTER) {
+        sum_blocks(c);
+    } else {
+        unpack(c);
+    }
+    if (is_sum(call) && !is_short(call)) {
+        c->phase = SL_MPI_SECOND;
+        exchange_sums(c);
+    } else {
+        end_call(c);
+    }
+}
+
+/* Whether all COUNT requests have ended. Reports what went wrong. */
+static bool all_ended(struct sl_mpi_call *c, int count, MPI_Request *request) {
+    MPI_Status status[2 * SL_MAX_COORDINATES];
+    int ended = 0, code = MPI_Testall(count, request, &ended, status);
+    for (int i = 0; i < count && code == MPI_ERR_IN_STATUS; i++) {
+        if (status[i].MPI_ERROR != MPI_SUCCESS && status[i].MPI_ERROR != MPI_ERR_PENDING) code = status[i].MPI_ERROR;
+    }
+    return sl_mpi_ok(c->run, code, "the data of a peer's call") && ended;
+}
+
+void sl_mpi_move_on(struct sl_mpi_call *c) {
+    const int requests = 2 * c->call.group->size;
+    if (c->phase == SL_MPI_FIRST && all_ended(c, requests, c->receive)) go_on(c);
+    if (c->phase == SL_MPI_SECOND && all_ended(c, requests, c->receive)) end_call(c);
+}
+
+void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator) {
+    while (communicator->buffers) {
+        struct sl_mpi_buffer *buffer = communicator->buffers;
+        communicator->buffers = buffer->next;
+        free(buffer->memory);
+        free(buffer);
+    }
+}

@@ -1,0 +1,81 @@
+/* signature.c - checked mode of the mpi engine: members tell each other what they call.
+ *
+ * Before anything else each member sends the others what it calls. Its exchange begins when it agrees with those that
+ * it exchanges data with; the others are compared whenever they come, and waited for before the call's slot is used
+ * again. */
+#include "collectives/mpi/engine.h"
+
+#include <stdio.h>
+
+void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const int tag = sl_mpi_tag_of(c->communicator, c->slot, SL_MPI_SIGNATURE);
+    c->phase = SL_MPI_COMPARING;
+    c->mine = (struct sl_mpi_signature){.operation = (int32_t)call->operation,
+                                        .dtype = (int32_t)call->dtype,
+                                        .root = call->root,
+                                        .source = call->source,
+                                        .destination = call->destination,
+                                        .scale = call->scale,
+                                        .elements = sl_mpi_elements(call)};
+    snprintf(c->mine.site, sizeof c->mine.site, "%s", call->site);
+    for (int k = 1; k < call->group->size; k++) {
+        const int from = sl_mpi_previous_peer(call, k), to = sl_mpi_next_peer(call, k);
+        sl_mpi_ok(c->run,
+                  MPI_Irecv(&c->theirs[from], sizeof *c->theirs, MPI_BYTE, call->group->member[from], tag, c->run->wire,
+                            &c->hear[from]),
+                  "MPI_Irecv");
+        sl_mpi_ok(
+            c->run,
+            MPI_Isend(&c->mine, sizeof c->mine, MPI_BYTE, call->group->member[to], tag, c->run->wire, &c->tell[to]),
+            "MPI_Isend");
+    }
+}
+
+/* What a member calls, as far as it is compared. */
+static struct sl_collective call_of(const struct sl_mpi_signature *signature) {
+    return (struct sl_collective){.operation = (enum sl_operation)signature->operation,
+                                  .dtype = (enum sl_dtype)signature->dtype,
+                                  .root = signature->root,
+                                  .source = signature->source,
+                                  .destination = signature->destination,
+                                  .scale = signature->scale,
+                                  .count = {1, 1, signature->elements},
+                                  .site = signature->site};
+}
+
+bool sl_mpi_compare(struct sl_mpi_call *c) {
+    struct sl_collective mine = call_of(&c->mine); /* the call itself may be over */
+    mine.group = c->call.group;
+    int told;
+    if (!sl_mpi_ok(c->run, MPI_Testall(mine.group->size, c->tell, &told, MPI_STATUSES_IGNORE), "a signature"))
+        return false;
+    for (int peer = 0; peer < mine.group->size; peer++) {
+        int heard = 0;
+        if (c->hear[peer] == MPI_REQUEST_NULL) continue;
+        if (!sl_mpi_ok(c->run, MPI_Test(&c->hear[peer], &heard, MPI_STATUS_IGNORE), "a peer's signature")) return false;
+        const struct sl_collective theirs = call_of(&c->theirs[peer]);
+        if (!heard || sl_calls_agree(&mine, &theirs, peer)) continue;
+        struct sl_error verdict = {0};
+        sl_verdict_mismatch(&verdict, c->run->mesh, &mine, c->run->spmd.coordinate, &theirs, mine.group->member[peer]);
+        sl_mpi_propose(c->run, SL_FAILED, -1, &verdict);
+        return false;
+    }
+    return true;
+}
+
+int sl_mpi_uncompared(const struct sl_mpi_call *c) {
+    for (int k = 1; k < c->call.group->size; k++) {
+        const int peer = sl_mpi_next_peer(&c->call, k);
+        const bool concerned = sl_mpi_receives_from(&c->call, peer) || sl_mpi_sends_to(&c->call, peer);
+        if (concerned && c->hear[peer] != MPI_REQUEST_NULL) return peer;
+    }
+    return -1;
+}
+
+int sl_mpi_unheard(const struct sl_mpi_call *c) {
+    for (int peer = 0; peer < c->call.group->size && c->theirs; peer++) {
+        if (c->hear[peer] != MPI_REQUEST_NULL || c->tell[peer] != MPI_REQUEST_NULL) return peer;
+    }
+    return -1;
+}

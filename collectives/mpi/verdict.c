@@ -1,0 +1,345 @@
+/* verdict.c - questions, answers and the end of a run: what processes tell each other besides data.
+ *
+ * Verdicts on a wait:
+ *
+ * - A coordinate's process has ended, which others on its host find out.
+ *
+ * - The peer has not answered for the engine's timeout. Everyone answers who waits, calls or says "still here".
+ *
+ * - The peer has returned from its program and has nothing left to send. What it sent is given some time to arrive.
+ *
+ * - The peer waits itself, for one who waits, and so on in a circle, in which nobody's wait has ended for the engine's
+ *   timeout. Answers do not tell whether data is still on its way, so this is a decision, as absence is. */
+#include "collectives/mpi/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { QUESTION, ANSWER, PROPOSAL, END, QUIET };
+enum state { COMPUTES, WAITS, HAS_RETURNED, HAS_RETURNED_AND_SENDS };
+
+static const double time_to_arrive = 0.3; /* for what a peer sent before it returned */
+static const double last_moments = 0.4;   /* to give a verdict before the launcher's second signal */
+
+/* ---- messages ---- */
+
+/* Messages on their way out: few, and none while all goes well; and those that are not. They are the process's, as
+ * MPI's state is. */
+struct outgoing {
+    struct outgoing *next;
+    MPI_Request request;
+    struct sl_mpi_message message;
+};
+static struct outgoing *outgoing, *spare;
+static struct sl_mpi_message incoming;
+static MPI_Request receive = MPI_REQUEST_NULL;
+
+static void sweep(void) {
+    for (struct outgoing **at = &outgoing; *at;) {
+        struct outgoing *one = *at;
+        int sent;
+        if (MPI_Test(&one->request, &sent, MPI_STATUS_IGNORE) == MPI_SUCCESS && !sent) {
+            at = &one->next;
+        } else {
+            *at = one->next;
+            one->next = spare;
+            spare = one;
+        }
+    }
+}
+
+bool sl_mpi_provide_messages(int count) {
+    for (int i = 0; i < count; i++) {
+        struct outgoing *one = malloc(sizeof *one);
+        if (!one) return false;
+        one->next = spare;
+        spare = one;
+    }
+    return true;
+}
+
+static void post(struct sl_mpi_run *run, int to, const struct sl_mpi_message *message) {
+    if (!spare && !sl_mpi_provide_messages(1)) return; /* it is asked again */
+    struct outgoing *one = spare;
+    spare = one->next;
+    *one = (struct outgoing){.next = outgoing, .message = *message};
+    one->message.run = run->number;
+    one->message.from = sl_mpi_process()->rank;
+    MPI_Isend(&one->message, sizeof one->message, MPI_BYTE, to, 0, sl_mpi_process()->comm, &one->request);
+    outgoing = one;
+}
+
+static void post_to_others(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
+    for (int rank = 0; rank < sl_mpi_process()->size; rank++) {
+        if (rank != sl_mpi_process()->rank && !sl_mpi_is_gone(rank)) post(run, rank, message);
+    }
+}
+
+/* ---- the end ---- */
+
+/* The first verdict is the run's. */
+static void adopt(struct sl_mpi_run *run, const struct sl_mpi_message *end) {
+    if (run->status) return;
+    run->status = end->status;
+    run->verdict.status = end->status;
+    memcpy(run->verdict.message, end->text, sizeof run->verdict.message);
+    sl_mpi_process()->speaker = end->from;
+    run->absent = end->peer;
+    if (run->absent >= 0) run->quiet |= UINT64_C(1) << run->absent;
+}
+
+/* Ends the run for all, and becomes the one who prints why. */
+static void announce(struct sl_mpi_run *run, const struct sl_mpi_message *proposal) {
+    struct sl_mpi_message end = *proposal;
+    if (run->status) return;
+    end.kind = END;
+    end.from = sl_mpi_process()->rank;
+    post_to_others(run, &end);
+    adopt(run, &end);
+}
+
+/* The first coordinate. That a process has ended is only known on its host; then, and because its peers on other hosts
+ * may be stuck in their network, it is the first coordinate there. */
+static int find_arbiter(const struct sl_mpi_run *run, int absent) {
+    for (int coordinate = 0; coordinate < run->mesh->size; coordinate++) {
+        const bool close = absent < 0 || !sl_mpi_is_gone(absent) || sl_mpi_is_neighbour(coordinate);
+        if (coordinate != absent && close) return coordinate;
+    }
+    return run->spmd.coordinate;
+}
+
+void sl_mpi_propose(struct sl_mpi_run *run, int status, int absent, const struct sl_error *verdict) {
+    const int arbiter = find_arbiter(run, absent);
+    if (run->status || run->proposed || (run->returned && absent < 0)) return;
+    run->proposed = true;
+    run->proposed_at = sl_now();
+    run->proposal = (struct sl_mpi_message){.kind = PROPOSAL, .status = status, .peer = absent};
+    memcpy(run->proposal.text, verdict->message, sizeof run->proposal.text);
+    if (arbiter == run->spmd.coordinate) {
+        announce(run, &run->proposal);
+    } else {
+        post(run, arbiter, &run->proposal);
+    }
+}
+
+/* An arbiter that does not answer in time is not waited for. */
+static void end_alone(struct sl_mpi_run *run) {
+    const double patience = sl_mpi_terminated() ? last_moments / 2 : run->engine->timeout;
+    if (!run->proposed || run->status || sl_now() < run->proposed_at + patience) return;
+    announce(run, &run->proposal);
+}
+
+int sl_mpi_await_end(struct sl_mpi_run *run) {
+    for (int round = 0; sl_mpi_turn(run) == SL_OK; round++) sl_mpi_pause(round);
+    return SL_FAILED;
+}
+
+void sl_mpi_say_quiet(struct sl_mpi_run *run) { post_to_others(run, &(struct sl_mpi_message){.kind = QUIET}); }
+
+/* ---- answers ---- */
+
+static int peer_of(const struct sl_mpi_run *run) { return run->wait->peer(run->wait->of); }
+
+static void answer(struct sl_mpi_run *run, int to) {
+    struct sl_mpi_message message = {.kind = ANSWER, .status = COMPUTES, .number = run->waits};
+    sl_place_describe(&run->place, message.text, 200);
+    if (run->wait) {
+        message.peer = peer_of(run);
+        message.status = message.peer >= 0 ? WAITS : COMPUTES;
+    } else if (run->returned) {
+        const bool sends = sl_mpi_groups_sending(run) || sl_mpi_channels_sending(run);
+        message.status = sends ? HAS_RETURNED_AND_SENDS : HAS_RETURNED;
+    }
+    post(run, to, &message);
+}
+
+/* ---- verdicts ---- */
+
+static void add_own_wait(struct sl_error *verdict, const struct sl_mpi_run *run) {
+    const struct sl_mpi_link *own = &run->watch.chain[0];
+    sl_verdict_add_wait(verdict, run->mesh, own->coordinate, own->peer, own->place);
+}
+
+static void propose_absent(struct sl_mpi_run *run, double limit) {
+    const struct sl_mpi_watch *watch = &run->watch;
+    struct sl_error verdict = {0};
+    sl_verdict_absent(&verdict, run->mesh, watch->peer, limit, watch->last[0] ? watch->last : NULL);
+    add_own_wait(&verdict, run);
+    sl_mpi_propose(run, SL_FAILED, watch->peer, &verdict);
+}
+
+static void propose_gone(struct sl_mpi_run *run, int coordinate) {
+    struct sl_error verdict = {0};
+    char who[SL_VERDICT_NAME];
+    sl_verdict_add(&verdict, "%s is lost: its process has ended%s", sl_verdict_name(run->mesh, coordinate, who),
+                   run->wait ? ", while" : "");
+    if (run->wait) add_own_wait(&verdict, run);
+    sl_mpi_propose(run, SL_FAILED, coordinate, &verdict);
+}
+
+static void propose_returned(struct sl_mpi_run *run) {
+    struct sl_error verdict = {0};
+    sl_verdict_returned(&verdict, run->mesh, run->watch.peer, run->watch.last);
+    add_own_wait(&verdict, run);
+    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+}
+
+static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_mpi_link *circle) {
+    struct sl_error verdict = {0};
+    int i = 0;
+    sl_verdict_deadlock(&verdict, count);
+    while (i < count && sl_verdict_add_wait(&verdict, run->mesh, circle[i].coordinate, circle[i].peer, circle[i].place))
+        i++;
+    if (i < count) sl_verdict_add_more(&verdict, count - i);
+    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+}
+
+/* ---- asking ---- */
+
+static void ask(struct sl_mpi_run *run, int coordinate) {
+    run->watch.asked = coordinate;
+    post(run, coordinate, &(struct sl_mpi_message){.kind = QUESTION});
+}
+
+static void add_link(struct sl_mpi_run *run, int coordinate, int peer, uint32_t number, const char *place) {
+    struct sl_mpi_link *link = &run->watch.chain[run->watch.count++];
+    *link = (struct sl_mpi_link){coordinate, peer, number, ""};
+    snprintf(link->place, sizeof link->place, "%.199s", place);
+}
+
+/* The same waits give the same number; other ones most probably give another. Not 0. */
+static uint32_t number_of(int count, const struct sl_mpi_link *circle) {
+    uint32_t number = 2166136261u;
+    for (int i = 0; i < count; i++) {
+        number = (number ^ (uint32_t)circle[i].coordinate) * 16777619u;
+        number = (number ^ circle[i].number) * 16777619u;
+    }
+    return number | 1;
+}
+
+/* The chain's last peer is its FIRST-th link. */
+static void found_circle(struct sl_mpi_run *run, int first) {
+    struct sl_mpi_watch *watch = &run->watch;
+    const struct sl_mpi_link *circle = &watch->chain[first];
+    const int count = watch->count - first;
+    const uint32_t number = number_of(count, circle);
+    if (number != watch->circle) {
+        watch->circle = number;
+        watch->since = sl_now();
+    } else if (sl_now() > watch->since + run->engine->timeout) {
+        propose_deadlock(run, count, circle);
+    }
+}
+
+/* The coordinate that was asked last waits itself: on to the one that it waits for, unless that is a circle. */
+static void follow(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
+    struct sl_mpi_watch *watch = &run->watch;
+    if (watch->count == SL_MAX_COORDINATES) return;
+    add_link(run, answer->from, answer->peer, answer->number, answer->text);
+    for (int i = 0; i < watch->count; i++) {
+        if (watch->chain[i].coordinate == answer->peer) {
+            found_circle(run, i);
+            return;
+        }
+    }
+    ask(run, answer->peer);
+}
+
+static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
+    struct sl_mpi_watch *watch = &run->watch;
+    if (!run->wait || run->waits != watch->chain[0].number) return; /* the wait is over */
+    const bool returned = answer->status == HAS_RETURNED || answer->status == HAS_RETURNED_AND_SENDS;
+    if (answer->from == watch->peer) {
+        watch->answered = true;
+        snprintf(watch->last, sizeof watch->last, "%.199s", answer->text);
+        if (!returned) watch->returned = 0;
+        if (returned && watch->returned == 0) watch->returned = sl_now();
+        const double limit = answer->status == HAS_RETURNED ? time_to_arrive : run->engine->timeout;
+        if (returned && sl_now() > watch->returned + limit) propose_returned(run);
+    }
+    if (answer->from != watch->asked) return;
+    watch->asked = -1;
+    if (answer->status == WAITS) {
+        follow(run, answer);
+    } else {
+        watch->circle = 0;
+    }
+}
+
+/* Begins to watch PEER; what is known of it is another wait's. */
+static void watch_peer(struct sl_mpi_watch *watch, int peer, uint32_t number) {
+    *watch = (struct sl_mpi_watch){.peer = peer, .asked = -1};
+    watch->chain[0].number = number;
+}
+
+/* Time in which this process did not run does not count as silence. */
+void sl_mpi_look(struct sl_mpi_run *run) {
+    struct sl_mpi_watch *watch = &run->watch;
+    const int peer = peer_of(run);
+    const double now = sl_now(), limit = sl_mpi_terminated() ? last_moments : run->engine->timeout;
+    char where[200];
+    if (peer < 0) return;
+    if (peer != watch->peer || run->waits != watch->chain[0].number) watch_peer(watch, peer, run->waits);
+    const double elapsed = watch->ticked > 0 ? now - watch->ticked : 0;
+    const double most = 2e-3 * SL_MPI_TICK_MS;
+    watch->silent = watch->answered ? 0 : watch->silent + (elapsed < most ? elapsed : most);
+    watch->answered = false;
+    watch->ticked = now;
+    watch->count = 0;
+    add_link(run, run->spmd.coordinate, peer, run->waits, sl_place_describe(&run->place, where, sizeof where));
+    sl_mpi_look_for_gone(run);
+    if (watch->silent > limit) propose_absent(run, limit);
+    ask(run, peer);
+}
+
+void sl_mpi_look_for_gone(struct sl_mpi_run *run) {
+    for (int coordinate = 0; coordinate < run->mesh->size; coordinate++) {
+        if (sl_mpi_is_gone(coordinate)) propose_gone(run, coordinate);
+    }
+}
+
+/* ---- listening ---- */
+
+static void hear(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
+    if (message->run != run->number) return; /* late, from a run that has ended */
+    switch ((enum kind)message->kind) {
+    case QUESTION:
+        answer(run, message->from);
+        break;
+    case ANSWER:
+        hear_answer(run, message);
+        break;
+    case PROPOSAL:
+        announce(run, message);
+        break;
+    case END:
+        adopt(run, message);
+        break;
+    case QUIET:
+        if (message->from < SL_MAX_COORDINATES) run->quiet |= UINT64_C(1) << message->from;
+        break;
+    }
+}
+
+void sl_mpi_listen(struct sl_mpi_run *run) {
+    for (;;) {
+        int heard;
+        if (receive == MPI_REQUEST_NULL) {
+            MPI_Recv_init(&incoming, sizeof incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, sl_mpi_process()->comm, &receive);
+            MPI_Start(&receive);
+        }
+        MPI_Test(&receive, &heard, MPI_STATUS_IGNORE);
+        if (!heard) break;
+        const struct sl_mpi_message message = incoming;
+        MPI_Start(&receive);
+        hear(run, &message);
+    }
+    if (outgoing) sweep();
+    end_alone(run);
+}
+
+void sl_mpi_stop_listening(void) {
+    sl_mpi_withdraw_receive(&receive, sl_now() + 1);
+    if (receive != MPI_REQUEST_NULL) MPI_Request_free(&receive);
+}

@@ -1,0 +1,104 @@
+/* wait.c - looking whether something has come, again and again but not too often. */
+#include "collectives/mpi/engine.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+enum {
+    SPINS = 200, /* where every process has a core: looks one after the other, about 100 us */
+    YIELDS = 8,  /* then, or at once where they share cores */
+    NAP_US = 50, /* then */
+};
+
+/* Seconds for half received messages: of peers that are all there; and not to be late with the verdict on a lost one.
+ */
+static const double time_to_receive = 2, time_to_receive_after_loss = 0.2;
+
+void sl_mpi_pause(int round) {
+    const int spins = sl_mpi_process()->spin ? SPINS : 0;
+    if (round < spins) return;
+    if (round < spins + YIELDS) {
+        sched_yield();
+        return;
+    }
+    const struct timespec nap = {.tv_nsec = NAP_US * 1000L};
+    nanosleep(&nap, NULL);
+}
+
+void sl_mpi_withdraw(struct sl_mpi_run *run) {
+    const double end = sl_now() + (run->absent < 0 ? time_to_receive : time_to_receive_after_loss);
+    sl_mpi_groups_withdraw(run, end);
+    sl_mpi_channels_withdraw(run, end);
+}
+
+int sl_mpi_turn(struct sl_mpi_run *run) {
+    if (run->unmatched) sl_mpi_channels_match(run);
+    if (!run->status) sl_mpi_advance(run);
+    sl_mpi_listen(run);
+    if (!run->status) return SL_OK;
+    if (!run->still) {
+        run->still = true;
+        sl_mpi_withdraw(run);
+        sl_mpi_say_quiet(run);
+    }
+    return SL_FAILED;
+}
+
+int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
+    if (wait->ready(wait->of)) return SL_OK;
+    const double began = sl_now();
+    double looked = began;
+    int status = SL_OK;
+    run->wait = wait;
+    run->waits++;
+    for (int round = 0;; round++) {
+        status = sl_mpi_turn(run);
+        if (status || wait->ready(wait->of)) break;
+        sl_mpi_pause(round);
+        if (round % 64) continue; /* clocks take time, too */
+        const double now = sl_now();
+        if (now < looked + 1e-3 * SL_MPI_TICK_MS) continue;
+        looked = now;
+        sl_mpi_look(run);
+    }
+    run->wait = NULL;
+    if (run->spmd.timed) run->spmd.waited += sl_now() - began;
+    return status;
+}
+
+int sl_mpi_enter(struct sl_mpi_run *run, const char *verb, const char *object, const char *site) {
+    run->place = (struct sl_place){verb, object, site};
+    if (run->spmd.error.status) return sl_mpi_give_up(run, run->spmd.error.status);
+    return run->status ? sl_mpi_turn(run) : SL_OK;
+}
+
+/* ---- what MPI says ---- */
+
+bool sl_mpi_ok(struct sl_mpi_run *run, int code, const char *what) {
+    if (code == MPI_SUCCESS) return true;
+    char reason[MPI_MAX_ERROR_STRING], who[SL_VERDICT_NAME], where[300];
+    int length;
+    struct sl_error verdict = {0};
+    MPI_Error_string(code, reason, &length);
+    sl_verdict_add(&verdict, "%s, in %s: %s: %s", sl_verdict_name(run->mesh, run->spmd.coordinate, who),
+                   sl_place_describe(&run->place, where, sizeof where), what, reason);
+    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+    return false;
+}
+
+bool sl_mpi_is_pending(MPI_Request request) {
+    int ended = 1;
+    if (request != MPI_REQUEST_NULL) MPI_Request_get_status(request, &ended, MPI_STATUS_IGNORE);
+    return !ended;
+}
+
+void sl_mpi_withdraw_receive(MPI_Request *request, double end) {
+    int ended = !sl_mpi_is_pending(*request);
+    if (!ended) MPI_Cancel(request);
+    for (int round = 0; !ended; round++) {
+        MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+        if (sl_now() > end) break;
+        if (!ended) sl_mpi_pause(round);
+    }
+}

@@ -1,0 +1,267 @@
+/* collectives.c - groups of the nccl engine, and calls from their start to their end. What they enqueue is in
+ * move.c.
+ *
+ * A group's communicator is split off the one of all coordinates. To connect takes all members, too, which NCCL does
+ * when a communicator is made (nccl.c sees to that) or, pair by pair, at the first calls: they are made when the group
+ * is opened, so that later ones do not wait.
+ *
+ * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT) of its group. */
+#include "collectives/nccl/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "spmd/device/device.h"
+
+/* ---- opening ---- */
+
+static const char opening[] = "the opening of a group";
+
+static struct sl_nccl_group *new_group(struct sl_nccl_coordinate *me, const struct sl_group *group) {
+    struct sl_nccl_group *made = calloc(1, sizeof *made);
+    if (!made) return NULL;
+    made->group = *group;
+    snprintf(made->wire.name, sizeof made->wire.name, "over \"%s\"", group->name);
+    made->next = me->groups;
+    me->groups = made;
+    return made;
+}
+
+static int open_group(struct sl_nccl_coordinate *me, const struct sl_group *group, struct sl_nccl_group **opened) {
+    struct sl_nccl_group *made = new_group(me, group);
+    if (!made) return sl_fail(me->self, SL_FAILED, "no memory for the group \"%s\"", group->name);
+    *opened = made;
+    SL_TRY(sl_nccl_wire_open(me, &made->wire, SL_MAX_IN_FLIGHT));
+    return me->run->hosts->group_open(me, made);
+}
+
+/* The hosts of all coordinates come together. */
+static int gather(struct sl_nccl_coordinate *me) {
+    struct sl_nccl_group *world = me->world;
+    const struct sl_nccl_hosts *hosts = me->run->hosts;
+    struct sl_collective call = sl_describe_barrier(&world->group);
+    call.site = opening;
+    const uint32_t ticket = world->started++;
+    SL_TRY(sl_nccl_passed(me, hosts->enter(me, "barrier", world->wire.name, opening)));
+    SL_TRY(sl_nccl_passed(me, hosts->begin(world, &call, ticket)));
+    return sl_nccl_passed(me, hosts->meet(world, &call, ticket));
+}
+
+/* The communicator that the others are split off. */
+static int open_world(struct sl_nccl_coordinate *me) {
+    if (me->world) return SL_OK;
+    struct sl_group all = {.size = me->run->mesh->size, .rank = me->self->coordinate, .name = "*"};
+    for (int i = 0; i < all.size; i++) all.member[i] = i;
+    me->scratch = sl_nccl_take(me, (1 + 2 * SL_MAX_COORDINATES) * sizeof *me->scratch, false);
+    if (!me->scratch) return sl_fail(me->self, SL_FAILED, "no memory for the group \"*\"");
+    SL_TRY(open_group(me, &all, &me->world));
+    SL_TRY(gather(me));
+    ncclUniqueId id;
+    struct sl_nccl_wire *wire = &me->world->wire;
+    if (me->run->hosts->unique_id(me, &id) || !sl_nccl_wire_join(wire, all.size, id, all.rank))
+        return sl_nccl_fail(wire, "opening", opening);
+    return sl_nccl_await_ready(wire, "opening", opening);
+}
+
+/* Members have the color of the first of them: lists that one call opens are disjoint. MADE is NULL for others. */
+static bool split(struct sl_nccl_coordinate *me, const struct sl_group *group, struct sl_nccl_group *made) {
+    struct sl_nccl_wire *wire = &me->world->wire;
+    int color = made ? group->member[0] : NCCL_SPLIT_NOCOLOR;
+    for (int i = 0; i < group->size && made; i++) {
+        if (group->member[i] < color) color = group->member[i];
+    }
+    if (!sl_nccl_lock(wire)) return false;
+    ncclComm_t *place = made ? &me->split : &me->none;
+    const bool done = SL_NCCL(wire, ncclCommSplit(wire->comm, color, made ? group->rank : 0, place, NULL));
+    sl_nccl_unlock(wire);
+    return done;
+}
+
+/* A sum. */
+static bool first_sum(struct sl_nccl_wire *wire) {
+    float *x = wire->me->scratch;
+    if (!sl_nccl_lock(wire)) return false;
+    const bool done = SL_NCCL(wire, ncclAllReduce(x, x, 1, ncclFloat32, ncclSum, wire->comm, wire->stream));
+    sl_nccl_unlock(wire);
+    return done;
+}
+
+/* From each to each. */
+static bool first_words(struct sl_nccl_group *group) {
+    struct sl_nccl_wire *wire = &group->wire;
+    float *x = wire->me->scratch + 1, *y = x + SL_MAX_COORDINATES;
+    if (!sl_nccl_lock(wire)) return false;
+    bool done = SL_NCCL(wire, ncclGroupStart());
+    for (int peer = 0; peer < group->group.size && done; peer++) {
+        done = SL_NCCL(wire, ncclSend(x + peer, 1, ncclFloat32, peer, wire->comm, wire->stream)) &&
+               SL_NCCL(wire, ncclRecv(y + peer, 1, ncclFloat32, peer, wire->comm, wire->stream));
+    }
+    done = SL_NCCL(wire, ncclGroupEnd()) && done;
+    sl_nccl_unlock(wire);
+    return done;
+}
+
+static int connect(struct sl_nccl_group *group) {
+    struct sl_nccl_wire *wire = &group->wire;
+    SL_TRY(sl_nccl_await_ready(wire, "opening", opening));
+    if (!first_sum(wire)) return sl_nccl_fail(wire, "opening", opening);
+    SL_TRY(sl_nccl_await_ready(wire, "opening", opening));
+    if (!first_words(group)) return sl_nccl_fail(wire, "opening", opening);
+    SL_TRY(sl_nccl_await_ready(wire, "opening", opening));
+    if (!sl_nccl_mark(wire, 0, "opening", opening)) return sl_nccl_fail(wire, "opening", opening);
+    sl_nccl_watch(wire, 0);
+    return sl_nccl_await_flight(wire, 0);
+}
+
+int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group) {
+    struct sl_nccl_coordinate *me = sl_nccl_self(self);
+    struct sl_nccl_group *made = NULL;
+    SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me)));
+    SL_TRY(open_world(me));
+    me->opened++;
+    if (group->rank >= 0) SL_TRY(open_group(me, group, &made));
+    SL_TRY(gather(me));
+    if (!split(me, group, made)) return sl_nccl_fail(&me->world->wire, "opening", opening);
+    SL_TRY(sl_nccl_await_ready(&me->world->wire, "opening", opening));
+    if (!made) return SL_OK;
+    SL_TRY(sl_nccl_wire_adopt(&made->wire, &me->split, "opening", opening));
+    group->communicator = made;
+    return connect(made);
+}
+
+void sl_nccl_groups_close(struct sl_nccl_coordinate *me) {
+    if (me->split) ncclCommAbort(me->split); /* the run has ended before it was adopted */
+    while (me->groups) {
+        struct sl_nccl_group *group = me->groups;
+        me->groups = group->next;
+        sl_nccl_wire_close(&group->wire);
+        sl_nccl_buffers_close(group);
+        free(group);
+    }
+}
+
+/* ---- the two halves of a call ---- */
+
+bool sl_nccl_needs(const struct sl_collective *call, int position) {
+    switch (call->operation) {
+    case SL_PPERMUTE:
+        return position == call->source || position == call->destination;
+    case SL_GATHER:
+        return call->root == call->group->rank || position == call->root;
+    default:
+        return true;
+    }
+}
+
+static struct sl_nccl_call *slot_of(const struct sl_request *request) {
+    struct sl_nccl_group *group = request->call.group->communicator;
+    return &group->call[request->ticket % SL_MAX_IN_FLIGHT];
+}
+
+static int flight_of(const struct sl_nccl_call *c) { return (int)(c->ticket % SL_MAX_IN_FLIGHT); }
+
+static int enter(struct sl_nccl_coordinate *me, const struct sl_collective *call) {
+    const struct sl_nccl_group *group = call->group->communicator;
+    return sl_nccl_passed(me, me->run->hosts->enter(me, sl_collective_name(call), group->wire.name, call->site));
+}
+
+static bool enqueue_first(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    struct sl_nccl_wire *wire = &group->wire;
+    if (!sl_nccl_lock(wire)) return false;
+    const bool done = sl_nccl_follow(wire) && sl_nccl_pack(group, c) && sl_nccl_exchange(group, c);
+    sl_nccl_unlock(wire);
+    return done;
+}
+
+static bool enqueue_last(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    if (!sl_nccl_lock(&group->wire)) return false;
+    const bool done = sl_nccl_unpack(group, c);
+    sl_nccl_unlock(&group->wire);
+    return done && sl_nccl_mark(&group->wire, flight_of(c), sl_collective_name(&c->call), c->call.site);
+}
+
+/* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
+static int enqueue(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    const char *verb = sl_collective_name(&c->call), *site = c->call.site;
+    if (c->call.operation == SL_BARRIER || c->call.count[0] * c->call.count[1] * c->call.count[2] == 0) return SL_OK;
+    if (!sl_nccl_plan(group, c))
+        return sl_fail(group->wire.me->self, SL_FAILED, "%s over \"%s\": no memory for its buffers (called at %s)",
+                       verb, group->group.name, site);
+    if (!enqueue_first(group, c)) return sl_nccl_fail(&group->wire, verb, site);
+    SL_TRY(sl_nccl_await_ready(&group->wire, verb, site));
+    if (!enqueue_last(group, c)) return sl_nccl_fail(&group->wire, verb, site);
+    c->enqueued = true;
+    return SL_OK;
+}
+
+int sl_nccl_start(struct sl_spmd *self, struct sl_request *request) {
+    struct sl_nccl_coordinate *me = sl_nccl_self(self);
+    struct sl_nccl_group *group = request->call.group->communicator;
+    request->ticket = group->started;
+    struct sl_nccl_call *c = slot_of(request);
+    SL_TRY(enter(me, &request->call));
+    if (c->under_way)
+        return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": more than %d calls are under way (called at %s)",
+                       sl_collective_name(&request->call), group->group.name, SL_MAX_IN_FLIGHT, request->call.site);
+    c->call = request->call;
+    c->call.group = &group->group;
+    c->ticket = request->ticket;
+    c->met = c->enqueued = false;
+    if (c->call.operation == SL_BARRIER) SL_TRY(sl_device.settle(&self->error)); /* what comes before has ended */
+    SL_TRY(sl_nccl_passed(me, me->run->hosts->begin(group, &c->call, c->ticket)));
+    group->started++;
+    c->under_way = true;
+    return enqueue(group, c);
+}
+
+/* All that the call needs have begun it: it will end. */
+static void note_met(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    c->met = true;
+    if (c->enqueued) sl_nccl_watch(&group->wire, flight_of(c));
+}
+
+static void conclude(struct sl_nccl_call *c) {
+    if (c->enqueued) sl_nccl_deliver(c);
+    c->under_way = false;
+}
+
+int sl_nccl_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
+    struct sl_nccl_coordinate *me = sl_nccl_self(self);
+    struct sl_nccl_group *group = request->call.group->communicator;
+    struct sl_nccl_call *c = slot_of(request);
+    *done = false;
+    SL_TRY(enter(me, &request->call));
+    if (!c->met && !me->run->hosts->met(group, &c->call, c->ticket)) return SL_OK;
+    if (!c->met) note_met(group, c);
+    if (c->enqueued && !sl_nccl_has_landed(&group->wire, flight_of(c))) return SL_OK;
+    SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* an abort lets calls end, too */
+    if (atomic_load(&me->run->failed)) return sl_nccl_fail(&group->wire, sl_collective_name(&c->call), c->call.site);
+    conclude(c);
+    *done = true;
+    return SL_OK;
+}
+
+/* The host waits for what it needs itself, the compute queue for the rest. */
+static int await_result(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    if (!c->enqueued) return SL_OK;
+    if (c->in.host || c->out.host) return sl_nccl_await_flight(&group->wire, flight_of(c));
+    if (sl_nccl_lead(&group->wire, flight_of(c))) return SL_OK;
+    return sl_nccl_fail(&group->wire, sl_collective_name(&c->call), c->call.site);
+}
+
+int sl_nccl_finish(struct sl_spmd *self, struct sl_request *request) {
+    struct sl_nccl_coordinate *me = sl_nccl_self(self);
+    struct sl_nccl_group *group = request->call.group->communicator;
+    struct sl_nccl_call *c = slot_of(request);
+    if (!c->under_way || c->ticket != request->ticket)
+        return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)",
+                       sl_collective_name(&request->call), group->group.name, request->call.site);
+    SL_TRY(enter(me, &request->call));
+    if (!c->met) {
+        SL_TRY(sl_nccl_passed(me, me->run->hosts->meet(group, &c->call, c->ticket)));
+        note_met(group, c);
+    }
+    SL_TRY(await_result(group, c));
+    conclude(c);
+    return SL_OK;
+}

@@ -1,0 +1,180 @@
+/* engine.c - the nccl engine: runs the program at its coordinates, watched over, and gives back what the run has taken.
+ */
+#include "collectives/nccl/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engines.h"
+#include "spmd/device/device.h"
+
+static const struct sl_nccl_hosts *hosts_of(const struct sl_engine *engine) {
+    return engine->table->apart ? &sl_nccl_processes : &sl_nccl_threads;
+}
+
+struct sl_nccl_coordinate *sl_nccl_self(const struct sl_spmd *self) {
+    return &hosts_of(self->engine)->run_of(self)->coordinate[self->coordinate];
+}
+
+void *sl_nccl_take(struct sl_nccl_coordinate *me, size_t bytes, bool host) {
+    struct sl_nccl_memory *kept = malloc(sizeof *kept);
+    void *memory = kept ? (host ? sl_device.take_host : sl_device.take)(bytes) : NULL;
+    if (!memory) {
+        free(kept);
+        return NULL;
+    }
+    *kept = (struct sl_nccl_memory){me->memory, memory, host};
+    me->memory = kept;
+    return memory;
+}
+
+/* ---- one coordinate ---- */
+
+/* Waits for the calls of WIRE that all have begun. */
+static int finish_wire(struct sl_nccl_wire *wire) {
+    for (int i = 0; i < wire->flights; i++) {
+        pthread_mutex_lock(&wire->lock);
+        const bool awaited = wire->flight[i].since > 0;
+        pthread_mutex_unlock(&wire->lock);
+        if (awaited) SL_TRY(sl_nccl_await_flight(wire, i));
+    }
+    return SL_OK;
+}
+
+/* A peer may still need what is sent from here. */
+static int finish(struct sl_nccl_coordinate *me) {
+    for (struct sl_nccl_group *group = me->groups; group; group = group->next) SL_TRY(finish_wire(&group->wire));
+    for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
+        SL_TRY(finish_wire(&channel->wire));
+    }
+    return SL_OK;
+}
+
+static void count_inside(struct sl_nccl_run *run, int change) {
+    pthread_mutex_lock(&run->lock);
+    run->inside += change;
+    pthread_mutex_unlock(&run->lock);
+}
+
+/* The program, as the engine below knows it. */
+static int run_coordinate(struct sl_spmd *self, void *arg) {
+    struct sl_nccl_run *run = arg;
+    struct sl_nccl_coordinate *me = &run->coordinate[self->coordinate];
+    me->self = self;
+    count_inside(run, 1);
+    int status = run->program(self, run->arg);
+    if (!status) status = finish(me);
+    if (status) {
+        run->hosts->give_up(me, status); /* before others see what an abort leaves */
+        sl_nccl_abort(me);
+    }
+    count_inside(run, -1);
+    return status;
+}
+
+/* ---- the run ---- */
+
+static struct sl_nccl_run *new_run(const struct sl_mesh *mesh, const struct sl_engine *engine) {
+    struct sl_nccl_run *run = calloc(1, sizeof *run + (size_t)mesh->size * sizeof *run->coordinate);
+    if (!run) return NULL;
+    run->hosts = hosts_of(engine);
+    run->mesh = mesh;
+    run->engine = engine;
+    if (run->hosts->open(run)) {
+        free(run);
+        return NULL;
+    }
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&run->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&run->lock, NULL);
+    for (int i = 0; i < mesh->size; i++) run->coordinate[i].run = run;
+    return run;
+}
+
+static void free_run(struct sl_nccl_run *run) {
+    for (int i = 0; i < run->mesh->size; i++) {
+        struct sl_nccl_coordinate *me = &run->coordinate[i];
+        sl_nccl_groups_close(me);
+        sl_nccl_channels_close(me);
+    }
+    for (int i = 0; i < run->mesh->size; i++) {
+        struct sl_nccl_coordinate *me = &run->coordinate[i];
+        while (me->memory) {
+            struct sl_nccl_memory *kept = me->memory;
+            me->memory = kept->next;
+            (kept->host ? sl_device.give_host : sl_device.give)(kept->memory);
+            free(kept);
+        }
+    }
+    run->hosts->close(run);
+    pthread_mutex_destroy(&run->lock);
+    pthread_cond_destroy(&run->changed);
+    free(run);
+}
+
+static void end_watch(struct sl_nccl_run *run, pthread_t watchdog) {
+    pthread_mutex_lock(&run->lock);
+    run->over = true;
+    pthread_cond_broadcast(&run->changed);
+    pthread_mutex_unlock(&run->lock);
+    pthread_join(watchdog, NULL);
+}
+
+int sl_nccl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg) {
+    struct sl_error error = {0};
+    pthread_t watchdog;
+    struct sl_nccl_run *run = new_run(mesh, engine);
+    int status = SL_OK;
+    if (!run) {
+        status = sl_error_set(&error, SL_FAILED, "engine nccl: no memory to start the run");
+        return sl_report(engine, &error);
+    }
+    run->program = program;
+    run->arg = arg;
+    setenv("NCCL_RUNTIME_CONNECT", "0",
+           0); /* rings and trees are connected when a communicator is made, not by calls */
+    const int refused = pthread_create(&watchdog, NULL, sl_nccl_watchdog, run);
+    if (refused) {
+        sl_error_set(&error, SL_FAILED, "engine nccl: the watchdog cannot start: %s", strerror(refused));
+        status = sl_report(engine, &error);
+    } else {
+        status = run->hosts->below->run(mesh, engine, run_coordinate, run);
+        end_watch(run, watchdog);
+    }
+    free_run(run);
+    return status;
+}
+
+int sl_nccl_progress(struct sl_spmd *self) {
+    struct sl_nccl_coordinate *me = sl_nccl_self(self);
+    return sl_nccl_passed(me, me->run->hosts->progress(me));
+}
+
+/* How launchers tell a process that it is one of several. */
+static const struct sl_engine_table *launched(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *size = getenv(names[i]);
+        if (size && atoi(size) > 1) return &sl_engine_nccl_processes;
+    }
+    return NULL;
+}
+
+const struct sl_engine_table sl_engine_nccl = {
+    .name = "nccl",
+    .launched = launched,
+    .run = sl_nccl_run,
+    .group_open = sl_nccl_group_open,
+    .start = sl_nccl_start,
+    .test = sl_nccl_test,
+    .wait = sl_nccl_finish,
+    .channel_open = sl_nccl_channel_open,
+    .channel_acquire = sl_nccl_channel_acquire,
+    .channel_post = sl_nccl_channel_post,
+    .channel_take = sl_nccl_channel_take,
+    .channel_release = sl_nccl_channel_release,
+    .progress = sl_nccl_progress,
+};

@@ -1,0 +1,344 @@
+/* move.c - what a collective of the nccl engine enqueues.
+ *
+ * Blocks that lie in one piece in the device's memory are sent from, and received into, the program's own memory.
+ * Others are packed in a buffer of the call's slot; those in the host's memory pass through a second one, which the
+ * device can copy from while the host goes on. Sums that the host wants to have, it takes itself, of what all members
+ * have sent, in member order: small control values so are the same, bit by bit, as on other engines.
+ *
+ * Sums on the device are NCCL's: in an order of its own, so that results of three and more members differ in the last
+ * digits from other engines', and bf16 rounded after each addition. NCCL's maximum passes over NaN, ours must not: it
+ * is taken here, as the host's are. */
+#include "collectives/nccl/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/reduce.h"
+#include "spmd/base/bf16.h"
+#include "spmd/device/device.h"
+
+/* ---- how blocks lie ---- */
+
+static size_t elements(const struct sl_collective *call) { return call->count[0] * call->count[1] * call->count[2]; }
+static size_t block_bytes(const struct sl_collective *call) { return elements(call) * sl_dtype_size(call->dtype); }
+static bool is_root(const struct sl_collective *call) { return call->root == call->group->rank; }
+
+static bool is_sum(const struct sl_collective *call) {
+    return call->operation == SL_PSUM || call->operation == SL_PMAX || call->operation == SL_PSUM_SCATTER;
+}
+
+/* How many blocks this member sends, and gets. */
+static int blocks_in(const struct sl_collective *call) {
+    switch (call->operation) {
+    case SL_PPERMUTE:
+        return call->destination >= 0;
+    case SL_BROADCAST:
+        return is_root(call);
+    case SL_PSUM_SCATTER:
+    case SL_ALL_TO_ALL:
+        return call->group->size;
+    default:
+        return 1;
+    }
+}
+
+static int blocks_out(const struct sl_collective *call) {
+    switch (call->operation) {
+    case SL_ALL_GATHER:
+    case SL_ALL_TO_ALL:
+        return call->group->size;
+    case SL_GATHER:
+        return is_root(call) ? call->group->size : 0;
+    default:
+        return 1;
+    }
+}
+
+static bool is_one_piece(const struct sl_collective *call, const struct sl_view *view) {
+    const size_t *count = call->count;
+    return (count[1] == 1 || view->stride[1] == count[2]) && (count[0] == 1 || view->stride[0] == count[1] * count[2]);
+}
+
+/* As a buffer has them. */
+static struct sl_view packed(const struct sl_collective *call) {
+    return (struct sl_view){.peer = elements(call), .stride = {call->count[1] * call->count[2], call->count[2]}};
+}
+
+/* NCCL's own operations want blocks side by side. */
+static bool is_direct(const struct sl_collective *call, const struct sl_view *view, int count) {
+    return is_one_piece(call, view) && (count < 2 || view->peer == elements(call));
+}
+
+/* ---- buffers ---- */
+
+static size_t rounded(size_t bytes) { return (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE; }
+
+/* The smallest free one that is large enough; otherwise the largest free one grows: after some steps all sizes have
+ * been seen. What it had stays taken from the device: to free it would wait for everything there. NULL without memory.
+ */
+static struct sl_nccl_buffer *take_buffer(struct sl_nccl_coordinate *me, struct sl_nccl_buffer **list, size_t bytes,
+                                          bool host) {
+    struct sl_nccl_buffer *fits = NULL, *largest = NULL;
+    for (struct sl_nccl_buffer *at = *list; at; at = at->next) {
+        if (at->taken) continue;
+        if (at->bytes >= bytes && (!fits || at->bytes < fits->bytes)) fits = at;
+        if (!largest || at->bytes > largest->bytes) largest = at;
+    }
+    if (!fits && !(fits = largest)) {
+        fits = calloc(1, sizeof *fits);
+        if (!fits) return NULL;
+        fits->next = *list;
+        *list = fits;
+    }
+    if (fits->bytes < bytes) {
+        fits->memory = sl_nccl_take(me, bytes, host);
+        fits->bytes = fits->memory ? bytes : 0;
+    }
+    fits->taken = fits->memory != NULL;
+    return fits->memory ? fits : NULL;
+}
+
+static bool reserve(struct sl_nccl_group *group, struct sl_nccl_call *c, size_t device, size_t pinned) {
+    struct sl_nccl_coordinate *me = group->wire.me;
+    c->device = device ? take_buffer(me, &group->device, device, false) : NULL;
+    c->pinned = pinned ? take_buffer(me, &group->pinned, pinned, true) : NULL;
+    return (c->device || !device) && (c->pinned || !pinned);
+}
+
+static void free_buffers(struct sl_nccl_buffer *buffer) {
+    while (buffer) {
+        struct sl_nccl_buffer *next = buffer->next;
+        free(buffer);
+        buffer = next;
+    }
+}
+
+void sl_nccl_buffers_close(struct sl_nccl_group *group) {
+    free_buffers(group->device);
+    free_buffers(group->pinned);
+}
+
+bool sl_nccl_plan(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    const struct sl_collective *call = &c->call;
+    const size_t block = block_bytes(call), size = sl_dtype_size(call->dtype);
+    c->in =
+        (struct sl_nccl_blocks){(char *)(uintptr_t)call->input, size * call->input_view.peer, blocks_in(call), 0, 0};
+    c->out = (struct sl_nccl_blocks){call->output, size * call->output_view.peer, blocks_out(call), 0, 0};
+    c->in.host = c->in.count && !sl_device.reaches(call->input);
+    c->out.host = c->out.count && !sl_device.reaches(call->output);
+    c->combines = is_sum(call) && (c->out.host || (call->operation == SL_PMAX && call->dtype != SL_I32));
+    if (c->combines) c->out.count = call->group->size;
+    const bool in_buffer = c->in.count && (c->in.host || !is_direct(call, &call->input_view, c->in.count));
+    const bool out_buffer =
+        c->combines || (c->out.count && (c->out.host || !is_direct(call, &call->output_view, c->out.count)));
+    const size_t in = in_buffer ? rounded(block * (size_t)c->in.count) : 0;
+    const size_t out = out_buffer ? rounded(block * (size_t)c->out.count) : 0;
+    const size_t pinned_in = c->in.host ? in : 0, pinned_out = c->out.host ? out : 0;
+    if (!reserve(group, c, in + out, pinned_in + pinned_out)) return false;
+    if (in_buffer) c->in.base = c->device->memory, c->in.peer = block;
+    if (out_buffer) c->out.base = c->device->memory + in, c->out.peer = block;
+    if (c->in.host) c->in.pinned = c->pinned->memory;
+    if (c->out.host) c->out.pinned = c->pinned->memory + pinned_in;
+    return true;
+}
+
+/* ---- packing ---- */
+
+struct layout {
+    char *base; /* of a block */
+    const struct sl_view *view;
+};
+
+static char *run_of(const struct layout *layout, size_t size, size_t row, size_t column) {
+    return layout->base + size * (row * layout->view->stride[0] + column * layout->view->stride[1]);
+}
+
+/* Copies a block, run by run. */
+static void copy_on_host(const struct sl_collective *call, struct layout to, struct layout from) {
+    const size_t size = sl_dtype_size(call->dtype);
+    for (size_t row = 0; row < call->count[0]; row++) {
+        for (size_t column = 0; column < call->count[1]; column++)
+            memcpy(run_of(&to, size, row, column), run_of(&from, size, row, column), size * call->count[2]);
+    }
+}
+
+/* The same in the stream, as many runs at once as there are along one of the two strides. */
+static bool copy_on_device(struct sl_nccl_wire *wire, const struct sl_collective *call, struct layout to,
+                           struct layout from) {
+    const size_t size = sl_dtype_size(call->dtype);
+    const int at_once = call->count[0] > call->count[1] ? 0 : 1;
+    for (size_t i = 0; i < call->count[!at_once]; i++) {
+        const size_t row = at_once ? i : 0, column = at_once ? 0 : i;
+        if (!SL_NCCL_CUDA(wire, cudaMemcpy2DAsync(run_of(&to, size, row, column), size * to.view->stride[at_once],
+                                                  run_of(&from, size, row, column), size * from.view->stride[at_once],
+                                                  size * call->count[2], call->count[at_once], cudaMemcpyDefault,
+                                                  wire->stream)))
+            return false;
+    }
+    return true;
+}
+
+static char *block_at(const struct sl_collective *call, const void *array, const struct sl_view *view, int number) {
+    return (char *)(uintptr_t)array + sl_dtype_size(call->dtype) * view->peer * (size_t)number;
+}
+
+bool sl_nccl_pack(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct sl_view tight = packed(call), *view = &call->input_view;
+    const size_t block = block_bytes(call);
+    if (!c->in.count || (char *)(uintptr_t)call->input == c->in.base) return true;
+    for (int i = 0; i < c->in.count; i++) {
+        const struct layout from = {block_at(call, call->input, view, i), view};
+        const struct layout to = {(c->in.host ? c->in.pinned : c->in.base) + block * (size_t)i, &tight};
+        if (c->in.host) {
+            copy_on_host(call, to, from);
+        } else if (!copy_on_device(&group->wire, call, to, from)) {
+            return false;
+        }
+    }
+    return !c->in.host ||
+           SL_NCCL_CUDA(&group->wire, cudaMemcpyAsync(c->in.base, c->in.pinned, block * (size_t)c->in.count,
+                                                      cudaMemcpyDefault, group->wire.stream));
+}
+
+bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct sl_view tight = packed(call), *view = &call->output_view;
+    const size_t block = block_bytes(call);
+    if (!c->out.count || call->output == c->out.base) return true;
+    if (c->out.host) {
+        return SL_NCCL_CUDA(&group->wire, cudaMemcpyAsync(c->out.pinned, c->out.base, block * (size_t)c->out.count,
+                                                          cudaMemcpyDefault, group->wire.stream));
+    }
+    for (int i = 0; i < c->out.count && !c->combines; i++) {
+        const struct layout from = {c->out.base + block * (size_t)i, &tight};
+        const struct layout to = {block_at(call, call->output, view, i), view};
+        if (!copy_on_device(&group->wire, call, to, from)) return false;
+    }
+    return true;
+}
+
+/* Of all members' blocks. On the device the output is in one piece: only a maximum is taken there. */
+static void combine(struct sl_nccl_call *c) {
+    const struct sl_collective *call = &c->call;
+    const void *input[SL_MAX_COORDINATES];
+    char *blocks = c->out.host ? c->out.pinned : c->out.base;
+    void *output = c->out.host ? blocks : call->output; /* on the host the first one */
+    for (int i = 0; i < c->out.count; i++) input[i] = blocks + block_bytes(call) * (size_t)i;
+    (c->out.host ? sl_reduce : sl_reduce_on_device)(call->operation, call->dtype, call->scale, elements(call),
+                                                    c->out.count, input, 1, &output);
+}
+
+void sl_nccl_deliver(struct sl_nccl_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct sl_view tight = packed(call), *view = &call->output_view;
+    if (c->combines) combine(c);
+    for (int i = 0; i < (c->combines ? 1 : c->out.count) && c->out.host; i++) {
+        const struct layout from = {c->out.pinned + block_bytes(call) * (size_t)i, &tight};
+        copy_on_host(call, (struct layout){block_at(call, call->output, view, i), view}, from);
+    }
+    if (c->device) c->device->taken = false;
+    if (c->pinned) c->pinned->taken = false;
+}
+
+/* ---- NCCL's part ---- */
+
+static ncclDataType_t type_of(enum sl_dtype dtype) {
+    return dtype == SL_F32 ? ncclFloat32 : dtype == SL_BF16 ? ncclBfloat16 : ncclInt32;
+}
+
+/* The one for, or from, PEER. */
+static char *block_of(const struct sl_nccl_blocks *blocks, int peer) {
+    return blocks->base + (blocks->count > 1 ? blocks->peer * (size_t)peer : 0);
+}
+
+/* Sends from block to block: to all, from all, of the members that the call lets this one. */
+static bool send_and_receive(struct sl_nccl_group *group, struct sl_nccl_call *c, int to, int from) {
+    const struct sl_collective *call = &c->call;
+    const size_t bytes = block_bytes(call);
+    const int size = call->group->size, me = call->group->rank;
+    struct sl_nccl_wire *wire = &group->wire;
+    bool done = SL_NCCL(wire, ncclGroupStart());
+    for (int k = 0; k < size && done; k++) { /* not all members turn to the same one at a time */
+        const int next = (me + k) % size, previous = (me + size - k) % size;
+        if (to == size || to == next)
+            done = SL_NCCL(wire, ncclSend(block_of(&c->in, next), bytes, ncclUint8, next, wire->comm, wire->stream));
+        if (done && (from == size || from == previous))
+            done = SL_NCCL(wire,
+                           ncclRecv(block_of(&c->out, previous), bytes, ncclUint8, previous, wire->comm, wire->stream));
+    }
+    return SL_NCCL(wire, ncclGroupEnd()) && done;
+}
+
+static bool permute(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    struct sl_nccl_wire *wire = &group->wire;
+    if (c->call.source < 0 && !SL_NCCL_CUDA(wire, cudaMemsetAsync(c->out.base, 0, block_bytes(&c->call), wire->stream)))
+        return false;
+    return send_and_receive(group, c, c->call.destination, c->call.source);
+}
+
+static bool all_gather(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    struct sl_nccl_wire *wire = &group->wire;
+    return SL_NCCL(wire, ncclAllGather(c->in.base, c->out.base, elements(&c->call), type_of(c->call.dtype), wire->comm,
+                                       wire->stream));
+}
+
+static bool broadcast(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    struct sl_nccl_wire *wire = &group->wire;
+    const void *in = c->in.count ? c->in.base : c->out.base;
+    return SL_NCCL(wire, ncclBroadcast(in, c->out.base, elements(&c->call), type_of(c->call.dtype), c->call.root,
+                                       wire->comm, wire->stream));
+}
+
+static bool sum_by(struct sl_nccl_group *group, struct sl_nccl_call *c, ncclRedOp_t op) {
+    struct sl_nccl_wire *wire = &group->wire;
+    const ncclDataType_t type = type_of(c->call.dtype);
+    const size_t count = elements(&c->call);
+    if (c->call.operation == SL_PSUM_SCATTER)
+        return SL_NCCL(wire, ncclReduceScatter(c->in.base, c->out.base, count, type, op, wire->comm, wire->stream));
+    return SL_NCCL(wire, ncclAllReduce(c->in.base, c->out.base, count, type, op, wire->comm, wire->stream));
+}
+
+/* Of sums times something other than the members' share. */
+static bool sum_scaled(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    struct sl_nccl_wire *wire = &group->wire;
+    float scale = c->call.scale;
+    uint16_t half = sl_bf16_of_float(scale);
+    ncclRedOp_t op;
+    if (!SL_NCCL(wire, ncclRedOpCreatePreMulSum(&op, c->call.dtype == SL_BF16 ? (void *)&half : (void *)&scale,
+                                                type_of(c->call.dtype), ncclScalarHostImmediate, wire->comm)))
+        return false;
+    const bool done = sum_by(group, c, op);
+    return SL_NCCL(wire, ncclRedOpDestroy(op, wire->comm)) && done;
+}
+
+static bool sum(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    const struct sl_collective *call = &c->call;
+    if (call->operation == SL_PMAX) return sum_by(group, c, ncclMax);
+    if (call->scale == 1 || call->dtype == SL_I32) return sum_by(group, c, ncclSum);
+    return call->scale == 1.0f / (float)call->group->size ? sum_by(group, c, ncclAvg) : sum_scaled(group, c);
+}
+
+bool sl_nccl_exchange(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    const struct sl_collective *call = &c->call;
+    const int all = call->group->size, nobody = -1;
+    switch (call->operation) {
+    case SL_PPERMUTE:
+        return permute(group, c);
+    case SL_PSUM:
+    case SL_PMAX:
+        return c->combines ? all_gather(group, c) : sum(group, c);
+    case SL_PSUM_SCATTER:
+        return c->combines ? send_and_receive(group, c, all, all) : sum(group, c);
+    case SL_ALL_GATHER:
+        return all_gather(group, c);
+    case SL_ALL_TO_ALL:
+        return send_and_receive(group, c, all, all);
+    case SL_BROADCAST:
+        return broadcast(group, c);
+    case SL_GATHER:
+        return send_and_receive(group, c, call->root, is_root(call) ? all : nobody);
+    default:
+        return true;
+    }
+}

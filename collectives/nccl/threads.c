@@ -1,0 +1,265 @@
+/* threads.c - what coordinates that are threads of this process tell each other, by words of the local engine.
+ *
+ * A member of a group raises its word with every call that it begins; each end of a channel raises one when it has been
+ * opened, and one with each message. Waits and verdicts are those of collectives/local/wait.c and
+ * collectives/local/verdict.c. */
+#include "collectives/engines.h"
+#include "collectives/local/engine.h"
+#include "collectives/nccl/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct member {
+    alignas(SL_CACHE_LINE) struct sl_local_word begun; /* calls */
+    struct sl_collective call[SL_MAX_IN_FLIGHT];       /* in checked mode, under the group's lock */
+};
+
+struct group {
+    struct group *next;
+    struct sl_group group; /* as the first that opened it has it */
+    uint64_t opened;       /* by which coordinates */
+    pthread_mutex_t lock;
+    struct member member[];
+};
+
+struct channel {
+    alignas(SL_CACHE_LINE) struct sl_local_word open[2];
+    alignas(SL_CACHE_LINE) struct sl_local_word messages[2]; /* posted, released */
+    struct channel *next;
+    int from, to, slots;
+    size_t bytes;
+    const char *site;
+    bool opened[2];
+    ncclUniqueId id;
+};
+
+/* Under the run's lock. */
+struct sl_nccl_told {
+    bool has_id;
+    ncclUniqueId id;
+    struct group *groups;
+    struct channel *channels;
+};
+
+static struct sl_local_coordinate *host_of(const struct sl_nccl_coordinate *me) { return sl_local_self(me->self); }
+
+static int enter(struct sl_nccl_coordinate *me, const char *verb, const char *object, const char *site) {
+    return sl_local_enter(host_of(me), verb, object, site);
+}
+
+static int progress(struct sl_nccl_coordinate *me) { return sl_engine_local.progress(me->self); }
+
+static void give_up(struct sl_nccl_coordinate *me, int status) { sl_local_give_up(host_of(me), status); }
+
+static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict) {
+    sl_local_end(host_of(me)->run, SL_FAILED, "%s", verdict->message);
+}
+
+static int unique_id(struct sl_nccl_coordinate *me, ncclUniqueId *id) {
+    pthread_mutex_lock(&me->run->lock);
+    struct sl_nccl_told *told = me->run->told;
+    const ncclResult_t result = told->has_id ? ncclSuccess : ncclGetUniqueId(&told->id);
+    if (result == ncclSuccess) {
+        told->has_id = true;
+        *id = told->id;
+    }
+    pthread_mutex_unlock(&me->run->lock);
+    return sl_nccl_succeeded(&me->world->wire, "ncclGetUniqueId", result) ? SL_OK : SL_FAILED;
+}
+
+/* ---- groups ---- */
+
+static struct group *new_group(const struct sl_group *group) {
+    struct group *made = sl_local_take(sizeof *made + (size_t)group->size * sizeof *made->member);
+    if (!made) return NULL;
+    made->group = *group;
+    pthread_mutex_init(&made->lock, NULL);
+    return made;
+}
+
+/* The first of the same members that this coordinate has not opened. NULL without memory. */
+static struct group *open_group(struct sl_nccl_told *told, const struct sl_group *group, int coordinate) {
+    const uint64_t me = UINT64_C(1) << coordinate;
+    struct group **at = &told->groups;
+    for (; *at; at = &(*at)->next) {
+        const bool same = (*at)->group.size == group->size &&
+                          !memcmp((*at)->group.member, group->member, (size_t)group->size * sizeof *group->member);
+        if (same && !((*at)->opened & me)) break;
+    }
+    if (!*at) *at = new_group(group);
+    if (*at) (*at)->opened |= me;
+    return *at;
+}
+
+static int group_open(struct sl_nccl_coordinate *me, struct sl_nccl_group *group) {
+    pthread_mutex_lock(&me->run->lock);
+    group->hosts = open_group(me->run->told, &group->group, me->self->coordinate);
+    pthread_mutex_unlock(&me->run->lock);
+    if (group->hosts) return SL_OK;
+    return sl_fail(me->self, SL_FAILED, "no memory for the group \"%s\"", group->group.name);
+}
+
+/* Compares the call with those of the members that have begun it. Whoever comes later sees the earlier. */
+static int compare(struct sl_local_coordinate *host, struct group *group, const struct sl_collective *call,
+                   uint32_t ticket) {
+    for (int i = 0; i < group->group.size; i++) {
+        if (!sl_local_reached(atomic_load(&group->member[i].begun.value), ticket + 1)) continue;
+        const struct sl_collective *theirs = &group->member[i].call[ticket % SL_MAX_IN_FLIGHT];
+        if (!sl_calls_agree(call, theirs, i)) return sl_local_mismatch(host, call, theirs, group->group.member[i]);
+    }
+    return SL_OK;
+}
+
+/* In checked mode nobody's description is replaced before all have compared it with theirs. */
+static int begin_checked(struct sl_local_coordinate *host, struct group *group, const struct sl_collective *call,
+                         uint32_t ticket) {
+    struct member *mine = &group->member[call->group->rank];
+    const uint32_t earlier = ticket - SL_MAX_IN_FLIGHT;
+    for (int i = 0; i < group->group.size; i++)
+        SL_TRY(sl_local_wait(host, &group->member[i].begun, earlier + 1, group->group.member[i]));
+    pthread_mutex_lock(&group->lock);
+    mine->call[ticket % SL_MAX_IN_FLIGHT] = *call;
+    const int status = compare(host, group, call, ticket);
+    if (!status) sl_local_post(&mine->begun, ticket + 1);
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static int begin(struct sl_nccl_group *of, const struct sl_collective *call, uint32_t ticket) {
+    struct sl_nccl_coordinate *me = of->wire.me;
+    struct group *group = of->hosts;
+    if (me->run->engine->checked) return begin_checked(host_of(me), group, call, ticket);
+    sl_local_post(&group->member[call->group->rank].begun, ticket + 1);
+    return SL_OK;
+}
+
+static bool met(struct sl_nccl_group *of, const struct sl_collective *call, uint32_t ticket) {
+    const struct group *group = of->hosts;
+    for (int i = 0; i < group->group.size; i++) {
+        const uint32_t begun = atomic_load_explicit(&group->member[i].begun.value, memory_order_acquire);
+        if (sl_nccl_needs(call, i) && !sl_local_reached(begun, ticket + 1)) return false;
+    }
+    return true;
+}
+
+static int meet(struct sl_nccl_group *of, const struct sl_collective *call, uint32_t ticket) {
+    struct group *group = of->hosts;
+    for (int i = 0; i < group->group.size; i++) {
+        if (!sl_nccl_needs(call, i)) continue;
+        SL_TRY(sl_local_wait(host_of(of->wire.me), &group->member[i].begun, ticket + 1, group->group.member[i]));
+    }
+    return SL_OK;
+}
+
+/* ---- channels ---- */
+
+static struct channel *new_channel(const struct sl_nccl_channel *wanted) {
+    struct channel *made = sl_local_take(sizeof *made);
+    if (!made) return NULL;
+    made->from = wanted->from, made->to = wanted->to;
+    made->slots = wanted->slots, made->bytes = wanted->bytes;
+    made->site = wanted->site;
+    if (made->from == made->to || ncclGetUniqueId(&made->id) == ncclSuccess) return made;
+    free(made);
+    return NULL;
+}
+
+/* This end of the pair's first channel where it is not open yet. NULL without memory. */
+static struct channel *open_end(struct sl_nccl_told *told, const struct sl_nccl_channel *wanted) {
+    struct channel **at = &told->channels;
+    for (; *at; at = &(*at)->next) {
+        const bool same_pair = (*at)->from == wanted->from && (*at)->to == wanted->to;
+        if (same_pair && !(*at)->opened[wanted->end]) break;
+    }
+    if (!*at) *at = new_channel(wanted);
+    if (*at) (*at)->opened[wanted->end] = true;
+    return *at;
+}
+
+static int channel_open(struct sl_nccl_channel *wanted) {
+    struct sl_nccl_coordinate *me = wanted->me;
+    pthread_mutex_lock(&me->run->lock);
+    struct channel *channel = open_end(me->run->told, wanted);
+    pthread_mutex_unlock(&me->run->lock);
+    if (!channel)
+        return sl_fail(me->self, SL_FAILED, "no memory for channel %d -> %d, or NCCL gives no id (opened at %s)",
+                       wanted->from, wanted->to, wanted->site);
+    if (channel->bytes != wanted->bytes || channel->slots != wanted->slots) {
+        sl_local_end(host_of(me)->run, SL_FAILED,
+                     "the ends of channel %d -> %d differ: %d slots of %zu bytes at %s, %d slots of %zu bytes at %s",
+                     wanted->from, wanted->to, wanted->slots, wanted->bytes, wanted->site, channel->slots,
+                     channel->bytes, channel->site);
+        return sl_local_alive(host_of(me));
+    }
+    wanted->hosts = channel;
+    if (channel->from != channel->to && !sl_nccl_wire_join(&wanted->wire, 2, channel->id, wanted->end))
+        return sl_nccl_fail(&wanted->wire, "opening", wanted->site);
+    sl_local_post(&channel->open[wanted->end], 1);
+    return SL_OK;
+}
+
+static int coordinate_at(const struct sl_nccl_channel *channel, int end) {
+    return end == SL_NCCL_SENDER ? channel->from : channel->to;
+}
+
+static int channel_meet(struct sl_nccl_channel *of) {
+    struct channel *channel = of->hosts;
+    return sl_local_wait(host_of(of->me), &channel->open[!of->end], 1, coordinate_at(of, !of->end));
+}
+
+static int channel_wait(struct sl_nccl_channel *of, int end, uint32_t target) {
+    struct channel *channel = of->hosts;
+    return sl_local_wait(host_of(of->me), &channel->messages[!end], target, coordinate_at(of, !end));
+}
+
+static void channel_raise(struct sl_nccl_channel *of, int end, uint32_t count) {
+    struct channel *channel = of->hosts;
+    sl_local_post(&channel->messages[end], count);
+}
+
+/* ---- all ---- */
+
+/* What the run is to the local engine is its program's argument. */
+static struct sl_nccl_run *run_of(const struct sl_spmd *self) { return sl_local_self(self)->run->arg; }
+
+static int open_run(struct sl_nccl_run *run) {
+    run->told = calloc(1, sizeof *run->told);
+    return run->told ? SL_OK : SL_FAILED;
+}
+
+static void close_run(struct sl_nccl_run *run) {
+    struct sl_nccl_told *told = run->told;
+    while (told->groups) {
+        struct group *group = told->groups;
+        told->groups = group->next;
+        pthread_mutex_destroy(&group->lock);
+        free(group);
+    }
+    while (told->channels) {
+        struct channel *channel = told->channels;
+        told->channels = channel->next;
+        free(channel);
+    }
+    free(told);
+}
+
+const struct sl_nccl_hosts sl_nccl_threads = {
+    .below = &sl_engine_local,
+    .run_of = run_of,
+    .open = open_run,
+    .close = close_run,
+    .enter = enter,
+    .progress = progress,
+    .give_up = give_up,
+    .end = end,
+    .unique_id = unique_id,
+    .group_open = group_open,
+    .begin = begin,
+    .met = met,
+    .meet = meet,
+    .channel_open = channel_open,
+    .channel_meet = channel_meet,
+    .channel_wait = channel_wait,
+    .channel_raise = channel_raise,
+};

@@ -1,0 +1,103 @@
+/* watch.c - the watchdog: a thread a process that looks after all communicators.
+ *
+ * It asks them for errors, and looks how long calls take that all hosts concerned have begun. A run that fails, in this
+ * way or another, it ends: aborts the communicators, so that no queue waits for a peer and no host for a queue. And it
+ * sends the first word over each channel's wire: to connect takes both ends, and the hosts do not wait for that. */
+#include "collectives/nccl/engine.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { TICK_MS = 20, SHORT_TICK_MS = 1 };
+
+/* ---- verdicts ---- */
+
+static void end_run(struct sl_nccl_wire *wire, const struct sl_nccl_flight *flight, const char *why) {
+    struct sl_nccl_run *run = wire->me->run;
+    struct sl_error verdict = {0};
+    char who[SL_VERDICT_NAME];
+    sl_verdict_add(&verdict, "%s: ", sl_verdict_name(run->mesh, wire->me->self->coordinate, who));
+    if (flight) {
+        sl_verdict_add(&verdict, "%s %s at %s: ", flight->verb, wire->name, flight->site);
+    } else {
+        sl_verdict_add(&verdict, "the communicator %s: ", wire->name);
+    }
+    sl_verdict_add(&verdict, "%s", why);
+    run->hosts->end(wire->me, &verdict);
+    atomic_store(&run->failed, true);
+}
+
+/* The call that has been under way for the longest time, of those that all have begun. */
+static const struct sl_nccl_flight *oldest(struct sl_nccl_wire *wire) {
+    const struct sl_nccl_flight *found = NULL;
+    for (int i = 0; i < wire->flights; i++) {
+        struct sl_nccl_flight *flight = &wire->flight[i];
+        if (flight->since == 0) continue;
+        if (sl_nccl_has_landed(wire, i)) {
+            flight->since = 0;
+        } else if (!found || flight->since < found->since) {
+            found = flight;
+        }
+    }
+    return found;
+}
+
+/* ---- looking ---- */
+
+/* Takes a channel's wire a step further; whether it is ready now. */
+static bool go_on(struct sl_nccl_wire *wire) {
+    if (wire->state == SL_NCCL_OPENING) {
+        if (wire->first_word(wire)) wire->state = SL_NCCL_FIRST_WORD;
+    } else {
+        wire->state = SL_NCCL_READY;
+    }
+    return wire->state == SL_NCCL_READY;
+}
+
+/* Looks after one wire; whether it wants to be looked after again soon. */
+static bool look_after(struct sl_nccl_wire *wire) {
+    ncclResult_t state = ncclSuccess;
+    bool soon = false;
+    if (!sl_nccl_lock(wire)) return false;
+    cudaSetDevice(wire->device); /* of this thread: another one would get a context for nothing */
+    const bool asked = SL_NCCL(wire, ncclCommGetAsyncError(wire->comm, &state));
+    if (asked && sl_nccl_succeeded(wire, "NCCL", state) && wire->first_word && wire->state != SL_NCCL_READY) {
+        soon = state == ncclInProgress || !go_on(wire);
+    }
+    const struct sl_nccl_flight *flight = oldest(wire);
+    if (wire->failure.status) {
+        end_run(wire, flight, wire->failure.message);
+    } else if (flight && sl_now() > flight->since + wire->me->run->engine->timeout) {
+        char why[100];
+        snprintf(why, sizeof why, "has not ended after %g s, though all that it needs have begun it",
+                 wire->me->run->engine->timeout);
+        end_run(wire, flight, why);
+    }
+    sl_nccl_unlock(wire);
+    return soon;
+}
+
+static void sleep_until_changed(struct sl_nccl_run *run, int ms) {
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += ms * 1000000L;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&run->changed, &run->lock, &end);
+}
+
+void *sl_nccl_watchdog(void *arg) {
+    struct sl_nccl_run *run = arg;
+    pthread_mutex_lock(&run->lock);
+    while (!run->over) {
+        bool soon = false;
+        for (struct sl_nccl_wire *wire = run->wires; wire && run->inside; wire = wire->next) {
+            if (!atomic_load(&run->failed)) soon |= look_after(wire);
+        }
+        for (struct sl_nccl_wire *wire = run->wires; wire && atomic_load(&run->failed); wire = wire->next)
+            sl_nccl_wire_abort(wire);
+        if (!run->over) sleep_until_changed(run, soon ? SHORT_TICK_MS : TICK_MS);
+    }
+    pthread_mutex_unlock(&run->lock);
+    return NULL;
+}

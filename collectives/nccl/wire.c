@@ -1,0 +1,259 @@
+/* wire.c - a communicator of NCCL's and its stream: opening, waiting for them, what fails, aborting. */
+#include "collectives/nccl/engine.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { YIELDS = 50, NAP_US = 20 };
+
+/* Between two looks at something. */
+static void pause_after(int round) {
+    const struct timespec nap = {.tv_nsec = NAP_US * 1000L};
+    if (round < YIELDS) {
+        sched_yield();
+    } else {
+        nanosleep(&nap, NULL);
+    }
+}
+
+/* ---- what fails ---- */
+
+static bool keep(struct sl_nccl_wire *wire, const char *call, const char *why, const char *more) {
+    pthread_mutex_lock(&wire->lock);
+    if (!wire->failure.status)
+        sl_error_set(&wire->failure, SL_FAILED, "%.*s: %s%s%s", (int)strcspn(call, "("), call, why, *more ? ": " : "",
+                     more);
+    pthread_mutex_unlock(&wire->lock);
+    return false;
+}
+
+bool sl_nccl_succeeded(struct sl_nccl_wire *wire, const char *call, ncclResult_t result) {
+    if (result == ncclSuccess || result == ncclInProgress) return true;
+    const char *more = ncclGetLastError(wire->comm);
+    return keep(wire, call, ncclGetErrorString(result), more ? more : "");
+}
+
+bool sl_nccl_cuda_succeeded(struct sl_nccl_wire *wire, const char *call, cudaError_t error) {
+    if (!error) return true;
+    cudaGetLastError(); /* it is told once */
+    return keep(wire, call, cudaGetErrorString(error), "");
+}
+
+/* ---- opening and closing ---- */
+
+/* Who holds it may take it again. */
+static void make_lock(pthread_mutex_t *lock) {
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+int sl_nccl_wire_open(struct sl_nccl_coordinate *me, struct sl_nccl_wire *wire, int flights) {
+    struct sl_nccl_run *run = me->run;
+    wire->me = me;
+    wire->state = SL_NCCL_OPENING;
+    make_lock(&wire->lock);
+    wire->flight = calloc((size_t)flights, sizeof *wire->flight);
+    bool made = wire->flight && SL_NCCL_CUDA(wire, cudaGetDevice(&wire->device)) &&
+                SL_NCCL_CUDA(wire, cudaStreamCreateWithFlags(&wire->stream, cudaStreamNonBlocking)) &&
+                SL_NCCL_CUDA(wire, cudaEventCreateWithFlags(&wire->before, cudaEventDisableTiming));
+    for (; made && wire->flights < flights; wire->flights += made) {
+        made = SL_NCCL_CUDA(wire, cudaEventCreateWithFlags(&wire->flight[wire->flights].done, cudaEventDisableTiming));
+    }
+    pthread_mutex_lock(&run->lock);
+    wire->next = run->wires;
+    run->wires = wire;
+    pthread_cond_broadcast(&run->changed);
+    pthread_mutex_unlock(&run->lock);
+    return made ? SL_OK : sl_nccl_fail(wire, "opening", "its stream");
+}
+
+bool sl_nccl_wire_join(struct sl_nccl_wire *wire, int size, ncclUniqueId id, int rank) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    pthread_mutex_lock(&wire->lock);
+    const bool joins = SL_NCCL(wire, ncclCommInitRankConfig(&wire->comm, size, id, rank, &config));
+    pthread_mutex_unlock(&wire->lock);
+    return joins;
+}
+
+/* All coordinates' calls have ended by now, and no thread is left but the caller: nothing is lost by aborting. */
+void sl_nccl_wire_close(struct sl_nccl_wire *wire) {
+    if (!wire->me) return;
+    if (wire->comm) ncclCommAbort(wire->comm);
+    if (wire->stream) cudaStreamDestroy(wire->stream);
+    if (wire->before) cudaEventDestroy(wire->before);
+    for (int i = 0; i < wire->flights; i++) cudaEventDestroy(wire->flight[i].done);
+    free(wire->flight);
+    pthread_mutex_destroy(&wire->lock);
+}
+
+/* ---- locking, and giving up ---- */
+
+bool sl_nccl_lock(struct sl_nccl_wire *wire) {
+    pthread_mutex_lock(&wire->lock);
+    if (wire->comm && !wire->aborted) return true;
+    pthread_mutex_unlock(&wire->lock);
+    return false;
+}
+
+void sl_nccl_unlock(struct sl_nccl_wire *wire) { pthread_mutex_unlock(&wire->lock); }
+
+void sl_nccl_wire_abort(struct sl_nccl_wire *wire) {
+    pthread_mutex_lock(&wire->lock);
+    wire->aborted = true;
+    if (wire->comm) ncclCommAbort(wire->comm);
+    wire->comm = NULL;
+    pthread_mutex_unlock(&wire->lock);
+}
+
+/* When nothing waits for peers any more, what the streams still hold is soon over. */
+void sl_nccl_abort(struct sl_nccl_coordinate *me) {
+    struct sl_nccl_run *run = me->run;
+    atomic_store(&run->failed, true);
+    pthread_mutex_lock(&run->lock);
+    pthread_cond_broadcast(&run->changed);
+    pthread_mutex_unlock(&run->lock);
+    for (struct sl_nccl_group *group = me->groups; group; group = group->next) sl_nccl_wire_abort(&group->wire);
+    for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
+        if (channel->wire.me) sl_nccl_wire_abort(&channel->wire);
+    }
+    for (struct sl_nccl_group *group = me->groups; group; group = group->next) {
+        if (group->wire.stream) cudaStreamSynchronize(group->wire.stream);
+    }
+    for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
+        if (channel->wire.stream) cudaStreamSynchronize(channel->wire.stream);
+    }
+}
+
+int sl_nccl_passed(struct sl_nccl_coordinate *me, int status) {
+    if (status && me->run->hosts->progress(me)) sl_nccl_abort(me);
+    return status;
+}
+
+int sl_nccl_fail(struct sl_nccl_wire *wire, const char *verb, const char *site) {
+    struct sl_nccl_coordinate *me = wire->me;
+    pthread_mutex_lock(&wire->lock);
+    const struct sl_error failure = wire->failure;
+    pthread_mutex_unlock(&wire->lock);
+    if (failure.status && !me->run->hosts->progress(me)) {
+        sl_fail(me->self, SL_FAILED, "%s %s at %s: %s", verb, wire->name, site, failure.message);
+        me->run->hosts->give_up(me, SL_FAILED);
+    }
+    sl_nccl_abort(me);
+    return SL_FAILED;
+}
+
+/* ---- waiting ---- */
+
+/* Whether the communicator does nothing by itself any more. *FAILED: it has failed. */
+static bool is_ready(struct sl_nccl_wire *wire, bool *failed) {
+    ncclResult_t state = ncclInProgress;
+    *failed = !sl_nccl_lock(wire);
+    if (*failed) return false;
+    const bool channel = wire->first_word != NULL;
+    *failed = !SL_NCCL(wire, ncclCommGetAsyncError(wire->comm, &state)) || !sl_nccl_succeeded(wire, "NCCL", state);
+    const bool ready = state == ncclSuccess && (!channel || wire->state == SL_NCCL_READY);
+    sl_nccl_unlock(wire);
+    return ready;
+}
+
+static bool is_late(struct sl_nccl_wire *wire, double began, const char *what) {
+    const double timeout = wire->me->run->engine->timeout;
+    if (sl_now() < began + timeout) return false;
+    char why[100];
+    snprintf(why, sizeof why, "is not ready after %g s, though all have come", timeout);
+    keep(wire, what, why, "");
+    return true;
+}
+
+int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char *site) {
+    const double began = sl_now();
+    for (int round = 0;; round++) {
+        bool failed;
+        if (is_ready(wire, &failed)) return SL_OK;
+        if (failed || is_late(wire, began, "the communicator")) return sl_nccl_fail(wire, verb, site);
+        SL_TRY(sl_nccl_passed(wire->me, wire->me->run->hosts->progress(wire->me)));
+        pause_after(round);
+    }
+}
+
+int sl_nccl_wire_adopt(struct sl_nccl_wire *wire, ncclComm_t *split, const char *verb, const char *site) {
+    const double began = sl_now();
+    for (int round = 0; !__atomic_load_n(split, __ATOMIC_ACQUIRE); round++) {
+        if (is_late(wire, began, "the communicator")) return sl_nccl_fail(wire, verb, site);
+        SL_TRY(sl_nccl_passed(wire->me, wire->me->run->hosts->progress(wire->me)));
+        pause_after(round);
+    }
+    pthread_mutex_lock(&wire->lock);
+    wire->comm = *split;
+    pthread_mutex_unlock(&wire->lock);
+    *split = NULL;
+    return SL_OK;
+}
+
+/* What CUDA says but "not yet" has failed on the device: who waits, or the watchdog, ends the run by it. */
+bool sl_nccl_has_landed(struct sl_nccl_wire *wire, int flight) {
+    const cudaError_t state = cudaEventQuery(wire->flight[flight].done);
+    return state != cudaErrorNotReady && sl_nccl_cuda_succeeded(wire, "cudaEventQuery", state);
+}
+
+static bool has_failed(struct sl_nccl_wire *wire) {
+    pthread_mutex_lock(&wire->lock);
+    const bool failed = wire->failure.status != SL_OK;
+    pthread_mutex_unlock(&wire->lock);
+    return failed;
+}
+
+int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight) {
+    struct sl_nccl_coordinate *me = wire->me;
+    const struct sl_nccl_flight *awaited = &wire->flight[flight];
+    const double began = sl_now();
+    for (int round = 0;; round++) {
+        const bool landed = sl_nccl_has_landed(wire, flight);
+        SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* what an abort has ended, has not landed */
+        if (landed && !atomic_load(&me->run->failed)) break;
+        if (has_failed(wire)) return sl_nccl_fail(wire, awaited->verb, awaited->site);
+        pause_after(round);
+    }
+    if (me->self->timed) me->self->waited += sl_now() - began;
+    return SL_OK;
+}
+
+/* ---- streams ---- */
+
+bool sl_nccl_follow(struct sl_nccl_wire *wire) {
+    const struct sl_cuda_queue *queue = sl_nccl_queue(wire->me);
+    if (!queue->busy) return true; /* the host has waited for what was in it */
+    return SL_NCCL_CUDA(wire, cudaEventRecord(wire->before, queue->stream)) &&
+           SL_NCCL_CUDA(wire, cudaStreamWaitEvent(wire->stream, wire->before, 0));
+}
+
+bool sl_nccl_mark(struct sl_nccl_wire *wire, int flight, const char *verb, const char *site) {
+    struct sl_nccl_flight *f = &wire->flight[flight];
+    if (!sl_nccl_lock(wire)) return false;
+    f->since = 0;
+    f->verb = verb;
+    f->site = site;
+    const bool marked = SL_NCCL_CUDA(wire, cudaEventRecord(f->done, wire->stream));
+    sl_nccl_unlock(wire);
+    return marked;
+}
+
+void sl_nccl_watch(struct sl_nccl_wire *wire, int flight) {
+    pthread_mutex_lock(&wire->lock);
+    wire->flight[flight].since = sl_now();
+    pthread_mutex_unlock(&wire->lock);
+}
+
+bool sl_nccl_lead(struct sl_nccl_wire *wire, int flight) {
+    struct sl_cuda_queue *queue = sl_nccl_queue(wire->me);
+    if (sl_nccl_has_landed(wire, flight)) return true;
+    queue->busy = true;
+    return SL_NCCL_CUDA(wire, cudaStreamWaitEvent(queue->stream, wire->flight[flight].done, 0));
+}

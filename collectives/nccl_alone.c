@@ -1,7 +1,0 @@
-/* nccl_alone.c - stands in for nccl_processes.c in builds without MPI: coordinates are threads of one process, and what
- * a launcher has started says what to do. */
-#include "collectives/nccl_engine.h"
-
-const struct sl_nccl_hosts sl_nccl_processes = {0};
-
-const struct sl_engine_table sl_engine_nccl_processes = {.name = "nccl", .missing = "SL_MPI"};

@@ -1,0 +1,147 @@
+/* data.c - random examples and Fashion-MNIST. */
+#include "drivers/classifier/data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/classifier/idx.h"
+#include "spmd/random.h"
+
+/* The seed's streams, as the notebook splits them; [0] is the model's. */
+enum { STREAMS = 3, INPUT_STREAM = 1, LABEL_STREAM = 2 };
+enum { RANDOM_COLUMNS = 784, CLASSES = 10, MAX_EXAMPLES = 1 << 24, MAX_COLUMNS = 1 << 16 };
+
+/* Of Fashion-MNIST's training pixels, from 0 to 1. */
+static const float pixel_mean = 0.2860f, pixel_deviation = 0.3530f;
+
+static struct sl_key stream_key(uint64_t seed, uint32_t stream) {
+    return sl_split(sl_key_of_seed(seed), STREAMS, stream);
+}
+
+static int open_random(struct sl_dataset *dataset, uint64_t seed, uint32_t batch, struct sl_error *error) {
+    const uint32_t count = batch * RANDOM_COLUMNS;
+    struct sl_examples *examples = &dataset->train;
+    *examples = (struct sl_examples){
+        .count = batch, .values = malloc(count * sizeof(float)), .labels = malloc(batch * sizeof(int32_t))};
+    if (!examples->values || !examples->labels) return sl_error_set(error, SL_FAILED, "--data random: out of memory");
+    dataset->columns = RANDOM_COLUMNS;
+    sl_random_normal(stream_key(seed, INPUT_STREAM), count, examples->values);
+    sl_random_randint(stream_key(seed, LABEL_STREAM), batch, 0, CLASSES, examples->labels);
+    return SL_OK;
+}
+
+static int read_images(struct sl_dataset *dataset, struct sl_examples *examples, const char *directory,
+                       const char *name, struct sl_error *error) {
+    struct sl_idx idx;
+    SL_TRY(sl_idx_read(&idx, directory, name, 3, error));
+    examples->count = idx.shape[0];
+    examples->pixels = idx.data;
+    const uint32_t columns = idx.shape[1] * idx.shape[2];
+    if (examples->count > MAX_EXAMPLES || columns > MAX_COLUMNS) {
+        return sl_error_set(error, SL_BAD_INPUT, "%s/%s: %u images of %u pixels are more than %d of %d", directory,
+                            name, examples->count, columns, MAX_EXAMPLES, MAX_COLUMNS);
+    }
+    if (dataset->columns && dataset->columns != columns) {
+        return sl_error_set(error, SL_BAD_INPUT, "%s/%s: images have %u pixels, but %u in the training part", directory,
+                            name, columns, dataset->columns);
+    }
+    dataset->columns = columns;
+    return SL_OK;
+}
+
+static int read_labels(struct sl_examples *examples, const char *directory, const char *name, struct sl_error *error) {
+    struct sl_idx idx;
+    SL_TRY(sl_idx_read(&idx, directory, name, 1, error));
+    int status = SL_OK;
+    if (idx.shape[0] != examples->count) {
+        status = sl_error_set(error, SL_BAD_INPUT, "%s/%s: %u labels for %u images", directory, name, idx.shape[0],
+                              examples->count);
+    }
+    examples->labels = malloc(examples->count * sizeof *examples->labels);
+    if (!examples->labels) status = sl_error_set(error, SL_FAILED, "%s/%s: out of memory", directory, name);
+    for (uint32_t i = 0; i < examples->count && !status; i++) {
+        examples->labels[i] = idx.data[i];
+        if (idx.data[i] >= CLASSES) {
+            status = sl_error_set(error, SL_BAD_INPUT, "%s/%s: label %d of image %u is not one from 0 to %d", directory,
+                                  name, idx.data[i], i, CLASSES - 1);
+        }
+    }
+    free(idx.data);
+    return status;
+}
+
+static int open_fashion_mnist(struct sl_dataset *dataset, const char *directory, struct sl_error *error) {
+    dataset->shuffled = true;
+    for (int pixel = 0; pixel < 256; pixel++) {
+        dataset->of_pixel[pixel] = ((float)pixel / 255.0f - pixel_mean) / pixel_deviation;
+    }
+    SL_TRY(read_images(dataset, &dataset->train, directory, "train-images-idx3-ubyte", error));
+    SL_TRY(read_labels(&dataset->train, directory, "train-labels-idx1-ubyte", error));
+    SL_TRY(read_images(dataset, &dataset->test, directory, "t10k-images-idx3-ubyte", error));
+    return read_labels(&dataset->test, directory, "t10k-labels-idx1-ubyte", error);
+}
+
+int sl_dataset_open(struct sl_dataset *dataset, const char *spec, uint64_t seed, uint32_t batch,
+                    struct sl_error *error) {
+    static const char fashion_mnist[] = "fashion-mnist:";
+    const size_t prefix = sizeof fashion_mnist - 1;
+    *dataset = (struct sl_dataset){.classes = CLASSES};
+    if (!strcmp(spec, "random")) return open_random(dataset, seed, batch, error);
+    if (!strncmp(spec, fashion_mnist, prefix) && spec[prefix]) {
+        return open_fashion_mnist(dataset, spec + prefix, error);
+    }
+    return sl_error_set(error, SL_BAD_INPUT, "--data: \"%.80s\" is not random or fashion-mnist:DIR", spec);
+}
+
+static void free_examples(struct sl_examples *examples) {
+    free(examples->values);
+    free(examples->pixels);
+    free(examples->labels);
+}
+
+void sl_dataset_close(struct sl_dataset *dataset) {
+    free_examples(&dataset->train);
+    free_examples(&dataset->test);
+    *dataset = (struct sl_dataset){0};
+}
+
+void sl_dataset_epoch_order(const struct sl_dataset *dataset, uint64_t seed, uint32_t epoch, uint32_t *order) {
+    const uint32_t count = dataset->train.count;
+    for (uint32_t i = 0; i < count; i++) order[i] = i;
+    if (!dataset->shuffled) return;
+    /* Fisher and Yates; a word times n, shifted, is a number below n. */
+    const struct sl_key key = sl_fold_in(stream_key(seed, INPUT_STREAM), epoch);
+    for (uint32_t left = count; left > 1; left--) {
+        const uint32_t taken = (uint32_t)((uint64_t)sl_random_word(key, count, left - 1) * left >> 32);
+        const uint32_t example = order[taken];
+        order[taken] = order[left - 1];
+        order[left - 1] = example;
+    }
+}
+
+/* Writes one example's inputs [columns]. */
+static void fetch_input(const struct sl_dataset *dataset, const struct sl_examples *examples, size_t example,
+                        float *input) {
+    const size_t columns = dataset->columns;
+    if (examples->values) {
+        memcpy(input, examples->values + example * columns, columns * sizeof *input);
+        return;
+    }
+    const uint8_t *const pixel = examples->pixels + example * columns;
+    for (size_t i = 0; i < columns; i++) input[i] = dataset->of_pixel[pixel[i]];
+}
+
+void sl_dataset_fetch(const struct sl_dataset *dataset, const struct sl_examples *examples, const uint32_t *order,
+                      uint32_t first, uint32_t rows, float *inputs, int32_t *labels) {
+    for (uint32_t row = 0; row < rows; row++) {
+        const bool there = row < examples->count && first < examples->count - row;
+        const size_t example = !there ? 0 : order ? order[first + row] : first + row;
+        if (labels) labels[row] = there ? examples->labels[example] : -1;
+        if (!inputs) continue;
+        float *const input = inputs + (size_t)row * dataset->columns;
+        if (there)
+            fetch_input(dataset, examples, example, input);
+        else
+            memset(input, 0, dataset->columns * sizeof *input);
+    }
+}

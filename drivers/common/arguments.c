@@ -1,0 +1,100 @@
+/* arguments.c - a command line with its @FILE arguments replaced by the words in those files. */
+#include "drivers/common/arguments.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a file that includes itself, or a device, runs into. */
+enum { MAX_WORDS = 4096, MAX_DEPTH = 8, MAX_FILE = 1 << 20 };
+
+static int append(struct sl_arguments *arguments, const char *word, struct sl_error *error) {
+    if (arguments->count == MAX_WORDS) {
+        return sl_error_set(error, SL_BAD_INPUT, "more than %d arguments", MAX_WORDS);
+    }
+    char *copy = strdup(word);
+    if (!copy) return sl_error_set(error, SL_FAILED, "out of memory");
+    arguments->word[arguments->count++] = copy;
+    return SL_OK;
+}
+
+/* The file's text in *TEXT, to be freed, also when reading it failed. */
+static int read_text(const char *path, char **text, struct sl_error *error) {
+    FILE *file = fopen(path, "r");
+    if (!file) return sl_error_set(error, SL_BAD_INPUT, "@%s: %s", path, strerror(errno));
+    *text = malloc(MAX_FILE + 1);
+    const size_t length = *text ? fread(*text, 1, MAX_FILE + 1, file) : 0;
+    const int failure = ferror(file) ? errno : 0;
+    fclose(file);
+    if (!*text) return sl_error_set(error, SL_FAILED, "out of memory");
+    if (failure) return sl_error_set(error, SL_BAD_INPUT, "@%s: %s", path, strerror(failure));
+    if (length > MAX_FILE) return sl_error_set(error, SL_BAD_INPUT, "@%s: longer than %d bytes", path, MAX_FILE);
+    if (memchr(*text, 0, length)) return sl_error_set(error, SL_BAD_INPUT, "@%s: is no text: holds a zero byte", path);
+    (*text)[length] = 0;
+    return SL_OK;
+}
+
+/* The start of the next word at or after TEXT, or the end of TEXT. */
+static char *skip_blanks(char *text) {
+    for (;;) {
+        while (isspace((unsigned char)*text)) text++;
+        if (*text != '#') return text;
+        text += strcspn(text, "\n");
+    }
+}
+
+/* Takes the quotes of the word at TEXT away in place and ends it; returns what follows, NULL where a quote is not
+ * closed. */
+static char *cut_word(char *text) {
+    char quote = 0, *out = text;
+    for (; *text && (quote || !isspace((unsigned char)*text)); text++) {
+        if (quote ? *text == quote : *text == '\'' || *text == '"') {
+            quote = quote ? 0 : *text;
+        } else {
+            *out++ = *text;
+        }
+    }
+    if (quote) return NULL;
+    char *rest = *text ? text + 1 : text;
+    *out = 0;
+    return rest;
+}
+
+static int expand_file(struct sl_arguments *arguments, const char *path, int depth, struct sl_error *error);
+
+static int expand_word(struct sl_arguments *arguments, const char *word, int depth, struct sl_error *error) {
+    return word[0] == '@' ? expand_file(arguments, word + 1, depth + 1, error) : append(arguments, word, error);
+}
+
+static int expand_file(struct sl_arguments *arguments, const char *path, int depth, struct sl_error *error) {
+    if (depth > MAX_DEPTH) {
+        return sl_error_set(error, SL_BAD_INPUT, "@%s: files name files more than %d deep", path, MAX_DEPTH);
+    }
+    char *text = NULL;
+    int status = read_text(path, &text, error);
+    for (char *word = text, *rest; !status && *(word = skip_blanks(word)); word = rest) {
+        rest = cut_word(word);
+        status = rest ? expand_word(arguments, word, depth, error)
+                      : sl_error_set(error, SL_BAD_INPUT, "@%s: a quote is not closed: %.40s", path, word);
+    }
+    free(text);
+    return status;
+}
+
+int sl_arguments_expand(struct sl_arguments *arguments, int argc, char **argv, struct sl_error *error) {
+    *arguments = (struct sl_arguments){.word = calloc(MAX_WORDS + 1, sizeof(char *))};
+    if (!arguments->word) return sl_error_set(error, SL_FAILED, "out of memory");
+    for (int i = 0; i < argc; i++) {
+        /* The program's own name is no argument. */
+        SL_TRY(i ? expand_word(arguments, argv[i], 0, error) : append(arguments, argv[i], error));
+    }
+    return SL_OK;
+}
+
+void sl_arguments_free(struct sl_arguments *arguments) {
+    for (int i = 0; i < arguments->count; i++) free(arguments->word[i]);
+    free(arguments->word);
+    *arguments = (struct sl_arguments){0};
+}

@@ -1,0 +1,19 @@
+/* arguments.h - a command line with its @FILE arguments replaced by the words in those files.
+ *
+ * Words are separated by white space; ' and " quote; a # at the start of a word begins a comment that ends with the
+ * line. Files may name files, relative to the working directory. */
+#ifndef SL_DRIVERS_COMMON_ARGUMENTS_H
+#define SL_DRIVERS_COMMON_ARGUMENTS_H
+
+#include "spmd/base/error.h"
+
+/* Owned copies, NULL after the last. Zero-initialize. */
+struct sl_arguments {
+    int count;
+    char **word;
+};
+
+int sl_arguments_expand(struct sl_arguments *arguments, int argc, char **argv, struct sl_error *error);
+void sl_arguments_free(struct sl_arguments *arguments);
+
+#endif

@@ -1,0 +1,49 @@
+/* checkpoints.h - a run that is saved at intervals, and resumed: --save, --save-every, --resume. */
+#ifndef SL_DRIVERS_COMMON_CHECKPOINTS_H
+#define SL_DRIVERS_COMMON_CHECKPOINTS_H
+
+#include "drivers/common/options.h"
+#include "layers/training/checkpoint.h"
+
+enum { SL_MOST_SETTINGS = 24 };
+
+struct sl_checkpoint_options {
+    const char *save, *resume; /* NULL: not asked for */
+    int every;                 /* steps; 0: only at the end */
+};
+
+extern const struct sl_option sl_checkpoint_table[];
+
+/* A run's, shared by all coordinates. */
+struct sl_checkpoints {
+    struct sl_checkpoint_options options;
+    uint64_t seed;
+    struct sl_setting setting[SL_MOST_SETTINGS + 1]; /* the same wherever the run goes on; a key of NULL ends them */
+    /* Filled in by sl_checkpoints_open. */
+    char from[SL_MAX_PATH]; /* the file that --resume has found, */
+    int64_t first;          /* and its steps */
+    int lock;               /* of the directory; -1: none */
+};
+
+/* Whether the options fit each other. */
+int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_error *error);
+
+/* FILE is the latest checkpoint where PATH is a directory, otherwise PATH itself. */
+int sl_checkpoints_find(const char *path, char file[SL_MAX_PATH], struct sl_error *error);
+
+/* Before the run, in the process that writes files: finds what to resume and refuses what does not fit, makes the
+ * directory to save in and locks it. It may hold no checkpoint of more steps than the run begins with: that one would
+ * be found in place of this run's. */
+int sl_checkpoints_open(struct sl_checkpoints *checkpoints, struct sl_error *error);
+void sl_checkpoints_close(struct sl_checkpoints *checkpoints);
+
+/* Collective: goes on from the checkpoint, if there is one to resume. ABOUT tells where it is; zeros where there is
+ * none. */
+int sl_checkpoints_resume(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
+                          struct sl_checkpoint *about);
+
+/* Collective, after each step: saves the run where it is time, or the LAST step. SAMPLES have been taken so far. */
+int sl_checkpoints_save(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
+                        int64_t samples, bool last);
+
+#endif

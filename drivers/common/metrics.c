@@ -1,0 +1,68 @@
+/* metrics.c - results as JSON lines and as tables. */
+#include "drivers/common/metrics.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+json_t *sl_json_real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+/* Says that NAME could not be written. */
+static int refuse(const char *name, struct sl_error *error) {
+    return sl_error_set(error, SL_FAILED, "%s: %s", name, errno ? strerror(errno) : "could not be written");
+}
+
+int sl_json_print(FILE *stream, const char *name, json_t *object, struct sl_error *error) {
+    if (!object) return sl_error_set(error, SL_FAILED, "%s: out of memory", name);
+    errno = 0;
+    const int failed = json_dumpf(object, stream, JSON_COMPACT | JSON_REAL_PRECISION(9)) ||
+                       fputc('\n', stream) == EOF || fflush(stream);
+    const int reason = errno;
+    json_decref(object);
+    errno = reason;
+    return failed ? refuse(name, error) : SL_OK;
+}
+
+int sl_metrics_open(struct sl_metrics_file *file, const char *path, struct sl_error *error) {
+    *file = (struct sl_metrics_file){.path = path, .stream = path ? fopen(path, "w") : NULL};
+    if (path && !file->stream) return sl_error_set(error, SL_BAD_INPUT, "--metrics: %s: %s", path, strerror(errno));
+    return SL_OK;
+}
+
+int sl_metrics_write(struct sl_metrics_file *file, json_t *object, struct sl_error *error) {
+    if (file->stream) return sl_json_print(file->stream, file->path, object, error);
+    json_decref(object);
+    return SL_OK;
+}
+
+int sl_metrics_close(struct sl_metrics_file *file, struct sl_error *error) {
+    if (!file->stream) return SL_OK;
+    errno = 0;
+    const int failed = fclose(file->stream);
+    file->stream = NULL;
+    return failed ? refuse(file->path, error) : SL_OK;
+}
+
+void sl_table_begin(struct sl_table *table, FILE *stream, int columns, const struct sl_column *column) {
+    *table = (struct sl_table){.stream = stream, .columns = columns, .column = column};
+    for (int i = 0; i < columns; i++) sl_table_cell(table, "%s", column[i].title);
+}
+
+void sl_table_cell(struct sl_table *table, const char *format, ...) {
+    char text[80];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    const int width = table->column[table->next].width;
+    const bool ends_line = table->next == table->columns - 1;
+    fprintf(table->stream, "%s%*s", table->next ? "  " : "", ends_line && width < 0 ? 0 : width, text);
+    table->next = (table->next + 1) % table->columns;
+    if (ends_line) fputc('\n', table->stream);
+}
+
+int sl_stdout_finish(struct sl_error *error) {
+    errno = 0;
+    return fflush(stdout) || ferror(stdout) ? refuse("stdout", error) : SL_OK;
+}

@@ -1,0 +1,47 @@
+/* metrics.h - results as JSON lines and as tables. */
+#ifndef SL_DRIVERS_COMMON_METRICS_H
+#define SL_DRIVERS_COMMON_METRICS_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "spmd/base/error.h"
+
+/* A JSON number, null where VALUE is not finite: JSON knows no NaN. */
+json_t *sl_json_real(double value);
+
+/* Prints OBJECT in one line, floats with 9 significant digits, and drops the caller's reference to it. NULL (an object
+ * that could not be made) and a full disk are SL_FAILED. NAME is the stream's in messages. */
+int sl_json_print(FILE *stream, const char *name, json_t *object, struct sl_error *error);
+
+/* A file of JSON lines that can be followed while it grows. Where PATH is NULL there is none, and writing does nothing.
+ */
+struct sl_metrics_file {
+    const char *path;
+    FILE *stream;
+};
+
+int sl_metrics_open(struct sl_metrics_file *file, const char *path, struct sl_error *error);
+int sl_metrics_write(struct sl_metrics_file *file, json_t *object, struct sl_error *error);
+int sl_metrics_close(struct sl_metrics_file *file, struct sl_error *error);
+
+/* A table for people: a line with the titles, then cells one by one, each right-aligned in its column (left-aligned
+ * where the width is negative). */
+struct sl_column {
+    const char *title;
+    int width;
+};
+
+struct sl_table {
+    FILE *stream;
+    int columns, next;
+    const struct sl_column *column;
+};
+
+void sl_table_begin(struct sl_table *table, FILE *stream, int columns, const struct sl_column *column);
+void sl_table_cell(struct sl_table *table, const char *format, ...) SL_PRINTF(2, 3);
+
+/* Flushes stdout; SL_FAILED where not all of it could be written. The last thing that main does. */
+int sl_stdout_finish(struct sl_error *error);
+
+#endif

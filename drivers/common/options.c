@@ -1,0 +1,388 @@
+/* options.c - command lines as tables. */
+#include "drivers/common/options.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engines.h"
+#include "drivers/common/metrics.h"
+
+enum {
+    MAX_NAMES = 160, /* options, a switch counting twice */
+    NAME_SIZE = 40,
+    FIRST_VALUE = 256, /* of struct option's val: beyond all characters */
+    HELP = MAX_NAMES,
+    VERSION,
+    LINE = 80, /* columns of --help */
+    INDENT = 28,
+};
+
+/* A name on the command line: an option, or the negation of a switch. */
+struct name {
+    const struct sl_option *option;
+    void *target;
+    bool negated;
+    char text[NAME_SIZE];
+};
+
+struct parser {
+    int count;
+    struct name name[MAX_NAMES];
+    struct option list[MAX_NAMES + 3]; /* for getopt_long; val - FIRST_VALUE is the position in name */
+};
+
+static bool takes_value(const struct sl_option *option) {
+    return option->kind != SL_OPTION_FLAG && option->kind != SL_OPTION_SWITCH;
+}
+
+static void add_name(struct parser *parser, const struct sl_option *option, void *target, bool negated) {
+    if (parser->count == MAX_NAMES) abort(); /* a table outgrew the limit above */
+    struct name *name = &parser->name[parser->count];
+    *name = (struct name){.option = option, .target = (char *)target + option->target, .negated = negated};
+    snprintf(name->text, sizeof name->text, "%s%s", negated ? "no-" : "", option->name);
+    parser->list[parser->count] = (struct option){name->text, takes_value(option) ? required_argument : no_argument,
+                                                  NULL, FIRST_VALUE + parser->count};
+    parser->count++;
+}
+
+static void collect_names(struct parser *parser, const struct sl_options *options) {
+    *parser = (struct parser){0};
+    for (const struct sl_option_section *section = options->section; section->table; section++) {
+        for (const struct sl_option *option = section->table; option->name; option++) {
+            add_name(parser, option, section->target, false);
+            if (option->kind == SL_OPTION_SWITCH) add_name(parser, option, section->target, true);
+        }
+    }
+    parser->list[parser->count] = (struct option){"help", no_argument, NULL, FIRST_VALUE + HELP};
+    parser->list[parser->count + 1] = (struct option){"version", no_argument, NULL, FIRST_VALUE + VERSION};
+}
+
+/* ---- values ---- */
+
+/* Writes the range of a number, "1 to 512", and nothing for other kinds; returns TEXT. */
+static char *describe_range(const struct sl_option *option, char *text, size_t size) {
+    text[0] = 0;
+    if (option->kind == SL_OPTION_INTEGER) snprintf(text, size, "%.0f to %.0f", option->min, option->max);
+    if (option->kind == SL_OPTION_SEED) snprintf(text, size, "0 to %llu", (unsigned long long)UINT64_MAX);
+    if (option->kind == SL_OPTION_REAL) {
+        snprintf(text, size, "%g to %s%g", option->min, option->below ? "below " : "", option->max);
+    }
+    return text;
+}
+
+/* Writes what OPTION allows, "an integer from 1 to 512", for messages; returns TEXT. */
+static char *describe_allowed(const struct sl_option *option, char *text, size_t size) {
+    char range[64];
+    describe_range(option, range, sizeof range);
+    if (*range) {
+        snprintf(text, size, "%s from %s", option->kind == SL_OPTION_REAL ? "a number" : "an integer", range);
+    } else {
+        snprintf(text, size, "%s%s", option->kind == SL_OPTION_CHOICE ? "one of " : "", option->value);
+    }
+    return text;
+}
+
+static bool read_integer(const struct sl_option *option, const char *text, int *target) {
+    const size_t digits = strspn(text + (*text == '-'), "0123456789");
+    if (digits == 0 || digits > 15 || text[(*text == '-') + digits]) return false;
+    const long long value = strtoll(text, NULL, 10);
+    if (value < option->min || value > option->max) return false;
+    *target = (int)value;
+    return true;
+}
+
+static bool read_seed(const char *text, uint64_t *target) {
+    uint64_t value = 0;
+    if (!*text) return false;
+    for (; *text; text++) {
+        const unsigned digit = (unsigned char)*text - '0';
+        if (digit > 9 || value > (UINT64_MAX - digit) / 10) return false;
+        value = 10 * value + digit;
+    }
+    *target = value;
+    return true;
+}
+
+static bool read_real(const struct sl_option *option, const char *text, double *target) {
+    /* Decimals only: strtod would also read nan, inf, hexadecimal digits and leading blanks. */
+    if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
+    char *end;
+    const double value = strtod(text, &end);
+    if (*end || !isfinite(value)) return false;
+    if (value < option->min || value > option->max || (option->below && value == option->max)) return false;
+    *target = value;
+    return true;
+}
+
+/* The length of the choice at LIST, which ends at the next '|' or with the list. */
+static size_t choice_length(const char *list) { return strcspn(list, "|"); }
+
+static bool read_choice(const struct sl_option *option, const char *text, int *target) {
+    const char *choice = option->value;
+    for (int i = 0;; i++) {
+        const size_t length = choice_length(choice);
+        if (strlen(text) == length && !memcmp(text, choice, length)) {
+            *target = i;
+            return true;
+        }
+        if (!choice[length]) return false;
+        choice += length + 1;
+    }
+}
+
+static bool read_value(const struct name *name, const char *text) {
+    const struct sl_option *option = name->option;
+    switch (option->kind) {
+    case SL_OPTION_FLAG:
+    case SL_OPTION_SWITCH:
+        *(bool *)name->target = !name->negated;
+        return true;
+    case SL_OPTION_INTEGER:
+        return read_integer(option, text, name->target);
+    case SL_OPTION_SEED:
+        return read_seed(text, name->target);
+    case SL_OPTION_REAL:
+        return read_real(option, text, name->target);
+    case SL_OPTION_CHOICE:
+        return read_choice(option, text, name->target);
+    case SL_OPTION_TEXT:
+        *(const char **)name->target = text;
+        return *text != 0;
+    }
+    return false;
+}
+
+/* ---- --help ---- */
+
+/* Writes what OPTION's target holds, "" where that says nothing; returns TEXT. */
+static char *describe_default(const struct sl_option *option, const void *target, char *text, size_t size) {
+    text[0] = 0;
+    switch (option->kind) {
+    case SL_OPTION_FLAG:
+        break;
+    case SL_OPTION_SWITCH:
+        snprintf(text, size, "default --%s%s", *(bool *)target ? "" : "no-", option->name);
+        break;
+    case SL_OPTION_INTEGER:
+        if (*(int *)target >= option->min) snprintf(text, size, "default %d", *(int *)target);
+        break;
+    case SL_OPTION_SEED:
+        snprintf(text, size, "default %llu", (unsigned long long)*(uint64_t *)target);
+        break;
+    case SL_OPTION_REAL:
+        snprintf(text, size, "default %g", *(double *)target);
+        break;
+    case SL_OPTION_TEXT:
+        if (*(const char **)target) snprintf(text, size, "default %s", *(const char **)target);
+        break;
+    case SL_OPTION_CHOICE: {
+        const char *choice = option->value;
+        for (int i = 0; i < *(int *)target; i++) choice += choice_length(choice) + 1;
+        if (*(int *)target >= 0) snprintf(text, size, "default %.*s", (int)choice_length(choice), choice);
+        break;
+    }
+    }
+    return text;
+}
+
+/* Prints TEXT from column AT on, its lines indented by INDENT and at most LINE columns wide. */
+static void print_wrapped(const char *text, int at, int indent) {
+    for (const char *word = text; *word;) {
+        const int length = (int)strcspn(word, " ");
+        if (at > indent && at + 1 + length > LINE) {
+            putchar('\n');
+            at = 0;
+        }
+        if (at < indent) {
+            at += printf("%*s", indent - at, "");
+        } else if (at > indent) {
+            at += printf(" ");
+        }
+        at += printf("%.*s", length, word);
+        word += length + strspn(word + length, " ");
+    }
+    putchar('\n');
+}
+
+static void print_option(const struct sl_option *option, const void *target) {
+    static const char *const value_name[] = {[SL_OPTION_INTEGER] = "N", [SL_OPTION_SEED] = "N", [SL_OPTION_REAL] = "X"};
+    int at = printf("  --%s%s", option->kind == SL_OPTION_SWITCH ? "[no-]" : "", option->name);
+    if (takes_value(option)) at += printf(" %s", option->value ? option->value : value_name[option->kind]);
+    if (at > INDENT - 2) {
+        putchar('\n');
+        at = 0;
+    }
+    char range[64], initial[128], text[600];
+    describe_range(option, range, sizeof range);
+    describe_default(option, target, initial, sizeof initial);
+    const bool any = *range || *initial, both = *range && *initial;
+    snprintf(text, sizeof text, "%s%s%s%s%s%s", option->help, any ? " (" : "", range, both ? "; " : "", initial,
+             any ? ")" : "");
+    print_wrapped(text, at, INDENT);
+}
+
+static void print_help(const struct sl_options *options) {
+    printf("Usage: %s [OPTION]... [@FILE]...\n", options->program);
+    print_wrapped(options->summary, 0, 0);
+    for (const struct sl_option_section *section = options->section; section->table; section++) {
+        printf("\n%s:\n", section->title);
+        for (const struct sl_option *option = section->table; option->name; option++) {
+            print_option(option, (char *)section->target + option->target);
+        }
+    }
+    printf("\nOther:\n"
+           "  @FILE                     the options that FILE holds, separated by white\n"
+           "                            space; # begins a comment\n"
+           "  --help                    print this and exit\n"
+           "  --version                 print the version and exit\n"
+           "\nExit status: 0 done, 1 the experiment's own check failed, 2 bad input,\n"
+           "3 run-time failure.\n");
+}
+
+/* ---- parsing ---- */
+
+/* How many of the names begin as the unknown option ARGUMENT ("--NAME" or "--NAME=VALUE") does. */
+static int count_matches(const struct parser *parser, const char *argument) {
+    const size_t length = strcspn(argument + 2, "=");
+    int matches = 0;
+    for (const struct option *entry = parser->list; entry->name; entry++) {
+        matches += !strncmp(entry->name, argument + 2, length);
+    }
+    return matches;
+}
+
+/* getopt_long refused ARGUMENT, giving OPTOPT. */
+static int refuse(const struct parser *parser, const char *argument, struct sl_error *error) {
+    if (optopt >= FIRST_VALUE) {
+        return sl_error_set(error, SL_BAD_INPUT, "%.80s: takes no value", argument);
+    }
+    if (optopt) return sl_error_set(error, SL_BAD_INPUT, "-%c: no such option (--help lists them)", optopt);
+    if (count_matches(parser, argument) > 1) {
+        return sl_error_set(error, SL_BAD_INPUT, "%.80s: short for more than one option (--help lists them)", argument);
+    }
+    return sl_error_set(error, SL_BAD_INPUT, "%.80s: no such option (--help lists them)", argument);
+}
+
+/* Takes over VALUE, which getopt_long found for NAME; APART: in an argument of its own. */
+static int apply(const struct name *name, const char *value, bool apart, struct sl_error *error) {
+    char allowed[256];
+    if (takes_value(name->option)) describe_allowed(name->option, allowed, sizeof allowed);
+    if (apart && (!value || !strncmp(value, "--", 2))) {
+        return sl_error_set(error, SL_BAD_INPUT, "--%s: needs a value: %s", name->text, allowed);
+    }
+    if (!read_value(name, value)) {
+        return sl_error_set(error, SL_BAD_INPUT, "--%s: \"%.80s\" is not %s", name->text, value, allowed);
+    }
+    return SL_OK;
+}
+
+/* Walks the arguments, setting targets where SET. Returns HELP or VERSION where that was asked for, -1 otherwise. After
+ * a mistake it goes on: the engine may still come, which knows who of several processes speaks of the mistake. */
+static int walk(const struct parser *parser, const struct sl_arguments *arguments, bool set, struct sl_error *error) {
+    int found;
+    struct sl_error first = {0};
+    optind = 0; /* starts over */
+    opterr = 0;
+    while ((found = getopt_long(arguments->count, arguments->word, "-:", parser->list, NULL)) != -1) {
+        const char *const argument = arguments->word[optind ? optind - 1 : 0];
+        const int position = (found == ':' ? optopt : found) - FIRST_VALUE;
+        if (position >= HELP) return position;
+        if (!set) {
+            if (found == '?' || found == ':') break;
+        } else if (found == '?') {
+            refuse(parser, argument, error);
+        } else if (found == 1) {
+            sl_error_set(error, SL_BAD_INPUT, "\"%.80s\": no such argument; options begin with --", optarg);
+        } else {
+            const char *const value = found == ':' ? NULL : optarg;
+            apply(&parser->name[position], value, found == ':' || value == argument, error);
+        }
+        if (error->status && !first.status) first = *error;
+    }
+    if (set && optind < arguments->count) {
+        sl_error_set(error, SL_BAD_INPUT, "\"%.80s\": no such argument", arguments->word[optind]);
+    }
+    if (first.status) *error = first;
+    return -1;
+}
+
+int sl_options_parse(struct sl_options *options, int argc, char **argv) {
+    struct sl_error error = {0};
+    if (sl_arguments_expand(&options->arguments, argc, argv, &error)) return sl_options_report(options, &error);
+    struct parser parser;
+    collect_names(&parser, options);
+    /* Asked for before any mistake, --help is answered with the defaults still in place. */
+    const int question = walk(&parser, &options->arguments, false, &error);
+    if (question == HELP) print_help(options);
+    if (question == VERSION) printf("%s (shardloop) %s\n", options->program, SL_VERSION);
+    options->answered = question >= 0;
+    if (options->answered) {
+        sl_stdout_finish(&error);
+    } else {
+        walk(&parser, &options->arguments, true, &error);
+    }
+    return error.status ? sl_options_report(options, &error) : SL_OK;
+}
+
+void sl_options_free(struct sl_options *options) { sl_arguments_free(&options->arguments); }
+
+/* Whether this process, of those that a launcher may have started, is the one that prints. */
+static bool speaks(const struct sl_options *options) {
+    const struct sl_engine engine = {.table = options->engine ? sl_engine_find(*options->engine) : NULL};
+    return sl_speaks(&engine);
+}
+
+int sl_options_report(const struct sl_options *options, const struct sl_error *error) {
+    if (speaks(options)) fprintf(stderr, "%s: %s\n", options->program, error->message);
+    return error->status;
+}
+
+/* ---- what all drivers share ---- */
+
+const struct sl_option sl_mesh_table[] = {
+    {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
+     .help = "axes of the mesh of coordinates, the last one fastest"},
+    {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
+     .help = "what carries the coordinates: local, threads of this process; mpi, processes started by mpirun or "
+             "srun; nccl, either of them with GPUs"},
+    {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
+     .help = "seconds that an absent coordinate is waited for"},
+    {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),
+     .help = "compare what the coordinates call, and end the run where they disagree"},
+    {"show-placement", SL_OPTION_FLAG, offsetof(struct sl_common_options, show_placement),
+     .help = "tell on which cores and devices the coordinates run, and do nothing else"},
+    {0},
+};
+
+const struct sl_option sl_common_table[] = {
+    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed),
+     .help = "of everything random, taken modulo 2^32"},
+    {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
+     .help = "training steps"},
+    {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
+    {0},
+};
+
+const char sl_default_mesh[] = "data=2,model=4";
+
+struct sl_common_options sl_common_defaults(int steps) {
+    return (struct sl_common_options){
+        .mesh = sl_default_mesh, .engine = "local", .timeout = 30, .seed = 42, .steps = steps};
+}
+
+int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh, struct sl_engine *engine,
+                   struct sl_error *error) {
+    SL_TRY(sl_mesh_parse(mesh, common->mesh, error));
+    SL_TRY(sl_engine_open(engine, common->engine, error));
+    engine->timeout = common->timeout;
+    engine->checked |= common->checked;
+    if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
+    setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* what it cannot find out is no news */
+    /* For threads, hwloc is asked of cores alone: its plugins, for GPUs and X, take longer than all the rest. */
+    if (!engine->table->apart) setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
+    if (sl_speaks(engine) || freopen("/dev/null", "w", stdout)) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "/dev/null cannot be opened");
+}

@@ -1,0 +1,89 @@
+/* options.h - command lines as tables: one entry an option, one struct that they fill in.
+ *
+ *     struct config { int layers; const char *metrics; } config = {.layers = 8};
+ *     static const struct sl_option table[] = {
+ *         {"layers", SL_OPTION_INTEGER, offsetof(struct config, layers), .min = 1, .max = 512, .help = "MLP blocks"},
+ *         {"metrics", SL_OPTION_TEXT, offsetof(struct config, metrics), .value = "FILE", .help = "write JSON lines"},
+ *         {0}};
+ *     struct sl_options options = {.program = "looping_pipeline", .summary = "Trains the classifier.",
+ *                                  .section = {{"Model", table, &config}}};
+ *     const int status = sl_options_parse(&options, argc, argv);
+ *     if (status || options.answered) return status;
+ *
+ * What the struct holds beforehand are the defaults, and --help prints them. */
+#ifndef SL_DRIVERS_COMMON_OPTIONS_H
+#define SL_DRIVERS_COMMON_OPTIONS_H
+
+#include "drivers/common/arguments.h"
+#include "spmd/spmd.h"
+
+enum sl_option_kind {
+    SL_OPTION_FLAG = 1, /* bool: --name sets it */
+    SL_OPTION_SWITCH,   /* bool: --name sets it, --no-name clears it */
+    SL_OPTION_INTEGER,  /* int from min to max */
+    SL_OPTION_SEED,     /* uint64_t, all of them */
+    SL_OPTION_REAL,     /* double from min to max, finite */
+    SL_OPTION_TEXT,     /* const char *, not empty; lives until sl_options_free */
+    SL_OPTION_CHOICE,   /* int: position in the list `value` */
+};
+
+struct sl_option {
+    const char *name; /* without "--"; NULL ends a table */
+    enum sl_option_kind kind;
+    size_t target; /* offset in the section's struct */
+    double min, max;
+    bool below;        /* REAL: max itself is not allowed */
+    const char *value; /* CHOICE: "single|plain|looping"; TEXT: what --help calls it, "FILE" */
+    const char *help;
+};
+
+struct sl_option_section {
+    const char *title;             /* in --help */
+    const struct sl_option *table; /* NULL ends the sections */
+    void *target;
+};
+
+enum { SL_OPTION_SECTIONS = 9 };
+
+struct sl_options {
+    const char *program, *summary;
+    struct sl_option_section section[SL_OPTION_SECTIONS + 1];
+    const char *const *engine; /* its name as the options say; NULL: there is no such option */
+    bool answered;             /* set once --help or --version has been printed: nothing is left to do */
+    struct sl_arguments arguments;
+};
+
+/* Fills the sections' structs in from ARGV, a later option overriding an earlier one; @FILE stands for the words in
+ * FILE. SL_BAD_INPUT: one line on stderr has said what was wrong and what is allowed. */
+int sl_options_parse(struct sl_options *options, int argc, char **argv);
+
+/* Frees the arguments, and so the texts in the sections' structs. */
+void sl_options_free(struct sl_options *options);
+
+/* Prints "PROGRAM: MESSAGE" on stderr, in one of several processes, and returns the error's status, for main to return.
+ */
+int sl_options_report(const struct sl_options *options, const struct sl_error *error);
+
+/* What every driver that runs on a mesh understands. */
+struct sl_common_options {
+    const char *mesh, *engine;
+    double timeout;
+    bool checked, show_placement, json;
+    uint64_t seed;
+    int steps;
+};
+
+extern const struct sl_option sl_mesh_table[];   /* mesh and engine */
+extern const struct sl_option sl_common_table[]; /* and what those that train have in common */
+
+/* The notebook's mesh. A driver knows by its address that the user gave none. */
+extern const char sl_default_mesh[];
+
+/* The notebook's mesh and seed on the local engine; the number of steps is the driver's. */
+struct sl_common_options sl_common_defaults(int steps);
+
+/* Reads the mesh and opens the engine that COMMON names. What another process prints (sl_speaks) goes nowhere here. */
+int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh, struct sl_engine *engine,
+                   struct sl_error *error);
+
+#endif

@@ -1,0 +1,45 @@
+/* output.c - what a driver prints, on stdout or into a file. */
+#include "drivers/common/output.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static int columns_of_stdout(void) {
+    const char *terminal = getenv("TERM");
+    struct winsize size;
+    if (!isatty(STDOUT_FILENO) || getenv("NO_COLOR") || !terminal || !strcmp(terminal, "dumb")) return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+int sl_output_open(struct sl_output *output, const char *path, struct sl_error *error) {
+    *output =
+        (struct sl_output){.name = path ? path : "stdout", .path = path, .columns = path ? 0 : columns_of_stdout()};
+    output->stream = open_memstream(&output->text, &output->size);
+    return output->stream ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to print");
+}
+
+static int write_all(const struct sl_output *output, struct sl_error *error) {
+    FILE *file = output->path ? fopen(output->path, "w") : stdout;
+    if (!file) return sl_error_set(error, SL_BAD_INPUT, "--output: %s: %s", output->path, strerror(errno));
+    errno = 0;
+    bool failed = fwrite(output->text, 1, output->size, file) < output->size;
+    failed |= fflush(file) || ferror(file);
+    const int reason = errno;
+    if (output->path) failed |= fclose(file) != 0;
+    if (!failed) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "%s: %s", output->name, reason ? strerror(reason) : "could not be written");
+}
+
+int sl_output_close(struct sl_output *output, int status, struct sl_error *error) {
+    if (!output->stream) return status;
+    const bool whole = fclose(output->stream) == 0;
+    output->stream = NULL;
+    if (status == SL_OK && !whole) status = sl_error_set(error, SL_FAILED, "no memory to print");
+    if (status == SL_OK) status = write_all(output, error);
+    free(output->text);
+    output->text = NULL;
+    return status;
+}

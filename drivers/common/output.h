@@ -1,0 +1,26 @@
+/* output.h - what a driver prints, on stdout or into the file that its user names: all of it, or nothing where the run
+ * fails before the end. */
+#ifndef SL_DRIVERS_COMMON_OUTPUT_H
+#define SL_DRIVERS_COMMON_OUTPUT_H
+
+#include <stdio.h>
+
+#include "spmd/base/error.h"
+
+struct sl_output {
+    FILE *stream;     /* print here */
+    const char *name; /* for messages about it */
+    const char *path; /* NULL: stdout */
+    int columns;      /* of the terminal on which it is read; 0: that is none, shows no colours or should not */
+    char *text;
+    size_t size;
+};
+
+/* SL_FAILED without memory. */
+int sl_output_open(struct sl_output *output, const char *path, struct sl_error *error);
+
+/* Writes what was printed to where it belongs if STATUS is SL_OK, and forgets it otherwise. Returns STATUS,
+ * SL_BAD_INPUT for a file that cannot be opened, SL_FAILED where not all could be written. */
+int sl_output_close(struct sl_output *output, int status, struct sl_error *error);
+
+#endif

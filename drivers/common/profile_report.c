@@ -1,0 +1,57 @@
+/* profile_report.c - a table, or JSON lines, of profiles. */
+#include "drivers/common/profile_report.h"
+
+#include "drivers/common/metrics.h"
+
+static const char *const work_name[SL_WORKS] = {"other",     "products",      "kernels",
+                                                "optimizer", "communication", "waiting"};
+
+static double total(const struct sl_profile *profile) {
+    double seconds = 0;
+    for (int w = 0; w < SL_WORKS; w++) seconds += profile->seconds[w];
+    return seconds;
+}
+
+/* The share of the time that has a name. */
+static double accounted(const struct sl_profile *profile) {
+    const double seconds = total(profile);
+    return seconds > 0 ? 1 - profile->seconds[SL_WORK_OTHER] / seconds : 0;
+}
+
+static json_t *object_of(const struct sl_profile *profile, int coordinate, int64_t steps) {
+    json_t *object = json_pack("{si}", "coordinate", coordinate);
+    for (int w = 0; object && w < SL_WORKS; w++) {
+        char key[32];
+        snprintf(key, sizeof key, "%s_ms", work_name[w]);
+        json_object_set_new(object, key, sl_json_real(1e3 * profile->seconds[w] / (double)steps));
+    }
+    if (object) json_object_set_new(object, "accounted", sl_json_real(accounted(profile)));
+    return object;
+}
+
+static void print_row(struct sl_table *table, const struct sl_profile *profile, const char *name, int64_t steps) {
+    sl_table_cell(table, "%s", name);
+    for (int w = 1; w < SL_WORKS; w++) sl_table_cell(table, "%.2f", 1e3 * profile->seconds[w] / (double)steps);
+    sl_table_cell(table, "%.2f", 1e3 * profile->seconds[SL_WORK_OTHER] / (double)steps);
+    sl_table_cell(table, "%.2f", 1e3 * total(profile) / (double)steps);
+    sl_table_cell(table, "%.1f %%", 100 * accounted(profile));
+}
+
+int sl_profile_report(const struct sl_profile *profile, const struct sl_mesh *mesh, int64_t steps, bool json,
+                      struct sl_error *error) {
+    static const struct sl_column column[] = {{"ms a step", -22}, {"products", 9}, {"kernels", 8},
+                                              {"optimizer", 10},  {"moving", 8},   {"waiting", 8},
+                                              {"other", 7},       {"total", 8},    {"accounted", 10}};
+    if (steps < 1) return SL_OK;
+    struct sl_table table;
+    if (!json) sl_table_begin(&table, stdout, 9, column);
+    for (int c = 0; c < mesh->size; c++) {
+        if (json) {
+            SL_TRY(sl_json_print(stdout, "stdout", object_of(&profile[c], c, steps), error));
+        } else {
+            char name[128];
+            print_row(&table, &profile[c], sl_mesh_describe(mesh, c, name, sizeof name), steps);
+        }
+    }
+    return SL_OK;
+}

@@ -1,0 +1,62 @@
+/* progress.c - a line on stderr that says how far a run is. */
+#include "drivers/common/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "spmd/spmd.h"
+
+enum { BAR = 10, LINE = 256 };
+
+void sl_progress_begin(struct sl_progress *progress, const char *unit, int64_t total) {
+    const char *terminal = getenv("TERM");
+    *progress = (struct sl_progress){.unit = unit, .total = total, .began = sl_now()};
+    progress->shown = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
+}
+
+/* Columns of the terminal, less one: a full last column may wrap. */
+static int terminal_width(void) {
+    struct winsize size;
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    const int width = known ? size.ws_col - 1 : 79;
+    return width < LINE ? width : LINE - 1;
+}
+
+/* Writes SECONDS as 59s, 9m59s or 99h59m; returns TEXT. */
+static char *describe_seconds(double seconds, char *text, size_t size) {
+    const long s = seconds < 1e7 ? (long)(seconds + 0.5) : 9999999;
+    if (s < 60) {
+        snprintf(text, size, "%lds", s);
+    } else if (s < 3600) {
+        snprintf(text, size, "%ldm%02lds", s / 60, s % 60);
+    } else {
+        snprintf(text, size, "%ldh%02ldm", s / 3600, s / 60 % 60);
+    }
+    return text;
+}
+
+void sl_progress_update(struct sl_progress *progress, int64_t done, double samples, double loss, double accuracy) {
+    const double now = sl_now();
+    if (!progress->shown || (now - progress->drew < 0.1 && done < progress->total)) return;
+    progress->drew = now;
+    const double elapsed = now - progress->began > 1e-9 ? now - progress->began : 1e-9;
+    const double part = done < progress->total ? (double)done / (double)progress->total : 1;
+    const int filled = (int)(part * BAR);
+    char bar[BAR + 1] = "", remaining[24], line[LINE];
+    memset(bar, '#', (size_t)filled);
+    memset(bar + filled, '.', (size_t)(BAR - filled));
+    describe_seconds(part > 0 ? elapsed * (1 - part) / part : 0, remaining, sizeof remaining);
+    /* The last that a narrow terminal cuts off is the least. */
+    snprintf(line, sizeof line, "%s %lld/%lld [%s] ETA %s  loss %.6f  accuracy %.4f  %.0f samples/s", progress->unit,
+             (long long)done, (long long)progress->total, bar, remaining, loss, accuracy, samples / elapsed);
+    fprintf(stderr, "\r%.*s\033[K", terminal_width(), line);
+    progress->drawn = true;
+}
+
+void sl_progress_clear(struct sl_progress *progress) {
+    if (progress->drawn) fputs("\r\033[K", stderr);
+    progress->drawn = false;
+}

@@ -1,0 +1,23 @@
+/* progress.h - a line on stderr that says how far a run is; nothing where stderr is no terminal. */
+#ifndef SL_DRIVERS_COMMON_PROGRESS_H
+#define SL_DRIVERS_COMMON_PROGRESS_H
+
+#include "spmd/base/base.h"
+
+struct sl_progress {
+    bool shown;         /* stderr is a terminal */
+    bool drawn;         /* the line is on it now */
+    const char *unit;   /* what is counted: "step" */
+    int64_t total;      /* how many there will be */
+    double began, drew; /* sl_now() */
+};
+
+void sl_progress_begin(struct sl_progress *progress, const char *unit, int64_t total);
+
+/* DONE of the total are done, SAMPLES since the beginning. Draws at most ten times a second. */
+void sl_progress_update(struct sl_progress *progress, int64_t done, double samples, double loss, double accuracy);
+
+/* Takes the line away: before printing something else, and at the end. */
+void sl_progress_clear(struct sl_progress *progress);
+
+#endif

@@ -1,0 +1,140 @@
+/* trace_file.c - collects traces and writes them as Chrome trace events. */
+#include "drivers/common/trace_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/common/metrics.h"
+
+enum { MAX_EVENTS = 1 << 19 }; /* of a coordinate */
+
+static int index_along(const struct sl_mesh *mesh, int coordinate, const char *axis) {
+    return sl_mesh_index(mesh, coordinate, sl_mesh_find_axis(mesh, axis));
+}
+
+/* What a step leaves: each action may wait and work, a loop is weighed, reduced, used. */
+static int64_t events_a_step(const struct sl_schedule *schedule, int rank) {
+    return 2 * (int64_t)schedule->rank[rank].count + 2 * (int64_t)schedule->loops * (schedule->microbatches + 4) + 8;
+}
+
+int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_experiment *experiment,
+                       int64_t steps, struct sl_error *error) {
+    const struct sl_mesh *mesh = &experiment->mesh;
+    *file = (struct sl_trace_file){.path = path, .stream = path ? fopen(path, "w") : NULL};
+    if (path && !file->stream) return sl_error_set(error, SL_BAD_INPUT, "cannot write %s: %s", path, strerror(errno));
+    for (int c = 0; c < mesh->size; c++) {
+        const int rank = index_along(mesh, c, "model");
+        const int64_t wanted = steps * events_a_step(&experiment->schedule, rank);
+        struct sl_trace *trace = &file->trace[c];
+        trace->capacity = (int)(wanted < MAX_EVENTS ? wanted : MAX_EVENTS);
+        trace->event = calloc((size_t)trace->capacity, sizeof *trace->event);
+        if (!trace->event) return sl_error_set(error, SL_FAILED, "no memory for a trace of %d events", trace->capacity);
+    }
+    return SL_OK;
+}
+
+struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self) {
+    struct sl_trace *trace = &file->trace[self->coordinate];
+    trace->self = self;
+    return trace;
+}
+
+/* ---- writing ---- */
+
+static const char *const category[SL_TRACE_WORKS] = {"compute", "communication", "reduce", "waiting", "optimizer"};
+
+static double first_time(const struct sl_trace_file *file, int coordinates) {
+    double first = 0;
+    for (int c = 0; c < coordinates; c++) {
+        const struct sl_trace *trace = &file->trace[c];
+        if (trace->count && (first == 0 || trace->event[0].begin < first)) first = trace->event[0].begin;
+    }
+    return first;
+}
+
+/* "4F0", "4W0-7" for compute; what the executor calls it for the rest. */
+static void name_event(const struct sl_trace_event *event, char *name, size_t size) {
+    if (event->work == SL_TRACE_WAITING)
+        snprintf(name, size, "waiting");
+    else if (event->work != SL_TRACE_COMPUTE)
+        snprintf(name, size, "%s", event->name);
+    else if (event->count == 1)
+        snprintf(name, size, "%d%s%d", event->stage, event->name, event->microbatch);
+    else
+        snprintf(name, size, "%d%s%d-%d", event->stage, event->name, event->microbatch,
+                 event->microbatch + event->count - 1);
+}
+
+static json_t *object_of(const struct sl_trace_event *event, const struct sl_mesh *mesh, int coordinate, double first) {
+    char name[64];
+    name_event(event, name, sizeof name);
+    const int row = event->work == SL_TRACE_REDUCE ? mesh->size + coordinate : coordinate;
+    json_t *args = json_pack("{si si si si}", "step", event->step, "rank", index_along(mesh, coordinate, "model"),
+                             "loop", event->loop, "data", index_along(mesh, coordinate, "data"));
+    if (args && event->stage >= 0) {
+        json_object_set_new(args, "stage", json_integer(event->stage));
+        json_object_set_new(args, "microbatch", json_integer(event->microbatch));
+        json_object_set_new(args, "count", json_integer(event->count));
+    }
+    return json_pack("{ss ss ss sf sf si si so*}", "name", name, "cat", category[event->work], "ph", "X", "ts",
+                     1e6 * (event->begin - first), "dur", 1e6 * (event->end - event->begin), "pid", 0, "tid", row,
+                     "args", args);
+}
+
+static json_t *row_name(const char *name, int row) {
+    return json_pack("{ss ss si si s{ss}}", "name", "thread_name", "ph", "M", "pid", 0, "tid", row, "args", "name",
+                     name);
+}
+
+static int write_object(struct sl_trace_file *file, json_t *object, const char *after, struct sl_error *error) {
+    const bool written = object && !json_dumpf(object, file->stream, JSON_COMPACT | JSON_REAL_PRECISION(12)) &&
+                         fputs(after, file->stream) >= 0;
+    json_decref(object);
+    return written ? SL_OK : sl_error_set(error, SL_FAILED, "cannot write %s: %s", file->path, strerror(errno));
+}
+
+static int write_rows(struct sl_trace_file *file, const struct sl_mesh *mesh, struct sl_error *error) {
+    for (int c = 0; c < mesh->size; c++) {
+        char name[160], both[200];
+        sl_mesh_describe(mesh, c, name, sizeof name);
+        SL_TRY(write_object(file, row_name(name, c), ",\n", error));
+        snprintf(both, sizeof both, "reductions of %s", name);
+        if (sl_mesh_axis_size(mesh, "data") > 1)
+            SL_TRY(write_object(file, row_name(both, mesh->size + c), ",\n", error));
+    }
+    return SL_OK;
+}
+
+static json_t *schedule_of(const struct sl_experiment *experiment, int64_t dropped) {
+    const struct sl_schedule *schedule = &experiment->schedule;
+    return json_pack("{ss si si si si sb sI}", "schedule", schedule->name, "ranks", schedule->ranks, "loops",
+                     schedule->loops, "microbatches", schedule->microbatches, "wgrad_group", experiment->group,
+                     "overlap", experiment->overlap, "dropped_events", (json_int_t)dropped);
+}
+
+int sl_trace_file_write(struct sl_trace_file *file, const struct sl_experiment *experiment, struct sl_error *error) {
+    const struct sl_mesh *mesh = &experiment->mesh;
+    const double first = first_time(file, mesh->size);
+    int64_t dropped = 0;
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file->stream);
+    SL_TRY(write_rows(file, mesh, error));
+    for (int c = 0; c < mesh->size; c++) {
+        const struct sl_trace *trace = &file->trace[c];
+        for (int i = 0; i < trace->count; i++)
+            SL_TRY(write_object(file, object_of(&trace->event[i], mesh, c, first), ",\n", error));
+        dropped += trace->dropped;
+    }
+    SL_TRY(
+        write_object(file, json_pack("{ss ss si}", "name", "end", "ph", "M", "pid", 0), "\n],\"shardloop\":", error));
+    SL_TRY(write_object(file, schedule_of(experiment, dropped), "}\n", error));
+    FILE *stream = file->stream;
+    file->stream = NULL;
+    if (fclose(stream)) return sl_error_set(error, SL_FAILED, "cannot write %s: %s", file->path, strerror(errno));
+    return SL_OK;
+}
+
+void sl_trace_file_free(struct sl_trace_file *file) {
+    if (file->stream) fclose(file->stream);
+    for (int c = 0; c < SL_MAX_COORDINATES; c++) free(file->trace[c].event);
+}

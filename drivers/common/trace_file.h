@@ -1,0 +1,31 @@
+/* trace_file.h - all coordinates' traces, and the file of Chrome trace events that becomes of them.
+ *
+ * A row a coordinate holds its compute, communication, waiting and optimizer; a second one its reductions over data,
+ * which run beside them. Times are microseconds since the first event. Each event's args name step, rank, stage, loop,
+ * microbatch, count and data; "shardloop" beside the events tells the schedule. */
+#ifndef SL_DRIVERS_COMMON_TRACE_FILE_H
+#define SL_DRIVERS_COMMON_TRACE_FILE_H
+
+#include <stdio.h>
+
+#include "drivers/classifier/experiment.h"
+#include "layers/training/trace.h"
+
+struct sl_trace_file {
+    const char *path;
+    FILE *stream;
+    struct sl_trace trace[SL_MAX_COORDINATES];
+};
+
+/* Opens PATH (NULL: none, in a process that does not write it) and takes memory for STEPS steps, or for as many as are
+ * sensible. */
+int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_experiment *experiment,
+                       int64_t steps, struct sl_error *error);
+/* The coordinate's own trace, on which it begins to record. */
+struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self);
+/* Writes and closes the file. */
+int sl_trace_file_write(struct sl_trace_file *file, const struct sl_experiment *experiment, struct sl_error *error);
+/* Gives the memory back; also where nothing was opened. */
+void sl_trace_file_free(struct sl_trace_file *file);
+
+#endif

@@ -1,0 +1,138 @@
+/* custom_module.c - an example to copy: a module of one's own, and a training loop around it.
+ *
+ * The module is a leaky rectifier whose slope below zero is learned, y = x > 0 ? x : slope x. It stands in a small
+ * classifier that is pipelined over "model" and replicated over "data", and learns on which side of zero x0 x1 lies.
+ * Its loops stand under the directives of spmd/device/offload.h, so that they run on devices in builds that have any.
+ * Whether a module's backward functions belong to its forward, sl_gradient_check (layers/modules/gradient_check.h)
+ * tells. */
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/engines.h"
+#include "layers/modules/modules.h"
+#include "layers/training/trainer.h"
+#include "spmd/device/offload.h"
+
+/* ---- the module: what it declares, y of x, dx of dy, and its parameter's gradient ---- */
+
+enum { SLOPE };
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    const size_t shape[] = {(size_t)module->in};
+    module->parameter[SLOPE] = sl_plan_parameter(plan, "slope", SL_INIT_ZEROS, 0, 1, shape);
+    module->keeps_input = module->keeps_gradient = true; /* both backward functions get x, the second gets dy */
+    return module->parameter[SLOPE] < 0 ? SL_FAILED : SL_OK;
+}
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const float *slope = sl_value(module, context, SLOPE);
+    const int cols = module->in, n = context->rows * cols;
+    SL_ELEMENTWISE(is_device_ptr(slope, x, y))
+    for (int i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : slope[i % cols] * x[i];
+    return SL_OK;
+}
+
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    const float *slope = sl_value(module, context, SLOPE);
+    const int cols = module->in, n = dx ? context->rows * cols : 0;
+    SL_ELEMENTWISE(is_device_ptr(slope, x, dy, dx))
+    for (int i = 0; i < n; i++) dx[i] = x[i] > 0 ? dy[i] : slope[i % cols] * dy[i];
+    return SL_OK;
+}
+
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    float *gradient = sl_gradient(module, context, SLOPE);
+    const int cols = module->in, n = context->group * context->rows * cols;
+    const bool accumulate = context->accumulate;
+    SL_ROWS(is_device_ptr(x, dy, gradient))
+    for (int c = 0; c < cols; c++) {
+        float sum = accumulate ? gradient[c] : 0;
+        for (int i = c; i < n; i += cols) sum += x[i] > 0 ? 0 : x[i] * dy[i];
+        gradient[c] = sum;
+    }
+    return SL_OK;
+}
+
+static const struct sl_module_type leaky = {"leaky", plan, forward, backward_input, backward_weight};
+
+/* ---- the run: the same program at every coordinate ---- */
+
+enum { INPUTS = 2, HIDDEN = 32, CLASSES = 2, BATCH = 256, MICROBATCHES = 4, STEPS = 300 };
+
+struct run {
+    struct sl_schedule schedule;
+    float inputs[BATCH * INPUTS];
+    int32_t labels[BATCH];
+    double loss, accuracy;
+};
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct run *run = arg;
+    const int rank = sl_axis_index(self, "model"), rows = BATCH / sl_axis_size(self, "data");
+    const bool last = rank == sl_axis_size(self, "model") - 1;
+    struct sl_module *part[] = {sl_dense("first", rank ? HIDDEN : INPUTS, HIDDEN),
+                                sl_module_new(&leaky, "leaky", HIDDEN, HIDDEN),
+                                sl_dense("second", HIDDEN, last ? CLASSES : HIDDEN)};
+    struct sl_module *stage = sl_sequential(rank ? "back" : "front", 3, part);
+    struct sl_model model = {.in = INPUTS,
+                             .hidden = HIDDEN,
+                             .classes = CLASSES,
+                             .stage = &stage,
+                             .loops = 1,
+                             .layers = 1,
+                             .loss = last ? sl_softmax_cross_entropy(CLASSES) : NULL};
+    const struct sl_trainer_options options = {.pipeline = {.axis = "model",
+                                                            .schedule = &run->schedule,
+                                                            .gemm = sl_gemm_find(NULL, &self->error),
+                                                            .rows = rows / MICROBATCHES,
+                                                            .group = MICROBATCHES},
+                                               .data_axis = "data",
+                                               .adamw = sl_adamw_defaults(1e-2f),
+                                               .zero = true,
+                                               .overlap = true,
+                                               .seed = 42};
+    const int first = sl_axis_index(self, "data") * rows;
+    const struct sl_batch batch = {.inputs = run->inputs + first * INPUTS, .labels = run->labels + first};
+    struct sl_trainer *trainer = NULL;
+    struct sl_metrics metrics = {0};
+    bool stop = false;
+    int status = sl_trainer_plan(&trainer, self, &options, &model);
+    if (status == SL_OK) status = sl_trainer_open(trainer, NULL);
+    for (int step = 0; status == SL_OK && step < STEPS; step++) {
+        status = sl_trainer_step(trainer, &batch, &metrics, &stop);
+        if (self->coordinate == 0 && step % 50 == 0) printf("step %3d  loss %.6f\n", step, metrics.loss / metrics.rows);
+    }
+    if (self->coordinate == 0) run->accuracy = metrics.correct / metrics.rows;
+    sl_trainer_close(trainer);
+    sl_module_free(stage);
+    sl_module_free(model.loss);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    static struct run run;
+    struct sl_error error = {0};
+    struct sl_mesh mesh;
+    struct sl_engine engine = {0};
+    const bool help = argc == 2 && !strcmp(argv[1], "--help");
+    if (argc > 1) {
+        fprintf(help ? stdout : stderr, "custom_module: an example of a module of one's own; it takes no arguments\n");
+        return help ? SL_OK : SL_BAD_INPUT;
+    }
+    sl_random_normal(sl_key_of_seed(7), BATCH * INPUTS, run.inputs);
+    for (int i = 0; i < BATCH; i++) run.labels[i] = run.inputs[2 * i] * run.inputs[2 * i + 1] > 0;
+    int status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
+    if (status == SL_OK) status = sl_engine_open(&engine, "local", &error);
+    if (status == SL_OK) status = sl_schedule_make(&run.schedule, "gpipe", 2, 1, MICROBATCHES, &error);
+    if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
+    engine.error = &error;
+    if (status == SL_OK) status = sl_run(&mesh, &engine, program, &run);
+    if (status == SL_OK)
+        printf("accuracy %.4f\n", run.accuracy);
+    else
+        fprintf(stderr, "custom_module: %s\n", error.message);
+    sl_schedule_free(&run.schedule);
+    return status;
+}

@@ -1,0 +1,376 @@
+/* gpipe.c - "Implement single node pipeline parallelism from scratch" (xrsrke), run: the clock cycles of GPipe, its
+ * timeline, the article's two networks as pipelines compared with the same networks on one device, and what the article
+ * leaves open: a worker that fails in the middle. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engines.h"
+#include "drivers/gpipe/gpipe.h"
+#include "drivers/common/metrics.h"
+#include "drivers/common/options.h"
+#include "drivers/common/placement_report.h"
+
+/* ---- options ---- */
+
+enum { MOST_MICROBATCHES = 1024 };
+
+struct config {
+    struct sl_common_options common;
+    int microbatches, partitions; /* 0: the article's */
+    const char *fail;
+};
+
+#define FIELD(name) offsetof(struct config, name)
+
+static const struct sl_option pipeline_table[] = {
+    {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = MOST_MICROBATCHES,
+     .help = "of the clock cycles and of the pipeline; the article's are 5 and 3"},
+    {"partitions", SL_OPTION_INTEGER, FIELD(partitions), .min = 1, .max = SL_MAX_COORDINATES,
+     .help = "of the clock cycles and of the pipeline; the article's are 3 and 2"},
+    {"fail", SL_OPTION_TEXT, FIELD(fail), .value = "COORDINATE@ACTION",
+     .help = "a coordinate that fails when it is about to do F, B, I or W (forward, backward, input or weight "
+             "gradient) of a microbatch: 2@B3, with its stage 1@1F2; in the first of the two runs that has it"},
+    {0},
+};
+
+static const struct sl_option run_table[] = {
+    {"seed", SL_OPTION_SEED, FIELD(common.seed), .help = "of everything random, taken modulo 2^32"},
+    {"json", SL_OPTION_FLAG, FIELD(common.json), .help = "print the differences as one JSON object and nothing else"},
+    {0},
+};
+
+/* Reads the digits at *TEXT. */
+static bool read_number(const char **text, int *number) {
+    const size_t digits = strspn(*text, "0123456789");
+    if (digits < 1 || digits > 6) return false;
+    *number = atoi(*text);
+    *text += digits;
+    return true;
+}
+
+static int read_failure(struct sl_failure *failure, const char *text, struct sl_error *error) {
+    const char *at = text;
+    *failure = (struct sl_failure){.text = text, .stage = -1};
+    bool read = read_number(&at, &failure->coordinate) && *at++ == '@';
+    if (read && !strchr("FBIW", *at)) read = read_number(&at, &failure->stage);
+    failure->action = read && *at && strchr("FBIW", *at) ? *at++ : 0;
+    if (failure->action && read_number(&at, &failure->microbatch) && !*at) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "--fail: \"%.80s\" is not COORDINATE@ACTION, an action being F, B, I or W and a microbatch, as "
+                        "in 2@B3, or with the stage before it, as in 1@1F2",
+                        text);
+}
+
+/* ---- the article's two tests ---- */
+
+enum { PIPELINE, TENSOR, EXPERIMENTS };
+
+struct experiment {
+    struct sl_network network;
+    struct sl_gpipe_run single, parallel;
+    double roundings; /* see allowed() */
+    double output, gradient, allowed_output, allowed_gradient;
+};
+
+/* test_pipeline: linear layers 1-1, a partition each; microbatch i is the number i. Without the pipeline, too, the
+ * model sees one microbatch after the other. */
+static int open_pipeline(struct experiment *experiment, const struct config *config, struct sl_error *error) {
+    const int microbatches = config->microbatches ? config->microbatches : 3;
+    const int partitions = config->partitions ? config->partitions : 2;
+    int columns[SL_MAX_COORDINATES + 2] = {0};
+    char mesh[32];
+    for (int i = 0; i <= partitions; i++) columns[i] = 1;
+    SL_TRY(sl_network_open(&experiment->network, columns, false, microbatches, config->common.seed, error));
+    for (int i = 0; i < microbatches; i++) experiment->network.inputs[i] = (float)i;
+    experiment->roundings = 2 * partitions + microbatches;
+    snprintf(mesh, sizeof mesh, SL_PIPE_AXIS "=%d", partitions);
+    SL_TRY(sl_mesh_parse(&experiment->parallel.mesh, mesh, error));
+    SL_TRY(sl_gpipe_open(&experiment->parallel, &experiment->network, microbatches, error));
+    return sl_gpipe_open(&experiment->single, &experiment->network, microbatches, error);
+}
+
+/* test_tensor_parallelism_with_pipeline: ten microbatches of one row; without the pipeline the batch as a whole. */
+static int open_tensor(struct experiment *experiment, const struct config *config, struct sl_error *error) {
+    enum { BATCH = 10, INPUT = 16, OUTPUT = 12, WORKERS = 4, HIDDEN = OUTPUT * WORKERS };
+    const int columns[] = {INPUT, HIDDEN, OUTPUT, 0};
+    SL_TRY(sl_network_open(&experiment->network, columns, true, BATCH, config->common.seed, error));
+    experiment->roundings = INPUT + HIDDEN + OUTPUT + BATCH;
+    SL_TRY(sl_gpipe_open(&experiment->parallel, &experiment->network, BATCH, error));
+    return sl_gpipe_open(&experiment->single, &experiment->network, 1, error);
+}
+
+/* Everything that can be wrong is found out before anything is printed. */
+static int prepare(struct experiment *experiment, struct sl_failure *failure, const struct config *config,
+                   struct sl_engine *engine, struct sl_error *error) {
+    experiment[PIPELINE].parallel.name = "the pipeline";
+    experiment[TENSOR].parallel.name = "the pipeline with tensor parallelism";
+    SL_TRY(sl_common_open(&config->common, &experiment[TENSOR].parallel.mesh, engine, error));
+    for (int e = 0; e < EXPERIMENTS; e++) {
+        experiment[e].single.name = "one device";
+        SL_TRY(sl_mesh_parse(&experiment[e].single.mesh, SL_PIPE_AXIS "=1", error));
+    }
+    SL_TRY(open_pipeline(&experiment[PIPELINE], config, error));
+    SL_TRY(open_tensor(&experiment[TENSOR], config, error));
+    if (!config->fail) return SL_OK;
+    SL_TRY(read_failure(failure, config->fail, error));
+    for (int e = 0; e < EXPERIMENTS; e++) {
+        if (!sl_gpipe_has(&experiment[e].parallel, failure)) continue;
+        experiment[e].parallel.failure = failure;
+        return SL_OK;
+    }
+    const struct sl_gpipe_run *plain = &experiment[PIPELINE].parallel, *tensor = &experiment[TENSOR].parallel;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "--fail: \"%.80s\" happens in neither run: coordinates 0 to %d and microbatches 0 to %d, or 0 "
+                        "to %d and 0 to %d; a coordinate's stage is its index along " SL_PIPE_AXIS,
+                        config->fail, plain->mesh.size - 1, plain->schedule.microbatches - 1, tensor->mesh.size - 1,
+                        tensor->schedule.microbatches - 1);
+}
+
+/* ---- clock cycles and timelines ---- */
+
+/* RANK's forward in iteration TIME, NULL in a bubble; AT is the rank's place in its list. */
+static const struct sl_action *forward_at(const struct sl_rank_schedule *rank, int time, int *at) {
+    while (*at < rank->count && (rank->action[*at].kind != SL_FORWARD || rank->action[*at].time < time)) ++*at;
+    return *at < rank->count && rank->action[*at].time == time ? &rank->action[*at] : NULL;
+}
+
+static void print_task(int microbatch, int partition, bool first) {
+    printf("%s(%d, %d)", first ? "" : ", ", microbatch, partition);
+}
+
+/* The forwards of each cycle, as Python prints the article's list of lists. */
+static void print_clock_cycles(const struct sl_schedule *schedule) {
+    const int cycles = sl_schedule_iterations(schedule);
+    int at[SL_MAX_COORDINATES] = {0};
+    for (int time = 0; time < cycles; time++) {
+        bool first = true;
+        printf(time ? " [" : "[[");
+        for (int r = 0; r < schedule->ranks; r++) {
+            const struct sl_action *forward = forward_at(&schedule->rank[r], time, &at[r]);
+            if (!forward) continue;
+            print_task(forward->microbatch, sl_schedule_stage(schedule, r, forward->loop), first);
+            first = false;
+        }
+        printf(time < cycles - 1 ? "],\n" : "]]\n");
+    }
+}
+
+static int print_schedule(const struct config *config, struct sl_error *error) {
+    const int microbatches = config->microbatches ? config->microbatches : 5;
+    const int partitions = config->partitions ? config->partitions : 3;
+    struct sl_schedule schedule;
+    SL_TRY(sl_schedule_make(&schedule, "gpipe", partitions, 1, microbatches, error));
+    printf("clock cycles of %d microbatches on %d partitions: tasks (microbatch, partition)\n\n", microbatches,
+           partitions);
+    print_clock_cycles(&schedule);
+    printf("\ntimeline, a column a cycle: partition, F forward or B backward, microbatch\n\n");
+    const int status = sl_schedule_print_table(&schedule, stdout);
+    sl_schedule_free(&schedule);
+    return status ? sl_error_set(error, status, "no memory for the timeline") : SL_OK;
+}
+
+static int by_end(const void *left, const void *right) {
+    const struct sl_trace_event *a = left, *b = right;
+    return (a->end > b->end) - (a->end < b->end);
+}
+
+/* The tasks called NAME in the order in which the workers finished them. ROOM holds all events. */
+static void print_finished(const struct sl_gpipe_run *run, const char *name, struct sl_trace_event *room) {
+    size_t count = 0;
+    for (int c = 0; c < run->mesh.size; c++) {
+        for (int i = 0; i < run->trace[c].count; i++) {
+            const struct sl_trace_event *event = &run->trace[c].event[i];
+            if (event->work == SL_TRACE_COMPUTE && !strcmp(event->name, name)) room[count++] = *event;
+        }
+    }
+    qsort(room, count, sizeof *room, by_end);
+    printf("[");
+    for (size_t i = 0; i < count; i++) print_task(room[i].microbatch, room[i].stage, i == 0);
+    printf("]\n");
+}
+
+/* ---- the runs ---- */
+
+static int pass(struct sl_gpipe_run *run, const struct sl_engine *engine, struct sl_error *error) {
+    const int status = sl_gpipe_pass(run, engine);
+    if (status == SL_OK) return SL_OK;
+    const struct sl_error verdict = *error;
+    return sl_error_set(error, status, "%s: %.500s", run->name, verdict.message);
+}
+
+/* Of a microbatch in a stage's timeline: F, I, W, four messages; and one for the reduction at the end. */
+enum { EVENTS = 8 };
+
+/* The pipeline's own timeline is written down and printed. */
+static int pass_and_print(struct sl_gpipe_run *run, const struct sl_engine *engine, bool quiet,
+                          struct sl_error *error) {
+    const int ranks = run->mesh.size, most = EVENTS * run->schedule.microbatches;
+    struct sl_trace *trace = calloc((size_t)ranks, sizeof *trace);
+    struct sl_trace_event *event = calloc((size_t)ranks * (size_t)most * 2, sizeof *event);
+    int status = trace && event ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the timeline");
+    for (int c = 0; status == SL_OK && c < ranks; c++)
+        trace[c] = (struct sl_trace){.event = event + c * most, .capacity = most};
+    run->trace = trace;
+    if (status == SL_OK) status = pass(run, engine, error);
+    if (status == SL_OK && !quiet) {
+        printf(
+            "\npipeline of %d microbatches on %d partitions: tasks in the order in which the workers finished them\n\n",
+            run->schedule.microbatches, ranks);
+        printf("forward:  ");
+        print_finished(run, "F", event + ranks * most);
+        printf("backward: ");
+        print_finished(run, "I", event + ranks * most);
+    }
+    run->trace = NULL;
+    free(trace);
+    free(event);
+    return status;
+}
+
+/* ---- comparison ---- */
+
+/* The largest difference of N elements, and their largest magnitude; what is no number is larger than all. */
+static void compare(size_t n, const float *expected, const float *given, double *difference, double *largest) {
+    for (size_t i = 0; i < n; i++) {
+        const double d = fabs((double)given[i] - expected[i]), magnitude = fabs((double)expected[i]);
+        if (!(d <= *difference)) *difference = d;
+        if (magnitude > *largest) *largest = magnitude;
+    }
+}
+
+/* How far rounding can move an element apart: along its way it is rounded ROUNDINGS times, in each run by half an
+ * FLT_EPSILON of what is summed so far, which is of the size of the largest elements. */
+static double allowed(const struct experiment *experiment, double largest) {
+    return experiment->roundings * (double)FLT_EPSILON * largest;
+}
+
+static int compare_runs(struct experiment *experiment, struct sl_error *error) {
+    const struct sl_gpipe_run *single = &experiment->single, *parallel = &experiment->parallel;
+    const struct sl_network *network = &experiment->network;
+    const size_t outputs = (size_t)network->batch * (size_t)network->columns[network->layers];
+    double largest_output = 0, largest_gradient = 0;
+    compare(outputs, single->outputs, parallel->outputs, &experiment->output, &largest_output);
+    for (int i = 0; i < network->values.count; i++) {
+        const struct sl_tensor *expected = sl_store_find(&single->gradients, network->values.tensor[i].name);
+        const struct sl_tensor *given = sl_store_find(&parallel->gradients, network->values.tensor[i].name);
+        if (!expected || !given)
+            return sl_error_set(error, SL_CHECK_FAILED, "%s left no gradient of %s", parallel->name,
+                                network->values.tensor[i].name);
+        compare(sl_array_elements(&expected->array), expected->array.data, given->array.data, &experiment->gradient,
+                &largest_gradient);
+    }
+    experiment->allowed_output = allowed(experiment, largest_output);
+    experiment->allowed_gradient = allowed(experiment, largest_gradient);
+    return SL_OK;
+}
+
+static int judge(const struct experiment *experiment, struct sl_error *error) {
+    const bool outputs = experiment->output <= experiment->allowed_output;
+    if (outputs && experiment->gradient <= experiment->allowed_gradient) return SL_OK;
+    return sl_error_set(error, SL_CHECK_FAILED, "%s: the %s differ from those on one device by %.3g, allowed is %.3g",
+                        experiment->parallel.name, outputs ? "gradients" : "outputs",
+                        outputs ? experiment->gradient : experiment->output,
+                        outputs ? experiment->allowed_gradient : experiment->allowed_output);
+}
+
+/* ---- results ---- */
+
+static int report_json(const struct experiment *experiment, struct sl_error *error) {
+    const struct experiment *pipeline = &experiment[PIPELINE], *tensor = &experiment[TENSOR];
+    return sl_json_print(stdout, "stdout",
+                         json_pack("{so so so so}", "pipeline_output", sl_json_real(pipeline->output),
+                                   "pipeline_gradient", sl_json_real(pipeline->gradient), "tensor_output",
+                                   sl_json_real(tensor->output), "tensor_gradient", sl_json_real(tensor->gradient)),
+                         error);
+}
+
+static void report_table(const struct experiment *experiment) {
+    static const struct sl_column column[] = {{"largest difference from one device", -38},
+                                              {"mesh", -16},
+                                              {"outputs", 10},
+                                              {"allowed", 10},
+                                              {"gradients", 10},
+                                              {"allowed", 10}};
+    struct sl_table table;
+    printf("\n");
+    sl_table_begin(&table, stdout, 6, column);
+    for (int e = 0; e < EXPERIMENTS; e++) {
+        char mesh[SL_MAX_AXES * (SL_AXIS_NAME + 12)];
+        sl_table_cell(&table, "%s", experiment[e].parallel.name);
+        sl_table_cell(&table, "%s", sl_mesh_print(&experiment[e].parallel.mesh, mesh, sizeof mesh));
+        sl_table_cell(&table, "%.3g", experiment[e].output);
+        sl_table_cell(&table, "%.3g", experiment[e].allowed_output);
+        sl_table_cell(&table, "%.3g", experiment[e].gradient);
+        sl_table_cell(&table, "%.3g", experiment[e].allowed_gradient);
+    }
+}
+
+/* ---- main ---- */
+
+static int come_together(struct sl_spmd *self, void *arg) {
+    (void)self, (void)arg;
+    return SL_OK;
+}
+
+static int run_all(struct experiment *experiment, const struct config *config, struct sl_error *error) {
+    struct sl_engine engine;
+    struct sl_failure failure;
+    SL_TRY(prepare(experiment, &failure, config, &engine, error));
+    if (config->common.show_placement)
+        return sl_placement_report(&experiment[TENSOR].parallel.mesh, &engine, config->common.json, error);
+    engine.error = error;
+    /* That there are as many processes as the largest mesh has coordinates: before anything is printed. */
+    if (engine.table->apart) SL_TRY(sl_run(&experiment[TENSOR].parallel.mesh, &engine, come_together, NULL));
+    if (!config->common.json) SL_TRY(print_schedule(config, error));
+    engine.spare = true; /* the mesh with tensor parallelism is the largest */
+    SL_TRY(pass_and_print(&experiment[PIPELINE].parallel, &engine, config->common.json, error));
+    engine.spare = false;
+    SL_TRY(pass(&experiment[TENSOR].parallel, &engine, error));
+    engine.spare = true;
+    for (int e = 0; e < EXPERIMENTS; e++) {
+        SL_TRY(pass(&experiment[e].single, &engine, error));
+        if (sl_speaks(&engine)) SL_TRY(compare_runs(&experiment[e], error));
+    }
+    if (!sl_speaks(&engine)) return SL_OK;
+    if (config->common.json)
+        SL_TRY(report_json(experiment, error));
+    else
+        report_table(experiment);
+    for (int e = 0; e < EXPERIMENTS; e++) SL_TRY(judge(&experiment[e], error));
+    return SL_OK;
+}
+
+int main(int argc, char **argv) {
+    struct config config = {.common = sl_common_defaults(1)};
+    config.common.mesh = SL_PIPE_AXIS "=2," SL_TENSOR_AXIS "=4";
+    struct sl_options options = {
+        .program = "gpipe",
+        .summary =
+            "Shows the clock cycles of GPipe, and that a pipeline, and one with tensor parallelism, compute "
+            "what one device does; or what happens where a coordinate fails. The axes of the mesh, which is that "
+            "of the pipeline with tensor parallelism, are pipe and tensor.",
+        .engine = &config.common.engine,
+        .section = {{"Pipeline", pipeline_table, &config},
+                    {"Mesh", sl_mesh_table, &config.common},
+                    {"Run", run_table, &config}},
+    };
+    struct sl_error error = {0};
+    struct experiment experiment[EXPERIMENTS] = {{.output = 0}};
+    int status = sl_options_parse(&options, argc, argv);
+    if (status == SL_OK && !options.answered) {
+        status = run_all(experiment, &config, &error);
+        const int written = sl_stdout_finish(status ? NULL : &error);
+        if (status == SL_OK) status = written;
+        if (status) sl_options_report(&options, &error);
+    }
+    for (int e = 0; e < EXPERIMENTS; e++) {
+        sl_gpipe_free(&experiment[e].single);
+        sl_gpipe_free(&experiment[e].parallel);
+        sl_network_free(&experiment[e].network);
+    }
+    sl_options_free(&options);
+    return status;
+}

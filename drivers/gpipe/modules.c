@@ -1,0 +1,127 @@
+/* modules.c - modules of the article's networks that the library has not, and one that fails when it is told to.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/gpipe/gpipe.h"
+#include "spmd/device/device.h"
+#include "spmd/device/offload.h"
+
+static size_t elements(const struct sl_module *module, const struct sl_context *context) {
+    return (size_t)context->rows * (size_t)module->in;
+}
+
+/* ---- relu: dx needs to know where x was positive ---- */
+
+static int plan_relu(struct sl_module *module, struct sl_plan *plan) {
+    (void)plan;
+    module->keeps_input = true;
+    return SL_OK;
+}
+
+static int relu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const size_t n = elements(module, context);
+    SL_ELEMENTWISE(is_device_ptr(x, y))
+    for (size_t i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
+    return SL_OK;
+}
+
+static int relu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                               const float *dy, float *dx) {
+    const size_t n = dx ? elements(module, context) : 0;
+    SL_ELEMENTWISE(is_device_ptr(x, dy, dx))
+    for (size_t i = 0; i < n; i++) dx[i] = x[i] > 0 ? dy[i] : 0;
+    return SL_OK;
+}
+
+static const struct sl_module_type relu = {"relu", plan_relu, relu_forward, relu_backward_input, NULL};
+
+struct sl_module *sl_relu(int cols) { return sl_module_new(&relu, "", cols, cols); }
+
+/* ---- the loss ---- */
+
+static int plan_sum(struct sl_module *module, struct sl_plan *plan) {
+    (void)module, (void)plan;
+    return SL_OK;
+}
+
+static int sum_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const size_t n = elements(module, context);
+    float *outputs = module->user;
+    const float weight = context->weight;
+    double loss = 0;
+    if (outputs) sl_device.copy(outputs + (size_t)context->microbatch * n, x, n * sizeof *x);
+    SL_ROWS(is_device_ptr(x, y) reduction(+ : loss))
+    for (size_t i = 0; i < n; i++) {
+        loss += x[i];
+        y[i] = weight;
+    }
+    context->metrics->loss += loss;
+    context->metrics->rows += context->rows;
+    return SL_OK;
+}
+
+static const struct sl_module_type sum = {"sum", plan_sum, sum_forward, NULL, NULL};
+
+struct sl_module *sl_sum(int cols, float *outputs) {
+    struct sl_module *module = sl_module_new(&sum, "", cols, cols);
+    if (module) module->user = outputs;
+    return module;
+}
+
+/* ---- failing ---- */
+
+/* One of ACTIONS is about to be done for COUNT microbatches: the one that is to fail? */
+static int fail_at(const struct sl_module *module, struct sl_context *context, const char *actions, int count) {
+    const struct sl_failure *failure = module->user;
+    const char action = failure->action;
+    const int first = context->microbatch, stage = sl_axis_index(context->self, SL_PIPE_AXIS);
+    if (!strchr(actions, action) || failure->microbatch < first || failure->microbatch >= first + count) return SL_OK;
+    const char *what = action == 'F'   ? "forward"
+                       : action == 'B' ? "backward"
+                       : action == 'I' ? "input gradient"
+                                       : "weight gradient";
+    return sl_fail(context->self, SL_FAILED, "fails before %d%c%d (stage %d, %s of microbatch %d), as --fail %s says",
+                   stage, action, failure->microbatch, stage, what, failure->microbatch, failure->text);
+}
+
+static int plan_failing(struct sl_module *module, struct sl_plan *plan) {
+    struct sl_module *inner = module->child[0];
+    SL_TRY(sl_module_plan(inner, plan));
+    module->keeps_input = inner->keeps_input;
+    module->keeps_gradient = inner->keeps_gradient;
+    return SL_OK;
+}
+
+static int failing_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    SL_TRY(fail_at(module, context, "F", 1));
+    return module->child[0]->type->forward(module->child[0], context, x, y);
+}
+
+static int failing_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                                  const float *dy, float *dx) {
+    SL_TRY(fail_at(module, context, "BI", 1));
+    return module->child[0]->type->backward_input(module->child[0], context, x, dy, dx);
+}
+
+static int failing_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                                   const float *dy) {
+    SL_TRY(fail_at(module, context, "W", context->group));
+    return module->child[0]->type->backward_weight(module->child[0], context, x, dy);
+}
+
+static const struct sl_module_type failing = {"failing", plan_failing, failing_forward, failing_backward_input,
+                                              failing_backward_weight};
+
+struct sl_module *sl_failing(struct sl_module *inner, const struct sl_failure *failure) {
+    struct sl_module *module = inner ? sl_module_new(&failing, "", inner->in, inner->out) : NULL;
+    if (module) module->child = calloc(1, sizeof(struct sl_module *));
+    if (!module || !module->child) {
+        sl_module_free(module);
+        sl_module_free(inner);
+        return NULL;
+    }
+    module->child[module->children++] = inner;
+    module->user = (void *)(uintptr_t)failure;
+    return module;
+}

@@ -1,0 +1,208 @@
+/* drawing.c - the pipelines themselves: drawn, and what they cost. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/plan/plan.h"
+#include "spmd/schedule/draw.h"
+
+enum { WIDEST = 400 }; /* iterations of a table that is drawn */
+
+/* ---- as text ---- */
+
+static int print_table(const struct sl_output *output, const struct sl_pipeline *pipeline, struct sl_error *error) {
+    const struct sl_schedule *schedule = &pipeline->schedule;
+    if (pipeline->iterations > WIDEST) {
+        fprintf(output->stream, "%d iterations: too many to draw\n", pipeline->iterations);
+        return SL_OK;
+    }
+    const int status = output->columns ? sl_schedule_print_terminal(schedule, output->columns, output->stream)
+                                       : sl_schedule_print_table(schedule, output->stream);
+    return status ? sl_error_set(error, status, "no memory to print") : SL_OK;
+}
+
+static void print_phases(FILE *file, const struct sl_pipeline *pipeline) {
+    const int begin = pipeline->ramp_up, end = begin + pipeline->main;
+    if (pipeline->main)
+        fprintf(file, "ramp-up: %d iterations, main phase: %d (from iteration %d), ramp-down: %d\n\n", begin,
+                pipeline->main, begin, pipeline->iterations - end);
+    else
+        fprintf(file, "no main phase: in no iteration do all ranks work\n\n");
+}
+
+/* ---- as JSON ---- */
+
+static json_t *json_cell(const struct sl_pipeline *pipeline, int rank, const struct sl_action *action) {
+    char text[40];
+    snprintf(text, sizeof text, "%d%c%d", sl_schedule_stage(&pipeline->schedule, rank, action->loop),
+             sl_action_letter(action->kind), action->microbatch);
+    return json_pack("{s:s, s:i, s:f, s:f}", "action", text, "iteration", action->time, "begin",
+                     pipeline->begin[action->time], "end", pipeline->end[action->time]);
+}
+
+/* A line a rank: what it does, in which iteration, and from when to when that iteration lasts. */
+static int print_json_table(const struct sl_output *output, const struct sl_pipeline *pipeline,
+                            struct sl_error *error) {
+    for (int r = 0; r < pipeline->schedule.ranks; r++) {
+        json_t *cells = json_array();
+        for (int i = 0; i < pipeline->schedule.rank[r].count; i++)
+            json_array_append_new(cells, json_cell(pipeline, r, &pipeline->schedule.rank[r].action[i]));
+        json_t *object = json_pack("{s:s, s:s, s:i, s:o}", "section", "table", "pipeline", pipeline->schedule.name,
+                                   "rank", r, "actions", cells);
+        SL_TRY(sl_json_print(output->stream, output->name, object, error));
+    }
+    return SL_OK;
+}
+
+/* ---- the section ---- */
+
+static const struct sl_field field[] = {{"pipeline", "pipeline", -16, SL_FIELD_TEXT},
+                                        {"loops", "loops", 5, SL_FIELD_COUNT},
+                                        {"iterations", "iterations", 10, SL_FIELD_COUNT},
+                                        {"ramp_up", "ramp-up", 7, SL_FIELD_COUNT},
+                                        {"main", "main", 6, SL_FIELD_COUNT},
+                                        {"ramp_down", "ramp-down", 9, SL_FIELD_COUNT},
+                                        {"time", "time ms", 8, SL_FIELD_REAL},
+                                        {"ramp_up_time", "until main", 10, SL_FIELD_REAL},
+                                        {"bubble", "bubble", 7, SL_FIELD_SHARE},
+                                        {"kept", "kept", 5, SL_FIELD_COUNT},
+                                        {"exchanges", "exchanges", 9, SL_FIELD_COUNT},
+                                        {"messages", "messages", 8, SL_FIELD_COUNT},
+                                        {"bytes", "moved", 11, SL_FIELD_BYTES},
+                                        {"latency", "first result", 12, SL_FIELD_REAL},
+                                        {0}};
+
+/* When the first microbatch has been through all stages (and back, in training). */
+static double latency_of(const struct sl_pipeline *pipeline) {
+    double latency = 0;
+    for (int r = 0; r < pipeline->schedule.ranks; r++) {
+        for (int i = 0; i < pipeline->schedule.rank[r].count; i++) {
+            const struct sl_action *action = &pipeline->schedule.rank[r].action[i];
+            if (action->microbatch == 0) latency = fmax(latency, pipeline->end[action->time]);
+        }
+    }
+    return latency;
+}
+
+static int add_costs(struct sl_rows *rows, const struct sl_job *job, const struct sl_pipeline *pipeline,
+                     struct sl_error *error) {
+    const double message =
+        (double)job->microbatch_size * job->sequence * job->hidden * sl_element_bytes(job->precision);
+    const bool ends = pipeline->main > 0;
+    const union sl_value value[] = {{.text = pipeline->schedule.name},
+                                    {.number = pipeline->schedule.loops},
+                                    {.number = pipeline->iterations},
+                                    {.number = ends ? pipeline->ramp_up : NAN},
+                                    {.number = ends ? pipeline->main : NAN},
+                                    {.number = ends ? pipeline->ramp_down : NAN},
+                                    {.number = pipeline->time},
+                                    {.number = ends ? pipeline->begin[pipeline->ramp_up] : NAN},
+                                    {.number = pipeline->bubble},
+                                    {.number = pipeline->kept},
+                                    {.number = pipeline->exchanges},
+                                    {.number = pipeline->messages},
+                                    {.number = pipeline->messages * message},
+                                    {.number = latency_of(pipeline)}};
+    return sl_rows_add(rows, value, error);
+}
+
+static int print_pipeline(const struct sl_rows *rows, const struct sl_pipeline *pipeline, struct sl_error *error) {
+    if (rows->json) return print_json_table(rows->output, pipeline, error);
+    fprintf(rows->output->stream, "%s\n", pipeline->schedule.name);
+    SL_TRY(print_table(rows->output, pipeline, error));
+    print_phases(rows->output->stream, pipeline);
+    return SL_OK;
+}
+
+enum { MOST_PIPELINES = 8 };
+
+/* The article's, or the one that the job names. Returns how many. */
+static int list_pipelines(const struct sl_job *job, const char **name) {
+    int count = 0;
+    if (job->pipeline)
+        name[count++] = job->pipeline;
+    else
+        for (; sl_pipeline_name(count); count++) name[count] = sl_pipeline_name(count);
+    return count;
+}
+
+int sl_plan_pipelines(struct sl_rows *rows, const struct sl_job *job, struct sl_error *error) {
+    const char *name[MOST_PIPELINES];
+    struct sl_pipeline pipeline[MOST_PIPELINES] = {0};
+    const int count = list_pipelines(job, name);
+    int status = SL_OK;
+    sl_rows_note(rows,
+                 "Pipelines: %d ranks, %d microbatches; of a rank a forward takes %g ms, a backward %g ms; an exchange "
+                 "%g ms\n\n",
+                 job->stages, job->microbatches, job->forward, job->backward, job->exchange);
+    for (int i = 0; i < count && status == SL_OK; i++) {
+        status = sl_pipeline_make(&pipeline[i], job, name[i], error);
+        if (status == SL_OK) status = print_pipeline(rows, &pipeline[i], error);
+    }
+    if (status == SL_OK)
+        sl_rows_begin(rows, "pipeline",
+                      "All ranks work in step: an iteration takes as long as its longest cell, and states are\n"
+                      "exchanged as late as they can be.",
+                      field);
+    for (int i = 0; i < count && status == SL_OK; i++) status = add_costs(rows, job, &pipeline[i], error);
+    if (status == SL_OK)
+        sl_rows_note(rows,
+                     "\nkept: most microbatches whose activations a rank keeps; moved: activations and gradients, "
+                     "all messages together\n");
+    for (int i = 0; i < count; i++) sl_pipeline_free(&pipeline[i]);
+    return status;
+}
+
+/* ---- as SVG ---- */
+
+static int count_actions(const struct sl_schedule *schedule) {
+    int count = 0;
+    for (int r = 0; r < schedule->ranks; r++) count += schedule->rank[r].count;
+    return count;
+}
+
+/* The events as they lie in time: what a pair does, one after the other. */
+static void add_events(const struct sl_job *job, const struct sl_pipeline *pipeline, int rank,
+                       struct sl_simulation *simulation) {
+    const struct sl_schedule *schedule = &pipeline->schedule;
+    int time = -1;
+    double now = 0;
+    for (int i = 0; i < schedule->rank[rank].count; i++) {
+        const struct sl_action *action = &schedule->rank[rank].action[i];
+        now = action->time == time ? now : pipeline->begin[action->time];
+        time = action->time;
+        const double end = now + sl_pipeline_cost(pipeline, job, rank, action->kind);
+        simulation->event[simulation->count++] =
+            (struct sl_event){.kind = action->kind,
+                              .rank = rank,
+                              .stage = sl_schedule_stage(schedule, rank, action->loop),
+                              .loop = action->loop,
+                              .microbatch = action->microbatch,
+                              .microbatches = 1,
+                              .begin = now,
+                              .end = end};
+        now = end;
+    }
+}
+
+int sl_plan_draw_svg(const struct sl_output *output, const struct sl_job *job, struct sl_error *error) {
+    struct sl_pipeline pipeline = {0};
+    struct sl_simulation simulation = {0};
+    if (!job->pipeline)
+        return sl_error_set(error, SL_BAD_INPUT, "--format svg draws one pipeline: --pipeline says which");
+    int status = sl_pipeline_make(&pipeline, job, job->pipeline, error);
+    if (status == SL_OK) {
+        simulation.event = calloc((size_t)count_actions(&pipeline.schedule), sizeof *simulation.event);
+        if (!simulation.event) status = sl_error_set(error, SL_FAILED, "no memory to draw");
+    }
+    if (status == SL_OK) {
+        simulation.ranks = job->stages;
+        simulation.span = simulation.step = pipeline.time;
+        simulation.bubble = pipeline.bubble;
+        for (int r = 0; r < job->stages; r++) add_events(job, &pipeline, r, &simulation);
+        sl_schedule_write_svg(&pipeline.schedule, &simulation, output->stream);
+    }
+    free(simulation.event);
+    sl_pipeline_free(&pipeline);
+    return status;
+}

@@ -1,0 +1,304 @@
+/* pipeline.c - pipelines as tables, and what they cost.
+ *
+ * Source of the first four and their names: Graphcore's tutorial on pipelining, whose figures the article on
+ * parallelism shows. There all ranks work in step, so the clocks below say when a rank does what, and not only in which
+ * order. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/plan/plan.h"
+#include "spmd/schedule/draw.h"
+
+/* ---- the article's clocks: the iteration in which STAGE sees MICROBATCH ---- */
+
+typedef int clock_time(const struct sl_schedule *schedule, int stage, int microbatch);
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+static int larger(int a, int b) { return a > b ? a : b; }
+
+/* One microbatch at a time, through all stages and back. */
+static int sequential_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
+    return 2 * sl_schedule_stages(schedule) * microbatch + stage;
+}
+
+static int sequential_backward(const struct sl_schedule *schedule, int stage, int microbatch) {
+    return 2 * sl_schedule_stages(schedule) * (microbatch + 1) - 1 - stage;
+}
+
+/* All stages do forwards together, then all backwards, and so on; as long as none has a backward to do yet, or none a
+ * forward any more, nobody waits for that. Step k: microbatch k - stage forward, k - 2 (stages - 1) + stage backward.
+ */
+static int grouped_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
+    const int step = microbatch + stage;
+    return step + larger(0, step - (schedule->ranks - 1));
+}
+
+static int grouped_backward(const struct sl_schedule *schedule, int stage, int microbatch) {
+    const int last = schedule->ranks - 1, step = microbatch + 2 * last - stage;
+    return smaller(step + 1, schedule->microbatches + last) + step - last;
+}
+
+/* A microbatch enters every other iteration: where one stage does a forward, its neighbours do a backward. */
+static int interleaved_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
+    (void)schedule;
+    return stage + 2 * microbatch;
+}
+
+static int interleaved_backward(const struct sl_schedule *schedule, int stage, int microbatch) {
+    return 2 * schedule->ranks - 1 - stage + 2 * microbatch;
+}
+
+/* Forwards alone. */
+static int inference_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
+    const int period = larger(schedule->microbatches, schedule->ranks);
+    return microbatch + sl_schedule_rank_of(schedule, stage) + sl_schedule_loop_of(schedule, stage) * period;
+}
+
+static const struct article_pipeline {
+    const char *name;
+    clock_time *forward, *backward;
+    const char *looped; /* with several loops: the schedule that does the same; NULL: the clock knows loops */
+} article[] = {
+    {"sequential", sequential_forward, sequential_backward, NULL},
+    {"grouped", grouped_forward, grouped_backward, ""}, /* there is none */
+    {"interleaved", interleaved_forward, interleaved_backward, "interleaved-1f1b"},
+    {"inference", inference_forward, NULL, NULL},
+};
+enum { PIPELINES = sizeof article / sizeof *article };
+
+const char *sl_pipeline_name(int i) { return i >= 0 && i < PIPELINES ? article[i].name : NULL; }
+
+/* ---- tables ---- */
+
+static int by_time(const void *left, const void *right) {
+    const struct sl_action *a = left, *b = right;
+    return a->time - b->time;
+}
+
+static int append_all(struct sl_schedule *schedule, clock_time *when, enum sl_action_kind kind) {
+    for (int stage = 0; when && stage < sl_schedule_stages(schedule); stage++) {
+        struct sl_rank_schedule *rank = &schedule->rank[sl_schedule_rank_of(schedule, stage)];
+        for (int i = 0; i < schedule->microbatches; i++) {
+            SL_TRY(sl_schedule_compute(schedule, kind, stage, i, false));
+            rank->action[rank->count - 1].time = when(schedule, stage, i);
+        }
+    }
+    return SL_OK;
+}
+
+static int make_by_clock(struct sl_schedule *schedule, const struct sl_job *job, int loops,
+                         const struct article_pipeline *of, struct sl_error *error) {
+    SL_TRY(sl_schedule_open(schedule, of->name, job->stages, loops, job->microbatches, error));
+    sl_schedule_place_stages(schedule, SL_RING);
+    if (append_all(schedule, of->forward, SL_FORWARD) || append_all(schedule, of->backward, SL_BACKWARD))
+        return sl_error_set(error, SL_FAILED, "pipeline %s: no memory", of->name);
+    for (int r = 0; r < schedule->ranks; r++)
+        qsort(schedule->rank[r].action, (size_t)schedule->rank[r].count, sizeof *schedule->rank[r].action, by_time);
+    return SL_OK;
+}
+
+static int unknown_pipeline(const char *name, struct sl_error *error) {
+    char names[300] = "";
+    size_t used = 0;
+    for (int i = 0; sl_pipeline_name(i); i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", sl_pipeline_name(i));
+    for (int i = 0; sl_schedule_name(i) && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", sl_schedule_name(i));
+    return sl_error_set(error, SL_BAD_INPUT, "--pipeline: \"%.60s\" is not one of all, %s", name, names);
+}
+
+/* Loops for whoever asks for none. */
+static int loops_of(const struct sl_job *job, const char *name) {
+    for (int i = 0; sl_schedule_name(i) && !job->loops; i++) {
+        if (!strcmp(name, sl_schedule_name(i))) return sl_schedule_default_loops(name);
+    }
+    return larger(job->loops, 1);
+}
+
+static int make_table(struct sl_schedule *schedule, const struct sl_job *job, const char *name,
+                      struct sl_error *error) {
+    const int loops = loops_of(job, name);
+    for (int i = 0; i < PIPELINES; i++) {
+        if (strcmp(name, article[i].name)) continue;
+        const char *looped = loops > 1 ? article[i].looped : NULL;
+        if (!looped) return make_by_clock(schedule, job, loops, &article[i], error);
+        if (!*looped)
+            return sl_error_set(error, SL_BAD_INPUT, "--loops: %d, but the %s pipeline has one stage a rank", loops,
+                                name);
+        return sl_schedule_make(schedule, looped, job->stages, loops, job->microbatches, error);
+    }
+    for (int i = 0; sl_schedule_name(i); i++) {
+        if (!strcmp(name, sl_schedule_name(i)))
+            return sl_schedule_make(schedule, name, job->stages, loops, job->microbatches, error);
+    }
+    return unknown_pipeline(name, error);
+}
+
+/* Proves a copy, as lowering changes the table. */
+static int prove(const struct sl_job *job, const char *name, struct sl_error *error) {
+    struct sl_schedule schedule = {0};
+    int slots, status = make_table(&schedule, job, name, error);
+    if (status == SL_OK) status = sl_schedule_lower(&schedule, error);
+    if (status == SL_OK) status = sl_schedule_slots(&schedule, 1, &slots, error);
+    sl_schedule_free(&schedule);
+    return status;
+}
+
+/* ---- costs ---- */
+
+double sl_pipeline_cost(const struct sl_pipeline *pipeline, const struct sl_job *job, int rank,
+                        enum sl_action_kind kind) {
+    const double again = job->recompute ? job->forward : 0; /* before the gradients */
+    const double gradient = kind == SL_BACKWARD ? job->backward : job->backward / 2;
+    const double cost = kind == SL_FORWARD ? job->forward : gradient + (kind == SL_WEIGHT_GRADIENT ? 0 : again);
+    return pipeline->weight[rank] * cost / pipeline->schedule.loops;
+}
+
+/* Reads "1,1,1.5,1", a number a rank. */
+static int read_weights(struct sl_pipeline *pipeline, const struct sl_job *job, struct sl_error *error) {
+    const char *text = job->stage_times;
+    for (int r = 0; r < job->stages; r++) {
+        pipeline->weight[r] = 1;
+        if (!text) continue;
+        char *end;
+        const double weight = strtod(text, &end);
+        const bool plain = end > text && text[strspn(text, "0123456789.,")] == 0;
+        if (!plain || !(weight > 0) || weight > 1e6 || *end != (r == job->stages - 1 ? 0 : ','))
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "--stage-times: \"%.80s\" is not %d numbers from above 0 to 1000000, one a rank, "
+                                "separated by commas",
+                                job->stage_times, job->stages);
+        pipeline->weight[r] = weight;
+        text = end + 1;
+    }
+    return SL_OK;
+}
+
+/* What is counted on the way. */
+struct measure {
+    int *working;            /* [iterations] ranks that do something */
+    int *latest;             /* [iterations] when the last of the states that it needs was computed, -1: none */
+    int *forward, *backward; /* [stages][microbatches] iteration */
+};
+
+static int *time_of(const struct sl_schedule *schedule, int *times, int stage, int microbatch) {
+    return &times[(size_t)stage * (size_t)schedule->microbatches + (size_t)microbatch];
+}
+
+static int open_measure(struct sl_pipeline *pipeline, struct measure *measure) {
+    const struct sl_schedule *schedule = &pipeline->schedule;
+    for (int r = 0; r < schedule->ranks; r++) {
+        const struct sl_rank_schedule *rank = &schedule->rank[r];
+        if (rank->count) pipeline->iterations = larger(pipeline->iterations, rank->action[rank->count - 1].time + 1);
+    }
+    const size_t iterations = (size_t)pipeline->iterations;
+    const size_t cells = (size_t)sl_schedule_stages(schedule) * (size_t)schedule->microbatches;
+    pipeline->begin = calloc(2 * iterations, sizeof *pipeline->begin);
+    measure->working = calloc(2 * (iterations + cells), sizeof *measure->working);
+    if (!pipeline->begin || !measure->working) return SL_FAILED;
+    pipeline->end = pipeline->begin + iterations;
+    measure->latest = measure->working + iterations;
+    measure->forward = measure->latest + iterations;
+    measure->backward = measure->forward + cells;
+    for (size_t t = 0; t < iterations; t++) measure->latest[t] = -1;
+    return SL_OK;
+}
+
+/* How long each iteration takes (in pipeline->end), who works in it, and how many microbatches RANK keeps. */
+static void measure_rank(struct sl_pipeline *pipeline, const struct sl_job *job, struct measure *measure, int rank) {
+    const struct sl_schedule *schedule = &pipeline->schedule;
+    int kept = 0, time = -1;
+    double cell = 0;
+    for (int i = 0; i < schedule->rank[rank].count; i++) {
+        const struct sl_action *action = &schedule->rank[rank].action[i];
+        const int stage = sl_schedule_stage(schedule, rank, action->loop);
+        const double cost = sl_pipeline_cost(pipeline, job, rank, action->kind);
+        measure->working[action->time] += action->time != time;
+        cell = action->time == time ? cell + cost : cost;
+        time = action->time;
+        pipeline->end[time] = fmax(pipeline->end[time], cell);
+        pipeline->busy += cost;
+        if (action->kind == SL_FORWARD) *time_of(schedule, measure->forward, stage, action->microbatch) = time;
+        if (sl_has_input_gradient(action->kind))
+            *time_of(schedule, measure->backward, stage, action->microbatch) = time;
+        kept += (action->kind == SL_FORWARD && pipeline->trains) - sl_has_weight_gradient(action->kind);
+        pipeline->kept = larger(pipeline->kept, kept);
+    }
+}
+
+static void count_message(struct sl_pipeline *pipeline, struct measure *measure, int from, int sent, int to,
+                          int needed) {
+    if (sl_schedule_rank_of(&pipeline->schedule, from) == sl_schedule_rank_of(&pipeline->schedule, to)) return;
+    pipeline->messages++;
+    measure->latest[needed] = larger(measure->latest[needed], sent);
+}
+
+static void count_messages(struct sl_pipeline *pipeline, struct measure *measure) {
+    const struct sl_schedule *schedule = &pipeline->schedule;
+    for (int stage = 0; stage + 1 < sl_schedule_stages(schedule); stage++) {
+        for (int i = 0; i < schedule->microbatches; i++) {
+            count_message(pipeline, measure, stage, *time_of(schedule, measure->forward, stage, i), stage + 1,
+                          *time_of(schedule, measure->forward, stage + 1, i));
+            if (!pipeline->trains) continue;
+            count_message(pipeline, measure, stage + 1, *time_of(schedule, measure->backward, stage + 1, i), stage,
+                          *time_of(schedule, measure->backward, stage, i));
+        }
+    }
+}
+
+/* Iterations one after the other. An exchange right before an iteration carries all states computed by then, so one is
+ * needed only before an iteration that uses a state from after the last exchange. */
+static void place_in_time(struct sl_pipeline *pipeline, const struct sl_job *job, const struct measure *measure) {
+    int exchanged = 0; /* what was computed before this iteration has been exchanged */
+    double now = 0;
+    for (int t = 0; t < pipeline->iterations; t++) {
+        if (measure->latest[t] >= exchanged) {
+            exchanged = t;
+            pipeline->exchanges++;
+            now += job->exchange;
+        }
+        pipeline->begin[t] = now;
+        now += pipeline->end[t];
+        pipeline->end[t] = now;
+    }
+    pipeline->time = now;
+    pipeline->bubble = now > 0 ? 1 - pipeline->busy / (pipeline->schedule.ranks * now) : 0;
+}
+
+static void find_phases(struct sl_pipeline *pipeline, const struct measure *measure) {
+    for (int begin = 0, end; begin < pipeline->iterations; begin = end + 1) {
+        for (end = begin; end < pipeline->iterations && measure->working[end] == pipeline->schedule.ranks;) end++;
+        if (end - begin <= pipeline->main) continue;
+        pipeline->ramp_up = begin;
+        pipeline->main = end - begin;
+    }
+    pipeline->ramp_down = pipeline->iterations - pipeline->main - pipeline->ramp_up;
+}
+
+int sl_pipeline_make(struct sl_pipeline *pipeline, const struct sl_job *job, const char *name, struct sl_error *error) {
+    struct measure measure = {0};
+    *pipeline = (struct sl_pipeline){.trains = strcmp(name, "inference") != 0};
+    SL_TRY(make_table(&pipeline->schedule, job, name, error));
+    if (pipeline->trains) SL_TRY(prove(job, name, error));
+    pipeline->weight = calloc((size_t)job->stages, sizeof *pipeline->weight);
+    int status = pipeline->weight ? read_weights(pipeline, job, error) : SL_FAILED;
+    if (status == SL_OK) status = open_measure(pipeline, &measure);
+    if (status == SL_OK) {
+        for (int r = 0; r < job->stages; r++) measure_rank(pipeline, job, &measure, r);
+        count_messages(pipeline, &measure);
+        place_in_time(pipeline, job, &measure);
+        find_phases(pipeline, &measure);
+    } else if (status == SL_FAILED) {
+        sl_error_set(error, SL_FAILED, "pipeline %s: no memory", name);
+    }
+    free(measure.working);
+    return status;
+}
+
+void sl_pipeline_free(struct sl_pipeline *pipeline) {
+    sl_schedule_free(&pipeline->schedule);
+    free(pipeline->weight);
+    free(pipeline->begin);
+    *pipeline = (struct sl_pipeline){0};
+}

@@ -1,0 +1,187 @@
+/* plan.c - plans a training job: what fits on a device, what pipelines cost, what is sent, and how replicas lie on
+ * nodes. */
+#include "drivers/plan/plan.h"
+
+#include <string.h>
+
+#include "drivers/common/options.h"
+
+enum section { ALL, MEMORY, DATA, PIPELINE, TENSOR, COMMUNICATION, REPLICAS, SEARCH, SECTIONS };
+enum format { TABLE, SVG, JSON };
+
+struct config {
+    struct sl_job job;
+    const char *output;
+    int section, format;
+    bool json;
+};
+
+#define FIELD(name) offsetof(struct config, name)
+#define JOB(name) offsetof(struct config, job.name)
+
+static const struct sl_option plan_table[] = {
+    {"section", SL_OPTION_CHOICE, FIELD(section),
+     .value = "all|memory|data|pipeline|tensor|communication|replicas|search", .help = "what to plan"},
+    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|svg|json",
+     .help = "tables; a drawing of one pipeline; or an object a line"},
+    {"json", SL_OPTION_FLAG, FIELD(json), .help = "short for --format json"},
+    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .help = "print there instead of on stdout"},
+    {0},
+};
+
+static const struct sl_option layout_table[] = {
+    {"data", SL_OPTION_INTEGER, JOB(data), .min = 1, .max = 65536, .help = "replicas of the model"},
+    {"stages", SL_OPTION_INTEGER, JOB(stages), .min = 1, .max = 4096, .help = "ranks of the pipeline"},
+    {"tensor", SL_OPTION_INTEGER, JOB(tensor), .min = 1, .max = 65536, .help = "devices that share each layer"},
+    {"zero", SL_OPTION_INTEGER, JOB(zero), .min = 0, .max = 3,
+     .help = "what replicas share: 1 optimizer states, 2 gradients too, 3 parameters too"},
+    {"recompute", SL_OPTION_SWITCH, JOB(recompute), .help = "keep a layer's input, compute the rest again"},
+    {"offload", SL_OPTION_SWITCH, JOB(offload), .help = "optimizer states in the host's memory"},
+    {0},
+};
+
+static const struct sl_option pipeline_table[] = {
+    {"pipeline", SL_OPTION_TEXT, JOB(pipeline), .value = "NAME",
+     .help = "sequential, grouped, interleaved, inference, a schedule's name (gpipe, 1f1b, ...), or all: the first "
+             "four (default all)"},
+    {"microbatches", SL_OPTION_INTEGER, JOB(microbatches), .min = 1, .max = 65536,
+     .help = "of a replica, accumulated before an update"},
+    {"loops", SL_OPTION_INTEGER, JOB(loops), .min = 1, .max = 4096,
+     .help = "stages a rank (default: as many as the pipeline needs)"},
+    {"forward", SL_OPTION_REAL, JOB(forward), .min = 0, .max = 1e9,
+     .help = "ms of a microbatch's forward through all layers of a rank"},
+    {"backward", SL_OPTION_REAL, JOB(backward), .min = 0, .max = 1e9, .help = "ms of its backward"},
+    {"exchange", SL_OPTION_REAL, JOB(exchange), .min = 0, .max = 1e9, .help = "ms that ranks take to exchange states"},
+    {"stage-times", SL_OPTION_TEXT, JOB(stage_times), .value = "X,X,...",
+     .help = "a factor on each rank's times, for stages that are not balanced"},
+    {0},
+};
+
+static const struct sl_option model_table[] = {
+    {"layers", SL_OPTION_INTEGER, JOB(layers), .min = 1, .max = 65536, .help = "of a transformer"},
+    {"hidden", SL_OPTION_INTEGER, JOB(hidden), .min = 1, .max = 1048576, .help = "size of a token's state"},
+    {"expansion", SL_OPTION_INTEGER, JOB(expansion), .min = 1, .max = 64,
+     .help = "the perceptron's middle, in hidden sizes"},
+    {"heads", SL_OPTION_INTEGER, JOB(heads), .min = 1, .max = 65536, .help = "of attention"},
+    {"vocabulary", SL_OPTION_INTEGER, JOB(vocabulary), .min = 1, .max = 16777216, .help = "rows of the embedding"},
+    {"sequence", SL_OPTION_INTEGER, JOB(sequence), .min = 1, .max = 16777216, .help = "tokens of a sample"},
+    {"microbatch-size", SL_OPTION_INTEGER, JOB(microbatch_size), .min = 1, .max = 1048576,
+     .help = "samples of a microbatch"},
+    {"parameters", SL_OPTION_REAL, JOB(parameters), .min = 0, .max = 1e18,
+     .help = "of a model of any kind, 0: count the transformer's"},
+    {"precision", SL_OPTION_CHOICE, JOB(precision), .value = "f32|bf16|mixed",
+     .help = "of all that is kept; mixed: bf16, with a copy and optimizer states in f32"},
+    {"optimizer", SL_OPTION_CHOICE, JOB(optimizer), .value = "sgd|momentum|adam", .help = "none, one or two states"},
+    {0},
+};
+
+static const struct sl_option device_table[] = {
+    {"capacity", SL_OPTION_REAL, JOB(capacity), .min = 0, .max = 1e9, .help = "memory in GiB, 0: not known"},
+    {"code", SL_OPTION_REAL, JOB(code), .min = 0, .max = 1e9, .help = "what the program itself takes, in GiB"},
+    {"node", SL_OPTION_INTEGER, JOB(node), .min = 1, .max = 1048576, .help = "devices a node"},
+    {"fast", SL_OPTION_REAL, JOB(fast), .min = 0.001, .max = 1e9, .help = "GB/s that a device sends within a node"},
+    {"slow", SL_OPTION_REAL, JOB(slow), .min = 0.001, .max = 1e9, .help = "GB/s between nodes"},
+    {"teraflops", SL_OPTION_REAL, JOB(teraflops), .min = 0.001, .max = 1e9,
+     .help = "10^12 operations a second that a device reaches"},
+    {0},
+};
+
+static const struct config defaults = {.job = {.stages = 4,
+                                               .microbatches = 8,
+                                               .forward = 1,
+                                               .backward = 2,
+                                               .layers = 96,
+                                               .hidden = 12288,
+                                               .expansion = 4,
+                                               .heads = 96,
+                                               .vocabulary = 51200,
+                                               .sequence = 2048,
+                                               .microbatch_size = 1,
+                                               .precision = SL_MIXED,
+                                               .optimizer = SL_ADAM,
+                                               .capacity = 80,
+                                               .fast = 300,
+                                               .slow = 25,
+                                               .teraflops = 100,
+                                               .data = 2,
+                                               .tensor = 8,
+                                               .zero = 1,
+                                               .node = 8}};
+
+/* What the options' ranges do not say. */
+static int check_job(const struct sl_job *job, struct sl_error *error) {
+    const struct {
+        const char *name;
+        long long size;
+    } split[] = {{"attention heads", job->heads},
+                 {"rows of the vocabulary", job->vocabulary},
+                 {"rows of the perceptron's middle", (long long)job->expansion * job->hidden}};
+    for (int i = 0; i < 3; i++) {
+        if (split[i].size % job->tensor)
+            return sl_error_set(error, SL_BAD_INPUT, "--tensor: %lld %s do not divide by %d devices", split[i].size,
+                                split[i].name, job->tensor);
+    }
+    if (job->stages > job->layers)
+        return sl_error_set(error, SL_BAD_INPUT, "--stages: %d stages, but only %d layers", job->stages, job->layers);
+    const long long devices = (long long)job->data * job->stages; /* below 2^29 */
+    if (devices * job->tensor > 1 << 20)
+        return sl_error_set(error, SL_BAD_INPUT, "--data, --stages, --tensor: %lld devices; allowed are %d",
+                            devices * job->tensor, 1 << 20);
+    struct sl_pipeline pipeline;
+    const int status = sl_pipeline_make(&pipeline, job, job->pipeline ? job->pipeline : "inference", error);
+    sl_pipeline_free(&pipeline);
+    return status;
+}
+
+static int print_sections(const struct config *config, const struct sl_output *output, struct sl_error *error) {
+    static sl_plan_section *const section[SECTIONS] = {[MEMORY] = sl_plan_memory,
+                                                       [DATA] = sl_plan_data,
+                                                       [PIPELINE] = sl_plan_pipelines,
+                                                       [TENSOR] = sl_plan_tensor,
+                                                       [COMMUNICATION] = sl_plan_communication,
+                                                       [REPLICAS] = sl_plan_replicas,
+                                                       [SEARCH] = sl_plan_search};
+    struct sl_rows rows = {.output = output, .json = config->format == JSON};
+    int printed = 0;
+    for (int i = ALL + 1; i < SECTIONS; i++) {
+        if (config->section != ALL && config->section != i) continue;
+        if (printed++) sl_rows_note(&rows, "\n");
+        SL_TRY(section[i](&rows, &config->job, error));
+    }
+    return SL_OK;
+}
+
+static int run(struct config *config, struct sl_error *error) {
+    struct sl_output output;
+    if (config->json) config->format = JSON;
+    if (config->job.pipeline && !strcmp(config->job.pipeline, "all")) config->job.pipeline = NULL;
+    if (config->format == SVG && config->section != ALL && config->section != PIPELINE)
+        return sl_error_set(error, SL_BAD_INPUT, "--format: svg draws pipelines, and no other section");
+    SL_TRY(check_job(&config->job, error));
+    SL_TRY(sl_output_open(&output, config->output, error));
+    const int status =
+        config->format == SVG ? sl_plan_draw_svg(&output, &config->job, error) : print_sections(config, &output, error);
+    return sl_output_close(&output, status, error);
+}
+
+int main(int argc, char **argv) {
+    struct config config = defaults;
+    struct sl_options options = {
+        .program = "plan",
+        .summary = "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
+                   "layers, communication, replicas on nodes, and a search over layouts.",
+        .section = {{"Plan", plan_table, &config},
+                    {"Layout", layout_table, &config},
+                    {"Pipeline", pipeline_table, &config},
+                    {"Model", model_table, &config},
+                    {"Devices", device_table, &config}},
+    };
+    struct sl_error error = {0};
+    int status = sl_options_parse(&options, argc, argv);
+    if (status == SL_OK && !options.answered) {
+        status = run(&config, &error);
+        if (status) sl_options_report(&options, &error);
+    }
+    sl_options_free(&options);
+    return status;
+}

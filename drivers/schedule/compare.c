@@ -1,0 +1,395 @@
+/* compare.c - reads a training run's trace and takes means. */
+#include "drivers/schedule/compare.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const sl_part_name[SL_PARTS] = {"compute", "waiting", "communication", "reduction", "optimizer", "rest"};
+
+struct sl_trace_record {
+    enum sl_part part;
+    char letter; /* compute: F B I W; communication: s(end), t(ake) or another one's */
+    int step, data, rank, loop;
+    int stage, microbatch, count;
+    double begin, end;
+};
+
+/* ---- reading ---- */
+
+struct reader {
+    const char *path;
+    size_t position; /* in traceEvents */
+    struct sl_error *error;
+};
+
+static int wrong(const struct reader *reader, const char *what) {
+    return sl_error_set(reader->error, SL_BAD_INPUT, "the trace %s: event %zu: %s", reader->path, reader->position,
+                        what);
+}
+
+/* False: an event of another kind. */
+static bool find_part(const char *category, enum sl_part *part) {
+    static const char *const name[SL_PARTS] = {"compute", "waiting", "communication", "reduce", "optimizer"};
+    for (*part = 0; *part < SL_PART_REST; ++*part)
+        if (!strcmp(name[*part], category)) return true;
+    return false;
+}
+
+static char letter_of(const struct sl_trace_record *record, const char *name) {
+    return record->part == SL_PART_COMPUTE ? name[strspn(name, "0123456789")] : name[0];
+}
+
+static int read_event(const struct reader *reader, json_t *object, struct sl_run_trace *trace) {
+    const char *name, *category, *phase = "";
+    double begin, length;
+    json_t *args;
+    struct sl_trace_record record = {.stage = -1, .count = 1};
+    json_unpack(object, "{s:s}", "ph", &phase);
+    if (strcmp(phase, "X")) return SL_OK;
+    if (json_unpack(object, "{s:s,s:s,s:F,s:F,s:o}", "name", &name, "cat", &category, "ts", &begin, "dur", &length,
+                    "args", &args))
+        return wrong(reader, "has not all of name, cat, ts, dur, args");
+    if (!find_part(category, &record.part)) return SL_OK;
+    if (!isfinite(begin) || !isfinite(length) || length < 0) return wrong(reader, "its time is none");
+    if (json_unpack(args, "{s:i,s:i,s:i,s:i,s?i,s?i,s?i}", "step", &record.step, "rank", &record.rank, "loop",
+                    &record.loop, "data", &record.data, "stage", &record.stage, "microbatch", &record.microbatch,
+                    "count", &record.count))
+        return wrong(reader, "its args have not all of step, rank, loop, data");
+    record.letter = letter_of(&record, name);
+    record.begin = begin / 1000;
+    record.end = (begin + length) / 1000;
+    trace->record[trace->count++] = record;
+    return SL_OK;
+}
+
+static int read_events(struct sl_run_trace *trace, const json_t *root, struct sl_error *error) {
+    const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents");
+    if (!json_is_array(events))
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: is no trace: there are no traceEvents", trace->path);
+    trace->record = malloc((json_array_size(events) + 1) * sizeof *trace->record);
+    if (!trace->record) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
+    struct reader reader = {.path = trace->path, .error = error};
+    for (; reader.position < json_array_size(events); reader.position++)
+        SL_TRY(read_event(&reader, json_array_get(events, reader.position), trace));
+    return SL_OK;
+}
+
+static void read_description(struct sl_run_trace *trace, json_t *root) {
+    const char *name;
+    int overlap;
+    trace->overlap = true;
+    for (int i = 0; i < trace->count; i++)
+        if (trace->record[i].part == SL_PART_COMPUTE && trace->record[i].count > trace->group)
+            trace->group = trace->record[i].count;
+    if (json_unpack(root, "{s:{s:s,s:i,s:i,s:i,s:b}}", "shardloop", "schedule", &name, "ranks", &trace->ranks, "loops",
+                    &trace->loops, "microbatches", &trace->microbatches, "overlap", &overlap)) {
+        trace->ranks = 0;
+        return;
+    }
+    trace->overlap = overlap;
+    snprintf(trace->name, sizeof trace->name, "%s", name);
+}
+
+int sl_run_trace_read(struct sl_run_trace *trace, const char *path, struct sl_error *error) {
+    *trace = (struct sl_run_trace){.path = path};
+    FILE *file = fopen(path, "r");
+    if (!file) return sl_error_set(error, SL_BAD_INPUT, "the trace %s: %s", path, strerror(errno));
+    json_error_t place;
+    json_t *root = json_loadf(file, 0, &place);
+    fclose(file);
+    if (!root)
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s:%d:%d: %s", path, place.line, place.column, place.text);
+    const int status = read_events(trace, root, error);
+    read_description(trace, root);
+    json_decref(root);
+    return status;
+}
+
+void sl_run_trace_free(struct sl_run_trace *trace) {
+    free(trace->record);
+    *trace = (struct sl_run_trace){0};
+}
+
+/* ---- what a trace must hold ---- */
+
+static bool is_compute(const struct sl_trace_record *record, char first, char second) {
+    return record->part == SL_PART_COMPUTE && (record->letter == first || record->letter == second);
+}
+
+static int check_record(const struct sl_run_trace *trace, const struct sl_schedule *schedule,
+                        const struct sl_trace_record *record, struct sl_error *error) {
+    if (record->rank < 0 || record->rank >= schedule->ranks || record->loop < 0 || record->loop >= schedule->loops)
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: loop %d of rank %d is none of schedule %s's",
+                            trace->path, record->loop, record->rank, schedule->name);
+    if (record->part != SL_PART_COMPUTE) return SL_OK;
+    const int stage = sl_schedule_stage(schedule, record->rank, record->loop);
+    if (record->stage != stage)
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: rank %d has stage %d in loop %d, in schedule %s %d",
+                            trace->path, record->rank, record->stage, record->loop, schedule->name, stage);
+    if (record->microbatch < 0 || record->count < 1 || record->count > schedule->microbatches - record->microbatch)
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: schedule %s has no %d microbatches from %d on",
+                            trace->path, schedule->name, record->count, record->microbatch);
+    return SL_OK;
+}
+
+/* Steps first, then pipelines, then ranks; of a rank's events the reductions, then all others. */
+static int in_order(const void *left, const void *right) {
+    const struct sl_trace_record *a = left, *b = right;
+    if (a->step != b->step) return a->step < b->step ? -1 : 1;
+    if (a->data != b->data) return a->data < b->data ? -1 : 1;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    const bool reduces = a->part == SL_PART_REDUCTION;
+    if (reduces != (b->part == SL_PART_REDUCTION)) return reduces ? -1 : 1;
+    return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+/* Events of one step, pipeline or rank: records BEGIN to END - 1. */
+struct range {
+    int begin, end;
+};
+
+/* The records from BEGIN on, and before END, that are alike as far as KEYS says: step, data, rank. */
+static struct range range_at(const struct sl_run_trace *trace, int begin, int end, int keys) {
+    const struct sl_trace_record *first = &trace->record[begin];
+    struct range range = {begin, begin};
+    for (; range.end < end; range.end++) {
+        const struct sl_trace_record *record = &trace->record[range.end];
+        if (record->step != first->step || (keys > 1 && record->data != first->data) ||
+            (keys > 2 && record->rank != first->rank))
+            break;
+    }
+    return range;
+}
+
+/* Whether every pipeline of a step did everything: a trace may end within a step, or lack events. */
+static bool is_whole(const struct sl_run_trace *trace, const struct sl_schedule *schedule, struct range step) {
+    const long long all = (long long)sl_schedule_stages(schedule) * schedule->microbatches;
+    struct range pipeline;
+    for (int at = step.begin; at < step.end; at = pipeline.end) {
+        long long forwards = 0, gradients = 0, weights = 0;
+        pipeline = range_at(trace, at, step.end, 2);
+        for (int i = pipeline.begin; i < pipeline.end; i++) {
+            const struct sl_trace_record *record = &trace->record[i];
+            forwards += is_compute(record, 'F', 'F') ? record->count : 0;
+            gradients += is_compute(record, 'I', 'B') ? record->count : 0;
+            weights += is_compute(record, 'W', 'B') ? record->count : 0;
+        }
+        if (forwards != all || gradients != all || weights != all) return false;
+    }
+    return true;
+}
+
+/* Checks, sorts, and leaves whole steps only. */
+static int prepare(struct sl_run_trace *trace, const struct sl_schedule *schedule, struct sl_error *error) {
+    for (int i = 0; i < trace->count; i++) SL_TRY(check_record(trace, schedule, &trace->record[i], error));
+    qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
+    int kept = 0;
+    struct range step;
+    for (int at = 0; at < trace->count; at = step.end) {
+        step = range_at(trace, at, trace->count, 1);
+        if (!is_whole(trace, schedule, step)) continue;
+        for (int i = step.begin; i < step.end; i++) trace->record[kept++] = trace->record[i];
+    }
+    trace->count = kept;
+    if (kept) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "the trace %s: has no step with all forwards and backwards of schedule %s (%d ranks, %d "
+                        "loops, %d microbatches)",
+                        trace->path, schedule->name, schedule->ranks, schedule->loops, schedule->microbatches);
+}
+
+/* ---- costs ---- */
+
+struct mean {
+    double sum, count;
+};
+
+static void add(struct mean *mean, double value, double count) {
+    mean->sum += value;
+    mean->count += count;
+}
+static double mean_of(const struct mean *mean) { return mean->count > 0 ? mean->sum / mean->count : 0; }
+
+/* Of one stage. */
+struct stage_means {
+    struct mean forward, input_gradient, weight_gradient, reduce;
+};
+
+/* How long a reduction took from when all pipelines had begun it: until then it waits. STEP has its records. */
+static double reduction_time(const struct sl_run_trace *trace, struct range step, const struct sl_trace_record *of) {
+    double begin = of->begin;
+    for (int i = step.begin; i < step.end; i++) {
+        const struct sl_trace_record *record = &trace->record[i];
+        if (record->part == SL_PART_REDUCTION && record->rank == of->rank && record->loop == of->loop)
+            begin = fmax(begin, record->begin);
+    }
+    return fmax(0, of->end - begin);
+}
+
+/* The stage that RANK has in LOOP; -1: the trace does not tell. */
+static int stage_of(const struct sl_run_trace *trace, int rank, int loop) {
+    for (int i = 0; i < trace->count; i++) {
+        const struct sl_trace_record *record = &trace->record[i];
+        if (record->part == SL_PART_COMPUTE && record->rank == rank && record->loop == loop) return record->stage;
+    }
+    return -1;
+}
+
+/* A compute event's own stage, a reduction's by its rank and loop; -1: neither. */
+static int stage_of_record(const struct sl_run_trace *trace, const struct sl_trace_record *record) {
+    if (record->part == SL_PART_COMPUTE) return record->stage;
+    return record->part == SL_PART_REDUCTION ? stage_of(trace, record->rank, record->loop) : -1;
+}
+
+static int check_stages(const struct sl_run_trace *trace, int stages, struct sl_error *error) {
+    int highest = -1;
+    for (int i = 0; i < trace->count; i++) {
+        const struct sl_trace_record *record = &trace->record[i];
+        if (record->part == SL_PART_COMPUTE && (record->stage < 0 || record->stage > highest)) highest = record->stage;
+        if (highest < 0 && record->part == SL_PART_COMPUTE) break;
+    }
+    if (highest == stages - 1) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "the trace %s is of %d stages, the schedule has %d", trace->path,
+                        highest + 1, stages);
+}
+
+int sl_run_trace_costs(struct sl_run_trace *trace, int stages, struct sl_costs *costs, struct sl_stage_costs *stage,
+                       struct sl_error *error) {
+    SL_TRY(check_stages(trace, stages, error));
+    struct stage_means *means = calloc((size_t)stages, sizeof *means);
+    struct mean send = {0}, take = {0};
+    struct range step = {0, 0};
+    if (!means) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
+    qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
+    for (int i = 0; i < trace->count; i++) {
+        const struct sl_trace_record *record = &trace->record[i];
+        const double length = record->end - record->begin;
+        const int number = stage_of_record(trace, record);
+        if (i == step.end) step = range_at(trace, i, trace->count, 1);
+        if (record->part == SL_PART_COMMUNICATION && record->stage >= 0)
+            add(record->letter == 's' ? &send : &take, length, 1);
+        if (number < 0) continue;
+        struct stage_means *of = &means[number];
+        if (is_compute(record, 'F', 'F')) add(&of->forward, length, record->count);
+        if (is_compute(record, 'I', 'B')) add(&of->input_gradient, length, record->count);
+        if (is_compute(record, 'W', 'W')) add(&of->weight_gradient, length, record->count);
+        if (record->part == SL_PART_REDUCTION) add(&of->reduce, reduction_time(trace, step, record), 1);
+    }
+    for (int s = 0; s < stages; s++)
+        stage[s] = (struct sl_stage_costs){mean_of(&means[s].forward), mean_of(&means[s].input_gradient),
+                                           mean_of(&means[s].weight_gradient), mean_of(&means[s].reduce)};
+    costs->communication = mean_of(&send) + mean_of(&take);
+    free(means);
+    return SL_OK;
+}
+
+/* ---- where the time went ---- */
+
+/* The time from BEGIN to END in which one of RANGE's reductions, which are its first records, was under way. */
+static double reducing(const struct sl_run_trace *trace, struct range range, double begin, double end) {
+    double sum = 0;
+    for (int i = range.begin; i < range.end && trace->record[i].part == SL_PART_REDUCTION; i++) {
+        const double from = fmax(begin, trace->record[i].begin), to = fmin(end, trace->record[i].end);
+        if (to <= from) continue;
+        sum += to - from;
+        begin = to;
+    }
+    return sum;
+}
+
+/* Adds the parts of one rank's step, which took from BEGIN to END, to PART. */
+static void add_parts(const struct sl_run_trace *trace, struct range rank, double begin, double end, double *part) {
+    double covered = begin, named = 0;
+    for (int i = rank.begin; i < rank.end; i++) {
+        const struct sl_trace_record *record = &trace->record[i];
+        if (record->part == SL_PART_REDUCTION) continue;
+        const double gap = reducing(trace, rank, covered, record->begin);
+        part[record->part] += record->end - record->begin;
+        part[SL_PART_REDUCTION] += gap;
+        named += record->end - record->begin + gap;
+        covered = fmax(covered, record->end);
+    }
+    const double gap = reducing(trace, rank, covered, end);
+    part[SL_PART_REDUCTION] += gap;
+    part[SL_PART_REST] += end - begin - named - gap;
+}
+
+static double computing(const struct sl_run_trace *trace, struct range range, double *begin, double *end) {
+    double busy = 0;
+    for (int i = range.begin; i < range.end; i++) {
+        const struct sl_trace_record *record = &trace->record[i];
+        if (record->part != SL_PART_COMPUTE) continue;
+        *begin = fmin(*begin, record->begin);
+        *end = fmax(*end, record->end);
+        busy += record->end - record->begin;
+    }
+    return busy;
+}
+
+/* Adds one pipeline's step to MEASUREMENT. */
+static void add_pipeline(const struct sl_run_trace *trace, struct range pipeline, double begin, double end, int ranks,
+                         struct sl_measurement *measurement) {
+    double first = INFINITY, last = -INFINITY;
+    const double busy = computing(trace, pipeline, &first, &last), span = last - first;
+    if (span > 0) measurement->bubble += 1 - busy / (ranks * span);
+    struct range rank;
+    for (int at = pipeline.begin; at < pipeline.end; at = rank.end) {
+        rank = range_at(trace, at, pipeline.end, 3);
+        struct sl_measured_rank *of = &measurement->rank[trace->record[at].rank];
+        add_parts(trace, rank, begin, end, of->part);
+        if (span > 0) of->bubble += 1 - computing(trace, rank, &first, &last) / span;
+    }
+}
+
+static int measure_parts(const struct sl_run_trace *trace, int ranks, struct sl_measurement *measurement,
+                         struct sl_error *error) {
+    int pipelines = 0;
+    struct range step, pipeline;
+    *measurement = (struct sl_measurement){.rank = calloc((size_t)ranks, sizeof *measurement->rank)};
+    if (!measurement->rank) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
+    for (int at = 0; at < trace->count; at = step.end) {
+        step = range_at(trace, at, trace->count, 1);
+        double begin = INFINITY, end = -INFINITY;
+        for (int i = step.begin; i < step.end; i++) {
+            begin = fmin(begin, trace->record[i].begin);
+            end = fmax(end, trace->record[i].end);
+        }
+        measurement->steps++;
+        measurement->step += end - begin;
+        for (int of = step.begin; of < step.end; of = pipeline.end, pipelines++) {
+            pipeline = range_at(trace, of, step.end, 2);
+            add_pipeline(trace, pipeline, begin, end, ranks, measurement);
+        }
+    }
+    measurement->step /= measurement->steps;
+    measurement->bubble /= pipelines;
+    for (int r = 0; r < ranks; r++) {
+        for (int p = 0; p < SL_PARTS; p++) measurement->rank[r].part[p] /= pipelines;
+        measurement->rank[r].bubble /= pipelines;
+    }
+    return SL_OK;
+}
+
+int sl_run_trace_measure(struct sl_run_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,
+                         struct sl_stage_costs *stage, struct sl_measurement *measurement, struct sl_error *error) {
+    *measurement = (struct sl_measurement){0};
+    SL_TRY(prepare(trace, schedule, error));
+    SL_TRY(sl_run_trace_costs(trace, sl_schedule_stages(schedule), costs, stage, error));
+    return measure_parts(trace, schedule->ranks, measurement, error);
+}
+
+void sl_measurement_free(struct sl_measurement *measurement) {
+    free(measurement->rank);
+    *measurement = (struct sl_measurement){0};
+}
+
+void sl_simulated_parts(const struct sl_simulation *simulation, int rank, double part[SL_PARTS]) {
+    const struct sl_simulated_rank *of = &simulation->rank[rank];
+    memset(part, 0, SL_PARTS * sizeof *part);
+    part[SL_PART_COMPUTE] = of->busy;
+    part[SL_PART_REDUCTION] = fmax(0, of->reduced - of->end);
+    part[SL_PART_WAITING] = simulation->step - part[SL_PART_COMPUTE] - part[SL_PART_REDUCTION];
+}

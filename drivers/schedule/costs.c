@@ -1,0 +1,108 @@
+/* costs.c - what the actions of a schedule cost, from a file. */
+#include "drivers/schedule/costs.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "drivers/schedule/compare.h"
+
+/* The numbers of struct sl_stage_costs by name. */
+struct field {
+    const char *name;
+    size_t offset;
+};
+static const struct field fields[] = {
+    {"forward", offsetof(struct sl_stage_costs, forward)},
+    {"input_gradient", offsetof(struct sl_stage_costs, input_gradient)},
+    {"weight_gradient", offsetof(struct sl_stage_costs, weight_gradient)},
+    {"reduce", offsetof(struct sl_stage_costs, reduce)},
+};
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+struct reader {
+    const char *path;
+    struct sl_error *error;
+};
+
+static bool is_cost(const json_t *value) { return json_is_number(value) && json_number_value(value) >= 0; }
+
+/* A number, or a list of one number a stage. */
+static int read_field(const struct reader *reader, const struct field *field, const json_t *value,
+                      struct sl_stage_costs *stage, int stages) {
+    const bool list = json_is_array(value);
+    if (list && json_array_size(value) != (size_t)stages)
+        return sl_error_set(reader->error, SL_BAD_INPUT,
+                            "--costs: %s: \"%s\" has %zu numbers: must have one a stage, %d", reader->path, field->name,
+                            json_array_size(value), stages);
+    for (int s = 0; s < stages; s++) {
+        const json_t *number = list ? json_array_get(value, (size_t)s) : value;
+        if (!is_cost(number)) {
+            char place[16] = "";
+            if (list) snprintf(place, sizeof place, "[%d]", s);
+            return sl_error_set(reader->error, SL_BAD_INPUT, "--costs: %s: \"%s\"%s is not a number of at least 0%s",
+                                reader->path, field->name, place, list ? "" : " or a list of them");
+        }
+        *(double *)((char *)&stage[s] + field->offset) = json_number_value(number);
+    }
+    return SL_OK;
+}
+
+static int read_entry(const struct reader *reader, const char *name, const json_t *value, struct sl_costs *costs,
+                      struct sl_stage_costs *stage, int stages) {
+    for (int i = 0; i < FIELDS; i++)
+        if (!strcmp(fields[i].name, name)) return read_field(reader, &fields[i], value, stage, stages);
+    if (!strcmp(name, "communication")) {
+        if (!is_cost(value))
+            return sl_error_set(reader->error, SL_BAD_INPUT,
+                                "--costs: %s: \"communication\" is not a number of at least 0", reader->path);
+        costs->communication = json_number_value(value);
+        return SL_OK;
+    }
+    if (!strcmp(name, "overlap")) {
+        if (!json_is_boolean(value))
+            return sl_error_set(reader->error, SL_BAD_INPUT, "--costs: %s: \"overlap\" is not true or false",
+                                reader->path);
+        costs->overlap = json_is_true(value);
+        return SL_OK;
+    }
+    return sl_error_set(reader->error, SL_BAD_INPUT,
+                        "--costs: %s: \"%.80s\": no such cost; there are forward, input_gradient, weight_gradient, "
+                        "reduce, communication, overlap",
+                        reader->path, name);
+}
+
+static int read_trace(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
+                      struct sl_error *error) {
+    struct sl_run_trace trace;
+    int status = sl_run_trace_read(&trace, path, error);
+    if (status == SL_OK) status = sl_run_trace_costs(&trace, stages, costs, stage, error);
+    sl_run_trace_free(&trace);
+    return status;
+}
+
+int sl_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
+                  struct sl_error *error) {
+    const struct reader reader = {path, error};
+    FILE *file = fopen(path, "r");
+    if (!file) return sl_error_set(error, SL_BAD_INPUT, "--costs: %s: %s", path, strerror(errno));
+    json_error_t wrong;
+    json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &wrong);
+    fclose(file);
+    if (!object)
+        return sl_error_set(error, SL_BAD_INPUT, "--costs: %s:%d:%d: %s", path, wrong.line, wrong.column, wrong.text);
+    int status = SL_OK;
+    if (json_object_get(object, "traceEvents")) {
+        json_decref(object);
+        return read_trace(costs, stage, stages, path, error);
+    }
+    if (!json_is_object(object))
+        status = sl_error_set(error, SL_BAD_INPUT, "--costs: %s: is not an object, {\"forward\": 1.5, ...}", path);
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value) {
+        if (status == SL_OK) status = read_entry(&reader, name, value, costs, stage, stages);
+    }
+    json_decref(object);
+    return status;
+}

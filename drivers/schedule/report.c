@@ -1,0 +1,163 @@
+/* report.c - simulated and measured times as tables and as JSON. */
+#include "drivers/schedule/report.h"
+
+#include <string.h>
+
+#include "drivers/common/metrics.h"
+
+/* ---- as text ---- */
+
+void sl_schedule_report_simulation(const struct sl_schedule_report *report) {
+    static const struct sl_column column[] = {
+        {"rank", -6}, {"busy ms", 10}, {"idle ms", 10}, {"bubble", 8}, {"kept", 5}};
+    const struct sl_simulation *simulation = report->simulation;
+    struct sl_table table;
+    putchar('\n');
+    sl_table_begin(&table, stdout, 5, column);
+    for (int r = 0; r < simulation->ranks; r++) {
+        const struct sl_simulated_rank *rank = &simulation->rank[r];
+        sl_table_cell(&table, "%d", r);
+        sl_table_cell(&table, "%.6g", rank->busy);
+        sl_table_cell(&table, "%.6g", simulation->span - rank->busy);
+        sl_table_cell(&table, "%.1f %%", 100 * rank->bubble);
+        sl_table_cell(&table, "%d", rank->stash);
+    }
+    printf("step %.6g ms: compute until %.6g ms, then reductions for %.6g ms; bubble %.1f %% of the compute\n",
+           simulation->step, simulation->span, simulation->step - simulation->span, 100 * simulation->bubble);
+}
+
+/* A rank's parts and bubble, or all ranks' mean. */
+struct row {
+    double part[SL_PARTS], step, bubble;
+};
+
+static void add_rank(const struct sl_schedule_report *report, int rank, struct row *measured, struct row *predicted,
+                     double weight) {
+    double part[SL_PARTS];
+    sl_simulated_parts(report->simulation, rank, part);
+    for (int p = 0; p < SL_PARTS; p++) {
+        measured->part[p] += weight * report->measurement->rank[rank].part[p];
+        predicted->part[p] += weight * part[p];
+    }
+    measured->step += weight * report->measurement->step;
+    predicted->step += weight * report->simulation->step;
+    measured->bubble += weight * report->measurement->rank[rank].bubble;
+    predicted->bubble += weight * report->simulation->rank[rank].bubble;
+}
+
+static void mean_rank(const struct sl_schedule_report *report, struct row *measured, struct row *predicted) {
+    *measured = *predicted = (struct row){{0}, 0, 0};
+    for (int r = 0; r < report->simulation->ranks; r++)
+        add_rank(report, r, measured, predicted, 1.0 / report->simulation->ranks);
+}
+
+static struct row difference(const struct row *measured, const struct row *predicted) {
+    struct row row = {.step = measured->step - predicted->step, .bubble = measured->bubble - predicted->bubble};
+    for (int p = 0; p < SL_PARTS; p++) row.part[p] = measured->part[p] - predicted->part[p];
+    return row;
+}
+
+static void print_row(struct sl_table *table, const char *rank, const char *what, const struct row *row, bool sign) {
+    sl_table_cell(table, "%s", rank);
+    sl_table_cell(table, "%s", what);
+    for (int p = 0; p < SL_PARTS; p++) sl_table_cell(table, sign ? "%+.2f" : "%.2f", row->part[p]);
+    sl_table_cell(table, sign ? "%+.2f" : "%.2f", row->step);
+    sl_table_cell(table, sign ? "%+.1f %%" : "%.1f %%", 100 * row->bubble);
+}
+
+static void print_rows(struct sl_table *table, const char *rank, const struct row *measured,
+                       const struct row *predicted) {
+    const struct row more = difference(measured, predicted);
+    print_row(table, rank, "measured", measured, false);
+    print_row(table, "", "predicted", predicted, false);
+    print_row(table, "", "difference", &more, true);
+}
+
+void sl_schedule_report_comparison(const struct sl_schedule_report *report) {
+    static const struct sl_column column[] = {
+        {"rank", -4},     {"ms a step", -10}, {"compute", 8}, {"waiting", 8}, {"communication", 13},
+        {"reduction", 9}, {"optimizer", 9},   {"rest", 8},    {"step", 9},    {"bubble", 8}};
+    const struct sl_schedule *schedule = report->schedule;
+    struct row measured, predicted;
+    struct sl_table table;
+    printf("schedule %s, %d ranks, %d loops, %d microbatches; means of %d steps\n", schedule->name, schedule->ranks,
+           schedule->loops, schedule->microbatches, report->measurement->steps);
+    sl_table_begin(&table, stdout, SL_PARTS + 4, column);
+    for (int r = 0; r < schedule->ranks; r++) {
+        char rank[16];
+        snprintf(rank, sizeof rank, "%d", r);
+        measured = predicted = (struct row){{0}, 0, 0};
+        add_rank(report, r, &measured, &predicted, 1);
+        print_rows(&table, rank, &measured, &predicted);
+    }
+    mean_rank(report, &measured, &predicted);
+    print_rows(&table, "all", &measured, &predicted);
+    const struct row more = difference(&measured, &predicted);
+    printf("step measured %.2f ms, predicted %.2f ms (%+.1f %%):", measured.step, predicted.step,
+           measured.step > 0 ? 100 * (predicted.step / measured.step - 1) : 0);
+    for (int p = 0; p < SL_PARTS; p++)
+        printf(" %s %+.2f%s", sl_part_name[p], more.part[p], p < SL_PARTS - 1 ? "," : "");
+    printf(" ms\n");
+}
+
+/* ---- as JSON ---- */
+
+/* null where TEXT is not UTF-8, as a file's name may be. */
+static json_t *json_text(const char *text) {
+    json_t *string = json_string(text);
+    return string ? string : json_null();
+}
+
+static json_t *json_row(const struct row *row) {
+    json_t *object = json_pack("{s:o,s:o}", "step_ms", sl_json_real(row->step), "bubble", sl_json_real(row->bubble));
+    for (int p = 0; object && p < SL_PARTS; p++) {
+        char key[32];
+        snprintf(key, sizeof key, "%s_ms", sl_part_name[p]);
+        json_object_set_new(object, key, sl_json_real(row->part[p]));
+    }
+    return object;
+}
+
+/* Adds measured, predicted, difference (means over ranks) and the ranks' own. */
+static void add_comparison(const struct sl_schedule_report *report, json_t *object) {
+    struct row measured, predicted, more;
+    json_t *ranks = json_array();
+    mean_rank(report, &measured, &predicted);
+    more = difference(&measured, &predicted);
+    json_object_set_new(object, "steps", json_integer(report->measurement->steps));
+    json_object_set_new(object, "measured", json_row(&measured));
+    json_object_set_new(object, "predicted", json_row(&predicted));
+    json_object_set_new(object, "difference", json_row(&more));
+    for (int r = 0; r < report->schedule->ranks; r++) {
+        measured = predicted = (struct row){{0}, 0, 0};
+        add_rank(report, r, &measured, &predicted, 1);
+        json_array_append_new(
+            ranks, json_pack("{s:o,s:o}", "measured", json_row(&measured), "predicted", json_row(&predicted)));
+    }
+    json_object_set_new(object, "each_rank", ranks);
+}
+
+int sl_schedule_report_json(const struct sl_schedule_report *report, struct sl_error *error) {
+    const struct sl_schedule *schedule = report->schedule;
+    const struct sl_simulation *simulation = report->simulation;
+    json_t *stash = json_array(), *busy = json_array(), *bubble = json_array();
+    for (int r = 0; r < simulation->ranks; r++) {
+        json_array_append_new(stash, json_integer(simulation->rank[r].stash));
+        json_array_append_new(busy, sl_json_real(simulation->rank[r].busy));
+        json_array_append_new(bubble, sl_json_real(simulation->rank[r].bubble));
+    }
+    json_t *object =
+        json_pack("{s:o,s:i,s:i,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:b}", "name", json_text(schedule->name), "ranks",
+                  schedule->ranks, "loops", schedule->loops, "microbatches", schedule->microbatches, "bubble",
+                  sl_json_real(simulation->bubble), "step_ms", sl_json_real(simulation->step), "compute_ms",
+                  sl_json_real(simulation->span), "peak_stash", stash, "rank_busy_ms", busy, "rank_bubble", bubble,
+                  "buffers", report->buffers, "valid", true);
+    if (object && report->measurement) add_comparison(report, object);
+    return sl_json_print(stdout, "stdout", object, error);
+}
+
+int sl_schedule_report_invalid(const char *name, int ranks, const char *reason, struct sl_error *error) {
+    json_t *object = json_pack("{s:o,s:b,s:o}", "name", json_text(name), "valid", false, "reason", json_text(reason));
+    if (object && ranks > 0) json_object_set_new(object, "ranks", json_integer(ranks));
+    return sl_json_print(stdout, "stdout", object, error);
+}

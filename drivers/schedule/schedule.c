@@ -1,0 +1,240 @@
+/* schedule.c - generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it, or
+ * compares it with a training run. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "drivers/common/metrics.h"
+#include "drivers/common/options.h"
+#include "drivers/schedule/costs.h"
+#include "drivers/schedule/report.h"
+#include "layers/training/pipeline.h"
+#include "spmd/schedule/csv.h"
+#include "spmd/schedule/draw.h"
+
+enum format { TABLE, INDICES, CSV, SVG, JSON };
+
+/* Below 1: not given. */
+struct config {
+    const char *name, *file;
+    int stages, loops, microbatches;
+    int format, buffers, group;
+    bool json, check, simulate, overlap;
+    double communication;
+    struct sl_stage_costs cost;
+    const char *costs, *compare;
+};
+
+/* The schedule and what is found out about it. */
+struct study {
+    struct sl_schedule schedule;
+    int buffers, group;
+    struct sl_stage_costs *cost; /* [stages] */
+    struct sl_simulation simulation;
+    struct sl_run_trace trace;
+    struct sl_measurement measurement;
+};
+
+#define FIELD(name) offsetof(struct config, name)
+
+static const struct sl_option schedule_table[] = {
+    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .help = "which one; otherwise looped-bfs"},
+    {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = 4096, .help = "ranks of the pipeline; otherwise 4"},
+    {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = 4096,
+     .help = "stages a rank; otherwise 2 where the schedule can have so many"},
+    {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = 65536,
+     .help = "parts of a batch; otherwise 8"},
+    {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE", .help = "a table in PyTorch's CSV format instead"},
+    {0},
+};
+static const struct sl_option output_table[] = {
+    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|indices|csv|svg|json",
+     .help = "one line a rank; the looping pipeline's index arrays; PyTorch's format; a timeline; an object"},
+    {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
+    {"check", SL_OPTION_FLAG, FIELD(check), .help = "say what was proven about the table"},
+    {"buffers", SL_OPTION_INTEGER, FIELD(buffers), .min = 1, .max = 65536,
+     .help = "messages that may lie between two ranks, each way; otherwise the fewest, from 2 on, that are enough"},
+    {"wgrad-group", SL_OPTION_INTEGER, FIELD(group), .min = 1, .max = 65536,
+     .help = "microbatches of one weight-gradient product, which runs once the gradient has been sent, as in training; "
+             "otherwise a backward is one piece"},
+    {0},
+};
+static const struct sl_option simulation_table[] = {
+    {"simulate", SL_OPTION_FLAG, FIELD(simulate), .help = "say how long it takes, and where ranks are idle"},
+    {"forward", SL_OPTION_REAL, FIELD(cost.forward), .max = 1e9, .help = "ms of a microbatch in a stage"},
+    {"input-gradient", SL_OPTION_REAL, FIELD(cost.input_gradient), .max = 1e9, .help = "ms"},
+    {"weight-gradient", SL_OPTION_REAL, FIELD(cost.weight_gradient), .max = 1e9, .help = "ms"},
+    {"communication", SL_OPTION_REAL, FIELD(communication), .max = 1e9, .help = "ms of a message between two ranks"},
+    {"reduce", SL_OPTION_REAL, FIELD(cost.reduce), .max = 1e9, .help = "ms to reduce a stage's gradients over data"},
+    {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
+    {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE",
+     .help = "JSON with any of forward, input_gradient, weight_gradient, reduce (a number, or a list of one a stage), "
+             "communication, overlap; or a trace by looping_pipeline --trace: what was measured there"},
+    {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE",
+     .help = "simulate what looping_pipeline --trace recorded with the costs measured there, and say where its time "
+             "went instead; the schedule is the trace's unless --name or --file names one"},
+    {0},
+};
+
+/* ---- the schedule ---- */
+
+static const char *name_of(const struct config *config, const struct study *study) {
+    if (config->file) return config->file;
+    if (config->name) return config->name;
+    return study->trace.ranks ? study->trace.name : "looped-bfs";
+}
+
+/* The first that is given. */
+static int one_of(int first, int second, int third) { return first > 0 ? first : second > 0 ? second : third; }
+
+static bool is_generated(const char *name) {
+    for (int i = 0; sl_schedule_name(i); i++)
+        if (!strcmp(sl_schedule_name(i), name)) return true;
+    return false;
+}
+
+static int make(const struct config *config, struct study *study, struct sl_error *error) {
+    const struct sl_run_trace *trace = &study->trace;
+    if (config->file && config->name)
+        return sl_error_set(error, SL_BAD_INPUT, "--file and --name: a schedule is read or generated, not both");
+    if (config->file) return sl_schedule_read_csv(&study->schedule, config->file, error);
+    const char *name = name_of(config, study);
+    if (!config->name && !is_generated(name))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--compare: %s: its schedule \"%s\" was read from a file: --file names it", trace->path,
+                            name);
+    return sl_schedule_make(&study->schedule, name, one_of(config->stages, trace->ranks, 4),
+                            one_of(config->loops, trace->loops, sl_schedule_default_loops(name)),
+                            one_of(config->microbatches, trace->microbatches, 8), error);
+}
+
+static int prove(const struct config *config, struct study *study, struct sl_error *error) {
+    SL_TRY(sl_schedule_lower(&study->schedule, error));
+    study->buffers = config->buffers;
+    if (study->buffers < 1)
+        SL_TRY(sl_schedule_slots(&study->schedule, SL_PIPELINE_FEWEST_SLOTS, &study->buffers, error));
+    study->group = one_of(config->group, study->trace.group, 0);
+    return sl_schedule_check(&study->schedule, study->buffers, one_of(study->group, 1, 1), NULL, error);
+}
+
+static int simulate(const struct config *config, struct study *study, struct sl_error *error) {
+    const int stages = sl_schedule_stages(&study->schedule);
+    study->cost = malloc((size_t)stages * sizeof *study->cost);
+    if (!study->cost) return sl_error_set(error, SL_FAILED, "no memory to simulate");
+    for (int s = 0; s < stages; s++) study->cost[s] = config->cost;
+    struct sl_costs costs = {.count = stages,
+                             .stage = study->cost,
+                             .communication = config->communication,
+                             .overlap = config->compare ? study->trace.overlap : config->overlap,
+                             .group = study->group};
+    if (config->compare)
+        SL_TRY(sl_run_trace_measure(&study->trace, &study->schedule, &costs, study->cost, &study->measurement, error));
+    if (config->costs) SL_TRY(sl_costs_read(&costs, study->cost, stages, config->costs, error));
+    return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
+}
+
+/* ---- output ---- */
+
+/* Columns of the terminal that stdout is; 0: it is none. */
+static int terminal_columns(void) {
+    struct winsize size;
+    const char *terminal = getenv("TERM");
+    if (!isatty(STDOUT_FILENO) || !terminal || !strcmp(terminal, "dumb")) return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+static int print_table(const struct sl_schedule *schedule) {
+    const int columns = terminal_columns();
+    return columns ? sl_schedule_print_terminal(schedule, columns, stdout) : sl_schedule_print_table(schedule, stdout);
+}
+
+static void print_proof(const struct study *study) {
+    int most = 0;
+    for (int r = 0; r < study->simulation.ranks; r++)
+        if (study->simulation.rank[r].stash > most) most = study->simulation.rank[r].stash;
+    printf("every action runs once, after what it needs; no deadlock with %d buffers; at most %d microbatches kept\n",
+           study->buffers, most);
+}
+
+static int print(const struct config *config, const struct study *study, struct sl_error *error) {
+    const struct sl_schedule_report report = {.schedule = &study->schedule,
+                                              .buffers = study->buffers,
+                                              .simulation = &study->simulation,
+                                              .measurement = config->compare ? &study->measurement : NULL};
+    int status = SL_OK;
+    switch (config->format) {
+    case JSON:
+        return sl_schedule_report_json(&report, error);
+    case SVG:
+        sl_schedule_write_svg(&study->schedule, &study->simulation, stdout);
+        return SL_OK;
+    case CSV:
+        if (sl_schedule_write_csv(&study->schedule, stdout))
+            return sl_error_set(error, SL_FAILED, "stdout: could not be written");
+        return SL_OK;
+    case INDICES:
+        status = sl_schedule_print_indices(&study->schedule, stdout);
+        break;
+    case TABLE:
+        status = config->compare ? SL_OK : print_table(&study->schedule);
+    }
+    if (status) return sl_error_set(error, status, "no memory to print");
+    if (config->check) print_proof(study);
+    if (config->simulate) sl_schedule_report_simulation(&report);
+    if (config->compare) sl_schedule_report_comparison(&report);
+    return SL_OK;
+}
+
+static int run(const struct config *config, struct study *study, struct sl_error *error) {
+    if (config->compare) SL_TRY(sl_run_trace_read(&study->trace, config->compare, error));
+    int status = make(config, study, error);
+    if (status == SL_OK) status = prove(config, study, error);
+    if (status == SL_BAD_INPUT && config->format == JSON) {
+        struct sl_error unwritten = {0};
+        if (sl_schedule_report_invalid(name_of(config, study), study->schedule.ranks, error->message, &unwritten))
+            *error = unwritten;
+        return error->status;
+    }
+    SL_TRY(status);
+    SL_TRY(simulate(config, study, error));
+    return print(config, study, error);
+}
+
+static void list_names(char *text, size_t size) {
+    snprintf(text, size,
+             "Generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it.");
+    for (int i = 0; sl_schedule_name(i); i++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%s", i ? ", " : " The schedules: ", sl_schedule_name(i));
+    }
+}
+
+int main(int argc, char **argv) {
+    struct config config = {.overlap = true, .cost = {1, 1, 1, 0}};
+    char summary[400];
+    list_names(summary, sizeof summary);
+    struct sl_options options = {
+        .program = "schedule",
+        .summary = summary,
+        .section = {{"Schedule", schedule_table, &config},
+                    {"Output", output_table, &config},
+                    {"Simulation", simulation_table, &config}},
+    };
+    struct study study = {0};
+    struct sl_error error = {0};
+    int status = sl_options_parse(&options, argc, argv);
+    if (status == SL_OK && !options.answered) {
+        if (config.json) config.format = JSON;
+        status = run(&config, &study, &error);
+        if (status == SL_OK) status = sl_stdout_finish(&error);
+        if (status) sl_options_report(&options, &error);
+    }
+    sl_measurement_free(&study.measurement);
+    sl_run_trace_free(&study.trace);
+    sl_schedule_free(&study.schedule);
+    sl_simulation_free(&study.simulation);
+    free(study.cost);
+    sl_options_free(&options);
+    return status;
+}

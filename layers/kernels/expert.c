@@ -1,0 +1,177 @@
+/* expert.c - routing, and the way to experts and back, built as kernels.c is.
+ *
+ * The build defines SL_EXPERT_KERNELS, the table's name. */
+#include "layers/kernels/expert.h"
+#include "spmd/device/offload.h"
+#include "spmd/base/vector_math.h"
+
+/* ---- routing ---- */
+
+static void route(const struct sl_routing *routing, const float *logits, float *probabilities, int32_t *chosen,
+                  float *gates) {
+    const size_t rows = routing->rows, choices = routing->choices;
+    const int32_t experts = (int32_t)routing->experts;
+    SL_ROWS(is_device_ptr(logits, probabilities, chosen, gates))
+    for (size_t r = 0; r < rows; r++) {
+        const float *x = logits + r * (size_t)experts;
+        float *p = probabilities + r * (size_t)experts, *gate = gates + r * choices;
+        int32_t *choice = chosen + r * choices;
+        int32_t before = INT32_MAX,
+                at = experts; /* the choice before: those after it are smaller, or equal and later */
+        float max = 0.0f;
+        for (size_t k = 0; k < choices; k++) {
+            int32_t highest = INT32_MIN, first = experts;
+            SL_LANES(reduction(max : highest))
+            for (int32_t e = 0; e < experts; e++) {
+                const int32_t value = sl_order_of_float(x[e]);
+                const bool left = (value < before) | ((value == before) & (e > at));
+                const int32_t candidate = left ? value : INT32_MIN;
+                highest = candidate > highest ? candidate : highest;
+            }
+            SL_LANES(reduction(min : first))
+            for (int32_t e = 0; e < experts; e++) {
+                const bool is = (sl_order_of_float(x[e]) == highest) & ((highest < before) | (e > at));
+                const int32_t candidate = is ? e : experts;
+                first = candidate < first ? candidate : first;
+            }
+            if (k == 0) max = sl_float_of_order(highest);
+            before = highest;
+            choice[k] = at = first;
+        }
+        SL_LANES()
+        for (int32_t e = 0; e < experts; e++) p[e] = sl_exp(x[e] - max);
+        float sum = 0.0f;
+        SL_LANES(reduction(+ : sum))
+        for (int32_t e = 0; e < experts; e++) sum += p[e];
+        SL_LANES()
+        for (int32_t e = 0; e < experts; e++) p[e] /= sum;
+        float together = choices > 1 ? 0.0f : 1.0f;
+        for (size_t k = 0; k < choices && choices > 1; k++) together += p[choice[k]];
+        for (size_t k = 0; k < choices; k++) gate[k] = p[choice[k]] / together;
+    }
+}
+
+static void assign(const struct sl_routing *routing, const int32_t *chosen, int32_t *slot_of, int32_t *pair_of) {
+    const size_t experts = routing->experts, sequences = routing->sequences, capacity = routing->capacity;
+    const size_t pairs = routing->rows / sequences * routing->choices; /* of a sequence */
+    SL_ROWS(is_device_ptr(chosen, slot_of, pair_of))
+    for (size_t i = 0; i < experts * sequences; i++) {
+        const int32_t expert = (int32_t)(i / sequences);
+        const size_t first = i % sequences * pairs, slot = i * capacity;
+        size_t place = 0;
+        for (size_t pair = first; pair < first + pairs; pair++) {
+            if (chosen[pair] != expert) continue;
+            const bool fits = place < capacity;
+            slot_of[pair] = fits ? (int32_t)(slot + place) : -1;
+            if (fits) pair_of[slot + place++] = (int32_t)pair;
+        }
+        for (; place < capacity; place++) pair_of[slot + place] = -1;
+    }
+}
+
+static double balance(const struct sl_routing *routing, const float *probabilities, const int32_t *chosen,
+                      float *shares) {
+    const size_t experts = routing->experts, sequences = routing->sequences;
+    const size_t length = routing->rows / sequences, pairs = length * routing->choices;
+    double result = 0.0;
+    SL_ROWS(is_device_ptr(probabilities, chosen, shares) reduction(+ : result))
+    for (size_t i = 0; i < sequences * experts; i++) {
+        const size_t sequence = i / experts, expert = i % experts;
+        const int32_t *choice = chosen + sequence * pairs;
+        const float *p = probabilities + sequence * length * experts + expert;
+        int count = 0;
+        SL_LANES(reduction(+ : count))
+        for (size_t pair = 0; pair < pairs; pair++) count += choice[pair] == (int32_t)expert;
+        float sum = 0.0f;
+        SL_LANES(reduction(+ : sum))
+        for (size_t t = 0; t < length; t++) sum += p[t * experts];
+        const float share = (float)count / (float)pairs;
+        shares[i] = share;
+        result += (double)experts * share * sum / (double)length;
+    }
+    return result;
+}
+
+/* Gates are a softmax over the chosen experts alone, or, where there is only one of them, over all. */
+static void route_backward(const struct sl_routing *routing, const float *probabilities, const int32_t *chosen,
+                           const float *gates, const float *dgates, const float *shares, float factor, float *dlogits) {
+    const size_t rows = routing->rows, experts = routing->experts, choices = routing->choices;
+    const size_t length = rows / routing->sequences;
+    const float each = factor * (float)experts / (float)length; /* of a probability, times its expert's share */
+    SL_ROWS(is_device_ptr(probabilities, chosen, gates, dgates, shares, dlogits))
+    for (size_t r = 0; r < rows; r++) {
+        const float *p = probabilities + r * experts, *share = shares + r / length * experts;
+        const float *gate = gates + r * choices, *dgate = dgates + r * choices;
+        const int32_t *choice = chosen + r * choices;
+        float *dx = dlogits + r * experts, mean = 0.0f, along = 0.0f;
+        SL_LANES(reduction(+ : mean))
+        for (size_t e = 0; e < experts; e++) mean += p[e] * share[e];
+        for (size_t k = 0; k < choices; k++) along += gate[k] * dgate[k];
+        const float all = each * mean + (choices > 1 ? 0.0f : along);
+        SL_LANES()
+        for (size_t e = 0; e < experts; e++) dx[e] = p[e] * (each * share[e] - all);
+        for (size_t k = 0; k < choices; k++) dx[choice[k]] += gate[k] * (choices > 1 ? dgate[k] - along : dgate[k]);
+    }
+}
+
+/* ---- the way there and back ---- */
+
+static void dispatch(const struct sl_routing *routing, size_t cols, const int32_t *pair_of, const float *gates,
+                     const float *x, float *y) {
+    const size_t slots = sl_routing_slots(routing), choices = routing->choices;
+    const bool weighs = gates != NULL;
+    if (!weighs) gates = x; /* which is not read */
+    SL_ROWS(is_device_ptr(pair_of, gates, x, y))
+    for (size_t s = 0; s < slots; s++) {
+        const int32_t pair = pair_of[s];
+        const size_t row = pair < 0 ? 0 : (size_t)pair / choices;
+        const float gate = weighs && pair >= 0 ? gates[pair] : 1.0f, *in = x + row * cols;
+        float *out = y + s * cols;
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) out[c] = pair < 0 ? 0.0f : gate * in[c];
+    }
+}
+
+static void combine(const struct sl_routing *routing, size_t cols, const int32_t *slot_of, const float *gates,
+                    const float *x, float *y) {
+    const size_t rows = routing->rows, choices = routing->choices;
+    const bool weighs = gates != NULL;
+    if (!weighs) gates = x; /* which is not read */
+    SL_ROWS(is_device_ptr(slot_of, gates, x, y))
+    for (size_t r = 0; r < rows; r++) {
+        float *out = y + r * cols;
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) out[c] = 0.0f;
+        for (size_t pair = r * choices; pair < (r + 1) * choices; pair++) {
+            const int32_t slot = slot_of[pair];
+            if (slot < 0) continue;
+            const float gate = weighs ? gates[pair] : 1.0f, *in = x + (size_t)slot * cols;
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] += gate * in[c];
+        }
+    }
+}
+
+static void gate_gradients(const struct sl_routing *routing, size_t cols, const int32_t *slot_of, const float *dy,
+                           const float *x, float *dgates) {
+    const size_t pairs = routing->rows * routing->choices, choices = routing->choices;
+    SL_ROWS(is_device_ptr(slot_of, dy, x, dgates))
+    for (size_t pair = 0; pair < pairs; pair++) {
+        const int32_t slot = slot_of[pair];
+        const float *gradient = dy + pair / choices * cols, *in = x + (slot < 0 ? 0 : (size_t)slot) * cols;
+        float dot = 0.0f;
+        SL_LANES(reduction(+ : dot))
+        for (size_t c = 0; c < cols; c++) dot += gradient[c] * in[c];
+        dgates[pair] = slot < 0 ? 0.0f : dot;
+    }
+}
+
+const struct sl_expert_kernels SL_EXPERT_KERNELS = {
+    .route = route,
+    .assign = assign,
+    .balance = balance,
+    .route_backward = route_backward,
+    .dispatch = dispatch,
+    .combine = combine,
+    .gate_gradients = gate_gradients,
+};

@@ -1,0 +1,47 @@
+/* few_rows.h - matrix products with so few rows that moving the weights costs more than multiplying them.
+ *
+ * A microbatch of 8 rows uses every weight 8 times. Weights that have left the core's own cache since the last
+ * microbatch must come fast: each tile asks for the next one's while it multiplies, which libraries do not do (from
+ * the shared cache oneDNN gets to a quarter of its best rate). One source (few_rows.c), built once per CPU level. */
+#ifndef SL_LAYERS_KERNELS_FEW_ROWS_H
+#define SL_LAYERS_KERNELS_FEW_ROWS_H
+
+#include "spmd/base/base.h"
+
+SL_BEGIN_C
+
+struct sl_few_rows {
+    size_t lanes; /* that a vector has; what the vectors run along must be a multiple of it */
+
+    /* C [m, n] = A [m, k] B [k, n] (+ bias [n], unless NULL), or C += A B. n % lanes == 0. */
+    void (*multiply)(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
+                     float *c);
+    /* C [m, n] (+)= A [m, k] B^T, B stored [n, k]. k % lanes == 0. */
+    void (*multiply_transposed)(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
+                                float *c);
+};
+
+extern const struct sl_few_rows sl_few_rows_v2, sl_few_rows_v3, sl_few_rows_v4;
+
+/* The same of bf16, sums as before; k is even. */
+struct sl_few_rows_bf16 {
+    size_t lanes;
+    void (*multiply)(size_t m, size_t n, size_t k, const uint16_t *a, const uint16_t *b, const float *bias,
+                     bool accumulate, float *c);
+    void (*multiply_transposed)(size_t m, size_t n, size_t k, const uint16_t *a, const uint16_t *b, bool accumulate,
+                                float *c);
+};
+
+extern const struct sl_few_rows_bf16 sl_few_rows_avx512_bf16;
+
+/* NULL where this CPU has no instructions for bf16. */
+const struct sl_few_rows_bf16 *sl_few_rows_bf16_select(void);
+
+/* The table of the highest level that this CPU has. */
+const struct sl_few_rows *sl_few_rows_select(void);
+
+/* The tables that this CPU can run, the highest level first; NULL after the last. */
+const struct sl_few_rows *sl_few_rows_available(int i);
+
+SL_END_C
+#endif

@@ -1,0 +1,66 @@
+/* gemm.c - finds backends, checks plans. */
+#include "layers/kernels/gemm.h"
+
+#include <string.h>
+
+#ifndef SL_GEMM_DEFAULT /* the build's choice */
+#define SL_GEMM_DEFAULT "cpu"
+#endif
+
+static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu,       &sl_gemm_onednn, &sl_gemm_blocked,
+                                                         &sl_gemm_reference, &sl_gemm_cublas, &sl_gemm_cublas_tf32};
+enum { BACKENDS = sizeof backends / sizeof *backends };
+
+const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *error) {
+    if (!name) name = SL_GEMM_DEFAULT;
+    char names[128] = "";
+    for (int i = 0; i < BACKENDS; i++) {
+        const struct sl_gemm_backend *backend = backends[i];
+        if (!strcmp(backend->name, name)) {
+            if (!backend->missing) return backend;
+            sl_error_set(error, SL_BAD_INPUT, "matrix products by \"%s\" were left out of this build: build with -D%s",
+                         name, backend->missing);
+            return NULL;
+        }
+        if (i) strcat(names, ", ");
+        strcat(names, backend->name);
+    }
+    sl_error_set(error, SL_BAD_INPUT, "there are no matrix products by \"%s\": there are %s", name, names);
+    return NULL;
+}
+
+bool sl_gemm_supports(const struct sl_gemm_backend *backend, enum sl_dtype dtype) {
+    if (backend->missing || (dtype != SL_F32 && dtype != SL_BF16)) return false;
+    return !backend->supports || backend->supports(dtype);
+}
+
+static int check(const struct sl_gemm *gemm, struct sl_error *error) {
+    static const char *const name[] = {[SL_F32] = "f32", [SL_BF16] = "bf16", [SL_I32] = "i32"};
+    if (gemm->m < 1 || gemm->n < 1 || gemm->k < 1)
+        return sl_error_set(error, SL_BAD_INPUT, "matrix product with m = %d, n = %d, k = %d: all must be at least 1",
+                            gemm->m, gemm->n, gemm->k);
+    if (!sl_gemm_supports(gemm->backend, gemm->dtype))
+        return sl_error_set(error, SL_BAD_INPUT, "there are no matrix products of %s by \"%s\" on this CPU",
+                            name[gemm->dtype], gemm->backend->name);
+    return SL_OK;
+}
+
+int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, enum sl_dtype dtype, int m, int n, int k,
+                 bool transpose_a, bool transpose_b, enum sl_epilogue epilogue, struct sl_error *error) {
+    *gemm = (struct sl_gemm){dtype, m, n, k, transpose_a, transpose_b, epilogue, backend, NULL};
+    int status = check(gemm, error);
+    if (status == SL_OK) status = backend->plan(gemm, error);
+    if (status) gemm->backend = NULL;
+    return status;
+}
+
+int sl_gemm_execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
+                    float *c, void *queue) {
+    return gemm->backend->execute(gemm, a, b, bias, accumulate, c, queue);
+}
+
+void sl_gemm_release(struct sl_gemm *gemm) {
+    if (gemm->backend) gemm->backend->release(gemm);
+    gemm->backend = NULL;
+    gemm->state = NULL;
+}

@@ -1,0 +1,106 @@
+/* gemm_blocked.c - matrix products block by block: blocks of op(A) and B are copied to the stack as floats, and
+ * multiplied by few_rows.c. For any shape, on any CPU. A bf16 becomes the float that it is: nothing is rounded but the
+ * sums, as among floats. */
+#include "layers/kernels/few_rows.h"
+#include "layers/kernels/gemm.h"
+#include "spmd/base/memory.h"
+#include "spmd/base/bf16.h"
+
+enum { ROWS = 64, COLUMNS = 128, DEPTH = 128 }; /* of blocks; multiples of the lanes of every vector */
+
+struct blocks {
+    _Alignas(SL_CACHE_LINE) float a[ROWS * DEPTH];
+    _Alignas(SL_CACHE_LINE) float b[DEPTH * COLUMNS];
+    _Alignas(SL_CACHE_LINE) float c[ROWS * COLUMNS];
+};
+
+/* An operand: element (i, j) is number i * row + j * column of the data. */
+struct matrix {
+    enum sl_dtype dtype;
+    const void *data;
+    size_t row, column;
+};
+
+/* The part of C that is computed at a time: cols columns, and what a vector has beyond them. */
+struct part {
+    size_t i, j, rows, cols, width;
+};
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+static int plan(struct sl_gemm *gemm, struct sl_error *error) {
+    (void)gemm, (void)error; /* nothing to prepare */
+    return SL_OK;
+}
+
+static void release(struct sl_gemm *gemm) { (void)gemm; }
+
+static void copy_floats(size_t n, const float *x, size_t stride, float *to) {
+    for (size_t i = 0; i < n; i++) to[i] = x[i * stride];
+}
+
+static void copy_bf16(size_t n, const uint16_t *x, size_t stride, float *to) {
+    for (size_t i = 0; i < n; i++) to[i] = sl_float_of_bf16(x[i * stride]);
+}
+
+/* to [rows, width] = ROWS x COLS elements of MATRIX from (I, J) on, then columns of zeros. */
+static void copy(const struct matrix *matrix, size_t i, size_t j, size_t rows, size_t cols, size_t width, float *to) {
+    for (size_t r = 0; r < rows; r++, to += width) {
+        const size_t first = (i + r) * matrix->row + j * matrix->column;
+        if (matrix->dtype == SL_BF16)
+            copy_bf16(cols, (const uint16_t *)matrix->data + first, matrix->column, to);
+        else
+            copy_floats(cols, (const float *)matrix->data + first, matrix->column, to);
+        for (size_t c = cols; c < width; c++) to[c] = 0.0f;
+    }
+}
+
+/* blocks->c [rows, width] = op(A) op(B). What the vectors run along is padded. */
+static void multiply(const struct sl_few_rows *few, const struct sl_gemm *gemm, const struct matrix *a,
+                     const struct matrix *b, const struct part *part, struct blocks *blocks) {
+    const size_t k = (size_t)gemm->k;
+    for (size_t l = 0; l < k; l += DEPTH) {
+        const size_t depth = smaller(DEPTH, k - l);
+        if (gemm->transpose_b) {
+            const size_t padded = sl_round_up(depth, few->lanes);
+            copy(a, part->i, l, part->rows, depth, padded, blocks->a);
+            copy(b, part->j, l, part->width, depth, padded, blocks->b);
+            few->multiply_transposed(part->rows, part->width, padded, blocks->a, blocks->b, l > 0, blocks->c);
+        } else {
+            copy(a, part->i, l, part->rows, depth, depth, blocks->a);
+            copy(b, l, part->j, depth, part->cols, part->width, blocks->b);
+            few->multiply(part->rows, part->width, depth, blocks->a, blocks->b, NULL, l > 0, blocks->c);
+        }
+    }
+}
+
+/* C = sums, + bias or + C. */
+static void finish(const struct part *part, const float *sums, const float *bias, bool accumulate, size_t n, float *c) {
+    for (size_t r = 0; r < part->rows; r++, sums += part->width) {
+        float *row = c + (part->i + r) * n + part->j;
+        for (size_t x = 0; x < part->cols; x++)
+            row[x] = (bias ? bias[part->j + x] : accumulate ? row[x] : 0.0f) + sums[x];
+    }
+}
+
+static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
+                   float *c, void *queue) {
+    (void)queue;
+    const struct sl_few_rows *few = sl_few_rows_select();
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    const struct matrix left = {gemm->dtype, a, gemm->transpose_a ? 1 : k, gemm->transpose_a ? m : 1};
+    const struct matrix right = {gemm->dtype, b, gemm->transpose_b ? k : n, 1}; /* as it is stored */
+    struct blocks blocks;
+    for (size_t j = 0; j < n; j += COLUMNS) {
+        const size_t cols = smaller(COLUMNS, n - j), width = gemm->transpose_b ? cols : sl_round_up(cols, few->lanes);
+        for (size_t i = 0; i < m; i += ROWS) {
+            const struct part part = {i, j, smaller(ROWS, m - i), cols, width};
+            multiply(few, gemm, &left, &right, &part, &blocks);
+            finish(&part, blocks.c, gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL, accumulate, n, c);
+        }
+    }
+    return SL_OK;
+}
+
+const struct sl_gemm_backend sl_gemm_blocked = {
+    .name = "blocked", .plan = plan, .execute = execute, .release = release};

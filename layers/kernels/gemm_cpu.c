@@ -1,0 +1,81 @@
+/* gemm_cpu.c - matrix products on CPUs: few rows by few_rows.c and few_rows_bf16.c, all others by the library. */
+#include <stdlib.h>
+
+#include "layers/kernels/few_rows.h"
+#include "layers/kernels/gemm.h"
+
+/* From here on the weights' way matters less: measured with weights of 512 x 512 to 1024 x 4096, cached and not. */
+enum { FEW_ROWS = 32 };
+
+/* One of the three multiplies. */
+struct cpu {
+    const struct sl_few_rows *few;
+    const struct sl_few_rows_bf16 *few_bf16;
+    struct sl_gemm library;
+};
+
+/* LANES are those of a vector. */
+static bool fits(const struct sl_gemm *gemm, size_t lanes) {
+    const size_t along = (size_t)(gemm->transpose_b ? gemm->k : gemm->n);
+    return gemm->m <= FEW_ROWS && !gemm->transpose_a && along % lanes == 0 &&
+           !(gemm->transpose_b && gemm->epilogue == SL_EPILOGUE_BIAS);
+}
+
+/* What multiplies many rows. */
+static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
+    if (sl_gemm_supports(&sl_gemm_onednn, dtype)) return &sl_gemm_onednn;
+    return dtype == SL_BF16 ? &sl_gemm_blocked : &sl_gemm_reference;
+}
+
+static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *error) {
+    const struct sl_few_rows *few = sl_few_rows_select();
+    const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
+    if (gemm->dtype == SL_F32 && fits(gemm, few->lanes)) {
+        cpu->few = few;
+        return SL_OK;
+    }
+    if (gemm->dtype == SL_BF16 && few_bf16 && fits(gemm, few_bf16->lanes) && gemm->k % 2 == 0) {
+        cpu->few_bf16 = few_bf16;
+        return SL_OK;
+    }
+    return sl_gemm_plan(&cpu->library, library_for(gemm->dtype), gemm->dtype, gemm->m, gemm->n, gemm->k,
+                        gemm->transpose_a, gemm->transpose_b, gemm->epilogue, error);
+}
+
+static int plan(struct sl_gemm *gemm, struct sl_error *error) {
+    struct cpu *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) return sl_error_set(error, SL_FAILED, "matrix products: no memory");
+    const int status = choose(cpu, gemm, error);
+    if (status) {
+        free(cpu);
+        return status;
+    }
+    gemm->state = cpu;
+    return SL_OK;
+}
+
+static void release(struct sl_gemm *gemm) {
+    struct cpu *cpu = gemm->state;
+    sl_gemm_release(&cpu->library);
+    free(cpu);
+}
+
+static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
+                   float *c, void *queue) {
+    const struct cpu *cpu = gemm->state;
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
+    if (cpu->few && gemm->transpose_b)
+        cpu->few->multiply_transposed(m, n, k, a, b, accumulate, c);
+    else if (cpu->few)
+        cpu->few->multiply(m, n, k, a, b, added, accumulate, c);
+    else if (cpu->few_bf16 && gemm->transpose_b)
+        cpu->few_bf16->multiply_transposed(m, n, k, a, b, accumulate, c);
+    else if (cpu->few_bf16)
+        cpu->few_bf16->multiply(m, n, k, a, b, added, accumulate, c);
+    else
+        return sl_gemm_execute(&cpu->library, a, b, bias, accumulate, c, queue);
+    return SL_OK;
+}
+
+const struct sl_gemm_backend sl_gemm_cpu = {.name = "cpu", .plan = plan, .execute = execute, .release = release};

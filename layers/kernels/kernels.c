@@ -1,0 +1,311 @@
+/* kernels.c - everything that is not a matrix product, built once per CPU level, or for devices.
+ *
+ * The build defines SL_KERNELS, the table's name, SL_SEQUENCE_KERNELS, SL_ATTENTION_KERNELS and SL_EXPERT_KERNELS,
+ * those of the tables beside it, and SL_LEVEL, the level's. */
+#include "layers/kernels/kernels.h"
+#include "spmd/device/offload.h"
+#include "spmd/base/bf16.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Scalars travel with a region's launch, a struct by a copy of its own: so kernels take structs apart. */
+
+enum {
+    ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
+};
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* ---- random numbers ---- */
+
+static void random_words(struct sl_key key, uint32_t n, uint32_t *words) {
+    const uint32_t pairs = n / 2, half = pairs + (n & 1), key0 = key.word[0], key1 = key.word[1];
+    SL_ELEMENTWISE(is_device_ptr(words), simdlen(ABREAST))
+    for (uint32_t i = 0; i < pairs; i++) {
+        uint32_t y0, y1;
+        sl_threefry2x32((struct sl_key){{key0, key1}}, i, i + half, &y0, &y1);
+        words[i] = y0;
+        words[i + half] = y1;
+    }
+    if (n & 1) { /* the middle word's partner is the padding */
+        SL_ELEMENTWISE(is_device_ptr(words))
+        for (uint32_t i = pairs; i < half; i++) words[i] = sl_random_word((struct sl_key){{key0, key1}}, n, i);
+    }
+}
+
+/* Half COLUMN & 1 of the hash of (row, column / 2). */
+static uint32_t global_word(struct sl_key key, uint32_t row, uint32_t column) {
+    uint32_t y[2];
+    sl_threefry2x32(key, row, column / 2, &y[0], &y[1]);
+    return y[column & 1];
+}
+
+static void random_words_global(struct sl_key key, uint32_t first_row, uint32_t rows, uint32_t first_col, uint32_t cols,
+                                uint32_t *words) {
+    if (cols == 0) return;
+    /* Columns from an odd first one, then whole hashes, then perhaps a last column that is even. */
+    const uint32_t head = first_col & 1, pairs = (cols - head) / 2, first_pair = (first_col + head) / 2;
+    const uint32_t key0 = key.word[0], key1 = key.word[1];
+    SL_ROWS(is_device_ptr(words))
+    for (uint32_t r = 0; r < rows; r++) {
+        const uint32_t row = first_row + r;
+        uint32_t *first = words + (size_t)r * cols, *whole = first + head;
+        SL_LANES(simdlen(ABREAST))
+        for (uint32_t i = 0; i < pairs; i++) {
+            uint32_t y0, y1;
+            sl_threefry2x32((struct sl_key){{key0, key1}}, row, first_pair + i, &y0, &y1);
+            whole[2 * (size_t)i] = y0;
+            whole[2 * (size_t)i + 1] = y1;
+        }
+        if (head) first[0] = global_word((struct sl_key){{key0, key1}}, row, first_col);
+        if (head + 2 * pairs < cols)
+            first[cols - 1] = global_word((struct sl_key){{key0, key1}}, row, first_col + cols - 1);
+    }
+}
+
+static void truncated_normal(uint32_t n, const uint32_t *words, float scale, float *values) {
+    /* Values may lie where the words are: the compiler must not think that floats and words cannot meet. */
+    typedef uint32_t __attribute__((may_alias)) aliased;
+    const aliased *word = words;
+    SL_ELEMENTWISE(is_device_ptr(word, values), simdlen(ABREAST))
+    for (uint32_t i = 0; i < n; i++) values[i] = scale * sl_truncated_normal_of_word(word[i]);
+}
+
+/* ---- sums and products ---- */
+
+static void fill(size_t n, float value, float *y) {
+    SL_ELEMENTWISE(is_device_ptr(y))
+    for (size_t i = 0; i < n; i++) y[i] = value;
+}
+
+static void add(size_t n, const float *x, float *y) {
+    SL_ELEMENTWISE(is_device_ptr(x, y))
+    for (size_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+static void multiply(size_t n, const float *a, const float *b, float *y) {
+    SL_ELEMENTWISE(is_device_ptr(a, b, y))
+    for (size_t i = 0; i < n; i++) y[i] = a[i] * b[i];
+}
+
+static void round_bf16(size_t n, const float *x, uint16_t *y) {
+    SL_ELEMENTWISE(is_device_ptr(x, y))
+    for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(x[i]);
+}
+
+static double sum_of_squares(size_t n, const float *x) {
+    double sum = 0.0;
+    SL_ELEMENTWISE(is_device_ptr(x) map(tofrom : sum), reduction(+ : sum))
+    for (size_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
+    return sum;
+}
+
+static void column_sums(size_t rows, size_t cols, const float *x, bool accumulate, float *sums) {
+    SL_BLOCKS(is_device_ptr(x, sums))
+    for (size_t first = 0; first < cols; first += SL_BLOCK) {
+        const size_t end = smaller(first + SL_BLOCK, cols);
+        SL_IN_BLOCK()
+        for (size_t c = first; c < end; c++) sums[c] = accumulate ? sums[c] : 0.0f;
+        for (size_t r = 0; r < rows; r++) {
+            const float *row = x + r * cols;
+            SL_IN_BLOCK()
+            for (size_t c = first; c < end; c++) sums[c] += row[c];
+        }
+    }
+}
+
+/* ---- layer norm ---- */
+
+static void layer_norm_forward(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
+                               float epsilon, float *normalized, float *rstd, float *y) {
+    SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y))
+    for (size_t r = 0; r < rows; r++) {
+        const float *in = x + r * cols;
+        float *unit = normalized + r * cols, *out = y + r * cols;
+        float sum = 0.0f, squares = 0.0f;
+        SL_LANES(reduction(+ : sum, squares))
+        for (size_t c = 0; c < cols; c++) {
+            sum += in[c];
+            squares += in[c] * in[c];
+        }
+        const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
+        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN stays */
+        const float reciprocal = 1.0f / sqrtf(variance + epsilon);
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) {
+            const float value = (in[c] - mean) * reciprocal;
+            unit[c] = value;
+            out[c] = value * scale[c] + bias[c];
+        }
+        rstd[r] = reciprocal;
+    }
+}
+
+/* dx = rstd (g - mean(g) - normalized mean(g normalized)), g = dy scale */
+static void layer_norm_backward_input(size_t rows, size_t cols, const float *dy, const float *normalized,
+                                      const float *rstd, const float *scale, float *dx) {
+    SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, dx))
+    for (size_t r = 0; r < rows; r++) {
+        const float *in = dy + r * cols, *unit = normalized + r * cols;
+        float *out = dx + r * cols;
+        float sum = 0.0f, projection = 0.0f;
+        SL_LANES(reduction(+ : sum, projection))
+        for (size_t c = 0; c < cols; c++) {
+            const float g = in[c] * scale[c];
+            sum += g;
+            projection += g * unit[c];
+        }
+        const float mean = sum / (float)cols, along = projection / (float)cols, factor = rstd[r];
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) out[c] = factor * (in[c] * scale[c] - mean - unit[c] * along);
+    }
+}
+
+static void layer_norm_backward_weight(size_t rows, size_t cols, const float *dy, const float *normalized,
+                                       float *dscale, float *dbias) {
+    SL_BLOCKS(is_device_ptr(dy, normalized, dscale, dbias))
+    for (size_t first = 0; first < cols; first += SL_BLOCK) {
+        const size_t end = smaller(first + SL_BLOCK, cols);
+        SL_IN_BLOCK()
+        for (size_t c = first; c < end; c++) dscale[c] = dbias[c] = 0.0f;
+        for (size_t r = 0; r < rows; r++) {
+            const float *in = dy + r * cols, *unit = normalized + r * cols;
+            SL_IN_BLOCK()
+            for (size_t c = first; c < end; c++) {
+                dscale[c] += in[c] * unit[c];
+                dbias[c] += in[c];
+            }
+        }
+    }
+}
+
+static void layer_norm_backward(size_t rows, size_t cols, const float *dy, const float *normalized, const float *rstd,
+                                const float *scale, float *dx, float *dscale, float *dbias) {
+    layer_norm_backward_input(rows, cols, dy, normalized, rstd, scale, dx);
+    layer_norm_backward_weight(rows, cols, dy, normalized, dscale, dbias);
+}
+
+/* ---- activation and dropout ---- */
+
+/* The caller passes a constant MASKED, so that two loops are made of this one. The mask is a factor, because compilers
+ * make a branch around the arithmetic of a choice. */
+static inline void silu_masked(size_t n, const float *x, bool masked, const uint32_t *words, uint32_t threshold,
+                               float gain, float *y, float *slope) {
+    SL_ELEMENTWISE(is_device_ptr(x, words, y, slope), simdlen(ABREAST))
+    for (size_t i = 0; i < n; i++) {
+        const float factor = !masked || words[i] >> 9 < threshold ? gain : 0.0f, v = x[i], s = sl_sigmoid(v);
+        y[i] = factor * (v * s);
+        slope[i] = factor * (s * (1.0f + v * (1.0f - s)));
+    }
+}
+
+static void silu_dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,
+                                 float *y, float *slope) {
+    if (words) {
+        silu_masked(n, x, true, words, threshold, 1.0f / keep, y, slope);
+    } else {
+        silu_masked(n, x, false, NULL, 0, 1.0f, y, slope);
+    }
+}
+
+static void dropout_forward(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
+                            float *slope) {
+    const float gain = 1.0f / keep; /* a factor, as XLA makes of division by a constant */
+    SL_ELEMENTWISE(is_device_ptr(x, words, y, slope))
+    for (size_t i = 0; i < n; i++) {
+        const float factor = words[i] >> 9 < threshold ? gain : 0.0f;
+        y[i] = factor * x[i];
+        slope[i] = factor;
+    }
+}
+
+/* ---- loss ---- */
+
+/* The sum in the order that XLA takes for a row on a CPU: what is left over from quads first, then quad by quad, then
+ * the quad's halves. Where one class has nearly all the probability, 1 - p is a few units in the last place of this
+ * sum, so the order decides over the gradient's third digit. */
+static inline float sum_by_quads(const float *x, size_t n) {
+    float quad[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (size_t i = n - n % 4; i < n; i++) quad[i % 4] += x[i];
+    for (size_t i = 0; i < n - n % 4; i++) quad[i % 4] += x[i];
+    return (quad[0] + quad[2]) + (quad[1] + quad[3]);
+}
+
+static void softmax_cross_entropy(size_t rows, size_t classes, const float *logits, const int32_t *labels, float weight,
+                                  float *dlogits, double result[3]) {
+    double loss = 0.0, correct = 0.0, counted = 0.0;
+    SL_ROWS(is_device_ptr(logits, labels, dlogits) reduction(+ : loss, correct, counted))
+    for (size_t r = 0; r < rows; r++) {
+        const float *x = logits + r * classes;
+        float *dx = dlogits + r * classes;
+        const bool counts = labels[r] >= 0;
+        const size_t label = counts ? (size_t)labels[r] : 0;
+        int32_t highest = INT32_MIN;
+        SL_LANES(reduction(max : highest))
+        for (size_t c = 0; c < classes; c++) {
+            const int32_t value = sl_order_of_float(x[c]);
+            highest = value > highest ? value : highest;
+        }
+        const float max = sl_float_of_order(highest);
+        SL_LANES()
+        for (size_t c = 0; c < classes; c++) dx[c] = sl_exp(x[c] - max);
+        const float sum = sum_by_quads(dx, classes);
+        int equals = 0; /* maxima before the label: the first of them is the argmax */
+        SL_LANES(reduction(+ : equals))
+        for (size_t c = 0; c < label; c++) equals += x[c] == max;
+        const float factor = weight / sum;
+        SL_LANES()
+        for (size_t c = 0; c < classes; c++) dx[c] = counts ? factor * dx[c] : 0.0f;
+        if (counts) {
+            dx[label] -= weight;
+            loss += (double)(sl_log(sum) - (x[label] - max));
+            correct += x[label] == max && !equals;
+            counted += 1.0;
+        }
+    }
+    result[0] += loss;
+    result[1] += correct;
+    result[2] += counted;
+}
+
+/* ---- optimizer ---- */
+
+static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, float *value, float *first_moment,
+                  float *second_moment) {
+    const float rate = step->learning_rate, epsilon = step->epsilon, decay = step->decay, scale = step->gradient_scale;
+    const float beta1 = step->beta1, rest1 = step->rest1, correction1 = step->correction1;
+    const float beta2 = step->beta2, rest2 = step->rest2, correction2 = step->correction2;
+    SL_ELEMENTWISE(is_device_ptr(gradient, value, first_moment, second_moment))
+    for (size_t i = 0; i < n; i++) {
+        const float g = gradient[i] * scale, p = value[i];
+        const float m = rest1 * g + beta1 * first_moment[i];
+        const float v = rest2 * (g * g) + beta2 * second_moment[i];
+        const float direction = m / correction1 / (sqrtf(v / correction2) + epsilon);
+        first_moment[i] = m;
+        second_moment[i] = v;
+        value[i] = p - rate * (direction + decay * p);
+    }
+}
+
+const struct sl_kernels SL_KERNELS = {
+    .name = SL_LEVEL,
+    .sequence = &SL_SEQUENCE_KERNELS,
+    .attention = &SL_ATTENTION_KERNELS,
+    .experts = &SL_EXPERT_KERNELS,
+    .random_words = random_words,
+    .random_words_global = random_words_global,
+    .truncated_normal = truncated_normal,
+    .fill = fill,
+    .add = add,
+    .multiply = multiply,
+    .round_bf16 = round_bf16,
+    .sum_of_squares = sum_of_squares,
+    .column_sums = column_sums,
+    .layer_norm_forward = layer_norm_forward,
+    .layer_norm_backward = layer_norm_backward,
+    .silu_dropout_forward = silu_dropout_forward,
+    .dropout_forward = dropout_forward,
+    .softmax_cross_entropy = softmax_cross_entropy,
+    .adamw = adamw,
+};

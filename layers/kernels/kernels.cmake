@@ -1,0 +1,36 @@
+# Kernels: one source of each, compiled once per CPU level, or for devices; which of them runs is chosen at start.
+set(kernels kernels/kernels.c kernels/sequence.c kernels/attention.c kernels/expert.c)
+set_source_files_properties(kernels/attention.c kernels/few_rows.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+
+# What has target regions, where devices compute: in the program once, and linked as objects, for the images that they
+# carry are not found in archives.
+if(NOT SL_DEVICE STREQUAL cpu)
+    add_library(sl_target OBJECT ${kernels} kernels/gemm_reference.c ../collectives/reduce.c ../spmd/device/${SL_DEVICE}.c)
+    target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
+    target_compile_options(sl_target PRIVATE ${SL_TARGET_OPTIONS})
+    target_compile_definitions(sl_target PRIVATE SL_KERNELS=sl_kernels_device SL_LEVEL="${SL_DEVICE}"
+        SL_SEQUENCE_KERNELS=sl_sequence_kernels_device SL_ATTENTION_KERNELS=sl_attention_kernels_device
+        SL_EXPERT_KERNELS=sl_expert_kernels_device SL_REDUCE=sl_reduce_on_device)
+endif()
+
+set(level_sources kernels/few_rows.c)
+if(SL_DEVICE STREQUAL cpu)
+    list(APPEND level_sources ${kernels})
+    set(SL_KERNELS_SELECT kernels/kernels_cpu.c kernels/gemm_reference.c)
+else()
+    set(SL_KERNELS_SELECT kernels/kernels_device.c)
+endif()
+function(sl_add_level level)
+    add_library(sl_level_${level} OBJECT ${level_sources})
+    target_link_libraries(sl_level_${level} PUBLIC sl_options)
+    target_compile_options(sl_level_${level} PRIVATE -march=x86-64-${level} ${ARGN})
+    target_compile_definitions(sl_level_${level} PRIVATE SL_KERNELS=sl_kernels_${level} SL_LEVEL="x86-64-${level}"
+        SL_SEQUENCE_KERNELS=sl_sequence_kernels_${level} SL_ATTENTION_KERNELS=sl_attention_kernels_${level}
+        SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS=sl_few_rows_${level})
+endfunction()
+sl_add_level(v2)
+sl_add_level(v3)
+sl_add_level(v4 -mprefer-vector-width=512)
+add_library(sl_level_bf16 OBJECT kernels/few_rows_bf16.c)
+target_link_libraries(sl_level_bf16 PUBLIC sl_options)
+target_compile_options(sl_level_bf16 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16)

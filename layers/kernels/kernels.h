@@ -1,0 +1,92 @@
+/* kernels.h - everything that is not a matrix product: one source (kernels.c), built once per CPU level, or for
+ * devices.
+ *
+ * Arrays are dense, row-major float32, in memory that the device reaches (spmd/device/device.h). Shapes are [rows,
+ * cols] as given. No kernel allocates, and each has ended when it returns. */
+#ifndef SL_LAYERS_KERNELS_KERNELS_H
+#define SL_LAYERS_KERNELS_KERNELS_H
+
+#include "layers/kernels/attention.h"
+#include "layers/kernels/expert.h"
+#include "layers/kernels/sequence.h"
+#include "spmd/random.h"
+
+SL_BEGIN_C
+
+/* One AdamW step (optax's order of operations): m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+ * p -= lr (m / correction1 / (sqrt(v / correction2) + epsilon) + decay p), g being the gradient times gradient_scale.
+ */
+struct sl_adamw_step {
+    float learning_rate, beta1, beta2, epsilon, decay;
+    float rest1, rest2;             /* 1 - beta, rounded once */
+    float correction1, correction2; /* 1 - beta^t */
+    float gradient_scale;
+};
+
+struct sl_kernels {
+    const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
+    const struct sl_sequence_kernels *sequence;
+    const struct sl_attention_kernels *attention;
+    const struct sl_expert_kernels *experts;
+
+    /* The N random words of KEY in JAX's layout. */
+    void (*random_words)(struct sl_key key, uint32_t n, uint32_t *words);
+    /* words [rows, cols] that depend on global position alone: word (r, c) is half c & 1 of the hash of
+     * (first_row + r, (first_col + c) / 2). */
+    void (*random_words_global)(struct sl_key key, uint32_t first_row, uint32_t rows, uint32_t first_col, uint32_t cols,
+                                uint32_t *words);
+    /* values [n] = scale * (standard normal truncated to (-2, 2)) made of the words, in place where they alias. */
+    void (*truncated_normal)(uint32_t n, const uint32_t *words, float scale, float *values);
+
+    /* y [n] = value */
+    void (*fill)(size_t n, float value, float *y);
+    /* y [n] += x [n] */
+    void (*add)(size_t n, const float *x, float *y);
+    /* y [n] = a [n] * b [n]; y may be a or b */
+    void (*multiply)(size_t n, const float *a, const float *b, float *y);
+    /* y [n] = x [n] as bf16, to the nearest, ties to even; a NaN stays one */
+    void (*round_bf16)(size_t n, const float *x, uint16_t *y);
+    /* The sum of x [n] squared, in double */
+    double (*sum_of_squares)(size_t n, const float *x);
+    /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order */
+    void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
+
+    /* Over rows: normalized = (x - mean) * rstd, y = normalized * scale + bias; the variance is E[x^2] - E[x]^2 clamped
+     * at 0 (flax's). x, normalized, y [rows, cols]; rstd [rows]; scale, bias [cols]. */
+    void (*layer_norm_forward)(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
+                               float epsilon, float *normalized, float *rstd, float *y);
+    /* dx [rows, cols] (not dy), and the sums over rows dscale, dbias [cols] (overwritten). */
+    void (*layer_norm_backward)(size_t rows, size_t cols, const float *dy, const float *normalized, const float *rstd,
+                                const float *scale, float *dx, float *dscale, float *dbias);
+
+    /* y = silu(x), slope = silu'(x), both times mask / keep where WORDS are given: element i is kept where
+     * words[i] >> 9 < threshold. All [n]; y may be x. */
+    void (*silu_dropout_forward)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,
+                                 float *y, float *slope);
+    /* y = x mask / keep, slope = mask / keep */
+    void (*dropout_forward)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
+                            float *slope);
+
+    /* logits [rows, classes], labels [rows] below classes (rows with label -1 are left out). dlogits = (softmax -
+     * onehot) * weight; result[0] += sum of the losses, result[1] += correct rows (argmax, first of equals), result[2]
+     * += rows counted.
+     */
+    void (*softmax_cross_entropy)(size_t rows, size_t classes, const float *logits, const int32_t *labels, float weight,
+                                  float *dlogits, double result[3]);
+
+    /* All [n], value and moments updated in place. */
+    void (*adamw)(size_t n, const struct sl_adamw_step *step, const float *gradient, float *value, float *first_moment,
+                  float *second_moment);
+};
+
+extern const struct sl_kernels sl_kernels_v2, sl_kernels_v3, sl_kernels_v4; /* where the CPU computes */
+extern const struct sl_kernels sl_kernels_device;                           /* elsewhere */
+
+/* The table to compute with: the highest level that this CPU has, or the devices'. */
+const struct sl_kernels *sl_kernels_select(void);
+
+/* The tables that can be run here, the best first; NULL after the last. */
+const struct sl_kernels *sl_kernels_available(int i);
+
+SL_END_C
+#endif

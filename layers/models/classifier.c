@@ -1,0 +1,90 @@
+/* classifier.c - builds each rank's part of the residual MLP classifier. */
+#include "layers/models/classifier.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "layers/modules/modules.h"
+
+static struct sl_module *build_block(const struct sl_classifier *classifier, int number) {
+    char name[32];
+    snprintf(name, sizeof name, "blocks.%d", number);
+    struct sl_module *block = sl_mlp_block(name, classifier->hidden, classifier->expansion, classifier->dropout);
+    if (block) block->is_layer = true;
+    return block;
+}
+
+/* The number of the first layer of STAGE: layers that do not divide are spread so that stages differ by one at most. */
+static int first_layer(const struct sl_classifier *classifier, int stages, int stage) {
+    return (int)((long long)stage * classifier->layers / stages);
+}
+
+/* Stage number STAGE: its layers, the input layer before the first and the output layers after the last. */
+static struct sl_module *build_stage(const struct sl_classifier *classifier, int stages, int stage) {
+    const int first = first_layer(classifier, stages, stage), end = first_layer(classifier, stages, stage + 1);
+    struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
+    if (!part) return NULL;
+    int parts = 0;
+    if (stage == 0) part[parts++] = sl_dense("input_dense", classifier->inputs, classifier->hidden);
+    for (int layer = first; layer < end; layer++) part[parts++] = build_block(classifier, layer);
+    if (stage == stages - 1) {
+        part[parts++] = sl_layer_norm("output_norm", classifier->hidden);
+        part[parts++] = sl_dense("output_dense", classifier->hidden, classifier->classes);
+    }
+    whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
+    free(part);
+    return whole;
+}
+
+int sl_classifier_build(const struct sl_classifier *classifier, const struct sl_schedule *schedule, int rank,
+                        struct sl_model *model, struct sl_error *error) {
+    const int stages = sl_schedule_stages(schedule), loops = schedule->loops;
+    *model = (struct sl_model){0};
+    if (classifier->layers < stages)
+        return sl_error_set(error, SL_BAD_INPUT, "%d layers: each of the %d stages (%d ranks x %d loops) needs one",
+                            classifier->layers, stages, schedule->ranks, loops);
+    *model = (struct sl_model){
+        .in = classifier->inputs,
+        .hidden = classifier->hidden,
+        .classes = classifier->classes,
+        .loops = loops,
+        .layers = (classifier->layers + stages - 1) / stages,
+        .stage = calloc((size_t)loops, sizeof *model->stage),
+        .first_layer = calloc((size_t)loops, sizeof *model->first_layer),
+    };
+    bool built = model->stage && model->first_layer;
+    for (int l = 0; built && l < loops; l++) {
+        const int stage = sl_schedule_stage(schedule, rank, l);
+        model->first_layer[l] = first_layer(classifier, stages, stage);
+        model->stage[l] = build_stage(classifier, stages, stage);
+        if (stage == stages - 1) model->loss = sl_softmax_cross_entropy(classifier->classes);
+        built = model->stage[l] && (stage < stages - 1 || model->loss);
+    }
+    return built ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the model");
+}
+
+void sl_classifier_free(struct sl_model *model) {
+    for (int l = 0; model->stage && l < model->loops; l++) sl_module_free(model->stage[l]);
+    free(model->stage);
+    free(model->first_layer);
+    sl_module_free(model->loss);
+    *model = (struct sl_model){0};
+}
+
+static size_t block_parameters(const struct sl_classifier *classifier) {
+    const size_t hidden = (size_t)classifier->hidden, inside = hidden * (size_t)classifier->expansion;
+    return 2 * hidden + (hidden * inside + inside) + (inside * hidden + hidden);
+}
+
+static size_t edge_parameters(const struct sl_classifier *classifier) {
+    const size_t hidden = (size_t)classifier->hidden;
+    return ((size_t)classifier->inputs + 1) * hidden + 2 * hidden + (hidden + 1) * (size_t)classifier->classes;
+}
+
+size_t sl_classifier_parameters(const struct sl_classifier *classifier) {
+    return (size_t)classifier->layers * block_parameters(classifier) + edge_parameters(classifier);
+}
+
+size_t sl_classifier_parameters_stacked(const struct sl_classifier *classifier, int ranks) {
+    return (size_t)classifier->layers * block_parameters(classifier) + (size_t)ranks * edge_parameters(classifier);
+}

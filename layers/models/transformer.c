@@ -1,0 +1,250 @@
+/* transformer.c - builds each rank's part of the transformer. */
+#include "layers/models/transformer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "layers/modules/transformer_modules.h"
+
+const char sl_data_axis[] = "data", sl_pipe_axis[] = "pipe", sl_tensor_axis[] = "tensor";
+const char *const sl_transformer_axes[] = {sl_tensor_axis, sl_data_axis, NULL};
+
+enum { EXPANSION = 4 }; /* columns inside an MLP, as a multiple of the model's */
+
+/* ---- partition rules ---- */
+
+/* Rows of kernels are sharded as the columns of what they multiply. The rotations' kernels multiply both latents, of
+ * each of which a coordinate has its share. Experts are sharded over data whether other kernels are or not. */
+#define NORMS {"*.gamma", "tensor"}, {"*.beta", "tensor"}
+#define EXPERTS {"*.router.kernel", "tensor"}, {"*.experts.*.kernel", "data,tensor"}, {"*.experts.*.bias", "data"}
+#define KERNELS {"*.k_rope.kernel", "tensor*2"}, {"*.q_rope.kernel", "tensor*2"}, {"*.kernel", "tensor"}
+#define KERNELS_OVER_DATA                                                                                              \
+    {"*.k_rope.kernel", "tensor*2,data"}, {"*.q_rope.kernel", "tensor*2,data"}, {"*.kernel", "tensor,data"}
+
+static const struct sl_rule rules[2][2][10] = {
+    {{NORMS, EXPERTS, KERNELS, {0}}, {NORMS, EXPERTS, KERNELS, {"embedding", "tensor"}, {0}}},
+    {{NORMS, EXPERTS, KERNELS_OVER_DATA, {0}}, {NORMS, EXPERTS, KERNELS_OVER_DATA, {"embedding", "tensor"}, {0}}},
+};
+
+const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t) {
+    return rules[t->fsdp][t->vocabulary_parallel];
+}
+
+/* ---- what fits ---- */
+
+static int layers_of(const struct sl_transformer *t) { return t->blocks * t->layers_per_block; }
+
+static int check_split(const char *what, int number, int parts, const char *axis, struct sl_error *error) {
+    if (number % parts == 0) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s %d does not divide over the %d coordinates along \"%s\"", what, number,
+                        parts, axis);
+}
+
+static int check_experts(const struct sl_transformer *t, const struct sl_mesh *mesh, struct sl_error *error) {
+    const int tensor = sl_mesh_axis_size(mesh, sl_tensor_axis), data = sl_mesh_axis_size(mesh, sl_data_axis);
+    if (t->choices < 1 || t->choices > t->experts)
+        return sl_error_set(error, SL_BAD_INPUT, "a token goes to %d of the %d experts: choose from 1 to %d",
+                            t->choices, t->experts, t->experts);
+    SL_TRY(check_split("the number of experts", t->experts, data, sl_data_axis, error));
+    return check_split("expert dimension", t->expert_dimension, tensor, sl_tensor_axis, error);
+}
+
+int sl_transformer_check(const struct sl_transformer *t, const struct sl_mesh *mesh, struct sl_error *error) {
+    const int tensor = sl_mesh_axis_size(mesh, sl_tensor_axis);
+    if (t->dimension % t->heads)
+        return sl_error_set(error, SL_BAD_INPUT, "model dimension %d does not divide into %d heads", t->dimension,
+                            t->heads);
+    if (t->rope % 2)
+        return sl_error_set(error, SL_BAD_INPUT, "rope dimension %d: rotations turn pairs, so it must be even",
+                            t->rope);
+    SL_TRY(check_split("the number of heads", t->heads, tensor, sl_tensor_axis, error));
+    SL_TRY(check_split("model dimension", t->dimension, tensor, sl_tensor_axis, error));
+    SL_TRY(check_split("latent dimension", t->latent, tensor, sl_tensor_axis, error));
+    if (t->vocabulary_parallel) SL_TRY(check_split("vocabulary size", t->vocabulary, tensor, sl_tensor_axis, error));
+    return t->experts > 0 ? check_experts(t, mesh, error) : SL_OK;
+}
+
+/* ---- building ---- */
+
+static struct sl_module *build_attention(const struct sl_transformer *t, bool rotates,
+                                         const struct sl_channels *channels) {
+    const struct sl_mla shape = {.dimension = t->dimension,
+                                 .heads = t->heads,
+                                 .latent = t->latent,
+                                 .rope = rotates ? t->rope : 0,
+                                 .positions = t->positions,
+                                 .dropout = t->dropout};
+    struct sl_module *const part[] = {sl_rms_norm("norm1", t->dimension, channels), sl_mla("mla", &shape, channels)};
+    struct sl_module *both = sl_sequential("", 2, part);
+    return sl_residual(t->recomputation == SL_RECOMPUTE_SELECTIVE ? sl_recompute(both) : both);
+}
+
+static struct sl_module *build_dense_mlp(const struct sl_transformer *t, const struct sl_channels *channels) {
+    const int inside = EXPANSION * t->dimension;
+    struct sl_module *const layer[] = {
+        sl_sharded_dense("up", t->dimension, inside, 1, 1, channels),
+        sl_gelu(inside / sl_mesh_axis_size(channels->mesh, channels->axis)),
+        sl_sharded_dense("down", inside, t->dimension, 1, 1, channels),
+    };
+    return sl_sequential("mlp", 3, layer);
+}
+
+static struct sl_module *build_experts(const struct sl_transformer *t, const struct sl_channels *channels) {
+    const struct sl_experts shape = {.dimension = t->dimension,
+                                     .inside = t->expert_dimension,
+                                     .experts = t->experts,
+                                     .choices = t->choices,
+                                     .shared = t->shared_experts * t->expert_dimension,
+                                     .capacity = t->capacity,
+                                     .balance = t->balance,
+                                     .axis = sl_data_axis};
+    return sl_experts("moe", &shape, channels);
+}
+
+static struct sl_module *build_mlp(const struct sl_transformer *t, const struct sl_channels *channels) {
+    struct sl_module *const part[] = {
+        sl_rms_norm("norm2", t->dimension, channels),
+        t->experts > 0 ? build_experts(t, channels) : build_dense_mlp(t, channels),
+        sl_sharded_dropout(t->dimension, t->dropout, channels),
+    };
+    if (t->dropout == 0) sl_module_free(part[2]);
+    return sl_residual(sl_sequential("", t->dropout > 0 ? 3 : 2, part));
+}
+
+static struct sl_module *build_layer(const struct sl_transformer *t, int number, const struct sl_channels *channels) {
+    const int block = number / t->layers_per_block, layer = number % t->layers_per_block;
+    char name[32];
+    snprintf(name, sizeof name, "blocks.%d.layers.%d", block, layer);
+    struct sl_module *const part[] = {build_attention(t, layer < t->layers_per_block - 1 && t->rope > 0, channels),
+                                      build_mlp(t, channels)};
+    struct sl_module *both = sl_sequential(name, 2, part);
+    if (both) both->is_layer = true;
+    return t->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(both) : both;
+}
+
+static int first_layer(const struct sl_transformer *t, int stages, int stage) {
+    return (int)((long long)stage * layers_of(t) / stages);
+}
+
+/* Stage number STAGE: its layers, the embedding before the first, norm and logits after the last. */
+static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage, int sequence,
+                                     const struct sl_channels *channels) {
+    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel};
+    const int first = first_layer(t, stages, stage), end = first_layer(t, stages, stage + 1);
+    struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
+    int parts = 0;
+    if (!part) return NULL;
+    if (stage == 0) part[parts++] = sl_token_embedding(&vocabulary, channels);
+    for (int layer = first; layer < end; layer++) part[parts++] = build_layer(t, layer, channels);
+    if (stage == stages - 1) {
+        part[parts++] = sl_rms_norm("norm", t->dimension, channels);
+        part[parts++] = sl_tied_logits(&vocabulary, sequence, channels);
+    }
+    whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
+    free(part);
+    return whole;
+}
+
+/* This rank's stages, and the loss where the last one is. */
+static bool build_stages(const struct sl_transformer *t, const struct sl_schedule *schedule, int rank, int sequence,
+                         const struct sl_channels *channels, struct sl_model *model) {
+    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel};
+    const int stages = sl_schedule_stages(schedule);
+    for (int l = 0; l < schedule->loops; l++) {
+        const int stage = sl_schedule_stage(schedule, rank, l);
+        model->first_layer[l] = first_layer(t, stages, stage);
+        model->stage[l] = build_stage(t, stages, stage, sequence, channels);
+        if (!model->stage[l]) return false;
+        if (stage < stages - 1) continue;
+        model->classes = model->stage[l]->out;
+        model->loss = sl_token_loss(&vocabulary, sequence, channels);
+        if (!model->loss) return false;
+    }
+    return true;
+}
+
+int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
+                         int rank, int sequence, struct sl_model *model, struct sl_error *error) {
+    const struct sl_channels channels = {mesh, sl_tensor_axis};
+    const int stages = sl_schedule_stages(schedule);
+    *model = (struct sl_model){0};
+    if (layers_of(t) < stages)
+        return sl_error_set(error, SL_BAD_INPUT, "%d layers: each of the %d stages (%d ranks x %d loops) needs one",
+                            layers_of(t), stages, schedule->ranks, schedule->loops);
+    *model = (struct sl_model){
+        .in = 1,
+        .hidden = t->dimension / sl_mesh_axis_size(mesh, sl_tensor_axis),
+        .loops = schedule->loops,
+        .layers = (layers_of(t) + stages - 1) / stages,
+        .stage = calloc((size_t)schedule->loops, sizeof *model->stage),
+        .first_layer = calloc((size_t)schedule->loops, sizeof *model->first_layer),
+    };
+    const bool built =
+        model->stage && model->first_layer && build_stages(t, schedule, rank, sequence, &channels, model);
+    return built ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the model");
+}
+
+void sl_transformer_free(struct sl_model *model) {
+    for (int l = 0; model->stage && l < model->loops; l++) sl_module_free(model->stage[l]);
+    free(model->stage);
+    free(model->first_layer);
+    sl_module_free(model->loss);
+    *model = (struct sl_model){0};
+}
+
+/* ---- sizes ---- */
+
+/* Elements of kernels and of biases; of the kernels, those that a token meets: it goes to some of the experts. */
+struct size {
+    double kernels, biases, met;
+};
+
+static struct size mlp_size(double c, double inside) {
+    return (struct size){.kernels = 2 * c * inside, .biases = inside + c, .met = 2 * c * inside};
+}
+
+static struct size experts_size(const struct sl_transformer *t) {
+    const double c = t->dimension, router = c * t->experts, shared = (double)t->shared_experts * t->expert_dimension;
+    const struct size each = mlp_size(c, t->expert_dimension);
+    struct size size = {.kernels = router + t->experts * each.kernels,
+                        .biases = t->experts * each.biases,
+                        .met = router + t->choices * each.kernels};
+    if (t->shared_experts == 0) return size;
+    const struct size dense = mlp_size(c, shared);
+    return (struct size){size.kernels + dense.kernels, size.biases + dense.biases, size.met + dense.met};
+}
+
+static struct size layer_size(const struct sl_transformer *t, bool rotates) {
+    const double c = t->dimension, l = t->latent, r = rotates ? t->rope : 0, h = t->heads;
+    const double attention = c * 2 * l + l * 2 * c + l * c + c * c + 2 * l * (r + r * h);
+    const struct size mlp = t->experts > 0 ? experts_size(t) : mlp_size(c, EXPANSION * c);
+    return (struct size){.kernels = attention + mlp.kernels,
+                         .biases = 2 * l + 2 * c + c + c + r + r * h + mlp.biases,
+                         .met = attention + mlp.met};
+}
+
+/* Sums over layers: of all parameters, of the kernels that a token meets. */
+static void sum_layers(const struct sl_transformer *t, double *parameters, double *kernels) {
+    *parameters = *kernels = 0;
+    for (int layer = 0; layer < t->layers_per_block; layer++) {
+        const struct size size = layer_size(t, layer < t->layers_per_block - 1);
+        *kernels += t->blocks * size.met;
+        *parameters += t->blocks * (size.kernels + size.biases + 4.0 * t->dimension);
+    }
+}
+
+size_t sl_transformer_parameters(const struct sl_transformer *t) {
+    double parameters, kernels;
+    sum_layers(t, &parameters, &kernels);
+    return (size_t)(parameters + 2.0 * t->dimension + (double)t->vocabulary * t->dimension);
+}
+
+double sl_transformer_flops(const struct sl_transformer *t, int sequence) {
+    double parameters, kernels;
+    sum_layers(t, &parameters, &kernels);
+    const double c = t->dimension,
+                 rotated = (double)t->rope * t->heads * (t->layers_per_block - 1) / t->layers_per_block;
+    const double keys = 0.5 * (sequence + 1); /* that a query sees on average */
+    const double attention = layers_of(t) * keys * 2 * (2 * c + rotated);
+    return 3 * (2 * (kernels + (double)t->vocabulary * c) + attention);
+}

@@ -1,0 +1,48 @@
+/* batch.c - brings examples to the device: through pinned memory, without waiting. */
+#include "layers/modules/batch.h"
+
+#include <string.h>
+
+#include "spmd/device/device.h"
+
+size_t sl_batch_room_bytes(size_t rows, size_t in) {
+    return sl_device.shares_memory ? 0 : rows * (in * sizeof(float) + 2 * sizeof(int32_t));
+}
+
+bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in) {
+    *room = (struct sl_batch_room){.rows = rows, .in = in};
+    if (sl_device.shares_memory) return true;
+    room->inputs = sl_device.take(rows * in * sizeof *room->inputs);
+    room->labels = sl_device.take(rows * sizeof *room->labels);
+    room->tokens = sl_device.take(rows * sizeof *room->tokens);
+    room->host_tokens = sl_device.take_host(rows * sizeof *room->host_tokens);
+    room->host_inputs = sl_device.take_host(rows * in * sizeof *room->host_inputs);
+    room->host_labels = sl_device.take_host(rows * sizeof *room->host_labels);
+    return room->inputs && room->labels && room->host_inputs && room->host_labels && room->tokens && room->host_tokens;
+}
+
+void sl_batch_room_close(struct sl_batch_room *room) {
+    sl_device.give(room->inputs);
+    sl_device.give(room->labels);
+    sl_device.give_host(room->host_inputs);
+    sl_device.give_host(room->host_labels);
+    sl_device.give(room->tokens);
+    sl_device.give_host(room->host_tokens);
+}
+
+/* FROM as the device reaches it: where it lies, or in ROOM, through HOST. */
+static const void *bring(const void *from, size_t bytes, void *host, void *room) {
+    if (!from || sl_device.shares_memory || sl_device.reaches(from)) return from;
+    memcpy(host, from, bytes);
+    sl_device.copy(room, host, bytes);
+    return room;
+}
+
+struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch) {
+    if (!sl_device.shares_memory) sl_device.settle(NULL); /* it may still copy from the room, or read it */
+    return (struct sl_batch){
+        .inputs = bring(batch->inputs, room->rows * room->in * sizeof(float), room->host_inputs, room->inputs),
+        .labels = bring(batch->labels, room->rows * sizeof(int32_t), room->host_labels, room->labels),
+        .tokens = bring(batch->tokens, room->rows * sizeof(int32_t), room->host_tokens, room->tokens),
+    };
+}

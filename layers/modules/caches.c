@@ -1,0 +1,49 @@
+/* caches.c - declares and takes what layers remember of sequences. */
+#include "layers/modules/caches.h"
+
+#include <stdlib.h>
+
+#include "spmd/device/device.h"
+
+int sl_caches_declare(struct sl_caches *caches, size_t columns, struct sl_error *error) {
+    const int number = caches->planned++;
+    if (number < caches->count) return number;
+    if (caches->count == caches->capacity) {
+        const int capacity = caches->capacity ? 2 * caches->capacity : 16;
+        struct sl_cache *grown = realloc(caches->cache, (size_t)capacity * sizeof *grown);
+        if (!grown) {
+            sl_error_set(error, SL_FAILED, "no memory to plan caches");
+            return -1;
+        }
+        caches->cache = grown;
+        caches->capacity = capacity;
+    }
+    caches->cache[caches->count++] = (struct sl_cache){.columns = columns};
+    return number;
+}
+
+static size_t bytes_of(const struct sl_caches *caches, const struct sl_cache *cache) {
+    return (size_t)caches->sequences * (size_t)caches->positions * cache->columns * sizeof(float);
+}
+
+size_t sl_caches_bytes(const struct sl_caches *caches) {
+    size_t bytes = 0;
+    for (int i = 0; i < caches->count; i++) bytes += bytes_of(caches, &caches->cache[i]);
+    return bytes;
+}
+
+int sl_caches_take(struct sl_caches *caches, struct sl_error *error) {
+    for (int i = 0; i < caches->count; i++) {
+        struct sl_cache *cache = &caches->cache[i];
+        if (!cache->data) cache->data = sl_device.take(bytes_of(caches, cache));
+        if (!cache->data)
+            return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of caches", sl_caches_bytes(caches));
+    }
+    return SL_OK;
+}
+
+void sl_caches_close(struct sl_caches *caches) {
+    for (int i = 0; i < caches->count; i++) sl_device.give(caches->cache[i].data);
+    free(caches->cache);
+    *caches = (struct sl_caches){0};
+}

@@ -1,0 +1,19 @@
+/* dense.c - y = x kernel + bias. */
+#include "layers/modules/feedforward/affine.h"
+#include "layers/modules/modules.h"
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    const size_t kernel[] = {(size_t)module->in, (size_t)module->out};
+    return sl_affine_plan(module, plan, kernel, "", "", SL_EPILOGUE_BIAS);
+}
+
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    (void)x;
+    return dx ? sl_affine_backward_input(module, context, dy, dx) : SL_OK;
+}
+
+static const struct sl_module_type dense = {"dense", plan, sl_affine_forward, backward_input,
+                                            sl_affine_backward_weight};
+
+struct sl_module *sl_dense(const char *name, int in, int out) { return sl_module_new(&dense, name, in, out); }

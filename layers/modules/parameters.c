@@ -1,0 +1,228 @@
+/* parameters.c - declares, lays out, takes and initializes flat parameter storage. */
+#include "layers/modules/parameters.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "spmd/device/device.h"
+#include "spmd/base/memory.h"
+#include "spmd/flax.h"
+
+int sl_parameters_open(struct sl_parameters *parameters, int loops) {
+    *parameters = (struct sl_parameters){.loops = loops, .ranges = 2 * loops + 1};
+    parameters->range = calloc((size_t)parameters->ranges, sizeof *parameters->range);
+    return parameters->range ? SL_OK : SL_FAILED;
+}
+
+void sl_parameters_close(struct sl_parameters *parameters) {
+    sl_device.give(parameters->memory);
+    free(parameters->range);
+    free(parameters->list);
+    *parameters = (struct sl_parameters){0};
+}
+
+static int find(const struct sl_parameters *parameters, const char *name) {
+    for (int i = 0; i < parameters->count; i++)
+        if (!strcmp(parameters->list[i].name, name)) return i;
+    return -1;
+}
+
+/* The number that PARAMETER was given when the model was planned for the first time. */
+static int find_again(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
+                      struct sl_error *error) {
+    const int i = find(parameters, parameter->name);
+    const struct sl_parameter *known = i < 0 ? NULL : &parameters->list[i];
+    if (known && known->dims == parameter->dims &&
+        !memcmp(known->shape, parameter->shape, (size_t)known->dims * sizeof *known->shape))
+        return i;
+    sl_error_set(error, SL_BAD_INPUT, "parameter %s: the model that was planned first has %s", parameter->name,
+                 known ? "another shape of it" : "none of that name");
+    return -1;
+}
+
+static bool is_sharded_over(const struct sl_spec *spec, const char *axis) {
+    for (int d = 0; axis && d < spec->dims; d++)
+        for (int a = 0; a < spec->dim[d].axes; a++)
+            if (!strcmp(spec->dim[d].axis[a], axis)) return true;
+    return false;
+}
+
+static int range_of(const struct sl_parameters *parameters, const struct sl_parameter *parameter) {
+    if (parameter->tied) return 2 * parameters->loops;
+    const bool sharded = is_sharded_over(&parameter->spec, parameters->data_axis);
+    return parameter->range + (sharded ? parameters->loops : 0);
+}
+
+int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
+                          const struct sl_parameter *parameter, struct sl_error *error) {
+    const int before = parameter->tied ? find(parameters, parameter->name) : -1;
+    if (parameters->laid_out) return find_again(parameters, parameter, error);
+    if (parameters->count == parameters->capacity) {
+        const int capacity = parameters->capacity ? 2 * parameters->capacity : 32;
+        struct sl_parameter *grown = realloc(parameters->list, (size_t)capacity * sizeof *grown);
+        if (!grown) {
+            sl_error_set(error, SL_FAILED, "no memory to declare parameter %s", parameter->name);
+            return -1;
+        }
+        parameters->list = grown;
+        parameters->capacity = capacity;
+    }
+    size_t local[SL_MAX_DIMS], count = 1;
+    struct sl_error misfit = {0};
+    if (sl_spec_local_shape(&parameter->spec, mesh, parameter->dims, parameter->shape, local, &misfit)) {
+        sl_error_set(error, misfit.status, "parameter %s: %s", parameter->name, misfit.message);
+        return -1;
+    }
+    for (int d = 0; d < parameter->dims; d++) count *= local[d];
+
+    struct sl_parameter *declared = &parameters->list[parameters->count];
+    *declared = *parameter;
+    declared->count = count;
+    declared->range = range_of(parameters, parameter);
+    declared->second = before >= 0;
+    struct sl_range *range = &parameters->range[declared->range];
+    declared->offset = before >= 0 ? parameters->list[before].offset : range->used;
+    /* Each parameter begins on a cache line, for aligned kernels and products. */
+    if (before < 0) range->used += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
+    return parameters->count++;
+}
+
+void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero) {
+    for (int r = 0; r < parameters->ranges; r++) {
+        struct sl_range *range = &parameters->range[r];
+        const bool shares = zero && !sl_range_is_sharded(parameters, r);
+        range->count = sl_round_up(range->used, (size_t)data * SL_CACHE_LINE / sizeof(float));
+        range->shard_count = shares ? range->count / (size_t)data : range->count;
+        range->shard = shares ? range->shard_count * (size_t)index : 0;
+    }
+    parameters->laid_out = true;
+}
+
+static bool is_declared_twice(const struct sl_parameters *parameters, int range) {
+    for (int i = 0; i < parameters->count; i++)
+        if (parameters->list[i].range == range && parameters->list[i].second) return true;
+    return false;
+}
+
+/* Of a range's rounded values, in floats: two to each, and whole cache lines. */
+static size_t rounded_floats(const struct sl_parameters *parameters, const struct sl_range *range) {
+    return parameters->rounds ? sl_round_up(range->count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float) : 0;
+}
+
+size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
+    size_t floats = 0;
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        floats += range->count + rounded_floats(parameters, range);
+        if (parameters->values_only) continue;
+        floats += range->count + 2 * range->shard_count;
+        if (is_declared_twice(parameters, r)) floats += range->count;
+    }
+    return floats * sizeof(float);
+}
+
+int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
+    float *next = parameters->memory = sl_device.take(sl_parameters_bytes(parameters));
+    if (!next)
+        return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state",
+                            sl_parameters_bytes(parameters));
+    for (int r = 0; r < parameters->ranges; r++) {
+        struct sl_range *range = &parameters->range[r];
+        range->value = next;
+        next += range->count;
+        if (parameters->rounds) range->rounded = (uint16_t *)(void *)next;
+        next += rounded_floats(parameters, range);
+        if (parameters->values_only) continue;
+        range->gradient = next;
+        range->first_moment = range->gradient + range->count;
+        range->second_moment = range->first_moment + range->shard_count;
+        next = range->second_moment + range->shard_count;
+        if (!is_declared_twice(parameters, r)) continue;
+        range->second = next;
+        next += range->count;
+    }
+    return SL_OK;
+}
+
+/* Words of the shard by the element's global index: row and column of the array seen as [rows, last dim]. What is
+ * contiguous in the shard's last dim is contiguous in the array, segment by segment. */
+static void words_by_position(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
+                              const struct sl_spmd *self, struct sl_key key, uint32_t *words) {
+    const size_t cols = parameter->shape[parameter->dims - 1];
+    size_t local[SL_MAX_DIMS];
+    sl_spec_local_shape(&parameter->spec, self->mesh, parameter->dims, parameter->shape, local, NULL);
+    const int last = parameter->dims - 1;
+    const int segments = last < parameter->spec.dims ? parameter->spec.dim[last].segments : 1;
+    const size_t run = local[last] / (size_t)segments;
+    for (size_t i = 0; i < parameter->count; i += run) {
+        const size_t global =
+            sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims, parameter->shape, i);
+        kernels->random_words_global(key, (uint32_t)(global / cols), 1, (uint32_t)(global % cols), (uint32_t)run,
+                                     words + i);
+    }
+}
+
+static void initialize(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
+                       const struct sl_kernels *kernels, const struct sl_spmd *self, uint32_t *words) {
+    float *value = parameters->range[parameter->range].value + parameter->offset;
+    switch (parameter->initializer) {
+    case SL_INIT_ZEROS:
+        break; /* storage comes zeroed */
+    case SL_INIT_ONES:
+        kernels->fill(parameter->count, 1.0f, value);
+        break;
+    case SL_INIT_TRUNCATED_NORMAL:
+        if (parameter->key_is_flax)
+            kernels->random_words(parameter->key, (uint32_t)parameter->count, words);
+        else
+            words_by_position(parameter, kernels, self, parameter->key, words);
+        kernels->truncated_normal((uint32_t)parameter->count, words, parameter->scale, value);
+        break;
+    }
+}
+
+int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    size_t most = 0;
+    for (int i = 0; i < parameters->count; i++)
+        if (parameters->list[i].count > most) most = parameters->list[i].count;
+    uint32_t *words = sl_device.take(most * sizeof *words);
+    if (!words) return sl_fail(self, SL_FAILED, "no memory for %zu random words", most);
+    for (int i = 0; i < parameters->count; i++)
+        if (data->rank == 0 || sl_range_is_sharded(parameters, parameters->list[i].range))
+            initialize(parameters, &parameters->list[i], kernels, self, words);
+    sl_device.give(words);
+    for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
+        struct sl_range *range = &parameters->range[r];
+        if (range->count == 0 || sl_range_is_sharded(parameters, r)) continue;
+        SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
+    }
+    return SL_OK;
+}
+
+bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct sl_spmd *self, int i, bool shared) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    const struct sl_mesh *mesh = self->mesh;
+    if (parameter->second || (parameter->tied && parameters->tied_elsewhere)) return false;
+    for (int a = 0; a < mesh->axes; a++) {
+        const char *axis = mesh->axis[a].name;
+        if (sl_mesh_index(mesh, self->coordinate, a) == 0 || is_sharded_over(&parameter->spec, axis)) continue;
+        if (parameters->stage_axis && !strcmp(axis, parameters->stage_axis)) continue;
+        if (shared && parameters->data_axis && !strcmp(axis, parameters->data_axis)) continue;
+        return false;
+    }
+    return true;
+}
+
+void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range) {
+    const struct sl_range *storage = &parameters->range[range];
+    if (parameters->rounds && storage->count) kernels->round_bf16(storage->count, storage->value, storage->rounded);
+}
+
+void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed) {
+    for (int i = 0; i < parameters->count; i++) {
+        const char *const path[] = {parameters->list[i].name, NULL};
+        parameters->list[i].key = sl_flax_fold(sl_key_of_seed(seed), path, 0);
+        parameters->list[i].key_is_flax = false;
+    }
+}

@@ -1,0 +1,10 @@
+/* rules.c - the first rule that a name matches. */
+#include "layers/modules/rules.h"
+
+#include <fnmatch.h>
+
+const char *sl_rule_find(const struct sl_rule *rules, const char *name) {
+    for (; rules && rules->pattern; rules++)
+        if (fnmatch(rules->pattern, name, 0) == 0) return rules->spec;
+    return "";
+}

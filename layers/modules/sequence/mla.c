@@ -1,0 +1,411 @@
+/* mla.c - multi-head latent attention with decoupled rotary positions (DeepSeek-AI, "DeepSeek-V2", 2024), its heads
+ * sharded over an axis.
+ *
+ *     x -- down -- latent = [kv | q] --+-- kv -- kv_up ---- [k | v] --+
+ *                                      +-- q --- q_up ----- q --------+-- attention -- o -- out -- y
+ *                                      +-------- k_rope, rotated -----+
+ *                                      +-------- q_rope, rotated -----+
+ *
+ * All products are sharded ones, which scatter their sums over columns: whole heads come out of kv_up, q_up and q_rope,
+ * while k_rope's few columns, which all heads share, are the same everywhere. So attention needs no communication. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "layers/modules/sequence/rope.h"
+#include "layers/modules/transformer_modules.h"
+
+enum { DOWN, KV_UP, Q_UP, OUT, K_ROPE, Q_ROPE, CHILDREN }; /* the last two only where there is rope */
+
+/* What lies between the children: [rows, columns], but for LOGSUM [heads, rows]. */
+enum tensor {
+    LATENT,    /* down's [kv | q], */
+    KV_LATENT, /* and each alone */
+    Q_LATENT,
+    KEYS_VALUES, /* [k | v] */
+    QUERIES,
+    ROTATED_KEYS,
+    ROTATED_QUERIES,
+    OUTPUT, /* attention's */
+    LOGSUM,
+    D_LATENT, /* gradients; that of ROTATED_KEYS is a share of a sum over the coordinates */
+    D_KEYS_VALUES,
+    D_QUERIES,
+    D_ROTATED_KEYS,
+    D_ROTATED_QUERIES,
+    PART, /* gradient of OUTPUT, then what one child adds to D_LATENT */
+    TENSORS
+};
+
+/* What each child reads, and the gradient of what it writes; the module's own x and dy at the ends. */
+static const enum tensor input[CHILDREN] = {
+    [KV_UP] = KV_LATENT, [Q_UP] = Q_LATENT, [OUT] = OUTPUT, [K_ROPE] = LATENT, [Q_ROPE] = LATENT};
+static const enum tensor gradient[CHILDREN] = {[DOWN] = D_LATENT,
+                                               [KV_UP] = D_KEYS_VALUES,
+                                               [Q_UP] = D_QUERIES,
+                                               [K_ROPE] = D_ROTATED_KEYS,
+                                               [Q_ROPE] = D_ROTATED_QUERIES};
+
+enum { KEYS_VALUES_CACHE, ROTATED_KEYS_CACHE }; /* module->cache */
+
+struct place {
+    bool stashed;
+    int stash;        /* number of the stash tensor, */
+    size_t workspace; /* or offset in bytes */
+};
+
+struct mla {
+    struct sl_mla shape;
+    /* A coordinate's own. */
+    size_t heads, columns, latent; /* of q, k and v each; of kv and q latent each */
+    size_t rope, rotated;          /* columns of k_rope, and of q_rope */
+    struct sl_rope keys, queries;
+    struct place place[TENSORS];
+    size_t scratch; /* of attention's backward: offset in the workspace */
+};
+
+static float *at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    const struct mla *mla = module->user;
+    const struct place *place = &mla->place[tensor];
+    return place->stashed ? sl_stash_of(context, place->stash)
+                          : (float *)(void *)(context->workspace + place->workspace);
+}
+
+static struct sl_attention attention_shape(const struct mla *mla, int rows, int sequence) {
+    return (struct sl_attention){.sequences = (size_t)(rows / sequence),
+                                 .queries = (size_t)sequence,
+                                 .key_rows = (size_t)sequence,
+                                 .heads = mla->heads,
+                                 .width = mla->columns / mla->heads,
+                                 .rope = mla->rope,
+                                 .key_stride = 2 * mla->columns};
+}
+
+/* ---- planning ---- */
+
+static int check(const struct sl_module *module, const struct sl_plan *plan) {
+    const struct sl_mla *shape = &((const struct mla *)module->user)->shape;
+    const int size = sl_mesh_axis_size(plan->mesh, module->axis);
+    if (shape->dimension < 1 || shape->heads < 1 || shape->latent < 1 || shape->dimension % shape->heads)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%sheads: %d columns, %d heads, latents of %d columns: all must be at least 1, and columns "
+                            "divide by heads",
+                            plan->name, shape->dimension, shape->heads, shape->latent);
+    if (shape->heads % size)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%sheads: %d heads do not divide by the %d coordinates along \"%s\"", plan->name,
+                            shape->heads, size, module->axis);
+    if (shape->rope < 0 || shape->rope % 2)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%srope: %d columns cannot be rotated in pairs; there must be an even number", plan->name,
+                            shape->rope);
+    if (plan->sequence < 1 || plan->rows % plan->sequence)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%ssequence: %d rows a microbatch are no whole number of sequences of %d", plan->name,
+                            plan->rows, plan->sequence);
+    if (plan->sequence > shape->positions)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%spositions: sequences of %d, but there are only %d positions",
+                            plan->name, plan->sequence, shape->positions);
+    return SL_OK;
+}
+
+/* Coordinate INDEX of SIZE. */
+static int plan_shares(struct mla *mla, int index, int size, struct sl_error *error) {
+    const struct sl_mla *shape = &mla->shape;
+    const int rotated = shape->rope * (shape->heads / size), whole = shape->rope * shape->heads;
+    mla->heads = (size_t)(shape->heads / size);
+    mla->columns = (size_t)(shape->dimension / size);
+    mla->latent = (size_t)(shape->latent / size);
+    mla->rope = (size_t)shape->rope;
+    mla->rotated = (size_t)rotated;
+    if (shape->rope == 0) return SL_OK;
+    SL_TRY(sl_rope_open(&mla->keys, shape->positions, shape->rope, 0, shape->rope / 2, error));
+    return sl_rope_open(&mla->queries, shape->positions, whole, index * (rotated / 2), rotated / 2, error);
+}
+
+static int plan_children(struct sl_module *module, struct sl_plan *plan) {
+    const size_t begin = plan->workspace;
+    size_t end = begin;
+    for (int i = 0; i < module->children; i++) {
+        plan->workspace = begin;
+        SL_TRY(sl_module_plan(module->child[i], plan));
+        if (plan->workspace > end) end = plan->workspace;
+    }
+    plan->workspace = end;
+    module->keeps_input = module->child[DOWN]->keeps_input;
+    module->keeps_gradient = module->child[OUT]->keeps_gradient;
+    return SL_OK;
+}
+
+/* STASHED: it must outlive the call, which nothing must where there is no backward. */
+static int plan_tensor(const struct sl_module *module, struct sl_plan *plan, enum tensor tensor, size_t columns,
+                       bool stashed) {
+    struct place *place = &((struct mla *)module->user)->place[tensor];
+    place->stashed = stashed && !plan->forward_only;
+    if (!place->stashed)
+        place->workspace = sl_plan_workspace(plan, (size_t)plan->rows * columns * sizeof(float));
+    else if ((place->stash = sl_plan_stash(plan, columns)) < 0)
+        return plan->error->status;
+    return SL_OK;
+}
+
+static bool keeps_input(const struct sl_module *module, int child) {
+    return child < module->children && module->child[child]->keeps_input;
+}
+
+static int plan_forward(const struct sl_module *module, struct sl_plan *plan) {
+    const struct mla *mla = module->user;
+    const bool latent = keeps_input(module, K_ROPE) || keeps_input(module, Q_ROPE);
+    SL_TRY(plan_tensor(module, plan, LATENT, 2 * mla->latent, latent));
+    SL_TRY(plan_tensor(module, plan, KV_LATENT, mla->latent, keeps_input(module, KV_UP)));
+    SL_TRY(plan_tensor(module, plan, Q_LATENT, mla->latent, keeps_input(module, Q_UP)));
+    SL_TRY(plan_tensor(module, plan, KEYS_VALUES, 2 * mla->columns, true));
+    SL_TRY(plan_tensor(module, plan, QUERIES, mla->columns, true));
+    SL_TRY(plan_tensor(module, plan, OUTPUT, mla->columns, true));
+    SL_TRY(plan_tensor(module, plan, LOGSUM, mla->heads, true));
+    if (!mla->rope) return SL_OK;
+    SL_TRY(plan_tensor(module, plan, ROTATED_KEYS, mla->rope, true));
+    return plan_tensor(module, plan, ROTATED_QUERIES, mla->rotated, true);
+}
+
+static int plan_backward(const struct sl_module *module, struct sl_plan *plan) {
+    struct mla *mla = module->user;
+    const struct sl_attention attention = attention_shape(mla, plan->rows, plan->sequence);
+    const size_t columns[TENSORS] = {[D_LATENT] = 2 * mla->latent,
+                                     [D_KEYS_VALUES] = 2 * mla->columns,
+                                     [D_QUERIES] = mla->columns,
+                                     [D_ROTATED_KEYS] = mla->rope,
+                                     [D_ROTATED_QUERIES] = mla->rotated};
+    for (int i = 0; i < module->children; i++)
+        if (i != OUT)
+            SL_TRY(plan_tensor(module, plan, gradient[i], columns[gradient[i]], module->child[i]->keeps_gradient));
+    const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
+    SL_TRY(plan_tensor(module, plan, PART, part, false));
+    mla->scratch = sl_plan_workspace(plan, sl_attention_scratch(&attention));
+    return SL_OK;
+}
+
+static int plan_caches(struct sl_module *module, struct sl_plan *plan) {
+    const struct mla *mla = module->user;
+    module->cache[KEYS_VALUES_CACHE] = sl_plan_cache(plan, 2 * mla->columns);
+    if (module->cache[KEYS_VALUES_CACHE] < 0) return plan->error->status;
+    if (mla->rope && (module->cache[ROTATED_KEYS_CACHE] = sl_plan_cache(plan, mla->rope)) < 0)
+        return plan->error->status;
+    return SL_OK;
+}
+
+static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
+    SL_TRY(check(module, plan));
+    SL_TRY(sl_plan_peers(plan, module, module->axis));
+    const int index = module->peers < 0 ? 0 : plan->peers->group[module->peers].rank;
+    SL_TRY(plan_shares(module->user, index, sl_mesh_axis_size(plan->mesh, module->axis), plan->error));
+    SL_TRY(plan_children(module, plan));
+    SL_TRY(plan_forward(module, plan));
+    if (plan->caches) SL_TRY(plan_caches(module, plan));
+    return plan->forward_only ? SL_OK : plan_backward(module, plan);
+}
+
+/* ---- forward ---- */
+
+static int check_positions(const struct sl_module *module, struct sl_context *context) {
+    const struct sl_caches *caches = context->caches;
+    const int end = context->position + context->sequence, sequences = context->rows / context->sequence;
+    int most = ((const struct mla *)module->user)->shape.positions;
+    if (caches && caches->positions < most) most = caches->positions;
+    if (end > most)
+        return sl_fail(context->self, SL_BAD_INPUT, "%s: tokens at positions %d to %d, but there are only %d positions",
+                       module->name, context->position, end - 1, most);
+    if (caches && (context->microbatch + 1) * sequences > caches->sequences)
+        return sl_fail(context->self, SL_BAD_INPUT, "%s: microbatch %d of %d sequences, but caches of only %d",
+                       module->name, context->microbatch, sequences, caches->sequences);
+    return SL_OK;
+}
+
+static int child_forward(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *y) {
+    const struct sl_module *child = module->child[i];
+    return child->type->forward(child, context, x, y);
+}
+
+/* Keys and queries in place. */
+static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, float *keys,
+                   float *queries) {
+    const struct mla *mla = module->user;
+    const size_t rows = (size_t)context->rows, sequence = (size_t)context->sequence;
+    const size_t position = (size_t)context->position;
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    kernels->rope(rows, mla->rope, sequence, position, mla->keys.cosine, mla->keys.sine, back, keys, keys);
+    kernels->rope(rows, mla->rotated, sequence, position, mla->queries.cosine, mla->queries.sine, back, queries,
+                  queries);
+}
+
+static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
+    const struct mla *mla = module->user;
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const size_t rows = (size_t)context->rows, half = mla->latent;
+    float *latent = at(module, context, LATENT);
+    float *kv = at(module, context, KV_LATENT), *q = at(module, context, Q_LATENT);
+    SL_TRY(child_forward(module, context, DOWN, x, latent));
+    kernels->copy_block(rows, half, latent, 2 * half, kv, half);
+    kernels->copy_block(rows, half, latent + half, 2 * half, q, half);
+    SL_TRY(child_forward(module, context, KV_UP, kv, at(module, context, KEYS_VALUES)));
+    SL_TRY(child_forward(module, context, Q_UP, q, at(module, context, QUERIES)));
+    if (!mla->rope) return SL_OK;
+    float *keys = at(module, context, ROTATED_KEYS), *queries = at(module, context, ROTATED_QUERIES);
+    SL_TRY(child_forward(module, context, K_ROPE, latent, keys));
+    SL_TRY(child_forward(module, context, Q_ROPE, latent, queries));
+    rotate(module, context, false, keys, queries);
+    return SL_OK;
+}
+
+/* Appends ROWS, the new tokens' of the microbatch's sequences, to a cache; returns the rows of its first sequence. A
+ * sequence's new rows are neighbours in both. */
+static const float *append(const struct sl_context *context, int number, const float *rows) {
+    const struct sl_caches *caches = context->caches;
+    const size_t columns = caches->cache[number].columns, count = (size_t)context->sequence * columns;
+    const int sequences = context->rows / context->sequence;
+    float *cached = sl_cache_rows(caches, number, context->microbatch * sequences);
+    context->kernels->sequence->copy_block((size_t)sequences, count, rows, count,
+                                           cached + (size_t)context->position * columns,
+                                           (size_t)caches->positions * columns);
+    return cached;
+}
+
+static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct mla *mla = module->user;
+    SL_TRY(check_positions(module, context));
+    SL_TRY(project(module, context, x));
+    struct sl_attention shape = attention_shape(mla, context->rows, context->sequence);
+    const float *keys_values = at(module, context, KEYS_VALUES);
+    const float *rotated = mla->rope ? at(module, context, ROTATED_KEYS) : NULL;
+    float *output = at(module, context, OUTPUT);
+    if (context->caches) {
+        shape.position = (size_t)context->position;
+        shape.key_rows = (size_t)context->caches->positions;
+        keys_values = append(context, module->cache[KEYS_VALUES_CACHE], keys_values);
+        if (mla->rope) rotated = append(context, module->cache[ROTATED_KEYS_CACHE], rotated);
+    }
+    context->kernels->attention->forward(&shape, at(module, context, QUERIES),
+                                         mla->rope ? at(module, context, ROTATED_QUERIES) : NULL, keys_values,
+                                         keys_values + mla->columns, rotated, output, at(module, context, LOGSUM));
+    return child_forward(module, context, OUT, output, y);
+}
+
+/* ---- backward ---- */
+
+/* What child I is given in backward calls: what it keeps, else NULL. X and DY are the module's own. */
+static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
+    if (!module->child[i]->keeps_input) return NULL;
+    return i == DOWN ? x : at(module, context, input[i]);
+}
+
+static const float *gradient_of(const struct sl_module *module, const struct sl_context *context, int i,
+                                const float *dy) {
+    return i == OUT ? dy : at(module, context, gradient[i]);
+}
+
+static int child_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x,
+                                const float *dy, float *dx) {
+    const struct sl_module *child = module->child[i];
+    return child->type->backward_input(child, context, input_of(module, context, i, x),
+                                       gradient_of(module, context, i, dy), dx);
+}
+
+static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
+    const struct mla *mla = module->user;
+    const struct sl_attention shape = attention_shape(mla, context->rows, context->sequence);
+    const float *keys_values = at(module, context, KEYS_VALUES);
+    const float *keys = mla->rope ? at(module, context, ROTATED_KEYS) : NULL;
+    const float *queries = mla->rope ? at(module, context, ROTATED_QUERIES) : NULL;
+    float *d_keys_values = at(module, context, D_KEYS_VALUES);
+    float *d_keys = mla->rope ? at(module, context, D_ROTATED_KEYS) : NULL;
+    float *d_queries = mla->rope ? at(module, context, D_ROTATED_QUERIES) : NULL;
+    context->kernels->attention->backward(
+        &shape, at(module, context, QUERIES), queries, keys_values, keys_values + mla->columns, keys,
+        at(module, context, OUTPUT), at(module, context, LOGSUM), d_output, at(module, context, D_QUERIES), d_queries,
+        d_keys_values, d_keys_values + mla->columns, d_keys, context->workspace + mla->scratch);
+    if (mla->rope) rotate(module, context, true, d_keys, d_queries);
+}
+
+/* What kv_up and q_up give goes side by side; the other two read all of the latent. */
+static int latent_gradient(const struct sl_module *module, struct sl_context *context) {
+    const struct mla *mla = module->user;
+    const size_t rows = (size_t)context->rows, half = mla->latent;
+    float *latent = at(module, context, D_LATENT), *part = at(module, context, PART);
+    for (int i = KV_UP; i <= Q_UP; i++) {
+        SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
+        context->kernels->sequence->copy_block(rows, half, part, half, latent + (i == Q_UP ? half : 0), 2 * half);
+    }
+    for (int i = K_ROPE; i < module->children; i++) {
+        SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
+        context->kernels->add(rows * 2 * half, part, latent);
+    }
+    return SL_OK;
+}
+
+static int mla_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                              const float *dy, float *dx) {
+    float *d_output = at(module, context, PART);
+    SL_TRY(child_backward_input(module, context, OUT, NULL, dy, d_output));
+    attention_backward(module, context, d_output);
+    SL_TRY(latent_gradient(module, context));
+    return child_backward_input(module, context, DOWN, x, NULL, dx);
+}
+
+static int mla_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                               const float *dy) {
+    for (int i = 0; i < module->children; i++) {
+        const struct sl_module *child = module->child[i];
+        const float *kept = child->keeps_gradient ? gradient_of(module, context, i, dy) : NULL;
+        SL_TRY(child->type->backward_weight(child, context, input_of(module, context, i, x), kept));
+    }
+    return SL_OK;
+}
+
+static void release(struct sl_module *module) {
+    struct mla *mla = module->user;
+    sl_rope_close(&mla->keys);
+    sl_rope_close(&mla->queries);
+    free(mla);
+}
+
+static const struct sl_module_type type = {"mla", plan_mla, mla_forward, mla_backward_input, mla_backward_weight};
+
+/* ---- construction ---- */
+
+static struct sl_module *new_out(const struct sl_mla *shape, const struct sl_channels *channels) {
+    const int columns = shape->dimension;
+    struct sl_module *out = sl_sharded_dense("out", columns, columns, 1, 1, channels);
+    if (shape->dropout == 0.0) return out;
+    return sl_sequential("", 2, (struct sl_module *[]){out, sl_sharded_dropout(columns, shape->dropout, channels)});
+}
+
+static bool make_children(struct sl_module *module, const struct sl_mla *shape, const struct sl_channels *channels) {
+    const int columns = shape->dimension, latent = shape->latent, rope = shape->rope;
+    struct sl_module **child = module->child;
+    module->children = rope ? CHILDREN : K_ROPE;
+    child[DOWN] = sl_sharded_dense("down", columns, 2 * latent, 1, 2, channels);
+    child[KV_UP] = sl_sharded_dense("kv_up", latent, 2 * columns, 1, 2, channels);
+    child[Q_UP] = sl_sharded_dense("q_up", latent, columns, 1, 1, channels);
+    child[OUT] = new_out(shape, channels);
+    if (rope) child[K_ROPE] = sl_summed_dense("k_rope", 2 * latent, rope, 2, channels);
+    if (rope) child[Q_ROPE] = sl_sharded_dense("q_rope", 2 * latent, rope * shape->heads, 2, 1, channels);
+    for (int i = 0; i < module->children; i++)
+        if (!child[i]) return false;
+    return true;
+}
+
+struct sl_module *sl_mla(const char *name, const struct sl_mla *shape, const struct sl_channels *channels) {
+    const int own = shape->dimension / sl_mesh_axis_size(channels->mesh, channels->axis);
+    struct sl_module *module = sl_module_new(&type, name, own, own);
+    struct mla *mla = module ? module->user = calloc(1, sizeof *mla) : NULL;
+    if (module) module->child = calloc(CHILDREN, sizeof *module->child);
+    if (mla) {
+        mla->shape = *shape;
+        module->release = release;
+    }
+    if (!mla || !module->child || !make_children(module, shape, channels)) {
+        sl_module_free(module);
+        return NULL;
+    }
+    snprintf(module->axis, sizeof module->axis, "%s", channels->axis);
+    return module;
+}

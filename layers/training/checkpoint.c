@@ -1,0 +1,229 @@
+/* checkpoint.c - saves and loads a training run. */
+#include "layers/training/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layers/training/exchange.h"
+
+static const char version_key[] = "shardloop.checkpoint", version[] = "1", config_prefix[] = "config.";
+static const enum sl_state saved[] = {SL_VALUES, SL_FIRST_MOMENTS, SL_SECOND_MOMENTS};
+enum { SAVED = sizeof saved / sizeof *saved };
+
+struct sl_setting sl_setting_text(const char *key, const char *value) {
+    struct sl_setting setting = {.key = key};
+    snprintf(setting.value, sizeof setting.value, "%s", value);
+    return setting;
+}
+
+struct sl_setting sl_setting_number(const char *key, int64_t value) {
+    struct sl_setting setting = {.key = key};
+    snprintf(setting.value, sizeof setting.value, "%" PRId64, value);
+    return setting;
+}
+
+/* ---- notes ---- */
+
+static int set_number(struct sl_store *store, const char *key, uint64_t number) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, number);
+    return sl_store_set_note(store, key, text);
+}
+
+static int write_notes(struct sl_store *store, const struct sl_checkpoint *about, const struct sl_setting *settings) {
+    SL_TRY(sl_store_set_note(store, version_key, version));
+    SL_TRY(set_number(store, "step", (uint64_t)about->step));
+    SL_TRY(set_number(store, "samples", (uint64_t)about->samples));
+    SL_TRY(set_number(store, "seed", about->seed));
+    for (; settings->key; settings++) {
+        char key[128];
+        snprintf(key, sizeof key, "%s%s", config_prefix, settings->key);
+        SL_TRY(sl_store_set_note(store, key, settings->value));
+    }
+    return SL_OK;
+}
+
+static int read_number(const struct sl_store *store, const char *path, const char *key, uint64_t most, uint64_t *number,
+                       struct sl_error *error) {
+    const char *text = sl_store_note(store, key);
+    *number = 0;
+    bool valid = text && *text;
+    for (const char *c = text; valid && *c; c++) {
+        const unsigned digit = (unsigned char)*c - '0';
+        valid = digit <= 9 && *number <= (most - digit) / 10;
+        *number = 10 * *number + digit;
+    }
+    if (valid) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: not a checkpoint: %s is %.80s, not a number up to %" PRIu64, path,
+                        key, text ? text : "missing", most);
+}
+
+static const char *find_setting(const struct sl_setting *settings, const char *key) {
+    for (; settings->key; settings++)
+        if (!strcmp(settings->key, key)) return settings->value;
+    return NULL;
+}
+
+static int refuse_setting(const char *path, const char *key, const char *there, const char *here,
+                          struct sl_error *error) {
+    return sl_error_set(error, SL_BAD_INPUT, "%s: %.80s is %.80s in the checkpoint, and %.80s here", path, key,
+                        there ? there : "not set", here ? here : "not set");
+}
+
+static int compare_settings(const struct sl_store *store, const char *path, const struct sl_setting *settings,
+                            struct sl_error *error) {
+    for (const struct sl_setting *s = settings; s->key; s++) {
+        char key[128];
+        snprintf(key, sizeof key, "%s%s", config_prefix, s->key);
+        const char *there = sl_store_note(store, key);
+        if (!there || strcmp(there, s->value)) return refuse_setting(path, s->key, there, s->value, error);
+    }
+    for (int i = 0; i < store->notes; i++) {
+        const char *key = store->note[i].key;
+        if (strncmp(key, config_prefix, sizeof config_prefix - 1)) continue;
+        key += sizeof config_prefix - 1;
+        if (!find_setting(settings, key)) return refuse_setting(path, key, store->note[i].text, NULL, error);
+    }
+    return SL_OK;
+}
+
+/* Maps PATH, the notes of which are those of a checkpoint with these settings. Free FILE also after a failure. */
+static int open_file(struct sl_store *file, const char *path, const struct sl_setting *settings,
+                     struct sl_checkpoint *about, struct sl_error *error) {
+    SL_TRY(sl_safetensors_map(file, path, error));
+    const char *found = sl_store_note(file, version_key);
+    if (!found)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: not a checkpoint: its metadata have no %s", path, version_key);
+    if (strcmp(found, version))
+        return sl_error_set(error, SL_BAD_INPUT, "%s: a checkpoint of version %.20s, not %s", path, found, version);
+    uint64_t step, samples;
+    SL_TRY(read_number(file, path, "step", INT64_MAX, &step, error));
+    SL_TRY(read_number(file, path, "samples", INT64_MAX, &samples, error));
+    SL_TRY(read_number(file, path, "seed", UINT64_MAX, &about->seed, error));
+    about->step = (int64_t)step;
+    about->samples = (int64_t)samples;
+    return compare_settings(file, path, settings, error);
+}
+
+int sl_checkpoint_check(const char *path, const struct sl_setting *settings, struct sl_checkpoint *about,
+                        struct sl_error *error) {
+    struct sl_store file = {0};
+    const int status = open_file(&file, path, settings, about, error);
+    sl_store_free(&file);
+    return status;
+}
+
+/* ---- collective ---- */
+
+/* All return what coordinate 0 has come to, whose error is OWN. */
+static int agree(struct sl_spmd *self, const struct sl_group *world, struct sl_error *own) {
+    _Static_assert(sizeof *own % sizeof(int32_t) == 0, "sent as words");
+    SL_TRY(sl_broadcast(self, world, SL_I32, own, own, sizeof *own / sizeof(int32_t), 0));
+    return own->status ? sl_fail(self, own->status, "%s", own->message) : SL_OK;
+}
+
+static int declare_all(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
+    for (int i = 0; i < SAVED; i++)
+        SL_TRY(sl_declare(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), saved[i], store));
+    return SL_OK;
+}
+
+/* ---- saving ---- */
+
+static int progress(void *arg) { return sl_progress(arg); }
+
+static int save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path, const struct sl_checkpoint *about,
+                const struct sl_setting *settings, struct sl_store *file) {
+    const struct sl_group *world = sl_trainer_world(trainer);
+    struct sl_error error = {0};
+    SL_TRY(declare_all(self, trainer, file));
+    if (self->coordinate == 0) {
+        if (write_notes(file, about, settings))
+            sl_error_set(&error, SL_FAILED, "%s: no memory to save the run", path);
+        else
+            sl_safetensors_create(file, path, &error);
+    }
+    SL_TRY(agree(self, world, &error));
+    for (int i = 0; i < SAVED; i++)
+        SL_TRY(sl_export(self, world, sl_trainer_parameters(trainer), saved[i], 1.0f, file));
+    if (self->coordinate == 0) {
+        const int status = sl_safetensors_commit(file, progress, self, &error);
+        if (!error.status) SL_TRY(status); /* the run has ended meanwhile */
+    }
+    return agree(self, world, &error);
+}
+
+int sl_checkpoint_save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
+                       const struct sl_checkpoint *about, const struct sl_setting *settings) {
+    const struct sl_checkpoint now = {sl_trainer_steps(trainer), about->samples, about->seed};
+    struct sl_store file = {0};
+    const int status = save(self, trainer, path, &now, settings, &file);
+    sl_store_free(&file);
+    return status;
+}
+
+/* ---- loading ---- */
+
+static bool same_shape(const struct sl_array *a, const struct sl_array *b) {
+    return a->dtype == b->dtype && a->dims == b->dims &&
+           !memcmp(a->shape, b->shape, (size_t)a->dims * sizeof *a->shape);
+}
+
+/* "[8,16] of F32", for messages. */
+static const char *describe(const struct sl_array *array, char text[160]) {
+    static const char *const dtype[] = {[SL_F32] = "F32", [SL_BF16] = "BF16", [SL_I32] = "I32"};
+    int used = snprintf(text, 160, "[");
+    for (int d = 0; d < array->dims; d++)
+        used += snprintf(text + used, 160 - (size_t)used, "%s%zu", d ? "," : "", array->shape[d]);
+    snprintf(text + used, 160 - (size_t)used, "] of %s", dtype[array->dtype]);
+    return text;
+}
+
+/* The file has the tensors that the model needs, and no others. */
+static int compare_tensors(const struct sl_store *file, const struct sl_store *wanted, const char *path,
+                           struct sl_error *error) {
+    char there[160], here[160];
+    for (int i = 0; i < wanted->count; i++) {
+        const struct sl_tensor *tensor = &wanted->tensor[i], *found = sl_store_find(file, tensor->name);
+        if (!found) return sl_error_set(error, SL_BAD_INPUT, "%s: there is no tensor %s", path, tensor->name);
+        if (!same_shape(&found->array, &tensor->array))
+            return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is %s in the checkpoint, and %s here", path,
+                                tensor->name, describe(&found->array, there), describe(&tensor->array, here));
+    }
+    for (int i = 0; i < file->count; i++)
+        if (!sl_store_find(wanted, file->tensor[i].name))
+            return sl_error_set(error, SL_BAD_INPUT, "%s: the model has no tensor %s", path, file->tensor[i].name);
+    return SL_OK;
+}
+
+static int check(struct sl_spmd *self, struct sl_trainer *trainer, const char *path, const struct sl_setting *settings,
+                 struct sl_store *file, struct sl_store *wanted, struct sl_checkpoint *about) {
+    struct sl_error error = {0};
+    SL_TRY(declare_all(self, trainer, wanted));
+    if (self->coordinate == 0 && open_file(file, path, settings, about, &error) == SL_OK)
+        compare_tensors(file, wanted, path, &error);
+    return agree(self, sl_trainer_world(trainer), &error);
+}
+
+static int move(struct sl_spmd *self, struct sl_trainer *trainer, const struct sl_store *file,
+                struct sl_checkpoint *about) {
+    const struct sl_group *world = sl_trainer_world(trainer);
+    struct sl_parameters *parameters = sl_trainer_parameters(trainer);
+    for (int i = 0; i < SAVED; i++) SL_TRY(sl_import(self, world, parameters, saved[i], file));
+    for (int r = 0; r < parameters->ranges; r++) sl_parameters_round(parameters, sl_kernels_select(), r);
+    SL_TRY(sl_broadcast(self, world, SL_I32, about, about, sizeof *about / sizeof(int32_t), 0));
+    sl_trainer_set_steps(trainer, about->step);
+    return SL_OK;
+}
+
+int sl_checkpoint_load(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
+                       const struct sl_setting *settings, struct sl_checkpoint *about) {
+    struct sl_store file = {0}, wanted = {0};
+    int status = check(self, trainer, path, settings, &file, &wanted, about);
+    if (status == SL_OK) status = move(self, trainer, &file, about);
+    sl_store_free(&file);
+    sl_store_free(&wanted);
+    return status;
+}

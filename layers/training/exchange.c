@@ -1,0 +1,257 @@
+/* exchange.c - shards from and to a store of whole tensors. */
+#include "layers/training/exchange.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spmd/device/device.h"
+
+enum { PIECE = 1 << 20 }; /* floats that travel at once */
+
+/* Elements [first, first + count) of a coordinate's shard of a parameter. */
+struct part {
+    struct sl_parameter parameter;
+    size_t first, count;
+};
+
+/* What one coordinate sends or receives, one after another. */
+struct parts {
+    int32_t count;
+    struct part *list;
+    size_t elements;
+};
+
+/* Work under way. */
+struct exchange {
+    struct sl_spmd *self;
+    const struct sl_group *world;
+    const struct sl_parameters *parameters;
+    enum sl_state state;
+    bool imports;
+    float scale;
+    struct sl_store *store; /* at coordinate 0 */
+    float *sent, *received; /* [PIECE] */
+};
+
+/* ---- what there is ---- */
+
+static bool is_shared_out(const struct sl_range *range) { return range->shard_count < range->count; }
+
+/* The part of parameter I's shard that this coordinate keeps, in the parameter's elements. */
+static void kept_part(const struct exchange *x, int i, struct part *part) {
+    const struct sl_parameter *parameter = &x->parameters->list[i];
+    const struct sl_range *range = &x->parameters->range[parameter->range];
+    size_t first = parameter->offset, end = first + parameter->count;
+    if (x->state != SL_VALUES && first < range->shard) first = range->shard;
+    if (x->state != SL_VALUES && end > range->shard + range->shard_count) end = range->shard + range->shard_count;
+    *part = (struct part){*parameter, first - parameter->offset, end > first ? end - first : 0};
+}
+
+/* Whether parameter I's part is this coordinate's to send, or to receive. */
+static bool takes_part(const struct exchange *x, int i) {
+    const struct sl_parameter *parameter = &x->parameters->list[i];
+    if (x->imports) return !parameter->second;
+    const bool shared = x->state != SL_VALUES && is_shared_out(&x->parameters->range[parameter->range]);
+    return sl_parameter_is_first(x->parameters, x->self, i, shared);
+}
+
+/* Where element 0 of the shard would lie. */
+static float *state_of(const struct exchange *x, const struct sl_parameter *parameter) {
+    const struct sl_range *range = &x->parameters->range[parameter->range];
+    switch (x->state) {
+    case SL_VALUES:
+        return range->value + parameter->offset;
+    case SL_GRADIENTS:
+        return range->gradient + parameter->offset;
+    default:
+        /* Moments begin with the range's share. */
+        return (x->state == SL_FIRST_MOMENTS ? range->first_moment : range->second_moment) +
+               ((ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard);
+    }
+}
+
+static int list_own(struct exchange *x, struct parts *parts) {
+    parts->list = malloc(((size_t)x->parameters->count + 1) * sizeof *parts->list);
+    if (!parts->list) return sl_fail(x->self, SL_FAILED, "no memory to list %d parameters", x->parameters->count);
+    for (int i = 0; i < x->parameters->count; i++) {
+        struct part *part = &parts->list[parts->count];
+        kept_part(x, i, part);
+        if (takes_part(x, i) && part->count > 0) parts->count++;
+    }
+    return SL_OK;
+}
+
+/* Names and shapes differ between stages, so OWNER tells all others about its parts. Free PARTS' list. */
+static int tell(struct exchange *x, int owner, struct parts *parts) {
+    _Static_assert(sizeof(struct part) % sizeof(int32_t) == 0, "sent as words");
+    *parts = (struct parts){0};
+    if (x->self->coordinate == owner) SL_TRY(list_own(x, parts));
+    SL_TRY(sl_broadcast(x->self, x->world, SL_I32, &parts->count, &parts->count, 1, owner));
+    if (!parts->list) parts->list = malloc(((size_t)parts->count + 1) * sizeof *parts->list);
+    if (!parts->list) return sl_fail(x->self, SL_FAILED, "no memory to list %d parameters", parts->count);
+    SL_TRY(sl_broadcast(x->self, x->world, SL_I32, parts->list, parts->list,
+                        (size_t)parts->count * sizeof *parts->list / sizeof(int32_t), owner));
+    for (int i = 0; i < parts->count; i++) parts->elements += parts->list[i].count;
+    return SL_OK;
+}
+
+/* ---- coordinate 0's tensors ---- */
+
+static void name_of(enum sl_state state, const struct sl_parameter *parameter, char name[static 128]) {
+    static const char *const prefix[] = {"", "", "optimizer.first_moment.", "optimizer.second_moment."};
+    _Static_assert(sizeof parameter->name + sizeof "optimizer.second_moment." <= sizeof((struct sl_tensor){0}).name,
+                   "names fit");
+    snprintf(name, 128, "%s%s", prefix[state], parameter->name);
+}
+
+static int find_tensor(const struct exchange *x, const struct sl_parameter *parameter, struct sl_tensor **tensor) {
+    char name[128];
+    name_of(x->state, parameter, name);
+    *tensor = sl_store_find(x->store, name);
+    if (!*tensor && !x->imports) *tensor = sl_store_add(x->store, name, SL_F32, parameter->dims, parameter->shape);
+    if (!*tensor && !x->imports) return sl_fail(x->self, SL_FAILED, "no memory to assemble %s", name);
+    if (!*tensor) return sl_fail(x->self, SL_BAD_INPUT, "parameter %s is not in the given values", name);
+    const struct sl_array *array = &(*tensor)->array;
+    if (array->dtype == SL_F32 && array->dims == parameter->dims &&
+        !memcmp(array->shape, parameter->shape, (size_t)parameter->dims * sizeof *parameter->shape))
+        return SL_OK;
+    return sl_fail(x->self, SL_BAD_INPUT, "parameter %s: the given values have another shape or type", name);
+}
+
+/* Copies elements [FIRST, END) of OWNER's shard between their places in TENSOR and PIECE. */
+static void copy_runs(const struct exchange *x, int owner, const struct sl_parameter *parameter,
+                      const struct sl_tensor *tensor, size_t first, size_t end, float *piece) {
+    const struct sl_shard shard =
+        sl_spec_shard(&parameter->spec, x->self->mesh, owner, parameter->dims, parameter->shape);
+    const size_t run = sl_shard_run(&shard);
+    float *data = tensor->array.data;
+    for (size_t i = first, count; i < end; i += count, piece += count) {
+        float *place = data + sl_shard_global_index(&shard, i);
+        count = run - i % run < end - i ? run - i % run : end - i;
+        memcpy(x->imports ? piece : place, x->imports ? place : piece, count * sizeof *piece);
+        if (x->imports || x->scale == 1.0f) continue;
+        for (size_t e = 0; e < count; e++) place[e] *= x->scale;
+    }
+}
+
+/* ---- the stream ---- */
+
+/* Calls for elements [BEGIN, END) of the stream, which lie in PIECE, part by part: at coordinate 0 between PIECE and
+ * tensors, at the owner between PIECE and its own state. */
+static int walk(struct exchange *x, int owner, const struct parts *parts, size_t begin, size_t end, bool tensors,
+                float *piece) {
+    size_t start = 0; /* of the part in the stream */
+    for (int i = 0; i < parts->count && start < end; start += parts->list[i++].count) {
+        const struct part *part = &parts->list[i];
+        if (start + part->count <= begin) continue;
+        const size_t from = begin > start ? begin - start : 0;
+        const size_t to = end - start < part->count ? end - start : part->count;
+        float *at = piece + (start + from - begin);
+        if (tensors) {
+            struct sl_tensor *tensor;
+            SL_TRY(find_tensor(x, &part->parameter, &tensor));
+            copy_runs(x, owner, &part->parameter, tensor, part->first + from, part->first + to, at);
+        } else {
+            float *state = state_of(x, &part->parameter) + part->first + from;
+            sl_device.copy(x->imports ? state : at, x->imports ? at : state, (to - from) * sizeof *at);
+        }
+    }
+    return SL_OK;
+}
+
+/* OWNER's parts travel from coordinate 0 to it, or the other way. */
+static int stream(struct exchange *x, int owner, const struct parts *parts) {
+    const int pair[1][2] = {{x->imports ? 0 : owner, x->imports ? owner : 0}}, me = x->self->coordinate;
+    for (size_t begin = 0, count; begin < parts->elements; begin += count) {
+        count = parts->elements - begin < PIECE ? parts->elements - begin : PIECE;
+        if (me == pair[0][0]) SL_TRY(walk(x, owner, parts, begin, begin + count, x->imports, x->sent));
+        SL_TRY(sl_ppermute(x->self, x->world, SL_F32, x->sent, x->received, count, 1, pair));
+        if (me == pair[0][1]) SL_TRY(walk(x, owner, parts, begin, begin + count, !x->imports, x->received));
+        if (me == 0) sl_store_relax(x->store);
+    }
+    return SL_OK;
+}
+
+static int exchange_all(struct exchange *x) {
+    x->sent = malloc(2 * PIECE * sizeof *x->sent);
+    x->received = x->sent + PIECE;
+    int status = x->sent ? SL_OK : sl_fail(x->self, SL_FAILED, "no memory to exchange parameters");
+    for (int owner = 0; owner < x->world->size && status == SL_OK; owner++) {
+        struct parts parts;
+        status = tell(x, owner, &parts);
+        if (status == SL_OK) status = stream(x, owner, &parts);
+        free(parts.list);
+    }
+    free(x->sent);
+    return status;
+}
+
+int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
+              const struct sl_store *store) {
+    return exchange_all(&(struct exchange){.self = self,
+                                           .world = world,
+                                           .parameters = parameters,
+                                           .state = state,
+                                           .imports = true,
+                                           .store = (struct sl_store *)(uintptr_t)store}); /* it is only read */
+}
+
+int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+              enum sl_state state, float scale, struct sl_store *store) {
+    return exchange_all(&(struct exchange){
+        .self = self, .world = world, .parameters = parameters, .state = state, .scale = scale, .store = store});
+}
+
+int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+               enum sl_state state, struct sl_store *store) {
+    struct exchange x = {.self = self, .world = world, .parameters = parameters, .state = SL_VALUES};
+    int status = SL_OK;
+    for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
+        struct parts parts;
+        status = tell(&x, owner, &parts);
+        for (int i = 0; i < parts.count && status == SL_OK && self->coordinate == 0; i++) {
+            const struct sl_parameter *parameter = &parts.list[i].parameter;
+            char name[128];
+            name_of(state, parameter, name);
+            if (!sl_store_find(store, name) &&
+                !sl_store_declare(store, name, SL_F32, parameter->dims, parameter->shape))
+                status = sl_fail(self, SL_FAILED, "no memory to declare %s", name);
+        }
+        free(parts.list);
+    }
+    return status;
+}
+
+/* ---- whatever coordinates have ---- */
+
+int sl_gather_records(struct sl_spmd *self, void *records, size_t bytes) {
+    struct sl_group world;
+    SL_TRY(sl_group_axes(self, "*", &world));
+    const void *mine = (const char *)records + bytes * (size_t)self->coordinate;
+    struct sl_collective call = sl_describe_all_gather(&world, SL_I32, mine, records, 1, bytes / sizeof(int32_t));
+    call.operation = SL_GATHER;
+    call.root = 0;
+    return sl_call(self, SL_HERE, call);
+}
+
+int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {
+    int32_t count[SL_MAX_COORDINATES][2] = {{0}};
+    struct sl_group world, pair;
+    const int me = self->coordinate;
+    if (!self->engine->table->apart) return SL_OK; /* they are all in place */
+    SL_TRY(sl_group_axes(self, "*", &world));
+    count[me][0] = trace[me].count;
+    count[me][1] = trace[me].dropped;
+    SL_TRY(sl_all_gather(self, &world, SL_I32, count[me], count, 1, 2));
+    for (int from = 1; from < world.size; from++) {
+        const int both[] = {0, from};
+        SL_TRY(sl_group_list(self, 2, both, &pair));
+        if (pair.rank < 0) continue;
+        struct sl_trace_event *event = trace[from].event;
+        trace[from].count = count[from][0];
+        trace[from].dropped = count[from][1];
+        SL_TRY(sl_broadcast(self, &pair, SL_I32, event, event, (size_t)count[from][0] * sizeof *event / 4, 1));
+    }
+    return SL_OK;
+}

@@ -1,0 +1,139 @@
+/* replicas.c - compares what coordinates hold in common. */
+#include "layers/training/replicas.h"
+
+#include <md5.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spmd/device/device.h"
+
+enum { PIECE = 1 << 18 }; /* floats that are copied from the device at once */
+
+/* A parameter's shard: coordinates whose sums have the same name and the same SHARD should have the same DIGEST. */
+struct sum {
+    char name[96];
+    int32_t shard; /* a coordinate that says which one it is */
+    uint8_t digest[MD5_DIGEST_LENGTH];
+};
+
+struct sums {
+    int32_t count;
+    struct sum *list;
+};
+
+/* What one coordinate has found first. */
+struct difference {
+    int32_t found, other;
+    char name[96];
+};
+
+/* Whether some coordinate that has the same stage as this one holds the same shard; tied parameters' other stage does.
+ */
+static bool has_replicas(const struct sl_spmd *self, const struct sl_parameters *parameters,
+                         const struct sl_parameter *parameter) {
+    const struct sl_mesh *mesh = self->mesh;
+    const int me = self->coordinate,
+              axis = parameters->stage_axis ? sl_mesh_find_axis(mesh, parameters->stage_axis) : -1;
+    const int shard = sl_spec_first_replica(&parameter->spec, mesh, me);
+    bool found = parameter->tied;
+    for (int c = 0; c < mesh->size && !found; c++) {
+        const bool same_stage = axis < 0 || sl_mesh_index(mesh, c, axis) == sl_mesh_index(mesh, me, axis);
+        found = c != me && same_stage && sl_spec_first_replica(&parameter->spec, mesh, c) == shard;
+    }
+    return found;
+}
+
+static void digest(const float *value, size_t count, float *piece, uint8_t sum[MD5_DIGEST_LENGTH]) {
+    MD5_CTX context;
+    MD5Init(&context);
+    for (size_t first = 0, part; first < count; first += part) {
+        part = count - first < PIECE ? count - first : PIECE;
+        sl_device.copy(piece, value + first, part * sizeof *piece);
+        MD5Update(&context, (const uint8_t *)piece, part * sizeof *piece);
+    }
+    MD5Final(sum, &context);
+}
+
+static int list_sums(struct sl_spmd *self, const struct sl_parameters *parameters, struct sums *sums, float *piece) {
+    for (int i = 0; i < parameters->count; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        if (parameter->second || !has_replicas(self, parameters, parameter)) continue;
+        struct sum *sum = &sums->list[sums->count++];
+        memcpy(sum->name, parameter->name, sizeof sum->name);
+        sum->shard = sl_spec_first_replica(&parameter->spec, self->mesh, self->coordinate);
+        digest(sl_parameter_value(parameters, i), parameter->count, piece, sum->digest);
+        SL_TRY(sl_progress(self));
+    }
+    return SL_OK;
+}
+
+static int make_sums(struct sl_spmd *self, const struct sl_parameters *parameters, struct sums *sums) {
+    float *piece = malloc(PIECE * sizeof *piece);
+    sums->list = calloc((size_t)parameters->count + 1, sizeof *sums->list);
+    const int status = piece && sums->list ? list_sums(self, parameters, sums, piece)
+                                           : sl_fail(self, SL_FAILED, "no memory to compare replicas");
+    free(piece);
+    return status;
+}
+
+/* The sum of the same shard, which tends to have the same number I. */
+static const struct sum *find(const struct sums *sums, int i, const struct sum *like) {
+    for (int k = 0; k < sums->count; k++) {
+        const struct sum *sum = &sums->list[(i + k) % sums->count];
+        if (sum->shard == like->shard && !strcmp(sum->name, like->name)) return sum;
+    }
+    return NULL;
+}
+
+static void compare(const struct sums *own, const struct sums *others, int other, struct difference *difference) {
+    for (int i = 0; i < own->count && !difference->found; i++) {
+        const struct sum *sum = find(others, i, &own->list[i]);
+        if (!sum || !memcmp(sum->digest, own->list[i].digest, sizeof sum->digest)) continue;
+        *difference = (struct difference){.found = true, .other = other};
+        memcpy(difference->name, sum->name, sizeof difference->name);
+    }
+}
+
+/* Each coordinate's sums go to all, which compare them with their own. */
+static int find_difference(struct sl_spmd *self, const struct sl_group *world, const struct sums *own,
+                           struct difference *difference) {
+    _Static_assert(sizeof *own->list % sizeof(int32_t) == 0, "sent as words");
+    for (int from = 0; from < world->size; from++) {
+        int32_t count = own->count;
+        SL_TRY(sl_broadcast(self, world, SL_I32, &count, &count, 1, from));
+        struct sums others = {count, malloc(((size_t)count + 1) * sizeof *others.list)};
+        if (!others.list) return sl_fail(self, SL_FAILED, "no memory to compare replicas");
+        const int status = sl_broadcast(self, world, SL_I32, own->list, others.list,
+                                        (size_t)count * sizeof *others.list / sizeof(int32_t), from);
+        if (status == SL_OK && from < self->coordinate) compare(own, &others, from, difference);
+        free(others.list);
+        SL_TRY(status);
+    }
+    return SL_OK;
+}
+
+/* All speak of the same difference. */
+static int report(struct sl_spmd *self, const struct sl_group *world, const struct difference *own) {
+    struct difference all[SL_MAX_COORDINATES];
+    char one[128], other[128];
+    _Static_assert(sizeof *own % sizeof(int32_t) == 0, "sent as words");
+    SL_TRY(sl_all_gather(self, world, SL_I32, own, all, 1, sizeof *own / sizeof(int32_t)));
+    for (int c = 0; c < world->size; c++) {
+        if (!all[c].found) continue;
+        return sl_fail(self, SL_CHECK_FAILED, "parameter %s: coordinates %s and %s have drifted apart", all[c].name,
+                       sl_mesh_describe(self->mesh, all[c].other, one, sizeof one),
+                       sl_mesh_describe(self->mesh, c, other, sizeof other));
+    }
+    return SL_OK;
+}
+
+int sl_check_replicas(struct sl_spmd *self, struct sl_trainer *trainer) {
+    const struct sl_group *world = sl_trainer_world(trainer);
+    struct difference difference = {0};
+    struct sums own = {0};
+    int status = make_sums(self, sl_trainer_parameters(trainer), &own);
+    if (status == SL_OK) status = find_difference(self, world, &own, &difference);
+    free(own.list);
+    return status == SL_OK ? report(self, world, &difference) : status;
+}

@@ -1,0 +1,206 @@
+/* trainer.c - one coordinate's training run: pipeline, reduction over data, optimizer, metrics. */
+#include "layers/training/trainer.h"
+
+#include <stdlib.h>
+
+#include "layers/training/exchange.h"
+#include "spmd/device/device.h"
+
+struct sl_trainer {
+    struct sl_spmd *self;
+    struct sl_trainer_options options;
+    struct sl_parameters parameters;
+    struct sl_pipeline *pipeline;
+    const struct sl_kernels *kernels;
+    struct sl_updates updates;
+    int64_t step;
+    struct sl_profile *profile;
+    struct sl_trace *trace;
+    int columns;           /* of inputs */
+    struct sl_key dropout; /* root of the keys of dropout by global position */
+};
+
+static const struct sl_group *data_of(const struct sl_trainer *t) { return &t->updates.sums; }
+
+/* The first and the last stage of this coordinate's pipeline. */
+static int tie_ends(struct sl_trainer *t) {
+    const struct sl_schedule *schedule = t->options.pipeline.schedule;
+    const struct sl_mesh *mesh = t->self->mesh;
+    const int axis = sl_mesh_find_axis(mesh, t->options.pipeline.axis), me = t->self->coordinate;
+    const int first_rank = sl_schedule_rank_of(schedule, 0);
+    const int last_rank = sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
+    const int first = axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, first_rank);
+    const int last = axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, last_rank);
+    t->parameters.tied_elsewhere = me == last && first != last;
+    return sl_updates_tie(&t->updates, first, last);
+}
+
+int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
+                    struct sl_model *model) {
+    struct sl_trainer *t = calloc(1, sizeof *t);
+    *trainer = t;
+    if (!t || sl_parameters_open(&t->parameters, model->loops)) return sl_fail(self, SL_FAILED, "no memory to train");
+    t->self = self;
+    t->options = *options;
+    t->kernels = sl_kernels_select();
+    t->columns = model->in;
+    t->updates = (struct sl_updates){.self = self,
+                                     .parameters = &t->parameters,
+                                     .kernels = t->kernels,
+                                     .adamw = &t->options.adamw,
+                                     .clip = options->clip,
+                                     .zero = options->zero,
+                                     .overlap = options->overlap};
+    SL_TRY(sl_updates_open(&t->updates, options->data_axis, model->loops));
+    SL_TRY(tie_ends(t));
+    t->parameters.data_axis = options->data_axis;
+    t->parameters.values_only = options->pipeline.forward_only;
+    t->parameters.stage_axis = options->pipeline.axis;
+    SL_TRY(sl_pipeline_plan(&t->pipeline, self, &options->pipeline, model, &t->parameters));
+    sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
+    sl_parameters_seed(&t->parameters, options->seed);
+    if (options->assign_keys) options->assign_keys(&t->parameters, options->arg);
+    t->dropout = sl_fold_in(sl_key_of_seed(options->seed), 1);
+    return SL_OK;
+}
+
+void sl_trainer_bytes(const struct sl_trainer *t, size_t *state, size_t *activations) {
+    *state = sl_parameters_bytes(&t->parameters);
+    *activations = sl_pipeline_bytes(t->pipeline);
+}
+
+int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
+    SL_TRY(sl_parameters_take(&t->parameters, &t->self->error));
+    SL_TRY(from ? sl_import(t->self, &t->updates.world, &t->parameters, SL_VALUES, from)
+                : sl_parameters_initialize(&t->parameters, t->self, data_of(t)));
+    for (int r = 0; r < t->parameters.ranges; r++) sl_parameters_round(&t->parameters, t->kernels, r);
+    return sl_pipeline_open(t->pipeline);
+}
+
+void sl_trainer_close(struct sl_trainer *t) {
+    if (!t) return;
+    sl_updates_close(&t->updates);
+    sl_pipeline_close(t->pipeline);
+    sl_parameters_close(&t->parameters);
+    free(t);
+}
+
+/* The pipeline's callbacks. */
+static int loop_completed(struct sl_spmd *self, int loop, void *arg) {
+    struct sl_trainer *t = arg;
+    (void)self;
+    return sl_updates_complete(&t->updates, loop);
+}
+
+static int between_actions(void *arg) {
+    struct sl_trainer *t = arg;
+    return sl_updates_advance(&t->updates);
+}
+
+/* ---- steps ---- */
+
+/* Coordinates that differ along other axes than data and the pipeline's count the same rows. */
+static int sum_metrics(struct sl_trainer *t, const struct sl_metrics *own, struct sl_metrics *metrics, bool *stop) {
+    const double copies = t->updates.world.size / (data_of(t)->size * t->options.pipeline.schedule->ranks);
+    float sums[5] = {(float)own->loss, (float)own->correct, (float)own->rows, *stop ? 1.0f : 0.0f,
+                     (float)own->auxiliary};
+    SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, sums, sums, 5));
+    *metrics = (struct sl_metrics){sums[0] / copies, sums[1] / copies, sums[2] / copies, sums[4] / copies};
+    *stop = sums[3] > 0;
+    return SL_OK;
+}
+
+/* Of one pass. */
+static uint32_t local_rows(const struct sl_trainer *t) {
+    return (uint32_t)(t->options.pipeline.schedule->microbatches * t->options.pipeline.rows);
+}
+
+void sl_trainer_set_profile(struct sl_trainer *t, struct sl_profile *profile) {
+    t->profile = t->updates.profile = profile;
+}
+
+void sl_trainer_set_trace(struct sl_trainer *t, struct sl_trace *trace) {
+    t->trace = t->updates.trace = trace;
+    if (trace) t->self->timed = true;
+}
+
+void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
+    t->options.adamw.learning_rate = learning_rate;
+}
+
+static int passes(const struct sl_trainer *t) { return t->options.accumulate > 0 ? t->options.accumulate : 1; }
+
+static struct sl_batch part_of(const struct sl_batch *batch, size_t rows, size_t columns) {
+    return (struct sl_batch){
+        .inputs = batch->inputs ? batch->inputs + rows * columns : NULL,
+        .labels = batch->labels ? batch->labels + rows : NULL,
+        .tokens = batch->tokens ? batch->tokens + rows : NULL,
+    };
+}
+
+/* Pass number PASS of this step over the pipeline: its rows of the batch. Gradients are summed over data after the last
+ * one. */
+static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass, struct sl_metrics *sums) {
+    const uint32_t rows = local_rows(t), first = (uint32_t)pass * rows;
+    const bool last = pass == passes(t) - 1;
+    struct sl_pipeline_step step = {
+        .batch = part_of(batch, first, (size_t)t->columns),
+        .first_row = (uint32_t)data_of(t)->rank * rows * (uint32_t)passes(t) + first,
+        .accumulate = pass > 0,
+        .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),
+        .layer_key = t->options.step_keys ? t->options.step_keys(t->options.arg) : NULL,
+        .weight = 1.0f / (float)(rows * (uint32_t)passes(t)),
+        .reduce = last ? loop_completed : NULL,
+        .between = last ? between_actions : NULL,
+        .callback_arg = t,
+        .profile = t->profile,
+        .trace = t->trace,
+    };
+    SL_TRY(sl_pipeline_train(t->pipeline, &step));
+    sums->loss += step.metrics.loss;
+    sums->correct += step.metrics.correct;
+    sums->rows += step.metrics.rows;
+    sums->auxiliary += step.metrics.auxiliary;
+    return SL_OK;
+}
+
+double sl_trainer_norm(const struct sl_trainer *t) { return t->updates.norm; }
+struct sl_parameters *sl_trainer_parameters(struct sl_trainer *t) { return &t->parameters; }
+const struct sl_group *sl_trainer_world(const struct sl_trainer *t) { return &t->updates.world; }
+int64_t sl_trainer_steps(const struct sl_trainer *t) { return t->step; }
+void sl_trainer_set_steps(struct sl_trainer *t, int64_t steps) { t->step = steps; }
+
+static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
+    struct sl_metrics sums = {0};
+    t->updates.step = ++t->step;
+    if (t->trace) t->trace->step = (int)t->step - 1;
+    for (int pass = 0; pass < passes(t); pass++) SL_TRY(run_pass(t, batch, pass, &sums));
+    const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
+    SL_TRY(sl_updates_finish(&t->updates));
+    SL_TRY(sl_device.settle(&t->self->error));
+    const struct sl_trace_mark mark = sl_trace_begin(t->trace);
+    SL_TRY(sum_metrics(t, &sums, metrics, stop));
+    sl_trace_end(t->trace, mark,
+                 (struct sl_trace_event){.name = "metrics", .work = SL_TRACE_COMMUNICATION, .stage = -1});
+    sl_profile_end(t->profile, before);
+    return SL_OK;
+}
+
+int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
+    const int status = take_step(t, batch, metrics, stop);
+    /* sl_trainer_close may have to see reductions off, and peers must know then that this coordinate has failed. */
+    if (status && !t->self->error.status) sl_fail(t->self, status, "step %lld failed", (long long)t->step);
+    return status;
+}
+
+int sl_trainer_evaluate(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics) {
+    struct sl_pipeline_step step = {.batch = *batch, .first_row = (uint32_t)data_of(t)->rank * local_rows(t)};
+    bool stop = false;
+    SL_TRY(sl_pipeline_evaluate(t->pipeline, &step));
+    return sum_metrics(t, &step.metrics, metrics, &stop);
+}
+
+int sl_trainer_export(struct sl_trainer *t, bool gradients, struct sl_store *store) {
+    const float scale = gradients ? 1.0f / (float)data_of(t)->size : 1.0f;
+    return sl_export(t->self, &t->updates.world, &t->parameters, gradients ? SL_GRADIENTS : SL_VALUES, scale, store);
+}

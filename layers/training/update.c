@@ -1,0 +1,233 @@
+/* update.c - a loop's gradients on their way: summed, used, values gathered. */
+#include "layers/training/update.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* An axis that the mesh has not is one of size 1. */
+static int open_group(struct sl_spmd *self, const char *axis, struct sl_group *group) {
+    if (sl_mesh_find_axis(self->mesh, axis) >= 0) return sl_group_axes(self, axis, group);
+    return sl_group_list(self, 1, &self->coordinate, group);
+}
+
+int sl_updates_open(struct sl_updates *u, const char *data_axis, int loops) {
+    const size_t ranges = 2 * (size_t)loops + 1;
+    u->completed = calloc(ranges, sizeof *u->completed);
+    u->began = calloc(ranges, sizeof *u->began);
+    if (!u->completed || !u->began) return sl_fail(u->self, SL_FAILED, "no memory to train");
+    SL_TRY(open_group(u->self, data_axis, &u->sums));
+    SL_TRY(open_group(u->self, data_axis, &u->gathers));
+    return sl_group_axes(u->self, "*", &u->world);
+}
+
+int sl_updates_tie(struct sl_updates *u, int first, int last) {
+    const int me = u->self->coordinate, both[] = {first, last};
+    /* Coordinates between the ends are no members, and give a list of their own. */
+    if (first == last) return SL_OK;
+    if (me != first && me != last) return sl_group_list(u->self, 1, &me, &u->ends);
+    return sl_group_list(u->self, 2, both, &u->ends);
+}
+
+static bool alone(const struct sl_updates *u) { return u->sums.size == 1; }
+static bool sums(const struct sl_updates *u, int range) {
+    return !alone(u) && !sl_range_is_sharded(u->parameters, range);
+}
+static bool gathers(const struct sl_updates *u, int range) { return u->zero && sums(u, range); }
+static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
+
+void sl_updates_close(struct sl_updates *u) {
+    for (; u->self && u->summed < u->started; u->summed++)
+        if (sums(u, u->completed[u->summed])) sl_wait(u->self, &u->sum[room(u->summed)]);
+    for (; u->self && u->ended < u->used; u->ended++)
+        if (gathers(u, u->completed[u->ended])) sl_wait(u->self, &u->gather[room(u->ended)]);
+    free(u->completed);
+    free(u->began);
+}
+
+/* ---- one range each ---- */
+
+static int start_sum(struct sl_updates *u) {
+    const int number = u->completed[u->started];
+    struct sl_range *range = &u->parameters->range[number];
+    struct sl_request *request = &u->sum[room(u->started)];
+    if (u->trace) u->began[u->started] = sl_now();
+    if (sums(u, number)) {
+        if (u->zero)
+            SL_TRY(sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient,
+                                         range->gradient + range->shard, 1, range->shard_count));
+        else
+            SL_TRY(sl_psum_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
+    }
+    u->started++;
+    return SL_OK;
+}
+
+/* What gradients are multiplied with: sums over data become means, and their norm at most what is allowed. */
+static float scale_of(const struct sl_updates *u) {
+    const double mean = 1.0 / u->sums.size;
+    return (float)(u->clip > 0.0f && u->norm > (double)u->clip ? mean * (double)u->clip / u->norm : mean);
+}
+
+/* The oldest sum is there: updates the range, or this member's share of it, and starts to gather the values. */
+static int use_sum(struct sl_updates *u) {
+    const int number = u->completed[u->used];
+    struct sl_range *range = &u->parameters->range[number];
+    const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
+    const struct sl_trace_mark mark = sl_trace_begin(u->trace);
+    const int loop = number % u->parameters->loops;
+    sl_adamw_update(u->adamw, u->kernels, u->parameters, number, u->step, scale_of(u));
+    sl_trace_end(u->trace, mark,
+                 (struct sl_trace_event){.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .loop = loop, .stage = -1});
+    sl_profile_end(u->profile, before);
+    if (gathers(u, number))
+        SL_TRY(sl_all_gather_start(u->self, &u->gather[room(u->used)], &u->gathers, SL_F32, range->value + range->shard,
+                                   range->value, 1, range->shard_count));
+    u->used++;
+    return SL_OK;
+}
+
+/* The oldest gather has ended. */
+static void end_update(struct sl_updates *u) {
+    const int number = u->completed[u->ended];
+    const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
+    sl_parameters_round(u->parameters, u->kernels, number);
+    sl_profile_end(u->profile, before);
+    if (u->trace && sums(u, number))
+        sl_trace_add(u->trace, (struct sl_trace_event){.name = "reduce",
+                                                       .begin = u->began[u->ended],
+                                                       .end = sl_now(),
+                                                       .work = SL_TRACE_REDUCE,
+                                                       .loop = number % u->parameters->loops,
+                                                       .stage = -1});
+    u->ended++;
+}
+
+/* ---- all of them ---- */
+
+static bool may_start(const struct sl_updates *u) {
+    return u->started < u->completions && u->started - u->summed < SL_UPDATES_IN_FLIGHT;
+}
+
+static bool may_use(const struct sl_updates *u) {
+    return u->used < u->summed && u->used - u->ended < SL_UPDATES_IN_FLIGHT;
+}
+
+static void push(struct sl_updates *u, int range) {
+    if (u->parameters->range[range].count > 0) u->completed[u->completions++] = range;
+}
+
+int sl_updates_complete(struct sl_updates *u, int loop) {
+    push(u, loop);
+    push(u, u->parameters->loops + loop);
+    return u->overlap && !alone(u) ? sl_updates_advance(u) : SL_OK;
+}
+
+static int advance_sums(struct sl_updates *u) {
+    while (u->summed < u->started) {
+        bool done = true;
+        if (sums(u, u->completed[u->summed])) SL_TRY(sl_test(u->self, &u->sum[room(u->summed)], &done));
+        if (!done) break;
+        u->summed++;
+    }
+    return SL_OK;
+}
+
+static int advance_gathers(struct sl_updates *u) {
+    while (u->ended < u->used) {
+        bool done = true;
+        if (gathers(u, u->completed[u->ended])) SL_TRY(sl_test(u->self, &u->gather[room(u->ended)], &done));
+        if (!done) break;
+        end_update(u);
+    }
+    return SL_OK;
+}
+
+static int advance(struct sl_updates *u) {
+    while (may_start(u)) SL_TRY(start_sum(u));
+    SL_TRY(advance_sums(u));
+    while (u->clip == 0.0f && may_use(u)) SL_TRY(use_sum(u));
+    return advance_gathers(u);
+}
+
+int sl_updates_advance(struct sl_updates *u) {
+    if (u->ended == u->completions || alone(u) || !u->overlap) return SL_OK;
+    const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_COMMUNICATION);
+    SL_TRY(advance(u));
+    sl_profile_end(u->profile, before);
+    return SL_OK;
+}
+
+/* ---- the norm ---- */
+
+/* The part of parameter I's gradient that this coordinate answers for: in the range, from *FIRST on, *COUNT. */
+static void owned_part(const struct sl_updates *u, int i, size_t *first, size_t *count) {
+    const struct sl_parameter *parameter = &u->parameters->list[i];
+    const struct sl_range *range = &u->parameters->range[parameter->range];
+    const size_t shard_end = range->shard + range->shard_count, end = parameter->offset + parameter->count;
+    *first = parameter->offset > range->shard ? parameter->offset : range->shard;
+    *count = (end < shard_end ? end : shard_end) > *first ? (end < shard_end ? end : shard_end) - *first : 0;
+    if (!sl_parameter_is_first(u->parameters, u->self, i, gathers(u, parameter->range))) *count = 0;
+}
+
+/* Summed in double; a double travels as the float nearest to it and what that has lost. */
+static int find_norm(struct sl_updates *u) {
+    double squares = 0;
+    for (int i = 0; i < u->parameters->count; i++) {
+        size_t first, count;
+        owned_part(u, i, &first, &count);
+        if (count)
+            squares +=
+                u->kernels->sum_of_squares(count, u->parameters->range[u->parameters->list[i].range].gradient + first);
+    }
+    float parts[2] = {(float)squares, 0.0f}, total[2 * SL_MAX_COORDINATES];
+    if (isfinite(parts[0])) parts[1] = (float)(squares - (double)parts[0]);
+    SL_TRY(sl_all_gather(u->self, &u->world, SL_F32, parts, total, 1, 2));
+    squares = 0;
+    for (int i = 0; i < u->world.size; i++) squares += (double)total[2 * i] + (double)total[2 * i + 1];
+    u->norm = sqrt(squares) / u->sums.size;
+    return SL_OK;
+}
+
+/* ---- the end of a step ---- */
+
+static int wait_for_gather(struct sl_updates *u) {
+    if (gathers(u, u->completed[u->ended])) SL_TRY(sl_wait(u->self, &u->gather[room(u->ended)]));
+    end_update(u);
+    return SL_OK;
+}
+
+static int wait_for_sums(struct sl_updates *u) {
+    const int ahead = u->overlap ? SL_UPDATES_IN_FLIGHT : 1; /* without overlap one after another */
+    while (u->summed < u->completions) {
+        while (may_start(u) && u->started - u->summed < ahead) SL_TRY(start_sum(u));
+        if (sums(u, u->completed[u->summed])) SL_TRY(sl_wait(u->self, &u->sum[room(u->summed)]));
+        u->summed++;
+        if (u->clip > 0.0f || !may_use(u)) continue;
+        SL_TRY(use_sum(u));
+        if (!u->overlap) SL_TRY(wait_for_gather(u));
+    }
+    return SL_OK;
+}
+
+/* The tied parameters' gradients of both stages, in the stages' order whatever coordinates they are on. */
+static int add_tied(struct sl_updates *u) {
+    const int number = 2 * u->parameters->loops;
+    struct sl_range *range = &u->parameters->range[number];
+    if (range->count == 0) return SL_OK;
+    if (range->second) u->kernels->add(range->count, range->second, range->gradient);
+    if (u->ends.size == 2) SL_TRY(sl_psum(u->self, &u->ends, SL_F32, range->gradient, range->gradient, range->count));
+    push(u, number);
+    return wait_for_sums(u);
+}
+
+int sl_updates_finish(struct sl_updates *u) {
+    SL_TRY(wait_for_sums(u));
+    SL_TRY(add_tied(u));
+    if (u->clip > 0.0f) SL_TRY(find_norm(u));
+    while (u->ended < u->completions) {
+        while (may_use(u)) SL_TRY(use_sum(u));
+        SL_TRY(wait_for_gather(u));
+    }
+    u->completions = u->started = u->summed = u->used = u->ended = 0;
+    return SL_OK;
+}

@@ -1,0 +1,31 @@
+/* base.h - what every header needs: C++ guards, attributes, limits, element types. */
+#ifndef SL_SPMD_BASE_BASE_H
+#define SL_SPMD_BASE_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define SL_BEGIN_C extern "C" {
+#define SL_END_C }
+#else
+#define SL_BEGIN_C
+#define SL_END_C
+#endif
+
+#define SL_PRINTF(template, first) __attribute__((format(printf, template, first)))
+
+enum {
+    SL_MAX_AXES = 6,         /* axes of a mesh */
+    SL_MAX_COORDINATES = 64, /* coordinates of a mesh */
+    SL_MAX_DIMS = 6,         /* dims of an array */
+    SL_CACHE_LINE = 64,      /* bytes; the unit to which shared and flat storage is padded */
+};
+
+enum sl_dtype { SL_F32, SL_BF16, SL_I32 };
+
+/* Bytes of one element. */
+static inline size_t sl_dtype_size(enum sl_dtype dtype) { return dtype == SL_BF16 ? 2 : 4; }
+
+#endif

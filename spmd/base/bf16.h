@@ -1,0 +1,20 @@
+/* bf16.h - bfloat16: the upper half of a float, kept as uint16_t. */
+#ifndef SL_SPMD_BASE_BF16_H
+#define SL_SPMD_BASE_BF16_H
+
+#include "spmd/base/vector_math.h"
+
+SL_BEGIN_C
+
+SL_INLINE float sl_float_of_bf16(uint16_t x) { return sl_float_of_bits((uint32_t)x << 16); }
+
+/* To the nearest, ties to even. A NaN becomes a quiet one, as its upper half alone may be that of an infinity. */
+SL_INLINE uint16_t sl_bf16_of_float(float x) {
+    const uint32_t bits = sl_bits_of_float(x);
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    const uint32_t rounded = nan ? bits | 0x00400000u : bits + 0x7fffu + (bits >> 16 & 1);
+    return (uint16_t)(rounded >> 16);
+}
+
+SL_END_C
+#endif

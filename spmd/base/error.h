@@ -1,0 +1,35 @@
+/* error.h - statuses and one-line messages.
+ *
+ * A function that can be given bad input returns a status and, through a struct sl_error the caller owns,
+ * one line that names what was wrong and what was allowed. Statuses are the drivers' exit codes. */
+#ifndef SL_SPMD_BASE_ERROR_H
+#define SL_SPMD_BASE_ERROR_H
+
+#include "spmd/base/base.h"
+
+SL_BEGIN_C
+
+enum sl_status {
+    SL_OK = 0,
+    SL_CHECK_FAILED = 1, /* the experiment's own check did not hold */
+    SL_BAD_INPUT = 2,    /* flags, files, shapes, meshes that do not divide */
+    SL_FAILED = 3,       /* a peer lost, NaN, disk full */
+};
+
+struct sl_error {
+    int status;
+    char message[600];
+};
+
+/* Writes the message and returns STATUS. ERROR may be NULL: then only the status is passed on. */
+int sl_error_set(struct sl_error *error, int status, const char *format, ...) SL_PRINTF(3, 4);
+
+/* Returns from the enclosing function when EXPRESSION is not SL_OK. */
+#define SL_TRY(expression)                                                                                             \
+    do {                                                                                                               \
+        int sl_try_status = (expression);                                                                              \
+        if (sl_try_status) return sl_try_status;                                                                       \
+    } while (0)
+
+SL_END_C
+#endif

@@ -1,0 +1,231 @@
+/* cuda.c - NVIDIA's GPUs: a stream a thread, for products, communication and copies; target regions by OpenMP,
+ * which has streams of its own and waits for them.
+ *
+ * CUDA and OpenMP number the devices alike, and both work in a device's primary context: what one of them allocates
+ * the other one reaches. Both keep a current device for each thread, and so does this file: its queue. */
+#include "spmd/device/cuda.h"
+
+#include "spmd/device/device.h"
+
+#include <limits.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local struct sl_cuda_queue this_queue;
+
+void sl_cuda_fail(struct sl_cuda_queue *queue, const char *call, const char *why) {
+    if (queue->failure.status) return;
+    sl_error_set(&queue->failure, SL_FAILED, "device %d: %.*s: %s", queue->device, (int)strcspn(call, "("), call, why);
+}
+
+bool sl_cuda_succeeded(struct sl_cuda_queue *queue, const char *call, cudaError_t error) {
+    if (!error) return true;
+    cudaGetLastError(); /* it is told once */
+    sl_cuda_fail(queue, call, cudaGetErrorString(error));
+    return false;
+}
+
+static int count(void) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices)) cudaGetLastError();
+    return devices;
+}
+
+/* Without a device that fits, OpenMP's first target region would end the process. */
+static int check(struct sl_error *error) {
+    int devices = 0;
+    /* Loaded at its first launch, a kernel would wait for the device, and so perhaps for NCCL, which waits for peers.
+     */
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    const cudaError_t status = cudaGetDeviceCount(&devices);
+    if (status || !devices) {
+        cudaGetLastError();
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "no NVIDIA GPU to compute on (%s): use a build of the preset host or offload",
+                            cudaGetErrorString(status ? status : cudaErrorNoDevice));
+    }
+    const int found = omp_get_num_devices();
+    if (found == devices) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "CUDA sees %d GPUs, OpenMP %d: this build has code for %s (-DSL_CUDA_ARCHITECTURES), "
+                        "OMP_TARGET_OFFLOAD must not be DISABLED, and code that CUDA 13's nvlink has linked needs an "
+                        "OpenMP runtime newer than LLVM 19's, or ptxas and nvlink of CUDA 12.9",
+                        devices, found, SL_CUDA_ARCHITECTURES);
+}
+
+/* Memory of other devices can then be read in place. Where it cannot, copies still work. */
+static void enable_peers(int device) {
+    const int devices = count();
+    for (int peer = 0; peer < devices; peer++) {
+        int can = 0;
+        if (peer == device || cudaDeviceCanAccessPeer(&can, device, peer) || !can) continue;
+        cudaDeviceEnablePeerAccess(peer, 0); /* or another thread has done so */
+    }
+    cudaGetLastError();
+}
+
+static int settle(struct sl_error *error) {
+    struct sl_cuda_queue *queue = &this_queue;
+    if (queue->busy) SL_CUDA(queue, cudaStreamSynchronize(queue->stream));
+    queue->busy = false;
+    const int status = queue->failure.status;
+    if (!error) return status; /* kept for who asks */
+    if (status) sl_error_set(error, status, "%s", queue->failure.message);
+    queue->failure = (struct sl_error){0};
+    return status;
+}
+
+static void close(void) {
+    struct sl_cuda_queue *queue = &this_queue;
+    if (!queue->stream) return;
+    settle(NULL);
+    if (queue->products) queue->free_products(queue->products);
+    SL_CUDA(queue, cudaStreamDestroy(queue->stream));
+    *queue = (struct sl_cuda_queue){0};
+}
+
+static int open(int number, void **opened, struct sl_error *error) {
+    struct sl_cuda_queue *queue = &this_queue;
+    if (queue->stream && queue->device != number) close();
+    *opened = queue;
+    if (queue->stream) return SL_OK;
+    queue->device = number;
+    if (!SL_CUDA(queue, cudaSetDevice(number)) ||
+        !SL_CUDA(queue, cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking)))
+        return settle(error);
+    omp_set_default_device(number);
+    enable_peers(number);
+    return SL_OK;
+}
+
+struct sl_cuda_queue *sl_cuda_queue(void) {
+    void *queue = &this_queue;
+    if (!this_queue.stream) open(0, &queue, NULL);
+    return queue;
+}
+
+static cudaError_t allocate(void **memory, size_t bytes) {
+    const char *kind = getenv("SHARDLOOP_MEMORY"); /* "managed": for debuggers and tests, that look into it */
+    return kind && !strcmp(kind, "managed") ? cudaMallocManaged(memory, bytes, cudaMemAttachGlobal)
+                                            : cudaMalloc(memory, bytes);
+}
+
+/* It is zero for every thread's queue, not only for this one. */
+static void *take(size_t bytes) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    void *memory = NULL;
+    const cudaError_t status = allocate(&memory, bytes ? bytes : 1);
+    if (status == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return NULL;
+    }
+    if (!sl_cuda_succeeded(queue, "cudaMalloc", status)) return NULL;
+    queue->busy = true;
+    if (!SL_CUDA(queue, cudaMemsetAsync(memory, 0, bytes, queue->stream)) || settle(NULL)) {
+        cudaFree(memory);
+        return NULL;
+    }
+    return memory;
+}
+
+static void give(void *memory) {
+    if (!memory) return;
+    settle(NULL);
+    SL_CUDA(&this_queue, cudaFree(memory));
+}
+
+static void *take_host(size_t bytes) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    void *memory = NULL;
+    if (!SL_CUDA(queue, cudaMallocHost(&memory, bytes ? bytes : 1))) return NULL;
+    return memset(memory, 0, bytes);
+}
+
+static void give_host(void *memory) {
+    if (!memory) return;
+    settle(NULL);
+    SL_CUDA(&this_queue, cudaFreeHost(memory));
+}
+
+static enum cudaMemoryType type_of(const void *memory) {
+    struct cudaPointerAttributes attributes;
+    if (cudaPointerGetAttributes(&attributes, memory)) {
+        cudaGetLastError();
+        return cudaMemoryTypeUnregistered;
+    }
+    return attributes.type;
+}
+
+static bool reaches(const void *memory) {
+    const enum cudaMemoryType type = type_of(memory);
+    return type == cudaMemoryTypeDevice || type == cudaMemoryTypeManaged;
+}
+
+/* The host goes on where it could not look: at what devices have, and at what comes from memory of take_host's. */
+static void copy(void *to, const void *from, size_t bytes) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    if (!bytes) return;
+    queue->busy = true;
+    SL_CUDA(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->stream));
+    if (!reaches(to) || type_of(from) == cudaMemoryTypeUnregistered) settle(NULL);
+}
+
+static void zero(void *memory, size_t bytes) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    if (!bytes) return;
+    if (type_of(memory) == cudaMemoryTypeUnregistered) { /* the host's, that CUDA does not know */
+        settle(NULL);
+        memset(memory, 0, bytes);
+        return;
+    }
+    queue->busy = true;
+    SL_CUDA(queue, cudaMemsetAsync(memory, 0, bytes, queue->stream));
+}
+
+static bool offloads(void) {
+    int initial = 1;
+    settle(NULL);
+#pragma omp target map(from : initial)
+    initial = omp_is_initial_device();
+    return !initial;
+}
+
+static int distance(int one, int other) {
+    int rank = 0, reachable = 0;
+    if (one == other) return 0;
+    if (cudaDeviceGetP2PAttribute(&reachable, cudaDevP2PAttrAccessSupported, one, other) || !reachable ||
+        cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, one, other)) {
+        cudaGetLastError();
+        return INT_MAX;
+    }
+    return 1 + rank; /* 0 is CUDA's best */
+}
+
+/* Lives until the thread asks again. */
+static const char *bus(int number) {
+    static _Thread_local char address[32];
+    if (!cudaDeviceGetPCIBusId(address, sizeof address, number)) return address;
+    cudaGetLastError();
+    return NULL;
+}
+
+const struct sl_device_table sl_device = {
+    .name = "cuda",
+    .shares_memory = false,
+    .check = check,
+    .count = count,
+    .open = open,
+    .close = close,
+    .take = take,
+    .give = give,
+    .take_host = take_host,
+    .give_host = give_host,
+    .reaches = reaches,
+    .copy = copy,
+    .zero = zero,
+    .settle = settle,
+    .offloads = offloads,
+    .distance = distance,
+    .bus = bus,
+};

@@ -1,0 +1,102 @@
+/* offload.c - x86_64 devices of OpenMP: the runtime's own, on this machine's cores. They prove the target
+ * regions where there is no GPU; their memory is ordinary memory.
+ *
+ * The device is state of OpenMP's, one a thread, and so are the numbers of threads: each coordinate is one already. */
+#include "spmd/device/device.h"
+
+#include <omp.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "spmd/base/memory.h"
+
+static bool offloads(void) {
+    int initial = 1;
+#pragma omp target map(from : initial)
+    initial = omp_is_initial_device();
+    return !initial;
+}
+
+/* The runtime keeps the devices' code in files there while a program runs, and ends a program that it cannot do so for.
+ */
+static const char images[] = "/tmp";
+
+static int check(struct sl_error *error) {
+    if (access(images, W_OK))
+        return sl_error_set(error, SL_BAD_INPUT, "%s cannot be written to, where OpenMP puts its devices' code",
+                            images);
+    if (omp_get_num_devices() > 0 && offloads()) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "OpenMP finds no x86_64 device to compute on (its runtime's plugin is not installed, or "
+                        "OMP_TARGET_OFFLOAD=DISABLED): use the preset host");
+}
+
+static int count(void) { return omp_get_num_devices(); }
+
+static int open_device(int number, void **queue, struct sl_error *error) {
+    (void)error;
+    omp_set_default_device(number);
+    omp_set_num_threads(1);
+    omp_set_teams_thread_limit(1);
+    *queue = NULL;
+    return SL_OK;
+}
+
+static void close_device(void) {}
+
+/* Alignment of the runtime's memory is not promised: the line before what is given out tells where its block begins. */
+struct prefix {
+    void *base;
+    int device;
+};
+_Static_assert(sizeof(struct prefix) <= SL_CACHE_LINE, "the prefix fits one cache line");
+
+static void *take(size_t bytes) {
+    const int device = omp_get_default_device();
+    if (bytes > PTRDIFF_MAX - 2 * (size_t)SL_CACHE_LINE) return NULL;
+    char *base = omp_target_alloc(bytes + 2 * (size_t)SL_CACHE_LINE, device);
+    if (!base) return NULL;
+    char *memory = base + 2 * SL_CACHE_LINE - (uintptr_t)base % SL_CACHE_LINE;
+    *(struct prefix *)(void *)(memory - SL_CACHE_LINE) = (struct prefix){base, device};
+    return memset(memory, 0, bytes);
+}
+
+static void give(void *memory) {
+    if (!memory) return;
+    const struct prefix prefix = *(struct prefix *)(void *)((char *)memory - SL_CACHE_LINE);
+    omp_target_free(prefix.base, prefix.device);
+}
+
+static bool reaches(const void *memory) { return memory != NULL; }
+static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+static void zero(void *memory, size_t bytes) { memset(memory, 0, bytes); }
+static int settle(struct sl_error *error) {
+    (void)error;
+    return SL_OK;
+}
+
+static int distance(int one, int other) { return one != other; }
+static const char *bus(int number) {
+    (void)number;
+    return NULL;
+}
+
+const struct sl_device_table sl_device = {
+    .name = "offload",
+    .shares_memory = true,
+    .check = check,
+    .count = count,
+    .open = open_device,
+    .close = close_device,
+    .take = take,
+    .give = give,
+    .take_host = sl_memory_take,
+    .give_host = sl_memory_give,
+    .reaches = reaches,
+    .copy = copy,
+    .zero = zero,
+    .settle = settle,
+    .offloads = offloads,
+    .distance = distance,
+    .bus = bus,
+};

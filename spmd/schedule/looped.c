@@ -1,0 +1,71 @@
+/* looped.c - all forwards, then all backwards: gpipe, looped-bfs, looped-dfs. */
+#include <string.h>
+
+#include "spmd/schedule/generate.h"
+
+static int larger(int a, int b) { return a > b ? a : b; }
+
+int sl_schedule_iterations(const struct sl_schedule *schedule) {
+    const int m = schedule->microbatches, s = schedule->ranks;
+    return schedule->loops * larger(m, s) + (m < s ? m : s) - 1;
+}
+
+/* The backward pass is the forward pass's clock run in reverse: it began at iteration 0 and ended before END / 2. */
+static int append_backwards(struct sl_rank_schedule *rank, int end) {
+    for (int n = rank->count - 1; n >= 0; n--) {
+        struct sl_action backward = rank->action[n];
+        backward.kind = SL_BACKWARD;
+        backward.time = end - backward.time;
+        if (!sl_schedule_append(rank, &backward)) return SL_FAILED;
+    }
+    return SL_OK;
+}
+
+/* The first rank reads a row of the batch or of the stage-input buffer. */
+static int append_forward(struct sl_schedule *schedule, int r, int time, int microbatch, int loop) {
+    struct sl_rank_schedule *rank = &schedule->rank[r];
+    SL_TRY(sl_schedule_compute(schedule, SL_FORWARD, sl_schedule_stage(schedule, r, loop), microbatch, false));
+    rank->action[rank->count - 1].time = time;
+    if (r == 0) rank->action[rank->count - 1].input = microbatch;
+    return SL_OK;
+}
+
+/* Breadth first: all microbatches of a loop, then the next loop; microbatch i of loop l is on rank r in iteration
+ * i + r + l * max(microbatches, ranks). With one loop this is GPipe. */
+static int breadth_first(struct sl_schedule *schedule) {
+    const int period = larger(schedule->microbatches, schedule->ranks), end = 2 * sl_schedule_iterations(schedule) - 1;
+    for (int r = 0; r < schedule->ranks; r++) {
+        for (int l = 0; l < schedule->loops; l++) {
+            for (int i = 0; i < schedule->microbatches; i++)
+                SL_TRY(append_forward(schedule, r, i + r + l * period, i, l));
+        }
+        SL_TRY(append_backwards(&schedule->rank[r], end));
+    }
+    return SL_OK;
+}
+
+/* Depth first: as many microbatches as ranks go through all loops before the next ones begin; microbatch i of loop l is
+ * on rank r in iteration i % ranks + r + (loops * (i / ranks) + l) * ranks. States come round just in time. */
+static int depth_first(struct sl_schedule *schedule) {
+    const int ranks = schedule->ranks, loops = schedule->loops, rounds = (schedule->microbatches + ranks - 1) / ranks;
+    const int last = schedule->microbatches - 1;
+    const int end = 2 * (last % ranks + ranks - 1 + (loops * rounds - 1) * ranks) + 1;
+    for (int r = 0; r < ranks; r++) {
+        for (int round = 0; round < rounds; round++) {
+            for (int l = 0; l < loops; l++) {
+                for (int i = round * ranks; i < (round + 1) * ranks && i <= last; i++) {
+                    const int time = i % ranks + r + (loops * round + l) * ranks;
+                    SL_TRY(sl_schedule_compute(schedule, SL_FORWARD, sl_schedule_stage(schedule, r, l), i, false));
+                    schedule->rank[r].action[schedule->rank[r].count - 1].time = time;
+                }
+            }
+        }
+        SL_TRY(append_backwards(&schedule->rank[r], end));
+    }
+    return SL_OK;
+}
+
+int sl_generate_looped(struct sl_schedule *schedule, struct sl_error *error) {
+    (void)error;
+    return strcmp(schedule->name, "looped-dfs") ? breadth_first(schedule) : depth_first(schedule);
+}

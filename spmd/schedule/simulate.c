@@ -1,0 +1,280 @@
+/* simulate.c - walks a lowered table with a clock on every rank. */
+#include "spmd/schedule/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOT_SENT = -1 };
+
+/* Weight gradients of one stage that run in groups. */
+struct weights {
+    bool *due; /* [microbatches] */
+    int next;  /* first microbatch of the next group */
+};
+
+struct walk {
+    const struct sl_schedule *schedule;
+    const struct sl_costs *costs;
+    struct sl_simulation *result;
+    int *next;                     /* [ranks] */
+    double *now;                   /* [ranks] */
+    double *activation, *gradient; /* [stages][microbatches] when it reaches that stage, or NOT_SENT */
+    struct weights *weights;       /* [stages], in groups only */
+    bool *due;                     /* memory of the above */
+};
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+static size_t cell_of(const struct walk *walk, int stage, int microbatch) {
+    return (size_t)stage * (size_t)walk->schedule->microbatches + (size_t)microbatch;
+}
+
+static double cost_of(const struct sl_costs *costs, enum sl_action_kind kind, int stage) {
+    const struct sl_stage_costs *of = &costs->stage[costs->count > 1 ? stage : 0];
+    switch (kind) {
+    case SL_FORWARD:
+        return of->forward;
+    case SL_BACKWARD:
+        return of->input_gradient + of->weight_gradient;
+    case SL_INPUT_GRADIENT:
+        return of->input_gradient;
+    case SL_WEIGHT_GRADIENT:
+        return of->weight_gradient;
+    default:
+        return of->reduce;
+    }
+}
+
+/* ---- one action each ---- */
+
+static struct sl_event *add_event(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch,
+                                  int microbatches) {
+    struct sl_event *event = &walk->result->event[walk->result->count++];
+    const int rank = sl_schedule_rank_of(walk->schedule, stage);
+    const double begin = walk->now[rank], cost = cost_of(walk->costs, kind, stage);
+    *event = (struct sl_event){.kind = kind,
+                               .rank = rank,
+                               .stage = stage,
+                               .loop = sl_schedule_loop_of(walk->schedule, stage),
+                               .microbatch = microbatch,
+                               .microbatches = microbatches,
+                               .begin = begin,
+                               .end = begin + cost * microbatches};
+    return event;
+}
+
+static void compute(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch, int microbatches) {
+    const struct sl_event *event = add_event(walk, kind, stage, microbatch, microbatches);
+    walk->now[event->rank] = event->end;
+    walk->result->rank[event->rank].busy += event->end - event->begin;
+}
+
+/* Runs the groups that are due. */
+static void run_weight_gradients(struct walk *walk, int stage) {
+    struct weights *weights = &walk->weights[stage];
+    const int group = walk->costs->group;
+    for (; weights->next < walk->schedule->microbatches; weights->next += group) {
+        for (int i = 0; i < group; i++)
+            if (!weights->due[weights->next + i]) return;
+        compute(walk, SL_WEIGHT_GRADIENT, stage, weights->next, group);
+    }
+}
+
+/* As the executor: after a backward they wait until its gradient has been sent. */
+static void backward_in_groups(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch) {
+    if (sl_has_input_gradient(kind)) compute(walk, SL_INPUT_GRADIENT, stage, microbatch, 1);
+    if (!sl_has_weight_gradient(kind)) return;
+    walk->weights[stage].due[microbatch] = true;
+    if (kind == SL_WEIGHT_GRADIENT || stage == 0) run_weight_gradients(walk, stage);
+}
+
+static void send(struct walk *walk, int rank, const struct sl_action *action, double *arrival, int to) {
+    const double travel = action->peer == rank ? 0 : walk->costs->communication;
+    arrival[cell_of(walk, to, action->microbatch)] = walk->now[rank] + travel;
+}
+
+static bool take(struct walk *walk, int rank, double arrival) {
+    if (arrival == NOT_SENT) return false;
+    walk->now[rank] = larger(walk->now[rank], arrival);
+    return true;
+}
+
+/* False: it has to wait for a message that has not been sent yet. */
+static bool step(struct walk *walk, int rank, const struct sl_action *action) {
+    const int stage = sl_schedule_stage(walk->schedule, rank, action->loop);
+    const size_t cell = cell_of(walk, stage, action->microbatch);
+    switch (action->kind) {
+    case SL_TAKE_ACTIVATION:
+        return take(walk, rank, walk->activation[cell]);
+    case SL_TAKE_GRADIENT:
+        return take(walk, rank, walk->gradient[cell]);
+    case SL_SEND_ACTIVATION:
+        send(walk, rank, action, walk->activation, stage + 1);
+        return true;
+    case SL_SEND_GRADIENT:
+        send(walk, rank, action, walk->gradient, stage - 1);
+        if (walk->costs->group) run_weight_gradients(walk, stage);
+        return true;
+    case SL_REDUCE: /* its time is told later */
+        if (walk->costs->group) run_weight_gradients(walk, stage);
+        add_event(walk, SL_REDUCE, stage, action->microbatch, 1);
+        return true;
+    default:
+        if (action->kind != SL_FORWARD && walk->costs->group)
+            backward_in_groups(walk, action->kind, stage, action->microbatch);
+        else
+            compute(walk, action->kind, stage, action->microbatch, 1);
+        return true;
+    }
+}
+
+static void walk_to_the_end(struct walk *walk) {
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < walk->schedule->ranks; r++) {
+            const struct sl_rank_schedule *rank = &walk->schedule->rank[r];
+            while (walk->next[r] < rank->count && step(walk, r, &rank->action[walk->next[r]])) {
+                walk->next[r]++;
+                moved = true;
+            }
+        }
+    }
+}
+
+/* ---- results ---- */
+
+/* Until here a reduction's event begins where the walk came by. */
+static void place_reductions(const struct walk *walk) {
+    struct sl_simulation *result = walk->result;
+    for (int i = 0; i < result->count; i++) {
+        struct sl_event *event = &result->event[i];
+        if (event->kind != SL_REDUCE) continue;
+        struct sl_simulated_rank *rank = &result->rank[event->rank];
+        const double ready = walk->costs->overlap ? event->begin : walk->now[event->rank];
+        event->begin = larger(ready, rank->reduced);
+        event->end = event->begin + cost_of(walk->costs, SL_REDUCE, event->stage);
+        rank->reduced = event->end;
+    }
+}
+
+static void summarize(const struct walk *walk) {
+    struct sl_simulation *result = walk->result;
+    double busy = 0;
+    for (int r = 0; r < result->ranks; r++) {
+        struct sl_simulated_rank *rank = &result->rank[r];
+        rank->end = walk->now[r];
+        busy += rank->busy;
+        result->span = larger(result->span, rank->end);
+        result->step = larger(result->step, larger(rank->end, rank->reduced));
+    }
+    if (result->span <= 0) return;
+    for (int r = 0; r < result->ranks; r++)
+        result->rank[r].bubble = larger(0, (result->span - result->rank[r].busy) / result->span);
+    const double total = result->ranks * result->span;
+    result->bubble = larger(0, (total - busy) / total);
+}
+
+/* ---- the whole ---- */
+
+static int check_costs(const struct sl_schedule *schedule, const struct sl_costs *costs, struct sl_error *error) {
+    static const char *const name[] = {"forward", "input gradient", "weight gradient", "reduction"};
+    const int stages = sl_schedule_stages(schedule);
+    if (costs->count != 1 && costs->count != stages)
+        return sl_error_set(error, SL_BAD_INPUT, "schedule %s has %d stages, but costs are given for %d",
+                            schedule->name, stages, costs->count);
+    for (int s = 0; s < costs->count; s++) {
+        const struct sl_stage_costs *of = &costs->stage[s];
+        const double value[] = {of->forward, of->input_gradient, of->weight_gradient, of->reduce};
+        for (int i = 0; i < 4; i++) {
+            if (isfinite(value[i]) && value[i] >= 0) continue;
+            return sl_error_set(error, SL_BAD_INPUT, "the %s of stage %d costs %g: must be a number, at least 0",
+                                name[i], s, value[i]);
+        }
+    }
+    if (!isfinite(costs->communication) || costs->communication < 0)
+        return sl_error_set(error, SL_BAD_INPUT, "communication costs %g: must be a number, at least 0",
+                            costs->communication);
+    return SL_OK;
+}
+
+/* One for each compute action and reduction, two for a backward that runs in two pieces. */
+static size_t count_events(const struct sl_schedule *schedule, bool groups) {
+    size_t count = 0;
+    for (int r = 0; r < schedule->ranks; r++) {
+        for (int i = 0; i < schedule->rank[r].count; i++) {
+            const enum sl_action_kind kind = schedule->rank[r].action[i].kind;
+            count += kind <= SL_WEIGHT_GRADIENT || kind == SL_REDUCE;
+            count += kind == SL_BACKWARD && groups;
+        }
+    }
+    return count;
+}
+
+static bool take_memory(struct walk *walk) {
+    const struct sl_schedule *schedule = walk->schedule;
+    const size_t ranks = (size_t)schedule->ranks, stages = (size_t)sl_schedule_stages(schedule);
+    const size_t cells = stages * (size_t)schedule->microbatches;
+    struct sl_simulation *result = walk->result;
+    result->ranks = schedule->ranks;
+    result->rank = calloc(ranks, sizeof *result->rank);
+    result->event = malloc(count_events(schedule, walk->costs->group) * sizeof *result->event);
+    walk->next = calloc(ranks, sizeof *walk->next);
+    walk->now = calloc(ranks, sizeof *walk->now);
+    walk->activation = malloc(2 * cells * sizeof *walk->activation);
+    walk->weights = calloc(stages, sizeof *walk->weights);
+    walk->due = calloc(cells, sizeof *walk->due);
+    if (!result->rank || !result->event || !walk->next || !walk->now || !walk->activation || !walk->weights ||
+        !walk->due)
+        return false;
+    walk->gradient = walk->activation + cells;
+    for (size_t i = 0; i < 2 * cells; i++) walk->activation[i] = NOT_SENT;
+    for (size_t s = 0; s < stages; s++) walk->weights[s].due = &walk->due[s * (size_t)schedule->microbatches];
+    return true;
+}
+
+static void give_memory(struct walk *walk) {
+    free(walk->next);
+    free(walk->now);
+    free(walk->activation);
+    free(walk->weights);
+    free(walk->due);
+}
+
+/* With room for all messages: other tables cannot run anywhere. */
+static int prove(const struct walk *walk, struct sl_error *error) {
+    const struct sl_schedule *schedule = walk->schedule;
+    struct sl_simulated_rank *rank = walk->result->rank;
+    int *stash = malloc((size_t)schedule->ranks * sizeof *stash);
+    if (!stash) return sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", schedule->name);
+    const int slots = schedule->loops * schedule->microbatches, group = walk->costs->group ? walk->costs->group : 1;
+    const int status = sl_schedule_check(schedule, slots, group, stash, error);
+    for (int r = 0; r < schedule->ranks && status == SL_OK; r++) rank[r].stash = stash[r];
+    free(stash);
+    return status;
+}
+
+int sl_schedule_simulate(const struct sl_schedule *lowered, const struct sl_costs *costs, struct sl_simulation *result,
+                         struct sl_error *error) {
+    *result = (struct sl_simulation){0};
+    SL_TRY(check_costs(lowered, costs, error));
+    struct walk walk = {.schedule = lowered, .costs = costs, .result = result};
+    int status = take_memory(&walk)
+                     ? prove(&walk, error)
+                     : sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", lowered->name);
+    if (status == SL_OK) {
+        walk_to_the_end(&walk);
+        place_reductions(&walk);
+        summarize(&walk);
+    } else {
+        sl_simulation_free(result);
+    }
+    give_memory(&walk);
+    return status;
+}
+
+void sl_simulation_free(struct sl_simulation *simulation) {
+    free(simulation->rank);
+    free(simulation->event);
+    *simulation = (struct sl_simulation){0};
+}

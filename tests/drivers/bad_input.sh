@@ -1,0 +1,260 @@
+#!/bin/sh
+# bad_input.sh DRIVERS - bad input ends a driver with status 2 and one line that names it; prints TAP.
+drivers=$1
+. "$(dirname "$0")/../rigs/points.sh"
+
+call() {
+    "$drivers/$@" >out 2>err </dev/null
+    status=$?
+}
+
+# Also from a subcommand of it.
+one_line_from() {
+    [ "$(wc -l <err)" = 1 ] && grep -q "^$1\( [a-z]*\)\{0,1\}: " err
+}
+
+# refuses TEXT DRIVER ARGUMENT...: status 2, nothing on stdout, one line on stderr with TEXT in it.
+refuses() {
+    text=$1
+    shift
+    call "$@"
+    [ $status = 2 ] && [ ! -s out ] && one_line_from "$1" && grep -qF -- "$text" err
+    point "refused: $*"
+}
+
+# answers TEXT DRIVER ARGUMENT...: status 0, TEXT on stdout, nothing on stderr.
+answers() {
+    text=$1
+    shift
+    call "$@"
+    [ $status = 0 ] && [ ! -s err ] && grep -qF -- "$text" out
+    point "answered: $*"
+}
+
+# ---- what all drivers do alike ----
+
+echo --help >help
+for driver in looping_pipeline loss_equality schedule 'transformer train' 'transformer evaluate' \
+    'transformer generate'; do
+    answers "Usage: $driver" $driver --help
+    answers "Usage: $driver" $driver @help
+    answers "$driver (shardloop) " $driver --version
+    refuses '--nonsense: no such option' $driver --nonsense
+    refuses '--nonsense=3: no such option' $driver --nonsense=3
+    refuses '-x: no such option' $driver -x
+    refuses '"stray": no such argument' $driver stray
+    refuses '"stray": no such argument' $driver -- stray
+    refuses '"": no such argument' $driver ''
+    refuses '--help=1: takes no value' $driver --help=1
+    refuses '@nothing: No such file' $driver @nothing
+    "$drivers/"$driver --help >/dev/full 2>err
+    [ $? = 3 ] && one_line_from $driver
+    point "$driver --help: a full disk"
+done
+
+# The example takes no arguments.
+answers 'accuracy 1.0000' custom_module
+answers 'takes no arguments' custom_module --help
+refuses 'takes no arguments' custom_module --steps 3
+refuses 'takes no arguments' custom_module stray
+
+# ---- numbers ----
+
+for driver in looping_pipeline loss_equality schedule; do
+    refuses '--microbatches: needs a value: an integer from 1' $driver --microbatches
+    refuses '--microbatches: needs a value: an integer from 1' $driver --microbatches --json
+    for value in x '' 0 -1 +2 ' 2' 2x 1e1 0x2 1.5 99999999999999999999 nan; do
+        refuses "--microbatches: \"$value\" is not an integer from 1" $driver --microbatches "$value"
+    done
+done
+train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
+for value in x '' nan inf -0.1 1 1.5 1e3x 0x1p-2 ' 0.1' . 1e999; do
+    refuses "--dropout: \"$value\" is not a number from 0 to below 1" $train --dry-run --dropout "$value"
+done
+for value in -1 18446744073709551616 1x ''; do
+    refuses "--seed: \"$value\" is not an integer from 0 to 18446744073709551615" $train --dry-run --seed "$value"
+done
+answers coordinate $train --dry-run --seed 4294967295
+answers coordinate $train --dry-run --seed 18446744073709551615
+answers coordinate $train --dry-run --dropout 0.999
+refuses '--rng: "flux" is not one of flax|global' $train --dry-run --rng flux
+for value in bf17 fp32 '' BF16; do
+    refuses "--precision: \"$value\" is not one of f32|bf16" $train --dry-run --precision "$value"
+    refuses "--precision: \"$value\" is not one of f32|bf16" loss_equality --precision "$value"
+done
+answers coordinate $train --dry-run --precision bf16
+refuses '--timeout: "0" is not a number' $train --dry-run --timeout 0
+refuses '--m: short for more than one option' $train --m 3
+refuses 'no-such-engine' $train --dry-run --engine no-such-engine
+
+# ---- the transformer's subcommands, shapes, files and prompts ----
+
+choose='choose one of train, evaluate, generate'
+refuses "no command: $choose" transformer
+for command in sing '' TRAIN train=1 --nonsense --json -- trainer tra; do
+    refuses "there is no \"$command\": $choose" transformer "$command"
+done
+answers 'Usage: transformer train|evaluate|generate' transformer --help
+answers 'transformer' transformer --version
+
+model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'
+for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
+train="transformer train $model --batch 8 --data text"
+evaluate="transformer evaluate $model --batch 8 --data text"
+generate="transformer generate $model"
+answers coordinate $train --dry-run
+refuses 'model dimension 16 does not divide into 3 heads' $train --n-heads 3
+refuses 'number of heads 2 does not divide over the 4 coordinates along "tensor"' $train --n-heads 2 --mesh tensor=4
+refuses 'number of heads 9 does not divide over the 2' $train --n-heads 9 --model-dimension 18
+refuses 'latent dimension 5 does not divide over the 2' $train --latent-dim 5
+refuses 'vocabulary size 257 does not divide over the 2' $train --vocab-size 257 --vocabulary-parallel
+answers coordinate $train --mesh data=4,pipe=2 --rope-dim 2 --dry-run # what data does not divide stays whole over it
+refuses 'rope dimension 3' $train --rope-dim 3
+refuses 'mesh axis "model": the transformer' $train --mesh data=2,model=2
+refuses 'mesh axis "model": the transformer' $generate --mesh model=2 --prompt a
+refuses '--batch 8: sequences do not divide over data=3' $train --mesh data=3 --no-fsdp
+refuses '--batch 9: sequences do not divide over data=2' $train --batch 9
+refuses '--batch 8: sequences do not divide over data=2 and 3 passes' $train --accumulate 3
+refuses '--microbatches 3: ' $train --microbatches 3
+refuses '--microbatches 4: ' $train --microbatches 4 --accumulate 2
+refuses '--wgrad-group 3: 4 microbatches' $train --microbatches 4 --wgrad-group 3
+refuses 'there is no schedule "nope"' $train --schedule nope
+refuses 'schedule zbv: 3 loops: must be 2' $train --schedule zbv --loops 3
+refuses '4 layers: each of the 8 stages' $train --mesh pipe=2 --schedule looped-bfs --loops 4
+refuses '2 layers: each of the 4 stages' $train --mesh pipe=4 --blocks 1
+for value in x '' 0 -1 ' 2' 1.5 99999999999999999999; do
+    refuses "--batch: \"$value\" is not an integer from 1" $train --batch "$value"
+    refuses "--accumulate: \"$value\" is not an integer from 1" $train --accumulate "$value"
+done
+for value in -1 x nan 1e31; do
+    refuses "--clip: \"$value\" is not a number from 0" $train --clip "$value"
+done
+refuses '--recompute: "some" is not one of none|selective|full' $train --recompute some
+refuses '--lr-schedule: "step" is not one of constant|cosine' $train --lr-schedule step
+refuses '--zero: "2" is not an integer from 0 to 1' $train --zero 2
+
+printf 'too short' >short
+refuses 'short: too short: 9 bytes' $train --data short
+refuses 'short: too short: 9 bytes' $evaluate --data short
+refuses 'nothing: cannot be opened: No such file' $train --data nothing
+refuses 'no window of sequence 16 is in it to evaluate on' $evaluate --validation 0
+refuses 'the vocabulary has 0 to 63' $train --vocab-size 64 --steps 3
+printf 'no safetensors file, but longer than its header would be' >plain
+refuses 'plain: ' $train --params plain
+refuses 'not a safetensors file' $generate --params plain --prompt a
+refuses 'nothing: cannot be opened: No such file' $evaluate --params nothing
+if call $train --steps 1 --gradients file; then # a file that has all names and shapes
+    answers step $train --steps 1 --params file
+    refuses 'parameter blocks.2.layers.0.' $train --params file --blocks 3 --steps 1
+    refuses 'another shape or type' $train --params file --latent-dim 4 --steps 1
+    refuses 'another shape or type' $generate --params file --vocab-size 128 --prompt a
+    head -c 20000 file >part
+    refuses 'part: tensor ' $train --params part --steps 1
+    refuses 'truncated' $evaluate --params part
+fi
+refuses 'nowhere/file: cannot be written' $train --gradients nowhere/file --steps 1
+refuses '--gradients: no steps' $train --gradients file --steps 0
+
+for tokens in 256 -1 1,256 1,,2 x ,1 1, '1 2' 1.5 99999999999999999999; do
+    refuses '--prompt-tokens: at "' $generate --prompt-tokens "$tokens"
+done
+refuses '--prompt: byte 97 at place 1, the vocabulary has 64 tokens' $generate --vocab-size 64 --prompt '!a'
+refuses '--length 2: the prompt has 3 tokens already' $generate --prompt abc --length 2
+for option in --prompt --prompt-tokens; do
+    refuses "$option: \"\" is not " $generate $option ''
+done
+for value in 0 1.5 -1; do
+    refuses top-p $generate --prompt a --sample-top-p $value
+done
+refuses '--temperature: "-1" is not a number from 0' $generate --prompt a --temperature -1
+refuses '--samples: "0" is not an integer from 1' $generate --prompt a --samples 0
+train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
+
+# ---- meshes and data ----
+
+for mesh in '' data data= data=0 data=65 data=2,data=2 2=data data=2x 'data=2,,model=2' data=8,model=16; do
+    refuses "" looping_pipeline --dry-run --mesh "$mesh"
+done
+refuses "--data: \"images\" is not random or fashion-mnist:DIR" $train --dry-run --data images
+refuses "nothing/train-images-idx3-ubyte.gz: No such file" $train --dry-run --data fashion-mnist:nothing
+
+# ---- files of options: a later option overrides an earlier one ----
+
+# same NAME: the last call succeeded and printed what the file `expected` holds.
+same() {
+    [ $status = 0 ] && cmp -s out expected
+    point "$*"
+}
+call $train --dry-run --json --layers 6 && mv out expected
+call $train --dry-run --json --layers 4
+[ $status = 0 ] && ! cmp -s out expected
+point 'layers make a difference'
+call $train --dry-run --json --layers 4 --layers=6 && same 'the last of two values'
+printf '# six\n--json --lay"ers" \0476\047 # not 7\n@inner' >outer
+echo '--dry-run' >inner
+call $train @outer && same 'options from files'
+call $train @outer --layers 4 --layers 6 && same 'options after a file'
+echo '@loop' >loop
+refuses '@loop: files name files more than' $train @loop
+echo '--rng "flax' >unclosed
+refuses '@unclosed: a quote is not closed' $train @unclosed
+printf -- '--json\0' >zero
+refuses '@zero: is no text' $train @zero
+refuses '@/dev/zero: longer than' $train @/dev/zero
+refuses '@.: Is a directory' $train @.
+
+# ---- output that cannot be written ----
+
+refuses '--metrics: nowhere/metrics: No such file' $train --metrics nowhere/metrics
+call $train --steps 1 --metrics /dev/full
+[ $status = 3 ] && one_line_from looping_pipeline
+point 'metrics on a full disk'
+
+# ---- data files ----
+
+# images FILE COUNT / labels FILE COUNT: 2 x 2 images whose pixels are 7; labels 1. COUNT below 8, in octal.
+images() {
+    printf "\0\0\10\3\0\0\0\\$2\0\0\0\2\0\0\0\2" >"$1"
+    for _ in $(seq "$2"); do printf '\7\7\7\7'; done >>"$1"
+}
+labels() {
+    printf "\0\0\10\1\0\0\0\\$2" >"$1"
+    for _ in $(seq "$2"); do printf '\1'; done >>"$1"
+}
+fresh() {
+    rm -rf set
+    mkdir set
+    images set/train-images-idx3-ubyte 6
+    labels set/train-labels-idx1-ubyte 6
+    images set/t10k-images-idx3-ubyte 3
+    labels set/t10k-labels-idx1-ubyte 3
+}
+read_set="$train --batch 4 --dry-run --data fashion-mnist:set"
+
+fresh
+answers coordinate $read_set
+gzip set/*
+answers coordinate $read_set
+truncate -s -1 set/train-labels-idx1-ubyte.gz
+refuses 'train-labels-idx1-ubyte.gz: unexpected end of file' $read_set
+for file in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do
+    fresh && truncate -s -1 set/$file
+    refuses "$file: ends within its data" $read_set
+    fresh && truncate -s 5 set/$file
+    refuses "$file: ends within its header (5 of" $read_set
+    fresh && printf x >>set/$file
+    refuses "$file: goes on after" $read_set
+    # Any byte of the header, damaged: read as something else or refused.
+    for place in 0 1 2 3 4 5 6 7 8 11 12 15; do
+        fresh && printf '\377' | dd of=set/$file bs=1 seek=$place conv=notrunc 2>dd
+        refuses "$file: " $read_set
+    done
+done
+fresh && images set/t10k-images-idx3-ubyte 4
+refuses 't10k-labels-idx1-ubyte: 3 labels for 4 images' $read_set
+fresh && printf '\0\0\10\1\0\0\0\6\1\1\12\1\1\1' >set/train-labels-idx1-ubyte
+refuses 'train-labels-idx1-ubyte: label 10 of image 2 is not one from 0 to 9' $read_set
+fresh && printf '\0\0\10\3\0\0\0\3\0\0\0\1\0\0\0\1abc' >set/t10k-images-idx3-ubyte
+refuses 't10k-images-idx3-ubyte: images have 1 pixels, but 4 in the training part' $read_set
+
+plan

@@ -1,0 +1,72 @@
+#!/bin/sh
+# device.sh BUILD DEVICE SOURCE - that layers compute on the devices that the build is for, and what happens
+# where there are none; prints TAP.
+build=$1 device=$2 layers=$3/layers
+. "$(dirname "$0")/../rigs/points.sh"
+driver=$build/drivers/looping_pipeline
+
+# regions FILE: the lines of its target regions' directives.
+regions() {
+    grep -nE '^ *(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(' "$1" | cut -d: -f1
+}
+
+# entered FILE: the lines of its target regions that ran, as the runtime's account in err tells. Threads' lines mix.
+entered() {
+    grep -ao "kernel at $1:[0-9]*" err | sed 's/.*://' | sort -un
+}
+
+# all_ran NAME SOURCE PROGRAM...: the programs run every target region of SOURCE on a device.
+all_ran() {
+    name=$1 source=$2
+    shift 2
+    : >out
+    : >err
+    for program; do
+        LIBOMPTARGET_INFO=1 "$program" >>out 2>>err </dev/null
+        status=$?
+        [ $status = 0 ] || break
+    done
+    regions "$source" >wanted
+    entered "$(basename "$source")" >ran
+    [ $status = 0 ] && [ -s wanted ] && [ "$(sort -n wanted)" = "$(sort -n ran)" ]
+    point "$name"
+}
+
+case $device in
+cpu)
+    export OMP_TARGET_OFFLOAD=MANDATORY
+    refuses "this build has no code for devices" --steps 1
+    export OMP_TARGET_OFFLOAD=DISABLED
+    answers final_loss --steps 1 --json
+    ;;
+offload)
+    all_ran "every kernel runs on a device" "$layers/kernels/kernels.c" "$build/tests/test_kernels" "$build/tests/test_adamw"
+    all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels"
+    all_ran "attention runs on a device" "$layers/kernels/attention.c" "$build/tests/test_attention_kernels"
+    all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts"
+    all_ran "plain products run on a device" "$layers/kernels/gemm_reference.c" "$build/tests/test_gemm"
+    all_ran "sums of collectives run on a device" "$layers/../collectives/reduce.c" "$build/tests/test_collectives"
+    all_ran "a module of one's own runs on a device" "$layers/../drivers/examples/custom_module.c" "$build/drivers/custom_module"
+
+    LIBOMPTARGET_INFO=1 "$driver" --steps 2 --json >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ] && [ "$(grep -ao 'target device [0-9]*' err | sort -u | wc -l)" -gt 1 ] && [ "$(entered kernels.c | wc -l)" -ge 8 ] &&
+        [ "$(entered gemm_reference.c | wc -l)" = "$(regions "$layers/kernels/gemm_reference.c" | wc -l)" ]
+    point "training runs on several devices, its products, too"
+
+    driver=$build/drivers/loss_equality
+    answers '"equal":true' --json
+    driver=$build/drivers/looping_pipeline
+    export OMP_TARGET_OFFLOAD=DISABLED
+    refuses "finds no x86_64 device" --steps 1
+    ;;
+cuda)
+    call --steps 1 --json
+    if [ $status = 0 ]; then
+        holds "training runs on a GPU" final_loss
+    else
+        refuses "GPU" --steps 1
+    fi
+    ;;
+esac
+plan

@@ -1,0 +1,186 @@
+#!/bin/sh
+# mpi.sh DRIVERS [small] - drivers as processes: the same results as from threads, told once; how runs end; prints TAP.
+drivers=$1
+mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+if ! command -v mpirun >/dev/null; then
+    exec "$mpirun"
+fi
+. "$(dirname "$0")/../rigs/points.sh"
+size=
+[ "$2" != small ] || size='--hidden 64' # for sanitizers, which are slow
+
+# run N DRIVER ARGUMENT...: on N processes.
+run() {
+    processes=$1 driver=$2
+    shift 2
+    timeout 120 "$mpirun" "$processes" "$drivers/$driver" --engine mpi "$@" >out 2>err </dev/null
+    status=$?
+}
+
+# says TEXT...: one process has said one line, with each TEXT in it; the launcher's own words do not count.
+says() {
+    [ "$(grep -c "^$driver: " err)" = 1 ] || return 1
+    for text in "$@"; do
+        grep -qF -- "$text" err || return 1
+    done
+}
+
+# fails NAME STATUS TEXT...: so did the last run, and printed no results.
+fails() {
+    name=$1
+    wanted=$2
+    shift 2
+    [ $status = "$wanted" ] && says "$@" && [ ! -s out ]
+    point "$name"
+}
+
+# ---- the same results ----
+
+"$drivers/loss_equality" --json $size >expected
+run 8 loss_equality --json $size
+[ $status = 0 ] && [ ! -s err ] && cmp -s out expected
+point 'loss_equality prints the same bits'
+
+"$drivers/loss_equality" --json $size --single-mesh data=2,model=1 >expected
+run 8 loss_equality --json $size --single-mesh data=2,model=1
+[ $status = 0 ] && [ ! -s err ] && cmp -s out expected && grep -q '"bit_identical":true' out
+point 'processes beyond the mesh look on'
+
+# trains_alike N ARGUMENT...: losses and gradients are the same bits as on the local engine.
+small='--hidden 64 --batch 48 --microbatches 4 --steps 3 --json'
+trains_alike() {
+    processes=$1
+    shift
+    rm -f gradients.local gradients.mpi
+    "$drivers/looping_pipeline" $small --gradients gradients.local "$@" | sed 's/,"ms".*//; s/,"first_step_ms".*//' >expected
+    run "$processes" looping_pipeline $small --gradients gradients.mpi "$@"
+    sed 's/,"ms".*//; s/,"first_step_ms".*//' out >got
+    [ $status = 0 ] && [ ! -s err ] && cmp -s got expected && cmp -s gradients.local gradients.mpi
+    point "trains alike: $*"
+}
+trains_alike 8 --schedule looping
+trains_alike 8 --schedule plain --mesh data=2,model=4 --zero 0 --no-overlap
+trains_alike 8 --schedule single
+trains_alike 6 --schedule 1f1b --mesh data=3,model=2 --wgrad-group 2 --checked
+trains_alike 4 --schedule interleaved-zb --mesh model=4 --dropout 0.3
+trains_alike 4 --schedule zbv --mesh data=2,model=2 --precision bf16
+trains_alike 2 --schedule dualpipev --mesh model=2 --microbatches 6 --checked
+
+run 8 looping_pipeline $small --metrics metrics --trace trace --profile
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' metrics)" = 3 ] && [ "$(grep -c '"accounted"' out)" = 8 ]
+point 'metrics once, a profile of every coordinate'
+"$drivers/schedule" --compare trace >compared 2>err
+[ $? = 0 ] && [ ! -s err ] && [ "$(grep -c 'predicted' compared)" -ge 4 ]
+point 'a trace of every coordinate'
+run 8 looping_pipeline --dry-run
+"$drivers/looping_pipeline" --dry-run >expected
+[ $status = 0 ] && [ ! -s err ] && cmp -s out expected
+point "every coordinate's memory"
+run 8 sharding --json
+"$drivers/sharding" --json >expected
+[ $status = 0 ] && [ ! -s err ] && cmp -s out expected
+point 'sharding prints the same'
+run 8 looping_pipeline --show-placement --json
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"pus":\[[0-9]' out)" = 8 ]
+point 'where every process runs'
+run 8 gpipe --json
+[ $status = 0 ] && [ ! -s err ] && grep -q '"tensor_gradient"' out
+point 'gpipe compares in one process'
+
+# ---- bad input ----
+
+run 4 looping_pipeline
+fails 'too few processes' 2 'the mesh data=2,model=4 needs 8 processes, the launcher has started 4'
+run 8 loss_equality --mesh data=2,model=2
+fails 'too many processes' 2 'the mesh data=2,model=2 needs 4 processes, the launcher has started 8'
+driver=looping_pipeline
+timeout 60 "$drivers/$driver" --engine mpi >out 2>err </dev/null
+status=$?
+fails 'without a launcher' 2 'start it by mpirun -n 8'
+driver=gpipe
+timeout 60 "$drivers/$driver" --engine mpi >out 2>err </dev/null
+status=$?
+fails 'the largest of several meshes' 2 'the mesh pipe=2,tensor=4 needs 8 processes'
+driver=looping_pipeline
+run 2 looping_pipeline --hidden 0
+fails 'an option before all others' 2 '--hidden: "0" is not'
+run 8 looping_pipeline --batch 100
+fails 'numbers that do not divide' 2 '--microbatches 8'
+run 8 looping_pipeline --gradients /nowhere/gradients
+fails 'a file that only the first process needs' 2 '/nowhere/gradients'
+
+# ---- failures ----
+
+run 8 gpipe --fail 1@F2 --json
+fails 'a coordinate that fails' 3 'coordinate 1 (pipe=1): fails before 1F2'
+run 8 looping_pipeline --lr 1000000 --steps 100 --json
+[ $status = 3 ] && says 'is not finite'
+point 'a loss that is not finite'
+
+# begin ARGUMENT...: eight processes in the background, which leave their ids; returns when they train.
+begin() {
+    driver=looping_pipeline
+    rm -f out err process.*
+    "$mpirun" 8 sh -c 'echo $$ >process.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' begin "$drivers/$driver" \
+        --engine mpi --steps 1000000 --json $size "$@" >out 2>err </dev/null &
+    launcher=$!
+    tries=0
+    until [ -s out ] || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
+}
+
+# ends_in_time: the launcher, within seconds, of which there are more where processes are many and cores few.
+ends_in_time() {
+    (sleep 20 && kill -KILL $launcher $(cat process.*)) >/dev/null 2>&1 &
+    guard=$!
+    wait $launcher
+    status=$?
+    kill $guard 2>/dev/null
+}
+
+# none_left: within seconds no process is, but such as have ended and nobody has asked for their status.
+none_left() {
+    tries=0
+    for file in process.*; do
+        while grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$(cat "$file")/status" 2>/dev/null; do
+            [ $((tries += 1)) -le 50 ] || return 1
+            sleep 0.1
+        done
+    done
+}
+
+# survivors_say TEXT...: as says; but MPICH's launcher kills all others when one is killed, before they can say a word.
+survivors_say() {
+    case $(mpirun --version) in
+    *HYDRA*) ;;
+    *) says "$@" ;;
+    esac
+}
+
+for rank in 5 0; do
+    begin
+    kill -KILL "$(cat process.$rank)"
+    ends_in_time
+    [ $status != 0 ] && none_left && survivors_say "coordinate $rank (" 'is lost: its process has ended' ' waits for coordinate '
+    point "process $rank is killed"
+done
+
+begin --timeout 2
+kill -STOP "$(cat process.3)"
+ends_in_time
+kill -KILL "$(cat process.3)" 2>/dev/null
+[ $status != 0 ] && none_left && says 'coordinate 3 (data=0, model=3) is absent: no sign of it for 2 s' 'waits for coordinate 3 in '
+point 'process 3 stands still'
+
+begin
+kill -TERM "$(cat process.2)"
+ends_in_time
+[ $status = 0 ] && none_left && [ ! -s err ] && tail -n 1 out | grep -q '"interrupted":true'
+point 'SIGTERM ends the run after the step'
+
+begin
+kill -INT $launcher
+ends_in_time
+none_left && ! grep -q "^$driver: " err && tail -n 1 out | grep -q '"interrupted":true'
+point 'so does SIGINT for the launcher'
+
+plan

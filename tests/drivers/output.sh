@@ -1,0 +1,147 @@
+#!/bin/sh
+# output.sh DRIVERS - what a driver prints, where, and how a run ends that is cut short; prints TAP.
+drivers=$1
+. "$(dirname "$0")/../rigs/points.sh"
+
+train="$drivers/looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
+number='(null|-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?)'
+step="\\{\"step\":[0-9]+,\"loss\":$number,\"accuracy\":$number,\"ms\":$number\\}"
+last="\\{\"parameters\":[0-9]+,\"parameters_stacked\":[0-9]+,\"final_loss\":$number,\"first_step_ms\":$number,"
+last="$last\"median_ms\":$number,\"peak_bytes\":[0-9]+"
+cut="$last,\"interrupted\":true\\}"
+last="$last\\}"
+
+# ends_in_time STATUS: the process in the background ends with it within ten seconds.
+ends_in_time() {
+    (sleep 10 && kill -KILL $pid) >/dev/null 2>&1 &
+    guard=$!
+    wait $pid
+    status=$?
+    kill $guard 2>/dev/null
+    [ $status = "$1" ]
+}
+
+$train --steps 3 --json --metrics metrics >out 2>err
+status=$?
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -cxE "$step" out)" = 3 ] && [ "$(grep -cxE "$last" out)" = 1 ] &&
+    [ "$(wc -l <out)" = 4 ]
+point 'a line of JSON a step, one at the end, and nothing else'
+cmp -s out metrics
+point 'the same lines in the metrics file'
+grep -qE '"loss":[0-9]\.[0-9]{8}[,}]' out && ! grep -qE '[1-9]\.[0-9]{9}' out
+point 'nine significant digits'
+
+$train --steps 3 >out 2>err
+status=$?
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -cE '^ +[0-9]' out)" = 3 ] && ! grep -q '{' out
+point 'a table for people'
+
+$train --steps 5 --profile --json >out 2>err
+status=$?
+row="\\{\"coordinate\":[01],\"other_ms\":$number,\"products_ms\":$number,\"kernels_ms\":$number,\"optimizer_ms\":$number,"
+row="$row\"communication_ms\":$number,\"waiting_ms\":$number,\"accounted\":$number\\}"
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -cxE "$row" out)" = 2 ]
+point 'a profile of every coordinate'
+
+$train --steps 0 --json >out 2>err
+status=$?
+[ $status = 0 ] && [ "$(grep -cxE "$last" out)" = 1 ] && [ "$(wc -l <out)" = 1 ]
+point 'no steps'
+
+for signal in TERM INT; do
+    rm -f out
+    # A shell's background processes ignore SIGINT until they ask for it.
+    $train --steps 1000000 --json >out 2>err &
+    pid=$!
+    tries=0
+    until [ -s out ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
+    kill -$signal $pid
+    ends_in_time 0 && [ ! -s err ] && tail -n 1 out | grep -qxE "$cut"
+    point "SIG$signal ends the run after the step, which the last line says"
+done
+
+$train --steps 1000000 --json >/dev/full 2>err &
+pid=$!
+ends_in_time 3 && [ "$(wc -l <err)" = 1 ] && grep -q '^looping_pipeline: ' err
+point 'a full disk under the JSON ends the run'
+
+$train --steps 3 >/dev/full 2>err
+status=$?
+[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^looping_pipeline: ' err
+point 'a full disk under the table'
+
+$train --steps 1000 --lr 1000000 --json >out 2>err
+status=$?
+[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'finite' err && ! grep -qE 'nan|inf[^a-z]' out
+point 'a loss that is not finite ends the run'
+
+# ---- where coordinates run ----
+
+cores=$(env -u OMP_NUM_THREADS nproc)
+row='\{"coordinate":[0-9]+,"axes":\{[^}]*\},"host":"[^"]+","pus":\[[0-9,]+\],"bound":(true|false),"sharers":[0-9]+,'
+row="$row\"packages\":\[[0-9,]*\],\"nodes\":\[[0-9,]*\],\"device\":(null|[0-9]+)\}"
+
+# shows DRIVER COUNT ARGUMENT...: as many rows in JSON and in a table, and nothing else.
+shows() {
+    driver=$1 count=$2
+    shift 2
+    "$drivers/$driver" --show-placement --json "$@" >out 2>err &&
+        [ ! -s err ] && [ "$(grep -cxE "$row" out)" = "$count" ] && [ "$(wc -l <out)" = "$count" ] &&
+        "$drivers/$driver" --show-placement "$@" >table 2>err && [ ! -s err ] && [ "$(wc -l <table)" = $((count + 1)) ]
+    status=$?
+    return $status
+}
+
+for driver in looping_pipeline loss_equality gpipe sharding; do
+    shows $driver 8
+    point "$driver shows where eight coordinates run"
+done
+if [ "$cores" -ge 2 ]; then
+    shows looping_pipeline 2 --mesh data=1,model=2 && [ "$(grep -cE '"pus":\[[0-9]+\],"bound":true,"sharers":1,' out)" = 2 ] &&
+        [ "$(sed 's/.*"pus":\[\([0-9]*\).*/\1/' out | sort -u | wc -l)" = 2 ] && [ "$(grep -c ' bound$' table)" = 2 ]
+    point 'each thread is bound to a core of its own'
+else
+    skip 'bound threads' 'there is one core'
+fi
+if [ "$cores" -lt 64 ]; then
+    shows looping_pipeline $((cores + 1)) --mesh model=$((cores + 1)) &&
+        [ "$(grep -c "\"bound\":false,\"sharers\":$((cores + 1))," out)" = $((cores + 1)) ] &&
+        grep -qE "  not bound: $((cores + 1)) coordinates share [0-9]+ cores?\$" table
+    point 'threads that share cores are not bound'
+else
+    skip 'threads that share cores' 'there are more cores than coordinates'
+fi
+
+# ---- Fashion-MNIST ----
+
+# losses NAME MESH BATCH ARGUMENT...: trains on images and keeps the values of NAME, one a line.
+losses() {
+    name=$1 mesh=$2 batch=$3
+    shift 3
+    "$drivers/looping_pipeline" --mesh "$mesh" --batch "$batch" --layers 2 --hidden 8 --microbatches 2 --dropout 0 \
+        --rng global --json --data "fashion-mnist:$images" "$@" 2>err | sed -n "s/.*\"$name\":\([0-9.e-]*\).*/\1/p"
+}
+
+# agree FIRST SECOND LINES: the files have so many numbers, equal within 1e-5 of their size.
+agree() {
+    [ "$(wc -l <"$1")" = "$3" ] && paste "$1" "$2" | awk '{ d = $1 - $2 } d * d > 1e-10 * $1 * $1 { exit 1 }'
+}
+
+images=/usr/share/datasets/fashion-mnist
+if [ -d $images ]; then
+    losses loss data=1,model=1 96 --steps 10 >out
+    losses loss data=2,model=2 96 --steps 10 >other
+    agree out other 10
+    point 'images come in the same order on every mesh'
+    losses loss data=1,model=1 96 --steps 10 --seed 43 >other
+    [ "$(wc -l <other)" = 10 ] && ! agree out other 10
+    point 'and in another order from another seed'
+    losses test_loss data=1,model=2 100 --steps 1 --lr 0 >out
+    losses test_loss data=2,model=1 96 --steps 1 --lr 0 >other
+    agree out other 1
+    point 'a last batch that is not full counts its own rows'
+else
+    skip images "there is no $images"
+fi
+
+plan

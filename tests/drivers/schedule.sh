@@ -1,0 +1,272 @@
+#!/bin/sh
+# schedule.sh DRIVERS - the driver `schedule`: tables, JSON, drawings, costs, and what it refuses; prints TAP.
+drivers=$1
+driver=$drivers/schedule
+. "$(dirname "$0")/../rigs/points.sh"
+
+names='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev'
+
+call --help
+for name in $names; do
+    grep -qw -- "$name" out
+    point "--help names $name"
+done
+
+# ---- tables ----
+
+cat >expected <<'END'
+rank 0: 0F0 0F1 0F2 0F3 3F0 3F1 3F2 3F3   .   .   .   . 3B3 3B2 3B1 3B0 0B3 0B2 0B1 0B0
+rank 1:   . 1F0 1F1 1F2 1F3 4F0 4F1 4F2 4F3   .   . 4B3 4B2 4B1 4B0 1B3 1B2 1B1 1B0
+rank 2:   .   . 2F0 2F1 2F2 2F3 5F0 5F1 5F2 5F3 5B3 5B2 5B1 5B0 2B3 2B2 2B1 2B0
+END
+call --name looped-bfs --stages 3 --loops 2 --microbatches 4
+[ $status = 0 ] && [ ! -s err ] && cmp -s out expected
+point 'one line a rank, one cell an iteration'
+call --stages 3 --loops 2 --microbatches 4
+[ $status = 0 ] && cmp -s out expected
+point 'breadth first is what is generated unless told otherwise'
+answers 'rank  9:' --name gpipe --stages 11 --microbatches 2
+answers '0F3+3B1' --name dualpipev --stages 2 --microbatches 4
+answers 'update: -1 -1 -1  0  1  2  3 -1 -1 -1' --format indices --stages 3 --loops 2 --microbatches 4
+answers 'no deadlock with 2 buffers; at most 4 microbatches kept' --check --name pipedream-flush
+answers 'no deadlock with 1 buffers; at most 8 microbatches kept' --check --name pipedream-flush --buffers 1 \
+    --wgrad-group 8
+
+# On a terminal the same cells are coloured, and a wide table goes on below.
+if command -v script >where; then
+    cells() {
+        grep -oE '[0-9]+[FBIW][0-9]+' "$1" | sort
+    }
+    call --name zbv --stages 4 --microbatches 20
+    mv out expected
+    TERM=xterm script -qec \
+        "stty cols 100; '$driver' --name zbv --stages 4 --microbatches 20" script >out 2>err </dev/null
+    status=$?
+    escape=$(printf '\033')
+    [ $status = 0 ] && grep -q "${escape}\[48;5;" out && [ "$(grep -c '^time' out)" -gt 1 ]
+    point 'colours and several blocks on a terminal'
+    grep -q microbatches out && ! grep -q "$escape" expected
+    point 'a legend there, no colours elsewhere'
+    sed "s/$escape\[[0-9;]*m//g" out >plain
+    [ "$(awk '{ sub("\r", ""); if (length($0) > widest) widest = length($0) } END { print widest }' plain)" -le 100 ]
+    point 'no line is wider than the terminal'
+    cells plain >got
+    cells expected | cmp -s - got
+    point 'all cells are there'
+else
+    skip 'terminal' 'there is no command script'
+fi
+
+# ---- PyTorch's format ----
+
+for name in $names; do
+    call --name "$name" --stages 3 --microbatches 6 --format csv && mv out table.csv
+    call --name "$name" --stages 3 --microbatches 6 --format table && mv out expected
+    call --file table.csv
+    [ $status = 0 ] && [ ! -s err ] && cmp -s out expected
+    point "$name comes back from its file"
+done
+call --file table.csv --format csv
+[ $status = 0 ] && cmp -s out table.csv
+point 'a file comes back as it is'
+
+# ---- simulation ----
+
+number='[0-9.e+-]+'
+keys='"name":"[a-z0-9-]+","ranks":[0-9]+,"loops":[0-9]+,"microbatches":[0-9]+,"bubble":'$number',"step_ms":'$number
+keys="$keys,\"compute_ms\":$number,\"peak_stash\":\\[[0-9,]+\\]"
+keys="$keys,\"rank_busy_ms\":\\[[0-9.,]+\\],\"rank_bubble\":\\[[0-9.,]+\\]"
+for name in $names; do
+    call --name "$name" --json
+    [ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 1 ] &&
+        grep -qxE "\\{$keys,\"buffers\":[0-9]+,\"valid\":true\\}" out
+    point "one object: $name"
+done
+answers '"bubble":0.272727273,"step_ms":33.0,' --name 1f1b --json
+answers '"peak_stash":[4,3,2,1]' --name pipedream-flush --format json
+answers '"bubble":0.75,"step_ms":32.0,' --name gpipe --microbatches 1 --forward 3 --input-gradient 4 --json
+answers '"bubble":0.157894737,"step_ms":57.0,' --name looped-bfs --json --simulate
+answers '"step_ms":45.0,"compute_ms":39.0,' --name gpipe --json --communication 1 --reduce 6
+answers '"step_ms":63.0,"compute_ms":57.0,' --name looped-bfs --json --reduce 6
+answers '"step_ms":69.0,"compute_ms":57.0,' --name looped-bfs --json --reduce 6 --no-overlap
+answers '"step_ms":25.0,' --name gpipe --stages 3 --microbatches 7 --json --wgrad-group 7
+answers 'step 33 ms: compute until 33 ms, then reductions for 0 ms; bubble 27.3 % of the compute' \
+    --name pipedream-flush --simulate
+grep -qE '^1 +24 +9 +27\.3 % +3$' out
+point 'a line a rank'
+
+# ---- costs from a file ----
+
+costs='--name gpipe --stages 2 --microbatches 1 --json --costs costs'
+echo '{"forward": [1, 20], "input_gradient": 300, "weight_gradient": [4000.5, 0], "communication": 50000}' >costs
+answers '"step_ms":104621.5,' $costs
+echo '{"reduce": [7, 5], "overlap": false}' >costs
+answers '"step_ms":13.0,' $costs
+echo '{}' >costs
+answers '"step_ms":16.0,' $costs --forward 6 --communication 0
+refuses '--costs: nothing: No such file' --costs nothing
+printf '{"forward": 1,\n "reduce" 3}' >costs
+refuses "--costs: costs:2:" $costs
+echo '{"forward": 1, "forward": 2}' >costs
+refuses '--costs: costs:1:' $costs
+echo '[1]' >costs
+refuses '--costs: costs: is not an object' $costs
+echo '{"backward": 1}' >costs
+refuses '"backward": no such cost; there are forward, input_gradient' $costs
+echo '{"forward": [1, 2, 3]}' >costs
+refuses '"forward" has 3 numbers: must have one a stage, 2' $costs
+echo '{"forward": [1, -2]}' >costs
+refuses '"forward"[1] is not a number of at least 0' $costs
+for value in '"1"' null -1 '{}' true; do
+    echo "{\"weight_gradient\": $value}" >costs
+    refuses '"weight_gradient" is not a number of at least 0 or a list of them' $costs
+done
+echo '{"communication": [1, 2]}' >costs
+refuses '"communication" is not a number of at least 0' $costs
+echo '{"overlap": 1}' >costs
+refuses '"overlap" is not true or false' $costs
+echo '{"forward": 1e999}' >costs
+refuses '--costs: costs:1:' $costs
+
+# ---- drawing ----
+
+valid_xml() {
+    if command -v xmllint >where; then
+        xmllint --noout "$1" 2>&1
+    else
+        python3 -c 'import sys, xml.dom.minidom as dom; dom.parse(sys.argv[1])' "$1"
+    fi
+}
+if command -v xmllint >where || command -v python3 >where; then
+    for name in $names; do
+        call --name "$name" --format svg --reduce 3
+        [ $status = 0 ] && [ ! -s err ] && valid_xml out >where
+        point "a valid drawing: $name"
+    done
+    for extreme in '--forward 0 --input-gradient 0 --weight-gradient 0' '--forward 1e9' '--forward 1e-9' \
+        '--stages 1 --loops 1 --microbatches 1' '--stages 64 --microbatches 64 --loops 7' '--wgrad-group 8'; do
+        call --format svg $extreme
+        [ $status = 0 ] && valid_xml out >where && ! grep -qE 'nan|inf' out
+        point "a valid drawing: $extreme"
+    done
+    echo '0F0,0B0' >'a<b>&"c.csv'
+    call --format svg --file 'a<b>&"c.csv'
+    [ $status = 0 ] && valid_xml out >where
+    point 'a valid drawing of a file with any name'
+else
+    skip drawings 'there is neither xmllint nor python3'
+fi
+call --format svg --name 1f1b --stages 2 --microbatches 2
+[ "$(grep -c '</title></rect>' out)" = 8 ] && grep -q '<title>stage 1, forward of microbatch 1, 4 to 5 ms</title>' out
+point 'a box an action, where the simulation has it'
+! grep -qiE 'script|href|import|url\(' out
+point 'a drawing stands alone'
+
+# ---- a run's trace ----
+
+# event NAME CATEGORY BEGIN END RANK [STAGE]: of step 1, in tenths of milliseconds.
+event() {
+    printf '{"name":"%s","cat":"%s","ph":"X","ts":%s,"dur":%s,"pid":0,"tid":%s,"args":' "$1" "$2" $((100 * $3)) \
+        $((100 * ($4 - $3))) "$5"
+    printf '{"step":%s,"rank":%s,"loop":0,"data":0%s}},\n' ${step:-1} "$5" \
+        "${6:+,\"stage\":$6,\"microbatch\":0,\"count\":1}"
+}
+first_rank() {
+    event 0F0 compute 0 20 0 0
+    event 'send activation' communication 20 25 0 0
+    event waiting waiting 25 90 0 0
+    event 'take gradient' communication 90 95 0 0
+    event 0I0 compute 95 120 0 0
+    event 0W0 compute 120 130 0 0
+    event optimizer optimizer 140 150 0
+    event reduce reduce 130 160 0
+}
+second_rank() {
+    event waiting waiting 0 25 1 1
+    event 'take activation' communication 25 30 1 1
+    event 1F0 compute 30 60 1 1
+    event 1I0 compute 60 80 1 1
+    event 'send gradient' communication 80 85 1 1
+    event 1W0 compute 85 100 1 1
+    event optimizer optimizer 120 130 1
+    event reduce reduce 100 120 1
+}
+trace() {
+    echo '{"traceEvents":['
+    cat
+    echo '{"ph":"M"}],"shardloop":{"schedule":"gpipe","ranks":2,"loops":1,"microbatches":1,"overlap":true}}'
+}
+means=' "steps":1,"measured":{"step_ms":16.0,"bubble":0.538461538,"compute_ms":6.0,"waiting_ms":4.5,'
+means=$means'"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":1.5},'
+predicted='"predicted":{"step_ms":15.5,"bubble":0.52,"compute_ms":6.0,"waiting_ms":7.0,"communication_ms":0.0,'
+predicted=$predicted'"reduction_ms":2.5,"optimizer_ms":0.0,"rest_ms":0.0}'
+{ first_rank && second_rank; } | trace >run
+answers "${means# }$predicted" --compare run --json
+answers 'step measured 16.00 ms, predicted 15.50 ms (-3.1 %): compute +0.00, waiting -2.50, communication +1.00' \
+    --compare run
+grep -qE '^1 +measured +6\.50 +2\.50 +1\.00 +2\.00 +1\.00 +3\.00 +16\.00 +50\.0 %$' out
+point 'every moment of a step has a name'
+{ first_rank && second_rank && step=2 first_rank; } | trace >cut
+answers "${means# }$predicted" --compare cut --json
+echo '{"forward": 4}' >costs
+answers '"predicted":{"step_ms":18.5,' --compare run --costs costs --json
+answers '"step_ms":15.5,' --name 1f1b --stages 2 --microbatches 1 --wgrad-group 1 --costs run --json
+refuses 'the trace run is of 2 stages, the schedule has 4' --name gpipe --stages 4 --costs run
+sed 's/,"shardloop".*/}/' run >plain
+answers "${means# }$predicted" --compare plain --json --name gpipe --stages 2 --microbatches 1
+refuses 'has no step with all forwards and backwards of schedule looped-bfs (4 ranks' --compare plain
+first_rank | trace >half
+refuses 'has no step with all forwards and backwards of schedule gpipe (2 ranks' --compare half
+refuses 'has no step' --compare run --microbatches 2
+refuses 'loop 0 of rank 1 is none of schedule' --compare run --stages 1
+printf '1F0,1B0\n0F0,0B0\n' >turned.csv
+refuses 'has stage' --compare run --file turned.csv
+refuses 'the trace nothing: No such file' --compare nothing
+echo '{"traceEvents":[}' >broken
+refuses 'the trace broken:1:' --compare broken
+echo '{}' >broken
+refuses 'the trace broken: is no trace' --compare broken
+first_rank | sed 's/"dur"/"length"/' | trace >broken
+refuses 'the trace broken: event 0: has not all of name, cat, ts, dur, args' --compare broken
+{ first_rank && second_rank; } | sed '2s/"loop"/"leap"/' | trace >broken
+refuses 'the trace broken: event 1: its args have not all of step, rank, loop, data' --compare broken
+{ first_rank && second_rank; } | sed '3s/"dur":/"dur":-/' | trace >broken
+refuses 'the trace broken: event 2: its time is none' --compare broken
+{ first_rank && second_rank; } | sed 's/"microbatch":0/"microbatch":1/' | trace >broken
+refuses 'schedule gpipe has no 1 microbatches from 1 on' --compare broken
+sed 's/"gpipe"/"mine"/' run >broken
+refuses 'its schedule "mine" was read from a file: --file names it' --compare broken
+
+# What the trainer writes.
+"$drivers/looping_pipeline" --mesh data=2,model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --steps 4 \
+    --trace trained >where 2>err
+call --compare trained --json
+[ $status = 0 ] && [ ! -s err ] && grep -q '"name":"looped-bfs","ranks":2,"loops":2,"microbatches":4,' out &&
+    grep -q '"steps":3,' out
+point 'a trace of the trainer'
+
+# ---- what is refused ----
+
+refuses 'there is no schedule "nonsense"' --name nonsense
+refuses '--format: "png" is not one of table|indices|csv|svg|json' --format png
+refuses '--file and --name: a schedule is read or generated, not both' --file table.csv --name gpipe
+refuses 'nothing.csv: cannot be opened: No such file' --file nothing.csv
+refuses 'schedule gpipe: 2 loops: must be 1' --name gpipe --loops 2
+refuses '--forward: "-1" is not a number from 0' --forward -1
+refuses '8 microbatches do not divide into weight-gradient groups of 3' --wgrad-group 3
+refuses 'deadlock' --name interleaved-zb --stages 8 --microbatches 16 --buffers 1
+printf '0F0,0F1,0B0,0B0\n' >twice.csv
+refuses 'twice' --file twice.csv
+call --file twice.csv --json
+[ $status = 2 ] && [ "$(wc -l <err)" = 1 ] && [ "$(wc -l <out)" = 1 ] &&
+    grep -qE '^\{"name":"twice.csv","valid":false,"reason":".+"(,"ranks":1)?\}$' out
+point 'why a table is not valid, in JSON'
+
+for format in table indices csv svg json; do
+    "$driver" --format $format >/dev/full 2>err
+    status=$?
+    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^schedule: stdout: ' err
+    point "$format on a full disk"
+done
+
+plan

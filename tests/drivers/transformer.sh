@@ -1,0 +1,236 @@
+#!/bin/sh
+# transformer.sh DRIVERS all|small DATA - the driver `transformer`: what it prints, that its subcommands agree, and
+# that a text is learned; prints TAP.
+driver=$1/transformer
+reach=$2
+data=$(cd "$3" && pwd)
+. "$(dirname "$0")/../rigs/points.sh"
+
+# ends_in_time STATUS: the process in the background ends with it within half a minute.
+ends_in_time() {
+    (sleep 30 && kill -KILL $pid) >/dev/null 2>&1 &
+    guard=$!
+    wait $pid
+    status=$?
+    kill $guard 2>/dev/null
+    [ $status = "$1" ]
+}
+
+# values KEY: its numbers in the lines of JSON that the last call has printed.
+values() {
+    sed -n "s/.*\"$1\":\\([-+.e0-9]*\\).*/\\1/p" out
+}
+
+# near TOLERANCE FILE FILE: as many numbers, each at most so far apart, relatively.
+near() {
+    [ -s "$2" ] && paste "$2" "$3" | awk -v tolerance="$1" '
+        { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > tolerance * ($2 < 0 ? -$2 : $2)) bad = 1 }
+        END { exit bad }'
+}
+
+model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'
+for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
+train="train $model --batch 8 --data text"
+
+# ---- what is printed ----
+
+number='(null|-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?)'
+rates="\"tokens_per_second\":$number,\"mfu\":$number"
+step="\\{\"step\":[0-9]+,\"loss\":$number,\"lr\":$number,$rates,\"ms\":$number"
+last="\\{\"parameters\":[0-9]+,\"final_loss\":$number,\"median_ms\":$number,$rates,"
+last="$last\"products_flops_per_second\":$number,\"coordinate_bytes\":$number,\"peak_bytes\":[0-9]+"
+
+call $train --steps 3 --json --metrics metrics
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -cxE "$step\\}" out)" = 3 ] && [ "$(grep -cxE "$last\\}" out)" = 1 ] &&
+    [ "$(wc -l <out)" = 4 ]
+point 'a line of JSON a step, one at the end, and nothing else'
+cmp -s out metrics
+point 'the same lines in the metrics file'
+[ "$(values step | tr '\n' ' ')" = '0 1 2 ' ] && [ "$(values loss | tail -n 1)" = "$(values final_loss)" ]
+point 'steps are counted, the last loss is the final one'
+grep -qE '"loss":[0-9]\.[0-9]{8}[,}]' out && ! grep -qE '[1-9]\.[0-9]{9}' out
+point 'nine significant digits'
+values loss >losses
+call $train --steps 3 --json --clip 0.5
+[ $status = 0 ] && [ "$(grep -cxE "$step,\"norm\":$number\\}" out)" = 3 ]
+point 'the norm of the gradients where it is clipped'
+call $train --steps 3 --metrics metrics
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -cE '^ +[0-9]' out)" = 3 ] && ! grep -q '{' out &&
+    grep -q '^parameters [0-9]*, median ' out
+point 'a table for people'
+[ "$(grep -cxE "$step\\}" metrics)" = 3 ] && [ "$(grep -cxE "$last\\}" metrics)" = 1 ]
+point 'and the metrics file beside it'
+call $train --steps 0 --json
+[ $status = 0 ] && [ "$(grep -cxE "$last\\}" out)" = 1 ] && [ "$(wc -l <out)" = 1 ]
+point 'no steps'
+call $train --steps 4 --json --lr 0.01 --warmup 2 --lr-schedule cosine --min-lr 0.002
+[ "$(values lr | tr '\n' ' ')" = '0.005 0.01 0.01 0.006 ' ]
+point 'the learning rate rises, then falls along half a cosine'
+call $train --steps 4 --json --evaluate-every 2 --evaluate-batches 3 --sample-every 4 --length 20 --samples 2
+[ $status = 0 ] && [ "$(values evaluation_loss | wc -l)" = 2 ] && [ "$(grep -c '"sample":[01],"tokens":' out)" = 2 ] &&
+    sed -n 3p out | grep -qxE "\\{\"step\":1,\"evaluation_loss\":$number\\}"
+point 'evaluations and samples while it trains'
+
+for signal in TERM INT; do
+    rm -f out
+    # A shell's background processes ignore SIGINT until they ask for it.
+    "$driver" $train --steps 1000000 --json >out 2>err &
+    pid=$!
+    tries=0
+    until [ -s out ] || [ $((tries += 1)) -gt 300 ]; do sleep 0.1; done
+    kill -$signal $pid
+    ends_in_time 0 && [ ! -s err ] && tail -n 1 out | grep -qxE "$last,\"interrupted\":true\\}"
+    point "SIG$signal ends the run after the step, which the last line says"
+done
+"$driver" $train --steps 1000000 --json >/dev/full 2>err &
+pid=$!
+ends_in_time 3 && [ "$(wc -l <err)" = 1 ] && grep -q '^transformer train: ' err
+point 'a full disk under the JSON ends the run'
+call $train --steps 200 --lr 1000000 --json
+[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'finite' err && ! grep -qE 'nan|inf[^a-z]' out
+point 'a loss that is not finite ends the run'
+for option in --dry-run --show-shardings; do
+    "$driver" $train $option >/dev/full 2>err
+    status=$?
+    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^transformer train: ' err
+    point "a full disk under $option"
+done
+
+# ---- what is asked for without a run ----
+
+call $train --dry-run
+holds 'memory of each coordinate' coordinate '0 (data=0, pipe=0, tensor=0)' '7 (data=1, pipe=1, tensor=1)'
+call $train --dry-run --json
+[ $status = 0 ] && [ "$(grep -cxE '\{"coordinate":[0-7],"state_bytes":[0-9]+,"activation_bytes":[0-9]+\}' out)" = 8 ]
+point 'the same as JSON'
+values state_bytes >parts
+call $train --dry-run --json --mesh data=1
+values state_bytes >>parts
+awk 'NR < 9 { sum += $1; most = $1 > most ? $1 : most } END { exit !(most < $1 / 2 && sum < 3 * $1) }' parts
+point 'no coordinate has half of what one alone has'
+call $train --show-shardings
+holds 'how parameters are sharded' 'sharded over' embedding 'blocks.1.layers.1.mlp.down.kernel' norm.gamma
+call $train --show-shardings --json
+[ $status = 0 ] && [ "$(wc -l <out)" = 76 ] && [ "$(cut -d, -f1 out | sort -u | wc -l)" = 75 ] &&
+    [ "$(grep -c '"parameter":"embedding",.*"pipe":[01]}' out)" = 2 ] &&
+    grep -qxF '{"parameter":"blocks.0.layers.0.mla.k_rope.kernel","shape":[16,4],"shard":[8,2],"spec":"tensor*2,data","pipe":0}' out &&
+    grep -qxF '{"parameter":"blocks.1.layers.0.mlp.up.kernel","shape":[16,64],"shard":[8,32],"spec":"tensor,data","pipe":1}' out
+point 'the same as JSON, every parameter once, the table at both ends'
+call $train --show-shardings --json --vocabulary-parallel --no-fsdp
+grep -qxF '{"parameter":"embedding","shape":[256,16],"shard":[128,16],"spec":"tensor","pipe":0}' out &&
+    grep -qxF '{"parameter":"blocks.1.layers.0.mlp.up.kernel","shape":[16,64],"shard":[8,64],"spec":"tensor","pipe":1}' out
+point 'the table by tokens, kernels not over data'
+for command in train evaluate generate; do
+    call $command --help
+    holds "$command --help" "Usage: transformer $command [OPTION]" '--mesh' '--model-dimension' '--params FILE'
+done
+call train --help
+holds 'what only training has' '--accumulate' '--recompute' '--clip' '--prompt-tokens' '--evaluate-batches'
+call generate --help
+grep -q -- --temperature out && ! grep -q -- --accumulate out && ! grep -q -- --evaluate-batches out
+point 'what only generation has'
+
+# ---- the same numbers, however it is run ----
+
+# same ARGUMENT...: losses within 1e-5 of the first run's.
+same() {
+    call $train --steps 3 --json "$@"
+    values loss >others
+    [ $status = 0 ] && near 1e-5 others losses
+    point "the same losses: $*"
+}
+same --mesh data=1
+same --mesh tensor=4 --checked
+same --mesh pipe=2,tensor=2 --accumulate 2
+same --mesh data=2,pipe=4 --recompute full
+same --mesh tensor=2,data=4 --recompute selective --no-fsdp --zero 0
+same --schedule zbv --vocabulary-parallel --no-overlap
+same --schedule interleaved-1f1b --loops 2 --wgrad-group 1
+same --schedule looped-bfs --loops 2 --microbatches 4
+printf -- '--steps 3 --json # as before\n' >options
+call $train @options
+values loss | cmp -s - losses
+point 'options from a file'
+call $train --steps 3 --json --seed 7
+values loss | cmp -s - losses
+[ $? = 1 ]
+point 'another seed'
+call $train --steps 3 --json --data text --validation 0.5
+values loss | cmp -s - losses
+[ $? = 1 ]
+point 'another part of the text'
+
+call $train --steps 2 --gradients one --schedule gpipe --microbatches 4
+call $train --steps 2 --gradients other --schedule zbv --microbatches 4
+[ $status = 0 ] && cmp -s one other
+point 'two schedules leave the same bits'
+
+# ---- the reference ----
+
+reference="--model-dimension 64 --vocab-size 128 --n-heads 8 --blocks 4 --layers-per-block 2 --sequence 16 --latent-dim 32 \
+--rope-dim 8 --params $data/mla_small.params.safetensors"
+# listed NAME: the numbers of a list in the reference's JSON, a line each.
+listed() {
+    tr -d ' \n' <"$data/mla_small.json" | sed "s/.*\"$1\":\\[\\([^]]*\\)\\].*/\\1/" | tr ',' '\n'
+}
+listed train_loss_adamw_lr1e-3_wd1e-4 >wanted
+meshes='data=2,pipe=2,tensor=2'
+[ "$reach" = small ] || meshes="$meshes data=1 data=8 tensor=8 pipe=8 pipe=4,data=2"
+for mesh in $meshes; do
+    call train $reference --mesh $mesh --steps 10 --json
+    values loss >losses
+    near 2e-6 losses wanted && [ "$(wc -l <losses)" = 10 ]
+    point "ten steps on $mesh"
+    call evaluate $reference --mesh $mesh --evaluate-batches 1 --json
+    values evaluation_loss >evaluated
+    head -n 1 losses | near 1e-6 evaluated - && head -n 1 wanted | near 2e-6 evaluated -
+    point "evaluate on $mesh: the loss of the first step"
+    call generate $reference --mesh $mesh --prompt-tokens "$(listed prompt | paste -sd, -)" --temperature 0 --json
+    [ "$(sed -n 's/.*"tokens":\[\([^]]*\)\].*/\1/p' out)" = "$(listed greedy | paste -sd, -)" ] && [ ! -s err ]
+    point "the continuation on $mesh"
+done
+[ "$(wc -l <out)" = 2 ] && tail -n 1 out |
+    grep -qxE "\\{\"prefill_tokens_per_second\":$number,\"decode_tokens_per_second\":$number,\"prefill_ms\":$number,\"decode_ms\":$number\\}"
+point 'the speed of both phases'
+call evaluate $reference
+[ $status = 0 ] && [ ! -s err ] && grep -qx 'evaluation loss 5\.3901[0-9]*' out
+point 'the evaluation for people'
+
+# ---- generation ----
+
+sampled="generate $reference --prompt-tokens 5 --samples 5 --temperature 1.3 --sample-top-k 20 --json"
+call $sampled --mesh data=1
+grep '"sample"' out >one
+[ "$(wc -l <one)" = 5 ] && [ "$(sed 's/.*tokens//' one | sort -u | wc -l)" -gt 1 ]
+point 'five samples that differ'
+for mesh in data=2,pipe=2,tensor=2 tensor=4 pipe=4,data=2; do
+    call $sampled --mesh $mesh
+    grep '"sample"' out | cmp -s - one
+    point "the same samples on $mesh"
+done
+call $sampled --mesh data=1 --seed 43
+grep '"sample"' out | cmp -s - one
+[ $? = 1 ]
+point 'another seed, other samples'
+call generate $model --prompt 'ab"' --length 5 --json --mesh tensor=2
+[ $status = 0 ] && grep -q '"tokens":\[97,98,34,[0-9]*,[0-9]*\],"text":"ab\\"' out
+point 'bytes of a prompt'
+call generate $model --prompt abc --length 3
+[ $status = 0 ] && [ "$(cat out)" = abc ]
+point 'a prompt that is as long as asked for'
+call generate $model --prompt abc --samples 2 --length 8
+[ $status = 0 ] && [ "$(grep -c '^---- sample [01]' out)" = 2 ] && [ "$(grep -c '^abc' out)" = 2 ] && grep -q tokens/s err
+point 'samples for people'
+
+# ---- a text is learned ----
+
+if [ -d /usr/share/common-licenses ]; then
+    call train --model-dimension 32 --n-heads 4 --blocks 1 --layers-per-block 2 --sequence 32 --latent-dim 16 --rope-dim 8 \
+        --batch 16 --steps 20 --lr 0.01 --json
+    values loss | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(first > 5.3 && first < 7 && last < 3.5) }'
+    point 'twenty steps on the licenses'
+else
+    skip 'twenty steps on the licenses' 'there are none in /usr/share/common-licenses'
+fi
+
+plan

@@ -1,0 +1,382 @@
+/* test_attention_kernels.c - attention against a naive oracle in double, at every level that this CPU has. */
+#include "tests/rigs/numbers.h"
+
+#include "layers/kernels/kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FOR_EACH_LEVEL(kernels)                                                                                        \
+    for (int level = 0; level >= 0; level = -1)                                                                        \
+        for (const struct sl_kernels *kernels; (kernels = sl_kernels_available(level)); level++)
+
+static const float UNTOUCHED = 12345.0f;
+
+/* ---- cases ---- */
+
+struct example {
+    struct sl_attention shape;
+    size_t rows, key_rows;         /* of all sequences */
+    float *q, *q_rope, *kv, *rope; /* kv [key_rows, k | v | one column that nobody has], rope: k_rope */
+    float *o, *logsum, *d_o, *dq, *dq_rope, *dkv, *drope, *scratch;
+    char name[160];
+};
+
+/* As at generation: what lies behind the keys that the last query sees is not a number. */
+static void spoil_unseen_keys(struct example *e) {
+    const struct sl_attention *s = &e->shape;
+    for (size_t key = 0; key < e->key_rows; key++) {
+        if (key % s->key_rows < s->position + s->queries) continue;
+        for (size_t c = 0; c < s->key_stride; c++) e->kv[key * s->key_stride + c] = NAN;
+        for (size_t c = 0; c < s->rope; c++) e->rope[key * s->rope + c] = NAN;
+    }
+}
+
+/* SIZE: of the largest elements of q and k. */
+static struct example make(struct numbers *numbers, struct sl_attention shape, float size) {
+    struct sl_attention *s = &shape;
+    s->key_stride = 2 * s->heads * s->width + 1;
+    struct example e = {.shape = shape, .rows = s->sequences * s->queries, .key_rows = s->sequences * s->key_rows};
+    const size_t wide = e.rows * s->heads * s->width, roped = e.rows * s->heads * s->rope;
+    const size_t keys = e.key_rows * s->key_stride, shared = e.key_rows * s->rope;
+    e.q = random_device_floats(numbers, wide, -size, size);
+    e.q_rope = random_device_floats(numbers, roped, -size, size);
+    e.kv = random_device_floats(numbers, keys, -size, size);
+    e.rope = random_device_floats(numbers, shared, -size, size);
+    e.d_o = random_device_floats(numbers, wide, -1.0f, 1.0f);
+    e.o = random_device_floats(numbers, wide, -1.0f, 1.0f); /* results are overwritten */
+    e.logsum = random_device_floats(numbers, e.rows * s->heads, -1.0f, 1.0f);
+    e.dq = random_device_floats(numbers, wide, -1.0f, 1.0f);
+    e.dq_rope = random_device_floats(numbers, roped, -1.0f, 1.0f);
+    e.dkv = random_device_floats(numbers, keys, UNTOUCHED, UNTOUCHED);
+    e.drope = random_device_floats(numbers, shared, -1.0f, 1.0f);
+    e.scratch = random_device_floats(numbers, sl_attention_scratch(s) / sizeof(float), -1.0f, 1.0f);
+    snprintf(e.name, sizeof e.name, "%zu sequences of %zu from %zu in %zu, %zu heads %zu + %zu, size %g", s->sequences,
+             s->queries, s->position, s->key_rows, s->heads, s->width, s->rope, (double)size);
+    spoil_unseen_keys(&e);
+    return e;
+}
+
+static void release(struct example *e) {
+    float *const arrays[] = {e->q,   e->q_rope, e->kv,      e->rope, e->o,     e->logsum,
+                             e->d_o, e->dq,     e->dq_rope, e->dkv,  e->drope, e->scratch};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
+static void run_forward(const struct sl_kernels *kernels, struct example *e) {
+    kernels->attention->forward(&e->shape, e->q, e->q_rope, e->kv, e->kv + e->shape.heads * e->shape.width, e->rope,
+                                e->o, e->logsum);
+}
+
+static void run_backward(const struct sl_kernels *kernels, struct example *e) {
+    const size_t half = e->shape.heads * e->shape.width;
+    kernels->attention->backward(&e->shape, e->q, e->q_rope, e->kv, e->kv + half, e->rope, e->o, e->logsum, e->d_o,
+                                 e->dq, e->dq_rope, e->dkv, e->dkv + half, e->drope, e->scratch);
+}
+
+/* ---- the oracle ---- */
+
+/* Sums in double, and of magnitudes: floats err by some 2^-24 of these, times what the scores' errors make of it. */
+struct sums {
+    double *sum, *magnitude;
+};
+
+static struct sums sums_of(size_t count) {
+    return (struct sums){array_of(count, sizeof(double)), array_of(count, sizeof(double))};
+}
+
+static void add(struct sums sums, size_t at, double factor, double magnitude, double x) {
+    sums.sum[at] += factor * x;
+    sums.magnitude[at] += magnitude * fabs(x);
+}
+
+struct oracle {
+    struct sums o, logsum, dq, dq_rope, dkv, drope;
+    double error; /* relative to magnitudes */
+};
+
+/* One head's view of query T and key J (rows of all sequences). */
+struct at {
+    size_t head, q, q_rope, k, v, rope;
+};
+
+static struct at place(const struct sl_attention *s, size_t head, size_t t, size_t j) {
+    const size_t k = j * s->key_stride + head * s->width;
+    return (struct at){.head = head,
+                       .q = (t * s->heads + head) * s->width,
+                       .q_rope = (t * s->heads + head) * s->rope,
+                       .k = k,
+                       .v = k + s->heads * s->width,
+                       .rope = j * s->rope};
+}
+
+static double score(const struct example *e, struct at at, double *magnitude) {
+    const struct sl_attention *s = &e->shape;
+    const double scale = 1.0 / sqrt((double)(s->width + s->rope));
+    struct sums sums = {(double[]){0.0}, (double[]){0.0}};
+    for (size_t c = 0; c < s->width; c++) add(sums, 0, e->q[at.q + c], fabs(e->q[at.q + c]), e->kv[at.k + c]);
+    for (size_t c = 0; c < s->rope; c++)
+        add(sums, 0, e->q_rope[at.q_rope + c], fabs(e->q_rope[at.q_rope + c]), e->rope[at.rope + c]);
+    if (*magnitude < scale * *sums.magnitude) *magnitude = scale * *sums.magnitude;
+    return scale * *sums.sum;
+}
+
+/* Adds what query T of a sequence whose keys begin at row FIRST contributes through head HEAD. */
+static void attend(const struct example *e, size_t head, size_t t, size_t first, size_t seen, struct oracle *oracle) {
+    const struct sl_attention *s = &e->shape;
+    const double scale = 1.0 / sqrt((double)(s->width + s->rope));
+    double *p = array_of(seen, sizeof *p), *dp = array_of(seen, sizeof *dp), *size = array_of(seen, sizeof *size);
+    double largest = -INFINITY, sum = 0.0, delta = 0.0, delta_size = 0.0, magnitude = 0.0;
+    for (size_t j = 0; j < seen; j++) {
+        p[j] = score(e, place(s, head, t, first + j), &magnitude);
+        largest = fmax(largest, p[j]);
+    }
+    for (size_t j = 0; j < seen; j++) sum += exp(p[j] - largest);
+    for (size_t j = 0; j < seen; j++) {
+        const struct at at = place(s, head, t, first + j);
+        p[j] = exp(p[j] - largest) / sum;
+        for (size_t c = 0; c < s->width; c++) {
+            const double v = e->kv[at.v + c], dy = e->d_o[at.q + c];
+            add(oracle->o, at.q + c, p[j], p[j], v);
+            add(oracle->dkv, at.v + c, p[j], p[j], dy);
+            dp[j] += dy * v;
+            size[j] += fabs(dy * v);
+        }
+        delta += p[j] * dp[j];
+        delta_size += p[j] * size[j];
+    }
+    for (size_t j = 0; j < seen; j++) {
+        const struct at at = place(s, head, t, first + j);
+        const double ds = p[j] * (dp[j] - delta) * scale, ds_size = p[j] * (size[j] + delta_size) * scale;
+        for (size_t c = 0; c < s->width; c++) {
+            add(oracle->dq, at.q + c, ds, ds_size, e->kv[at.k + c]);
+            add(oracle->dkv, at.k + c, ds, ds_size, e->q[at.q + c]);
+        }
+        for (size_t c = 0; c < s->rope; c++) {
+            add(oracle->dq_rope, at.q_rope + c, ds, ds_size, e->rope[at.rope + c]);
+            add(oracle->drope, at.rope + c, ds, ds_size, e->q_rope[at.q_rope + c]);
+        }
+    }
+    oracle->logsum.sum[head * e->rows + t] = largest + log(sum);
+    oracle->logsum.magnitude[head * e->rows + t] = 1.0;
+    oracle->error = fmax(oracle->error, (12.0 + 2.0 * magnitude) * 0x1p-23);
+    free(p);
+    free(dp);
+    free(size);
+}
+
+static struct oracle make_oracle(const struct example *e) {
+    const struct sl_attention *s = &e->shape;
+    const size_t wide = e->rows * s->heads * s->width, roped = e->rows * s->heads * s->rope;
+    struct oracle oracle = {.o = sums_of(wide),
+                            .logsum = sums_of(e->rows * s->heads),
+                            .dq = sums_of(wide),
+                            .dq_rope = sums_of(roped),
+                            .dkv = sums_of(e->key_rows * s->key_stride),
+                            .drope = sums_of(e->key_rows * s->rope)};
+    for (size_t head = 0; head < s->heads; head++) {
+        for (size_t t = 0; t < e->rows; t++)
+            attend(e, head, t, t / s->queries * s->key_rows, s->position + t % s->queries + 1, &oracle);
+    }
+    return oracle;
+}
+
+static void release_oracle(struct oracle *oracle) {
+    const struct sums all[] = {oracle->o, oracle->logsum, oracle->dq, oracle->dq_rope, oracle->dkv, oracle->drope};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i].sum);
+        free(all[i].magnitude);
+    }
+}
+
+static void expect(const char *level, const struct example *e, const char *what, const float *got, struct sums want,
+                   size_t count, double error) {
+    char name[240];
+    snprintf(name, sizeof name, "%s, %s, %s", level, e->name, what);
+    for (size_t i = 0; i < count; i++)
+        expect_close(name, i, got[i], want.sum[i], 0.0, error * want.magnitude[i] + 1e-36);
+}
+
+/* Where nothing belongs to k or v. */
+static void expect_untouched(struct example *e, struct oracle *oracle) {
+    const size_t stride = e->shape.key_stride;
+    for (size_t key = 0; key < e->key_rows; key++) oracle->dkv.sum[key * stride + stride - 1] = UNTOUCHED;
+}
+
+static void check(struct numbers *numbers, struct sl_attention shape, float size) {
+    struct example e = make(numbers, shape, size);
+    const struct sl_attention *s = &e.shape;
+    const size_t wide = e.rows * s->heads * s->width, roped = e.rows * s->heads * s->rope;
+    struct oracle oracle = make_oracle(&e);
+    expect_untouched(&e, &oracle);
+    FOR_EACH_LEVEL(kernels) {
+        const char *name = kernels->name;
+        run_forward(kernels, &e);
+        expect(name, &e, "o", e.o, oracle.o, wide, oracle.error);
+        expect(name, &e, "logsum", e.logsum, oracle.logsum, e.rows * s->heads, oracle.error);
+        if (s->position || s->key_rows != s->queries) continue;
+        run_backward(kernels, &e);
+        expect(name, &e, "dq", e.dq, oracle.dq, wide, oracle.error);
+        expect(name, &e, "dq_rope", e.dq_rope, oracle.dq_rope, roped, oracle.error);
+        expect(name, &e, "dk, dv", e.dkv, oracle.dkv, e.key_rows * s->key_stride, oracle.error);
+        expect(name, &e, "dk_rope", e.drope, oracle.drope, e.key_rows * s->rope, oracle.error);
+    }
+    release_oracle(&oracle);
+    release(&e);
+}
+
+/* ---- tests ---- */
+
+static struct sl_attention training(size_t sequences, size_t queries, size_t heads, size_t width, size_t rope) {
+    return (struct sl_attention){
+        .sequences = sequences, .queries = queries, .key_rows = queries, .heads = heads, .width = width, .rope = rope};
+}
+
+static void equals_the_oracle(void **state) {
+    (void)state;
+    struct numbers numbers = {1};
+    const size_t queries[] = {1, 2, 5, 16, 31, 32, 33, 63, 64, 65, 97, 131};
+    const size_t widths[] = {1, 3, 8, 16, 20, 32, 37, 64}, ropes[] = {0, 1, 8, 16, 22, 32};
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
+        for (int n = 0; n < 5; n++) {
+            const size_t width = widths[next_word(&numbers) % 8], rope = ropes[next_word(&numbers) % 6];
+            check(&numbers, training(1 + next_word(&numbers) % 2, queries[i], 1 + next_word(&numbers) % 3, width, rope),
+                  1.0f);
+        }
+    }
+    check(&numbers, training(8, 16, 8, 8, 8), 1.0f);
+    check(&numbers, training(1, 20, 17, 4, 2), 1.0f);
+    check(&numbers, training(1, 257, 1, 32, 16), 1.0f);
+}
+
+/* More columns than stay transposed. */
+static void wide_heads_equal_the_oracle(void **state) {
+    (void)state;
+    struct numbers numbers = {2};
+    check(&numbers, training(1, 70, 2, 300, 33), 0.5f);
+    check(&numbers, training(1, 70, 1, 20, 260), 0.5f);
+    check(&numbers, training(1, 3, 2, 513, 64), 0.5f);
+}
+
+static void queries_after_others_see_their_keys(void **state) {
+    (void)state;
+    struct numbers numbers = {3};
+    const size_t queries[] = {1, 2, 4, 5, 17, 40}, positions[] = {0, 1, 30, 63, 64, 100};
+    for (size_t i = 0; i < 6; i++) {
+        for (size_t p = 0; p < 6; p++) {
+            struct sl_attention shape = training(1 + p % 3, queries[i], 1 + i % 3, 8 + 4 * i, p % 2 ? 6 * i : 0);
+            shape.position = positions[p];
+            shape.key_rows = positions[p] + queries[i] + next_word(&numbers) % 40;
+            check(&numbers, shape, 1.0f);
+        }
+    }
+}
+
+/* Scores of more than +-100, where exp has no numbers; and whole sequences that cannot be told apart. */
+static void large_scores_do_not_overflow(void **state) {
+    (void)state;
+    struct numbers numbers = {4};
+    check(&numbers, training(2, 70, 2, 32, 16), 12.0f);
+    check(&numbers, training(2, 3, 2, 32, 0), 12.0f);
+    check(&numbers, training(1, 70, 2, 32, 16), 0.0f);
+}
+
+/* Query after query over caches is what all of them at once are. */
+static void one_query_at_a_time_equals_all_at_once(void **state) {
+    (void)state;
+    struct numbers numbers = {5};
+    struct example all = make(&numbers, training(1, 90, 3, 20, 12), 1.0f), one = all;
+    const size_t wide = 3 * 20, roped = 3 * 12;
+    float *row = device_floats(wide), *logsum = device_floats(3);
+    FOR_EACH_LEVEL(kernels) {
+        run_forward(kernels, &all);
+        for (size_t t = 0; t < 90; t++) {
+            one.shape.queries = 1;
+            one.shape.position = t;
+            one.q = all.q + t * wide;
+            one.q_rope = all.q_rope + t * roped;
+            one.o = row;
+            one.logsum = logsum;
+            run_forward(kernels, &one);
+            for (size_t c = 0; c < wide; c++) expect_close("o", c, row[c], all.o[t * wide + c], 0.0, 2e-6);
+            for (size_t h = 0; h < 3; h++) expect_close("logsum", h, logsum[h], all.logsum[h * 90 + t], 2e-6, 2e-6);
+        }
+    }
+    release_array(row);
+    release_array(logsum);
+    release(&all);
+}
+
+/* Columns FIRST and COLS - 1 after it of rows of STRIDE. */
+static void copy_columns(size_t rows, const float *from, size_t first, size_t stride, float *to, size_t to_first,
+                         size_t to_stride, size_t cols) {
+    for (size_t r = 0; r < rows; r++)
+        memcpy(to + r * to_stride + to_first, from + r * stride + first, cols * sizeof *to);
+}
+
+static void expect_columns(size_t rows, const float *many, size_t first, size_t stride, const float *one,
+                           size_t one_first, size_t one_stride, size_t cols) {
+    for (size_t r = 0; r < rows; r++)
+        assert_memory_equal(many + r * stride + first, one + r * one_stride + one_first, cols * sizeof *one);
+}
+
+/* Computes head HEAD of sequence SEQUENCE alone, compares the bits, and adds its dk_rope to SUM [queries, rope]. */
+static void check_alone(const struct sl_kernels *kernels, struct numbers *numbers, const struct example *many,
+                        size_t sequence, size_t head, float *sum) {
+    const struct sl_attention *s = &many->shape;
+    const size_t width = s->width, rope = s->rope, n = s->queries, stride = s->heads * width, first = head * width;
+    const size_t q = sequence * n * stride, q_rope = sequence * n * s->heads * rope, k = sequence * n * s->key_stride;
+    struct example one = make(numbers, training(1, n, 1, width, rope), 1.0f);
+    const size_t pair = one.shape.key_stride;
+    copy_columns(n, many->q + q, first, stride, one.q, 0, width, width);
+    copy_columns(n, many->d_o + q, first, stride, one.d_o, 0, width, width);
+    copy_columns(n, many->q_rope + q_rope, head * rope, s->heads * rope, one.q_rope, 0, rope, rope);
+    copy_columns(n, many->kv + k, first, s->key_stride, one.kv, 0, pair, width);
+    copy_columns(n, many->kv + k, stride + first, s->key_stride, one.kv, width, pair, width);
+    copy_columns(n, many->rope + sequence * n * rope, 0, rope, one.rope, 0, rope, rope);
+    run_forward(kernels, &one);
+    run_backward(kernels, &one);
+    expect_columns(n, many->o + q, first, stride, one.o, 0, width, width);
+    expect_columns(1, many->logsum, head * many->rows + sequence * n, 0, one.logsum, 0, 0, n);
+    expect_columns(n, many->dq + q, first, stride, one.dq, 0, width, width);
+    expect_columns(n, many->dq_rope + q_rope, head * rope, s->heads * rope, one.dq_rope, 0, rope, rope);
+    expect_columns(n, many->dkv + k, first, s->key_stride, one.dkv, 0, pair, width);
+    expect_columns(n, many->dkv + k, stride + first, s->key_stride, one.dkv, width, pair, width);
+    for (size_t i = 0; i < n * rope; i++) sum[i] = head ? sum[i] + one.drope[i] : one.drope[i];
+    release(&one);
+}
+
+static void a_head_alone_has_the_same_bits(void **state) {
+    (void)state;
+    struct numbers numbers = {6};
+    const size_t shapes[][3] = {{1, 24, 8}, {3, 32, 16}, {75, 20, 6}, {64, 64, 0}, {100, 32, 16}};
+    FOR_EACH_LEVEL(kernels) {
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            const size_t n = shapes[i][0], rope = shapes[i][2];
+            struct example many = make(&numbers, training(3, n, 5, shapes[i][1], rope), 1.0f);
+            float *sum = floats(n * rope);
+            run_forward(kernels, &many);
+            run_backward(kernels, &many);
+            for (size_t sequence = 0; sequence < 3; sequence++) {
+                for (size_t head = 0; head < 5; head++) check_alone(kernels, &numbers, &many, sequence, head, sum);
+                assert_memory_equal(many.drope + sequence * n * rope, sum, n * rope * sizeof *sum);
+            }
+            free(sum);
+            release(&many);
+        }
+    }
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_the_oracle),
+        cmocka_unit_test(wide_heads_equal_the_oracle),
+        cmocka_unit_test(queries_after_others_see_their_keys),
+        cmocka_unit_test(large_scores_do_not_overflow),
+        cmocka_unit_test(one_query_at_a_time_equals_all_at_once),
+        cmocka_unit_test(a_head_alone_has_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+/* test_few_rows.c - products with few rows against sums in double, at every level that this CPU has. */
+#include "tests/rigs/numbers.h"
+
+#include "layers/kernels/few_rows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct operands {
+    size_t m, n, k;
+    float *a, *b, *bias, *before, *c;
+};
+
+static void make(struct operands *o, struct numbers *numbers, size_t m, size_t n, size_t k) {
+    *o = (struct operands){.m = m, .n = n, .k = k};
+    o->a = random_floats(numbers, m * k, -1.0f, 1.0f);
+    o->b = random_floats(numbers, k * n, -1.0f, 1.0f);
+    o->bias = random_floats(numbers, n, -1.0f, 1.0f);
+    o->before = random_floats(numbers, m * n, -1.0f, 1.0f);
+    o->c = floats(m * n);
+    memcpy(o->c, o->before, m * n * sizeof *o->c);
+}
+
+static void release(struct operands *o) {
+    free(o->a);
+    free(o->b);
+    free(o->bias);
+    free(o->before);
+    free(o->c);
+}
+
+/* A sum of k + 1 terms in float errs by less than (k + 2) 2^-24 times the sum of their magnitudes. */
+static void expect_sums(const struct operands *o, const char *what, const float *first, size_t first_stride,
+                        size_t b_row, size_t b_column) {
+    for (size_t i = 0; i < o->m; i++) {
+        for (size_t j = 0; j < o->n; j++) {
+            double sum = first ? first[i * first_stride + j] : 0, magnitude = fabs(sum);
+            for (size_t l = 0; l < o->k; l++) {
+                const double term = (double)o->a[i * o->k + l] * o->b[l * b_row + j * b_column];
+                sum += term;
+                magnitude += fabs(term);
+            }
+            expect_close(what, i * o->n + j, o->c[i * o->n + j], sum, 0.0, magnitude * (double)(o->k + 2) * 0x1p-24);
+        }
+    }
+}
+
+enum variant { PLAIN, ACCUMULATE, BIAS };
+
+static void check(const struct sl_few_rows *few, struct numbers *numbers, size_t m, size_t n, size_t k,
+                  enum variant variant) {
+    struct operands o;
+    char what[120];
+    snprintf(what, sizeof what, "%zu lanes m %zu n %zu k %zu variant %d", few->lanes, m, n, k, (int)variant);
+    make(&o, numbers, m, n, k);
+    few->multiply(m, n, k, o.a, o.b, variant == BIAS ? o.bias : NULL, variant == ACCUMULATE, o.c);
+    expect_sums(&o, what,
+                variant == BIAS         ? o.bias
+                : variant == ACCUMULATE ? o.before
+                                        : NULL,
+                variant == BIAS ? 0 : n, n, 1);
+    release(&o);
+}
+
+static void check_transposed(const struct sl_few_rows *few, struct numbers *numbers, size_t m, size_t n, size_t k,
+                             bool accumulate) {
+    struct operands o;
+    char what[120];
+    snprintf(what, sizeof what, "%zu lanes transposed m %zu n %zu k %zu accumulate %d", few->lanes, m, n, k,
+             accumulate);
+    make(&o, numbers, m, n, k);
+    few->multiply_transposed(m, n, k, o.a, o.b, accumulate, o.c);
+    expect_sums(&o, what, accumulate ? o.before : NULL, n, 1, k);
+    release(&o);
+}
+
+static void equal_the_sums(void **state) {
+    (void)state;
+    struct numbers numbers = {1};
+    const struct sl_few_rows *few;
+    for (int level = 0; (few = sl_few_rows_available(level)); level++) {
+        for (size_t m = 1; m <= 19; m++) {
+            for (size_t vectors = 1; vectors <= 5; vectors++) {
+                const size_t other = 1 + next_word(&numbers) % 40;
+                for (enum variant v = PLAIN; v <= BIAS; v++) check(few, &numbers, m, vectors * few->lanes, other, v);
+                for (int v = 0; v < 2; v++) check_transposed(few, &numbers, m, other, vectors * few->lanes, v);
+            }
+        }
+    }
+}
+
+/* Longer than what the transposed product packs at a time. */
+static void equal_long_sums(void **state) {
+    (void)state;
+    struct numbers numbers = {2};
+    const struct sl_few_rows *few;
+    for (int level = 0; (few = sl_few_rows_available(level)); level++) {
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            check_transposed(few, &numbers, 9, 7, 512, accumulate);
+            check_transposed(few, &numbers, 9, 7, 1024 + few->lanes, accumulate);
+        }
+    }
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_the_sums), cmocka_unit_test(equal_long_sums)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

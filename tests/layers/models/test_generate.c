@@ -1,0 +1,249 @@
+/* test_generate.c - continuing sequences: what the caches give is what the whole model gives, and the tokens are the
+ * same in every layout. */
+#include "tests/rigs/transformer_job.h"
+
+enum { SEQUENCES = 8, LENGTH = 13 };
+
+/* A continuation of LENGTH tokens, and what the model says of it. */
+struct trial {
+    struct continuation made;
+    int32_t prompts[SEQUENCES * LENGTH];
+    int steps;   /* of training before */
+    bool twice;  /* the second time with the same trainer must give the same */
+    double hits; /* next tokens, of those that were made, that the whole model finds likeliest */
+};
+
+/* How many next tokens of this replica's sequences the whole model finds likeliest. Those within the prompt are not
+ * asked for; with WRONG, neither are the right ones. */
+static int count_hits(struct worker *worker, const int32_t *tokens, bool wrong, double *hits) {
+    const struct job *job = worker->job;
+    const struct trial *trial = job->user;
+    struct sl_metrics metrics;
+    for (int s = 0; s < worker->local; s++) {
+        for (int t = 0; t < job->sequence; t++) {
+            const int32_t next = tokens[s * LENGTH + t + 1];
+            const bool made = t + 1 >= trial->made.prompt;
+            worker->inputs[s * job->sequence + t] = tokens[s * LENGTH + t];
+            worker->labels[s * job->sequence + t] = !made ? 0 : wrong ? (next + 1) % job->model.vocabulary : next;
+        }
+    }
+    const struct sl_batch batch = {.tokens = worker->inputs, .labels = worker->labels};
+    SL_TRY(sl_trainer_evaluate(worker->trainer, &batch, &metrics));
+    *hits = metrics.correct;
+    return SL_OK;
+}
+
+/* Hits within the prompt are the same in both counts. */
+static int continue_and_evaluate(struct worker *worker) {
+    struct trial *trial = worker->job->user;
+    const struct sl_spmd *self = worker->self;
+    const int32_t *tokens = trial->made.tokens[self->coordinate];
+    double right, wrong;
+    SL_TRY(train_steps(worker, 0, trial->steps));
+    for (int i = 0; i <= trial->twice; i++) SL_TRY(continue_prompts(worker, &trial->made));
+    SL_TRY(count_hits(worker, tokens, false, &right));
+    SL_TRY(count_hits(worker, tokens, true, &wrong));
+    if (self->coordinate == 0) trial->hits = right - wrong;
+    return SL_OK;
+}
+
+static struct trial *new_trial(const struct job *job, int prompt) {
+    struct trial *trial = calloc(1, sizeof *trial);
+    uint64_t state = 5;
+    assert_non_null(trial);
+    for (int i = 0; i < SEQUENCES * prompt; i++) trial->prompts[i] = pick(&state, job->model.vocabulary);
+    trial->made = (struct continuation){
+        .sequences = SEQUENCES, .prompt = prompt, .length = LENGTH, .sampling = {0, 0, 1}, .prompts = trial->prompts};
+    return trial;
+}
+
+static struct job new_job(const char *mesh) {
+    struct job job = small_job(mesh);
+    job.sequence = LENGTH - 1;
+    job.program = continue_and_evaluate;
+    return job;
+}
+
+static void run_trial(struct job *job, struct trial *trial) {
+    job->user = trial;
+    trial->made.prompts = trial->prompts;
+    run_job(job);
+    free_job(job);
+}
+
+/* All coordinates of replica r have sequences [r, r + 1) * sequences of a replica. */
+static void expect_sequences(const char *what, const struct trial *got, const int32_t *want) {
+    struct sl_mesh mesh;
+    assert_int_equal(sl_mesh_parse(&mesh, what, NULL), SL_OK);
+    const int own = SEQUENCES / sl_mesh_axis_size(&mesh, "data");
+    for (int c = 0; c < mesh.size; c++) {
+        const int first = own * sl_mesh_index(&mesh, c, sl_mesh_find_axis(&mesh, "data"));
+        for (int i = 0; i < own * LENGTH; i++)
+            if (got->made.tokens[c][i] != want[first * LENGTH + i])
+                fail_msg("%s: coordinate %d: token %d of sequence %d is %d instead of %d", what, c, i % LENGTH,
+                         first + i / LENGTH, got->made.tokens[c][i], want[first * LENGTH + i]);
+    }
+}
+
+static const char alone[] = "data=1,pipe=1,tensor=1";
+
+/* Runs JOB and TRIAL alone and in all layouts of up to eight coordinates, which give the same sequences. */
+static void continue_everywhere(struct job job, const struct trial *trial, struct trial *single) {
+    struct trial *other = calloc(1, sizeof *other);
+    assert_non_null(other);
+    *single = *trial;
+    job.mesh = alone;
+    run_trial(&job, single);
+    for (int size = 2; size <= 8; size *= 2) {
+        char mesh[MAX_LAYOUTS][LAYOUT];
+        const int layouts = list_layouts(size, mesh);
+        for (int i = size == 8 && test_is_small ? layouts / 2 : 0; i < layouts; i++) {
+            job.mesh = mesh[i];
+            *other = *trial;
+            run_trial(&job, other);
+            if (has_results()) expect_sequences(mesh[i], other, single->made.tokens[0]);
+            if (has_results()) assert_true(other->hits == single->hits);
+        }
+    }
+    free(other);
+}
+
+/* Prompts of one token, of some, and of all but one. */
+static void greedy_tokens_are_those_of_the_whole_model(void **state) {
+    (void)state;
+    static const int prompts[] = {1, 4, LENGTH - 1};
+    for (int i = 0; i < 3; i++) {
+        const struct job job = new_job(alone);
+        struct trial *trial = new_trial(&job, prompts[i]), *single = new_trial(&job, prompts[i]);
+        trial->steps = i; /* of initial values, too */
+        continue_everywhere(job, trial, single);
+        if (has_results()) {
+            assert_true(single->hits == SEQUENCES * (LENGTH - prompts[i]));
+            for (int s = 0; s < SEQUENCES; s++)
+                assert_memory_equal(single->made.tokens[0] + s * LENGTH, single->prompts + s * prompts[i],
+                                    (size_t)prompts[i] * sizeof(int32_t));
+        }
+        free(trial);
+        free(single);
+    }
+}
+
+/* Also where the stages lie on a V, the table is sharded by tokens, and nothing over data. */
+static void placement_and_shardings_give_the_same_tokens(void **state) {
+    (void)state;
+    static const struct {
+        const char *mesh, *schedule;
+        int loops;
+        bool parallel, fsdp;
+    } variant[] = {
+        {"data=2,pipe=2,tensor=2", "zbv", 2, false, true},
+        {"data=2,pipe=2,tensor=2", "looped-bfs", 2, true, true},
+        {"tensor=2,pipe=4,data=1", "interleaved-zb", 2, true, false},
+        {"data=4,pipe=1,tensor=2", "gpipe", 1, true, false},
+        {"pipe=2,data=2,tensor=1", "dualpipev", 2, false, false},
+        {"tensor=8,data=1,pipe=1", "gpipe", 1, true, true},
+        {"data=1,pipe=4,tensor=1", "zbv", 2, false, true},
+    };
+    struct job job = new_job(alone);
+    struct trial *trial = new_trial(&job, 3), *single = new_trial(&job, 3);
+    single->twice = true;
+    run_trial(&job, single);
+    for (size_t i = 0; i < sizeof variant / sizeof *variant; i++) {
+        struct trial other = *trial;
+        job = new_job(variant[i].mesh);
+        job.schedule = variant[i].schedule;
+        job.loops = variant[i].loops;
+        job.model.vocabulary_parallel = variant[i].parallel;
+        job.model.fsdp = variant[i].fsdp;
+        job.model.recomputation = (int)i % 3;
+        run_trial(&job, &other);
+        if (has_results()) expect_sequences(variant[i].mesh, &other, single->made.tokens[0]);
+    }
+    free(trial);
+    free(single);
+}
+
+static bool differ(const struct trial *a, const struct trial *b) {
+    return memcmp(a->made.tokens[0], b->made.tokens[0], sizeof a->made.tokens[0]) != 0;
+}
+
+/* Draws go by the sequence's number and the position. */
+static void sampled_tokens_are_the_same_in_every_layout(void **state) {
+    (void)state;
+    const struct job job = new_job(alone);
+    struct trial *trial = new_trial(&job, 2), *sampled = new_trial(&job, 2), *largest = new_trial(&job, 2);
+    trial->steps = 1;
+    trial->made.sampling = (struct sl_sampling){1.5, 9, 1};
+    for (int s = 1; s < SEQUENCES; s++) /* all begin alike */
+        memcpy(trial->prompts + 2 * s, trial->prompts, 2 * sizeof *trial->prompts);
+    continue_everywhere(job, trial, sampled);
+    trial->made.sampling.top_k = 1;
+    struct job greedy = job;
+    run_trial(&greedy, trial);
+    *largest = *trial;
+    largest->made.sampling = (struct sl_sampling){0, 0, 1};
+    run_trial(&greedy, largest);
+    if (has_results()) {
+        int others = 0;
+        for (int s = 1; s < SEQUENCES; s++)
+            others += memcmp(sampled->made.tokens[0] + s * LENGTH, sampled->made.tokens[0], LENGTH * 4) != 0;
+        assert_true(others > SEQUENCES / 2);
+        assert_true(differ(sampled, largest));
+        assert_false(differ(trial, largest)); /* the largest of one */
+    }
+    free(trial);
+    free(sampled);
+    free(largest);
+}
+
+/* Each draw is one of its own, also within a sequence: almost all tokens are equally likely here. */
+static void draws_differ_between_positions(void **state) {
+    (void)state;
+    struct job job = new_job("data=2,pipe=2,tensor=2");
+    struct trial *trial = new_trial(&job, 1);
+    trial->made.sampling = (struct sl_sampling){1e5, 0, 1};
+    run_trial(&job, trial);
+    for (int s = 0; s < SEQUENCES / 2 && has_results(); s++) {
+        const int32_t *tokens = trial->made.tokens[0] + s * LENGTH;
+        int repeated = 0;
+        for (int i = 2; i < LENGTH; i++) repeated += tokens[i] == tokens[i - 1];
+        if (repeated > 3) fail_msg("sequence %d repeats a token %d times", s, repeated);
+    }
+    free(trial);
+}
+
+static int open_only(struct worker *worker) {
+    struct trial *trial = worker->job->user;
+    return continue_prompts(worker, &trial->made);
+}
+
+static void numbers_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    static const int numbers[][2] = {{0, LENGTH}, {1, 17}}; /* prompt, length; there are 16 positions */
+    for (int i = 0; i < 2; i++) {
+        struct job job = new_job("data=2,pipe=2,tensor=1");
+        struct trial *trial = new_trial(&job, 1);
+        trial->made.prompt = numbers[i][0];
+        trial->made.length = numbers[i][1];
+        job.user = trial;
+        job.program = open_only;
+        assert_true(make_table(&job));
+        make_tokens(&job);
+        EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .arg = &job}), job_program, SL_BAD_INPUT,
+                       "at least 1, at most 16");
+        free_job(&job);
+        free(trial);
+    }
+}
+
+int main(int argc, char **argv) {
+    begin_transformer_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_tokens_are_those_of_the_whole_model),
+        cmocka_unit_test(placement_and_shardings_give_the_same_tokens),
+        cmocka_unit_test(sampled_tokens_are_the_same_in_every_layout),
+        cmocka_unit_test(draws_differ_between_positions),
+        cmocka_unit_test(numbers_that_do_not_fit_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

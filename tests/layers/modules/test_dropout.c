@@ -1,0 +1,157 @@
+/* test_dropout.c - which elements dropout keeps: as in JAX, by position, the right share. */
+#include "tests/rigs/module_rig.h"
+
+static void test_dropout_is_jax(void **state) {
+    (void)state;
+    /* jax.random.bernoulli(PRNGKey(42), 1 - 0.4, shape), threefry not partitionable */
+    static const struct {
+        int rows, cols;
+        const char *mask;
+    } cases[] = {{3, 5, "111.1.1.111...1"}, {4, 6, "...1111.....11..1.1111.1"}};
+    const struct sl_key keys[] = {sl_key_of_seed(1), sl_key_of_seed(2), sl_key_of_seed(42)};
+    for (int i = 0; i < 2; i++) {
+        for (int with_silu = 0; with_silu < 2; with_silu++) {
+            struct rig rig;
+            const int cols = cases[i].cols;
+            open_rig(&rig, with_silu ? sl_silu_dropout(cols, 0.4) : sl_dropout(cols, 0.4), cases[i].rows, 1, 1);
+            rig.module->layer = 2; /* as though two layers had been planned before */
+            rig.context.dropout.layer_key = keys;
+            forward(&rig);
+            for (int j = 0; j < cases[i].rows * cols; j++) {
+                const double x = rig.x[j], y = with_silu ? x / (1.0 + exp(-x)) : x;
+                const double expected = cases[i].mask[j] == '1' ? y / 0.6 : 0.0;
+                assert_close(1, &rig.y[j], &expected, 1e-6);
+            }
+            close_rig(&rig);
+        }
+    }
+}
+
+static struct {
+    float keep;
+    uint32_t threshold;
+} seen;
+
+static void see_dropout(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
+                        float *slope) {
+    (void)n, (void)x, (void)words, (void)y, (void)slope;
+    seen.keep = keep;
+    seen.threshold = threshold;
+}
+
+/* JAX subtracts in double and compares a float: the float nearest to 0.9797 is not 1.0f - 0.0203f. */
+static void test_dropout_share_is_exact(void **state) {
+    (void)state;
+    static const double rates[] = {0.1, 0.0203, 0.5, 0.25};
+    static const float keeps[] = {0.9f, 0.9797f, 0.5f, 0.75f};
+    for (int i = 0; i < 4; i++) {
+        struct rig rig;
+        open_rig(&rig, sl_dropout(3, rates[i]), 2, 1, 1);
+        struct sl_kernels kernels = *rig.context.kernels;
+        kernels.dropout_forward = see_dropout;
+        rig.context.kernels = &kernels;
+        forward(&rig);
+        assert_true(seen.keep == keeps[i]);
+        /* The first of the 2^23 uniform numbers that is not below keep. */
+        assert_false(seen.threshold * 0x1p-23f < keeps[i]);
+        assert_true((seen.threshold - 1) * 0x1p-23f < keeps[i]);
+        close_rig(&rig);
+    }
+}
+
+/* The mask of a row depends on its place in the batch, not on how the batch is cut. */
+static void test_dropout_by_position(void **state) {
+    (void)state;
+    enum { BATCH = 12, COLS = 7 };
+    float whole[BATCH * COLS];
+    for (int microbatches = 1; microbatches <= BATCH; microbatches++) {
+        if (BATCH % microbatches) continue;
+        struct rig rig;
+        open_rig(&rig, sl_dropout(COLS, 0.5), BATCH / microbatches, microbatches, 1);
+        rig.module->dropout = 67; /* as though it were the fourth dropout of layer 1 */
+        forward(&rig);
+        if (microbatches == 1) memcpy(whole, rig.y, sizeof whole);
+        const struct sl_key key = sl_fold_in(rig.context.dropout.step_key, 67);
+        for (uint32_t i = 0; i < BATCH * COLS; i++)
+            assert_int_equal(rig.y[i] != 0.0f, !(global_word(key, i / COLS, i % COLS) >> 31));
+        assert_memory_equal(rig.y, whole, sizeof whole);
+        close_rig(&rig);
+    }
+}
+
+static void test_dropout_share(void **state) {
+    (void)state;
+    enum { COLS = 256, N = 64 * COLS };
+    struct rig rig;
+    open_rig(&rig, sl_dropout(COLS, 0.3), 16, 4, 1);
+    forward(&rig);
+    int kept = 0;
+    for (int i = 0; i < N; i++) kept += rig.y[i] != 0.0f;
+    assert_true(fabs(kept - 0.7 * N) < 4.0 * sqrt(0.3 * 0.7 * N));
+    /* Another step, other words. */
+    float *first = floats(N);
+    memcpy(first, rig.y, N * sizeof *first);
+    rig.context.dropout.step_key = sl_key_of_seed(8);
+    forward(&rig);
+    assert_memory_not_equal(first, rig.y, N * sizeof *first);
+    free(first);
+    close_rig(&rig);
+}
+
+static void test_dropout_off(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct rig rig;
+        open_rig(&rig, sl_dropout(7, i ? 0.0 : 0.5), ROWS, MICROBATCHES, 1);
+        rig.context.phase = i ? SL_TRAIN : SL_EVALUATE;
+        forward(&rig);
+        backward(&rig);
+        assert_memory_equal(rig.y, rig.x, MICROBATCHES * rig.inputs * sizeof(float));
+        assert_memory_equal(rig.dx, rig.dy, MICROBATCHES * rig.inputs * sizeof(float));
+        close_rig(&rig);
+
+        struct rig plain;
+        open_rig(&plain, sl_silu(7), ROWS, MICROBATCHES, 1);
+        open_rig(&rig, sl_silu_dropout(7, i ? 0.0 : 0.5), ROWS, MICROBATCHES, 1);
+        rig.context.phase = i ? SL_TRAIN : SL_EVALUATE;
+        forward(&plain);
+        forward(&rig);
+        assert_memory_equal(rig.y, plain.y, MICROBATCHES * rig.inputs * sizeof(float));
+        close_rig(&plain);
+        close_rig(&rig);
+    }
+}
+
+static void test_dropout_numbers(void **state) {
+    (void)state;
+    struct sl_module *dropout[6];
+    for (int i = 0; i < 6; i++) dropout[i] = sl_dropout(4, 0.1);
+    struct sl_module *first = sl_sequential("", 2, &dropout[1]), *second = sl_sequential("", 2, &dropout[3]);
+    first->is_layer = second->is_layer = true;
+    struct sl_module *whole = sl_sequential("", 4, (struct sl_module *[]){dropout[0], first, second, dropout[5]});
+    struct rig rig;
+    struct sl_plan plan;
+    struct sl_error error = {0};
+    assert_int_equal(plan_rig(&rig, whole, 2, 1, 1, &plan, &error), SL_OK);
+    plan.layer = 0;
+    plan.global_layer = 4;
+    plan.dropouts = 0;
+    assert_int_equal(sl_module_plan(whole, &plan), SL_OK);
+    static const int numbers[] = {4 * 64, 4 * 64 + 1, 4 * 64 + 2, 5 * 64, 5 * 64 + 1, 6 * 64};
+    static const int layers[] = {0, 0, 0, 1, 1, 2};
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(dropout[i]->dropout, numbers[i]);
+        assert_int_equal(dropout[i]->layer, layers[i]);
+    }
+    close_rig(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dropout_is_jax),      cmocka_unit_test(test_dropout_share_is_exact),
+        cmocka_unit_test(test_dropout_by_position), cmocka_unit_test(test_dropout_share),
+        cmocka_unit_test(test_dropout_off),         cmocka_unit_test(test_dropout_numbers),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

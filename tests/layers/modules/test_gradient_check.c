@@ -1,0 +1,191 @@
+/* test_gradient_check.c - the gradient checker finds faults: a module y = x * scale, plus the row before in sequences,
+ * whose backward functions can be told to be wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "layers/modules/gradient_check.h"
+#include "layers/modules/transformer_modules.h"
+
+enum fault {
+    NONE,
+    DX_TOO_LARGE,    /* by one per cent */
+    DX_INCOMPLETE,   /* a column is never written */
+    W_FORGETS_ROW,   /* the last of the group */
+    W_ADDS_ALWAYS,   /* also where it should overwrite */
+    W_NEVER_ADDS,    /* also where it should */
+    W_NEEDS_DX,      /* leaves the stash unwritten where dx is not wanted */
+    KEEPS_WORKSPACE, /* finds forward's x in the workspace again, it thinks */
+    DX_CROSSES,      /* a sequence's gradient goes to the one before */
+    FAILS,           /* forward returns a status */
+    FAULTS
+};
+
+/* In sequences its parameter is a tied one. */
+static int plan_scaled(struct sl_module *module, struct sl_plan *plan) {
+    const size_t cols = (size_t)module->in;
+    module->whole = plan->sequence;
+    module->parameter[0] =
+        (plan->sequence ? sl_plan_parameter_tied : sl_plan_parameter)(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols);
+    module->stash[0] = sl_plan_stash(plan, cols); /* x dy */
+    module->workspace[0] = sl_plan_workspace(plan, (size_t)plan->rows * cols * sizeof(float));
+    module->keeps_input = true;
+    return SL_OK;
+}
+
+static float *workspace_of(const struct sl_module *module, const struct sl_context *context) {
+    return (float *)(void *)(context->workspace + module->workspace[0]);
+}
+
+static bool has_row_before(const struct sl_context *context, int row) {
+    return context->sequence && row % context->sequence;
+}
+
+static int scaled_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const int cols = module->in, n = context->rows * cols;
+    const float *scale = sl_value(module, context, 0);
+    assert_int_equal(context->sequence, module->whole);
+    for (int i = 0; i < n; i++) y[i] = x[i] * scale[i % cols] + (has_row_before(context, i / cols) ? x[i - cols] : 0);
+    memcpy(workspace_of(module, context), x, (size_t)n * sizeof *x);
+    return module->option == FAILS ? SL_FAILED : SL_OK;
+}
+
+static int scaled_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                                 const float *dy, float *dx) {
+    const int cols = module->in, n = context->rows * cols;
+    const float *scale = sl_value(module, context, 0);
+    float *product = sl_stash_of(context, module->stash[0]);
+    if (module->option == KEEPS_WORKSPACE) x = workspace_of(module, context);
+    for (int i = 0; i < n; i++) {
+        if (dx || module->option != W_NEEDS_DX) product[i] = x[i] * dy[i];
+        if (!dx || (module->option == DX_INCOMPLETE && i % cols == cols - 1)) continue;
+        dx[i] = dy[i] * scale[i % cols] * (module->option == DX_TOO_LARGE ? 1.01f : 1.0f);
+        const int next = i + cols;
+        if (next >= n || !context->sequence) continue;
+        if (has_row_before(context, next / cols) || module->option == DX_CROSSES) dx[i] += dy[next];
+    }
+    return SL_OK;
+}
+
+static int scaled_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                                  const float *dy) {
+    assert_non_null(x);
+    assert_null(dy); /* not asked for */
+    const int cols = module->in, rows = context->rows * context->group - (module->option == W_FORGETS_ROW);
+    const bool accumulate = module->option == W_ADDS_ALWAYS || (context->accumulate && module->option != W_NEVER_ADDS);
+    const float *product = sl_stash_of(context, module->stash[0]);
+    float *gradient = sl_gradient(module, context, 0);
+    for (int c = 0; c < cols; c++) {
+        float sum = accumulate ? gradient[c] : 0.0f;
+        for (int r = 0; r < rows; r++) sum += product[r * cols + c];
+        gradient[c] = sum;
+    }
+    return SL_OK;
+}
+
+static const struct sl_module_type scaled = {"scaled", plan_scaled, scaled_forward, scaled_backward_input,
+                                             scaled_backward_weight};
+
+static struct sl_module *make_scaled(enum fault fault) {
+    struct sl_module *module = sl_module_new(&scaled, "scaled", 6, 6);
+    assert_non_null(module);
+    module->option = fault;
+    return module;
+}
+
+static void test_checker_catches_faults(void **state) {
+    (void)state;
+    static const char *const worst_of[FAULTS] = {
+        [DX_TOO_LARGE] = "dx",
+        [DX_INCOMPLETE] = "dx",
+        [W_FORGETS_ROW] = "scaled.scale",
+        [W_ADDS_ALWAYS] = "scaled.scale",
+        [W_NEVER_ADDS] = "scaled.scale",
+        [W_NEEDS_DX] = "scaled.scale (without dx)",
+        [KEEPS_WORKSPACE] = "scaled.scale",
+    };
+    const struct sl_gradient_check check = {.rows = 3, .microbatches = 4, .group = 2, .seed = 1};
+    for (enum fault fault = NONE; fault < FAULTS; fault++) {
+        if (fault == DX_CROSSES) continue; /* only in sequences */
+        struct sl_module *module = make_scaled(fault);
+        struct sl_error error = {0};
+        double difference;
+        char worst[96];
+        const int status = sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, worst, &error);
+        if (fault == FAILS) {
+            assert_int_equal(status, SL_FAILED);
+            assert_string_equal(error.message, "gradient check: a function of module scaled failed");
+        } else if (fault == NONE) {
+            assert_int_equal(status, SL_OK);
+            assert_true(difference < 1e-4);
+        } else {
+            assert_int_equal(status, SL_OK);
+            assert_string_equal(worst, worst_of[fault]);
+            assert_true(difference > 5e-3);
+        }
+        sl_module_free(module);
+    }
+}
+
+static void expect_worst(struct sl_module *module, int sequence, enum fault fault, const char *name) {
+    const struct sl_gradient_check check = {.rows = 6, .sequence = sequence, .microbatches = 4, .group = 2, .seed = 2};
+    struct sl_error error = {0};
+    double difference;
+    char worst[96];
+    assert_non_null(module);
+    assert_int_equal(sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, worst, &error), SL_OK);
+    if (fault != NONE) assert_string_equal(worst, name);
+    assert_true(fault == NONE ? difference < 1e-4 : difference > 5e-3);
+    sl_module_free(module);
+}
+
+static void test_checker_knows_sequences_and_tied_parameters(void **state) {
+    (void)state;
+    expect_worst(make_scaled(NONE), 3, NONE, NULL);
+    expect_worst(make_scaled(DX_CROSSES), 3, DX_CROSSES, "dx");
+    expect_worst(make_scaled(DX_CROSSES), 6, NONE, NULL); /* there is no other sequence in a microbatch */
+    expect_worst(make_scaled(W_NEVER_ADDS), 2, W_NEVER_ADDS, "scale");
+    expect_worst(make_scaled(W_NEEDS_DX), 2, W_NEEDS_DX, "scale (without dx)");
+}
+
+static void test_checker_gives_room_to_recompute(void **state) {
+    (void)state;
+    expect_worst(sl_recompute(make_scaled(NONE)), 3, NONE, NULL);
+    expect_worst(sl_recompute(make_scaled(W_FORGETS_ROW)), 0, W_FORGETS_ROW, "scaled.scale");
+    expect_worst(sl_recompute(make_scaled(DX_TOO_LARGE)), 3, DX_TOO_LARGE, "dx");
+}
+
+static void test_checker_refuses(void **state) {
+    (void)state;
+    struct sl_module *module = sl_silu(3);
+    struct sl_error error = {0};
+    double difference;
+    const struct sl_gradient_check uneven = {.rows = 3, .microbatches = 3, .group = 2};
+    assert_int_equal(sl_gradient_check(module, &uneven, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
+                     SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "3 microbatches in groups of 2"));
+    const struct sl_gradient_check torn = {.rows = 3, .sequence = 2, .microbatches = 2, .group = 2};
+    assert_int_equal(sl_gradient_check(module, &torn, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
+                     SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "3 rows in sequences of 2"));
+    const struct sl_gradient_check empty = {.rows = 0, .microbatches = 2, .group = 2};
+    assert_int_equal(sl_gradient_check(module, &empty, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
+                     SL_BAD_INPUT);
+    sl_module_free(module);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_checker_catches_faults),
+        cmocka_unit_test(test_checker_knows_sequences_and_tied_parameters),
+        cmocka_unit_test(test_checker_gives_room_to_recompute),
+        cmocka_unit_test(test_checker_refuses),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,636 @@
+/* test_mla.c - latent attention: against a naive one in double, finite differences, itself on other meshes, and itself
+ * token by token. */
+#include "tests/rigs/run_on.h"
+
+#include "layers/training/exchange.h"
+#include "layers/modules/gradient_check.h"
+#include "layers/modules/transformer_modules.h"
+#include "tests/rigs/numbers.h"
+
+enum { COLUMNS = 32, HEADS = 8, LATENT = 16, ROPE = 4, POSITIONS = 9 };
+enum { SEQUENCE = 5, SEQUENCES = 2, MICROBATCHES = 4, ROWS = SEQUENCES * SEQUENCE, ALL = ROWS * MICROBATCHES };
+enum { COPIES = 16 }; /* coordinates at most */
+
+static const char *const axes[] = {"data", "tensor", NULL};
+static const struct sl_rule rules[] = {{"*_rope.kernel", "tensor*2,data"}, {"*.kernel", "tensor,data"}, {NULL, NULL}};
+static const struct sl_mla with_rope = {COLUMNS, HEADS, LATENT, ROPE, POSITIONS, 0.0};
+static const struct sl_mla without_rope = {COLUMNS, HEADS, LATENT, 0, POSITIONS, 0.0};
+
+/* ---- a module on a mesh ---- */
+
+/* What a run is given, as a whole, and what it leaves: each coordinate's own rows and columns in its copy. */
+struct trial {
+    struct sl_mla shape;
+    int sequence, rows, group;
+    bool forward_only, recompute;
+    int prompt;                  /* > 0: generates from prompts of so many tokens */
+    int beyond;                  /* positions by which it then goes too far */
+    int missing;                 /* sequences for which there are no caches */
+    const struct sl_store *from; /* values */
+    const float *x, *dy;         /* [ALL, COLUMNS] */
+    float y[COPIES][ALL * COLUMNS], dx[COPIES][ALL * COLUMNS];
+    struct sl_store gradients;
+};
+
+static struct trial trial_of(const struct sl_mla *shape) {
+    return (struct trial){.shape = *shape, .sequence = SEQUENCE, .rows = ROWS, .group = 2};
+}
+
+/* One coordinate's. */
+struct worker {
+    struct sl_module *module, *decoder;
+    struct sl_parameters parameters;
+    struct sl_peers peers;
+    struct sl_stash stash, again, once, none;
+    struct sl_caches caches;
+    struct sl_context context;
+    size_t workspace;
+    int microbatches;
+    size_t first_row, first_column, rows, columns; /* of all rows */
+    float *x, *y, *dy, *dx;                        /* [rows, columns] */
+};
+
+/* Between PART, the device's, and ARRAY [ALL, COLUMNS], the host's. */
+static void bring(const struct worker *worker, const float *array, float *part) {
+    const float *first = array + worker->first_row * COLUMNS + worker->first_column;
+    for (size_t r = 0; r < worker->rows; r++)
+        sl_device.copy(part + r * worker->columns, first + r * COLUMNS, worker->columns * sizeof *part);
+}
+
+static struct sl_module *build(const struct trial *trial, const struct sl_mesh *mesh) {
+    const struct sl_channels channels = {mesh, "tensor"};
+    struct sl_module *module = sl_mla("mla", &trial->shape, &channels);
+    return trial->recompute ? sl_recompute(module) : module;
+}
+
+static int plan(struct sl_spmd *self, struct worker *worker, const struct trial *trial, struct sl_module *module,
+                int rows, int sequence) {
+    struct sl_plan plan = {.mesh = self->mesh,
+                           .rules = rules,
+                           .gemm = sl_gemm_find("reference", &self->error),
+                           .rows = rows,
+                           .sequence = sequence,
+                           .group = trial->group,
+                           .parameters = &worker->parameters,
+                           .stash = trial->prompt ? &worker->none : &worker->stash,
+                           .again = &worker->again,
+                           .caches = trial->prompt ? &worker->caches : NULL,
+                           .forward_only = trial->forward_only || trial->prompt,
+                           .peers = &worker->peers,
+                           .error = &self->error};
+    sl_caches_begin(&worker->caches);
+    SL_TRY(sl_module_plan(module, &plan));
+    if (plan.workspace_peak > worker->workspace) worker->workspace = plan.workspace_peak;
+    return SL_OK;
+}
+
+/* The module, and, where there is a prompt, the one that goes on from there: over the same parameters and caches. */
+static int plan_modules(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
+    const int data = sl_axis_size(self, "data");
+    if (sl_parameters_open(&worker->parameters, 1) || !(worker->module = build(trial, self->mesh)) ||
+        !(worker->decoder = build(trial, self->mesh)))
+        return sl_fail(self, SL_FAILED, "no memory");
+    worker->parameters.data_axis = "data";
+    worker->caches.sequences = SEQUENCES * worker->microbatches - trial->missing;
+    worker->caches.positions = SEQUENCE + 2;
+    if (trial->prompt)
+        SL_TRY(plan(self, worker, trial, worker->module, SEQUENCES * trial->prompt, trial->prompt));
+    else
+        SL_TRY(plan(self, worker, trial, worker->module, trial->rows, trial->sequence));
+    sl_parameters_layout(&worker->parameters, data, sl_axis_index(self, "data"), false);
+    SL_TRY(sl_parameters_take(&worker->parameters, &self->error));
+    if (!trial->prompt) return SL_OK;
+    SL_TRY(plan(self, worker, trial, worker->decoder, SEQUENCES, 1));
+    return sl_caches_take(&worker->caches, &self->error);
+}
+
+static void take_stash(struct sl_stash *stash, int slots) {
+    stash->slots = slots;
+    stash->data = sl_device.take(stash->elements * (size_t)slots * sizeof(float));
+}
+
+static void take_arrays(struct worker *worker, const struct trial *trial) {
+    const size_t bytes = worker->rows * worker->columns * sizeof(float);
+    worker->once = worker->again;
+    take_stash(&worker->stash, worker->microbatches);
+    take_stash(&worker->again, worker->microbatches);
+    take_stash(&worker->once, 1);
+    worker->x = sl_device.take(bytes);
+    worker->y = sl_device.take(bytes);
+    worker->dx = sl_device.take(bytes);
+    worker->dy = sl_device.take(bytes);
+    bring(worker, trial->x, worker->x);
+    bring(worker, trial->dy, worker->dy);
+}
+
+static int open_worker(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
+    const int data = sl_axis_size(self, "data");
+    worker->microbatches = MICROBATCHES / data;
+    worker->columns = COLUMNS / (size_t)sl_axis_size(self, "tensor");
+    worker->rows = ALL / (size_t)data;
+    worker->first_row = worker->rows * (size_t)sl_axis_index(self, "data");
+    worker->first_column = worker->columns * (size_t)sl_axis_index(self, "tensor");
+    SL_TRY(sl_peers_open(&worker->peers, self, axes));
+    SL_TRY(plan_modules(self, worker, trial));
+    take_arrays(worker, trial);
+    worker->context = (struct sl_context){.self = self,
+                                          .kernels = sl_kernels_select(),
+                                          .queue = self->queue,
+                                          .rows = trial->rows,
+                                          .sequence = trial->sequence,
+                                          .group = trial->group,
+                                          .dropout.step_key = sl_key_of_seed(7),
+                                          .parameters = &worker->parameters,
+                                          .stash = trial->prompt ? NULL : &worker->stash,
+                                          .peers = &worker->peers,
+                                          .again = &worker->again,
+                                          .once = &worker->once,
+                                          .workspace = sl_device.take(worker->workspace)};
+    return SL_OK;
+}
+
+static void close_worker(struct worker *worker) {
+    sl_device.give(worker->x);
+    sl_device.give(worker->dx);
+    sl_device.give(worker->y);
+    sl_device.give(worker->dy);
+    sl_device.give(worker->stash.data);
+    sl_device.give(worker->again.data);
+    sl_device.give(worker->once.data);
+    sl_device.give(worker->context.workspace);
+    free(worker->stash.tensor);
+    free(worker->again.tensor);
+    free(worker->none.tensor);
+    sl_caches_close(&worker->caches);
+    if (worker->parameters.range) sl_parameters_close(&worker->parameters);
+    sl_module_free(worker->module);
+    sl_module_free(worker->decoder);
+}
+
+/* NaNs: nothing may be read that was not written before. */
+static void poison(void *data, size_t count) {
+    const size_t floats = sizeof(float) * count;
+    void *nans = malloc(floats + 1);
+    if (!nans) return;
+    memset(nans, 0xff, floats);
+    sl_device.copy(data, nans, floats);
+    sl_device.settle(NULL);
+    free(nans);
+}
+
+static void begin_microbatch(struct worker *worker, int microbatch) {
+    struct sl_context *context = &worker->context;
+    context->microbatch = microbatch;
+    context->dropout.first_row = (uint32_t)(worker->first_row + (size_t)(microbatch * ROWS));
+    poison(context->workspace, worker->workspace / sizeof(float));
+}
+
+/* ---- training ---- */
+
+static int train(struct worker *worker, const struct trial *trial) {
+    const struct sl_module *module = worker->module;
+    struct sl_context *context = &worker->context;
+    const size_t stride = ROWS * worker->columns;
+    poison(worker->stash.data, worker->stash.elements * (size_t)worker->stash.slots);
+    for (int m = 0; m < worker->microbatches; m++) {
+        const size_t at = (size_t)m * stride;
+        begin_microbatch(worker, m);
+        SL_TRY(module->type->forward(module, context, worker->x + at, worker->y + at));
+    }
+    if (trial->forward_only)
+        return worker->stash.elements ? sl_fail(context->self, SL_CHECK_FAILED, "it wants a stash") : SL_OK;
+    for (int m = worker->microbatches - 1; m >= 0; m--) {
+        const size_t at = (size_t)m * stride;
+        begin_microbatch(worker, m);
+        SL_TRY(module->type->backward_input(module, context, worker->x + at, worker->dy + at, worker->dx + at));
+    }
+    for (int m = 0; m < worker->microbatches; m += context->group) {
+        const size_t at = (size_t)m * stride;
+        begin_microbatch(worker, m);
+        context->accumulate = m > 0;
+        SL_TRY(module->type->backward_weight(module, context, worker->x + at, worker->dy + at));
+    }
+    return SL_OK;
+}
+
+/* What specs do not shard over data is still each coordinate's own part of the sum. */
+static int reduce(struct sl_spmd *self, const struct worker *worker) {
+    struct sl_group data;
+    if (sl_axis_size(self, "data") == 1) return SL_OK;
+    SL_TRY(sl_group_axes(self, "data", &data));
+    struct sl_range *range = &worker->parameters.range[0];
+    return sl_psum(self, &data, SL_F32, range->gradient, range->gradient, range->count);
+}
+
+/* ---- generating ---- */
+
+/* The new tokens [FROM, END) of each of microbatch M's sequences, a dense array, from or to all of its rows. */
+static void move_tokens(const struct worker *worker, int m, int from, int end, bool back, float *all, float *dense) {
+    const size_t columns = worker->columns, count = (size_t)(end - from) * columns;
+    for (size_t s = 0; s < SEQUENCES; s++) {
+        float *rows = all + (((size_t)m * SEQUENCES + s) * SEQUENCE + (size_t)from) * columns;
+        sl_device.copy(back ? rows : dense + s * count, back ? dense + s * count : rows, count * sizeof *rows);
+    }
+}
+
+/* X and Y have room for a microbatch. */
+static int generate_tokens(struct worker *worker, const struct trial *trial, float *x, float *y) {
+    struct sl_context *context = &worker->context;
+    for (int from = 0; from < SEQUENCE + trial->beyond;) {
+        const int end = from ? from + 1 : trial->prompt;
+        const struct sl_module *module = from ? worker->decoder : worker->module;
+        context->phase = from ? SL_DECODE : SL_PREFILL;
+        context->sequence = end - from;
+        context->rows = SEQUENCES * context->sequence;
+        context->position = from;
+        for (int m = 0; m < worker->microbatches; m++) {
+            begin_microbatch(worker, m);
+            if (end <= SEQUENCE) move_tokens(worker, m, from, end, false, worker->x, x);
+            SL_TRY(module->type->forward(module, context, x, y));
+            if (end <= SEQUENCE) move_tokens(worker, m, from, end, true, worker->y, y);
+        }
+        from = end;
+    }
+    return SL_OK;
+}
+
+static int generate(struct worker *worker, const struct trial *trial) {
+    struct sl_caches *caches = &worker->caches;
+    worker->context.caches = caches;
+    for (int i = 0; i < caches->count; i++)
+        poison(caches->cache[i].data, (size_t)caches->sequences * (size_t)caches->positions * caches->cache[i].columns);
+    const size_t bytes = ROWS * worker->columns * sizeof(float);
+    float *x = sl_device.take(bytes), *y = sl_device.take(bytes);
+    const int status = x && y ? generate_tokens(worker, trial, x, y) : SL_FAILED;
+    sl_device.give(x);
+    sl_device.give(y);
+    return status;
+}
+
+/* ---- a run ---- */
+
+static int collect(struct sl_spmd *self, const struct worker *worker, const float *values,
+                   float copies[COPIES][ALL * COLUMNS]) {
+    sl_device.copy(copies[self->coordinate], values, worker->rows * worker->columns * sizeof *values);
+    return sl_gather_records(self, copies, sizeof copies[0]);
+}
+
+static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial *trial) {
+    struct sl_group world;
+    SL_TRY(sl_group_axes(self, "*", &world));
+    SL_TRY(sl_import(self, &world, &worker->parameters, SL_VALUES, trial->from));
+    SL_TRY(trial->prompt ? generate(worker, trial) : train(worker, trial));
+    SL_TRY(collect(self, worker, worker->y, trial->y));
+    if (trial->prompt || trial->forward_only) return SL_OK;
+    SL_TRY(collect(self, worker, worker->dx, trial->dx));
+    SL_TRY(reduce(self, worker));
+    return sl_export(self, &world, &worker->parameters, SL_GRADIENTS, 1.0f, &trial->gradients);
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct worker worker = {0};
+    int status = open_worker(self, &worker, arg);
+    if (status == SL_OK) status = run_worker(self, &worker, arg);
+    close_worker(&worker);
+    return status;
+}
+
+/* All coordinates' copies side by side. */
+static void join(const struct sl_mesh *mesh, float copies[COPIES][ALL * COLUMNS], float *whole) {
+    const size_t data = (size_t)sl_mesh_axis_size(mesh, "data"), tensor = (size_t)sl_mesh_axis_size(mesh, "tensor");
+    const size_t rows = ALL / data, columns = COLUMNS / tensor;
+    for (int i = 0; i < mesh->size; i++) {
+        const int d = sl_mesh_find_axis(mesh, "data"), t = sl_mesh_find_axis(mesh, "tensor");
+        const size_t row = rows * (size_t)(d < 0 ? 0 : sl_mesh_index(mesh, i, d));
+        const size_t column = columns * (size_t)(t < 0 ? 0 : sl_mesh_index(mesh, i, t));
+        for (size_t r = 0; r < rows; r++)
+            memcpy(whole + (row + r) * COLUMNS + column, copies[i] + r * columns, columns * sizeof *whole);
+    }
+}
+
+/* Runs TRIAL; copy 0 of y and dx is then the whole. */
+static void run_trial(const char *on, struct trial *trial, bool checked) {
+    struct sl_error error;
+    struct sl_mesh mesh;
+    static float whole[ALL * COLUMNS];
+    assert_int_equal(sl_mesh_parse(&mesh, on, NULL), SL_OK);
+    if (run_on((struct test_run){.mesh = on, .checked = checked, .arg = trial}, program, &error))
+        fail_msg("on %s: %s", on, error.message);
+    join(&mesh, trial->y, whole);
+    memcpy(trial->y[0], whole, sizeof whole);
+    join(&mesh, trial->dx, whole);
+    memcpy(trial->dx[0], whole, sizeof whole);
+}
+
+/* ---- values ---- */
+
+static void add_random(struct sl_store *store, struct numbers *numbers, const char *layer, size_t in, size_t out) {
+    for (int bias = 0; bias < 2; bias++) {
+        char name[64];
+        const size_t shape[] = {in, out};
+        const float range = bias ? 0.3f : sqrtf(3.0f / (float)in);
+        snprintf(name, sizeof name, "mla.%s.%s", layer, bias ? "bias" : "kernel");
+        struct sl_tensor *tensor = sl_store_add(store, name, SL_F32, bias ? 1 : 2, bias ? shape + 1 : shape);
+        assert_non_null(tensor);
+        float *value = tensor->array.data;
+        for (size_t i = 0; i < (bias ? 1 : in) * out; i++) value[i] = next_float(numbers, -range, range);
+    }
+}
+
+static struct sl_store random_values(struct numbers *numbers, const struct sl_mla *shape) {
+    const size_t columns = (size_t)shape->dimension, latent = (size_t)shape->latent, rope = (size_t)shape->rope;
+    struct sl_store store = {0};
+    add_random(&store, numbers, "down", columns, 2 * latent);
+    add_random(&store, numbers, "kv_up", latent, 2 * columns);
+    add_random(&store, numbers, "q_up", latent, columns);
+    add_random(&store, numbers, "out", columns, columns);
+    if (!rope) return store;
+    add_random(&store, numbers, "k_rope", 2 * latent, rope);
+    add_random(&store, numbers, "q_rope", 2 * latent, rope * (size_t)shape->heads);
+    return store;
+}
+
+struct values {
+    struct sl_store store;
+    float *x, *dy;
+};
+
+static void open_values(struct values *values, uint64_t seed, struct trial *trial) {
+    struct numbers numbers = {seed};
+    values->store = random_values(&numbers, &trial->shape);
+    trial->from = &values->store;
+    trial->x = values->x = random_floats(&numbers, ALL * COLUMNS, -2, 2);
+    trial->dy = values->dy = random_floats(&numbers, ALL * COLUMNS, -1, 1);
+}
+
+static void close_values(struct values *values) {
+    sl_store_free(&values->store);
+    free(values->x);
+    free(values->dy);
+}
+
+static void expect_near(const char *on, const char *what, size_t count, const float *got, const float *want) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < count; i++) {
+        difference += (got[i] - (double)want[i]) * (got[i] - (double)want[i]);
+        norm += (double)want[i] * want[i];
+    }
+    if (!(sqrt(difference) <= 1e-5 * sqrt(norm)))
+        fail_msg("%s on %s: differs by %g of a norm of %g", what, on, sqrt(difference), sqrt(norm));
+}
+
+/* ---- the naive module, in double ---- */
+
+static const float *value_of(const struct sl_store *store, const char *layer, const char *kind) {
+    char name[64];
+    snprintf(name, sizeof name, "mla.%s.%s", layer, kind);
+    const struct sl_tensor *tensor = sl_store_find(store, name);
+    assert_non_null(tensor);
+    return tensor->array.data;
+}
+
+/* y [rows, out] of columns [first, first + in) of x [rows, stride] */
+static double *naive_dense(const struct sl_store *store, const char *layer, int rows, const double *x, int stride,
+                           int first, int in, int out) {
+    const float *kernel = value_of(store, layer, "kernel"), *bias = value_of(store, layer, "bias");
+    double *y = array_of((size_t)(rows * out), sizeof *y);
+    for (int r = 0; r < rows; r++) {
+        for (int c = 0; c < out; c++) {
+            y[r * out + c] = bias[c];
+            for (int i = 0; i < in; i++) y[r * out + c] += x[r * stride + first + i] * kernel[i * out + c];
+        }
+    }
+    return y;
+}
+
+static void naive_rope(int rows, int columns, double *x) {
+    for (int r = 0; r < rows; r++) {
+        for (int i = 0; i < columns / 2; i++) {
+            const double angle = (r % SEQUENCE + 1) * pow(10000, -2.0 * i / columns);
+            double *pair = x + r * columns + 2 * i;
+            const double first = pair[0] * cos(angle) - pair[1] * sin(angle);
+            pair[1] = pair[1] * cos(angle) + pair[0] * sin(angle);
+            pair[0] = first;
+        }
+    }
+}
+
+struct naive {
+    double *kv, *q, *k_rope, *q_rope;
+};
+
+static double naive_score(const struct sl_mla *shape, const struct naive *n, int query, int key, int head) {
+    const int columns = shape->dimension, width = columns / shape->heads, rope = shape->rope;
+    double score = 0;
+    for (int c = head * width; c < (head + 1) * width; c++)
+        score += n->q[query * columns + c] * n->kv[key * 2 * columns + c];
+    for (int c = 0; c < rope; c++)
+        score += n->q_rope[(query * shape->heads + head) * rope + c] * n->k_rope[key * rope + c];
+    return score / sqrt(width + rope);
+}
+
+static void naive_attention(const struct sl_mla *shape, const struct naive *n, double *o) {
+    const int columns = shape->dimension, width = columns / shape->heads;
+    for (int query = 0; query < ALL; query++) {
+        const int first = query / SEQUENCE * SEQUENCE;
+        for (int head = 0; head < shape->heads; head++) {
+            double weight[SEQUENCE], sum = 0;
+            for (int key = first; key <= query; key++)
+                sum += weight[key - first] = exp(naive_score(shape, n, query, key, head));
+            for (int c = head * width; c < (head + 1) * width; c++) {
+                o[query * columns + c] = 0;
+                for (int key = first; key <= query; key++)
+                    o[query * columns + c] += weight[key - first] / sum * n->kv[(2 * key + 1) * columns + c];
+            }
+        }
+    }
+}
+
+static void naive_mla(const struct sl_mla *shape, const struct sl_store *store, const float *x, float *y) {
+    const int columns = shape->dimension, latent = shape->latent, rope = shape->rope;
+    double *wide = array_of(ALL * COLUMNS, sizeof *wide), *o = array_of(ALL * COLUMNS, sizeof *o);
+    for (int i = 0; i < ALL * COLUMNS; i++) wide[i] = x[i];
+    double *h = naive_dense(store, "down", ALL, wide, columns, 0, columns, 2 * latent);
+    struct naive n = {naive_dense(store, "kv_up", ALL, h, 2 * latent, 0, latent, 2 * columns),
+                      naive_dense(store, "q_up", ALL, h, 2 * latent, latent, latent, columns), NULL, NULL};
+    if (rope) {
+        n.k_rope = naive_dense(store, "k_rope", ALL, h, 2 * latent, 0, 2 * latent, rope);
+        n.q_rope = naive_dense(store, "q_rope", ALL, h, 2 * latent, 0, 2 * latent, rope * shape->heads);
+        naive_rope(ALL, rope, n.k_rope);
+        naive_rope(ALL, rope * shape->heads, n.q_rope);
+    }
+    naive_attention(shape, &n, o);
+    double *out = naive_dense(store, "out", ALL, o, columns, 0, columns, columns);
+    for (int i = 0; i < ALL * COLUMNS; i++) y[i] = (float)out[i];
+    double *all[] = {wide, o, h, n.kv, n.q, n.k_rope, n.q_rope, out};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* ---- tests ---- */
+
+static void forward_is_what_naive_attention_gives(void **state) {
+    (void)state;
+    static float want[ALL * COLUMNS];
+    const struct sl_mla *const shapes[] = {&with_rope, &without_rope};
+    const char *const meshes[] = {"data=1", "tensor=4"};
+    for (int i = 0; i < 4; i++) {
+        static struct trial trial;
+        const struct sl_mla *shape = shapes[i / 2];
+        trial = trial_of(shape);
+        trial.forward_only = true;
+        struct values values;
+        open_values(&values, 1 + (uint64_t)i, &trial);
+        run_trial(meshes[i % 2], &trial, true);
+        naive_mla(shape, &values.store, values.x, want);
+        if (has_results()) expect_near(meshes[i % 2], "y", ALL * COLUMNS, trial.y[0], want);
+        close_values(&values);
+    }
+}
+
+static void compare_meshes(const char *on, const struct trial *given, const struct trial *single) {
+    static struct trial trial;
+    for (int checked = 0; checked < 2; checked++) {
+        trial = *given;
+        run_trial(on, &trial, checked);
+        if (has_results()) {
+            expect_near(on, "y", ALL * COLUMNS, trial.y[0], single->y[0]);
+            expect_near(on, "dx", ALL * COLUMNS, trial.dx[0], single->dx[0]);
+            assert_int_equal(trial.gradients.count, single->gradients.count);
+        }
+        for (int i = 0; i < single->gradients.count && has_results(); i++) {
+            const struct sl_tensor *want = &single->gradients.tensor[i];
+            const struct sl_tensor *got = sl_store_find(&trial.gradients, want->name);
+            assert_non_null(got);
+            expect_near(on, want->name, sl_array_elements(&want->array), got->array.data, want->array.data);
+        }
+        sl_store_free(&trial.gradients);
+    }
+}
+
+/* Against one coordinate, group 4, nothing recomputed. */
+static void meshes_equal_one_coordinate(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"tensor=2", "tensor=4", "tensor=8", "data=2,tensor=2", "tensor=8,data=2"};
+    for (int kind = 0; kind < 3; kind++) {
+        static struct trial single, trial;
+        struct sl_mla shape = kind == 1 ? without_rope : with_rope;
+        if (kind == 2) shape.dropout = 0.4;
+        single = trial_of(&shape);
+        struct values values;
+        open_values(&values, 11 + (uint64_t)kind, &single);
+        trial = single;
+        single.group = MICROBATCHES;
+        run_trial("data=1", &single, true);
+        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+            trial.group = 1 + (int)i % 2;
+            trial.recompute = i % 2;
+            compare_meshes(meshes[i], &trial, &single);
+        }
+        sl_store_free(&single.gradients);
+        close_values(&values);
+    }
+}
+
+static void tokens_one_by_one_give_the_same(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"data=1", "tensor=2", "data=2,tensor=4"};
+    for (int i = 0; i < 9; i++) {
+        static struct trial whole, tokens;
+        const char *on = meshes[i % 3];
+        const struct sl_mla *shape = i == 4 ? &without_rope : &with_rope;
+        whole = trial_of(shape);
+        struct values values;
+        open_values(&values, 21 + (uint64_t)i, &whole);
+        whole.forward_only = true;
+        tokens = whole;
+        tokens.prompt = 1 + i / 3 * 2;
+        run_trial(on, &whole, true);
+        run_trial(on, &tokens, true);
+        if (has_results()) expect_near(on, "y", ALL * COLUMNS, tokens.y[0], whole.y[0]);
+        close_values(&values);
+    }
+}
+
+static void gradients_are_those_of_forward(void **state) {
+    (void)state;
+    static const struct sl_gradient_check checks[] = {
+        {.rows = 8, .sequence = 4, .microbatches = 4, .group = 1, .seed = 1},
+        {.rows = 6, .sequence = 2, .microbatches = 2, .group = 2, .seed = 2},
+        {.rows = 5, .sequence = 5, .microbatches = 2, .group = 1, .seed = 3},
+        {.rows = 3, .sequence = 1, .microbatches = 2, .group = 2, .seed = 4},
+    };
+    const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
+    const struct sl_channels channels = {&mesh, "tensor"};
+    for (int i = 0; i < 8; i++) {
+        const struct sl_mla shape = {12, 2, 6, i % 2 ? 0 : 4, 5, i / 2 == 1 ? 0.3 : 0.0};
+        struct sl_module *module = sl_mla("mla", &shape, &channels);
+        if (i < 2) module = sl_recompute(module);
+        assert_non_null(module);
+        struct sl_error error = {0};
+        double difference;
+        char worst[96];
+        if (sl_gradient_check(module, &checks[i / 2], sl_gemm_find(NULL, NULL), &difference, worst, &error))
+            fail_msg("%d: %s", i, error.message);
+        if (!(difference < 1e-3)) fail_msg("%d: %s differs by %g", i, worst, difference);
+        sl_module_free(module);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void refuses(const char *on, struct trial trial, const char *text, const char *other) {
+    static struct trial run;
+    struct values values;
+    open_values(&values, 31, &trial);
+    run = trial;
+    EXPECT_VERDICT(((struct test_run){.mesh = on, .checked = true, .arg = &run}), program, SL_BAD_INPUT, text, other);
+    close_values(&values);
+}
+
+static void bad_shapes_are_refused(void **state) {
+    (void)state;
+    struct trial trial = trial_of(&with_rope);
+    trial.shape.heads = 6;
+    refuses("data=1", trial, "mla.heads: 32 columns, 6 heads", "columns divide by heads");
+    trial.shape.heads = 2;
+    refuses("tensor=4", trial, "mla.heads: 2 heads", "by the 4 coordinates along \"tensor\"");
+    trial = trial_of(&with_rope);
+    trial.shape.rope = 3;
+    refuses("data=1", trial, "mla.rope: 3 columns", "even");
+    trial = trial_of(&with_rope);
+    trial.shape.latent = 6;
+    refuses("tensor=4", trial, "mla.down.", "do not divide by the 4 coordinates along \"tensor\"");
+}
+
+static void bad_sequences_are_refused(void **state) {
+    (void)state;
+    struct trial trial = trial_of(&with_rope);
+    trial.sequence = 0;
+    refuses("data=1", trial, "mla.sequence: 10 rows", "sequences of 0");
+    trial.sequence = 4;
+    refuses("data=1", trial, "mla.sequence: 10 rows", "sequences of 4");
+    trial.sequence = 10;
+    refuses("tensor=2", trial, "mla.positions: sequences of 10", "only 9 positions");
+    trial = trial_of(&with_rope);
+    trial.prompt = 2;
+    trial.beyond = 3;
+    refuses("tensor=2", trial, "mla: tokens at positions 7 to 7", "only 7 positions");
+    trial.missing = 1;
+    refuses("tensor=2", trial, "mla: microbatch 3 of 2 sequences", "caches of only 7");
+    trial.missing = 0;
+    trial.shape.positions = 6;
+    refuses("data=1", trial, "mla: tokens at positions 6 to 6", "only 6 positions");
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_is_what_naive_attention_gives),
+        cmocka_unit_test(meshes_equal_one_coordinate),
+        cmocka_unit_test(tokens_one_by_one_give_the_same),
+        cmocka_unit_test(gradients_are_those_of_forward),
+        cmocka_unit_test(bad_shapes_are_refused),
+        cmocka_unit_test(bad_sequences_are_refused),
+    };
+    begin_tests(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,526 @@
+/* test_token_modules.c - the two ends of a language model and its loss, against plain sums in double, however the work
+ * is divided over an axis. */
+#include "tests/rigs/run_on.h"
+
+#include "layers/modules/transformer_modules.h"
+#include "tests/rigs/token_problem.h"
+
+/* ---- the modules on a mesh ---- */
+
+enum mode { TRAIN, EVALUATE, GENERATE, INITIALIZE };
+
+enum { Y, Z, DX, DTOKENS, LOSS_GRADIENT, EMBEDDING_GRADIENT, LOGITS_GRADIENT, VALUE, METRICS, RESULTS };
+
+struct trial {
+    const struct problem *problem;
+    bool parallel;
+    int group;
+    enum mode mode;
+    const char *gemm;
+    const struct sl_rule *rules; /* NULL: as parallel says */
+    int built_for;               /* a sequence; 0: the problem's */
+    bool backward;               /* is planned though caches are */
+    const char *const *axes;     /* opened for modules */
+    /* Filled in: of each coordinate one block, in which the results follow one another. */
+    size_t offset[RESULTS + 1];
+    float *blocks;
+};
+
+struct worker {
+    struct trial *trial;
+    const struct problem *problem;
+    struct layout layout;
+    struct sl_module *embedding, *logits, *loss;
+    struct sl_parameters parameters;
+    struct sl_peers peers;
+    struct sl_stash stash;
+    struct sl_caches caches;
+    struct sl_context context;
+    struct sl_metrics metrics;
+    size_t workspace, offset[RESULTS + 1];
+    int32_t *tokens, *labels;
+    float *x, *dy, *dlogits, *given; /* [all, own columns] twice, [MICROBATCHES, rows * out] twice */
+    float *results, *all;
+};
+
+static int build(struct sl_spmd *self, struct worker *worker) {
+    const struct trial *trial = worker->trial;
+    const struct sl_vocabulary vocabulary = {worker->problem->size, COLUMNS, trial->parallel};
+    const struct sl_channels channels = {self->mesh, "tensor"};
+    const int sequence = trial->built_for ? trial->built_for : worker->problem->sequence;
+    worker->embedding = sl_token_embedding(&vocabulary, &channels);
+    worker->logits = sl_tied_logits(&vocabulary, sequence, &channels);
+    worker->loss = sl_token_loss(&vocabulary, sequence, &channels);
+    return worker->embedding && worker->logits && worker->loss ? SL_OK : sl_fail(self, SL_FAILED, "no memory");
+}
+
+static int plan(struct sl_spmd *self, struct worker *worker) {
+    static const struct sl_rule rows[] = {{"embedding", "tensor"}, {NULL, NULL}};
+    const struct trial *trial = worker->trial;
+    SL_TRY(build(self, worker));
+    if (sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory");
+    SL_TRY(sl_peers_open(&worker->peers, self, trial->axes));
+    struct sl_plan plan = {.mesh = self->mesh,
+                           .rules = trial->rules      ? trial->rules
+                                    : trial->parallel ? rows
+                                                      : NULL,
+                           .gemm = sl_gemm_find(trial->gemm, &self->error),
+                           .precision = worker->problem->precision,
+                           .rows = worker->problem->rows,
+                           .sequence = worker->problem->sequence,
+                           .group = trial->group,
+                           .parameters = &worker->parameters,
+                           .stash = &worker->stash,
+                           .caches = trial->mode == GENERATE ? &worker->caches : NULL,
+                           .forward_only = (trial->mode == EVALUATE || trial->mode == GENERATE) && !trial->backward,
+                           .peers = &worker->peers,
+                           .error = &self->error};
+    SL_TRY(sl_module_plan(worker->embedding, &plan));
+    plan.workspace = 0;
+    SL_TRY(sl_module_plan(worker->logits, &plan));
+    plan.workspace = 0;
+    SL_TRY(sl_module_plan(worker->loss, &plan));
+    worker->workspace = plan.workspace_peak;
+    sl_parameters_layout(&worker->parameters, 1, 0, false);
+    return sl_parameters_take(&worker->parameters, &self->error);
+}
+
+/* What lies behind the logits of a microbatch is nobody's. */
+static void spread(struct worker *worker) {
+    const struct problem *p = worker->problem;
+    const int room = p->rows * worker->logits->out, own = p->all * COLUMNS / worker->layout.parts;
+    const int entries = (int)worker->parameters.list[0].count;
+    float *host = malloc((size_t)(room + own + entries) * sizeof *host); /* more than any of them */
+    for (int i = 0; i < own; i++) host[i] = p->x[column_at(&worker->layout, i)];
+    sl_device.copy(worker->x, host, (size_t)own * sizeof *host);
+    for (int i = 0; i < own; i++) host[i] = p->dy[column_at(&worker->layout, i)];
+    sl_device.copy(worker->dy, host, (size_t)own * sizeof *host);
+    for (int m = 0; m < MICROBATCHES; m++) {
+        for (int given = 0; given < 2; given++) {
+            const float *from = given ? p->logits : p->dlogits;
+            for (int i = 0; i < room; i++)
+                host[i] = i < worker->layout.used ? from[logit_at(p, &worker->layout, m, i)] : NAN;
+            sl_device.copy((given ? worker->given : worker->dlogits) + m * room, host, (size_t)room * sizeof *host);
+        }
+    }
+    for (int i = 0; i < entries; i++) host[i] = p->table[entry_at(p, &worker->layout, i)];
+    sl_device.copy(sl_parameter_value(&worker->parameters, 0), host, (size_t)entries * sizeof *host);
+    sl_device.copy(worker->tokens, p->tokens, (size_t)p->all * sizeof *p->tokens);
+    sl_device.copy(worker->labels, p->labels, (size_t)p->all * sizeof *p->labels);
+    sl_device.settle(NULL);
+    free(host);
+}
+
+static int open_worker(struct sl_spmd *self, struct worker *worker) {
+    SL_TRY(plan(self, worker));
+    const struct problem *p = worker->problem;
+    worker->layout =
+        layout_of(p, worker->trial->parallel, sl_mesh_axis_size(self->mesh, "tensor"), sl_axis_index(self, "tensor"));
+    const size_t own = (size_t)(p->all * COLUMNS / worker->layout.parts);
+    const size_t logits = (size_t)(p->all * worker->logits->out), entries = worker->parameters.list[0].count;
+    const size_t count[RESULTS] = {own, logits, own, (size_t)p->all, logits, entries, entries, entries, 3};
+    for (int i = 0; i < RESULTS; i++) worker->offset[i + 1] = worker->offset[i] + count[i];
+    worker->tokens = sl_device.take((size_t)p->all * sizeof *p->tokens);
+    worker->labels = sl_device.take((size_t)p->all * sizeof *p->labels);
+    worker->x = sl_device.take(own * sizeof(float));
+    worker->dy = sl_device.take(own * sizeof(float));
+    worker->dlogits = sl_device.take(logits * sizeof(float));
+    worker->given = sl_device.take(logits * sizeof(float));
+    worker->results = sl_device.take(worker->offset[RESULTS] * sizeof(float));
+    worker->all = sl_device.take((size_t)self->mesh->size * worker->offset[RESULTS] * sizeof(float));
+    worker->stash.slots = MICROBATCHES;
+    worker->stash.data = sl_device.take(worker->stash.elements * MICROBATCHES * sizeof(float));
+    static const enum sl_phase phase[] = {SL_TRAIN, SL_EVALUATE, SL_PREFILL, SL_TRAIN};
+    worker->context = (struct sl_context){
+        .self = self,
+        .kernels = sl_kernels_select(),
+        .queue = self->queue,
+        .phase = worker->trial->mode == GENERATE && p->sequence == 1 ? SL_DECODE : phase[worker->trial->mode],
+        .rows = p->rows,
+        .sequence = p->sequence,
+        .group = worker->trial->group,
+        .weight = weight,
+        .metrics = &worker->metrics,
+        .parameters = &worker->parameters,
+        .stash = &worker->stash,
+        .peers = &worker->peers,
+        .workspace = sl_device.take(worker->workspace)};
+    spread(worker);
+    return SL_OK;
+}
+
+static void close_worker(struct worker *worker) {
+    void *const taken[] = {worker->tokens, worker->labels,  worker->x,   worker->dy,         worker->dlogits,
+                           worker->given,  worker->results, worker->all, worker->stash.data, worker->context.workspace};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) sl_device.give(taken[i]);
+    free(worker->stash.tensor);
+    free(worker->caches.cache);
+    sl_parameters_close(&worker->parameters);
+    sl_module_free(worker->embedding);
+    sl_module_free(worker->logits);
+    sl_module_free(worker->loss);
+}
+
+/* Nothing of what earlier calls left is there. */
+static void set_microbatch(struct worker *worker, int microbatch) {
+    const int first = microbatch * worker->problem->rows;
+    struct sl_context *context = &worker->context;
+    context->microbatch = microbatch;
+    context->batch = (struct sl_batch){.tokens = worker->tokens + first,
+                                       .labels = worker->trial->mode == GENERATE ? NULL : worker->labels + first};
+    context->kernels->fill(worker->workspace / sizeof(float), NAN, (float *)(void *)context->workspace);
+}
+
+static int forward(struct worker *worker) {
+    struct sl_context *context = &worker->context;
+    const size_t rows = (size_t)context->rows, own = rows * (size_t)worker->logits->in;
+    const size_t room = rows * (size_t)worker->logits->out;
+    float *result[RESULTS];
+    for (int i = 0; i < RESULTS; i++) result[i] = worker->results + worker->offset[i];
+    for (int m = 0; m < MICROBATCHES; m++) {
+        const size_t at = (size_t)m;
+        set_microbatch(worker, m);
+        SL_TRY(worker->embedding->type->forward(worker->embedding, context, NULL, result[Y] + at * own));
+        set_microbatch(worker, m);
+        SL_TRY(worker->logits->type->forward(worker->logits, context, worker->x + at * own, result[Z] + at * room));
+        const float *given = worker->trial->mode == GENERATE ? result[Z] : worker->given;
+        set_microbatch(worker, m);
+        SL_TRY(
+            worker->loss->type->forward(worker->loss, context, given + at * room, result[LOSS_GRADIENT] + at * room));
+    }
+    const struct sl_metrics *sums = &worker->metrics;
+    const float metrics[] = {(float)sums->loss, (float)sums->correct, (float)sums->rows};
+    sl_device.copy(result[METRICS], metrics, sizeof metrics);
+    return SL_OK;
+}
+
+static int backward_input(struct worker *worker) {
+    struct sl_context *context = &worker->context;
+    const struct sl_module *embedding = worker->embedding, *logits = worker->logits;
+    const size_t own = (size_t)(context->rows * logits->in), room = (size_t)(context->rows * logits->out);
+    for (int m = MICROBATCHES - 1; m >= 0; m--) {
+        const size_t at = (size_t)m;
+        const float *dlogits = worker->dlogits + at * room;
+        set_microbatch(worker, m);
+        SL_TRY(logits->type->backward_input(logits, context, NULL, dlogits, NULL));
+        SL_TRY(logits->type->backward_input(logits, context, NULL, dlogits,
+                                            worker->results + worker->offset[DX] + at * own));
+        SL_TRY(embedding->type->backward_input(embedding, context, NULL, worker->dy + at * own, NULL));
+        SL_TRY(embedding->type->backward_input(embedding, context, NULL, worker->dy + at * own,
+                                               worker->results + worker->offset[DTOKENS] + at * (size_t)context->rows));
+    }
+    return SL_OK;
+}
+
+/* Twice, so that gradients are those of all microbatches, twice. */
+static int backward_weight(struct worker *worker) {
+    struct sl_context *context = &worker->context;
+    const struct sl_module *embedding = worker->embedding, *logits = worker->logits;
+    const size_t own = (size_t)(context->rows * logits->in), room = (size_t)(context->rows * logits->out);
+    for (int i = 0; i < 2; i++) {
+        for (int m = 0; m < MICROBATCHES; m += context->group) {
+            const size_t at = (size_t)m;
+            context->accumulate = i > 0 || m > 0;
+            set_microbatch(worker, m);
+            SL_TRY(embedding->type->backward_weight(embedding, context, NULL, worker->dy + at * own));
+            set_microbatch(worker, m);
+            SL_TRY(logits->type->backward_weight(logits, context, logits->keeps_input ? worker->x + at * own : NULL,
+                                                 worker->dlogits + at * room));
+        }
+    }
+    return SL_OK;
+}
+
+static int compute(struct worker *worker) {
+    const struct sl_parameters *parameters = &worker->parameters;
+    const size_t entries = parameters->list[0].count;
+    const struct sl_kernels *kernels = worker->context.kernels;
+    kernels->fill(worker->offset[RESULTS], NAN, worker->results);
+    for (int i = 0; i < 2; i++) kernels->fill(entries, NAN, sl_parameter_gradient(parameters, i));
+    sl_parameters_round(parameters, kernels, parameters->list[0].range);
+    SL_TRY(forward(worker));
+    if (worker->trial->mode != TRAIN) return SL_OK;
+    SL_TRY(backward_input(worker));
+    SL_TRY(backward_weight(worker));
+    for (int i = 0; i < 2; i++)
+        sl_device.copy(worker->results + worker->offset[EMBEDDING_GRADIENT + i], sl_parameter_gradient(parameters, i),
+                       entries * sizeof(float));
+    return SL_OK;
+}
+
+/* Coordinate 0 leaves all coordinates' results. */
+static int collect(struct sl_spmd *self, const struct sl_group *world, struct worker *worker) {
+    const size_t block = worker->offset[RESULTS];
+    sl_device.copy(worker->results + worker->offset[VALUE], sl_parameter_value(&worker->parameters, 0),
+                   worker->parameters.list[0].count * sizeof(float));
+    SL_TRY(sl_all_gather(self, world, SL_F32, worker->results, worker->all, 1, block));
+    SL_TRY(sl_device.settle(&self->error));
+    if (self->coordinate != 0) return SL_OK;
+    struct trial *trial = worker->trial;
+    memcpy(trial->offset, worker->offset, sizeof trial->offset);
+    trial->blocks = malloc((size_t)self->mesh->size * block * sizeof(float));
+    if (!trial->blocks) return sl_fail(self, SL_FAILED, "no memory");
+    sl_device.copy(trial->blocks, worker->all, (size_t)self->mesh->size * block * sizeof(float));
+    return SL_OK;
+}
+
+static int run_worker(struct sl_spmd *self, struct worker *worker) {
+    struct sl_group world, alone;
+    SL_TRY(sl_group_axes(self, "*", &world));
+    SL_TRY(sl_group_axes(self, "", &alone));
+    SL_TRY(open_worker(self, worker));
+    if (worker->trial->mode == INITIALIZE) {
+        sl_parameters_seed(&worker->parameters, 3);
+        SL_TRY(sl_parameters_initialize(&worker->parameters, self, &alone));
+    } else {
+        SL_TRY(compute(worker));
+    }
+    return collect(self, &world, worker);
+}
+
+static int trial_program(struct sl_spmd *self, void *arg) {
+    struct trial *trial = arg;
+    struct worker worker = {.trial = trial, .problem = trial->problem};
+    worker.caches = (struct sl_caches){.sequences = SEQUENCES, .positions = trial->problem->sequence};
+    const int status = run_worker(self, &worker);
+    close_worker(&worker);
+    return status;
+}
+
+/* ---- comparison ---- */
+
+static const char *const axes[] = {"data", "tensor", NULL};
+
+/* Gradients that differ by coordinate would drift apart. */
+static void expect_same_bits(const struct trial *trial, const struct sl_mesh *mesh, int result) {
+    const size_t block = trial->offset[RESULTS], at = trial->offset[result], next = trial->offset[result + 1];
+    for (int i = 1; i < mesh->size && !trial->parallel; i++)
+        if (memcmp(trial->blocks + (size_t)i * block + at, trial->blocks + at, (next - at) * sizeof(float)))
+            fail_msg("result %d of coordinate %d has other bits", result, i);
+}
+
+/* Logits of all microbatches of STRIDE each. */
+static void compare_logits(const struct trial *trial, const struct layout *layout, const char *what, size_t stride,
+                           const float *got, const double *want) {
+    for (int m = 0; m < MICROBATCHES; m++)
+        for (int i = 0; i < layout->used; i++)
+            expect_close(what, (size_t)i, got[(size_t)m * stride + (size_t)i],
+                         want[logit_at(trial->problem, layout, m, i)], 1e-5, 1e-5);
+}
+
+static void compare_trained(const struct trial *trial, const struct layout *layout, const float *block) {
+    const struct problem *p = trial->problem;
+    const size_t own = trial->offset[DX + 1] - trial->offset[DX];
+    for (size_t i = 0; i < own; i++)
+        expect_close("dx", i, block[trial->offset[DX] + i], p->dx[column_at(layout, (int)i)], 1e-5, 1e-5);
+    for (int i = 0; i < p->all; i++)
+        expect_close("dx of tokens", (size_t)i, block[trial->offset[DTOKENS] + (size_t)i], 0, 0, 0);
+    const size_t entries = trial->offset[VALUE + 1] - trial->offset[VALUE];
+    for (size_t i = 0; i < entries; i++) {
+        const int entry = entry_at(p, layout, (int)i);
+        expect_close("the lookups' gradient", i, block[trial->offset[EMBEDDING_GRADIENT] + i],
+                     2 * p->embedding_gradient[entry], 1e-5, 1e-5);
+        expect_close("the logits' gradient", i, block[trial->offset[LOGITS_GRADIENT] + i],
+                     2 * p->logits_gradient[entry], 1e-5, 1e-4);
+    }
+}
+
+/* The last tokens' logits are whole. */
+static void compare_generated(const struct trial *trial, size_t stride, const float *z, const float *handed_on) {
+    const struct problem *p = trial->problem;
+    for (int m = 0; m < MICROBATCHES; m++) {
+        for (int i = 0; i < SEQUENCES * p->size; i++) {
+            const int row = m * p->rows + (i / p->size + 1) * p->sequence - 1;
+            const size_t at = (size_t)m * stride + (size_t)i;
+            expect_close("last logits", (size_t)i, z[at], p->z[row * p->size + i % p->size], 1e-5, 1e-5);
+            assert_true(handed_on[at] == z[at]);
+        }
+    }
+}
+
+static void compare_block(const struct trial *trial, const struct layout *layout, const float *block) {
+    const struct problem *p = trial->problem;
+    const size_t *offset = trial->offset, stride = (offset[Z + 1] - offset[Z]) / MICROBATCHES;
+    for (size_t i = 0; i < offset[Y + 1] - offset[Y]; i++)
+        expect_close("y", i, block[offset[Y] + i], p->y[column_at(layout, (int)i)], 0, 0);
+    if (trial->mode == GENERATE) {
+        compare_generated(trial, stride, block + offset[Z], block + offset[LOSS_GRADIENT]);
+        return;
+    }
+    compare_logits(trial, layout, "logits", stride, block + offset[Z], p->z);
+    compare_logits(trial, layout, "the loss's gradient", stride, block + offset[LOSS_GRADIENT], p->loss_gradient);
+    if (trial->mode == TRAIN) compare_trained(trial, layout, block);
+}
+
+static void compare(const char *on, const struct trial *trial) {
+    const struct problem *p = trial->problem;
+    struct sl_mesh mesh;
+    double metrics[3] = {0};
+    assert_int_equal(sl_mesh_parse(&mesh, on, NULL), SL_OK);
+    const int axis = sl_mesh_find_axis(&mesh, "tensor"), parts = sl_mesh_axis_size(&mesh, "tensor");
+    for (int i = 0; i < mesh.size; i++) {
+        const struct layout layout = layout_of(p, trial->parallel, parts, axis < 0 ? 0 : sl_mesh_index(&mesh, i, axis));
+        const float *block = trial->blocks + (size_t)i * trial->offset[RESULTS];
+        compare_block(trial, &layout, block);
+        for (int k = 0; k < 3; k++) metrics[k] += block[trial->offset[METRICS] + (size_t)k] / (double)mesh.size;
+    }
+    if (trial->mode == TRAIN) {
+        expect_same_bits(trial, &mesh, EMBEDDING_GRADIENT);
+        expect_same_bits(trial, &mesh, LOGITS_GRADIENT);
+    }
+    const bool counted = trial->mode != GENERATE;
+    expect_close("loss", 0, metrics[0], counted ? p->loss : 0, 1e-6, 1e-6);
+    expect_close("correct rows", 0, metrics[1], counted ? p->correct : 0, 1e-9, 0);
+    expect_close("rows", 0, metrics[2], counted ? p->counted : 0, 1e-9, 0);
+}
+
+static void run_trial(const char *on, bool checked, struct trial *trial) {
+    struct sl_error error;
+    if (!trial->axes) trial->axes = axes;
+    if (run_on((struct test_run){.mesh = on, .checked = checked, .arg = trial}, trial_program, &error))
+        fail_msg("%s, vocabulary of %d%s, sequences of %d: %s", on, trial->problem->size,
+                 trial->parallel ? ", parallel" : "", trial->problem->sequence, error.message);
+}
+
+static void run_and_compare(const char *on, struct trial trial) {
+    run_trial(on, trial.group == 2, &trial);
+    if (has_results()) compare(on, &trial);
+    free(trial.blocks);
+}
+
+/* ---- tests ---- */
+
+static const char *const meshes[] = {"data=2,tensor=2", "tensor=4,pipe=2", "data=1",  "tensor=1",
+                                     "tensor=2",        "tensor=4",        "tensor=8"};
+enum { MESHES = sizeof meshes / sizeof *meshes };
+
+/* Sequences that divide, that do not, that are shorter than the axis. */
+static const int sequences[] = {8, 6, 5, 1};
+enum { LENGTHS = sizeof sequences / sizeof *sequences };
+
+/* Trains in floats on all meshes, and with all groups; all else on those of one axis. */
+static void everywhere(uint64_t seed, int size, struct trial trial, enum sl_dtype precision) {
+    const bool thorough = trial.mode == TRAIN && precision == SL_F32;
+    struct numbers numbers = {seed};
+    for (int s = 0; s < LENGTHS; s++) {
+        struct problem problem = new_problem(&numbers, size, sequences[s], precision);
+        trial.problem = &problem;
+        for (int i = thorough ? 0 : 3; i < MESHES; i++) {
+            for (int group = 1; group <= MICROBATCHES; group *= 2) {
+                trial.group = group;
+                if (group == 2 || (thorough && i > 1 && s < 2)) run_and_compare(meshes[i], trial);
+            }
+        }
+        free_problem(&problem);
+    }
+}
+
+static void modules_are_their_definitions(void **state) {
+    (void)state;
+    everywhere(1, 24, (struct trial){.mode = TRAIN, .gemm = "reference"}, SL_F32);
+    everywhere(2, 24, (struct trial){.mode = TRAIN, .parallel = true, .gemm = "reference"}, SL_F32);
+}
+
+/* Logits of a microbatch then leave room behind them. */
+static void a_vocabulary_need_not_divide(void **state) {
+    (void)state;
+    everywhere(3, 21, (struct trial){.mode = TRAIN}, SL_F32);
+    everywhere(4, 21, (struct trial){.mode = EVALUATE, .gemm = "reference"}, SL_F32);
+    everywhere(5, 21, (struct trial){.mode = GENERATE, .gemm = "reference"}, SL_F32);
+}
+
+static void operands_may_be_rounded(void **state) {
+    (void)state;
+    everywhere(6, 24, (struct trial){.mode = TRAIN, .gemm = "reference"}, SL_BF16);
+    everywhere(7, 24, (struct trial){.mode = TRAIN, .parallel = true, .gemm = "reference"}, SL_BF16);
+    everywhere(8, 21, (struct trial){.mode = TRAIN, .gemm = "reference"}, SL_BF16);
+    everywhere(9, 24, (struct trial){.mode = GENERATE, .parallel = true, .gemm = "reference"}, SL_BF16);
+}
+
+static void forward_needs_no_backward(void **state) {
+    (void)state;
+    everywhere(10, 24, (struct trial){.mode = EVALUATE, .gemm = "reference"}, SL_F32);
+    everywhere(11, 24, (struct trial){.mode = EVALUATE, .parallel = true, .gemm = "reference"}, SL_BF16);
+}
+
+static void generation_wants_the_last_logits(void **state) {
+    (void)state;
+    everywhere(12, 24, (struct trial){.mode = GENERATE, .gemm = "reference"}, SL_F32);
+    everywhere(13, 24, (struct trial){.mode = GENERATE, .parallel = true}, SL_F32);
+}
+
+static void initial_values_are_the_same_in_every_layout(void **state) {
+    (void)state;
+    struct numbers numbers = {14};
+    struct problem problem = new_problem(&numbers, 104, 1, SL_F32);
+    struct trial single = {.problem = &problem, .group = 1, .mode = INITIALIZE};
+    run_trial("data=1", false, &single);
+    for (int parallel = 0; parallel < 2; parallel++) {
+        struct trial trial = {.problem = &problem, .group = 1, .mode = INITIALIZE, .parallel = parallel};
+        run_trial("tensor=4", false, &trial);
+        for (size_t i = 0; has_results() && i < 4; i++) {
+            const struct layout layout = layout_of(&problem, parallel, 4, (int)i);
+            const float *value = trial.blocks + i * trial.offset[RESULTS] + trial.offset[VALUE];
+            assert_memory_equal(value, single.blocks + single.offset[VALUE] + entry_at(&problem, &layout, 0),
+                                (trial.offset[VALUE + 1] - trial.offset[VALUE]) * sizeof *value);
+        }
+        free(trial.blocks);
+    }
+    double squares = 0;
+    const size_t entries = (size_t)(problem.size * COLUMNS);
+    for (size_t i = 0; has_results() && i < entries; i++)
+        squares += (double)single.blocks[single.offset[VALUE] + i] * single.blocks[single.offset[VALUE] + i];
+    if (has_results()) expect_close("deviation", 0, sqrt(squares / (double)entries), 1 / sqrt(COLUMNS), 0.05, 0);
+    free(single.blocks);
+    free_problem(&problem);
+}
+
+/* ROWS 0: whole sequences. */
+static void refuse(const char *on, int size, int sequence, int rows, struct trial trial, const char *text) {
+    const struct problem problem = {.size = size, .sequence = sequence, .rows = rows ? rows : SEQUENCES * sequence};
+    trial.problem = &problem;
+    trial.group = 1;
+    trial.gemm = "reference";
+    if (!trial.axes) trial.axes = axes;
+    EXPECT_VERDICT(((struct test_run){.mesh = on, .arg = &trial}), trial_program, SL_BAD_INPUT, text);
+}
+
+static void bad_input_is_refused(void **state) {
+    (void)state;
+    const struct trial plain = {0}, parallel = {.parallel = true};
+    const struct sl_rule rows[] = {{"embedding", "tensor"}, {0}}, columns[] = {{"embedding", "-,tensor"}, {0}},
+                         none[] = {{0}};
+    refuse("tensor=3", 24, 8, 0, plain,
+           "token_embedding: 16 columns do not divide by the 3 coordinates along \"tensor\"");
+    refuse("tensor=2", 21, 8, 0, parallel,
+           "token_embedding: a vocabulary of 21 tokens does not divide by the 2 coordinates along \"tensor\"");
+    refuse("tensor=2", 0, 8, 0, plain, "token_embedding: a vocabulary of 0 tokens: there must be at least 1");
+    refuse("tensor=2", 24, 8, 15, plain, "token_embedding: 15 rows a microbatch are no whole number of sequences of 8");
+    refuse("tensor=2", 24, 8, 0, (struct trial){.rules = rows},
+           "embedding is sharded as 'tensor', but its module needs '-' for dim 0");
+    refuse("tensor=2", 24, 8, 0, (struct trial){.rules = columns}, "but its module needs '-' for dim 1");
+    refuse("tensor=2", 24, 8, 0, (struct trial){.rules = none, .parallel = true},
+           "but its module needs 'tensor' for dim 0");
+    refuse("tensor=2", 24, 5, 0, (struct trial){.built_for = 8},
+           "tied_logits: logits of sequences of 5 do not fit into 12 columns");
+    refuse("tensor=4", 24, 2, 0, (struct trial){.built_for = 8, .mode = GENERATE, .parallel = true},
+           "tied_logits: logits of sequences of 2 do not fit into 6 columns");
+    refuse("tensor=2", 24, 8, 0, (struct trial){.mode = GENERATE, .backward = true},
+           "tied_logits: what generates has no backward");
+    refuse("tensor=2", 24, 8, 0, (struct trial){.axes = (const char *const[]){"data", NULL}},
+           "no group over \"tensor\" has been opened for modules");
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(modules_are_their_definitions),
+        cmocka_unit_test(a_vocabulary_need_not_divide),
+        cmocka_unit_test(operands_may_be_rounded),
+        cmocka_unit_test(forward_needs_no_backward),
+        cmocka_unit_test(generation_wants_the_last_logits),
+        cmocka_unit_test(initial_values_are_the_same_in_every_layout),
+        cmocka_unit_test(bad_input_is_refused),
+    };
+    begin_tests(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,607 @@
+/* test_tokens.c - the tokens of texts, shards and rows; the order of samples; what is malformed is refused with a
+ * reason, never a crash. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "layers/storage/tokens.h"
+
+enum { MAGIC = 20240520, HEADER = 1024 };
+
+static char directory[256], path[300];
+
+static int make_directory(void **state) {
+    (void)state;
+    const char *parent = getenv("TMPDIR");
+    snprintf(directory, sizeof directory, "%.200s/test_tokens.XXXXXX", parent ? parent : "/tmp");
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int empty_directory(void **state) {
+    (void)state;
+    DIR *stream = opendir(directory);
+    if (!stream) return -1;
+    for (struct dirent *entry; (entry = readdir(stream));)
+        if (unlinkat(dirfd(stream), entry->d_name, 0) && entry->d_name[0] != '.')
+            unlinkat(dirfd(stream), entry->d_name, AT_REMOVEDIR);
+    return closedir(stream);
+}
+
+static int remove_directory(void **state) { return empty_directory(state) || rmdir(directory); }
+
+/* ---- files ---- */
+
+/* The path of NAME, which lasts until the next call. */
+static const char *at(const char *name) {
+    snprintf(path, sizeof path, "%s/%.40s", directory, name);
+    return path;
+}
+
+static void put(const char *name, const void *data, size_t bytes) {
+    unlink(at(name)); /* file systems flush a file that replaces another's contents, which takes milliseconds */
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Token I of the streams that are made here. */
+static int token_of(int64_t i) { return (int)((uint64_t)i * 2654435761u >> 7) & 0xff; }
+
+/* Tokens [first, first + count) of the stream as text. */
+static void put_text(const char *name, int first, int count) {
+    unsigned char text[20000];
+    assert_true(count <= (int)sizeof text);
+    for (int i = 0; i < count; i++) text[i] = (unsigned char)token_of(first + i);
+    put(name, text, (size_t)count);
+}
+
+/* A shard of the stream's tokens, each 197 times as large; CLAIMED tokens in its header. */
+static size_t make_shard(unsigned char *file, int magic, int version, int claimed, int first, int count) {
+    const int32_t header[3] = {magic, version, claimed};
+    memset(file, 0, HEADER);
+    memcpy(file, header, sizeof header);
+    for (int i = 0; i < count; i++) {
+        const uint16_t token = (uint16_t)(token_of(first + i) * 197);
+        memcpy(file + HEADER + 2 * i, &token, 2);
+    }
+    return (size_t)(HEADER + 2 * count);
+}
+
+static void put_shard(const char *name, int first, int count) {
+    unsigned char file[HEADER + 2 * 1000];
+    assert_true(count <= 1000);
+    put(name, file, make_shard(file, MAGIC, 1, count, first, count));
+}
+
+/* Rows [rows, columns] of tokens, token I of them I + FIRST. */
+static void put_rows(const char *name, size_t rows, size_t columns, int first) {
+    struct sl_store store = {0};
+    struct sl_error error = {0};
+    const size_t shape[] = {rows, columns};
+    assert_non_null(sl_store_add(&store, "other", SL_F32, 0, NULL));
+    struct sl_tensor *tensor = sl_store_add(&store, "tokens", SL_I32, 2, shape);
+    assert_non_null(tensor);
+    for (size_t i = 0; i < rows * columns; i++) ((int32_t *)tensor->array.data)[i] = first + (int32_t)i;
+    assert_int_equal(sl_safetensors_write(&store, at(name), &error), SL_OK);
+    sl_store_free(&store);
+}
+
+static struct sl_tokens open_tokens(const char *name, double validation, int sequence) {
+    struct sl_tokens tokens;
+    struct sl_error error = {0};
+    const int status = sl_tokens_open(&tokens, name, validation, sequence, &error);
+    if (status != SL_OK) fail_msg("%s", error.message);
+    return tokens;
+}
+
+static void fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t first, int64_t rows,
+                  int sequence, int32_t *inputs, int32_t *labels) {
+    struct sl_error error = {0};
+    if (sl_tokens_fetch(tokens, evaluation, seed, first, rows, sequence, inputs, labels, &error))
+        fail_msg("%s", error.message);
+}
+
+/* NAME is refused with one line that begins with the path and contains REASON. */
+static void expect_refusal(const char *name, double validation, int sequence, const char *reason) {
+    struct sl_tokens tokens;
+    struct sl_error error = {0};
+    const int status = sl_tokens_open(&tokens, name, validation, sequence, &error);
+    if (status != SL_BAD_INPUT) fail_msg("status %d instead of \"%s\"", status, reason);
+    assert_int_equal(error.status, SL_BAD_INPUT);
+    assert_memory_equal(error.message, name, strlen(name));
+    if (!strstr(error.message, reason)) fail_msg("\"%s\" is not in: %s", reason, error.message);
+    assert_null(tokens.file);
+    sl_tokens_close(&tokens);
+}
+
+/* The whole stream is token_of(i) * FACTOR: it is read as one window that begins at each of several places. */
+static void expect_stream(const struct sl_tokens *tokens, int factor) {
+    int32_t *inputs = malloc((size_t)tokens->count * 4), *labels = malloc((size_t)tokens->count * 4);
+    const int sequence = (int)tokens->count - 1;
+    fetch(tokens, true, 0, 0, 1, sequence, inputs, labels);
+    for (int i = 0; i < sequence; i++) {
+        assert_int_equal(inputs[i], token_of(i) * factor);
+        assert_int_equal(labels[i], token_of(i + 1) * factor);
+    }
+    for (int part = 1; part < 40 && part < sequence; part++)
+        for (int64_t w = 0; w < sl_tokens_windows(tokens, true, part); w++) {
+            fetch(tokens, true, 0, w, 1, part, inputs, NULL);
+            for (int i = 0; i < part; i++) assert_int_equal(inputs[i], token_of(w * part + i) * factor);
+        }
+    free(inputs);
+    free(labels);
+}
+
+/* ---- kinds ---- */
+
+static void test_text(void **state) {
+    (void)state;
+    put_text("text", 0, 1000);
+    struct sl_tokens tokens = open_tokens(at("text"), 1, 10);
+    assert_int_equal(tokens.kind, SL_TOKENS_BYTES);
+    assert_int_equal(tokens.vocabulary, 256);
+    assert_int_equal(tokens.count, 1000);
+    assert_int_equal(tokens.training, 0);
+    expect_stream(&tokens, 1);
+    sl_tokens_close(&tokens);
+    assert_int_equal(tokens.files, 0);
+    sl_tokens_close(&tokens);
+}
+
+static void test_directory(void **state) {
+    (void)state;
+    put_text("b", 300, 1);
+    put_text("B", 0, 300); /* bytes are compared, not letters of some language */
+    put_text("c.bin", 301, 0);
+    put_text("d", 301, 99);
+    assert_int_equal(symlink("b", at("a-link")), 0);
+    assert_int_equal(mkdir(at("bb"), 0700), 0);
+    struct sl_tokens tokens = open_tokens(directory, 1, 10);
+    assert_int_equal(tokens.kind, SL_TOKENS_BYTES);
+    assert_int_equal(tokens.count, 400);
+    assert_int_equal(tokens.files, 4);
+    expect_stream(&tokens, 1);
+    sl_tokens_close(&tokens);
+    assert_int_equal(symlink(directory, at("z-link")), 0);
+    tokens = open_tokens(at("z-link"), 1, 10); /* the path itself may be one */
+    assert_int_equal(tokens.count, 400);
+    sl_tokens_close(&tokens);
+}
+
+static void test_shards(void **state) {
+    (void)state;
+    put_shard("train_2.bin", 700, 1);
+    put_shard("train_1.bin", 0, 700);
+    put_shard("train_3.bin", 701, 200);
+    put_text("README", 5, 50);
+    struct sl_tokens tokens = open_tokens(directory, 1, 10);
+    assert_int_equal(tokens.kind, SL_TOKENS_SHARDS);
+    assert_int_equal(tokens.vocabulary, 50257);
+    assert_int_equal(tokens.files, 3);
+    assert_int_equal(tokens.count, 901);
+    expect_stream(&tokens, 197);
+
+    int32_t inputs[901];
+    struct sl_error error = {0};
+    tokens.vocabulary = 255 * 197; /* below the largest one in the text */
+    int found = 0;
+    while (token_of(found) != 255) found++;
+    assert_true(found < 700);
+    assert_int_equal(sl_tokens_fetch(&tokens, true, 0, 0, 1, 900, inputs, NULL, &error), SL_BAD_INPUT);
+    char line[500];
+    snprintf(line, sizeof line, "%s: token number %d is 50235: the vocabulary has 0 to 50234", at("train_1.bin"),
+             found);
+    assert_string_equal(error.message, line);
+    sl_tokens_close(&tokens);
+
+    put_shard("any name", 0, 50); /* a file is told by its header alone */
+    tokens = open_tokens(at("any name"), 1, 10);
+    expect_stream(&tokens, 197);
+    sl_tokens_close(&tokens);
+}
+
+static void test_place_in_second_file(void **state) {
+    (void)state;
+    put_shard("1.bin", 0, 20);
+    put_shard("2.bin", 20, 180);
+    struct sl_tokens tokens = open_tokens(directory, 1, 10);
+    int32_t inputs[199];
+    struct sl_error error = {0};
+    int place = 20, largest = 0;
+    for (int i = 0; i < 20; i++) largest = token_of(i) > largest ? token_of(i) : largest;
+    tokens.vocabulary = largest * 197 + 1;
+    while (token_of(place) <= largest) place++;
+    assert_true(place < 200);
+    assert_int_equal(sl_tokens_fetch(&tokens, true, 0, 0, 1, 198, NULL, inputs, &error), SL_BAD_INPUT);
+    char line[500];
+    snprintf(line, sizeof line, "%s: token number %d is", at("2.bin"), place - 20);
+    assert_memory_equal(error.message, line, strlen(line));
+    sl_tokens_close(&tokens);
+}
+
+static void test_rows(void **state) {
+    (void)state;
+    put_rows("rows", 3, 5, 0);
+    struct sl_tokens tokens = open_tokens(at("rows"), 0.1, 4);
+    assert_int_equal(tokens.kind, SL_TOKENS_ROWS);
+    assert_int_equal(tokens.vocabulary, 15);
+    for (int evaluation = 0; evaluation < 2; evaluation++) {
+        assert_int_equal(sl_tokens_windows(&tokens, evaluation, 4), 3);
+        assert_int_equal(sl_tokens_windows(&tokens, evaluation, 3), 0);
+        int32_t inputs[4][4], labels[4][4];
+        fetch(&tokens, evaluation, 7, 301, 4, 4, *inputs, *labels);
+        for (int r = 0; r < 4; r++)
+            for (int i = 0; i < 4; i++) {
+                assert_int_equal(inputs[r][i], (301 + r) % 3 * 5 + i);
+                assert_int_equal(labels[r][i], (301 + r) % 3 * 5 + i + 1);
+            }
+    }
+    tokens.vocabulary = 14;
+    struct sl_error error = {0};
+    int32_t out[3][4];
+    assert_int_equal(sl_tokens_fetch(&tokens, false, 0, 0, 3, 4, *out, NULL, &error), SL_OK);
+    assert_int_equal(sl_tokens_fetch(&tokens, false, 0, 0, 3, 4, NULL, *out, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "token number 14 is 14: the vocabulary has 0 to 13"));
+    assert_int_equal(sl_tokens_fetch(&tokens, false, 0, 0, 1, 3, *out, NULL, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "no window of sequence 3"));
+    sl_tokens_close(&tokens);
+
+    put_rows("rows", 3, 5, -2);
+    tokens = open_tokens(at("rows"), 0, 4);
+    assert_int_equal(sl_tokens_fetch(&tokens, false, 0, 0, 1, 4, *out, NULL, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "token number 0 is -2"));
+    sl_tokens_close(&tokens);
+}
+
+/* ---- the order ---- */
+
+static void test_shuffle_is_a_bijection(void **state) {
+    (void)state;
+    static bool seen[5000];
+    static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 64, 65, 255, 256, 257, 1000, 4096, 5000};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (uint64_t seed = 0; seed < 4; seed++)
+            for (int64_t epoch = 0; epoch < 4; epoch++) {
+                memset(seen, 0, sizeof seen);
+                for (int64_t i = 0; i < sizes[s]; i++) {
+                    const int64_t window = sl_tokens_shuffle(seed << 31, epoch << 31, sizes[s], i);
+                    assert_true(window >= 0 && window < sizes[s] && !seen[window]);
+                    seen[window] = true;
+                }
+            }
+    const int64_t huge = ((int64_t)1 << 62) - 12345;
+    for (int64_t i = 0; i < 1000; i++) assert_in_range(sl_tokens_shuffle(1, 2, huge, huge - 1 - i), 0, huge - 1);
+}
+
+/* Each window is in each place about equally often over the epochs, and next to each other window. */
+static void test_shuffle_is_fair(void **state) {
+    (void)state;
+    enum { WINDOWS = 6, EPOCHS = 6000 };
+    int at_place[WINDOWS][WINDOWS] = {{0}}, after[WINDOWS][WINDOWS] = {{0}};
+    for (int64_t epoch = 0; epoch < EPOCHS; epoch++)
+        for (int64_t i = 0, last = 0; i < WINDOWS; i++) {
+            const int64_t window = sl_tokens_shuffle(42, epoch, WINDOWS, i);
+            at_place[i][window]++;
+            if (i > 0) after[last][window]++;
+            last = window;
+        }
+    for (int a = 0; a < WINDOWS; a++)
+        for (int b = 0; b < WINDOWS; b++) { /* 1000 each, standard deviation 29 */
+            assert_in_range(at_place[a][b], 850, 1150);
+            if (a != b) assert_in_range(after[a][b], 850, 1150);
+        }
+}
+
+/* Where in the stream a window of it begins; each window of the text is another one. */
+static int64_t place_of(const int32_t *inputs, int sequence, int64_t count) {
+    int64_t place = -1;
+    for (int64_t p = 0; p + sequence <= count; p++) {
+        int i = 0;
+        while (i < sequence && inputs[i] == token_of(p + i)) i++;
+        if (i < sequence) continue;
+        assert_int_equal(place, -1);
+        place = p;
+    }
+    assert_int_not_equal(place, -1);
+    return place;
+}
+
+/* An epoch takes windows that lie side by side in the training part, each once; the next one others. */
+static void test_epochs(void **state) {
+    (void)state;
+    enum { COUNT = 995, SEQUENCE = 16, TRAINING = 896, WINDOWS = (TRAINING - SEQUENCE) / SEQUENCE };
+    put_text("text", 0, COUNT);
+    struct sl_tokens tokens = open_tokens(at("text"), 0.1, SEQUENCE);
+    assert_int_equal(tokens.training, TRAINING);
+    assert_int_equal(sl_tokens_windows(&tokens, false, SEQUENCE), WINDOWS);
+    int different_offsets = 0, offset_before = -1;
+    for (int64_t epoch = 0; epoch < 100; epoch++) {
+        bool seen[WINDOWS] = {false};
+        int offset = -1;
+        int64_t in_order = 0;
+        for (int64_t k = 0; k < WINDOWS; k++) {
+            int32_t inputs[SEQUENCE], labels[SEQUENCE];
+            fetch(&tokens, false, 9, epoch * WINDOWS + k, 1, SEQUENCE, inputs, labels);
+            const int64_t place = place_of(inputs, SEQUENCE, COUNT), window = place / SEQUENCE;
+            assert_true(place + SEQUENCE + 1 <= TRAINING);
+            for (int i = 0; i < SEQUENCE; i++) assert_int_equal(labels[i], token_of(place + i + 1));
+            if (offset < 0) offset = (int)(place % SEQUENCE);
+            assert_int_equal(place % SEQUENCE, offset);
+            assert_false(seen[window]);
+            seen[window] = true;
+            in_order += window == k;
+        }
+        assert_true(in_order < WINDOWS / 4);
+        different_offsets += offset != offset_before;
+        offset_before = offset;
+    }
+    assert_true(different_offsets > 80);
+    sl_tokens_close(&tokens);
+}
+
+/* Rows are the same however they are asked for. */
+static void test_layouts(void **state) {
+    (void)state;
+    enum { SEQUENCE = 7, ROWS = 400 };
+    static int32_t all[ROWS][SEQUENCE], some[ROWS][SEQUENCE], other[ROWS][SEQUENCE];
+    put_text("text", 0, 1000);
+    struct sl_tokens tokens = open_tokens(at("text"), 0.25, SEQUENCE);
+    for (int evaluation = 0; evaluation < 2; evaluation++) {
+        fetch(&tokens, evaluation, 3, 50, ROWS, SEQUENCE, *all, NULL);
+        for (int rows = 1; rows <= ROWS; rows = 3 * rows + 1)
+            for (int first = 0; first + rows <= ROWS; first += rows) {
+                fetch(&tokens, evaluation, 3, 50 + first, rows, SEQUENCE, *some, NULL);
+                assert_memory_equal(some, all[first], (size_t)rows * sizeof *all);
+            }
+        fetch(&tokens, evaluation, 4, 50, ROWS, SEQUENCE, *other, NULL);
+        assert_int_equal(memcmp(other, all, sizeof all) == 0, evaluation); /* the seed is for training */
+        fetch(&tokens, evaluation, (uint64_t)1 << 32 | 3, 50, ROWS, SEQUENCE, *other, NULL);
+        assert_int_equal(memcmp(other, all, sizeof all) == 0, evaluation); /* all of it */
+    }
+    fetch(&tokens, false, 0, INT64_MAX - 3, 3, SEQUENCE, *some, NULL);
+    struct sl_error error = {0};
+    assert_int_equal(sl_tokens_fetch(&tokens, false, 0, INT64_MAX - 3, 4, SEQUENCE, *some, NULL, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_tokens_fetch(&tokens, false, 0, -1, 4, SEQUENCE, *some, NULL, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_tokens_fetch(&tokens, true, 0, 0, 1, 250, *some, NULL, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "no window of sequence 250 is in it to evaluate on"));
+    sl_tokens_close(&tokens);
+}
+
+static void test_evaluation(void **state) {
+    (void)state;
+    enum { SEQUENCE = 10 };
+    put_text("text", 0, 500);
+    struct sl_tokens tokens = open_tokens(at("text"), 0.1, SEQUENCE);
+    assert_int_equal(sl_tokens_windows(&tokens, true, SEQUENCE), 4); /* 50 tokens: the fifth has no last label */
+    for (int64_t k = 0; k < 10; k++) {
+        int32_t inputs[SEQUENCE], labels[SEQUENCE];
+        fetch(&tokens, true, 9, k, 1, SEQUENCE, inputs, labels);
+        for (int i = 0; i < SEQUENCE; i++) {
+            assert_int_equal(inputs[i], token_of(450 + k % 4 * SEQUENCE + i));
+            assert_int_equal(labels[i], token_of(450 + k % 4 * SEQUENCE + i + 1));
+        }
+    }
+    sl_tokens_close(&tokens);
+}
+
+/* ---- what is refused ---- */
+
+static void test_lengths(void **state) {
+    (void)state;
+    put_text("text", 0, 0);
+    expect_refusal(at("text"), 0, 1, "empty");
+    for (int sequence = 1; sequence < 5; sequence++)
+        for (int count = 1; count < 30; count++) {
+            put_text("text", 0, count);
+            const int evaluation = count / 4, training = count - evaluation;
+            if (training < 2 * sequence) {
+                char reason[100];
+                snprintf(reason, sizeof reason, "too short: %d bytes, %d of them to train on, and sequence %d needs %d",
+                         count, training, sequence, 2 * sequence);
+                expect_refusal(at("text"), 0.25, sequence, reason);
+            } else if (evaluation < sequence + 1) {
+                char reason[100];
+                snprintf(reason, sizeof reason, "%d of them to evaluate on, and sequence %d needs %d", evaluation,
+                         sequence, sequence + 1);
+                expect_refusal(at("text"), 0.25, sequence, reason);
+            } else {
+                struct sl_tokens tokens = open_tokens(at("text"), 0.25, sequence);
+                int32_t inputs[50][4], labels[50][4];
+                fetch(&tokens, false, 1, 0, 50, sequence, *inputs, *labels);
+                fetch(&tokens, true, 1, 0, 50, sequence, *inputs, *labels);
+                sl_tokens_close(&tokens);
+            }
+        }
+    expect_refusal(at("text"), 0.25, 0, "sequence 0: 1 to");
+    expect_refusal(at("text"), 0.25, INT32_MAX, "sequence 2147483647: 1 to");
+    expect_refusal(at("text"), 0.25, INT32_MAX - 1, "needs 4294967292");
+    expect_refusal(at("text"), -0.1, 1, "validation -0.1: a share is from 0 to 1");
+    expect_refusal(at("text"), 1.1, 1, "validation 1.1: a share");
+    expect_refusal(at("text"), NAN, 1, "validation nan: a share");
+}
+
+static void test_no_file(void **state) {
+    (void)state;
+    expect_refusal(at("missing"), 0, 1, "cannot be opened: No such file");
+    expect_refusal("", 0, 1, "cannot be opened: No such file");
+    expect_refusal(directory, 0, 1, "no regular file is in it");
+    assert_int_equal(mkfifo(at("fifo"), 0600), 0);
+    expect_refusal(at("fifo"), 0, 1, "neither a regular file nor a directory");
+    expect_refusal(directory, 0, 1, "no regular file is in it");
+    expect_refusal("/dev/zero", 0, 1, "neither a regular file nor a directory");
+    put_text("text", 0, 0);
+    expect_refusal(directory, 0, 1, "empty");
+    put_text("text", 0, 10);
+    assert_int_equal(chmod(at("text"), 0), 0);
+    if (access(path, R_OK)) { /* root reads all */
+        expect_refusal(at("text"), 0, 1, "cannot be opened: Permission denied");
+        struct sl_tokens tokens;
+        struct sl_error error = {0};
+        assert_int_equal(sl_tokens_open(&tokens, directory, 0, 1, &error), SL_BAD_INPUT);
+        assert_non_null(strstr(error.message, "/text: cannot be opened"));
+    }
+}
+
+static void test_bad_shards(void **state) {
+    (void)state;
+    unsigned char file[HEADER + 200];
+    const struct {
+        int magic, version, claimed;
+        size_t bytes; /* of the file, 0: as it should be for 50 tokens */
+        const char *reason;
+    } cases[] = {
+        {MAGIC, 2, 50, 0, "a token shard of version 2: only version 1 can be read"},
+        {MAGIC, 0, 50, 0, "a token shard of version 0"},
+        {20240801, 7, 50, 0, "a file of llm.c with the magic number 20240801: only 20240520"},
+        {20240522, 1, 50, 0, "a file of llm.c with the magic number 20240522: only 20240520"},
+        {MAGIC, 1, 51, 0, "the header says 51 tokens of 2 bytes, and 100 bytes (50 tokens) come after it"},
+        {MAGIC, 1, 49, 0, "the header says 49 tokens"},
+        {MAGIC, 1, 50, HEADER + 99, "the header says 50 tokens of 2 bytes, and 99 bytes (49 tokens)"},
+        {MAGIC, 1, 50, HEADER + 101, "the header says 50 tokens of 2 bytes, and 101 bytes (50 tokens)"},
+        {MAGIC, 1, 0, HEADER, "the header says 0 tokens"},
+        {MAGIC, 1, -1, 0, "the header says -1 tokens"},
+        {MAGIC, 1, INT32_MIN, 0, "the header says -2147483648 tokens"},
+        {MAGIC, 1, 50, HEADER - 1, "a truncated token shard: 1023 bytes, and the header takes 1024"},
+        {MAGIC, 1, 50, 4, "a truncated token shard: 4 bytes"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const size_t bytes = make_shard(file, cases[i].magic, cases[i].version, cases[i].claimed, 0, 50);
+        file[bytes] = 0;
+        put("x.bin", file, cases[i].bytes ? cases[i].bytes : bytes);
+        expect_refusal(at("x.bin"), 0, 1, cases[i].reason);
+    }
+    put_shard("x.bin", 0, 3);
+    expect_refusal(at("x.bin"), 0, 2, "too short: 3 tokens, 3 of them to train on, and sequence 2 needs 4");
+    put_text("y.bin", 0, 30);
+    struct sl_tokens tokens;
+    struct sl_error error = {0};
+    assert_int_equal(sl_tokens_open(&tokens, directory, 0, 1, &error), SL_BAD_INPUT);
+    assert_memory_equal(error.message, at("y.bin"), strlen(at("y.bin")));
+    assert_non_null(strstr(error.message, "/x.bin is: the *.bin must be all shards or none"));
+}
+
+static void test_bad_rows(void **state) {
+    (void)state;
+    put_rows("rows", 3, 5, 0);
+    expect_refusal(at("rows"), 0, 5, "tensor tokens is [3, 5]: sequence 5 needs [rows, 6], at least one row");
+    put_rows("rows", 0, 6, 0);
+    expect_refusal(at("rows"), 0, 5, "tensor tokens is [0, 6]: sequence 5 needs [rows, 6], at least one row");
+    struct sl_store store = {0};
+    struct sl_error error = {0};
+    const size_t shape[] = {4, 5};
+    sl_store_add(&store, "token", SL_I32, 2, shape);
+    assert_int_equal(sl_safetensors_write(&store, at("rows"), &error), SL_OK);
+    expect_refusal(at("rows"), 0, 4, "no tensor called tokens is among the 1");
+    sl_store_add(&store, "tokens", SL_F32, 2, shape);
+    assert_int_equal(sl_safetensors_write(&store, at("rows"), &error), SL_OK);
+    expect_refusal(at("rows"), 0, 4, "tensor tokens is not I32 with 2 dims");
+    assert_int_equal(truncate(at("rows"), 200), 0);
+    expect_refusal(at("rows"), 0, 4, "truncated");
+    sl_store_free(&store);
+}
+
+/* ---- random files ---- */
+
+static uint32_t next(uint64_t *random) {
+    *random = *random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*random >> 33);
+}
+
+/* Whatever is opened is read, and what is read is in the vocabulary; what is not is refused in one line. */
+static bool try_file(const char *name, int sequence) {
+    struct sl_tokens tokens;
+    struct sl_error error = {0};
+    int status = sl_tokens_open(&tokens, name, 0.2, sequence, &error);
+    if (status == SL_OK) {
+        static int32_t inputs[8 * 16], labels[8 * 16];
+        for (int evaluation = 0; evaluation < 2 && status == SL_OK; evaluation++)
+            status = sl_tokens_fetch(&tokens, evaluation, 1, 1000, 8, sequence, inputs, labels, &error);
+        for (int i = 0; status == SL_OK && i < 8 * sequence; i++)
+            assert_true(inputs[i] >= 0 && inputs[i] < tokens.vocabulary && labels[i] >= 0 &&
+                        labels[i] < tokens.vocabulary);
+    }
+    if (status != SL_OK) {
+        assert_int_equal(status, SL_BAD_INPUT);
+        assert_memory_equal(error.message, name, strlen(name));
+        assert_null(strchr(error.message, '\n'));
+    }
+    sl_tokens_close(&tokens);
+    return status == SL_OK;
+}
+
+/* Changes up to four bytes, mostly where headers have theirs, and now and then the length; then the file is tried. */
+static int try_mutations(const unsigned char *file, size_t bytes, size_t telling, int sequence, int rounds) {
+    static unsigned char changed[4096];
+    static const unsigned char values[] = {0, 1, 2, 0x7f, 0x80, 0xff, '{', '"', '0'};
+    uint64_t random = 1;
+    int accepted = 0;
+    for (int round = 0; round < rounds; round++) {
+        size_t length = bytes;
+        memcpy(changed, file, bytes);
+        for (uint32_t n = next(&random) % 5; n > 0; n--) {
+            const size_t place = next(&random) % (next(&random) % 4 ? telling : bytes);
+            changed[place] = (unsigned char)(next(&random) % 2 ? values[next(&random) % sizeof values] : next(&random));
+        }
+        if (next(&random) % 4 == 0) length = next(&random) % (bytes + 1);
+        put("x.bin", changed, length);
+        accepted += try_file(at("x.bin"), sequence);
+    }
+    return accepted;
+}
+
+static void test_random_files(void **state) {
+    (void)state;
+    unsigned char file[4096];
+    uint64_t random = 7;
+    const size_t bytes = make_shard(file, MAGIC, 1, 100, 0, 100);
+    assert_in_range(try_mutations(file, bytes, 12, 4, 2000), 100, 1900);
+
+    put_rows("x.bin", 5, 5, 100);
+    FILE *stream = fopen(at("x.bin"), "rb");
+    assert_non_null(stream);
+    const size_t row_bytes = fread(file, 1, sizeof file, stream);
+    fclose(stream);
+    assert_in_range(try_mutations(file, row_bytes, 140, 4, 2000), 100, 1900);
+
+    for (int round = 0; round < 1000; round++) {
+        const size_t length = next(&random) % 200;
+        for (size_t i = 0; i < length; i++) file[i] = (unsigned char)next(&random);
+        put("x.bin", file, length);
+        assert_int_equal(try_file(at("x.bin"), 4), length - length / 5 >= 8 && length / 5 >= 5);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_text, empty_directory),
+        cmocka_unit_test_teardown(test_directory, empty_directory),
+        cmocka_unit_test_teardown(test_shards, empty_directory),
+        cmocka_unit_test_teardown(test_place_in_second_file, empty_directory),
+        cmocka_unit_test_teardown(test_rows, empty_directory),
+        cmocka_unit_test_teardown(test_shuffle_is_a_bijection, empty_directory),
+        cmocka_unit_test_teardown(test_shuffle_is_fair, empty_directory),
+        cmocka_unit_test_teardown(test_epochs, empty_directory),
+        cmocka_unit_test_teardown(test_layouts, empty_directory),
+        cmocka_unit_test_teardown(test_evaluation, empty_directory),
+        cmocka_unit_test_teardown(test_lengths, empty_directory),
+        cmocka_unit_test_teardown(test_no_file, empty_directory),
+        cmocka_unit_test_teardown(test_bad_shards, empty_directory),
+        cmocka_unit_test_teardown(test_bad_rows, empty_directory),
+        cmocka_unit_test_teardown(test_random_files, empty_directory),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

@@ -1,0 +1,211 @@
+/* test_executor.c - one executor runs every table: each that is proven gives the bits of a model without a pipeline. */
+#include <string.h>
+
+#include "tests/rigs/trainer_rig.h"
+
+enum { LAYERS = 9, STEPS = 2 };
+
+static struct job job_on(const char *mesh, const char *schedule, int loops, int microbatches, int group) {
+    return (struct job){.mesh = mesh,
+                        .schedule = schedule,
+                        .loops = loops,
+                        .layers = LAYERS,
+                        .microbatches = microbatches,
+                        .group = group,
+                        .steps = STEPS,
+                        .dropout = 0.25,
+                        .zero = true,
+                        .overlap = true};
+}
+
+static void expect_same(const struct job *expected, const struct job *job) {
+    assert_memory_equal(expected->loss, job->loss, STEPS * sizeof *job->loss);
+    expect_same_store(&expected->values, &job->values);
+    expect_same_store(&expected->gradients, &job->gradients);
+}
+
+/* Without a pipeline: the same microbatches and groups. */
+static struct job run_single(int microbatches, int group) {
+    struct job single = job_on("data=1,model=1", "gpipe", 1, microbatches, group);
+    run_job(&single);
+    return single;
+}
+
+static int least_loops(const char *name) { return !strcmp(name, "zbv") || !strcmp(name, "dualpipev") ? 2 : 1; }
+static int most_loops(const char *name) {
+    return !strcmp(name, "gpipe") || !strcmp(name, "1f1b")      ? 1
+           : !strcmp(name, "zbv") || !strcmp(name, "dualpipev") ? 2
+                                                                : 3;
+}
+
+/* Of all runs, one in so many: NCCL makes communicators for each. */
+static int one_in(void) { return strcmp(test_engine, "nccl") ? 1 : 5; }
+
+/* Nine layers: most of the stage counts do not divide them. */
+static void every_schedule_gives_the_same_bits(void **state) {
+    (void)state;
+    int runs = 0;
+    for (int microbatches = 4; microbatches <= 12; microbatches += microbatches == 4 ? 2 : 6) {
+        for (int group = 1; group <= microbatches; group = group == 1 ? 2 : group == 2 ? microbatches : group + 1) {
+            struct job single = run_single(microbatches, group);
+            for (int i = 0; sl_schedule_name(i); i++) {
+                const char *name = sl_schedule_name(i);
+                for (int loops = least_loops(name); loops <= most_loops(name); loops++) {
+                    for (int ranks = 1; ranks <= 3; ranks++) {
+                        char mesh[32];
+                        struct sl_schedule probe;
+                        struct sl_error refused;
+                        if (sl_schedule_make(&probe, name, ranks, loops, microbatches, &refused)) continue;
+                        sl_schedule_free(&probe);
+                        if (runs++ % one_in()) continue;
+                        snprintf(mesh, sizeof mesh, "data=1,model=%d", ranks);
+                        struct job job = job_on(mesh, name, loops, microbatches, group);
+                        run_job(&job);
+                        expect_same(&single, &job);
+                        free_job(&job);
+                    }
+                }
+            }
+            free_job(&single);
+        }
+    }
+    assert_true(runs > 300);
+}
+
+/* ---- random tables ---- */
+
+static unsigned next_random(unsigned *random) {
+    *random = *random * 1664525u + 1013904223u;
+    return *random >> 16;
+}
+
+/* What the making of a random table knows of each stage: how many microbatches have been through. */
+struct progress {
+    int forwards, backwards, weights;
+    bool split; /* input and weight gradients apart */
+};
+
+/* The actions that STAGE could do next; returns how many of the three. */
+static int ready(const struct progress *progress, int stage, int stages, int microbatches,
+                 enum sl_action_kind kind[3]) {
+    const struct progress *p = &progress[stage];
+    int count = 0;
+    if (p->forwards < microbatches && (stage == 0 || progress[stage - 1].forwards > p->forwards))
+        kind[count++] = SL_FORWARD;
+    if (p->backwards < p->forwards && (stage == stages - 1 || progress[stage + 1].backwards > p->backwards))
+        kind[count++] = p->split ? SL_INPUT_GRADIENT : SL_BACKWARD;
+    if (p->split && p->weights < p->backwards) kind[count++] = SL_WEIGHT_GRADIENT;
+    return count;
+}
+
+/* Stages wherever they fall, and any order that respects what needs what; microbatches ascend in each stage. */
+static void random_table(struct sl_schedule *table, int ranks, int loops, int microbatches, unsigned *random) {
+    struct sl_error error;
+    const int stages = ranks * loops;
+    struct progress progress[16] = {0};
+    int places[16], held[16] = {0};
+    assert_int_equal(sl_schedule_open(table, "random", ranks, loops, microbatches, &error), SL_OK);
+    for (int i = 0; i < stages; i++) places[i] = i / loops;
+    for (int i = stages - 1; i > 0; i--) {
+        const int j = (int)(next_random(random) % (unsigned)(i + 1)), swapped = places[i];
+        places[i] = places[j];
+        places[j] = swapped;
+    }
+    for (int s = 0; s < stages; s++) {
+        const int place = places[s] * loops + held[places[s]]++;
+        table->stage[place] = s;
+        table->place[s] = place;
+        progress[s].split = next_random(random) % 2;
+    }
+    for (int left = stages * microbatches; left > 0;) {
+        enum sl_action_kind kind[3];
+        const int s = (int)(next_random(random) % (unsigned)stages);
+        const int count = ready(progress, s, stages, microbatches, kind);
+        if (count == 0) continue;
+        const enum sl_action_kind chosen = kind[next_random(random) % (unsigned)count];
+        int *done = chosen == SL_FORWARD           ? &progress[s].forwards
+                    : chosen == SL_WEIGHT_GRADIENT ? &progress[s].weights
+                                                   : &progress[s].backwards;
+        assert_int_equal(sl_schedule_compute(table, chosen, s, (*done)++, false), SL_OK);
+        left -= chosen == SL_BACKWARD || chosen == SL_WEIGHT_GRADIENT;
+    }
+    assert_int_equal(sl_schedule_clock(table, &error), SL_OK);
+    assert_int_equal(sl_schedule_lower(table, &error), SL_OK);
+}
+
+static void take_given(const struct job *job, struct sl_schedule *table) {
+    struct sl_schedule *given = job->user;
+    *table = *given;
+    *given = (struct sl_schedule){0};
+}
+
+/* Runs TABLE, which is used up, if it is proven. */
+static bool run_if_proven(struct sl_schedule *table, const struct job *single) {
+    struct sl_error refused;
+    int slots;
+    char mesh[32];
+    snprintf(mesh, sizeof mesh, "data=1,model=%d", table->ranks);
+    if (sl_schedule_slots(table, SL_PIPELINE_FEWEST_SLOTS, &slots, &refused)) {
+        assert_true(strlen(refused.message) > 0);
+        sl_schedule_free(table);
+        return false;
+    }
+    struct job job = job_on(mesh, "a random table", table->loops, table->microbatches, single->group);
+    job.make = take_given;
+    job.user = table;
+    run_job(&job);
+    expect_same(single, &job);
+    free_job(&job);
+    return true;
+}
+
+static void random_tables_run_if_proven(void **state) {
+    (void)state;
+    struct job single = run_single(4, 2);
+    unsigned random = 1;
+    int proven = 0;
+    const int rounds = 200 / one_in();
+    for (int round = 0; round < rounds; round++) {
+        struct sl_schedule table;
+        const int ranks = 1 + (int)(next_random(&random) % 4), loops = 1 + (int)(next_random(&random) % 2);
+        random_table(&table, ranks, loops, 4, &random);
+        proven += run_if_proven(&table, &single);
+    }
+    assert_in_range(proven, rounds / 4, rounds - 1); /* some are refused: messages overtake each other */
+    free_job(&single);
+}
+
+/* Two neighbours in a rank's list change places. */
+static void exchanged_actions_run_if_proven(void **state) {
+    (void)state;
+    struct job single = run_single(4, 1);
+    unsigned random = 7;
+    int proven = 0, rounds = 0;
+    for (int i = 0; sl_schedule_name(i); i++) {
+        const char *name = sl_schedule_name(i);
+        for (int round = 0; round < 40 / one_in(); round++, rounds++) {
+            struct sl_schedule table;
+            struct sl_error error;
+            assert_int_equal(sl_schedule_make(&table, name, 2, least_loops(name), 4, &error), SL_OK);
+            assert_int_equal(sl_schedule_lower(&table, &error), SL_OK);
+            struct sl_rank_schedule *rank = &table.rank[next_random(&random) % 2];
+            const unsigned at = next_random(&random) % (unsigned)(rank->count - 1);
+            const struct sl_action first = rank->action[at];
+            rank->action[at] = rank->action[at + 1];
+            rank->action[at + 1] = first;
+            proven += run_if_proven(&table, &single);
+        }
+    }
+    assert_in_range(proven, rounds / 20, rounds - rounds / 20);
+    free_job(&single);
+}
+
+int main(int argc, char **argv) {
+    begin_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_schedule_gives_the_same_bits),
+        cmocka_unit_test(random_tables_run_if_proven),
+        cmocka_unit_test(exchanged_actions_run_if_proven),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

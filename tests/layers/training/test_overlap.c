@@ -1,0 +1,134 @@
+/* test_overlap.c - a loop's gradients are on their way while other loops compute, and a slow network is hidden as the
+ * simulator says. Every message and every sum is delayed by so much that computing takes no time beside it. */
+#include <string.h>
+
+#include "tests/rigs/trainer_rig.h"
+
+#include "spmd/schedule/simulate.h"
+
+enum { LOOPS = 4, MICROBATCHES = 4, TRACED = 4096, STEP_COUNT = 3 };
+static const double delay = 0.02;
+
+struct record {
+    struct sl_trace trace[SL_MAX_COORDINATES];
+    double seconds; /* of the fastest step after the first, on coordinate 0 */
+};
+
+static int train_traced(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
+    struct record *record = job->user;
+    struct sl_trace *trace = &record->trace[self->coordinate];
+    trace->self = self;
+    for (int step = 0; step < STEP_COUNT; step++) {
+        const double began = sl_now();
+        if (step == 1) sl_trainer_set_trace(trainer, trace);
+        SL_TRY(train_steps(self, job, trainer, step, step + 1));
+        const double seconds = sl_now() - began;
+        if (self->coordinate == 0 && step > 0 && (record->seconds == 0 || seconds < record->seconds))
+            record->seconds = seconds;
+    }
+    return SL_OK;
+}
+
+/* Two replicas of a looping pipeline on two ranks. */
+static struct job run_delayed(struct record *record, bool overlap) {
+    struct job job = {.mesh = "data=2,model=2",
+                      .schedule = "looped-bfs",
+                      .loops = LOOPS,
+                      .layers = 2 * LOOPS,
+                      .microbatches = MICROBATCHES,
+                      .group = MICROBATCHES,
+                      .steps = STEP_COUNT,
+                      .zero = true,
+                      .overlap = overlap,
+                      .delay = delay,
+                      .train = train_traced,
+                      .user = record};
+    *record = (struct record){0};
+    for (int c = 0; c < 4; c++) {
+        record->trace[c].event = calloc(TRACED, sizeof *record->trace[c].event);
+        record->trace[c].capacity = TRACED;
+        assert_non_null(record->trace[c].event);
+    }
+    run_job(&job);
+    for (int c = 0; c < 4; c++) assert_int_equal(record->trace[c].dropped, 0);
+    return job;
+}
+
+static void free_record(struct record *record) {
+    for (int c = 0; c < 4; c++) free(record->trace[c].event);
+}
+
+/* The event called NAME of LOOP in STEP: the last one. */
+static const struct sl_trace_event *find(const struct sl_trace *trace, const char *name, int step, int loop) {
+    const struct sl_trace_event *found = NULL;
+    for (int i = 0; i < trace->count; i++) {
+        const struct sl_trace_event *event = &trace->event[i];
+        if (event->work != SL_TRACE_WAITING && event->step == step && event->loop == loop && !strcmp(event->name, name))
+            found = event;
+    }
+    if (!found) fail_msg("step %d has no %s of loop %d", step, name, loop);
+    return found;
+}
+
+/* A sum over data begins when its loop's weight gradients are done, and before those of the loops below. */
+static void reductions_run_beside_other_loops(void **state) {
+    (void)state;
+    struct record record;
+    struct job job = run_delayed(&record, true);
+    for (int c = 0; c < 4; c++) {
+        for (int step = 1; step < STEP_COUNT; step++) {
+            for (int loop = 0; loop < LOOPS; loop++) {
+                const struct sl_trace_event *weights = find(&record.trace[c], "W", step, loop);
+                const struct sl_trace_event *reduce = find(&record.trace[c], "reduce", step, loop);
+                assert_true(reduce->begin >= weights->end);
+                assert_true(reduce->end >= reduce->begin + 2 * delay); /* summed and gathered */
+                if (loop > 0) assert_true(reduce->begin < find(&record.trace[c], "W", step, loop - 1)->begin);
+            }
+        }
+    }
+    free_record(&record);
+    free_job(&job);
+}
+
+/* What the simulator says of a step on a network with this delay; the metrics' sum comes after it. */
+static double simulated(const struct job *job, bool overlap) {
+    const struct sl_stage_costs stage = {.reduce = 2 * delay};
+    const struct sl_costs costs = {
+        .count = 1, .stage = &stage, .communication = delay, .overlap = overlap, .group = MICROBATCHES};
+    struct sl_simulation simulation;
+    struct sl_error error;
+    if (sl_schedule_simulate(&job->table, &costs, &simulation, &error)) fail_msg("%s", error.message);
+    const double step = simulation.step;
+    sl_simulation_free(&simulation);
+    return step + delay;
+}
+
+/* Computing takes no time here, so the steps differ by delays alone. Where something else keeps the cores a step is
+ * late now and then: one of several attempts has to come within half a delay for each reduction. None may be early. */
+static void delays_are_hidden_as_simulated(void **state) {
+    (void)state;
+    for (int overlap = 0; overlap < 2; overlap++) {
+        bool on_time = false;
+        for (int attempt = 0; attempt < 5 && !on_time; attempt++) {
+            struct record record;
+            struct job job = run_delayed(&record, overlap);
+            const double expected = simulated(&job, overlap);
+            print_message("# %s overlap: %.1f ms, simulated %.1f ms\n", overlap ? "with" : "without",
+                          1e3 * record.seconds, 1e3 * expected);
+            assert_true(record.seconds > expected - 0.5 * delay);
+            on_time = record.seconds < expected + 0.5 * delay * LOOPS;
+            free_record(&record);
+            free_job(&job);
+        }
+        assert_true(on_time);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reductions_run_beside_other_loops),
+        cmocka_unit_test(delays_are_hidden_as_simulated),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,144 @@
+/* test_precision.c - training with products of bf16: the same bits in every layout, values rounded whenever they have
+ * changed, gradients that differ from those of floats by what rounding explains. */
+#include <math.h>
+
+#include "tests/rigs/trainer_rig.h"
+
+enum { STEPS = MAX_STEPS, LAYERS = 4, LAYOUTS = 5 };
+
+static const struct layout {
+    const char *mesh, *schedule;
+    int loops;
+} layouts[LAYOUTS] = {
+    {"data=%d,model=1", "gpipe", 1},      {"data=%d,model=2", "gpipe", 1},      {"data=%d,model=4", "gpipe", 1},
+    {"data=%d,model=2", "looped-bfs", 2}, {"data=%d,model=1", "looped-bfs", 4},
+};
+
+/* The mesh's name goes to MESH[64]. */
+static struct job make_job(const struct layout *layout, int data, char *mesh) {
+    snprintf(mesh, 64, layout->mesh, data);
+    return (struct job){.mesh = mesh,
+                        .schedule = layout->schedule,
+                        .loops = layout->loops,
+                        .layers = LAYERS,
+                        .microbatches = 4,
+                        .group = 2,
+                        .steps = STEPS,
+                        .zero = true,
+                        .overlap = true,
+                        .precision = SL_BF16};
+}
+
+static void expect_same(const struct job *a, const struct job *b) {
+    if (memcmp(a->loss, b->loss, sizeof a->loss) || a->evaluated != b->evaluated)
+        fail_msg("%s on %s: loss %.9g, %.9g at the end, not %.9g, %.9g", b->schedule, b->mesh, b->loss[STEPS - 1],
+                 b->evaluated, a->loss[STEPS - 1], a->evaluated);
+    expect_same_store(&a->values, &b->values);
+}
+
+static void layouts_give_the_same_bits(void **state) {
+    (void)state;
+    for (int data = 1; data <= 3; data++) {
+        struct job first;
+        char mesh[LAYOUTS][64];
+        for (int i = 0; i < LAYOUTS; i++) {
+            struct job job = make_job(&layouts[i], data, mesh[i]);
+            job.dropout = 0.2;
+            job.zero = i != 1; /* moves work and changes nothing, as in floats */
+            job.overlap = i != 2;
+            run_job(&job);
+            if (i == 0) {
+                first = job;
+                continue;
+            }
+            expect_same(&first, &job);
+            expect_same_store(&first.gradients, &job.gradients);
+            free_job(&job);
+        }
+        assert_true(first.loss[STEPS - 1] < first.loss[0]);
+        free_job(&first);
+    }
+}
+
+/* ---- values are rounded whenever they have changed ---- */
+
+static int take_no_steps(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
+    (void)self, (void)job, (void)trainer;
+    return SL_OK;
+}
+
+/* Values that were handed over give the bits of those that were made, at the start and after the last step. */
+static void check_handing_over(const struct layout *layout, int data, bool zero) {
+    char mesh[64];
+    struct job untouched = make_job(layout, data, mesh), trained = untouched, again = untouched, evaluated = untouched;
+    untouched.steps = 0;
+    run_job(&untouched);
+    trained.zero = again.zero = zero;
+    run_job(&trained);
+    again.from = &untouched.values;
+    run_job(&again);
+    expect_same(&trained, &again);
+    evaluated.from = &trained.values;
+    evaluated.train = take_no_steps;
+    run_job(&evaluated);
+    if (evaluated.evaluated != trained.evaluated)
+        fail_msg("%s on %s: handed over, the values give loss %.9g, not %.9g", layout->schedule, mesh,
+                 evaluated.evaluated, trained.evaluated);
+    free_job(&untouched);
+    free_job(&trained);
+    free_job(&again);
+    free_job(&evaluated);
+}
+
+static void values_that_are_handed_over_give_the_same_bits(void **state) {
+    (void)state;
+    for (int data = 1; data <= 3; data++)
+        for (int i = 0; i < LAYOUTS; i++) check_handing_over(&layouts[i], data, data != 3);
+}
+
+/* ---- beside floats ---- */
+
+/* An operand's relative error is up to 2^-8, and 2^-8 / sqrt(3) in the mean of squares; a product's is below 2^-8, as
+ * errors of its two operands, and of its terms, are independent. So are those of products in a row: squares add up. */
+static double rounding_error(int products) { return 0x1p-8 * sqrt(products); }
+
+static double norm_of_difference(const struct sl_tensor *tensor, const float *other) {
+    const float *x = tensor->array.data;
+    double sum = 0;
+    for (size_t i = 0; i < sl_array_elements(&tensor->array); i++)
+        sum += ((double)x[i] - (other ? other[i] : 0)) * ((double)x[i] - (other ? other[i] : 0));
+    return sqrt(sum);
+}
+
+static void gradients_differ_by_rounding_alone(void **state) {
+    (void)state;
+    enum { PRODUCTS = 2 * LAYERS + 2 };
+    char mesh[64];
+    struct job rounded = make_job(&layouts[3], 2, mesh), floats = rounded;
+    rounded.steps = floats.steps = 1;
+    floats.precision = SL_F32;
+    run_job(&rounded);
+    run_job(&floats);
+    const double difference = fabs(rounded.loss[0] - floats.loss[0]) / floats.loss[0];
+    assert_true(difference > 0 && difference <= rounding_error(PRODUCTS));
+    for (int i = 0; i < floats.gradients.count; i++) {
+        const struct sl_tensor *tensor = &floats.gradients.tensor[i];
+        const double error = norm_of_difference(tensor, same_tensor(&rounded.gradients, tensor));
+        const double relative = error / norm_of_difference(tensor, NULL);
+        /* Forward and back again, and the weight gradient's own product. */
+        if (!(relative > 0 && relative <= rounding_error(2 * PRODUCTS + 1)))
+            fail_msg("%s: the gradient differs by %g of its norm", tensor->name, relative);
+    }
+    free_job(&rounded);
+    free_job(&floats);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layouts_give_the_same_bits),
+        cmocka_unit_test(values_that_are_handed_over_give_the_same_bits),
+        cmocka_unit_test(gradients_differ_by_rounding_alone),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

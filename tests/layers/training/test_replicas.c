@@ -1,0 +1,121 @@
+/* test_replicas.c - replicas stay equal through training; one changed bit is found, and the line says where. */
+#include "tests/rigs/transformer_job.h"
+
+#include "layers/training/replicas.h"
+
+/* One bit of the parameter called NAME is changed at COORDINATE; NULL: nowhere. */
+struct fault {
+    const char *name;
+    int coordinate;
+    int status[SL_MAX_COORDINATES]; /* of the check */
+};
+
+static int change(struct sl_spmd *self, struct sl_trainer *trainer, const char *name) {
+    const struct sl_parameters *parameters = sl_trainer_parameters(trainer);
+    for (int i = 0; i < parameters->count; i++) {
+        if (strcmp(parameters->list[i].name, name) != 0) continue;
+        float *last = sl_parameter_value(parameters, i) + parameters->list[i].count - 1;
+        uint32_t word;
+        sl_device.copy(&word, last, sizeof word);
+        word ^= 1;
+        sl_device.copy(last, &word, sizeof word);
+        return SL_OK;
+    }
+    return sl_fail(self, SL_CHECK_FAILED, "coordinate %d has no %s", self->coordinate, name);
+}
+
+static int train_and_check(struct worker *worker) {
+    struct sl_spmd *self = worker->self;
+    struct fault *fault = worker->job->user;
+    SL_TRY(train_steps(worker, 0, worker->job->steps));
+    SL_TRY(sl_check_replicas(self, worker->trainer));
+    if (fault->name && self->coordinate == fault->coordinate) SL_TRY(change(self, worker->trainer, fault->name));
+    return fault->status[self->coordinate] = sl_check_replicas(self, worker->trainer);
+}
+
+/* A small run, then the check. */
+static int check(const char *mesh, int vocabulary, bool shared_out, bool fsdp, bool parallel, struct fault *fault,
+                 struct sl_error *error) {
+    struct job job = small_job(mesh);
+    job.schedule = "gpipe";
+    job.model.vocabulary = vocabulary;
+    job.model.fsdp = fsdp;
+    job.model.vocabulary_parallel = parallel;
+    job.shared_out = shared_out;
+    job.program = train_and_check;
+    job.user = fault;
+    const int status = try_job(&job, error);
+    free_job(&job);
+    return status;
+}
+
+static const char *const meshes[] = {"data=1,pipe=1,tensor=1", "data=2,pipe=2,tensor=2", "data=4,pipe=1,tensor=2",
+                                     "tensor=2,pipe=4,data=1", "pipe=2,data=4"};
+enum { MESHES = sizeof meshes / sizeof *meshes };
+
+static void training_keeps_replicas_equal(void **state) {
+    (void)state;
+    for (int i = 0; i < 8 * MESHES; i++) {
+        struct fault fault = {0};
+        struct sl_error error;
+        if (check(meshes[i / 8], 40, i & 1, i & 2, i & 4, &fault, &error))
+            fail_msg("on %s, %d: %s", meshes[i / 8], i % 8, error.message);
+    }
+}
+
+static void a_changed_bit_is_found(void **state) {
+    (void)state;
+    static const struct {
+        const char *mesh, *name;
+        int coordinate;
+        bool fsdp, parallel;
+        int vocabulary;
+        const char *message;
+    } cases[] = {
+        /* along data */
+        {"data=2,pipe=2,tensor=2", "blocks.0.layers.0.mlp.up.kernel", 5, false, false, 40,
+         "parameter blocks.0.layers.0.mlp.up.kernel: coordinates 1 (data=0, pipe=0, tensor=1) and "
+         "5 (data=1, pipe=0, tensor=1) have drifted apart"},
+        {"data=2,pipe=2,tensor=2", "norm.gamma", 2, false, false, 40,
+         "parameter norm.gamma: coordinates 2 (data=0, pipe=1, tensor=0) and 6 (data=1, pipe=1, tensor=0)"},
+        /* along tensor alone, as data shards other kernels, not biases */
+        {"tensor=2,data=1,pipe=2", "blocks.0.layers.1.mlp.down.bias", 2, true, false, 40,
+         "coordinates 0 (tensor=0, data=0, pipe=0) and 2 (tensor=1, data=0, pipe=0)"},
+        /* along both: the first two that differ */
+        {"data=2,pipe=1,tensor=2", "blocks.0.layers.1.mla.out.bias", 0, true, true, 40,
+         "coordinates 0 (data=0, pipe=0, tensor=0) and 1 (data=0, pipe=0, tensor=1)"},
+        /* tied, and longer than what is looked at at once */
+        {"data=1,pipe=2", "embedding", 1, false, false, 10000,
+         "parameter embedding: coordinates 0 (data=0, pipe=0) and 1 (data=0, pipe=1)"},
+        {"pipe=4,data=1,tensor=2", "embedding", 7, false, true, 40,
+         "parameter embedding: coordinates 1 (pipe=0, data=0, tensor=1) and 7 (pipe=3, data=0, tensor=1)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fault fault = {.name = cases[i].name, .coordinate = cases[i].coordinate};
+        struct sl_error error;
+        const int status =
+            check(cases[i].mesh, cases[i].vocabulary, i % 2, cases[i].fsdp, cases[i].parallel, &fault, &error);
+        if (status != SL_CHECK_FAILED || !strstr(error.message, cases[i].message))
+            fail_msg("case %zu: status %d: %s", i, status, error.message);
+        for (int c = 0; shares_memory() && c < coordinates_of(cases[i].mesh); c++)
+            assert_int_equal(fault.status[c], SL_CHECK_FAILED);
+    }
+}
+
+/* What nobody else holds is nobody's to compare. */
+static void what_is_sharded_may_differ(void **state) {
+    (void)state;
+    struct fault fault = {.name = "blocks.0.layers.0.mlp.up.kernel", .coordinate = 1};
+    struct sl_error error;
+    if (check("data=2,tensor=2", 40, false, true, false, &fault, &error)) fail_msg("%s", error.message);
+}
+
+int main(int argc, char **argv) {
+    begin_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_keeps_replicas_equal),
+        cmocka_unit_test(a_changed_bit_is_found),
+        cmocka_unit_test(what_is_sharded_may_differ),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,87 @@
+/* numbers.h - what tests of arithmetic share: random inputs from a fixed seed, and comparison with an oracle. */
+#ifndef SL_TESTS_RIGS_NUMBERS_H
+#define SL_TESTS_RIGS_NUMBERS_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "spmd/device/device.h"
+
+/* A 64-bit linear congruential generator; its upper half is good enough here. */
+struct numbers {
+    uint64_t state;
+};
+
+static inline uint32_t next_word(struct numbers *numbers) {
+    numbers->state = numbers->state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(numbers->state >> 32);
+}
+
+/* From LOW up to HIGH. */
+static inline float next_float(struct numbers *numbers, float low, float high) {
+    return low + (high - low) * ((float)(next_word(numbers) >> 8) * 0x1p-24f);
+}
+
+/* Memory of exactly COUNT elements, so that sanitizers see the first one beyond. Ends the test without memory. */
+static inline void *array_of(size_t count, size_t size) {
+    void *array = calloc(count ? count : 1, size);
+    assert_non_null(array);
+    return array;
+}
+
+static inline float *floats(size_t count) { return array_of(count, sizeof(float)); }
+
+static inline float *random_floats(struct numbers *numbers, size_t count, float low, float high) {
+    float *array = floats(count);
+    for (size_t i = 0; i < count; i++) array[i] = next_float(numbers, low, high);
+    return array;
+}
+
+/* ---- where kernels and modules work, given back by release_array ----
+ *
+ * Of exactly COUNT elements where that is the host's memory; otherwise the device's, which the host looks into
+ * (SHARDLOOP_MEMORY=managed) once sl_device.settle has waited for what is in the queue: kernels need no wait, products
+ * and copies do. */
+
+static inline void *device_array(size_t count, size_t size) {
+    if (sl_device.shares_memory) return array_of(count, size);
+    void *array = sl_device.take(count * size);
+    assert_non_null(array);
+    return array;
+}
+
+static inline void release_array(void *array) { (sl_device.shares_memory ? free : sl_device.give)(array); }
+
+static inline void *device_copy(const void *values, size_t bytes) {
+    void *copy = device_array(bytes, 1);
+    return memcpy(copy, values, bytes);
+}
+
+static inline float *device_floats(size_t count) { return device_array(count, sizeof(float)); }
+
+static inline float *random_device_floats(struct numbers *numbers, size_t count, float low, float high) {
+    float *array = device_floats(count);
+    for (size_t i = 0; i < count; i++) array[i] = next_float(numbers, low, high);
+    return array;
+}
+
+static inline uint32_t *random_device_words(struct numbers *numbers, size_t count) {
+    uint32_t *array = device_array(count, sizeof *array);
+    for (size_t i = 0; i < count; i++) array[i] = next_word(numbers);
+    return array;
+}
+
+/* GOT differs from WANT by no more than ABSOLUTE + RELATIVE |want|. Fails for every NaN. */
+static inline void expect_close(const char *what, size_t index, double got, double want, double relative,
+                                double absolute) {
+    if (!(fabs(got - want) <= absolute + relative * fabs(want)))
+        fail_msg("%s, element %zu: %.9g instead of %.9g", what, index, got, want);
+}
+
+#endif

@@ -1,0 +1,115 @@
+/* run_on.h - runs a test's program on a mesh; assertions stay in the test's own thread. */
+#ifndef SL_TESTS_RIGS_RUN_ON_H
+#define SL_TESTS_RIGS_RUN_ON_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "collectives/channel.h"
+#include "collectives/engines.h"
+#include "spmd/device/device.h"
+
+static const char *test_engine = "local"; /* the test's argument */
+
+/* Whether all coordinates share this process's memory. */
+static inline bool shares_memory(void) { return !strcmp(test_engine, "local"); }
+
+/* Whether what coordinate 0 leaves in memory is left in this process's. */
+static inline bool has_results(void) {
+    const struct sl_engine engine = {.table = sl_engine_find(test_engine)};
+    return sl_speaks(&engine);
+}
+
+/* Takes the engine from the command line. Where several processes run the tests, all of them the same ones, the first
+ * prints TAP, the others what fails on stderr. */
+static inline void begin_tests(int argc, char **argv) {
+    struct sl_engine engine;
+    struct sl_error error;
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    if (argc > 1) test_engine = argv[1];
+    if (sl_engine_open(&engine, test_engine, &error)) {
+        printf("Bail out! %s\n", error.message);
+        exit(error.status);
+    }
+    if (has_results()) return;
+    cmocka_set_message_output(CM_OUTPUT_STDOUT);
+    if (!freopen("/dev/null", "w", stdout)) exit(SL_FAILED);
+}
+
+struct test_run {
+    const char *mesh;
+    bool checked;
+    double timeout; /* 0: the engine's own */
+    double delay;   /* seconds */
+    void *arg;
+};
+
+/* Returns the run's status; *ERROR is its verdict. */
+static inline int run_on(struct test_run run, sl_program *program, struct sl_error *error) {
+    struct sl_mesh mesh;
+    struct sl_engine engine;
+    *error = (struct sl_error){0};
+    assert_int_equal(sl_mesh_parse(&mesh, run.mesh, error), SL_OK);
+    assert_int_equal(sl_engine_open(&engine, test_engine, error), SL_OK);
+    engine.checked = run.checked;
+    if (run.timeout > 0) engine.timeout = run.timeout;
+    engine.delay = run.delay;
+    engine.spare = true;
+    engine.error = error;
+    return sl_run(&mesh, &engine, program, run.arg);
+}
+
+/* The program succeeds in both modes. */
+static inline void expect_ok(const char *mesh, sl_program *program, void *arg) {
+    for (int checked = 0; checked < 2; checked++) {
+        struct sl_error error;
+        const int status = run_on((struct test_run){.mesh = mesh, .checked = checked, .arg = arg}, program, &error);
+        if (status) fail_msg("on %s%s: status %d: %s", mesh, checked ? ", checked" : "", status, error.message);
+    }
+}
+
+/* Seconds after which a deadlock is certain enough; where memory is shared it is proven at once. */
+static const double test_patience = 1;
+
+/* The run ends with STATUS and a verdict that contains all of the NULL-terminated TEXTS. */
+static inline void expect_verdict(struct test_run run, sl_program *program, int status, const char *const *texts) {
+    struct sl_error error;
+    if (!shares_memory() && run.timeout == 0) run.timeout = test_patience;
+    const int got = run_on(run, program, &error);
+    if (got != status) fail_msg("status %d, not %d: %s", got, status, error.message);
+    for (; *texts; texts++) {
+        if (!strstr(error.message, *texts)) fail_msg("\"%s\" is not in: %s", *texts, error.message);
+    }
+}
+#define EXPECT_VERDICT(run, program, status, ...)                                                                      \
+    expect_verdict(run, program, status, (const char *const[]){__VA_ARGS__, NULL})
+
+/* The slot, when the host may write and read it: what the queue still does to it has ended. */
+static inline int acquire_slot(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
+    SL_TRY(sl_channel_acquire(self, channel, slot));
+    return sl_device.settle(&self->error);
+}
+static inline int take_slot(struct sl_spmd *self, struct sl_channel *channel, const void **slot) {
+    SL_TRY(sl_channel_take(self, channel, slot));
+    return sl_device.settle(&self->error);
+}
+
+/* 32 well mixed bits of X. */
+static inline uint32_t mix(uint64_t x) {
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (uint32_t)(x >> 32 ^ x >> 3);
+}
+
+/* A sequence of random numbers, the same wherever it begins with the same state. */
+static inline int pick(uint64_t *state, int below) {
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    return (int)(mix(*state) % (uint32_t)below);
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* trainer_rig.h - a training run on a mesh: what a test asks for, and what the run leaves. Includes cmocka. */
+#ifndef SL_TESTS_RIGS_TRAINER_RIG_H
+#define SL_TESTS_RIGS_TRAINER_RIG_H
+
+#include <stdlib.h>
+
+#include "tests/rigs/run_on.h"
+
+#include "layers/models/classifier.h"
+#include "layers/training/trainer.h"
+
+enum { INPUTS = 12, HIDDEN = 16, CLASSES = 5, BATCH = 48, MAX_STEPS = 4 };
+
+struct job {
+    const char *mesh, *schedule;
+    int loops, layers, microbatches, group, steps;
+    double dropout;
+    bool zero, overlap;
+    enum sl_dtype precision;
+    const char *const *module_axes;    /* over which the model's modules communicate; may be NULL */
+    double delay;                      /* of every message and sum, seconds */
+    const struct sl_adamw *adamw;      /* NULL: the defaults with learning rate 1e-2 */
+    const struct sl_store *from;       /* initial values; NULL: made from the seed */
+    const struct sl_classifier *shape; /* inputs, hidden, expansion, classes; NULL: a small one */
+    void (*keys)(struct sl_parameters *parameters, const struct job *job, const struct sl_model *model, int rank);
+    /* All may be NULL: the schedule by name, the classifier, and all steps one after another. */
+    void (*make)(const struct job *job, struct sl_schedule *table); /* lowered */
+    int (*build)(struct job *job, struct sl_spmd *self, struct sl_model *model);
+    int (*train)(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer);
+    void *user; /* a test's own */
+    /* Filled in. */
+    struct sl_schedule table;
+    float inputs[BATCH * INPUTS];
+    int32_t labels[BATCH];
+    double loss[MAX_STEPS], evaluated; /* means over all rows; of the last values */
+    struct sl_store values, gradients;
+};
+
+static inline struct sl_batch batch_of(const struct sl_spmd *self, const struct job *job) {
+    const int first = BATCH / sl_axis_size(self, "data") * sl_axis_index(self, "data");
+    return (struct sl_batch){.inputs = job->inputs + first * INPUTS, .labels = job->labels + first};
+}
+
+/* Steps [FIRST, END). */
+static inline int train_steps(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer, int first, int end) {
+    const struct sl_batch batch = batch_of(self, job);
+    for (int step = first; step < end; step++) {
+        struct sl_metrics metrics;
+        bool stop = false;
+        SL_TRY(sl_trainer_step(trainer, &batch, &metrics, &stop));
+        if (self->coordinate == 0) job->loss[step] = metrics.loss / metrics.rows;
+        if (metrics.rows != BATCH) return sl_fail(self, SL_CHECK_FAILED, "%g rows were counted", metrics.rows);
+    }
+    return SL_OK;
+}
+
+static inline int evaluate(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
+    const struct sl_batch batch = batch_of(self, job);
+    struct sl_metrics metrics;
+    SL_TRY(sl_trainer_evaluate(trainer, &batch, &metrics));
+    if (self->coordinate == 0) job->evaluated = metrics.loss / metrics.rows;
+    return SL_OK;
+}
+
+static inline int train_and_export(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
+    SL_TRY(sl_trainer_open(trainer, job->from));
+    SL_TRY(job->train ? job->train(self, job, trainer) : train_steps(self, job, trainer, 0, job->steps));
+    if (job->steps > 0) SL_TRY(evaluate(self, job, trainer));
+    SL_TRY(sl_trainer_export(trainer, false, &job->values));
+    return sl_trainer_export(trainer, true, &job->gradients);
+}
+
+static inline int build_classifier(struct job *job, struct sl_spmd *self, struct sl_model *model) {
+    static const struct sl_classifier small = {.inputs = INPUTS, .hidden = HIDDEN, .expansion = 2, .classes = CLASSES};
+    struct sl_classifier classifier = job->shape ? *job->shape : small;
+    classifier.layers = job->layers;
+    classifier.dropout = job->dropout;
+    return sl_classifier_build(&classifier, &job->table, sl_axis_index(self, "model"), model, &self->error);
+}
+
+struct key_request {
+    const struct job *job;
+    const struct sl_model *model;
+    int rank;
+};
+
+static inline void assign_keys(struct sl_parameters *parameters, void *arg) {
+    const struct key_request *request = arg;
+    request->job->keys(parameters, request->job, request->model, request->rank);
+}
+
+static inline int train_program(struct sl_spmd *self, void *arg) {
+    struct job *job = arg;
+    struct sl_model model = {0};
+    struct key_request request = {job, &model, sl_axis_index(self, "model")};
+    const struct sl_trainer_options options = {
+        .pipeline = {.axis = "model",
+                     .module_axes = job->module_axes,
+                     .schedule = &job->table,
+                     .gemm = sl_gemm_find("reference", &self->error),
+                     .precision = job->precision,
+                     .rows = BATCH / sl_axis_size(self, "data") / job->microbatches,
+                     .group = job->group},
+        .data_axis = "data",
+        .adamw = job->adamw ? *job->adamw : sl_adamw_defaults(1e-2f),
+        .zero = job->zero,
+        .overlap = job->overlap,
+        .seed = 3,
+        .assign_keys = job->keys ? assign_keys : NULL,
+        .arg = &request,
+    };
+    struct sl_trainer *trainer = NULL;
+    int status = job->build ? job->build(job, self, &model) : build_classifier(job, self, &model);
+    if (status == SL_OK) status = sl_trainer_plan(&trainer, self, &options, &model);
+    if (status == SL_OK) status = train_and_export(self, job, trainer);
+    sl_trainer_close(trainer);
+    sl_classifier_free(&model);
+    return status;
+}
+
+/* Makes the schedule and the batch. */
+static inline void open_job(struct job *job) {
+    struct sl_error error = {0};
+    struct sl_mesh mesh;
+    assert_int_equal(sl_mesh_parse(&mesh, job->mesh, &error), SL_OK);
+    assert_in_range(job->steps, 0, MAX_STEPS);
+    if (job->make) {
+        job->make(job, &job->table);
+    } else {
+        const int ranks = sl_mesh_axis_size(&mesh, "model");
+        if (sl_schedule_make(&job->table, job->schedule, ranks, job->loops, job->microbatches, &error))
+            fail_msg("%s", error.message);
+        if (sl_schedule_lower(&job->table, &error)) fail_msg("%s", error.message);
+    }
+    sl_random_normal(sl_key_of_seed(5), BATCH * INPUTS, job->inputs);
+    sl_random_randint(sl_key_of_seed(6), BATCH, 0, CLASSES, job->labels);
+}
+
+static inline void run_job(struct job *job) {
+    struct sl_error error = {0};
+    open_job(job);
+    const int status =
+        run_on((struct test_run){.mesh = job->mesh, .delay = job->delay, .arg = job}, train_program, &error);
+    if (status) fail_msg("%s on %s: %s", job->schedule, job->mesh, error.message);
+}
+
+static inline void free_job(struct job *job) {
+    sl_schedule_free(&job->table);
+    sl_store_free(&job->values);
+    sl_store_free(&job->gradients);
+}
+
+/* The tensor of STORE that is called as TENSOR and is as large. */
+static inline const float *same_tensor(const struct sl_store *store, const struct sl_tensor *tensor) {
+    const struct sl_tensor *other = sl_store_find(store, tensor->name);
+    if (!other) fail_msg("there is no %s", tensor->name);
+    assert_int_equal(sl_array_elements(&other->array), sl_array_elements(&tensor->array));
+    return other->array.data;
+}
+
+static inline void expect_same_store(const struct sl_store *a, const struct sl_store *b) {
+    assert_int_equal(a->count, b->count);
+    for (int i = 0; i < a->count; i++) {
+        const struct sl_array *array = &a->tensor[i].array;
+        if (memcmp(array->data, same_tensor(b, &a->tensor[i]), sl_array_elements(array) * sizeof(float)))
+            fail_msg("%s has other bits", a->tensor[i].name);
+    }
+}
+
+#endif

@@ -1,0 +1,390 @@
+/* transformer_job.h - a transformer's training run on a mesh, in any layout, and a reference's numbers to compare it
+ * with. Includes cmocka. */
+#ifndef SL_TESTS_RIGS_TRANSFORMER_JOB_H
+#define SL_TESTS_RIGS_TRANSFORMER_JOB_H
+
+#include <math.h>
+
+#include <jansson.h>
+
+#include "tests/rigs/run_on.h"
+
+#include "layers/training/exchange.h"
+#include "layers/models/generate.h"
+#include "layers/training/trainer.h"
+
+enum { MAX_STEPS = 10, MAX_LAYOUTS = 20, LAYOUT = 64, MOST_TOKENS = 1024, MOST_COORDINATES = 8 };
+
+static bool test_is_small; /* the test's second argument: fewer settings, where products are slow */
+
+static inline void begin_transformer_tests(int argc, char **argv) {
+    begin_tests(argc, argv);
+    test_is_small = argc > 2 && !strcmp(argv[2], "small");
+}
+
+struct worker;
+
+struct job {
+    const char *mesh, *schedule;
+    struct sl_transformer model;
+    int loops, microbatches; /* of a pass; 0: one a sequence in a pipeline, else one */
+    int group, accumulate;   /* 0: all microbatches, one pass */
+    int batch, sequence, steps;
+    bool shared_out, overlap; /* ZeRO; reductions while other loops compute */
+    float clip;
+    struct sl_adamw adamw;
+    enum sl_dtype precision;
+    const struct sl_store *from;           /* initial values; NULL: made from the seed */
+    const int32_t *tokens;                 /* [batch, sequence + 1]; NULL: random ones */
+    int (*program)(struct worker *worker); /* NULL: all steps, then export */
+    void *user;                            /* a test's own */
+    /* Filled in. */
+    struct sl_schedule table;
+    int32_t made[MOST_TOKENS];
+    double loss[MAX_STEPS], norm[MAX_STEPS], evaluated; /* means over all tokens; of the last values */
+    struct sl_store values, gradients;                  /* after the last step */
+};
+
+/* A coordinate's part. */
+struct worker {
+    struct job *job;
+    struct sl_spmd *self;
+    struct sl_model model;
+    struct sl_trainer *trainer;
+    int local;                                        /* sequences of a replica */
+    int32_t inputs[MOST_TOKENS], labels[MOST_TOKENS]; /* [local, sequence] */
+};
+
+/* Eight layers, every other one with rotary positions; it can be sharded over eight coordinates along any axis. */
+static inline struct job small_job(const char *mesh) {
+    return (struct job){.mesh = mesh,
+                        .schedule = "1f1b",
+                        .model = {.vocabulary = 40,
+                                  .dimension = 32,
+                                  .heads = 8,
+                                  .blocks = 4,
+                                  .layers_per_block = 2,
+                                  .latent = 16,
+                                  .rope = 8,
+                                  .positions = 16,
+                                  .fsdp = true},
+                        .loops = 1,
+                        .batch = 8,
+                        .sequence = 8,
+                        .steps = 2,
+                        .shared_out = true,
+                        .overlap = true,
+                        .adamw = sl_adamw_defaults(1e-2f)};
+}
+
+/* ---- every coordinate ---- */
+
+/* This replica's part of the tokens. */
+static inline struct sl_batch batch_of(struct worker *worker) {
+    const struct job *job = worker->job;
+    const int first = sl_axis_index(worker->self, "data") * worker->local;
+    for (int s = 0; s < worker->local; s++) {
+        const int32_t *row = job->tokens + (first + s) * (job->sequence + 1);
+        for (int t = 0; t < job->sequence; t++) {
+            worker->inputs[s * job->sequence + t] = row[t];
+            worker->labels[s * job->sequence + t] = row[t + 1];
+        }
+    }
+    return (struct sl_batch){.tokens = worker->inputs, .labels = worker->labels};
+}
+
+/* Steps [FIRST, END). */
+static inline int train_steps(struct worker *worker, int first, int end) {
+    struct job *job = worker->job;
+    const struct sl_batch batch = batch_of(worker);
+    for (int step = first; step < end; step++) {
+        struct sl_metrics metrics;
+        bool stop = false;
+        SL_TRY(sl_trainer_step(worker->trainer, &batch, &metrics, &stop));
+        if (metrics.rows != job->batch * job->sequence)
+            return sl_fail(worker->self, SL_CHECK_FAILED, "%g tokens were counted", metrics.rows);
+        if (worker->self->coordinate > 0) continue;
+        job->loss[step] = metrics.loss / metrics.rows;
+        job->norm[step] = sl_trainer_norm(worker->trainer);
+    }
+    return SL_OK;
+}
+
+static inline int train_and_export(struct worker *worker) {
+    struct job *job = worker->job;
+    const struct sl_batch batch = batch_of(worker);
+    struct sl_metrics metrics;
+    SL_TRY(train_steps(worker, 0, job->steps));
+    if (job->accumulate < 2) {
+        SL_TRY(sl_trainer_evaluate(worker->trainer, &batch, &metrics));
+        if (worker->self->coordinate == 0) job->evaluated = metrics.loss / metrics.rows;
+    }
+    SL_TRY(sl_trainer_export(worker->trainer, false, &job->values));
+    return sl_trainer_export(worker->trainer, true, &job->gradients);
+}
+
+static inline int open_worker(struct worker *worker) {
+    struct job *job = worker->job;
+    struct sl_spmd *self = worker->self;
+    const int microbatches = job->table.microbatches, passes = job->accumulate ? job->accumulate : 1;
+    worker->local = job->batch / sl_axis_size(self, "data");
+    const struct sl_trainer_options options = {
+        .pipeline = {.rules = sl_transformer_rules(&job->model),
+                     .axis = "pipe",
+                     .module_axes = sl_transformer_axes,
+                     .schedule = &job->table,
+                     .gemm = sl_gemm_find(NULL, &self->error),
+                     .precision = job->precision,
+                     .rows = worker->local / microbatches / passes * job->sequence,
+                     .sequence = job->sequence,
+                     .group = job->group ? job->group : microbatches},
+        .data_axis = "data",
+        .adamw = job->adamw,
+        .clip = job->clip,
+        .accumulate = job->accumulate,
+        .zero = job->shared_out,
+        .overlap = job->overlap,
+        .seed = 3,
+    };
+    SL_TRY(sl_transformer_check(&job->model, self->mesh, &self->error));
+    SL_TRY(sl_transformer_build(&job->model, self->mesh, &job->table, sl_axis_index(self, "pipe"), job->sequence,
+                                &worker->model, &self->error));
+    SL_TRY(sl_trainer_plan(&worker->trainer, self, &options, &worker->model));
+    return sl_trainer_open(worker->trainer, job->from);
+}
+
+static inline int job_program(struct sl_spmd *self, void *arg) {
+    struct job *job = arg;
+    struct worker worker = {.job = job, .self = self};
+    int status = open_worker(&worker);
+    if (status == SL_OK) status = job->program ? job->program(&worker) : train_and_export(&worker);
+    sl_trainer_close(worker.trainer);
+    sl_transformer_free(&worker.model);
+    return status;
+}
+
+/* ---- generation, by every coordinate ---- */
+
+struct continuation {
+    int sequences; /* of all replicas together */
+    int prompt, length;
+    struct sl_sampling sampling;
+    const int32_t *prompts; /* [sequences, prompt] */
+    /* Of each coordinate, what its replica made: [sequences of a replica, length]. */
+    int32_t tokens[MOST_COORDINATES][MOST_TOKENS];
+};
+
+static inline int continue_prompts(struct worker *worker, struct continuation *c) {
+    struct sl_spmd *self = worker->self;
+    const struct job *job = worker->job;
+    const int own = c->sequences / sl_axis_size(self, "data"), first = own * sl_axis_index(self, "data");
+    const struct sl_generation generation = {.transformer = &job->model,
+                                             .schedule = &job->table,
+                                             .gemm = sl_gemm_find(NULL, &self->error),
+                                             .precision = job->precision,
+                                             .sequences = own,
+                                             .prompt = c->prompt,
+                                             .length = c->length,
+                                             .sampling = c->sampling,
+                                             .seed = 21};
+    int32_t *tokens = c->tokens[self->coordinate];
+    struct sl_generated generated = {.tokens = tokens};
+    struct sl_generator *generator = NULL;
+    memset(tokens, 0xff, sizeof c->tokens[0]);
+    for (int s = 0; s < own; s++)
+        memcpy(tokens + s * c->length, c->prompts + (first + s) * c->prompt, (size_t)c->prompt * sizeof *tokens);
+    int status = sl_generator_open(&generator, self, &generation, sl_trainer_parameters(worker->trainer));
+    if (status == SL_OK) status = sl_generator_run(generator, &generated);
+    sl_generator_close(generator);
+    return status ? status : sl_gather_records(self, c->tokens, sizeof *c->tokens);
+}
+
+/* ---- the main thread ---- */
+
+static inline int size_along(const char *mesh, const char *axis) {
+    struct sl_mesh parsed;
+    assert_int_equal(sl_mesh_parse(&parsed, mesh, NULL), SL_OK);
+    return sl_mesh_axis_size(&parsed, axis);
+}
+
+static inline int coordinates_of(const char *mesh) {
+    return size_along(mesh, "data") * size_along(mesh, "pipe") * size_along(mesh, "tensor");
+}
+
+/* False where the schedule does not allow these numbers. */
+static inline bool make_table(struct job *job) {
+    const int ranks = size_along(job->mesh, "pipe");
+    const int sequences = job->batch / size_along(job->mesh, "data") / (job->accumulate ? job->accumulate : 1);
+    const int microbatches = job->microbatches ? job->microbatches : ranks > 1 ? sequences : 1;
+    struct sl_error error;
+    if (sl_schedule_make(&job->table, job->schedule, ranks, job->loops, microbatches, &error)) return false;
+    assert_int_equal(sl_schedule_lower(&job->table, &error), SL_OK);
+    return true;
+}
+
+static inline void make_tokens(struct job *job) {
+    uint64_t state = 11;
+    const int count = job->batch * (job->sequence + 1);
+    if (job->tokens) return;
+    assert_true(count <= MOST_TOKENS);
+    for (int i = 0; i < count; i++) job->made[i] = pick(&state, job->model.vocabulary);
+    job->tokens = job->made;
+}
+
+/* Returns the run's status; *ERROR is its verdict. */
+static inline int try_job(struct job *job, struct sl_error *error) {
+    if (!job->table.ranks && !make_table(job)) fail_msg("%s does not fit %s", job->schedule, job->mesh);
+    make_tokens(job);
+    return run_on((struct test_run){.mesh = job->mesh, .arg = job}, job_program, error);
+}
+
+static inline void run_job(struct job *job) {
+    struct sl_error error = {0};
+    if (try_job(job, &error)) fail_msg("%s on %s: %s", job->schedule, job->mesh, error.message);
+}
+
+static inline void free_job(struct job *job) {
+    sl_schedule_free(&job->table);
+    sl_store_free(&job->values);
+    sl_store_free(&job->gradients);
+}
+
+/* All meshes of SIZE coordinates whose axes are powers of two; returns how many. */
+static inline int list_layouts(int size, char mesh[static MAX_LAYOUTS][LAYOUT]) {
+    int count = 0;
+    for (int data = 1; data <= size; data *= 2)
+        for (int pipe = 1; data * pipe <= size; pipe *= 2)
+            snprintf(mesh[count++], LAYOUT, "data=%d,pipe=%d,tensor=%d", data, pipe, size / data / pipe);
+    return count;
+}
+
+/* ---- comparison ---- */
+
+static inline const struct sl_tensor *same_tensor(const struct sl_store *store, const struct sl_tensor *tensor) {
+    const struct sl_tensor *other = sl_store_find(store, tensor->name);
+    if (!other) fail_msg("there is no %s", tensor->name);
+    assert_int_equal(other->array.dims, tensor->array.dims);
+    for (int d = 0; d < tensor->array.dims; d++) assert_int_equal(other->array.shape[d], tensor->array.shape[d]);
+    return other;
+}
+
+static inline void expect_same_store(const char *what, const struct sl_store *got, const struct sl_store *want) {
+    assert_int_equal(got->count, want->count);
+    for (int i = 0; i < want->count; i++) {
+        const struct sl_tensor *tensor = &want->tensor[i];
+        if (memcmp(tensor->array.data, same_tensor(got, tensor)->array.data, sl_tensor_bytes(tensor)) != 0)
+            fail_msg("%s: %s has other bits", what, tensor->name);
+    }
+}
+
+/* Losses, values and gradients. */
+static inline void expect_same_bits(const char *what, const struct job *got, const struct job *want) {
+    if (memcmp(got->loss, want->loss, sizeof got->loss) != 0 || got->evaluated != want->evaluated)
+        fail_msg("%s: loss %.9g, then %.9g, instead of %.9g, then %.9g", what, got->loss[0], got->evaluated,
+                 want->loss[0], want->evaluated);
+    expect_same_store(what, &got->gradients, &want->gradients);
+    expect_same_store(what, &got->values, &want->values);
+}
+
+/* Of X, or of X - MINUS. */
+static inline double norm_of(size_t count, const float *x, const float *minus) {
+    double squares = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double difference = (double)x[i] - (minus ? (double)minus[i] : 0.0);
+        squares += difference * difference;
+    }
+    return sqrt(squares);
+}
+
+/* The norm of each tensor's difference is at most TOLERANCE of WANT's, plus NOISE of the largest tensor's, for tensors
+ * that should be zero. Those that GOT has not are left out. */
+static inline void expect_near_noisy_store(const char *what, const struct sl_store *got, const struct sl_store *want,
+                                           double tolerance, double noise) {
+    double largest = 0;
+    for (int i = 0; i < want->count; i++)
+        largest = fmax(largest, norm_of(sl_array_elements(&want->tensor[i].array), want->tensor[i].array.data, NULL));
+    for (int i = 0; i < got->count; i++) {
+        const struct sl_tensor *tensor = &got->tensor[i], *wanted = same_tensor(want, tensor);
+        const size_t count = sl_array_elements(&tensor->array);
+        const double norm = norm_of(count, wanted->array.data, NULL);
+        const double difference = norm_of(count, tensor->array.data, wanted->array.data);
+        if (!(difference <= tolerance * norm + noise * largest))
+            fail_msg("%s: %s differs by %.3g of its norm %.3g", what, tensor->name, difference / norm, norm);
+    }
+}
+
+static inline void expect_near_store(const char *what, const struct sl_store *got, const struct sl_store *want,
+                                     double tolerance) {
+    expect_near_noisy_store(what, got, want, tolerance, 0);
+}
+
+static inline void expect_near_numbers(const char *what, int count, const double *got, const double *want,
+                                       double tolerance) {
+    for (int i = 0; i < count; i++)
+        if (!(fabs(got[i] - want[i]) <= tolerance * fabs(want[i])))
+            fail_msg("%s: number %d is %.9g instead of %.9g, %.2g more", what, i, got[i], want[i],
+                     got[i] / want[i] - 1);
+}
+
+/* ---- the reference: a model on one device, in double ---- */
+
+struct reference {
+    struct sl_store params, gradients; /* with "tokens"; with "logits" */
+    json_t *json;
+};
+
+static inline void open_reference(struct reference *reference) {
+    struct sl_error error = {0};
+    *reference = (struct reference){0};
+    if (sl_safetensors_read(&reference->params, SL_TEST_DATA "/mla_small.params.safetensors", &error) ||
+        sl_safetensors_read(&reference->gradients, SL_TEST_DATA "/mla_small.grads.safetensors", &error))
+        fail_msg("%s", error.message);
+    reference->json = json_load_file(SL_TEST_DATA "/mla_small.json", 0, NULL);
+    assert_non_null(reference->json);
+}
+
+static inline void close_reference(struct reference *reference) {
+    sl_store_free(&reference->params);
+    sl_store_free(&reference->gradients);
+    json_decref(reference->json);
+}
+
+static inline int configured(const struct reference *reference, const char *name) {
+    const json_t *number = json_object_get(json_object_get(reference->json, "config"), name);
+    if (!json_is_integer(number)) fail_msg("the reference has no %s", name);
+    return (int)json_integer_value(number);
+}
+
+/* NAME's numbers, MOST at most; returns how many there are. */
+static inline int numbers_of(const struct reference *reference, const char *name, int most, double *numbers) {
+    const json_t *list = json_object_get(reference->json, name);
+    const int count = (int)json_array_size(list);
+    assert_in_range(count, 1, most);
+    for (int i = 0; i < count; i++) numbers[i] = json_number_value(json_array_get(list, (size_t)i));
+    return count;
+}
+
+/* The reference's losses of MAX_STEPS steps with optax.adamw(1e-3, weight_decay=1e-4). */
+static inline void losses_of(const struct reference *reference, double losses[static MAX_STEPS]) {
+    assert_int_equal(numbers_of(reference, "train_loss_adamw_lr1e-3_wd1e-4", MAX_STEPS, losses), MAX_STEPS);
+}
+
+static inline struct job reference_job(const struct reference *reference, const char *mesh) {
+    struct job job = small_job(mesh);
+    job.model.vocabulary = configured(reference, "vocab_size");
+    job.model.dimension = configured(reference, "model_dimension");
+    job.model.heads = configured(reference, "n_heads");
+    job.model.blocks = configured(reference, "blocks");
+    job.model.layers_per_block = configured(reference, "layers_per_block");
+    job.model.latent = configured(reference, "latent_dim");
+    job.model.rope = configured(reference, "dhR");
+    job.model.positions = job.sequence = configured(reference, "T");
+    job.batch = configured(reference, "batch");
+    job.adamw = sl_adamw_defaults(1e-3f);
+    job.adamw.exact = true; /* as the reference, which was made in double */
+    job.from = &reference->params;
+    job.tokens = sl_store_find(&reference->params, "tokens")->array.data;
+    return job;
+}
+
+#endif

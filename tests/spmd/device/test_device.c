@@ -1,0 +1,312 @@
+/* test_device.c - the device of the build: its memory, copies and queue, and what it says where there is none. */
+#include "tests/rigs/numbers.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "spmd/device/device.h"
+
+enum { COUNT = 5000, BYTES = COUNT * sizeof(int32_t) };
+
+static void fill(int32_t *values, int32_t first) {
+    for (int i = 0; i < COUNT; i++) values[i] = first + i;
+}
+
+static void expect(const int32_t *values, int32_t first) {
+    for (int i = 0; i < COUNT; i++) assert_int_equal(values[i], first + i);
+}
+
+static void settled(void) {
+    struct sl_error error = {0};
+    if (sl_device.settle(&error)) fail_msg("%s", error.message);
+}
+
+/* What is at MEMORY, on the device or not. */
+static void expect_at(const void *memory, int32_t first) {
+    static int32_t host[COUNT];
+    memset(host, 0, sizeof host);
+    sl_device.copy(host, memory, BYTES);
+    expect(host, first);
+    settled();
+}
+
+static void takes_zeroed_aligned_memory(void **state) {
+    (void)state;
+    const size_t sizes[] = {1, 3, 64, 65, 4096, 1 << 20, (4 << 20) + 1};
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) { /* the second time it has been used */
+        const size_t bytes = sizes[i / 2];
+        unsigned char *memory = sl_device.take(bytes), *host = array_of(bytes, 1), *ones = array_of(bytes, 1);
+        assert_non_null(memory);
+        assert_int_equal((uintptr_t)memory % SL_CACHE_LINE, 0);
+        memset(host, 0x55, bytes);
+        memset(ones, 0xff, bytes);
+        sl_device.copy(host, memory, bytes);
+        for (size_t b = 0; b < bytes; b++) assert_int_equal(host[b], 0);
+        sl_device.copy(memory, ones, bytes);
+        sl_device.copy(host, memory, bytes);
+        assert_memory_equal(host, ones, bytes);
+        sl_device.give(memory);
+        free(host);
+        free(ones);
+    }
+    sl_device.give(NULL);
+    settled();
+}
+
+static void refuses_more_than_there_is(void **state) {
+    (void)state;
+    assert_null(sl_device.take(PTRDIFF_MAX));
+    assert_null(sl_device.take(SIZE_MAX - 1));
+    settled(); /* which is not a failure of the queue */
+}
+
+static void copies_in_all_directions(void **state) {
+    (void)state;
+    int32_t *host = array_of(COUNT, sizeof(int32_t)), *pinned = sl_device.take_host(BYTES);
+    int32_t *one = sl_device.take(BYTES), *other = sl_device.take(BYTES);
+    assert_non_null(pinned);
+    assert_int_equal(pinned[0] | pinned[COUNT - 1], 0);
+    fill(host, 100);
+    sl_device.copy(one, host, BYTES);
+    fill(host, 0); /* it may be used again */
+    sl_device.copy(other, one, BYTES);
+    sl_device.copy(pinned, other, BYTES);
+    expect(pinned, 100);
+    fill(pinned, 200);
+    sl_device.copy(one, pinned, BYTES);
+    sl_device.copy(other + COUNT / 2, one, BYTES / 2); /* after what is in the queue */
+    settled();
+    fill(pinned, 0); /* not before */
+    expect_at(one, 200);
+    sl_device.copy(host, other + COUNT / 2, BYTES / 2);
+    for (int i = 0; i < COUNT / 2; i++) assert_int_equal(host[i], 200 + i);
+    sl_device.copy(pinned, host, BYTES / 2);
+    assert_memory_equal(pinned, host, BYTES / 2);
+    sl_device.zero(one, BYTES);
+    sl_device.copy(host, one, BYTES);
+    for (int i = 0; i < COUNT; i++) assert_int_equal(host[i], 0);
+    fill(host, 1);
+    sl_device.zero(host, BYTES); /* of the host's */
+    for (int i = 0; i < COUNT; i++) assert_int_equal(host[i], 0);
+    sl_device.copy(one, host, 0);
+    sl_device.zero(one, 0);
+    sl_device.give(one);
+    sl_device.give(other);
+    sl_device.give_host(pinned);
+    sl_device.give_host(NULL);
+    free(host);
+    settled();
+}
+
+/* Each overwrites what the one before has written: the last one wins. */
+static void keeps_the_order(void **state) {
+    (void)state;
+    enum { ROUNDS = 20 };
+    int32_t *pinned = sl_device.take_host(ROUNDS * BYTES), *memory = sl_device.take(BYTES);
+    for (int round = 0; round < ROUNDS; round++) {
+        fill(pinned + round * COUNT, round);
+        sl_device.zero(memory, BYTES);
+        sl_device.copy(memory, pinned + round * COUNT, BYTES);
+    }
+    expect_at(memory, ROUNDS - 1);
+    sl_device.give(memory);
+    sl_device.give_host(pinned);
+}
+
+static void tells_what_it_reaches(void **state) {
+    (void)state;
+    int32_t *memory = sl_device.take(BYTES), *host = array_of(COUNT, sizeof *host);
+    assert_int_equal(sl_device.reaches(memory), sl_device.count() > 0);
+    assert_int_equal(sl_device.reaches(memory + COUNT - 1), sl_device.count() > 0);
+    if (!sl_device.shares_memory) assert_false(sl_device.reaches(host));
+    assert_false(sl_device.reaches(NULL));
+    sl_device.give(memory);
+    free(host);
+    settled();
+}
+
+struct worker {
+    pthread_t thread;
+    int device, status;
+    int32_t *memory, *others;
+    bool same;
+    struct sl_error error;
+};
+
+/* On a device of its own: fills its memory, and copies what another thread, maybe on another device, has filled. */
+static void *work(void *argument) {
+    struct worker *worker = argument;
+    void *queue = NULL;
+    worker->status = sl_device.open(worker->device, &queue, &worker->error);
+    if (worker->status) return NULL;
+    static _Thread_local int32_t host[COUNT], back[COUNT];
+    fill(host, 7);
+    worker->memory = sl_device.take(BYTES);
+    sl_device.copy(worker->memory, worker->others, BYTES);
+    sl_device.copy(back, worker->memory, BYTES);
+    sl_device.copy(worker->memory, host, BYTES);
+    fill(host, 0);
+    worker->same = back[0] == 3 && back[COUNT - 1] == 3 + COUNT - 1;
+    worker->status = sl_device.settle(&worker->error);
+    sl_device.give(worker->others); /* which it has not taken */
+    sl_device.close();
+    return NULL;
+}
+
+static void threads_have_their_own_queues(void **state) {
+    (void)state;
+    enum { THREADS = 4 };
+    struct worker worker[THREADS];
+    static int32_t host[COUNT];
+    const int devices = sl_device.count();
+    for (int t = 0; t < THREADS; t++) {
+        worker[t] = (struct worker){.device = devices ? t % devices : -1, .others = sl_device.take(BYTES)};
+        fill(host, 3);
+        sl_device.copy(worker[t].others, host, BYTES);
+        settled();
+        assert_int_equal(pthread_create(&worker[t].thread, NULL, work, &worker[t]), 0);
+    }
+    for (int t = 0; t < THREADS; t++) {
+        pthread_join(worker[t].thread, NULL);
+        if (worker[t].status) fail_msg("%s", worker[t].error.message);
+        assert_true(worker[t].same);
+        expect_at(worker[t].memory, 7);
+        sl_device.give(worker[t].memory);
+    }
+    settled();
+}
+
+static void opens_again(void **state) {
+    (void)state;
+    struct sl_error error = {0};
+    void *queue = NULL, *again = NULL;
+    const int devices = sl_device.count();
+    for (int device = 0; device < devices; device++) {
+        assert_int_equal(sl_device.open(device, &queue, &error), SL_OK);
+        assert_int_equal(sl_device.open(device, &again, &error), SL_OK);
+        assert_ptr_equal(queue, again);
+        int32_t *memory = sl_device.take(BYTES);
+        assert_true(sl_device.reaches(memory));
+        sl_device.give(memory);
+    }
+    sl_device.close();
+    sl_device.close();
+    settled();
+}
+
+static void knows_distances(void **state) {
+    (void)state;
+    const int devices = sl_device.count();
+    for (int one = 0; one < devices; one++) {
+        for (int other = 0; other < devices; other++)
+            assert_int_equal(sl_device.distance(one, other) == 0, one == other);
+    }
+}
+
+/* What follows needs the fake CUDA, which fails when it is told to. */
+
+static void expect_failure(const char *text) {
+    struct sl_error error = {0};
+    assert_int_equal(sl_device.settle(&error), SL_FAILED);
+    assert_int_equal(error.status, SL_FAILED);
+    if (!strstr(error.message, text)) fail_msg("%s", error.message);
+}
+
+static void settle_tells_what_failed(void **state) {
+    (void)state;
+    static int32_t host[COUNT];
+    int32_t *memory = sl_device.take(BYTES);
+    setenv("FAKE_CUDA_FAIL", "cudaMemcpyAsync@2", 1);
+    sl_device.copy(memory, host, BYTES);
+    settled();
+    sl_device.copy(memory, host, BYTES);
+    assert_int_equal(sl_device.settle(NULL), SL_FAILED); /* and keeps it */
+    expect_failure("device 0: cudaMemcpyAsync: unknown error");
+    settled(); /* it has been told */
+    setenv("FAKE_CUDA_FAIL", "cudaMalloc@1", 1);
+    assert_null(sl_device.take(BYTES));
+    expect_failure("cudaMalloc");
+    sl_device.give(memory);
+    unsetenv("FAKE_CUDA_FAIL");
+}
+
+static void *fail_at_work(void *argument) {
+    struct worker *worker = argument;
+    void *queue;
+    sl_device.open(worker->device, &queue, NULL);
+    sl_device.zero(worker->memory, BYTES);
+    worker->status = sl_device.settle(&worker->error);
+    sl_device.close();
+    return NULL;
+}
+
+/* Enqueued without an error, and found by whoever waits. In a thread, whose queue is of no use afterwards. */
+static void settle_tells_what_failed_later(void **state) {
+    (void)state;
+    struct worker worker = {.device = 1, .memory = sl_device.take(BYTES)};
+    setenv("FAKE_CUDA_FAIL", "work@1", 1);
+    assert_int_equal(pthread_create(&worker.thread, NULL, fail_at_work, &worker), 0);
+    pthread_join(worker.thread, NULL);
+    unsetenv("FAKE_CUDA_FAIL");
+    assert_int_equal(worker.status, SL_FAILED);
+    assert_string_equal(worker.error.message, "device 1: cudaStreamSynchronize: unspecified launch failure");
+    sl_device.give(worker.memory);
+    settled();
+}
+
+static void check_tells_why_not(void **state) {
+    (void)state;
+    struct sl_error error = {0};
+    assert_int_equal(sl_device.check(&error), SL_OK);
+    setenv("FAKE_CUDA_DEVICES", "0", 1);
+    assert_int_equal(sl_device.check(&error), SL_BAD_INPUT);
+    assert_string_equal(error.message, "no NVIDIA GPU to compute on (no CUDA-capable device is detected): use a build "
+                                       "of the preset host or offload");
+    assert_int_equal(sl_device.count(), 0);
+    unsetenv("FAKE_CUDA_DEVICES");
+    setenv("FAKE_CUDA_OPENMP", "0", 1);
+    assert_int_equal(sl_device.check(&error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "CUDA sees 2 GPUs, OpenMP 0: "));
+    unsetenv("FAKE_CUDA_OPENMP");
+    void *queue = NULL;
+    assert_int_equal(sl_device.open(99, &queue, &error), SL_FAILED);
+    assert_string_equal(error.message, "device 99: cudaSetDevice: invalid device ordinal");
+}
+
+static void takes_managed_memory(void **state) {
+    (void)state;
+    setenv("SHARDLOOP_MEMORY", "managed", 1);
+    int32_t *memory = sl_device.take(BYTES);
+    unsetenv("SHARDLOOP_MEMORY");
+    assert_true(sl_device.reaches(memory));
+    fill(memory, 5); /* by the host */
+    expect_at(memory, 5);
+    sl_device.give(memory);
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    struct sl_error error = {0};
+    if (sl_device.check(&error)) return printf("1..0 # SKIP %s\n", error.message) < 0;
+    const bool offloads = sl_device.offloads(), fake = !strcmp(sl_device.name, "cuda") && !offloads;
+    printf("# %s, %d devices%s\n", sl_device.name, sl_device.count(), offloads ? ", target regions run there" : "");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_zeroed_aligned_memory),
+        cmocka_unit_test(refuses_more_than_there_is),
+        cmocka_unit_test(copies_in_all_directions),
+        cmocka_unit_test(keeps_the_order),
+        cmocka_unit_test(tells_what_it_reaches),
+        cmocka_unit_test(threads_have_their_own_queues),
+        cmocka_unit_test(opens_again),
+        cmocka_unit_test(knows_distances),
+    };
+    const struct CMUnitTest fakes[] = {
+        cmocka_unit_test(settle_tells_what_failed),
+        cmocka_unit_test(settle_tells_what_failed_later),
+        cmocka_unit_test(check_tells_why_not),
+        cmocka_unit_test(takes_managed_memory),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return fake ? failed + cmocka_run_group_tests(fakes, NULL, NULL) : failed;
+}
