@@ -81,7 +81,7 @@ static int open_and_measure(struct sl_spmd *self, struct run *run, struct sl_mod
                                                 .schedule = &run->schedule,
                                                 .gemm = sl_gemm_find(NULL, &self->error),
                                                 .rows = 1,
-                                                .group = MICROBATCHES};
+                                                .wgrad_group = MICROBATCHES};
     for (int l = 0; l < run->loops; l++) {
         model->stage[l] = sl_module_new(&empty, "empty", 1, 1);
         if (!model->stage[l]) return sl_fail(self, SL_FAILED, "no memory for a module");

@@ -95,7 +95,7 @@ static int open_worker(struct worker *worker, struct sl_spmd *self, const struct
                                                             .gemm = run->gemm,
                                                             .precision = run->precision,
                                                             .rows = run->rows,
-                                                            .group = run->job.microbatches},
+                                                            .wgrad_group = run->job.microbatches},
                                                .data_axis = "data",
                                                .adamw = sl_adamw_defaults(1e-3f),
                                                .zero = true,

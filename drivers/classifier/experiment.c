@@ -208,11 +208,11 @@ static int make_schedule(struct sl_experiment *experiment, const struct sl_model
 
 static int choose_group(struct sl_experiment *experiment, int asked, bool single, struct sl_error *error) {
     const int microbatches = experiment->schedule.microbatches;
-    experiment->group = asked && asked < microbatches ? asked : microbatches;
-    if (single) experiment->group = largest_divisor(microbatches, experiment->group);
-    if (microbatches % experiment->group == 0) return SL_OK;
+    experiment->wgrad_group = asked && asked < microbatches ? asked : microbatches;
+    if (single) experiment->wgrad_group = largest_divisor(microbatches, experiment->wgrad_group);
+    if (microbatches % experiment->wgrad_group == 0) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into groups of so many",
-                        experiment->group, microbatches);
+                        experiment->wgrad_group, microbatches);
 }
 
 static int fit(struct sl_experiment *experiment, const struct sl_model_options *options, const char *schedule,
@@ -302,7 +302,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
                      .precision = experiment->precision,
                      .slots = experiment->slots,
                      .rows = experiment->rows,
-                     .group = experiment->group},
+                     .wgrad_group = experiment->wgrad_group},
         .data_axis = "data",
         .adamw = sl_adamw_defaults((float)experiment->learning_rate),
         .zero = experiment->zero,

@@ -36,7 +36,7 @@ struct sl_experiment {
     int slots;                   /* of a channel, with which the schedule is proven */
     int data, model;             /* sizes of the axes */
     int batch, local_rows, rows; /* rows of the batch, of a coordinate, of a microbatch */
-    int group;                   /* microbatches of one weight-gradient product */
+    int wgrad_group;             /* microbatches of one weight-gradient product */
     bool flax, looping;          /* random numbers in flax's order; of the looping pipeline */
     bool zero, overlap;
     enum sl_dtype precision; /* of products' operands */

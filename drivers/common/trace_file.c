@@ -109,7 +109,7 @@ static int write_rows(struct sl_trace_file *file, const struct sl_mesh *mesh, st
 static json_t *schedule_of(const struct sl_experiment *experiment, int64_t dropped) {
     const struct sl_schedule *schedule = &experiment->schedule;
     return json_pack("{ss si si si si sb sI}", "schedule", schedule->name, "ranks", schedule->ranks, "loops",
-                     schedule->loops, "microbatches", schedule->microbatches, "wgrad_group", experiment->group,
+                     schedule->loops, "microbatches", schedule->microbatches, "wgrad_group", experiment->wgrad_group,
                      "overlap", experiment->overlap, "dropped_events", (json_int_t)dropped);
 }
 

@@ -44,7 +44,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     float *gradient = sl_gradient(module, context, SLOPE);
-    const int cols = module->in, n = context->group * context->rows * cols;
+    const int cols = module->in, n = context->wgrad_group * context->rows * cols;
     const bool accumulate = context->accumulate;
     SL_ROWS(is_device_ptr(x, dy, gradient))
     for (int c = 0; c < cols; c++) {
@@ -87,7 +87,7 @@ static int program(struct sl_spmd *self, void *arg) {
                                                             .schedule = &run->schedule,
                                                             .gemm = sl_gemm_find(NULL, &self->error),
                                                             .rows = rows / MICROBATCHES,
-                                                            .group = MICROBATCHES},
+                                                            .wgrad_group = MICROBATCHES},
                                                .data_axis = "data",
                                                .adamw = sl_adamw_defaults(1e-2f),
                                                .zero = true,

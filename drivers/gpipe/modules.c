@@ -106,7 +106,7 @@ static int failing_backward_input(const struct sl_module *module, struct sl_cont
 
 static int failing_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy) {
-    SL_TRY(fail_at(module, context, "W", context->group));
+    SL_TRY(fail_at(module, context, "W", context->wgrad_group));
     return module->child[0]->type->backward_weight(module->child[0], context, x, dy);
 }
 

@@ -157,11 +157,11 @@ static int plan(struct worker *worker, struct sl_spmd *self) {
     static const char *const module_axes[] = {SL_TENSOR_AXIS, NULL};
     const struct sl_gpipe_run *run = worker->run;
     const struct sl_pipeline_options options = {.axis = SL_PIPE_AXIS,
-                                                .module_axes = module_axes,
+                                                .group_axes = module_axes,
                                                 .schedule = &run->schedule,
                                                 .gemm = sl_gemm_find(NULL, &self->error),
                                                 .rows = run->network->batch / run->schedule.microbatches,
-                                                .group = 1};
+                                                .wgrad_group = 1};
     if (sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory for parameters");
     worker->parameters.stage_axis = SL_PIPE_AXIS;
     SL_TRY(sl_group_axes(self, "*", &worker->world));

@@ -217,7 +217,7 @@ static int most_microbatches(const struct sl_transformer_job *job, int sequences
 static int split_batch(struct sl_transformer_job *job, struct sl_error *error) {
     const struct sl_transformer_config *config = job->config;
     if (job->command == SL_COMMAND_GENERATE) {
-        job->local = job->rows = job->microbatches = job->group = 1; /* of a pipeline that will not run */
+        job->local = job->rows = job->microbatches = job->wgrad_group = 1; /* of a pipeline that will not run */
         return SL_OK;
     }
     const int parts = job->data * config->accumulate;
@@ -236,10 +236,10 @@ static int split_batch(struct sl_transformer_job *job, struct sl_error *error) {
                             job->microbatches, sequences, config->batch, job->data, config->accumulate);
     job->rows = sequences / job->microbatches * config->sequence;
     const bool keeps = job->model.recomputation == SL_RECOMPUTE_NONE;
-    job->group = config->wgrad_group ? config->wgrad_group : keeps ? job->microbatches : 1;
-    if (job->microbatches % job->group)
+    job->wgrad_group = config->wgrad_group ? config->wgrad_group : keeps ? job->microbatches : 1;
+    if (job->microbatches % job->wgrad_group)
         return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
-                            job->group, job->microbatches);
+                            job->wgrad_group, job->microbatches);
     return SL_OK;
 }
 

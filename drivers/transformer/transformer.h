@@ -61,7 +61,7 @@ struct sl_transformer_job {
     struct sl_schedule schedule; /* lowered and proven */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision;
-    int slots, group, microbatches;
+    int slots, wgrad_group, microbatches;
     int data, pipe, tensor;  /* sizes of the axes */
     int local, rows;         /* sequences of a replica a step; tokens of a microbatch */
     struct sl_tokens tokens; /* the data, where there is any */

@@ -14,7 +14,7 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
     struct sl_trainer_options options = {
         .pipeline = {.rules = sl_transformer_rules(&job->model),
                      .axis = sl_pipe_axis,
-                     .module_axes = sl_transformer_axes,
+                     .group_axes = sl_transformer_axes,
                      .schedule = &job->schedule,
                      .gemm = job->gemm,
                      .precision = job->precision,
@@ -22,7 +22,7 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
                      .rows = job->rows,
                      .sequence = sequence,
                      .forward_only = job->command != SL_COMMAND_TRAIN,
-                     .group = job->group},
+                     .wgrad_group = job->wgrad_group},
         .data_axis = sl_data_axis,
         .adamw = sl_adamw_defaults((float)config->learning_rate),
         .clip = (float)config->clip,

@@ -31,7 +31,7 @@ static int open_pass(struct sl_generator *g, struct pass *pass, int sequence, st
     const struct sl_generation *options = &g->options;
     const struct sl_pipeline_options pipeline = {.rules = sl_transformer_rules(options->transformer),
                                                  .axis = sl_pipe_axis,
-                                                 .module_axes = sl_transformer_axes,
+                                                 .group_axes = sl_transformer_axes,
                                                  .schedule = &g->schedule,
                                                  .gemm = options->gemm,
                                                  .precision = options->precision,
@@ -40,7 +40,7 @@ static int open_pass(struct sl_generator *g, struct pass *pass, int sequence, st
                                                  .sequence = sequence,
                                                  .forward_only = true,
                                                  .caches = &g->caches,
-                                                 .group = 1};
+                                                 .wgrad_group = 1};
     SL_TRY(sl_transformer_build(options->transformer, self->mesh, &g->schedule, sl_axis_index(self, sl_pipe_axis),
                                 sequence, &pass->model, &self->error));
     return sl_pipeline_plan(&pass->pipeline, self, &pipeline, &pass->model, parameters);

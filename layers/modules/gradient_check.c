@@ -77,11 +77,12 @@ static int take_stash(struct sl_stash *stash, int slots, struct sl_error *error)
 }
 
 static int refuse(const struct sl_gradient_check *check, struct sl_error *error) {
-    if (check->rows < 1 || check->group < 1 || check->microbatches < 1 || check->microbatches % check->group)
+    if (check->rows < 1 || check->wgrad_group < 1 || check->microbatches < 1 ||
+        check->microbatches % check->wgrad_group)
         return sl_error_set(error, SL_BAD_INPUT,
                             "gradient check of %d rows, %d microbatches in groups of %d: all must be at least 1, and "
                             "microbatches divide into groups",
-                            check->rows, check->microbatches, check->group);
+                            check->rows, check->microbatches, check->wgrad_group);
     if (check->sequence < 0 || (check->sequence && check->rows % check->sequence))
         return sl_error_set(error, SL_BAD_INPUT,
                             "gradient check of %d rows in sequences of %d: rows must divide into sequences, or "
@@ -99,7 +100,7 @@ static int plan_module(struct checker *c, struct sl_module *module, const struct
                            .gemm = gemm,
                            .rows = check->rows,
                            .sequence = check->sequence,
-                           .group = check->group,
+                           .wgrad_group = check->wgrad_group,
                            .parameters = &c->parameters,
                            .stash = &c->stash,
                            .again = &c->again,
@@ -144,7 +145,7 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
     const size_t microbatches = (size_t)check->microbatches;
     SL_TRY(refuse(check, error));
     c->microbatches = check->microbatches;
-    c->group = check->group;
+    c->group = check->wgrad_group;
     c->step = check->step > 0.0f ? check->step : 1e-2f;
     SL_TRY(plan_module(c, module, check, gemm, error));
     SL_TRY(take_arrays(c, error));
@@ -153,7 +154,7 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
                                      .phase = SL_TRAIN,
                                      .rows = check->rows,
                                      .sequence = check->sequence,
-                                     .group = check->group,
+                                     .wgrad_group = check->wgrad_group,
                                      .dropout.step_key = sl_fold_in(key, 0),
                                      .parameters = &c->parameters,
                                      .stash = &c->stash,

@@ -7,9 +7,9 @@
 SL_BEGIN_C
 
 struct sl_gradient_check {
-    int rows, microbatches, group; /* rows a microbatch; weight gradients in groups of this many microbatches */
-    int sequence;                  /* rows of a sequence; 0: rows have nothing to do with each other */
-    float step;                    /* of the central differences, which also take twice of it; 0: 1e-2 */
+    int rows, microbatches, wgrad_group; /* rows a microbatch; weight gradients in groups of this many microbatches */
+    int sequence;                        /* rows of a sequence; 0: rows have nothing to do with each other */
+    float step;                          /* of the central differences, which also take twice of it; 0: 1e-2 */
     uint64_t seed;
 };
 

@@ -6,7 +6,7 @@
  * forward          Computes y [rows, out] of x [rows, in].
  * backward_input   I: dx [rows, in] of dy [rows, out]. DX is NULL where nobody needs it, and is never dy. Leaves in the
  *                  stash what W needs, also without DX.
- * backward_weight  W: the parameters' gradients from context->group microbatches, the first of which is
+ * backward_weight  W: the parameters' gradients from context->wgrad_group microbatches, the first of which is
  *                  context->microbatch: adds to them where context->accumulate is set, overwrites them otherwise.
  *
  * A module that sets keeps_input finds x again in both backward calls, one that sets keeps_gradient finds dy again in
@@ -24,7 +24,7 @@
 #include "layers/modules/caches.h"
 #include "layers/kernels/gemm.h"
 #include "layers/modules/parameters.h"
-#include "layers/modules/peers.h"
+#include "layers/modules/groups.h"
 #include "layers/modules/profile.h"
 #include "layers/modules/rules.h"
 
@@ -70,7 +70,7 @@ struct sl_context {
     int rows;              /* of a microbatch */
     int sequence;          /* rows of one sequence, one after another; 0: rows have nothing to do with each other */
     int position;          /* of each sequence's first row */
-    int group;             /* microbatches of a weight-gradient call */
+    int wgrad_group;       /* microbatches of a weight-gradient call */
     bool accumulate;       /* it adds to the gradients */
     struct sl_batch batch; /* the microbatch's rows of it, where the device reaches them */
     float weight;          /* of a row's loss in the gradient */
@@ -78,10 +78,10 @@ struct sl_context {
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;
     const struct sl_stash *stash;
-    const struct sl_peers *peers; /* NULL: none */
-    struct sl_caches *caches;     /* NULL but in prefill and decode */
-    const struct sl_stash *again; /* of what is recomputed, for backward (layers/modules/recompute.c), */
-    const struct sl_stash *once;  /* and for forward: the same tensors, one slot */
+    const struct sl_groups *groups; /* NULL: none */
+    struct sl_caches *caches;       /* NULL but in prefill and decode */
+    const struct sl_stash *again;   /* of what is recomputed, for backward (layers/modules/recompute.c), */
+    const struct sl_stash *once;    /* and for forward: the same tensors, one slot */
     char *workspace;
     struct sl_profile *profile; /* NULL: nothing is measured */
 };
@@ -94,7 +94,7 @@ struct sl_plan {
     enum sl_dtype precision; /* of products' operands: SL_F32 or SL_BF16; all else is float */
     int rows;                /* of a microbatch */
     int sequence;            /* rows of one sequence; 0: rows have nothing to do with each other */
-    int group;               /* microbatches of a weight-gradient product */
+    int wgrad_group;         /* microbatches of a weight-gradient product */
     int loop;                /* the loop whose storage parameters go to */
     int layer;               /* the layer's number in its stage */
     int global_layer;        /* and in the model */
@@ -105,7 +105,7 @@ struct sl_plan {
     struct sl_stash *again;           /* of what is recomputed */
     struct sl_caches *caches;         /* NULL: nothing will be generated */
     bool forward_only;                /* there will be no backward call */
-    const struct sl_peers *peers;     /* groups that are open for modules; NULL: none */
+    const struct sl_groups *groups;   /* groups that are open for modules; NULL: none */
     size_t workspace, workspace_peak; /* bytes now in use, and the most */
     struct sl_error *error;
 };
@@ -138,8 +138,8 @@ struct sl_module {
     int stash[8];                  /* numbers of its stash tensors */
     int cache[2];                  /* numbers of its caches */
     size_t workspace[8];           /* offsets into the workspace, bytes */
-    int peers;                     /* number of the group that it communicates over; -1: alone */
-    int data_peers;                /* and of the one over which its parameters are sharded, FSDP */
+    int group;                     /* number of the group that it communicates over; -1: alone */
+    int data_group;                /* and of the one over which its parameters are sharded, FSDP */
     int whole_in;                  /* and of x, where both are sharded */
     int segments_in, segments_out; /* side by side in x and y, each sharded by itself (spmd/spec.h) */
     struct sl_gemm gemm[3];        /* forward, input gradient, weight gradient */
@@ -186,9 +186,9 @@ size_t sl_plan_workspace(struct sl_plan *plan, size_t bytes);
 /* The planned module's products read its parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
 
-/* Finds the group over AXES for module->peers. */
-static inline int sl_plan_peers(struct sl_plan *plan, struct sl_module *module, const char *axes) {
-    return sl_peers_find(plan->peers, plan->mesh, axes, &module->peers, plan->error);
+/* Finds the group over AXES for module->group. */
+static inline int sl_plan_group(struct sl_plan *plan, struct sl_module *module, const char *axes) {
+    return sl_groups_find(plan->groups, plan->mesh, axes, &module->group, plan->error);
 }
 
 /* For types' other functions. */
@@ -203,8 +203,8 @@ static inline float *sl_gradient(const struct sl_module *module, const struct sl
     return sl_parameter_gradient(context->parameters, module->parameter[i]);
 }
 /* The group that it asked for; NULL: alone. */
-static inline const struct sl_group *sl_peers_of(const struct sl_module *module, const struct sl_context *context) {
-    return module->peers < 0 ? NULL : &context->peers->group[module->peers];
+static inline const struct sl_group *sl_group_of(const struct sl_module *module, const struct sl_context *context) {
+    return module->group < 0 ? NULL : &context->groups->group[module->group];
 }
 /* The context's microbatch's part of stash tensor NUMBER; for W the group's microbatches follow one another. */
 static inline float *sl_stash_of(const struct sl_context *context, int number) {

@@ -46,7 +46,7 @@ struct sl_pipeline {
     int rank, microbatches;
     struct sl_stash stash;
     struct sl_stash again, once; /* of what is recomputed: for backward, and for a forward whose results go */
-    struct sl_peers peers;
+    struct sl_groups peers;
     struct kept *kept;                /* [loops] */
     struct weight_gradients *weights; /* [loops] */
     size_t workspace_bytes;
@@ -118,9 +118,9 @@ static int check_model(struct sl_spmd *self, const struct sl_pipeline_options *o
     if (model->loops != schedule->loops)
         return sl_fail(self, SL_BAD_INPUT, "schedule %s has %d loops, the model has %d", schedule->name,
                        schedule->loops, model->loops);
-    if (options->group < 1 || schedule->microbatches % options->group)
+    if (options->wgrad_group < 1 || schedule->microbatches % options->wgrad_group)
         return sl_fail(self, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
-                       schedule->microbatches, options->group);
+                       schedule->microbatches, options->wgrad_group);
     for (int l = 0; l < model->loops; l++) {
         const struct sl_module *stage = model->stage[l];
         const int number = sl_schedule_stage(schedule, rank, l), last = sl_schedule_stages(schedule) - 1;
@@ -155,7 +155,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     p->ends = calloc((size_t)model->loops, sizeof *p->ends);
     p->link = calloc(4 * (size_t)model->loops, sizeof *p->link);
     if (!p->kept || !p->weights || !p->ends || !p->link) return sl_fail(self, SL_FAILED, "no memory for a pipeline");
-    SL_TRY(sl_peers_open(&p->peers, self, options->module_axes));
+    SL_TRY(sl_groups_open(&p->peers, self, options->group_axes));
     struct sl_plan plan = {
         .mesh = self->mesh,
         .rules = options->rules,
@@ -163,13 +163,13 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .precision = options->precision,
         .rows = options->rows,
         .sequence = options->sequence,
-        .group = options->group,
+        .wgrad_group = options->wgrad_group,
         .parameters = parameters,
         .stash = &p->stash,
         .again = &p->again,
         .caches = options->caches,
         .forward_only = options->forward_only,
-        .peers = &p->peers,
+        .groups = &p->peers,
         .error = &self->error,
     };
     if (options->caches) sl_caches_begin(options->caches);
@@ -178,8 +178,8 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     p->once = p->again;
     p->stash.slots = p->again.slots = p->once.slots = 1;
     if (!options->forward_only) {
-        p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->group);
-        p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->group);
+        p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->wgrad_group);
+        p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->wgrad_group);
     }
     p->workspace_bytes = plan.workspace_peak;
     p->context = (struct sl_context){
@@ -192,7 +192,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .stash = &p->stash,
         .again = &p->again,
         .once = &p->once,
-        .peers = &p->peers,
+        .groups = &p->peers,
         .caches = options->caches,
     };
     return SL_OK;
@@ -456,19 +456,19 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
     const struct sl_module *stage = p->model->stage[action->params];
     struct weight_gradients *weights = &p->weights[action->params];
     while (weights->next < p->microbatches) {
-        for (int i = 0; i < p->options.group; i++)
+        for (int i = 0; i < p->options.wgrad_group; i++)
             if (!weights->ready[weights->next + i]) return SL_OK;
         set_batch(p, weights->next);
-        p->context.group = p->options.group;
+        p->context.wgrad_group = p->options.wgrad_group;
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
         SL_TRY(stage->type->backward_weight(stage, &p->context, kept_x(p, action->params, weights->next),
                                             kept_dy(p, action->params, weights->next)));
         sl_trace_end(p->step->trace, mark,
-                     event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, p->options.group));
+                     event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, p->options.wgrad_group));
         sl_profile_end(p->context.profile, before);
-        weights->next += p->options.group;
+        weights->next += p->options.wgrad_group;
     }
     return SL_OK;
 }

@@ -31,9 +31,9 @@ struct sl_model {
 struct sl_pipeline; /* opaque */
 
 struct sl_pipeline_options {
-    const struct sl_rule *rules;    /* of parameters' specs; may be NULL */
-    const char *axis;               /* the axis of the ranks */
-    const char *const *module_axes; /* others, over which modules communicate (layers/modules/peers.h); may be NULL */
+    const struct sl_rule *rules;   /* of parameters' specs; may be NULL */
+    const char *axis;              /* the axis of the ranks */
+    const char *const *group_axes; /* others, over which modules communicate (layers/modules/groups.h); may be NULL */
     const struct sl_schedule *schedule; /* lowered; outlives the pipeline */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision;  /* of products' operands: SL_F32 or SL_BF16 */
@@ -42,7 +42,7 @@ struct sl_pipeline_options {
     int sequence;             /* rows of one sequence in it; 0: rows have nothing to do with each other */
     bool forward_only;        /* it will never train */
     struct sl_caches *caches; /* for prefill and decode; outlives the pipeline; else NULL */
-    int group;                /* microbatches of one weight-gradient product; divides the number of microbatches */
+    int wgrad_group;          /* microbatches of one weight-gradient product; divides the number of microbatches */
 };
 
 /* Plans MODEL: parameters are declared, stash, workspace and buffers sized. Nothing large is taken yet. */

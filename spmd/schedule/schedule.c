@@ -52,7 +52,7 @@ void sl_schedule_free(struct sl_schedule *schedule) {
     memset(schedule, 0, sizeof *schedule);
 }
 
-void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_placement placement) {
+void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placement placement) {
     for (int r = 0; r < schedule->ranks; r++) {
         for (int l = 0; l < schedule->loops; l++) {
             const int across = placement == SL_V && l % 2 ? schedule->ranks - 1 - r : r;
@@ -97,7 +97,7 @@ int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, 
 struct generator {
     const char *name;
     int least_loops, most_loops;
-    enum sl_placement placement;
+    enum sl_stage_placement placement;
     bool clocked; /* it gives the times itself */
     sl_schedule_generator *generate;
 };

@@ -105,13 +105,13 @@ int sl_schedule_print_table(const struct sl_schedule *schedule, FILE *file);
 
 /* ---- for generators and passes over tables ---- */
 
-enum sl_placement { SL_RING, SL_V };
+enum sl_stage_placement { SL_RING, SL_V };
 
 /* An empty table with memory for RANKS x LOOPS stages. SL_FAILED without memory, SL_BAD_INPUT names a number that is
  * out of range. sl_schedule_place_stages fills in the placement; whoever needs another one writes stage and place. */
 int sl_schedule_open(struct sl_schedule *schedule, const char *name, int ranks, int loops, int microbatches,
                      struct sl_error *error);
-void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_placement placement);
+void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placement placement);
 
 /* Appends a copy to RANK's list. NULL without memory. */
 struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct sl_action *action);

@@ -39,7 +39,7 @@ static inline int plan_rig_in(struct rig *rig, enum sl_dtype precision, struct s
                              .gemm = sl_gemm_find(NULL, NULL),
                              .precision = precision,
                              .rows = rows,
-                             .group = group,
+                             .wgrad_group = group,
                              .parameters = &rig->parameters,
                              .stash = &rig->stash,
                              .error = error};
@@ -71,7 +71,7 @@ static inline void open_rig_in(struct rig *rig, enum sl_dtype precision, struct 
     rig->context = (struct sl_context){.self = &rig->self,
                                        .kernels = sl_kernels_select(),
                                        .rows = rows,
-                                       .group = group,
+                                       .wgrad_group = group,
                                        .dropout.step_key = sl_key_of_seed(7),
                                        .parameters = &rig->parameters,
                                        .stash = &rig->stash,
@@ -130,7 +130,7 @@ static inline void backward(struct rig *rig) {
 
 static inline void weigh(struct rig *rig, bool accumulate) {
     const struct sl_module *module = rig->module;
-    for (int m = 0; m < rig->microbatches; m += rig->context.group) {
+    for (int m = 0; m < rig->microbatches; m += rig->context.wgrad_group) {
         set_microbatch(rig, m);
         rig->context.accumulate = accumulate || m > 0;
         assert_int_equal(module->type->backward_weight(

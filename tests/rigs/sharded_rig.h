@@ -119,7 +119,7 @@ static inline struct sl_module *build(const struct job *job, const struct sl_mes
 struct worker {
     struct sl_module *module;
     struct sl_parameters parameters;
-    struct sl_peers peers;
+    struct sl_groups peers;
     struct sl_stash stash, again, once;
     struct sl_metrics metrics;
     struct sl_context context;
@@ -178,18 +178,18 @@ static inline int plan_worker(struct sl_spmd *self, struct worker *worker, const
     int opened = 0;
     if (!job->unopened || strcmp(job->unopened, "data") != 0) axes[opened++] = "data";
     if (!job->unopened || strcmp(job->unopened, "tensor") != 0) axes[opened++] = "tensor";
-    SL_TRY(sl_peers_open(&worker->peers, self, axes));
+    SL_TRY(sl_groups_open(&worker->peers, self, axes));
     struct sl_plan plan = {.mesh = self->mesh,
                            .rules = rules,
                            .gemm = sl_gemm_find("reference", &self->error),
                            .precision = job->precision,
                            .rows = ROWS,
-                           .group = job->group,
+                           .wgrad_group = job->group,
                            .parameters = &worker->parameters,
                            .stash = &worker->stash,
                            .again = &worker->again,
                            .forward_only = job->forward_only,
-                           .peers = &worker->peers,
+                           .groups = &worker->peers,
                            .error = &self->error};
     SL_TRY(sl_module_plan(module, &plan));
     worker->workspace = plan.workspace_peak;
@@ -215,12 +215,12 @@ static inline int open_worker(struct sl_spmd *self, struct worker *worker, const
                                           .kernels = sl_kernels_select(),
                                           .phase = job->phase,
                                           .rows = ROWS,
-                                          .group = job->group,
+                                          .wgrad_group = job->group,
                                           .metrics = &worker->metrics,
                                           .dropout.step_key = sl_key_of_seed(7),
                                           .parameters = &worker->parameters,
                                           .stash = &worker->stash,
-                                          .peers = &worker->peers,
+                                          .groups = &worker->peers,
                                           .again = &worker->again,
                                           .once = &worker->once,
                                           .workspace = sl_device.take(worker->workspace)};

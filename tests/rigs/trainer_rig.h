@@ -95,12 +95,12 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
     struct key_request request = {job, &model, sl_axis_index(self, "model")};
     const struct sl_trainer_options options = {
         .pipeline = {.axis = "model",
-                     .module_axes = job->module_axes,
+                     .group_axes = job->module_axes,
                      .schedule = &job->table,
                      .gemm = sl_gemm_find("reference", &self->error),
                      .precision = job->precision,
                      .rows = BATCH / sl_axis_size(self, "data") / job->microbatches,
-                     .group = job->group},
+                     .wgrad_group = job->group},
         .data_axis = "data",
         .adamw = job->adamw ? *job->adamw : sl_adamw_defaults(1e-2f),
         .zero = job->zero,

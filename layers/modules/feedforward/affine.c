@@ -12,7 +12,7 @@
 float sl_lecun_normal(size_t in) { return sqrtf(1.0f / (float)in) / TRUNCATED_DEVIATION; }
 
 int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, int out, enum sl_epilogue epilogue) {
-    const int rows = plan->rows, in = module->in, most = plan->forward_only ? rows : rows * plan->group;
+    const int rows = plan->rows, in = module->in, most = plan->forward_only ? rows : rows * plan->wgrad_group;
     module->keeps_input = module->keeps_gradient = !plan->forward_only;
     if (plan->precision == SL_BF16) {
         sl_plan_rounded_values(plan);
@@ -79,7 +79,7 @@ int sl_affine_backward_input(const struct sl_module *module, struct sl_context *
 
 int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                               const float *dy) {
-    const size_t rows = (size_t)context->rows * (size_t)context->group;
+    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     const void *a = sl_affine_operand(module, context, SL_AFFINE_X, rows * (size_t)module->in, x);
     const void *b = sl_affine_operand(module, context, SL_AFFINE_DY, rows * (size_t)module->out, dy);
     SL_TRY(sl_affine_multiply(module, context, SL_AFFINE_WEIGHT_GRADIENT, a, b, NULL, context->accumulate,

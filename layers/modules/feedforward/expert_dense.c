@@ -43,9 +43,9 @@ static int plan_products(struct sl_module *module, struct sl_plan *plan) {
     const struct experts *experts = module->user;
     struct sl_plan own = *plan;
     own.rows = plan->rows / (int)experts->here;
-    own.group = 1;
+    own.wgrad_group = 1;
     const int status =
-        sl_affine_plan_products(module, &own, module->whole, module->peers < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE);
+        sl_affine_plan_products(module, &own, module->whole, module->group < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE);
     plan->workspace = own.workspace;
     plan->workspace_peak = own.workspace_peak;
     return status;
@@ -56,9 +56,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     experts->here = (size_t)(experts->all / sl_mesh_axis_size(plan->mesh, experts->axis));
     SL_TRY(sl_plan_columns(module, plan, module->whole_in, 1));
     SL_TRY(sl_plan_columns(module, plan, module->whole, 1));
-    SL_TRY(sl_plan_peers(plan, module, module->axis));
+    SL_TRY(sl_plan_group(plan, module, module->axis));
     SL_TRY(plan_parameters(module, plan));
-    if (module->peers >= 0)
+    if (module->group >= 0)
         module->workspace[COLUMNS] =
             sl_plan_workspace(plan, (size_t)plan->rows * (size_t)module->whole * sizeof(float));
     return plan_products(module, plan);
@@ -105,7 +105,7 @@ static float *columns_room(const struct sl_module *module, const struct sl_conte
 /* *ALL [rows, whole] of DY [rows, out]. */
 static int gather_gradient(const struct sl_module *module, struct sl_context *context, const float *dy,
                            const float **all) {
-    const struct sl_group *peers = sl_peers_of(module, context);
+    const struct sl_group *peers = sl_group_of(module, context);
     *all = peers ? columns_room(module, context) : dy;
     if (!peers) return SL_OK;
     return communicate(context, SL_HERE,
@@ -117,7 +117,7 @@ static int gather_gradient(const struct sl_module *module, struct sl_context *co
 
 static int add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y) {
     const struct experts *experts = module->user;
-    const struct sl_group *peers = sl_peers_of(module, context);
+    const struct sl_group *peers = sl_group_of(module, context);
     const size_t out = (size_t)module->out, rows = rows_of_one(module, context);
     SL_TRY(
         communicate(context, SL_HERE, sl_describe_psum_scatter(peers, SL_F32, share, y, (size_t)context->rows, out)));
@@ -130,12 +130,12 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct experts *experts = module->user;
     const size_t count = rows_of_one(module, context) * (size_t)module->whole;
-    float *share = module->peers < 0 ? y : columns_room(module, context);
+    float *share = module->group < 0 ? y : columns_room(module, context);
     for (size_t e = 0; e < experts->here; e++)
         SL_TRY(sl_affine_multiply(
             module, context, SL_AFFINE_FORWARD, operand_of(module, context, SL_AFFINE_X, e, (size_t)module->in, x),
             kernel_of(module, context, e), bias_of(module, context, e), false, share + e * count));
-    return module->peers < 0 ? SL_OK : add_up(module, context, share, y);
+    return module->group < 0 ? SL_OK : add_up(module, context, share, y);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -176,7 +176,7 @@ static int add_weight_gradients(const struct sl_module *module, struct sl_contex
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const size_t rows = (size_t)context->rows;
-    for (int m = 0; m < context->group; m++, x += rows * (size_t)module->in, dy += rows * (size_t)module->out)
+    for (int m = 0; m < context->wgrad_group; m++, x += rows * (size_t)module->in, dy += rows * (size_t)module->out)
         SL_TRY(add_weight_gradients(module, context, context->accumulate || m > 0, x, dy));
     return SL_OK;
 }

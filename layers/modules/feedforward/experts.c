@@ -164,7 +164,7 @@ static int plan_tensors(const struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_tensor(module, plan, SHARES, routing->sequences * routing->experts, true));
     SL_TRY(plan_tensor(module, plan, TAKEN, experts->slots * columns, true));
     SL_TRY(plan_tensor(module, plan, RETURNED, experts->slots * columns, true));
-    if (module->data_peers >= 0) SL_TRY(plan_tensor(module, plan, WAY, experts->slots * columns, false));
+    if (module->data_group >= 0) SL_TRY(plan_tensor(module, plan, WAY, experts->slots * columns, false));
     if (module->children > SHARED) SL_TRY(plan_tensor(module, plan, PART, rows * columns, false));
     if (plan->forward_only) return SL_OK;
     SL_TRY(plan_tensor(module, plan, D_LOGITS, rows * routing->experts, true));
@@ -177,8 +177,8 @@ static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
     const struct sl_experts *shape = &((const struct experts *)module->user)->shape;
     SL_TRY(check(module, plan));
     SL_TRY(sl_plan_columns(module, plan, shape->dimension, 1));
-    SL_TRY(sl_plan_peers(plan, module, module->axis));
-    SL_TRY(sl_peers_find(plan->peers, plan->mesh, shape->axis, &module->data_peers, plan->error));
+    SL_TRY(sl_plan_group(plan, module, module->axis));
+    SL_TRY(sl_groups_find(plan->groups, plan->mesh, shape->axis, &module->data_group, plan->error));
     SL_TRY(plan_routing(module, plan));
     SL_TRY(plan_children(module, plan));
     SL_TRY(plan_router(module, plan));
@@ -197,21 +197,21 @@ static int communicate(struct sl_context *context, const char *site, struct sl_c
 
 /* All channels' sum. */
 static int add_up(const struct sl_module *module, struct sl_context *context, size_t count, float *x) {
-    const struct sl_group *peers = sl_peers_of(module, context);
+    const struct sl_group *peers = sl_group_of(module, context);
     return peers ? communicate(context, SL_HERE, sl_describe_psum(peers, SL_F32, x, x, count)) : SL_OK;
 }
 
 /* Where what will come to TENSOR is put before it travels: nothing does where all experts are here. */
 static float *before(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    return at(module, context, module->data_peers < 0 ? tensor : WAY);
+    return at(module, context, module->data_group < 0 ? tensor : WAY);
 }
 
 /* From a coordinate's own tokens' slots [experts, own slots, columns] to its experts' [here, all slots, columns]. */
 static int send_there(const struct sl_module *module, struct sl_context *context, enum tensor tensor) {
     const struct experts *experts = module->user;
     const size_t all = experts->routing.experts, shape[] = {all, experts->slots / all, (size_t)module->in};
-    if (module->data_peers < 0) return SL_OK;
-    const struct sl_group *data = &context->peers->group[module->data_peers];
+    if (module->data_group < 0) return SL_OK;
+    const struct sl_group *data = &context->groups->group[module->data_group];
     return communicate(
         context, SL_HERE,
         sl_describe_all_to_all(data, SL_F32, at(module, context, WAY), at(module, context, tensor), 3, shape, 0, 1));
@@ -220,8 +220,8 @@ static int send_there(const struct sl_module *module, struct sl_context *context
 static int send_back(const struct sl_module *module, struct sl_context *context, enum tensor tensor) {
     const struct experts *experts = module->user;
     const size_t here = experts->here, shape[] = {here, experts->slots / here, (size_t)module->in};
-    if (module->data_peers < 0) return SL_OK;
-    const struct sl_group *data = &context->peers->group[module->data_peers];
+    if (module->data_group < 0) return SL_OK;
+    const struct sl_group *data = &context->groups->group[module->data_group];
     return communicate(
         context, SL_HERE,
         sl_describe_all_to_all(data, SL_F32, at(module, context, WAY), at(module, context, tensor), 3, shape, 1, 0));

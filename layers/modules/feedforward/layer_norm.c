@@ -44,7 +44,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     (void)x, (void)dy;
-    const size_t group = (size_t)context->group, cols = (size_t)module->in;
+    const size_t group = (size_t)context->wgrad_group, cols = (size_t)module->in;
     for (int i = SCALE; i <= BIAS; i++)
         context->kernels->column_sums(group, cols, sl_stash_of(context, module->stash[SCALE_SUM + i]),
                                       context->accumulate, sl_gradient(module, context, i));

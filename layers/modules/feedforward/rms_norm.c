@@ -31,7 +31,7 @@ static int plan_stash(struct sl_module *module, struct sl_plan *plan) {
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t sums = (size_t)plan->rows * sizeof(float);
     SL_TRY(sl_plan_columns(module, plan, module->whole, 1));
-    SL_TRY(sl_plan_peers(plan, module, module->axis));
+    SL_TRY(sl_plan_group(plan, module, module->axis));
     SL_TRY(plan_parameters(module, plan));
     module->workspace[SUMS] = sl_plan_workspace(plan, sums);
     module->stash[RSTD] = -1;
@@ -51,7 +51,7 @@ static float *rstd_of(const struct sl_module *module, const struct sl_context *c
 
 /* SUMS [rows] of one's own columns become those of all columns. */
 static int add_up(const struct sl_module *module, struct sl_context *context, float *sums) {
-    const struct sl_group *peers = sl_peers_of(module, context);
+    const struct sl_group *peers = sl_group_of(module, context);
     if (!peers) return SL_OK;
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
     const int status = sl_psum(context->self, peers, SL_F32, sums, sums, (size_t)context->rows);
@@ -90,7 +90,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
                            const float *dy) {
     (void)x, (void)dy;
     for (int i = GAMMA; i <= BETA; i++)
-        context->kernels->column_sums((size_t)context->group, (size_t)module->in,
+        context->kernels->column_sums((size_t)context->wgrad_group, (size_t)module->in,
                                       sl_stash_of(context, module->stash[GAMMA_SUM + i]), context->accumulate,
                                       sl_gradient(module, context, i));
     return SL_OK;

@@ -40,16 +40,16 @@ static int plan_parameters(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_expect_sharded(plan, kernel, 0, module->axis, module->segments_in));
     SL_TRY(sl_plan_expect_sharded(plan, kernel, 1, data, 1));
     SL_TRY(sl_plan_expect_sharded(plan, bias, 0, NULL, 1));
-    module->data_peers = -1;
-    return data ? sl_peers_find(plan->peers, plan->mesh, data, &module->data_peers, plan->error) : SL_OK;
+    module->data_group = -1;
+    return data ? sl_groups_find(plan->groups, plan->mesh, data, &module->data_group, plan->error) : SL_OK;
 }
 
 static void plan_workspace(struct sl_module *module, struct sl_plan *plan) {
     const size_t in = (size_t)module->in, out = (size_t)module->whole;
-    const size_t rows = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->group);
+    const size_t rows = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
     const bool rounds_only = plan->forward_only && plan->precision == SL_BF16;
-    if (module->peers >= 0) module->workspace[COLUMNS] = sl_plan_workspace(plan, rows * out * sizeof(float));
-    if (module->data_peers < 0) return;
+    if (module->group >= 0) module->workspace[COLUMNS] = sl_plan_workspace(plan, rows * out * sizeof(float));
+    if (module->data_group < 0) return;
     module->workspace[KERNEL] = sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32));
     if (plan->forward_only) return;
     const size_t shard = plan->parameters->list[module->parameter[SL_AFFINE_KERNEL]].count;
@@ -60,11 +60,11 @@ static void plan_workspace(struct sl_module *module, struct sl_plan *plan) {
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_columns(module, plan, module->whole_in, module->segments_in));
     if (scatters(module)) SL_TRY(sl_plan_columns(module, plan, module->whole, module->segments_out));
-    SL_TRY(sl_plan_peers(plan, module, module->axis));
+    SL_TRY(sl_plan_group(plan, module, module->axis));
     SL_TRY(plan_parameters(module, plan));
     plan_workspace(module, plan);
     return sl_affine_plan_products(module, plan, module->whole,
-                                   module->peers < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE);
+                                   module->group < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE);
 }
 
 /* ---- communication ---- */
@@ -74,7 +74,7 @@ static float *room(const struct sl_module *module, const struct sl_context *cont
 }
 
 static const struct sl_group *data_peers_of(const struct sl_module *module, const struct sl_context *context) {
-    return module->data_peers < 0 ? NULL : &context->peers->group[module->data_peers];
+    return module->data_group < 0 ? NULL : &context->groups->group[module->data_group];
 }
 
 static int communicate(struct sl_context *context, const char *site, struct sl_collective call) {
@@ -100,7 +100,7 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
 /* *ALL [rows, whole] of DY [rows, out]. */
 static int gather_gradient(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
                            const float **all) {
-    const struct sl_group *peers = sl_peers_of(module, context);
+    const struct sl_group *peers = sl_group_of(module, context);
     const size_t segments = (size_t)module->segments_out, block = (size_t)module->out / segments;
     *all = dy;
     if (!peers) return SL_OK;
@@ -114,7 +114,7 @@ static int gather_gradient(const struct sl_module *module, struct sl_context *co
 
 /* Y [rows, out] of SHARE [rows, whole], of which it is the sum; where all of it stays, SHARE is Y. */
 static int add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y) {
-    const struct sl_group *peers = sl_peers_of(module, context);
+    const struct sl_group *peers = sl_group_of(module, context);
     const size_t rows = (size_t)context->rows, segments = (size_t)module->segments_out;
     if (!scatters(module))
         return communicate(context, SL_HERE, sl_describe_psum(peers, SL_F32, share, y, rows * (size_t)module->whole));
@@ -128,7 +128,7 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
 /* Adds this coordinate's columns of it to Y [rows, out], segment by segment. */
 static void add_bias(const struct sl_module *module, struct sl_context *context, float *y) {
     const size_t segments = (size_t)module->segments_out, out = (size_t)module->out, columns = out / segments;
-    const size_t first = scatters(module) ? columns * (size_t)sl_peers_of(module, context)->rank : 0;
+    const size_t first = scatters(module) ? columns * (size_t)sl_group_of(module, context)->rank : 0;
     const float *bias = sl_value(module, context, SL_AFFINE_BIAS);
     for (size_t s = 0; s < segments; s++)
         context->kernels->sequence->add_bias((size_t)context->rows, columns,
@@ -143,7 +143,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     SL_TRY(gather_kernel(module, context, &kernel));
     SL_TRY(sl_affine_multiply(module, context, SL_AFFINE_FORWARD, a, kernel, sl_value(module, context, SL_AFFINE_BIAS),
                               false, share));
-    if (module->peers < 0) return SL_OK;
+    if (module->group < 0) return SL_OK;
     SL_TRY(add_up(module, context, share, y));
     add_bias(module, context, y);
     return SL_OK;
@@ -177,14 +177,14 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
-    const size_t rows = (size_t)context->rows * (size_t)context->group;
+    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     const float *all;
     SL_TRY(gather_gradient(module, context, rows, dy, &all));
     context->kernels->column_sums(rows, (size_t)module->whole, all, context->accumulate,
                                   sl_gradient(module, context, SL_AFFINE_BIAS));
     const void *a = sl_affine_operand(module, context, SL_AFFINE_X, rows * (size_t)module->in, x);
     const void *b = sl_affine_operand(module, context, SL_AFFINE_DY, rows * (size_t)module->whole, all);
-    if (module->data_peers >= 0) return scatter_kernel_gradient(module, context, a, b);
+    if (module->data_group >= 0) return scatter_kernel_gradient(module, context, a, b);
     return sl_affine_multiply(module, context, SL_AFFINE_WEIGHT_GRADIENT, a, b, NULL, context->accumulate,
                               sl_gradient(module, context, SL_AFFINE_KERNEL));
 }

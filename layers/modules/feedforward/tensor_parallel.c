@@ -19,7 +19,7 @@ static int plan_shards(struct sl_module *module, struct sl_plan *plan, int part)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: %d columns do not divide by the %d coordinates along \"%s\"", plan->name,
                             module->type->name, module->whole, shards, module->axis);
-    return sl_plan_peers(plan, module, module->axis);
+    return sl_plan_group(plan, module, module->axis);
 }
 
 static int plan_columns(struct sl_module *module, struct sl_plan *plan) {
@@ -38,7 +38,7 @@ static int plan_rows(struct sl_module *module, struct sl_plan *plan) {
 
 /* X [rows, columns] becomes the sum of all peers' x. */
 static int sum(const struct sl_module *module, struct sl_context *context, int columns, float *x) {
-    const struct sl_group *peers = sl_peers_of(module, context);
+    const struct sl_group *peers = sl_group_of(module, context);
     if (!peers) return SL_OK;
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
     const int status = sl_psum(context->self, peers, SL_F32, x, x, (size_t)context->rows * (size_t)columns);

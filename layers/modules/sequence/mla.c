@@ -195,8 +195,8 @@ static int plan_caches(struct sl_module *module, struct sl_plan *plan) {
 
 static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(check(module, plan));
-    SL_TRY(sl_plan_peers(plan, module, module->axis));
-    const int index = module->peers < 0 ? 0 : plan->peers->group[module->peers].rank;
+    SL_TRY(sl_plan_group(plan, module, module->axis));
+    const int index = module->group < 0 ? 0 : plan->groups->group[module->group].rank;
     SL_TRY(plan_shares(module->user, index, sl_mesh_axis_size(plan->mesh, module->axis), plan->error));
     SL_TRY(plan_children(module, plan));
     SL_TRY(plan_forward(module, plan));

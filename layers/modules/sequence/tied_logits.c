@@ -39,7 +39,7 @@ static void plan_last(struct sl_module *module, struct sl_plan *plan) {
 static int plan_room(struct sl_module *module, struct sl_plan *plan) {
     const struct sl_token_table *table = module->user;
     const size_t rows = sl_token_rows(table, (size_t)plan->rows), columns = (size_t)table->vocabulary.dimension;
-    const size_t most = rows * (size_t)(plan->forward_only ? 1 : together(module, plan->rows, plan->group));
+    const size_t most = rows * (size_t)(plan->forward_only ? 1 : together(module, plan->rows, plan->wgrad_group));
     module->keeps_gradient = !plan->forward_only;
     module->keeps_input = !plan->forward_only && alone(module);
     if (plan->precision == SL_BF16) {
@@ -59,7 +59,7 @@ static int plan_room(struct sl_module *module, struct sl_plan *plan) {
 static int plan_products(struct sl_module *module, struct sl_plan *plan) {
     const struct sl_token_table *table = module->user;
     const int rows = (int)sl_token_rows(table, (size_t)plan->rows), classes = (int)sl_token_classes(table);
-    const int columns = table->vocabulary.dimension, most = rows * together(module, plan->rows, plan->group);
+    const int columns = table->vocabulary.dimension, most = rows * together(module, plan->rows, plan->wgrad_group);
     SL_TRY(sl_gemm_plan(&module->gemm[SL_AFFINE_FORWARD], plan->gemm, plan->precision, rows, classes, columns, false,
                         true, SL_EPILOGUE_NONE, plan->error));
     if (plan->caches)
@@ -159,10 +159,10 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
 static int table_gradient(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           bool accumulate, float *dtable) {
     const struct sl_token_table *table = module->user;
-    const int at_once = together(module, context->rows, context->group);
+    const int at_once = together(module, context->rows, context->wgrad_group);
     const size_t rows = sl_token_rows(table, (size_t)context->rows), columns = (size_t)table->vocabulary.dimension;
     const size_t classes = sl_token_classes(table), room = (size_t)context->rows * (size_t)module->out;
-    for (int m = 0; m < context->group; m += at_once) {
+    for (int m = 0; m < context->wgrad_group; m += at_once) {
         const size_t at = (size_t)m, taken = rows * (size_t)at_once;
         const void *a = sl_affine_operand(module, context, SL_AFFINE_DY, taken * classes, dy + at * room);
         const void *b = sl_affine_operand(module, context, SL_AFFINE_X, taken * columns, x + at * rows * columns);

@@ -12,7 +12,7 @@ enum { WHOLE }; /* workspace: of a group's rows, all columns of a coordinate's t
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_token_plan(module, plan));
     const struct sl_token_table *table = module->user;
-    const size_t rows = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->group);
+    const size_t rows = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
     const size_t columns = (size_t)table->vocabulary.dimension;
     module->keeps_gradient = !plan->forward_only;
     if (table->division != SL_UNDIVIDED)
@@ -117,7 +117,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     (void)x;
     if (!context->accumulate || part != gradient)
         context->kernels->fill(context->parameters->list[module->parameter[0]].count, 0.0f, part);
-    SL_TRY(scatter[table->division](module, context, (size_t)context->rows * (size_t)context->group, dy, part));
+    SL_TRY(scatter[table->division](module, context, (size_t)context->rows * (size_t)context->wgrad_group, dy, part));
     return summed ? sl_token_sum_parts(module, context, part) : SL_OK;
 }
 

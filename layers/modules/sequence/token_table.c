@@ -61,7 +61,7 @@ int sl_token_plan(struct sl_module *module, struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: a vocabulary of %d tokens does not divide by the %d coordinates along \"%s\"",
                             plan->name, name, vocabulary->size, table->parts, module->axis);
-    return sl_plan_peers(plan, module, module->axis);
+    return sl_plan_group(plan, module, module->axis);
 }
 
 int sl_token_plan_logits(struct sl_module *module, struct sl_plan *plan, int columns) {
@@ -117,7 +117,7 @@ int sl_channels_to_tokens(const struct sl_module *module, struct sl_context *con
     const size_t sequence = (size_t)table->sequence, channels = (size_t)(table->vocabulary.dimension / table->parts);
     const size_t shape[] = {rows / sequence, sequence, channels};
     return communicate(context, SL_HERE,
-                       sl_describe_all_to_all(sl_peers_of(module, context), SL_F32, x, y, 3, shape, 1, 2));
+                       sl_describe_all_to_all(sl_group_of(module, context), SL_F32, x, y, 3, shape, 1, 2));
 }
 
 int sl_tokens_to_channels(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
@@ -126,21 +126,21 @@ int sl_tokens_to_channels(const struct sl_module *module, struct sl_context *con
     const size_t sequence = (size_t)table->sequence, tokens = sequence / (size_t)table->parts;
     const size_t shape[] = {rows / sequence, tokens, (size_t)table->vocabulary.dimension};
     return communicate(context, SL_HERE,
-                       sl_describe_all_to_all(sl_peers_of(module, context), SL_F32, x, y, 3, shape, 2, 1));
+                       sl_describe_all_to_all(sl_group_of(module, context), SL_F32, x, y, 3, shape, 2, 1));
 }
 
 int sl_token_gather(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                     const float *x, float *y) {
     return communicate(context, SL_HERE,
-                       sl_describe_all_gather(sl_peers_of(module, context), SL_F32, x, y, rows, columns));
+                       sl_describe_all_gather(sl_group_of(module, context), SL_F32, x, y, rows, columns));
 }
 
 int sl_token_scatter(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                      const float *x, float *y) {
     return communicate(context, SL_HERE,
-                       sl_describe_psum_scatter(sl_peers_of(module, context), SL_F32, x, y, rows, columns));
+                       sl_describe_psum_scatter(sl_group_of(module, context), SL_F32, x, y, rows, columns));
 }
 
 int sl_token_sum(const struct sl_module *module, struct sl_context *context, size_t n, float *x) {
-    return communicate(context, SL_HERE, sl_describe_psum(sl_peers_of(module, context), SL_F32, x, x, n));
+    return communicate(context, SL_HERE, sl_describe_psum(sl_group_of(module, context), SL_F32, x, x, n));
 }

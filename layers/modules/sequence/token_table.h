@@ -30,7 +30,7 @@ static inline const struct sl_token_table *sl_token_table_of(const struct sl_mod
 }
 /* This coordinate's position among those along the axis. */
 static inline size_t sl_token_rank(const struct sl_module *module, const struct sl_context *context) {
-    const struct sl_group *peers = sl_peers_of(module, context);
+    const struct sl_group *peers = sl_group_of(module, context);
     return peers ? (size_t)peers->rank : 0;
 }
 /* Tokens of ROWS, and rows of the table, that are a coordinate's own. */

@@ -55,7 +55,7 @@ static struct trial trial_of(struct sl_experts shape) {
 struct worker {
     struct sl_module *module;
     struct sl_parameters parameters;
-    struct sl_peers peers;
+    struct sl_groups peers;
     struct sl_stash stash, again, once;
     struct sl_caches caches;
     struct sl_metrics metrics;
@@ -88,13 +88,13 @@ static int plan(struct sl_spmd *self, struct worker *worker, const struct trial 
                            .precision = trial->precision,
                            .rows = ROWS,
                            .sequence = trial->sequence,
-                           .group = trial->group,
+                           .wgrad_group = trial->group,
                            .parameters = &worker->parameters,
                            .stash = &worker->stash,
                            .again = &worker->again,
                            .caches = generates(trial) ? &worker->caches : NULL,
                            .forward_only = trial->forward_only,
-                           .peers = &worker->peers,
+                           .groups = &worker->peers,
                            .error = &self->error};
     SL_TRY(sl_module_plan(worker->module, &plan));
     worker->workspace = plan.workspace_peak;
@@ -128,7 +128,7 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
     worker->rows = ALL / (size_t)data;
     worker->first_row = worker->rows * (size_t)sl_axis_index(self, "data");
     worker->first_column = worker->columns * (size_t)sl_axis_index(self, "tensor");
-    SL_TRY(sl_peers_open(&worker->peers, self, axes));
+    SL_TRY(sl_groups_open(&worker->peers, self, axes));
     SL_TRY(plan(self, worker, trial));
     take_arrays(worker, trial);
     worker->context = (struct sl_context){.self = self,
@@ -137,12 +137,12 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
                                           .phase = trial->phase,
                                           .rows = ROWS,
                                           .sequence = trial->sequence,
-                                          .group = trial->group,
+                                          .wgrad_group = trial->group,
                                           .weight = weight,
                                           .metrics = &worker->metrics,
                                           .parameters = &worker->parameters,
                                           .stash = &worker->stash,
-                                          .peers = &worker->peers,
+                                          .groups = &worker->peers,
                                           .again = &worker->again,
                                           .once = &worker->once,
                                           .workspace = sl_device.take(worker->workspace)};
@@ -201,7 +201,7 @@ static int train(struct worker *worker, const struct trial *trial) {
         SL_TRY(module->type->backward_input(module, context, worker->x + at, worker->dy + at,
                                             trial->without_dx ? NULL : worker->dx + at));
     }
-    for (int m = 0; m < worker->microbatches; m += context->group) {
+    for (int m = 0; m < worker->microbatches; m += context->wgrad_group) {
         const size_t at = (size_t)m * stride;
         begin_microbatch(worker, m);
         context->accumulate = m > 0;

@@ -76,7 +76,7 @@ static int scaled_backward_weight(const struct sl_module *module, struct sl_cont
                                   const float *dy) {
     assert_non_null(x);
     assert_null(dy); /* not asked for */
-    const int cols = module->in, rows = context->rows * context->group - (module->option == W_FORGETS_ROW);
+    const int cols = module->in, rows = context->rows * context->wgrad_group - (module->option == W_FORGETS_ROW);
     const bool accumulate = module->option == W_ADDS_ALWAYS || (context->accumulate && module->option != W_NEVER_ADDS);
     const float *product = sl_stash_of(context, module->stash[0]);
     float *gradient = sl_gradient(module, context, 0);
@@ -109,7 +109,7 @@ static void test_checker_catches_faults(void **state) {
         [W_NEEDS_DX] = "scaled.scale (without dx)",
         [KEEPS_WORKSPACE] = "scaled.scale",
     };
-    const struct sl_gradient_check check = {.rows = 3, .microbatches = 4, .group = 2, .seed = 1};
+    const struct sl_gradient_check check = {.rows = 3, .microbatches = 4, .wgrad_group = 2, .seed = 1};
     for (enum fault fault = NONE; fault < FAULTS; fault++) {
         if (fault == DX_CROSSES) continue; /* only in sequences */
         struct sl_module *module = make_scaled(fault);
@@ -133,7 +133,8 @@ static void test_checker_catches_faults(void **state) {
 }
 
 static void expect_worst(struct sl_module *module, int sequence, enum fault fault, const char *name) {
-    const struct sl_gradient_check check = {.rows = 6, .sequence = sequence, .microbatches = 4, .group = 2, .seed = 2};
+    const struct sl_gradient_check check = {
+        .rows = 6, .sequence = sequence, .microbatches = 4, .wgrad_group = 2, .seed = 2};
     struct sl_error error = {0};
     double difference;
     char worst[96];
@@ -165,15 +166,15 @@ static void test_checker_refuses(void **state) {
     struct sl_module *module = sl_silu(3);
     struct sl_error error = {0};
     double difference;
-    const struct sl_gradient_check uneven = {.rows = 3, .microbatches = 3, .group = 2};
+    const struct sl_gradient_check uneven = {.rows = 3, .microbatches = 3, .wgrad_group = 2};
     assert_int_equal(sl_gradient_check(module, &uneven, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
                      SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "3 microbatches in groups of 2"));
-    const struct sl_gradient_check torn = {.rows = 3, .sequence = 2, .microbatches = 2, .group = 2};
+    const struct sl_gradient_check torn = {.rows = 3, .sequence = 2, .microbatches = 2, .wgrad_group = 2};
     assert_int_equal(sl_gradient_check(module, &torn, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
                      SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "3 rows in sequences of 2"));
-    const struct sl_gradient_check empty = {.rows = 0, .microbatches = 2, .group = 2};
+    const struct sl_gradient_check empty = {.rows = 0, .microbatches = 2, .wgrad_group = 2};
     assert_int_equal(sl_gradient_check(module, &empty, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
                      SL_BAD_INPUT);
     sl_module_free(module);

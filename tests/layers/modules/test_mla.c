@@ -40,7 +40,7 @@ static struct trial trial_of(const struct sl_mla *shape) {
 struct worker {
     struct sl_module *module, *decoder;
     struct sl_parameters parameters;
-    struct sl_peers peers;
+    struct sl_groups peers;
     struct sl_stash stash, again, once, none;
     struct sl_caches caches;
     struct sl_context context;
@@ -70,13 +70,13 @@ static int plan(struct sl_spmd *self, struct worker *worker, const struct trial 
                            .gemm = sl_gemm_find("reference", &self->error),
                            .rows = rows,
                            .sequence = sequence,
-                           .group = trial->group,
+                           .wgrad_group = trial->group,
                            .parameters = &worker->parameters,
                            .stash = trial->prompt ? &worker->none : &worker->stash,
                            .again = &worker->again,
                            .caches = trial->prompt ? &worker->caches : NULL,
                            .forward_only = trial->forward_only || trial->prompt,
-                           .peers = &worker->peers,
+                           .groups = &worker->peers,
                            .error = &self->error};
     sl_caches_begin(&worker->caches);
     SL_TRY(sl_module_plan(module, &plan));
@@ -130,7 +130,7 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
     worker->rows = ALL / (size_t)data;
     worker->first_row = worker->rows * (size_t)sl_axis_index(self, "data");
     worker->first_column = worker->columns * (size_t)sl_axis_index(self, "tensor");
-    SL_TRY(sl_peers_open(&worker->peers, self, axes));
+    SL_TRY(sl_groups_open(&worker->peers, self, axes));
     SL_TRY(plan_modules(self, worker, trial));
     take_arrays(worker, trial);
     worker->context = (struct sl_context){.self = self,
@@ -138,11 +138,11 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
                                           .queue = self->queue,
                                           .rows = trial->rows,
                                           .sequence = trial->sequence,
-                                          .group = trial->group,
+                                          .wgrad_group = trial->group,
                                           .dropout.step_key = sl_key_of_seed(7),
                                           .parameters = &worker->parameters,
                                           .stash = trial->prompt ? NULL : &worker->stash,
-                                          .peers = &worker->peers,
+                                          .groups = &worker->peers,
                                           .again = &worker->again,
                                           .once = &worker->once,
                                           .workspace = sl_device.take(worker->workspace)};
@@ -204,7 +204,7 @@ static int train(struct worker *worker, const struct trial *trial) {
         begin_microbatch(worker, m);
         SL_TRY(module->type->backward_input(module, context, worker->x + at, worker->dy + at, worker->dx + at));
     }
-    for (int m = 0; m < worker->microbatches; m += context->group) {
+    for (int m = 0; m < worker->microbatches; m += context->wgrad_group) {
         const size_t at = (size_t)m * stride;
         begin_microbatch(worker, m);
         context->accumulate = m > 0;
@@ -554,10 +554,10 @@ static void tokens_one_by_one_give_the_same(void **state) {
 static void gradients_are_those_of_forward(void **state) {
     (void)state;
     static const struct sl_gradient_check checks[] = {
-        {.rows = 8, .sequence = 4, .microbatches = 4, .group = 1, .seed = 1},
-        {.rows = 6, .sequence = 2, .microbatches = 2, .group = 2, .seed = 2},
-        {.rows = 5, .sequence = 5, .microbatches = 2, .group = 1, .seed = 3},
-        {.rows = 3, .sequence = 1, .microbatches = 2, .group = 2, .seed = 4},
+        {.rows = 8, .sequence = 4, .microbatches = 4, .wgrad_group = 1, .seed = 1},
+        {.rows = 6, .sequence = 2, .microbatches = 2, .wgrad_group = 2, .seed = 2},
+        {.rows = 5, .sequence = 5, .microbatches = 2, .wgrad_group = 1, .seed = 3},
+        {.rows = 3, .sequence = 1, .microbatches = 2, .wgrad_group = 2, .seed = 4},
     };
     const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
     const struct sl_channels channels = {&mesh, "tensor"};

@@ -45,9 +45,11 @@ static void test_gradients(void **state) {
                                         "silu_dropout", "sequential",    "chain",    "pair",
                                         "residual",     "residual_norm", "mlp_block"};
     static const struct sl_gradient_check checks[] = {
-        {.rows = 3, .microbatches = 4, .group = 1, .seed = 1}, {.rows = 3, .microbatches = 4, .group = 2, .seed = 2},
-        {.rows = 3, .microbatches = 4, .group = 4, .seed = 3}, {.rows = 1, .microbatches = 1, .group = 1, .seed = 4},
-        {.rows = 8, .microbatches = 2, .group = 2, .seed = 5},
+        {.rows = 3, .microbatches = 4, .wgrad_group = 1, .seed = 1},
+        {.rows = 3, .microbatches = 4, .wgrad_group = 2, .seed = 2},
+        {.rows = 3, .microbatches = 4, .wgrad_group = 4, .seed = 3},
+        {.rows = 1, .microbatches = 1, .wgrad_group = 1, .seed = 4},
+        {.rows = 8, .microbatches = 2, .wgrad_group = 2, .seed = 5},
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         for (int size = 3; size <= 18; size += 5) {

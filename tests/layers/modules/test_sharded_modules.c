@@ -277,7 +277,7 @@ static void gradients_are_those_of_forward(void **state) {
     for (int columns = 1; columns <= 19; columns += 6) {
         for (int i = 0; i < 12; i++) {
             const struct sl_gradient_check check = {
-                .rows = 3, .microbatches = 4, .group = 1 << i / 4, .seed = (uint64_t)columns};
+                .rows = 3, .microbatches = 4, .wgrad_group = 1 << i / 4, .seed = (uint64_t)columns};
             struct sl_module *module = i % 4 == 0   ? sl_rms_norm("a", columns, &channels)
                                        : i % 4 == 1 ? sl_gelu(columns)
                                        : i % 4 == 2 ? sl_sharded_dense("a", columns, 7, 1, 1, &channels)

@@ -49,7 +49,7 @@ static struct sl_module *build(const struct trial *trial, const struct sl_mesh *
 struct worker {
     struct sl_module *module;
     struct sl_parameters parameters;
-    struct sl_peers peers;
+    struct sl_groups peers;
     struct sl_stash stash;
     struct sl_context context;
     float *x, *y, *dy, *dx; /* [ALL, own columns] */
@@ -70,15 +70,15 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
     const int index = sl_axis_index(self, "tensor");
     struct sl_module *module = worker->module = build(trial, self->mesh);
     if (!module || sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory");
-    SL_TRY(sl_peers_open(&worker->peers, self, trial->axes));
+    SL_TRY(sl_groups_open(&worker->peers, self, trial->axes));
     struct sl_plan plan = {.mesh = self->mesh,
                            .gemm = gemm,
                            .precision = trial->precision,
                            .rows = ROWS,
-                           .group = trial->group,
+                           .wgrad_group = trial->group,
                            .parameters = &worker->parameters,
                            .stash = &worker->stash,
-                           .peers = &worker->peers,
+                           .groups = &worker->peers,
                            .error = &self->error};
     SL_TRY(sl_module_plan(module, &plan));
     sl_parameters_layout(&worker->parameters, 1, 0, false);
@@ -88,10 +88,10 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
     worker->context = (struct sl_context){.self = self,
                                           .kernels = sl_kernels_select(),
                                           .rows = ROWS,
-                                          .group = trial->group,
+                                          .wgrad_group = trial->group,
                                           .parameters = &worker->parameters,
                                           .stash = &worker->stash,
-                                          .peers = &worker->peers,
+                                          .groups = &worker->peers,
                                           .workspace = sl_device.take(plan.workspace_peak)};
     worker->x = sl_device.take(ALL * (size_t)module->in * sizeof(float));
     worker->dx = sl_device.take(ALL * (size_t)module->in * sizeof(float));
@@ -132,7 +132,7 @@ static int compute(struct worker *worker) {
         SL_TRY(module->type->backward_input(module, context, worker->x + at * in, worker->dy + at * out,
                                             worker->dx + at * in));
     }
-    for (int m = 0; m < MICROBATCHES; m += context->group) {
+    for (int m = 0; m < MICROBATCHES; m += context->wgrad_group) {
         const size_t at = (size_t)m;
         context->microbatch = m;
         context->accumulate = m > 0;
@@ -315,9 +315,9 @@ static void initial_values_are_those_of_dense(void **state) {
 static void gradients_are_those_of_forward(void **state) {
     (void)state;
     static const struct sl_gradient_check checks[] = {
-        {.rows = 3, .microbatches = 4, .group = 1, .seed = 1},
-        {.rows = 3, .microbatches = 4, .group = 4, .seed = 2},
-        {.rows = 1, .microbatches = 2, .group = 2, .seed = 3},
+        {.rows = 3, .microbatches = 4, .wgrad_group = 1, .seed = 1},
+        {.rows = 3, .microbatches = 4, .wgrad_group = 4, .seed = 2},
+        {.rows = 1, .microbatches = 2, .wgrad_group = 2, .seed = 3},
     };
     const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
     for (int size = 3; size <= 18; size += 5) {

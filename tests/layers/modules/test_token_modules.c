@@ -32,7 +32,7 @@ struct worker {
     struct layout layout;
     struct sl_module *embedding, *logits, *loss;
     struct sl_parameters parameters;
-    struct sl_peers peers;
+    struct sl_groups peers;
     struct sl_stash stash;
     struct sl_caches caches;
     struct sl_context context;
@@ -59,7 +59,7 @@ static int plan(struct sl_spmd *self, struct worker *worker) {
     const struct trial *trial = worker->trial;
     SL_TRY(build(self, worker));
     if (sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory");
-    SL_TRY(sl_peers_open(&worker->peers, self, trial->axes));
+    SL_TRY(sl_groups_open(&worker->peers, self, trial->axes));
     struct sl_plan plan = {.mesh = self->mesh,
                            .rules = trial->rules      ? trial->rules
                                     : trial->parallel ? rows
@@ -68,12 +68,12 @@ static int plan(struct sl_spmd *self, struct worker *worker) {
                            .precision = worker->problem->precision,
                            .rows = worker->problem->rows,
                            .sequence = worker->problem->sequence,
-                           .group = trial->group,
+                           .wgrad_group = trial->group,
                            .parameters = &worker->parameters,
                            .stash = &worker->stash,
                            .caches = trial->mode == GENERATE ? &worker->caches : NULL,
                            .forward_only = (trial->mode == EVALUATE || trial->mode == GENERATE) && !trial->backward,
-                           .peers = &worker->peers,
+                           .groups = &worker->peers,
                            .error = &self->error};
     SL_TRY(sl_module_plan(worker->embedding, &plan));
     plan.workspace = 0;
@@ -138,12 +138,12 @@ static int open_worker(struct sl_spmd *self, struct worker *worker) {
         .phase = worker->trial->mode == GENERATE && p->sequence == 1 ? SL_DECODE : phase[worker->trial->mode],
         .rows = p->rows,
         .sequence = p->sequence,
-        .group = worker->trial->group,
+        .wgrad_group = worker->trial->group,
         .weight = weight,
         .metrics = &worker->metrics,
         .parameters = &worker->parameters,
         .stash = &worker->stash,
-        .peers = &worker->peers,
+        .groups = &worker->peers,
         .workspace = sl_device.take(worker->workspace)};
     spread(worker);
     return SL_OK;
@@ -218,7 +218,7 @@ static int backward_weight(struct worker *worker) {
     const struct sl_module *embedding = worker->embedding, *logits = worker->logits;
     const size_t own = (size_t)(context->rows * logits->in), room = (size_t)(context->rows * logits->out);
     for (int i = 0; i < 2; i++) {
-        for (int m = 0; m < MICROBATCHES; m += context->group) {
+        for (int m = 0; m < MICROBATCHES; m += context->wgrad_group) {
             const size_t at = (size_t)m;
             context->accumulate = i > 0 || m > 0;
             set_microbatch(worker, m);

@@ -1,0 +1,32 @@
+/* groups.c - opens the groups over which modules communicate, and finds them by name. */
+#include "layers/modules/groups.h"
+
+#include <string.h>
+
+/* One axis, along which every coordinate is alone. */
+static bool alone(const struct sl_mesh *mesh, const char *axes) {
+    return !strchr(axes, ',') && strcmp(axes, "*") != 0 && sl_mesh_axis_size(mesh, axes) == 1;
+}
+
+int sl_groups_open(struct sl_groups *groups, struct sl_spmd *self, const char *const *axes) {
+    *groups = (struct sl_groups){0};
+    for (; axes && *axes; axes++) {
+        if (alone(self->mesh, *axes)) continue;
+        if (groups->count == SL_MAX_GROUPS)
+            return sl_fail(self, SL_BAD_INPUT, "modules communicate over more than %d lists of axes", SL_MAX_GROUPS);
+        SL_TRY(sl_group_axes(self, *axes, &groups->group[groups->count++]));
+    }
+    return SL_OK;
+}
+
+int sl_groups_find(const struct sl_groups *groups, const struct sl_mesh *mesh, const char *axes, int *number,
+                   struct sl_error *error) {
+    *number = -1;
+    if (alone(mesh, axes)) return SL_OK;
+    for (int i = 0; groups && i < groups->count; i++) {
+        if (strcmp(groups->group[i].name, axes) != 0) continue;
+        *number = i;
+        return SL_OK;
+    }
+    return sl_error_set(error, SL_BAD_INPUT, "no group over \"%.60s\" has been opened for modules", axes);
+}
