@@ -8,8 +8,8 @@
  *     4:8 │ 1,3 │
  *         └─────┘
  *
- * Columns are the last dim, rows all dims before it. A dim of k segments has the pieces of all of them, in the order in
- * which they lie in the array; where there are too many, those of one shard are drawn as one. */
+ * The last dim is drawn as columns, all dims before it as rows. A dim of k segments shows the pieces of all segments,
+ * in their order in the array. If there are too many to draw, the pieces of a shard are drawn as one. */
 #ifndef SL_SPMD_SHARD_DRAW_H
 #define SL_SPMD_SHARD_DRAW_H
 
@@ -29,22 +29,22 @@ struct sl_sharding {
 
 enum sl_drawing {
     SL_DRAW_TEXT,
-    SL_DRAW_COLOURS, /* text for a terminal: equal colours, equal block */
-    SL_DRAW_SVG,     /* one document with all of them */
+    SL_DRAW_COLOURS, /* text for a terminal; equal blocks have equal colours */
+    SL_DRAW_SVG,     /* one document with all arrays */
 };
 
-/* Draws COUNT arrays below each other, each under its name, shape and spec. SL_BAD_INPUT, before anything is drawn,
- * where a spec does not fit its mesh and shape, as by sl_spec_local_shape. Whether FILE could be written, its user
- * asks. */
+/* Draws COUNT arrays below each other, each under its name, shape and spec. SL_BAD_INPUT, before anything is drawn, if
+ * a spec does not fit its mesh and shape (see sl_spec_local_shape). The caller checks FILE for write errors. */
 int sl_sharding_draw(FILE *file, const struct sl_sharding *sharding, int count, enum sl_drawing drawing,
                      struct sl_error *error);
 
-/* The pieces of COORDINATE's shard along DIM, one in each segment: elements [*BEGIN, *END) of piece number SEGMENT. */
+/* A shard has one piece along DIM in each segment. sl_sharding_segments counts them; sl_sharding_slice gives the
+ * elements [*BEGIN, *END) of COORDINATE's piece in segment number SEGMENT. */
 int sl_sharding_segments(const struct sl_sharding *sharding, int dim);
 void sl_sharding_slice(const struct sl_sharding *sharding, int coordinate, int dim, int segment, size_t *begin,
                        size_t *end);
 
-/* Writes "8 x 6", "scalar" where there are no dims; returns TEXT. */
+/* Writes "8 x 6", or "scalar" if there are no dims; returns TEXT. */
 char *sl_shape_print(int dims, const size_t *shape, char *text, size_t size);
 
 SL_END_C

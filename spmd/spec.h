@@ -1,8 +1,9 @@
 /* spec.h - partition specs: which dim of an array is sharded over which axes.
  *
- * As text, one entry a dim, separated by commas: "-" for a dim that is not sharded, an axis name, names joined by '+'
- * (the first is the slowest), and "*k" after them where the dim is k segments side by side, each sharded by itself, as
- * in [k|v]: "-,tensor*2". Dims left out are not sharded: "" is fully replicated. */
+ * As text, a spec has one entry a dim, separated by commas. An entry is "-" (the dim is not sharded), an axis name, or
+ * several axis names joined by '+' (the first is the slowest). "*k" after the names says that the dim consists of k
+ * segments side by side, and that each segment is sharded by itself, as in [k|v]: "-,tensor*2". Dims left out at the
+ * end are not sharded: "" is fully replicated. */
 #ifndef SL_SPMD_SPEC_H
 #define SL_SPMD_SPEC_H
 
@@ -37,25 +38,27 @@ int sl_spec_parse(struct sl_spec *spec, const char *text, struct sl_error *error
 /* Writes the text form; returns TEXT. */
 char *sl_spec_print(const struct sl_spec *spec, char *text, size_t size);
 
-/* The shape of one shard of an array of shape GLOBAL[dims]. SL_BAD_INPUT where the spec names an axis that the mesh has
- * not, or twice, has more dims than the array, or a dim (a segment) does not divide: the line names both numbers. */
+/* Writes to LOCAL[dims] the shape of one shard of an array of shape GLOBAL[dims]. SL_BAD_INPUT if the spec names an
+ * axis twice or one that the mesh does not have, if it has more dims than the array, or if a dim (or segment) does not
+ * divide by the axes' sizes; the line then names both numbers. */
 int sl_spec_local_shape(const struct sl_spec *spec, const struct sl_mesh *mesh, int dims, const size_t *global,
                         size_t *local, struct sl_error *error);
 
-/* Copies COORDINATE's shard out of GLOBAL into LOCAL, or back. The shapes are as sl_spec_local_shape accepted them. */
+/* sl_spec_slice copies COORDINATE's shard from GLOBAL to LOCAL; sl_spec_assemble copies it back. Call them only with
+ * shapes that sl_spec_local_shape has accepted. */
 void sl_spec_slice(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate,
                    const struct sl_array *global, void *local);
 void sl_spec_assemble(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate,
                       const struct sl_array *global, const void *local);
 
-/* Where a shard lies, worked out once for loops over its elements. The dims after the last sharded one are merged into
- * it. In elements. */
+/* Where the elements of a shard lie in the array, worked out once for loops over them. All dims after the last sharded
+ * one are merged into it. All numbers count elements. */
 struct sl_shard_dim {
-    size_t local;   /* the shard's extent */
-    size_t piece;   /* its part of one segment: neighbours in the shard and in the array */
-    size_t segment; /* a segment's extent in the array */
+    size_t local;   /* extent of the shard */
+    size_t piece;   /* the shard's part of one segment; its elements are contiguous in the shard and in the array */
+    size_t segment; /* extent of a segment in the array */
     size_t start;   /* where in each segment the piece begins */
-    size_t stride;  /* of the dim in the array */
+    size_t stride;  /* stride of this dim in the array */
 };
 
 struct sl_shard {
@@ -66,7 +69,7 @@ struct sl_shard {
 struct sl_shard sl_spec_shard(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate, int dims,
                               const size_t *global);
 
-/* Elements [k * run, (k + 1) * run) of the shard lie together in the array too. */
+/* Length of a run: elements [k * run, (k + 1) * run) of the shard are contiguous in the array, too. */
 static inline size_t sl_shard_run(const struct sl_shard *shard) { return shard->dim[shard->dims - 1].piece; }
 
 static inline size_t sl_shard_elements(const struct sl_shard *shard) {
@@ -75,7 +78,7 @@ static inline size_t sl_shard_elements(const struct sl_shard *shard) {
     return elements;
 }
 
-/* Global flat index of element I of the shard. */
+/* The flat index in the array of element I of the shard. */
 static inline size_t sl_shard_global_index(const struct sl_shard *shard, size_t i) {
     size_t index = 0;
     for (int d = shard->dims - 1; d >= 0; d--) {
@@ -87,15 +90,15 @@ static inline size_t sl_shard_global_index(const struct sl_shard *shard, size_t 
     return index;
 }
 
-/* The same for one element. */
+/* The same from the spec, for a single element. */
 size_t sl_spec_global_index(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate, int dims,
                             const size_t *global, size_t i);
 
-/* The first, in coordinate order, of the coordinates that hold the same shard as COORDINATE, and whether it is that. */
+/* The first coordinate, in coordinate order, that holds the same shard as COORDINATE; and whether COORDINATE is it. */
 int sl_spec_first_replica(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate);
 bool sl_spec_is_first_replica(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate);
 
-/* The product of the shape; SIZE_MAX where it is larger than that. */
+/* The number of elements; SIZE_MAX where it does not fit a size_t. */
 size_t sl_array_elements(const struct sl_array *array);
 
 SL_END_C

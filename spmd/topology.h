@@ -1,9 +1,9 @@
-/* topology.h - the processing units (PUs: cores, or their hardware threads) of this machine, and which lie close.
+/* topology.h - the processing units (PUs: cores, or their hardware threads) of this machine, and their distances.
  *
- * They are listed in an order in which what is close lies together: those that share a core, a cache, a NUMA node, a
- * package follow one another. So distances need no matrix: two PUs are as far apart as the largest gap between them.
+ * The list is ordered so that PUs which share a core, a cache, a NUMA node or a package follow one another. So the
+ * distances need no matrix: two PUs are as far apart as the largest gap between them in the list.
  *
- * hwloc knows them; in a build without it (SL_HWLOC) all are equally far from each other. */
+ * hwloc provides the list. In a build without hwloc (SL_HWLOC=OFF) all PUs are equally far apart. */
 #ifndef SL_SPMD_TOPOLOGY_H
 #define SL_SPMD_TOPOLOGY_H
 
@@ -14,10 +14,10 @@ SL_BEGIN_C
 enum { SL_MAX_PUS = 1024 };
 
 struct sl_pu {
-    int number;        /* the operating system's */
-    int core;          /* those of one core are its hardware threads */
-    int package, node; /* the operating system's numbers; -1: unknown */
-    int gap;           /* how far the next one is; the last one's is the largest of all */
+    int number;        /* the operating system's number of the PU */
+    int core;          /* PUs with the same core are its hardware threads */
+    int package, node; /* the operating system's numbers of package and NUMA node; -1: unknown */
+    int gap;           /* distance to the next PU in the list; the last PU has the largest gap of all */
 };
 
 struct sl_topology {
@@ -25,25 +25,25 @@ struct sl_topology {
     struct sl_pu pu[SL_MAX_PUS];
 };
 
-/* How many PUs the calling thread may run on; 0 where that cannot be found out. */
+/* How many PUs the calling thread may run on; 0 if that is unknown. */
 int sl_topology_usable(void);
 
-/* Lists them: as the machine has them, which takes the first call in a process about 0.1 ms for each PU of it; or,
- * without DISTANCES, at once, as if all were equally far from each other. */
+/* Lists the PUs. With DISTANCES it asks hwloc, which takes about 0.1 ms a PU in the first call of a process. Without,
+ * it returns at once and gives all PUs the same distance. */
 void sl_topology_read(struct sl_topology *topology, bool distances);
 
-/* Drops the PUs whose KEEP[i] is false; those around them are as far apart as they were. */
+/* Drops the PUs whose KEEP[i] is false. The distances between the others stay the same. */
 void sl_topology_keep(struct sl_topology *topology, const bool *keep);
 
 /* The NUMA node of the device at the PCI address BUS, "0000:3b:00.0"; -1: unknown. */
 int sl_topology_node_of(const char *bus);
 
-/* ---- topology_hwloc.c, or topology_hwloc_missing.c, which knows nothing ---- */
+/* ---- topology_hwloc.c; in builds without hwloc topology_hwloc_missing.c, where both return false ---- */
 
-/* All PUs of this machine; false where hwloc cannot tell. */
+/* All PUs of this machine; false if hwloc cannot tell. */
 bool sl_topology_machine(struct sl_topology *topology);
 
-/* All PUs of the machine that DESCRIPTION, in hwloc's words, makes up: "package:2 l3:2 core:4 pu:2". */
+/* All PUs of an invented machine, described in hwloc's own syntax: "package:2 l3:2 core:4 pu:2". */
 bool sl_topology_synthetic(struct sl_topology *topology, const char *description);
 
 SL_END_C

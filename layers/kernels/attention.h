@@ -1,10 +1,10 @@
 /* attention.h - causal attention without an array of queries x keys: online softmax over blocks of keys
  * (Milakov & Gimelshein 2018; Dao et al. 2022). One source (attention.c), built as kernels.c is.
  *
- * Each head has WIDTH columns of its own in q, k and v, and, where ROPE > 0, ROPE more in q_rope, which meet the ROPE
- * columns of k_rope that all heads share: score = (q k + q_rope k_rope) / sqrt(width + rope). Query t of a sequence
- * sees its keys [0, position + t]. Rows of queries: [sequences * queries]; keys of sequence s begin at row s *
- * key_rows. All strides are elements from one row to the next. */
+ * Each head has WIDTH columns of its own in q, k and v. If ROPE > 0, it has ROPE more columns in q_rope, and all heads
+ * share the ROPE columns of k_rope: score = (q . k + q_rope . k_rope) / sqrt(width + rope). Query t of a sequence sees
+ * the keys [0, position + t] of the same sequence. Queries have [sequences * queries] rows; the keys of sequence s
+ * begin at row s * key_rows. A stride is the number of elements from one row to the next. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_H
 #define SL_LAYERS_KERNELS_ATTENTION_H
 
@@ -21,21 +21,22 @@ struct sl_attention {
 };
 
 struct sl_attention_kernels {
-    /* o [sequences * queries, heads * width]; logsum [heads, sequences * queries] = log of the sum of exp(scores). q is
-     * like o; q_rope [sequences * queries, heads * rope]; k_rope [.., rope]. */
+    /* Writes o [sequences * queries, heads * width] and logsum [heads, sequences * queries], the log of the sum of
+     * exp(score). q has the shape of o; q_rope [sequences * queries, heads * rope]; k_rope [key rows, rope]. */
     void (*forward)(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                     const float *v, const float *k_rope, float *o, float *logsum);
-    /* Gradients of all of them, overwritten, laid out as they are (dk and dv with key_stride); for position 0 and
-     * key_rows = queries. dk_rope sums over these heads in ascending order. SCRATCH: sl_attention_scratch bytes. */
+    /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
+     * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order. SCRATCH has
+     * sl_attention_scratch bytes. */
     void (*backward)(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                      const float *v, const float *k_rope, const float *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch);
 };
 
 extern const struct sl_attention_kernels sl_attention_kernels_v2, sl_attention_kernels_v3, sl_attention_kernels_v4;
-extern const struct sl_attention_kernels sl_attention_kernels_device; /* where the CPU does not compute */
+extern const struct sl_attention_kernels sl_attention_kernels_device; /* in builds for devices */
 
-/* Each head's part of dk_rope. */
+/* Bytes of backward's scratch: each head's part of dk_rope. */
 static inline size_t sl_attention_scratch(const struct sl_attention *shape) {
     return shape->heads * shape->sequences * shape->queries * shape->rope * sizeof(float);
 }

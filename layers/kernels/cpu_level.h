@@ -1,13 +1,13 @@
-/* cpu_level.h - which of the levels that one source is built for this CPU has. */
+/* cpu_level.h - which instruction level this CPU has; kernels are built once for each level. */
 #ifndef SL_LAYERS_KERNELS_CPU_LEVEL_H
 #define SL_LAYERS_KERNELS_CPU_LEVEL_H
 
 #include <stdbool.h>
 
-/* 4, 3 or 2, as in x86-64-v4. */
+/* 4, 3 or 2, as in x86-64-v4 (AVX-512), v3 (AVX2) and v2. */
 int sl_cpu_level(void);
 
-/* And instructions that multiply bf16. */
+/* Whether the CPU also has instructions that multiply bf16 (AVX512_BF16). */
 bool sl_cpu_has_bf16(void);
 
 #endif

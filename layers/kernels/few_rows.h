@@ -1,8 +1,9 @@
 /* few_rows.h - matrix products with so few rows that moving the weights costs more than multiplying them.
  *
- * A microbatch of 8 rows uses every weight 8 times. Weights that have left the core's own cache since the last
- * microbatch must come fast: each tile asks for the next one's while it multiplies, which libraries do not do (from
- * the shared cache oneDNN gets to a quarter of its best rate). One source (few_rows.c), built once per CPU level. */
+ * A microbatch of 8 rows uses every weight only 8 times. When the weights have left the core's own cache since the last
+ * microbatch, they must arrive fast. So each tile prefetches the next tile's weights while it multiplies. Libraries do
+ * not: with weights in the shared cache oneDNN reaches a quarter of its best rate. One source (few_rows.c) is built
+ * once per CPU level. */
 #ifndef SL_LAYERS_KERNELS_FEW_ROWS_H
 #define SL_LAYERS_KERNELS_FEW_ROWS_H
 
@@ -11,7 +12,7 @@
 SL_BEGIN_C
 
 struct sl_few_rows {
-    size_t lanes; /* that a vector has; what the vectors run along must be a multiple of it */
+    size_t lanes; /* floats of a vector; the dim that vectors run along must be a multiple of it */
 
     /* C [m, n] = A [m, k] B [k, n] (+ bias [n], unless NULL), or C += A B. n % lanes == 0. */
     void (*multiply)(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
@@ -23,7 +24,7 @@ struct sl_few_rows {
 
 extern const struct sl_few_rows sl_few_rows_v2, sl_few_rows_v3, sl_few_rows_v4;
 
-/* The same of bf16, sums as before; k is even. */
+/* The same for bf16 operands; sums are float, and k must be even. */
 struct sl_few_rows_bf16 {
     size_t lanes;
     void (*multiply)(size_t m, size_t n, size_t k, const uint16_t *a, const uint16_t *b, const float *bias,
@@ -34,7 +35,7 @@ struct sl_few_rows_bf16 {
 
 extern const struct sl_few_rows_bf16 sl_few_rows_avx512_bf16;
 
-/* NULL where this CPU has no instructions for bf16. */
+/* The bf16 table; NULL if this CPU cannot multiply bf16. */
 const struct sl_few_rows_bf16 *sl_few_rows_bf16_select(void);
 
 /* The table of the highest level that this CPU has. */

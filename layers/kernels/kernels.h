@@ -1,8 +1,8 @@
 /* kernels.h - everything that is not a matrix product: one source (kernels.c), built once per CPU level, or for
  * devices.
  *
- * Arrays are dense, row-major float32, in memory that the device reaches (spmd/device/device.h). Shapes are [rows,
- * cols] as given. No kernel allocates, and each has ended when it returns. */
+ * Arrays are dense, row-major float32, in memory that the device reaches (spmd/device/device.h). Shapes are given as
+ * [rows, cols]. No kernel allocates; each has finished when it returns. */
 #ifndef SL_LAYERS_KERNELS_KERNELS_H
 #define SL_LAYERS_KERNELS_KERNELS_H
 
@@ -35,7 +35,7 @@ struct sl_kernels {
      * (first_row + r, (first_col + c) / 2). */
     void (*random_words_global)(struct sl_key key, uint32_t first_row, uint32_t rows, uint32_t first_col, uint32_t cols,
                                 uint32_t *words);
-    /* values [n] = scale * (standard normal truncated to (-2, 2)) made of the words, in place where they alias. */
+    /* values [n] = scale * (standard normal truncated to (-2, 2)), made of words [n]. The two may be the same array. */
     void (*truncated_normal)(uint32_t n, const uint32_t *words, float scale, float *values);
 
     /* y [n] = value */
@@ -55,22 +55,21 @@ struct sl_kernels {
      * at 0 (flax's). x, normalized, y [rows, cols]; rstd [rows]; scale, bias [cols]. */
     void (*layer_norm_forward)(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
                                float epsilon, float *normalized, float *rstd, float *y);
-    /* dx [rows, cols] (not dy), and the sums over rows dscale, dbias [cols] (overwritten). */
+    /* dx [rows, cols], which must not be dy; dscale, dbias [cols]: sums over rows, overwritten. */
     void (*layer_norm_backward)(size_t rows, size_t cols, const float *dy, const float *normalized, const float *rstd,
                                 const float *scale, float *dx, float *dscale, float *dbias);
 
-    /* y = silu(x), slope = silu'(x), both times mask / keep where WORDS are given: element i is kept where
-     * words[i] >> 9 < threshold. All [n]; y may be x. */
+    /* y = silu(x), slope = silu'(x). If WORDS is not NULL, both are multiplied by mask / keep, where mask[i] is 1 if
+     * words[i] >> 9 < threshold and 0 otherwise. All [n]; y may be x. */
     void (*silu_dropout_forward)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep,
                                  float *y, float *slope);
-    /* y = x mask / keep, slope = mask / keep */
+    /* y = x mask / keep, slope = mask / keep, with the same mask. */
     void (*dropout_forward)(size_t n, const float *x, const uint32_t *words, uint32_t threshold, float keep, float *y,
                             float *slope);
 
-    /* logits [rows, classes], labels [rows] below classes (rows with label -1 are left out). dlogits = (softmax -
-     * onehot) * weight; result[0] += sum of the losses, result[1] += correct rows (argmax, first of equals), result[2]
-     * += rows counted.
-     */
+    /* Of logits [rows, classes] and labels [rows] below classes; a row with label -1 is left out. dlogits = (softmax -
+     * onehot) * weight. result[0] += sum of the losses; result[1] += rows whose largest logit (the first of equals) is
+     * the label's; result[2] += rows counted. */
     void (*softmax_cross_entropy)(size_t rows, size_t classes, const float *logits, const int32_t *labels, float weight,
                                   float *dlogits, double result[3]);
 
@@ -79,13 +78,13 @@ struct sl_kernels {
                   float *second_moment);
 };
 
-extern const struct sl_kernels sl_kernels_v2, sl_kernels_v3, sl_kernels_v4; /* where the CPU computes */
-extern const struct sl_kernels sl_kernels_device;                           /* elsewhere */
+extern const struct sl_kernels sl_kernels_v2, sl_kernels_v3, sl_kernels_v4; /* in builds for the CPU */
+extern const struct sl_kernels sl_kernels_device;                           /* in builds for devices */
 
-/* The table to compute with: the highest level that this CPU has, or the devices'. */
+/* The table to compute with: that of this CPU's highest level, or the devices'. */
 const struct sl_kernels *sl_kernels_select(void);
 
-/* The tables that can be run here, the best first; NULL after the last. */
+/* Table number I of those that can run here, the best first; NULL after the last. */
 const struct sl_kernels *sl_kernels_available(int i);
 
 SL_END_C

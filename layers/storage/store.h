@@ -1,4 +1,4 @@
-/* store.h - named tensors in host memory, and notes that go with them. */
+/* store.h - named tensors in host memory, with notes (text under a key). */
 #ifndef SL_LAYERS_STORAGE_STORE_H
 #define SL_LAYERS_STORAGE_STORE_H
 
@@ -8,7 +8,7 @@ SL_BEGIN_C
 
 struct sl_tensor {
     char name[128];
-    struct sl_array array; /* data owned by the store; NULL: it is only declared */
+    struct sl_array array; /* the store owns the data; NULL: the tensor is only declared */
 };
 
 struct sl_note {
@@ -21,30 +21,31 @@ struct sl_store {
     struct sl_tensor *tensor;
     int notes;
     struct sl_note *note;
-    /* Where the tensors lie in a file (layers/storage/safetensors.h), that file; a draft is one that is not at its path
-     * yet. */
-    char *mapping;
-    size_t mapped;
-    struct sl_draft *draft;
+    /* If the tensors lie in a mapped file (layers/storage/safetensors.h): */
+    char *mapping;          /* where it is mapped; NULL: they do not */
+    size_t mapped;          /* bytes */
+    struct sl_draft *draft; /* the file while it has not been committed; else NULL */
 };
 
-/* Adds a zeroed tensor; NULL without memory, or where the name or dims do not fit. The pointer lasts until the next
- * add. sl_store_declare adds one without data. */
+/* Adds a zeroed tensor; sl_store_declare adds one without data. NULL if there is no memory, or if the name is too long
+ * or the dims are too many. The pointer is valid until the next tensor is added. */
 struct sl_tensor *sl_store_add(struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
                                const size_t *shape);
 struct sl_tensor *sl_store_declare(struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
                                    const size_t *shape);
+/* The tensor called NAME, or NULL. */
 struct sl_tensor *sl_store_find(const struct sl_store *store, const char *name);
 void sl_store_free(struct sl_store *store);
-/* Where tensors lie in a file: gives the memory back that what was touched of it takes here. It stays in the file. */
+/* If the tensors lie in a mapped file: releases the memory of the pages touched so far. Their contents stay in the
+ * file. Otherwise does nothing. */
 void sl_store_relax(const struct sl_store *store);
 
-/* Adds a note, or replaces the one under KEY; SL_FAILED without memory. */
+/* Adds a note, or replaces the note under KEY. SL_FAILED if there is no memory. */
 int sl_store_set_note(struct sl_store *store, const char *key, const char *text);
 /* The note under KEY, or NULL. */
 const char *sl_store_note(const struct sl_store *store, const char *key);
 
-/* Bytes of an array; false where they are more than memory can have. */
+/* Writes the bytes of an array to *BYTES; false if they do not fit a size_t. */
 bool sl_array_bytes(enum sl_dtype dtype, int dims, const size_t *shape, size_t *bytes);
 size_t sl_tensor_bytes(const struct sl_tensor *tensor);
 

@@ -1,21 +1,23 @@
-/* tokens.h - text to train on, as tokens in mapped files, cut into samples whose order is a function of their number.
+/* tokens.h - text to train on: tokens in mapped files, cut into samples. Which tokens a sample has follows from its
+ * number.
  *
- * What a path holds is found out by content:
- *  - a directory: its regular files (no links), sorted by name, one after another, a token a byte;
- *  - a file: a token a byte;
- *  - a token shard as llm.c writes them, 256 words of header (magic 20240520, version 1, number of tokens) and GPT-2's
- *    tokens of 16 bits each; or a directory whose *.bin are all such shards, one after another, its other files left
- *    out;
- *  - a safetensors file with an I32 tensor "tokens" [rows, sequence + 1]: row i mod rows is sample i, unshuffled, in
+ * The contents of a path decide how it is read:
+ *  - a directory: its regular files (no links), sorted by name, one after another; each byte is a token;
+ *  - a file: each byte is a token;
+ *  - a token shard in llm.c's format: a header of 256 words (magic 20240520, version 1, number of tokens), then GPT-2's
+ *    tokens of 16 bits each; or a directory whose *.bin files are all such shards, read one after another (its other
+ *    files are ignored);
+ *  - a safetensors file with an I32 tensor "tokens" [rows, sequence + 1]: sample i is row i mod rows, unshuffled, in
  *    training and in evaluation alike.
  *
- * All others are streams. The end of a stream is for evaluation: windows of sequence + 1 tokens, each beginning with
- * the token that the one before ends with, in order, from the first again after the last. The rest is for training:
- * sample k is of epoch k / windows, and an epoch takes each of its windows once, in an order and from a first token in
- * [0, sequence) that the seed and the epoch draw. So the number of samples taken is all that a resumed run needs, and
- * who fetches which rows makes no difference.
+ * All but the last kind are streams. The end of a stream is for evaluation. It is cut into windows of sequence + 1
+ * tokens, each of which begins with the last token of the window before; evaluation takes them in order, and starts
+ * again after the last. The rest of the stream is for training. Sample k belongs to epoch k / windows. An epoch takes
+ * each of its windows once; the seed and the epoch draw their order, and the token in [0, sequence) where the first one
+ * begins. So a resumed run needs nothing but the number of samples taken, and it does not matter which coordinate
+ * fetches which rows.
  *
- * Files may not shrink while they are open: reading what is gone ends the process (SIGBUS). */
+ * Files must not shrink while they are open: reading the lost part ends the process (SIGBUS). */
 #ifndef SL_LAYERS_STORAGE_TOKENS_H
 #define SL_LAYERS_STORAGE_TOKENS_H
 
@@ -27,39 +29,40 @@ enum sl_token_kind { SL_TOKENS_BYTES, SL_TOKENS_SHARDS, SL_TOKENS_ROWS };
 
 struct sl_token_file {
     char *path;
-    void *map; /* NULL: empty, or read into the store */
+    void *map; /* where it is mapped; NULL: it is empty, or its tokens are in the store */
     size_t bytes;
-    const void *tokens; /* of 1 byte (bytes), 2 (shards) or 4 (rows) */
-    int64_t first;      /* the stream's token that the file begins with */
+    const void *tokens; /* of 1 byte each (bytes), 2 (shards) or 4 (rows) */
+    int64_t first;      /* position in the stream of the file's first token */
 };
 
-/* To be read by all; VOCABULARY may be set. */
+/* Everybody may read the fields; VOCABULARY may be set. */
 struct sl_tokens {
     enum sl_token_kind kind;
-    int vocabulary; /* tokens from there on are refused: 256 (bytes), 50257 (shards), or the largest token + 1 (rows)
-                       until it is set to the model's */
-    int64_t count, training; /* tokens; the first of them are for training */
-    int columns;             /* of rows; else 0 */
+    int vocabulary; /* larger tokens are refused; opening sets 256 (bytes), 50257 (shards) or the largest token + 1
+                       (rows), and a user may set the model's */
+    int64_t count, training; /* tokens; the first TRAINING of them are for training */
+    int columns;             /* rows: tokens of a row; streams: 0 */
     int files;
     struct sl_token_file *file;
-    struct sl_store store; /* the rows */
+    struct sl_store store; /* rows: the file's tensors */
 };
 
-/* Opens PATH; VALIDATION is the share that is for evaluation, 0 to 1, of which rows take no notice. SL_BAD_INPUT for
- * what cannot be read, is malformed, or has no window of SEQUENCE in a part with a share: training takes
- * 2 * SEQUENCE tokens, evaluation SEQUENCE + 1. */
+/* Opens PATH. VALIDATION, 0 to 1, is the share of a stream that is kept for evaluation; rows ignore it. SL_BAD_INPUT if
+ * PATH cannot be read or is malformed, or if a part that has a share is too short for one sample of SEQUENCE: training
+ * needs 2 * SEQUENCE tokens, evaluation SEQUENCE + 1. */
 int sl_tokens_open(struct sl_tokens *tokens, const char *path, double validation, int sequence, struct sl_error *error);
 /* Also after a failure. */
 void sl_tokens_close(struct sl_tokens *tokens);
 
-/* Windows in an epoch of the training part, in the evaluation part, or rows. */
+/* Samples in an epoch: windows of the training part or of the evaluation part; rows where PATH had rows. */
 int64_t sl_tokens_windows(const struct sl_tokens *tokens, bool evaluation, int sequence);
 
-/* Window number I of [0, WINDOWS) in the order of (SEED, EPOCH): a bijection in I. */
+/* The window that comes I-th in the order of (SEED, EPOCH): a permutation of [0, WINDOWS). */
 int64_t sl_tokens_shuffle(uint64_t seed, int64_t epoch, int64_t windows, int64_t i);
 
-/* Writes samples [FIRST, FIRST + ROWS) as inputs [rows, sequence] and labels [rows, sequence], the tokens after them;
- * either may be NULL. SL_BAD_INPUT names the file and the place of a token that is not in the vocabulary. */
+/* Writes samples [FIRST, FIRST + ROWS): inputs [rows, sequence], and labels [rows, sequence], which are the tokens that
+ * follow the inputs. Either may be NULL. SL_BAD_INPUT names the file and the position of a token that is not in the
+ * vocabulary. */
 int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t first, int64_t rows,
                     int sequence, int32_t *inputs, int32_t *labels, struct sl_error *error);
 

@@ -1,4 +1,4 @@
-/* cuda.h - a thread's queue on an NVIDIA GPU, for what enqueues there itself: products and communication. */
+/* cuda.h - a thread's queue on an NVIDIA GPU, for the code that enqueues work on it: products and communication. */
 #ifndef SL_SPMD_DEVICE_CUDA_H
 #define SL_SPMD_DEVICE_CUDA_H
 
@@ -9,25 +9,25 @@
 SL_BEGIN_C
 
 struct sl_cuda_queue {
-    cudaStream_t stream; /* waits for no other; NULL: not open */
+    cudaStream_t stream; /* does not synchronize with other streams; NULL: not open */
     int device;
-    /* The stream has work that target regions, other threads and the host have to wait for (sl_device.settle): who
-     * enqueues sets it. */
+    /* The stream may hold unfinished work. Whoever enqueues sets it; sl_device.settle waits and clears it. Target
+     * regions, other threads and the host must not touch the results before that. */
     bool busy;
-    struct sl_error failure; /* the first that sl_device.settle has not told yet */
-    /* What the library of products keeps for each queue, and what frees it when the queue is closed. */
+    struct sl_error failure; /* the first failure that sl_device.settle has not reported yet */
+    /* What the library of matrix products keeps for each queue, and the function that frees it with the queue. */
     void *products;
     void (*free_products)(void *products);
 };
 
-/* The calling thread's, opened on device 0 where nobody has opened it. A thread that sl_run did not make leaves what
- * was opened so to the end of the process, unless it calls sl_device.close. */
+/* The calling thread's queue. If none is open, it is opened on device 0; a thread that sl_run did not start then keeps
+ * it until it calls sl_device.close, or the process ends. */
 struct sl_cuda_queue *sl_cuda_queue(void);
 
-/* Keeps what failed: "device 1: LIBRARY's CALL failed: WHY". Of CALL, the name. */
+/* Records the failure "device 1: LIBRARY's CALL failed: WHY". Of CALL only the function's name is kept. */
 void sl_cuda_fail(struct sl_cuda_queue *queue, const char *call, const char *why);
 
-/* Whether CALL, of CUDA's runtime, has succeeded; if not, the queue keeps why. */
+/* Makes CALL, a call of CUDA's runtime. True if it succeeded; otherwise the queue records why not. */
 #define SL_CUDA(queue, call) sl_cuda_succeeded(queue, #call, call)
 bool sl_cuda_succeeded(struct sl_cuda_queue *queue, const char *call, cudaError_t error);
 

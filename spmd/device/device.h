@@ -1,12 +1,13 @@
 /* device.h - where coordinates compute: this machine's CPU, or devices with memory and queues of their own.
  *
- * A build computes on one kind of device; sl_device is its table (cpu.c, offload.c or cuda.c).
- * What runs where is the calling thread's: sl_run opens a device for each coordinate's thread before its program
- * begins, several may share one, and target regions, memory and copies of that thread are then that device's. A thread
- * that nobody has opened one for has the first.
+ * A build computes on one kind of device, and sl_device is the table of that kind (cpu.c, offload.c or cuda.c).
+ * Each thread has a current device. sl_run opens one for every coordinate's thread before the program begins; several
+ * threads may share a device. From then on that thread's target regions, memory and copies are on its device. A thread
+ * for which no device was opened uses device 0.
  *
- * The queue is what products and communication work through while the host goes on. Target regions begin after what is
- * in it (spmd/device/offload.h sees to that) and have ended when they return. */
+ * Matrix products and communication are enqueued on the thread's queue, and the host does not wait for them. A target
+ * region begins after everything that was enqueued before it (spmd/device/offload.h sees to that), and has ended when
+ * it returns. */
 #ifndef SL_SPMD_DEVICE_DEVICE_H
 #define SL_SPMD_DEVICE_DEVICE_H
 
@@ -16,34 +17,37 @@ SL_BEGIN_C
 
 struct sl_device_table {
     const char *name;   /* "cpu", "offload", "cuda" */
-    bool shares_memory; /* its memory is the host's, and the host's is its */
-    /* SL_BAD_INPUT, with a line that says why, where programs cannot run on it. */
+    bool shares_memory; /* host and device read and write the same memory: no copies are needed */
+    /* SL_OK where programs can run on this kind of device; otherwise SL_BAD_INPUT, with a line that says why not. */
     int (*check)(struct sl_error *error);
+    /* How many devices there are. */
     int (*count)(void);
     /* Opens device NUMBER for the calling thread; *QUEUE is the thread's compute queue, NULL where there is none. */
     int (*open)(int number, void **queue, struct sl_error *error);
     void (*close)(void);
 
-    /* The device's memory: zeroed, aligned to a cache line; NULL where there is not enough. Any thread may give it. */
+    /* Allocates device memory: zeroed, aligned to a cache line; NULL when there is not enough. Free it with give, from
+     * any thread. */
     void *(*take)(size_t bytes);
     void (*give)(void *memory);
-    /* The host's, from where copies to the device go on while the host does. */
+    /* Allocates host memory from which a copy to the device runs while the host goes on (pinned memory). Free it with
+     * give_host. */
     void *(*take_host)(size_t bytes);
     void (*give_host)(void *memory);
-    /* Whether target regions can work on what lies there. */
+    /* Whether target regions can read and write MEMORY. */
     bool (*reaches)(const void *memory);
-    /* After what is in the queue, between any memory. On return copies to the host have ended, and so have those from
-     * it but for take_host's; copies between devices and these are in the queue. */
+    /* Copies BYTES between any two memories, after everything in the queue. A copy to the host has ended on return. A
+     * copy from the host has ended too, unless FROM came from take_host. All other copies are only enqueued. */
     void (*copy)(void *to, const void *from, size_t bytes);
     void (*zero)(void *memory, size_t bytes);
-    /* Waits for the queue. ERROR (may be NULL) receives what has gone wrong in it since it was asked last. */
+    /* Waits until the queue is empty. ERROR (may be NULL) receives the first failure in it since the last call. */
     int (*settle)(struct sl_error *error);
 
-    /* Whether a target region runs on a device other than the CPU's own. */
+    /* Whether target regions really run on a device, and not on the CPU in its place. */
     bool (*offloads)(void);
-    /* For placement: how far two devices are apart (0: closest; INT_MAX: neither reaches the other's memory), and the
-     * PCI address or NULL. */
+    /* For placement: the distance of two devices (0: closest; INT_MAX: neither reaches the other's memory). */
     int (*distance)(int one, int other);
+    /* The device's PCI address; NULL where it has none. */
     const char *(*bus)(int number);
 };
 

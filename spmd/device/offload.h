@@ -6,21 +6,22 @@
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
  *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS
  *
- * All but those that are inside begin a target region. TARGET are its clauses: is_device_ptr(x, y) with every pointer
- * that the loop uses, and a reduction where there is one. The dots are clauses of vector loops. On the host there is no
- * region and one thread, so that TARGET means nothing and rows run in ascending order. is_device_ptr takes variables
- * alone: members of structs are copied to locals first.
+ * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
+ * with every pointer that the loop uses, and a reduction if the loop has one. The dots are clauses of a simd loop. On
+ * the host there is no target region and only one thread: TARGET is ignored, and rows run in ascending order.
+ * is_device_ptr takes plain variables only, so copy members of structs to locals first.
  *
- * Where the device has a queue, a region begins after what is in it: its directive is then two statements, and so
- * stands in a block, never alone behind an if or a loop without braces.
+ * Where the device has a queue, a region begins after what is in the queue. The directive is then two statements. So
+ * it must stand inside a block, never alone behind an if or a loop without braces.
  *
- * The build chooses (never __NVPTX__), so that a device's compiler pass sees the directives that the host's saw:
+ * The build chooses the meaning (never __NVPTX__), so that the device's compiler pass sees the same directives as the
+ * host's pass:
  *   default            host: vector code, no OpenMP runtime
  *   SL_DEVICE_OFFLOAD  x86_64 devices: threads over elements and rows, vectors along rows
- *   SL_DEVICE_CUDA     NVIDIA: a thread an element; a team a row, its threads along the row; blocks of one element, so
- *                      that a thread passes all rows of its column while its neighbours read the neighbouring columns
- *   SL_DEVICE_QUEUED   the host's vector code behind a queue: for tests of what NVIDIA's builds do, without a GPU
- *                      (and pointers that a GPU could not follow end the program) */
+ *   SL_DEVICE_CUDA     NVIDIA: a thread for each element; a team for each row, its threads along the row; blocks of one
+ *                      element: each thread walks down one column, and neighbouring threads read neighbouring columns
+ *   SL_DEVICE_QUEUED   the host's vector code behind a queue: tests the NVIDIA build's order of work without a GPU, and
+ *                      ends the program at a pointer that a GPU could not follow */
 #ifndef SL_SPMD_DEVICE_OFFLOAD_H
 #define SL_SPMD_DEVICE_OFFLOAD_H
 
@@ -53,7 +54,7 @@
 #define SL_ROWS(clauses)
 #define SL_LANES(...) SL_PRAGMA(omp simd __VA_ARGS__)
 #define SL_BLOCKS(clauses)
-#define SL_BLOCK 1024 /* what stays in the first-level cache while rows, or arrays, pass */
+#define SL_BLOCK 1024 /* floats: a block stays in the first-level cache while rows or arrays pass over it */
 #endif
 
 #define SL_IN_BLOCK() SL_PRAGMA(omp simd)
