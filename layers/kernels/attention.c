@@ -349,7 +349,14 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
     const size_t size = few ? 1 : QUERIES, blocks = (queries + size - 1) / size;
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum))
     for (size_t unit = 0; unit < sequences * heads * blocks; unit++) {
-        const struct sl_attention all = {sequences, queries, position, key_rows, heads, width, rope, key_stride};
+        const struct sl_attention all = {.sequences = sequences,
+                                         .queries = queries,
+                                         .position = position,
+                                         .key_rows = key_rows,
+                                         .heads = heads,
+                                         .width = width,
+                                         .rope = rope,
+                                         .key_stride = key_stride};
         const size_t number = unit / blocks, first = unit % blocks * size;
         const size_t row = number / heads * queries + first, head = number % heads;
         const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
@@ -445,7 +452,13 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
     float *parts = scratch; /* dk_rope [heads, rows, rope] */
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, parts))
     for (size_t number = 0; number < sequences * heads; number++) {
-        const struct sl_attention all = {sequences, queries, 0, queries, heads, width, rope, key_stride};
+        const struct sl_attention all = {.sequences = sequences,
+                                         .queries = queries,
+                                         .key_rows = queries,
+                                         .heads = heads,
+                                         .width = width,
+                                         .rope = rope,
+                                         .key_stride = key_stride};
         const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
         const size_t head = number % heads, row = number / heads * queries, part = head * rows + row;
         const size_t of_query = row * (heads * width) + head * width, of_key = row * key_stride + head * width;

@@ -1,5 +1,6 @@
-/* tokens.c - maps texts and token shards, and cuts them into samples. The host is little-endian, as the formats are. */
-#include "layers/storage/tokens.h"
+/* tokens.c - maps files with tokens and cuts them into samples.
+ * What their formats are is in token_formats.c. */
+#include "layers/storage/token_format.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,12 +14,6 @@
 #include <unistd.h>
 
 #include "spmd/random.h"
-
-enum { BYTE_VOCABULARY = 256, GPT2_VOCABULARY = 50257 };
-
-/* Files of llm.c, by their first word; only the first kind is read. */
-enum { SHARD_MAGIC = 20240520, LLAMA_SHARD_MAGIC = 20240801, QUESTIONS_MAGIC = 20240522 };
-enum { SHARD_VERSION = 1, SHARD_HEADER = 256 * 4 /* bytes */ };
 
 /* ---- mapped files ---- */
 
@@ -36,7 +31,6 @@ static int map_descriptor(struct sl_token_file *file, int descriptor, struct sl_
     if (map == MAP_FAILED)
         return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be mapped: %s", file->path, strerror(errno));
     file->map = map;
-    file->tokens = map;
     madvise(map, file->bytes, MADV_RANDOM); /* what follows a window is not read next */
     return SL_OK;
 }
@@ -101,50 +95,30 @@ static int add_single(struct sl_tokens *tokens, const char *path, struct sl_erro
     return no_memory(path, error);
 }
 
-/* ---- token shards ---- */
+/* ---- formats ---- */
 
-/* Word I of the file as 32 bits; 0 where it ends before. */
-static int32_t word_of(const struct sl_token_file *file, size_t i) {
-    int32_t word = 0;
-    if (file->bytes >= 4 * (i + 1)) memcpy(&word, (const char *)file->map + 4 * i, 4);
-    return word;
+/* Whether a file of a directory, or the only file, may have FORMAT, as far as its name can tell. */
+static bool may_have(const struct sl_token_format *format, const struct sl_token_file *file, bool directory) {
+    if (!directory || !format->suffix) return !directory;
+    const size_t length = strlen(file->path), suffix = strlen(format->suffix);
+    return length > suffix && !strcmp(file->path + length - suffix, format->suffix);
 }
 
-static bool is_shard(const struct sl_token_file *file) {
-    const int32_t magic = word_of(file, 0);
-    return magic == SHARD_MAGIC || magic == LLAMA_SHARD_MAGIC || magic == QUESTIONS_MAGIC;
+/* *IS and *IS_NOT become a file that FORMAT recognizes, and one that it does not but whose name promises it, or NULL.
+ */
+static void look_for(const struct sl_token_format *format, const struct sl_tokens *tokens, bool directory,
+                     const struct sl_token_file **is, const struct sl_token_file **is_not) {
+    *is = *is_not = NULL;
+    for (int i = 0; i < tokens->files; i++) {
+        const struct sl_token_file *file = &tokens->file[i];
+        if (may_have(format, file, directory)) *(format->recognize(file) ? is : is_not) = file;
+    }
 }
 
-static int check_shard(struct sl_token_file *file, struct sl_error *error) {
-    const int32_t magic = word_of(file, 0), version = word_of(file, 1), count = word_of(file, 2);
-    if (magic != SHARD_MAGIC)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "%s: a file of llm.c with the magic number %d: only %d, GPT-2's tokens, can be read",
-                            file->path, magic, SHARD_MAGIC);
-    if (file->bytes < SHARD_HEADER)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: a truncated token shard: %zu bytes, and the header takes %d",
-                            file->path, file->bytes, SHARD_HEADER);
-    if (version != SHARD_VERSION)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: a token shard of version %d: only version %d can be read",
-                            file->path, version, SHARD_VERSION);
-    const size_t bytes = file->bytes - SHARD_HEADER;
-    if (count < 1 || (size_t)count * 2 != bytes)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "%s: the header says %d tokens of 2 bytes, and %zu bytes (%zu tokens) come after it",
-                            file->path, count, bytes, bytes / 2);
-    file->tokens = (const char *)file->map + SHARD_HEADER;
-    return SL_OK;
-}
-
-static bool is_bin(const struct sl_token_file *file) {
-    const size_t length = strlen(file->path);
-    return length > 4 && !strcmp(file->path + length - 4, ".bin");
-}
-
-static void keep_bins(struct sl_tokens *tokens) {
+static void drop_others(struct sl_tokens *tokens, bool directory) {
     int kept = 0;
     for (int i = 0; i < tokens->files; i++) {
-        if (is_bin(&tokens->file[i])) {
+        if (may_have(tokens->format, &tokens->file[i], directory)) {
             tokens->file[kept++] = tokens->file[i];
         } else {
             unmap_file(&tokens->file[i]);
@@ -154,39 +128,31 @@ static void keep_bins(struct sl_tokens *tokens) {
     tokens->files = kept;
 }
 
-/* Shards where the file, or one *.bin of the directory, begins as one; bytes otherwise. */
-static int choose_kind(struct sl_tokens *tokens, bool directory, struct sl_error *error) {
-    const struct sl_token_file *shard = NULL, *other = NULL;
-    for (int i = 0; i < tokens->files; i++) {
-        const struct sl_token_file *file = &tokens->file[i];
-        if (directory && !is_bin(file)) continue;
-        *(is_shard(file) ? &shard : &other) = file;
+static int open_files(struct sl_tokens *tokens, bool directory, int sequence, struct sl_error *error) {
+    const struct sl_token_file *is = NULL, *is_not = NULL;
+    for (int i = 0; !is; i++) { /* the last format recognizes every file */
+        tokens->format = sl_token_format(i);
+        look_for(tokens->format, tokens, directory, &is, &is_not);
     }
-    tokens->kind = shard ? SL_TOKENS_SHARDS : SL_TOKENS_BYTES;
-    tokens->vocabulary = shard ? GPT2_VOCABULARY : BYTE_VOCABULARY;
-    if (!shard) return SL_OK;
-    if (other)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: no token shard, as %s is: the *.bin must be all shards or none",
-                            other->path, shard->path);
-    if (directory) keep_bins(tokens);
-    for (int i = 0; i < tokens->files; i++) SL_TRY(check_shard(&tokens->file[i], error));
+    const struct sl_token_format *format = tokens->format;
+    if (is_not)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: not a %s, as %s is: the *%s must be all %ss or none",
+                            is_not->path, format->name, is->path, format->suffix, format->name);
+    drop_others(tokens, directory);
+    for (int i = 0; i < tokens->files; i++) {
+        SL_TRY(format->open(tokens, &tokens->file[i], sequence, error));
+        tokens->file[i].first = tokens->count;
+        tokens->count += tokens->file[i].count;
+    }
     return SL_OK;
 }
 
-static int64_t tokens_in(const struct sl_tokens *tokens, const struct sl_token_file *file) {
-    return (int64_t)(tokens->kind == SL_TOKENS_SHARDS ? (file->bytes - SHARD_HEADER) / 2 : file->bytes);
-}
-
-/* Lays the files end to end, and cuts. */
+/* Cuts the end of the stream off for evaluation. */
 static int cut_stream(struct sl_tokens *tokens, const char *path, double validation, int sequence,
                       struct sl_error *error) {
-    for (int i = 0; i < tokens->files; i++) {
-        tokens->file[i].first = tokens->count;
-        tokens->count += tokens_in(tokens, &tokens->file[i]);
-    }
     const int64_t evaluation = (int64_t)(validation * (double)tokens->count);
     tokens->training = tokens->count - evaluation;
-    const char *unit = tokens->kind == SL_TOKENS_BYTES ? "bytes" : "tokens";
+    const char *unit = tokens->format->unit;
     if (tokens->count == 0) return sl_error_set(error, SL_BAD_INPUT, "%s: empty", path);
     if (validation < 1 && sl_tokens_windows(tokens, false, sequence) == 0)
         return sl_error_set(
@@ -196,38 +162,6 @@ static int cut_stream(struct sl_tokens *tokens, const char *path, double validat
         return sl_error_set(error, SL_BAD_INPUT,
                             "%s: too short: %jd %s, %jd of them to evaluate on, and sequence %d needs %jd", path,
                             (intmax_t)tokens->count, unit, (intmax_t)evaluation, sequence, (intmax_t)sequence + 1);
-    return SL_OK;
-}
-
-/* ---- rows ---- */
-
-/* A length of less than 4 GiB, of which the format allows 100 MB, and a JSON object: no text begins with zeros. */
-static bool is_safetensors(const struct sl_token_file *file) {
-    return file->bytes > 8 && word_of(file, 1) == 0 && ((const char *)file->map)[8] == '{';
-}
-
-static int read_rows(struct sl_tokens *tokens, int sequence, struct sl_error *error) {
-    struct sl_token_file *file = &tokens->file[0];
-    unmap_file(file);
-    SL_TRY(sl_safetensors_read(&tokens->store, file->path, error));
-    const struct sl_tensor *tensor = sl_store_find(&tokens->store, "tokens");
-    if (!tensor)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: no tensor called tokens is among the %d", file->path,
-                            tokens->store.count);
-    const struct sl_array *array = &tensor->array;
-    if (array->dtype != SL_I32 || array->dims != 2)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: tensor tokens is not I32 with 2 dims", file->path);
-    if (array->shape[0] < 1 || array->shape[1] != (size_t)sequence + 1)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "%s: tensor tokens is [%zu, %zu]: sequence %d needs [rows, %zu], at least one row",
-                            file->path, array->shape[0], array->shape[1], sequence, (size_t)sequence + 1);
-    const int32_t *token = file->tokens = array->data;
-    int32_t largest = 0;
-    tokens->kind = SL_TOKENS_ROWS;
-    tokens->columns = sequence + 1;
-    tokens->count = tokens->training = (int64_t)sl_array_elements(array);
-    for (int64_t i = 0; i < tokens->count; i++) largest = token[i] > largest ? token[i] : largest;
-    tokens->vocabulary = largest < INT32_MAX ? largest + 1 : INT32_MAX;
     return SL_OK;
 }
 
@@ -244,9 +178,9 @@ static int open_path(struct sl_tokens *tokens, const char *path, double validati
         return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
     const bool directory = S_ISDIR(status.st_mode);
     SL_TRY(directory ? add_directory(tokens, path, error) : add_single(tokens, path, error));
-    if (!directory && is_safetensors(&tokens->file[0])) return read_rows(tokens, sequence, error);
-    SL_TRY(choose_kind(tokens, directory, error));
-    return cut_stream(tokens, path, validation, sequence, error);
+    SL_TRY(open_files(tokens, directory, sequence, error));
+    tokens->training = tokens->count;
+    return tokens->format->rows ? SL_OK : cut_stream(tokens, path, validation, sequence, error);
 }
 
 int sl_tokens_open(struct sl_tokens *tokens, const char *path, double validation, int sequence,
@@ -271,7 +205,7 @@ void sl_tokens_close(struct sl_tokens *tokens) {
 
 int64_t sl_tokens_windows(const struct sl_tokens *tokens, bool evaluation, int sequence) {
     if (sequence < 1) return 0;
-    if (tokens->kind == SL_TOKENS_ROWS) return sequence == tokens->columns - 1 ? tokens->count / tokens->columns : 0;
+    if (tokens->format->rows) return sequence == tokens->columns - 1 ? tokens->count / tokens->columns : 0;
     /* The last input has a label; an epoch that begins at token SEQUENCE - 1 has as many windows as the others. */
     const int64_t part = evaluation ? tokens->count - tokens->training : tokens->training;
     const int64_t spare = evaluation ? 1 : sequence;
@@ -318,7 +252,7 @@ static int64_t offset_of(uint64_t seed, int64_t epoch, int sequence) {
 /* The token that sample K begins with. */
 static int64_t start_of(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t k, int64_t windows,
                         int sequence) {
-    if (tokens->kind == SL_TOKENS_ROWS) return k % windows * tokens->columns;
+    if (tokens->format->rows) return k % windows * tokens->columns;
     if (evaluation) return tokens->training + k % windows * sequence;
     const int64_t epoch = k / windows;
     return offset_of(seed, epoch, sequence) + sl_tokens_shuffle(seed, epoch, windows, k % windows) * sequence;
@@ -336,15 +270,10 @@ static int file_of(const struct sl_tokens *tokens, int64_t position) {
     return low;
 }
 
-static int32_t token_at(enum sl_token_kind kind, const void *tokens, int64_t i) {
-    switch (kind) {
-    case SL_TOKENS_BYTES:
-        return ((const uint8_t *)tokens)[i];
-    case SL_TOKENS_SHARDS:
-        return ((const uint16_t *)tokens)[i];
-    default:
-        return ((const int32_t *)tokens)[i];
-    }
+static int32_t token_at(const struct sl_token_format *format, const void *tokens, int64_t i) {
+    return format->width == sizeof(uint8_t)    ? ((const uint8_t *)tokens)[i]
+           : format->width == sizeof(uint16_t) ? ((const uint16_t *)tokens)[i]
+                                               : ((const int32_t *)tokens)[i];
 }
 
 /* Tokens [position, position + count) of the stream. */
@@ -354,7 +283,7 @@ static int copy_tokens(const struct sl_tokens *tokens, int64_t position, int cou
     for (int i = 0; i < count; i++, position++) {
         while (f + 1 < tokens->files && tokens->file[f + 1].first <= position) f++;
         const struct sl_token_file *file = &tokens->file[f];
-        const int32_t token = token_at(tokens->kind, file->tokens, position - file->first);
+        const int32_t token = token_at(tokens->format, file->tokens, position - file->first);
         if (token < 0 || token >= tokens->vocabulary)
             return sl_error_set(error, SL_BAD_INPUT, "%s: token number %jd is %d: the vocabulary has 0 to %d",
                                 file->path, (intmax_t)(position - file->first), token, tokens->vocabulary - 1);

@@ -25,19 +25,20 @@
 
 SL_BEGIN_C
 
-enum sl_token_kind { SL_TOKENS_BYTES, SL_TOKENS_SHARDS, SL_TOKENS_ROWS };
+struct sl_token_format; /* layers/storage/token_format.h */
 
 struct sl_token_file {
     char *path;
-    void *map; /* where it is mapped; NULL: it is empty, or its tokens are in the store */
+    void *map; /* where it is mapped; NULL: it is empty */
     size_t bytes;
-    const void *tokens; /* of 1 byte each (bytes), 2 (shards) or 4 (rows) */
+    const void *tokens; /* as wide as the format's */
+    int64_t count;      /* tokens of the file */
     int64_t first;      /* position in the stream of the file's first token */
 };
 
 /* Everybody may read the fields; VOCABULARY may be set. */
 struct sl_tokens {
-    enum sl_token_kind kind;
+    const struct sl_token_format *format;
     int vocabulary; /* larger tokens are refused; opening sets 256 (bytes), 50257 (shards) or the largest token + 1
                        (rows), and a user may set the model's */
     int64_t count, training; /* tokens; the first TRAINING of them are for training */

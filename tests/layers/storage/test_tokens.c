@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "layers/storage/tokens.h"
+#include "layers/storage/token_format.h"
 
 enum { MAGIC = 20240520, HEADER = 1024 };
 
@@ -151,7 +151,7 @@ static void test_text(void **state) {
     (void)state;
     put_text("text", 0, 1000);
     struct sl_tokens tokens = open_tokens(at("text"), 1, 10);
-    assert_int_equal(tokens.kind, SL_TOKENS_BYTES);
+    assert_string_equal(tokens.format->name, "text");
     assert_int_equal(tokens.vocabulary, 256);
     assert_int_equal(tokens.count, 1000);
     assert_int_equal(tokens.training, 0);
@@ -170,7 +170,7 @@ static void test_directory(void **state) {
     assert_int_equal(symlink("b", at("a-link")), 0);
     assert_int_equal(mkdir(at("bb"), 0700), 0);
     struct sl_tokens tokens = open_tokens(directory, 1, 10);
-    assert_int_equal(tokens.kind, SL_TOKENS_BYTES);
+    assert_string_equal(tokens.format->name, "text");
     assert_int_equal(tokens.count, 400);
     assert_int_equal(tokens.files, 4);
     expect_stream(&tokens, 1);
@@ -188,7 +188,7 @@ static void test_shards(void **state) {
     put_shard("train_3.bin", 701, 200);
     put_text("README", 5, 50);
     struct sl_tokens tokens = open_tokens(directory, 1, 10);
-    assert_int_equal(tokens.kind, SL_TOKENS_SHARDS);
+    assert_string_equal(tokens.format->name, "shard");
     assert_int_equal(tokens.vocabulary, 50257);
     assert_int_equal(tokens.files, 3);
     assert_int_equal(tokens.count, 901);
@@ -236,7 +236,7 @@ static void test_rows(void **state) {
     (void)state;
     put_rows("rows", 3, 5, 0);
     struct sl_tokens tokens = open_tokens(at("rows"), 0.1, 4);
-    assert_int_equal(tokens.kind, SL_TOKENS_ROWS);
+    assert_string_equal(tokens.format->name, "file of rows");
     assert_int_equal(tokens.vocabulary, 15);
     for (int evaluation = 0; evaluation < 2; evaluation++) {
         assert_int_equal(sl_tokens_windows(&tokens, evaluation, 4), 3);

@@ -1,0 +1,104 @@
+/* token_formats.c - the table of formats: rows in safetensors files, llm.c's token shards, bytes. */
+#include "layers/storage/token_format.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+/* Word I of the file as 32 bits; 0 where it ends before. The host is little-endian, as the formats are. */
+static int32_t word_of(const struct sl_token_file *file, size_t i) {
+    int32_t word = 0;
+    if (file->bytes >= 4 * (i + 1)) memcpy(&word, (const char *)file->map + 4 * i, 4);
+    return word;
+}
+
+/* ---- rows: a safetensors file with an I32 tensor "tokens" [rows, sequence + 1] ---- */
+
+/* A length of less than 4 GiB, of which the format allows 100 MB, and a JSON object: no text begins with zeros. */
+static bool recognize_rows(const struct sl_token_file *file) {
+    return file->bytes > 8 && word_of(file, 1) == 0 && ((const char *)file->map)[8] == '{';
+}
+
+static int open_rows(struct sl_tokens *tokens, struct sl_token_file *file, int sequence, struct sl_error *error) {
+    SL_TRY(sl_safetensors_read(&tokens->store, file->path, error));
+    const struct sl_tensor *tensor = sl_store_find(&tokens->store, "tokens");
+    if (!tensor)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: no tensor called tokens is among the %d", file->path,
+                            tokens->store.count);
+    const struct sl_array *array = &tensor->array;
+    if (array->dtype != SL_I32 || array->dims != 2)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: tensor tokens is not I32 with 2 dims", file->path);
+    if (array->shape[0] < 1 || array->shape[1] != (size_t)sequence + 1)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: tensor tokens is [%zu, %zu]: sequence %d needs [rows, %zu], at least one row",
+                            file->path, array->shape[0], array->shape[1], sequence, (size_t)sequence + 1);
+    const int32_t *token = file->tokens = array->data;
+    int32_t largest = 0;
+    file->count = (int64_t)sl_array_elements(array);
+    for (int64_t i = 0; i < file->count; i++) largest = token[i] > largest ? token[i] : largest;
+    tokens->columns = sequence + 1;
+    tokens->vocabulary = largest < INT32_MAX ? largest + 1 : INT32_MAX;
+    return SL_OK;
+}
+
+/* ---- token shards of llm.c ---- */
+
+/* Files of llm.c, by their first word; only the first kind is read. */
+enum { SHARD_MAGIC = 20240520, LLAMA_SHARD_MAGIC = 20240801, QUESTIONS_MAGIC = 20240522 };
+enum { SHARD_VERSION = 1, SHARD_HEADER = 256 * 4 /* bytes */, GPT2_VOCABULARY = 50257 };
+
+static bool recognize_shard(const struct sl_token_file *file) {
+    const int32_t magic = word_of(file, 0);
+    return magic == SHARD_MAGIC || magic == LLAMA_SHARD_MAGIC || magic == QUESTIONS_MAGIC;
+}
+
+static int open_shard(struct sl_tokens *tokens, struct sl_token_file *file, int sequence, struct sl_error *error) {
+    (void)sequence;
+    const int32_t magic = word_of(file, 0), version = word_of(file, 1), count = word_of(file, 2);
+    if (magic != SHARD_MAGIC)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: a file of llm.c with the magic number %d: only %d, GPT-2's tokens, can be read",
+                            file->path, magic, SHARD_MAGIC);
+    if (file->bytes < SHARD_HEADER)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: a truncated token shard: %zu bytes, and the header takes %d",
+                            file->path, file->bytes, SHARD_HEADER);
+    if (version != SHARD_VERSION)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: a token shard of version %d: only version %d can be read",
+                            file->path, version, SHARD_VERSION);
+    const size_t bytes = file->bytes - SHARD_HEADER;
+    if (count < 1 || (size_t)count * 2 != bytes)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: the header says %d tokens of 2 bytes, and %zu bytes (%zu tokens) come after it",
+                            file->path, count, bytes, bytes / 2);
+    file->tokens = (const char *)file->map + SHARD_HEADER;
+    file->count = count;
+    tokens->vocabulary = GPT2_VOCABULARY;
+    return SL_OK;
+}
+
+/* ---- bytes ---- */
+
+static bool recognize_any(const struct sl_token_file *file) {
+    (void)file;
+    return true;
+}
+
+static int open_bytes(struct sl_tokens *tokens, struct sl_token_file *file, int sequence, struct sl_error *error) {
+    (void)sequence;
+    (void)error;
+    file->tokens = file->map;
+    file->count = (int64_t)file->bytes;
+    tokens->vocabulary = 256;
+    return SL_OK;
+}
+
+/* ---- the table ---- */
+
+static const struct sl_token_format formats[] = {
+    {"file of rows", "tokens", NULL, sizeof(int32_t), true, recognize_rows, open_rows},
+    {"shard", "tokens", ".bin", sizeof(uint16_t), false, recognize_shard, open_shard},
+    {"text", "bytes", "", sizeof(uint8_t), false, recognize_any, open_bytes},
+};
+
+const struct sl_token_format *sl_token_format(int i) {
+    return i >= 0 && i < (int)(sizeof formats / sizeof *formats) ? &formats[i] : NULL;
+}
