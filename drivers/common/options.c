@@ -188,8 +188,9 @@ static char *describe_default(const struct sl_option *option, const void *target
     return text;
 }
 
-/* Prints TEXT from column AT on, its lines indented by INDENT and at most LINE columns wide. */
-static void print_wrapped(const char *text, int at, int indent) {
+/* Prints TEXT from column AT on, its lines indented by INDENT and at most LINE columns wide. Returns the column after
+ * it. */
+static int print_wrapped(const char *text, int at, int indent) {
     for (const char *word = text; *word;) {
         const int length = (int)strcspn(word, " ");
         if (at > indent && at + 1 + length > LINE) {
@@ -204,6 +205,19 @@ static void print_wrapped(const char *text, int at, int indent) {
         at += printf("%.*s", length, word);
         word += length + strspn(word + length, " ");
     }
+    return at;
+}
+
+/* Prints the text that belongs to a name, which ends at column AT, and NOTE in parentheses. */
+static void print_explanation(const char *text, const char *note, int at) {
+    char aside[256];
+    if (at > INDENT - 2) {
+        putchar('\n');
+        at = 0;
+    }
+    at = print_wrapped(text, at, INDENT);
+    snprintf(aside, sizeof aside, "(%s)", note);
+    if (*note) print_wrapped(aside, at, INDENT);
     putchar('\n');
 }
 
@@ -211,28 +225,31 @@ static void print_option(const struct sl_option *option, const void *target) {
     static const char *const value_name[] = {[SL_OPTION_INTEGER] = "N", [SL_OPTION_SEED] = "N", [SL_OPTION_REAL] = "X"};
     int at = printf("  --%s%s", option->kind == SL_OPTION_SWITCH ? "[no-]" : "", option->name);
     if (takes_value(option)) at += printf(" %s", option->value ? option->value : value_name[option->kind]);
-    if (at > INDENT - 2) {
-        putchar('\n');
-        at = 0;
-    }
-    char range[64], initial[128], text[600];
+    char range[64], initial[128], note[200];
     describe_range(option, range, sizeof range);
     describe_default(option, target, initial, sizeof initial);
-    const bool any = *range || *initial, both = *range && *initial;
-    snprintf(text, sizeof text, "%s%s%s%s%s%s", option->help, any ? " (" : "", range, both ? "; " : "", initial,
-             any ? ")" : "");
-    print_wrapped(text, at, INDENT);
+    snprintf(note, sizeof note, "%s%s%s", range, *range && *initial ? "; " : "", initial);
+    print_explanation(option->help, note, at);
+}
+
+static void print_words(const struct sl_option_words *words) {
+    struct sl_option_word word;
+    printf("\n%s:\n", words->title);
+    for (int i = 0; (word = words->word(i)).name; i++)
+        print_explanation(word.help, word.source ? word.source : "", printf("  %s", word.name));
 }
 
 static void print_help(const struct sl_options *options) {
     printf("Usage: %s [OPTION]... [@FILE]...\n", options->program);
     print_wrapped(options->summary, 0, 0);
+    putchar('\n');
     for (const struct sl_option_section *section = options->section; section->table; section++) {
         printf("\n%s:\n", section->title);
         for (const struct sl_option *option = section->table; option->name; option++) {
             print_option(option, (char *)section->target + option->target);
         }
     }
+    if (options->words.title) print_words(&options->words);
     printf("\nOther:\n"
            "  @FILE                     the options that FILE holds, separated by white\n"
            "                            space; # begins a comment\n"

@@ -43,13 +43,26 @@ struct sl_option_section {
     void *target;
 };
 
+/* A name that an option takes, as --help explains it. */
+struct sl_option_word {
+    const char *name; /* NULL: there are no more */
+    const char *help;
+    const char *source; /* printed in parentheses; may be NULL */
+};
+
+struct sl_option_words {
+    const char *title;                    /* in --help; NULL: there is no such list */
+    struct sl_option_word (*word)(int i); /* the I-th, from 0 */
+};
+
 enum { SL_OPTION_SECTIONS = 9 };
 
 struct sl_options {
     const char *program, *summary;
     struct sl_option_section section[SL_OPTION_SECTIONS + 1];
-    const char *const *engine; /* its name as the options say; NULL: there is no such option */
-    bool answered;             /* set once --help or --version has been printed: nothing is left to do */
+    struct sl_option_words words; /* after the sections */
+    const char *const *engine;    /* its name as the options say; NULL: there is no such option */
+    bool answered;                /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
 };
 
