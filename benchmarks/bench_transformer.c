@@ -12,6 +12,7 @@
 #include "collectives/engines.h"
 #include "layers/models/generate.h"
 #include "layers/training/trainer.h"
+#include "spmd/schedule/registry.h"
 
 enum { SEED = 42 };
 
@@ -206,8 +207,9 @@ static int prepare(struct run *run, struct sl_error *error) {
     run->local = run->batch / run->data;
     run->rows = run->generates ? run->local : run->local / run->microbatches * run->sequence;
     SL_TRY(sl_transformer_check(&run->model, &run->mesh, error));
-    SL_TRY(sl_schedule_make(&run->schedule, run->schedule_name, pipe, sl_schedule_default_loops(run->schedule_name),
-                            run->microbatches, error));
+    const struct sl_schedule_kind *kind = sl_schedule_find(run->schedule_name, error);
+    if (!kind) return SL_BAD_INPUT;
+    SL_TRY(sl_schedule_generate(&run->schedule, kind, pipe, kind->default_loops, run->microbatches, error));
     SL_TRY(sl_schedule_lower(&run->schedule, error));
     run->gemm = sl_gemm_find(NULL, error);
     if (!run->gemm) return error->status;

@@ -16,6 +16,7 @@
 #include "drivers/common/placement_report.h"
 #include "drivers/common/profile_report.h"
 #include "drivers/common/progress.h"
+#include "drivers/common/schedule_choice.h"
 #include "drivers/common/trace_file.h"
 #include "layers/training/exchange.h"
 
@@ -35,9 +36,7 @@ enum lr_schedule { LR_DEFAULT = -1, LR_CONSTANT, LR_COSINE };
 
 static const struct sl_option driver_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, schedule), .value = "NAME",
-     .help = "single, plain, looping, or gpipe, 1f1b, pipedream-flush, interleaved-1f1b, looped-bfs, looped-dfs, "
-             "interleaved-zb, zbv, "
-             "dualpipev"},
+     .help = "one of the schedules below"},
     {"schedule-file", SL_OPTION_TEXT, offsetof(struct config, schedule_file), .value = "FILE",
      .help = "a table of actions (CSV, one line a rank, as PyTorch writes it) instead of --schedule"},
     {"data", SL_OPTION_TEXT, offsetof(struct config, data), .value = "DATA",
@@ -419,7 +418,8 @@ static int start(struct run *run, struct sl_error *error) {
     struct sl_mesh mesh;
     struct sl_engine engine;
     /* Without a pipeline, and without a mesh that the user asked for, all coordinates lie along data. */
-    if (!strcmp(config->schedule, "single") && common.mesh == sl_default_mesh) common.mesh = "data=8,model=1";
+    const struct sl_schedule_alias *alias = sl_schedule_find_alias(config->schedule);
+    if (alias && alias->single && common.mesh == sl_default_mesh) common.mesh = "data=8,model=1";
     SL_TRY(sl_common_open(&common, &mesh, &engine, error));
     if (common.show_placement) return sl_placement_report(&mesh, &engine, common.json, error);
     SL_TRY(sl_dataset_open(&run->dataset, config->data, config->common.seed, (uint32_t)config->model.batch, error));
@@ -450,6 +450,7 @@ int main(int argc, char **argv) {
                     {"Model and optimizer", sl_model_table, &config.model},
                     {"Training", driver_table, &config},
                     {"Checkpoints", sl_checkpoint_table, &config.checkpoints}},
+        .words = {"Schedules", sl_schedule_or_alias_word},
     };
     struct sl_error error = {0};
     struct run run = {.config = &config, .final_loss = NAN, .first_step_ms = NAN};

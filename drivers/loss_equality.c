@@ -10,6 +10,7 @@
 #include "drivers/common/interrupt.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/placement_report.h"
+#include "drivers/common/schedule_choice.h"
 
 enum { COMPARED_STEPS = 3, MAX_STEPS = 1000000 };
 
@@ -23,7 +24,7 @@ static const struct sl_option driver_table[] = {
     {"single-mesh", SL_OPTION_TEXT, offsetof(struct config, single_mesh), .value = "MESH",
      .help = "mesh of the run without a pipeline; by default all coordinates along data"},
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, schedule), .value = "NAME",
-     .help = "schedule of the third run; any that looping_pipeline knows"},
+     .help = "schedule of the third run, one of those below"},
     {"schedule-file", SL_OPTION_TEXT, offsetof(struct config, schedule_file), .value = "FILE",
      .help = "a table of actions (CSV) for the third run instead of --schedule"},
     {0},
@@ -229,6 +230,7 @@ int main(int argc, char **argv) {
                     {"Run", sl_common_table, &config.common},
                     {"Model and optimizer", sl_model_table, &config.model},
                     {"Comparison", driver_table, &config}},
+        .words = {"Schedules", sl_schedule_or_alias_word},
     };
     struct sl_error error = {0};
     struct sl_dataset dataset = {0};

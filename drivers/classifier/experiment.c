@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "drivers/common/schedule_choice.h"
 #include "spmd/schedule/csv.h"
 
 enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, MAX_LAYERS = 4096 };
@@ -137,40 +138,26 @@ int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl
                         bytes / 1e9, experiment->data, memory / 1e9);
 }
 
-/* Loops of a schedule by name: a V has two, gpipe and 1f1b have one, the others one layer a stage. */
-static int default_loops(const struct sl_experiment *experiment, const char *name) {
-    const int layers = experiment->classifier.layers / experiment->model;
-    if (!strcmp(name, "zbv") || !strcmp(name, "dualpipev")) return 2;
-    if (sl_schedule_default_loops(name) == 1) return 1;
-    return layers > 0 ? layers : 1;
-}
-
-/* Makes the schedule that the user asked for by name: single and plain are gpipe, looping is looped-bfs. */
+/* Makes the schedule that the user asked for by name. For whoever asks for no loops: one layer a stage, as far as the
+ * schedule can have so many. */
 static int name_schedule(struct sl_experiment *experiment, const char *asked, int loops, int microbatches,
                          struct sl_error *error) {
-    const bool single = !strcmp(asked, "single"), plain = !strcmp(asked, "plain");
-    const char *name = single || plain ? "gpipe" : !strcmp(asked, "looping") ? "looped-bfs" : asked;
-    char names[200] = "";
-    bool known = false;
-    for (int i = 0; sl_schedule_name(i); i++) {
-        known = known || !strcmp(name, sl_schedule_name(i));
-        strcat(strcat(names, ", "), sl_schedule_name(i));
-    }
-    if (!known)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--schedule: there is no \"%.60s\": choose one of single, plain, looping%s", asked, names);
-    if (single && experiment->model != 1)
-        return sl_error_set(error, SL_BAD_INPUT, "schedule single has no pipeline: the model axis is %d, must be 1",
+    struct sl_schedule_choice choice;
+    SL_TRY(sl_schedule_choose(&choice, asked, error));
+    if (choice.alias && choice.alias->single && experiment->model != 1)
+        return sl_error_set(error, SL_BAD_INPUT, "schedule %s has no pipeline: the model axis is %d, must be 1", asked,
                             experiment->model);
-    if ((single || plain) && loops > 1)
-        return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops, must be 1", asked, loops);
-    return sl_schedule_make(&experiment->schedule, name, experiment->model,
-                            loops ? loops : default_loops(experiment, name), microbatches, error);
+    if (choice.alias && loops > choice.kind->most_loops)
+        return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops, must be %d", asked, loops,
+                            choice.kind->most_loops);
+    if (!loops) loops = sl_schedule_fit_loops(choice.kind, experiment->classifier.layers / experiment->model);
+    return sl_schedule_generate(&experiment->schedule, choice.kind, experiment->model, loops, microbatches, error);
 }
 
 /* Flax's order is defined where the notebook's modules are: one layer a stage in the looping pipeline. */
 static int choose_rng(struct sl_experiment *experiment, const char *asked, int rng, struct sl_error *error) {
-    const bool flat = !strcmp(asked, "single") || !strcmp(asked, "plain"), looping = !strcmp(asked, "looping");
+    const struct sl_schedule_alias *alias = sl_schedule_find_alias(asked);
+    const bool looping = alias && alias->looping, flat = alias && !looping;
     const int layers = experiment->classifier.layers, stages = sl_schedule_stages(&experiment->schedule);
     const bool defined = (flat && layers % stages == 0) || (looping && layers == stages);
     if (rng == SL_RNG_FLAX && !flat && !looping)
@@ -217,7 +204,8 @@ static int choose_group(struct sl_experiment *experiment, int asked, bool single
 
 static int fit(struct sl_experiment *experiment, const struct sl_model_options *options, const char *schedule,
                const char *file, struct sl_error *error) {
-    const bool single = !file && !strcmp(schedule, "single");
+    const struct sl_schedule_alias *alias = sl_schedule_find_alias(schedule);
+    const bool single = !file && alias && alias->single;
     int microbatches = options->microbatches;
     SL_TRY(read_axes(experiment, error));
     if (!file) SL_TRY(split_batch(experiment, options->batch, &microbatches, single, error));

@@ -50,7 +50,7 @@ static double optimizer_bytes(const struct sl_job *job, int precision) {
 
 struct sl_layout sl_layout_of(const struct sl_job *job) {
     return (struct sl_layout){.precision = job->precision,
-                              .trains = !job->pipeline || strcmp(job->pipeline, "inference"),
+                              .trains = !job->pipeline || sl_pipeline_trains(job->pipeline),
                               .recompute = job->recompute,
                               .offload = job->offload,
                               .data = job->data,

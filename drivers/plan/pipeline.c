@@ -9,6 +9,7 @@
 
 #include "drivers/plan/plan.h"
 #include "spmd/schedule/draw.h"
+#include "spmd/schedule/registry.h"
 
 /* ---- the article's clocks: the iteration in which STAGE sees MICROBATCH ---- */
 
@@ -69,6 +70,18 @@ enum { PIPELINES = sizeof article / sizeof *article };
 
 const char *sl_pipeline_name(int i) { return i >= 0 && i < PIPELINES ? article[i].name : NULL; }
 
+/* NULL: the name is a schedule's, or nobody's. */
+static const struct article_pipeline *find_article(const char *name) {
+    for (int i = 0; i < PIPELINES; i++)
+        if (!strcmp(article[i].name, name)) return &article[i];
+    return NULL;
+}
+
+bool sl_pipeline_trains(const char *name) {
+    const struct article_pipeline *of = find_article(name);
+    return !of || of->backward;
+}
+
 /* ---- tables ---- */
 
 static int by_time(const void *left, const void *right) {
@@ -98,41 +111,34 @@ static int make_by_clock(struct sl_schedule *schedule, const struct sl_job *job,
     return SL_OK;
 }
 
-static int unknown_pipeline(const char *name, struct sl_error *error) {
-    char names[300] = "";
-    size_t used = 0;
-    for (int i = 0; sl_pipeline_name(i); i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", sl_pipeline_name(i));
-    for (int i = 0; sl_schedule_name(i) && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", sl_schedule_name(i));
-    return sl_error_set(error, SL_BAD_INPUT, "--pipeline: \"%.60s\" is not one of all, %s", name, names);
+static int make_article(struct sl_schedule *schedule, const struct sl_job *job, const struct article_pipeline *of,
+                        struct sl_error *error) {
+    const int loops = larger(job->loops, 1);
+    const char *looped = loops > 1 ? of->looped : NULL;
+    if (!looped) return make_by_clock(schedule, job, loops, of, error);
+    if (!*looped)
+        return sl_error_set(error, SL_BAD_INPUT, "--loops: %d, but the %s pipeline has one stage a rank", loops,
+                            of->name);
+    return sl_schedule_make(schedule, looped, job->stages, loops, job->microbatches, error);
 }
 
-/* Loops for whoever asks for none. */
-static int loops_of(const struct sl_job *job, const char *name) {
-    for (int i = 0; sl_schedule_name(i) && !job->loops; i++) {
-        if (!strcmp(name, sl_schedule_name(i))) return sl_schedule_default_loops(name);
-    }
-    return larger(job->loops, 1);
+static int unknown_pipeline(const char *name, struct sl_error *error) {
+    char names[sizeof error->message];
+    size_t used = 0;
+    for (int i = 0; i < PIPELINES && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", article[i].name);
+    if (used < sizeof names) sl_schedule_names(names + used, sizeof names - used);
+    return sl_error_set(error, SL_BAD_INPUT, "--pipeline: \"%.60s\" is not one of all, %s", name, names);
 }
 
 static int make_table(struct sl_schedule *schedule, const struct sl_job *job, const char *name,
                       struct sl_error *error) {
-    const int loops = loops_of(job, name);
-    for (int i = 0; i < PIPELINES; i++) {
-        if (strcmp(name, article[i].name)) continue;
-        const char *looped = loops > 1 ? article[i].looped : NULL;
-        if (!looped) return make_by_clock(schedule, job, loops, &article[i], error);
-        if (!*looped)
-            return sl_error_set(error, SL_BAD_INPUT, "--loops: %d, but the %s pipeline has one stage a rank", loops,
-                                name);
-        return sl_schedule_make(schedule, looped, job->stages, loops, job->microbatches, error);
-    }
-    for (int i = 0; sl_schedule_name(i); i++) {
-        if (!strcmp(name, sl_schedule_name(i)))
-            return sl_schedule_make(schedule, name, job->stages, loops, job->microbatches, error);
-    }
-    return unknown_pipeline(name, error);
+    const struct article_pipeline *of = find_article(name);
+    if (of) return make_article(schedule, job, of, error);
+    const struct sl_schedule_kind *kind = sl_schedule_find(name, NULL);
+    if (!kind) return unknown_pipeline(name, error);
+    return sl_schedule_generate(schedule, kind, job->stages, job->loops ? job->loops : kind->default_loops,
+                                job->microbatches, error);
 }
 
 /* Proves a copy, as lowering changes the table. */
@@ -278,7 +284,7 @@ static void find_phases(struct sl_pipeline *pipeline, const struct measure *meas
 
 int sl_pipeline_make(struct sl_pipeline *pipeline, const struct sl_job *job, const char *name, struct sl_error *error) {
     struct measure measure = {0};
-    *pipeline = (struct sl_pipeline){.trains = strcmp(name, "inference") != 0};
+    *pipeline = (struct sl_pipeline){.trains = sl_pipeline_trains(name)};
     SL_TRY(make_table(&pipeline->schedule, job, name, error));
     if (pipeline->trains) SL_TRY(prove(job, name, error));
     pipeline->weight = calloc((size_t)job->stages, sizeof *pipeline->weight);

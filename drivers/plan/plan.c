@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "drivers/common/options.h"
+#include "drivers/common/schedule_choice.h"
 
 enum section { ALL, MEMORY, DATA, PIPELINE, TENSOR, COMMUNICATION, REPLICAS, SEARCH, SECTIONS };
 enum format { TABLE, SVG, JSON };
@@ -42,8 +43,8 @@ static const struct sl_option layout_table[] = {
 
 static const struct sl_option pipeline_table[] = {
     {"pipeline", SL_OPTION_TEXT, JOB(pipeline), .value = "NAME",
-     .help = "sequential, grouped, interleaved, inference, a schedule's name (gpipe, 1f1b, ...), or all: the first "
-             "four (default all)"},
+     .help = "sequential, grouped, interleaved, inference, one of the schedules below, or all: the first four (default "
+             "all)"},
     {"microbatches", SL_OPTION_INTEGER, JOB(microbatches), .min = 1, .max = 65536,
      .help = "of a replica, accumulated before an update"},
     {"loops", SL_OPTION_INTEGER, JOB(loops), .min = 1, .max = 4096,
@@ -175,6 +176,7 @@ int main(int argc, char **argv) {
                     {"Pipeline", pipeline_table, &config},
                     {"Model", model_table, &config},
                     {"Devices", device_table, &config}},
+        .words = {"Schedules", sl_schedule_word},
     };
     struct sl_error error = {0};
     int status = sl_options_parse(&options, argc, argv);

@@ -87,6 +87,8 @@ void sl_pipeline_free(struct sl_pipeline *pipeline);
 
 /* The article's four; NULL after the last. */
 const char *sl_pipeline_name(int i);
+/* Whether the pipeline called NAME has backwards. */
+bool sl_pipeline_trains(const char *name);
 
 /* The time that an action takes on RANK. */
 double sl_pipeline_cost(const struct sl_pipeline *pipeline, const struct sl_job *job, int rank,

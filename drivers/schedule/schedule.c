@@ -7,6 +7,7 @@
 
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
+#include "drivers/common/schedule_choice.h"
 #include "drivers/schedule/costs.h"
 #include "drivers/schedule/report.h"
 #include "layers/training/pipeline.h"
@@ -39,7 +40,7 @@ struct study {
 #define FIELD(name) offsetof(struct config, name)
 
 static const struct sl_option schedule_table[] = {
-    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .help = "which one; otherwise looped-bfs"},
+    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .help = "one of the schedules below; otherwise looped-bfs"},
     {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = 4096, .help = "ranks of the pipeline; otherwise 4"},
     {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = 4096,
      .help = "stages a rank; otherwise 2 where the schedule can have so many"},
@@ -88,25 +89,21 @@ static const char *name_of(const struct config *config, const struct study *stud
 /* The first that is given. */
 static int one_of(int first, int second, int third) { return first > 0 ? first : second > 0 ? second : third; }
 
-static bool is_generated(const char *name) {
-    for (int i = 0; sl_schedule_name(i); i++)
-        if (!strcmp(sl_schedule_name(i), name)) return true;
-    return false;
-}
-
 static int make(const struct config *config, struct study *study, struct sl_error *error) {
     const struct sl_run_trace *trace = &study->trace;
     if (config->file && config->name)
         return sl_error_set(error, SL_BAD_INPUT, "--file and --name: a schedule is read or generated, not both");
     if (config->file) return sl_schedule_read_csv(&study->schedule, config->file, error);
     const char *name = name_of(config, study);
-    if (!config->name && !is_generated(name))
+    const struct sl_schedule_kind *kind = sl_schedule_find(name, error);
+    if (!kind && !config->name)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--compare: %s: its schedule \"%s\" was read from a file: --file names it", trace->path,
                             name);
-    return sl_schedule_make(&study->schedule, name, one_of(config->stages, trace->ranks, 4),
-                            one_of(config->loops, trace->loops, sl_schedule_default_loops(name)),
-                            one_of(config->microbatches, trace->microbatches, 8), error);
+    if (!kind) return SL_BAD_INPUT;
+    return sl_schedule_generate(&study->schedule, kind, one_of(config->stages, trace->ranks, 4),
+                                one_of(config->loops, trace->loops, kind->default_loops),
+                                one_of(config->microbatches, trace->microbatches, 8), error);
 }
 
 static int prove(const struct config *config, struct study *study, struct sl_error *error) {
@@ -201,25 +198,15 @@ static int run(const struct config *config, struct study *study, struct sl_error
     return print(config, study, error);
 }
 
-static void list_names(char *text, size_t size) {
-    snprintf(text, size,
-             "Generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it.");
-    for (int i = 0; sl_schedule_name(i); i++) {
-        const size_t used = strlen(text);
-        snprintf(text + used, size - used, "%s%s", i ? ", " : " The schedules: ", sl_schedule_name(i));
-    }
-}
-
 int main(int argc, char **argv) {
     struct config config = {.overlap = true, .cost = {1, 1, 1, 0}};
-    char summary[400];
-    list_names(summary, sizeof summary);
     struct sl_options options = {
         .program = "schedule",
-        .summary = summary,
+        .summary = "Generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it.",
         .section = {{"Schedule", schedule_table, &config},
                     {"Output", output_table, &config},
                     {"Simulation", simulation_table, &config}},
+        .words = {"Schedules", sl_schedule_word},
     };
     struct study study = {0};
     struct sl_error error = {0};

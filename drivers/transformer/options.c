@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
+#include "spmd/schedule/registry.h"
 
 #define FIELD(name) offsetof(struct sl_transformer_config, name)
 
@@ -57,9 +58,7 @@ static const struct sl_option data_table[] = {
 };
 
 static const struct sl_option pipeline_table[] = {
-    {"schedule", SL_OPTION_TEXT, FIELD(schedule), .value = "NAME",
-     .help = "of the pipeline: gpipe, 1f1b, pipedream-flush, interleaved-1f1b, looped-bfs, looped-dfs, interleaved-zb, "
-             "zbv, dualpipev"},
+    {"schedule", SL_OPTION_TEXT, FIELD(schedule), .value = "NAME", .help = "of the pipeline, one of those below"},
     {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 0, .max = MOST_LAYERS,
      .help = "stages a coordinate of the pipe axis; 0: the least that the schedule has"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 0, .max = 4096,
@@ -245,10 +244,11 @@ static int split_batch(struct sl_transformer_job *job, struct sl_error *error) {
 
 static int make_schedule(struct sl_transformer_job *job, struct sl_error *error) {
     const struct sl_transformer_config *config = job->config;
-    const bool v = !strcmp(config->schedule, "zbv") || !strcmp(config->schedule, "dualpipev");
-    const int loops = config->loops ? config->loops : v ? 2 : 1;
+    const struct sl_schedule_kind *kind = sl_schedule_find(config->schedule, error);
+    if (!kind) return SL_BAD_INPUT;
+    const int loops = config->loops ? config->loops : kind->least_loops;
     const int layers = config->blocks * config->layers_per_block;
-    SL_TRY(sl_schedule_make(&job->schedule, config->schedule, job->pipe, loops, job->microbatches, error));
+    SL_TRY(sl_schedule_generate(&job->schedule, kind, job->pipe, loops, job->microbatches, error));
     if (layers < sl_schedule_stages(&job->schedule))
         return sl_error_set(error, SL_BAD_INPUT,
                             "%d layers: each of the %d stages (pipe=%d, loops %d) needs at least one", layers,

@@ -8,6 +8,7 @@
 #include "collectives/engines.h"
 #include "drivers/common/interrupt.h"
 #include "drivers/common/placement_report.h"
+#include "drivers/common/schedule_choice.h"
 
 static int report_bytes(struct sl_transformer_job *job, struct sl_error *error) {
     static const struct sl_column column[] = {{"coordinate", -36}, {"parameters, optimizer", 22}, {"activations", 14}};
@@ -110,6 +111,7 @@ static int run(enum sl_transformer_command command, const char *program, int arg
     struct sl_transformer_job job = {.final_loss = NAN, .evaluation_loss = NAN};
     struct sl_error error = {0};
     sl_transformer_sections(command, &config, options.section);
+    if (command != SL_COMMAND_GENERATE) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = start(&job, command, &config, &error);

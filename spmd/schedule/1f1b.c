@@ -3,27 +3,12 @@
  * A rank begins with forwards until gradients come back (the warm-up), then forwards and backwards take turns, and the
  * backwards that are left come last. Microbatches go through the loops in rounds: a round's microbatches pass the first
  * loop, then the second one, and so on; then comes the next round. Backwards pass the loops from the last to the first.
- * interleaved-zb computes weight gradients by themselves, rank r's r backwards late, so that they fill the bubbles. */
-#include <string.h>
-
-#include "spmd/schedule/generate.h"
-
-struct family_member {
-    const char *name;
-    bool in_rounds; /* microbatches must divide into rounds; otherwise all are one round */
-    int per_hop;    /* warm-up forwards for each rank between this one and the last */
-    bool split;     /* input and weight gradients apart */
-};
-
-/* The longer the warm-up, the more delay between ranks is covered, and the more microbatches are held. 1f1b is
+ * interleaved-zb computes weight gradients by themselves, rank r's r backwards late, so that they fill the bubbles.
+ *
+ * The longer the warm-up, the more delay between ranks is covered, and the more microbatches are held. 1f1b is
  * interleaved-1f1b at one loop, as PyTorch has it; pipedream-flush holds the fewest, no more than there are ranks from
  * its own to the last; and the weight gradients of interleaved-zb cover what its warm-up does not. */
-static const struct family_member members[] = {
-    {"1f1b", false, 2, false},
-    {"pipedream-flush", false, 1, false},
-    {"interleaved-1f1b", true, 2, false},
-    {"interleaved-zb", true, 1, true},
-};
+#include "spmd/schedule/generate.h"
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
@@ -35,30 +20,29 @@ static int append(struct sl_schedule *schedule, int r, enum sl_action_kind kind,
                                false);
 }
 
-static int generate_rank(struct sl_schedule *schedule, const struct family_member *member, int r, int round) {
+static int generate_rank(struct sl_schedule *schedule, const struct sl_1f1b_variant *variant, int r, int round) {
     const int all = schedule->loops * schedule->microbatches, hops = schedule->ranks - 1 - r;
-    const int warmup = smaller((schedule->loops - 1) * round + member->per_hop * hops, all);
+    const int warmup = smaller((schedule->loops - 1) * round + variant->per_hop * hops, all);
     const int late = smaller(r, all);
     for (int n = 0; n < warmup; n++) SL_TRY(append(schedule, r, SL_FORWARD, n, round));
     for (int n = 0; n < all; n++) {
         if (warmup + n < all) SL_TRY(append(schedule, r, SL_FORWARD, warmup + n, round));
-        SL_TRY(append(schedule, r, member->split ? SL_INPUT_GRADIENT : SL_BACKWARD, n, round));
-        if (member->split && n >= late) SL_TRY(append(schedule, r, SL_WEIGHT_GRADIENT, n - late, round));
+        SL_TRY(append(schedule, r, variant->split ? SL_INPUT_GRADIENT : SL_BACKWARD, n, round));
+        if (variant->split && n >= late) SL_TRY(append(schedule, r, SL_WEIGHT_GRADIENT, n - late, round));
     }
-    for (int n = all - late; member->split && n < all; n++) SL_TRY(append(schedule, r, SL_WEIGHT_GRADIENT, n, round));
+    for (int n = all - late; variant->split && n < all; n++) SL_TRY(append(schedule, r, SL_WEIGHT_GRADIENT, n, round));
     return SL_OK;
 }
 
-int sl_generate_1f1b(struct sl_schedule *schedule, struct sl_error *error) {
-    const struct family_member *member = members;
-    while (strcmp(member->name, schedule->name)) member++;
+int sl_generate_1f1b(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, struct sl_error *error) {
+    const struct sl_1f1b_variant *variant = &kind->variant.one_f_one_b;
     const int microbatches = schedule->microbatches;
-    const int rounds = member->in_rounds && microbatches > schedule->ranks ? microbatches / schedule->ranks : 1;
+    const int rounds = variant->in_rounds && microbatches > schedule->ranks ? microbatches / schedule->ranks : 1;
     if (microbatches % rounds)
         return sl_error_set(error, SL_BAD_INPUT,
                             "schedule %s: %d microbatches on %d stages: must be a multiple of the number of rounds, "
                             "which is microbatches / stages rounded down: %d",
                             schedule->name, microbatches, schedule->ranks, rounds);
-    for (int r = 0; r < schedule->ranks; r++) SL_TRY(generate_rank(schedule, member, r, microbatches / rounds));
+    for (int r = 0; r < schedule->ranks; r++) SL_TRY(generate_rank(schedule, variant, r, microbatches / rounds));
     return SL_OK;
 }

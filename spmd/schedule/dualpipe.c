@@ -84,7 +84,8 @@ static int drain(struct walk *walk) {
     return SL_OK;
 }
 
-int sl_generate_dualpipe(struct sl_schedule *schedule, struct sl_error *error) {
+int sl_generate_dualpipe(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, struct sl_error *error) {
+    (void)kind;
     if (schedule->microbatches < 2 * schedule->ranks)
         return sl_error_set(error, SL_BAD_INPUT,
                             "schedule %s: %d microbatches on %d stages: must be at least %d, two a stage",

@@ -1,6 +1,4 @@
 /* looped.c - all forwards, then all backwards: gpipe, looped-bfs, looped-dfs. */
-#include <string.h>
-
 #include "spmd/schedule/generate.h"
 
 static int larger(int a, int b) { return a > b ? a : b; }
@@ -65,7 +63,7 @@ static int depth_first(struct sl_schedule *schedule) {
     return SL_OK;
 }
 
-int sl_generate_looped(struct sl_schedule *schedule, struct sl_error *error) {
+int sl_generate_looped(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, struct sl_error *error) {
     (void)error;
-    return strcmp(schedule->name, "looped-dfs") ? breadth_first(schedule) : depth_first(schedule);
+    return kind->variant.looped.depth_first ? depth_first(schedule) : breadth_first(schedule);
 }

@@ -1,10 +1,10 @@
-/* schedule.c - tables of actions: memory, placement of stages, and the generators by name. */
+/* schedule.c - tables of actions: memory, placement of stages, and generating. */
 #include "spmd/schedule/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "spmd/schedule/generate.h"
+#include "spmd/schedule/registry.h"
 
 enum { MAX_STAGES = 4096, MAX_MICROBATCHES = 65536, MAX_CELLS = 1 << 22 };
 
@@ -92,63 +92,39 @@ int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, 
     return sl_schedule_append(&schedule->rank[sl_schedule_rank_of(schedule, stage)], &action) ? SL_OK : SL_FAILED;
 }
 
-/* ---- generators ---- */
+/* ---- generating ---- */
 
-struct generator {
-    const char *name;
-    int least_loops, most_loops;
-    enum sl_stage_placement placement;
-    bool clocked; /* it gives the times itself */
-    sl_schedule_generator *generate;
-};
-
-static const struct generator generators[] = {
-    {"gpipe", 1, 1, SL_RING, true, sl_generate_looped},
-    {"1f1b", 1, 1, SL_RING, false, sl_generate_1f1b},
-    {"pipedream-flush", 1, 1, SL_RING, false, sl_generate_1f1b},
-    {"interleaved-1f1b", 1, MAX_STAGES, SL_RING, false, sl_generate_1f1b},
-    {"looped-bfs", 1, MAX_STAGES, SL_RING, true, sl_generate_looped},
-    {"looped-dfs", 1, MAX_STAGES, SL_RING, true, sl_generate_looped},
-    {"interleaved-zb", 1, MAX_STAGES, SL_RING, false, sl_generate_1f1b},
-    {"zbv", 2, 2, SL_V, false, sl_generate_zero_bubble},
-    {"dualpipev", 2, 2, SL_V, false, sl_generate_dualpipe},
-};
-enum { GENERATORS = sizeof generators / sizeof *generators };
-
-const char *sl_schedule_name(int i) { return i >= 0 && i < GENERATORS ? generators[i].name : NULL; }
-
-int sl_schedule_default_loops(const char *name) {
-    for (int i = 0; i < GENERATORS; i++)
-        if (!strcmp(generators[i].name, name)) return generators[i].most_loops > 1 ? 2 : 1;
-    return 1;
+static int check_loops(const struct sl_schedule_kind *kind, int loops, struct sl_error *error) {
+    char allowed[64] = "";
+    if (loops >= kind->least_loops && loops <= kind->most_loops) return SL_OK;
+    if (kind->most_loops == SL_ANY_LOOPS)
+        snprintf(allowed, sizeof allowed, "at least %d", kind->least_loops);
+    else if (kind->most_loops > kind->least_loops)
+        snprintf(allowed, sizeof allowed, "from %d to %d", kind->least_loops, kind->most_loops);
+    else
+        snprintf(allowed, sizeof allowed, "%d", kind->least_loops);
+    return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops: must be %s", kind->name, loops, allowed);
 }
 
-static const struct generator *find_generator(const char *name, struct sl_error *error) {
-    char names[200] = "";
-    for (int i = 0; i < GENERATORS; i++) {
-        if (!strcmp(generators[i].name, name)) return &generators[i];
-        if (i) strcat(names, ", ");
-        strcat(names, generators[i].name);
-    }
-    sl_error_set(error, SL_BAD_INPUT, "there is no schedule \"%s\": the schedules are %s", name, names);
-    return NULL;
+int sl_schedule_generate(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, int stages, int loops,
+                         int microbatches, struct sl_error *error) {
+    memset(schedule, 0, sizeof *schedule);
+    SL_TRY(check_numbers(kind->name, stages, loops, microbatches, error));
+    SL_TRY(check_loops(kind, loops, error));
+    SL_TRY(sl_schedule_open(schedule, kind->name, stages, loops, microbatches, error));
+    sl_schedule_place_stages(schedule, kind->placement);
+    error->status = SL_OK;
+    int status = kind->generate(schedule, kind, error);
+    if (status && !error->status) sl_error_set(error, status, "schedule %s: no memory", kind->name);
+    if (status == SL_OK && !kind->sets_times) status = sl_schedule_clock(schedule, error);
+    if (status) sl_schedule_free(schedule);
+    return status;
 }
 
 int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages, int loops, int microbatches,
                      struct sl_error *error) {
     memset(schedule, 0, sizeof *schedule);
-    const struct generator *generator = find_generator(name, error);
-    if (!generator) return SL_BAD_INPUT;
-    SL_TRY(check_numbers(name, stages, loops, microbatches, error));
-    if (loops < generator->least_loops || loops > generator->most_loops)
-        return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops: must be %d", name, loops,
-                            generator->least_loops);
-    SL_TRY(sl_schedule_open(schedule, name, stages, loops, microbatches, error));
-    sl_schedule_place_stages(schedule, generator->placement);
-    error->status = SL_OK;
-    int status = generator->generate(schedule, error);
-    if (status && !error->status) sl_error_set(error, status, "schedule %s: no memory", name);
-    if (status == SL_OK && !generator->clocked) status = sl_schedule_clock(schedule, error);
-    if (status) sl_schedule_free(schedule);
-    return status;
+    const struct sl_schedule_kind *kind = sl_schedule_find(name, error);
+    if (!kind) return SL_BAD_INPUT;
+    return sl_schedule_generate(schedule, kind, stages, loops, microbatches, error);
 }

@@ -57,17 +57,12 @@ struct sl_schedule {
     struct sl_rank_schedule *rank; /* [ranks] */
 };
 
-/* Generates NAME for STAGES ranks with LOOPS stages each. SL_BAD_INPUT names the rule of the algorithm that is broken.
- * Breadth-first tables allow fewer microbatches than ranks: a stage sees microbatch i of loop l in iteration
- * i + rank + l * max(microbatches, ranks). Free with sl_schedule_free. */
+/* Generates NAME (registry.h) for STAGES ranks with LOOPS stages each. SL_BAD_INPUT names the rule of the algorithm
+ * that is broken. Breadth-first tables allow fewer microbatches than ranks: a stage sees microbatch i of loop l in
+ * iteration i + rank + l * max(microbatches, ranks). Free with sl_schedule_free. */
 int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages, int loops, int microbatches,
                      struct sl_error *error);
 void sl_schedule_free(struct sl_schedule *schedule);
-
-/* The names of the schedules; NULL after the last. */
-const char *sl_schedule_name(int i);
-/* Loops for whoever asks for none: 2 where NAME can have them, otherwise 1. */
-int sl_schedule_default_loops(const char *name);
 
 /* Inserts TAKE before and SEND after the actions that need them, and a REDUCE after each loop's last weight gradient.
  */

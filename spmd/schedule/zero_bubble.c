@@ -60,7 +60,8 @@ static int cool_down(struct walk *walk, int microbatches) {
     return SL_OK;
 }
 
-int sl_generate_zero_bubble(struct sl_schedule *schedule, struct sl_error *error) {
+int sl_generate_zero_bubble(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, struct sl_error *error) {
+    (void)kind;
     (void)error;
     const int enough = 2 * schedule->ranks - 1;
     const int microbatches = schedule->microbatches > enough ? schedule->microbatches : enough;

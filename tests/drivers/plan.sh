@@ -68,7 +68,9 @@ call --section pipeline --json --pipeline gpipe --recompute
 holds 'recomputation does the forward again' '"time":44.0,'
 call --section pipeline --json --pipeline interleaved --loops 2
 holds 'a schedule with loops' '"pipeline":"interleaved-1f1b","loops":2,' '"action":"7F0"'
-for name in sequential gpipe 1f1b interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev; do
+call --help
+schedules=$(sed -n '/^Schedules:/,/^$/s/^  \([^ ][^ ]*\).*/\1/p' out)
+for name in sequential $schedules; do
     call --section pipeline --pipeline $name --stages 3 --microbatches 6
     holds "drawn and proven: $name" 'rank 2: ' 'iterations'
 done

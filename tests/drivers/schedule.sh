@@ -4,10 +4,11 @@ drivers=$1
 driver=$drivers/schedule
 . "$(dirname "$0")/../rigs/points.sh"
 
-names='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev'
+known='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev'
 
 call --help
-for name in $names; do
+names=$(sed -n '/^Schedules:/,/^$/s/^  \([^ ][^ ]*\).*/\1/p' out)
+for name in $known; do
     grep -qw -- "$name" out
     point "--help names $name"
 done

@@ -12,8 +12,7 @@ enum { LAYERS = 8 };
 
 static void notebooks_keys(struct sl_parameters *parameters, const struct job *job, const struct sl_model *model,
                            int rank) {
-    sl_classifier_flax_parameters(parameters, 42, strcmp(job->schedule, "gpipe") != 0, rank, model->loops,
-                                  model->layers);
+    sl_classifier_flax_parameters(parameters, 42, job->loops > 1, rank, model->loops, model->layers);
 }
 
 static struct job notebook(bool looping) {

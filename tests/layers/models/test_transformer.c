@@ -1,5 +1,6 @@
 /* test_transformer.c - a transformer trained over data, pipeline and tensor coordinates: every layout gives a
  * reference's numbers, every schedule the same bits. */
+#include "spmd/schedule/registry.h"
 #include "tests/rigs/transformer_job.h"
 
 /* ---- the reference's numbers ---- */
@@ -85,10 +86,11 @@ static bool has_same_bits(struct job job, const char *schedule, int loops, int r
 /* All schedules of JOB's mesh; returns how many fit. With ALL they meet all recomputations, else one each. */
 static int compare_schedules(const struct job *job, bool all, const struct job *want) {
     int fitted = 0;
-    for (int i = 0; sl_schedule_name(i); i++)
+    const struct sl_schedule_kind *kind;
+    for (int i = 0; (kind = sl_schedule_kind_at(i)); i++)
         for (int loops = 1; loops <= MOST_LOOPS; loops++)
             for (int r = 0; r < 3; r++)
-                if (all || r == (i + loops) % 3) fitted += has_same_bits(*job, sl_schedule_name(i), loops, r, want);
+                if (all || r == (i + loops) % 3) fitted += has_same_bits(*job, kind->name, loops, r, want);
     return fitted;
 }
 

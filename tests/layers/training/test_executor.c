@@ -1,6 +1,7 @@
 /* test_executor.c - one executor runs every table: each that is proven gives the bits of a model without a pipeline. */
 #include <string.h>
 
+#include "spmd/schedule/registry.h"
 #include "tests/rigs/trainer_rig.h"
 
 enum { LAYERS = 9, STEPS = 2 };
@@ -31,13 +32,6 @@ static struct job run_single(int microbatches, int group) {
     return single;
 }
 
-static int least_loops(const char *name) { return !strcmp(name, "zbv") || !strcmp(name, "dualpipev") ? 2 : 1; }
-static int most_loops(const char *name) {
-    return !strcmp(name, "gpipe") || !strcmp(name, "1f1b")      ? 1
-           : !strcmp(name, "zbv") || !strcmp(name, "dualpipev") ? 2
-                                                                : 3;
-}
-
 /* Of all runs, one in so many: NCCL makes communicators for each. */
 static int one_in(void) { return strcmp(test_engine, "nccl") ? 1 : 5; }
 
@@ -48,18 +42,18 @@ static void every_schedule_gives_the_same_bits(void **state) {
     for (int microbatches = 4; microbatches <= 12; microbatches += microbatches == 4 ? 2 : 6) {
         for (int group = 1; group <= microbatches; group = group == 1 ? 2 : group == 2 ? microbatches : group + 1) {
             struct job single = run_single(microbatches, group);
-            for (int i = 0; sl_schedule_name(i); i++) {
-                const char *name = sl_schedule_name(i);
-                for (int loops = least_loops(name); loops <= most_loops(name); loops++) {
+            const struct sl_schedule_kind *kind;
+            for (int i = 0; (kind = sl_schedule_kind_at(i)); i++) {
+                for (int loops = kind->least_loops; loops <= kind->most_loops && loops <= 3; loops++) {
                     for (int ranks = 1; ranks <= 3; ranks++) {
                         char mesh[32];
                         struct sl_schedule probe;
                         struct sl_error refused;
-                        if (sl_schedule_make(&probe, name, ranks, loops, microbatches, &refused)) continue;
+                        if (sl_schedule_generate(&probe, kind, ranks, loops, microbatches, &refused)) continue;
                         sl_schedule_free(&probe);
                         if (runs++ % one_in()) continue;
                         snprintf(mesh, sizeof mesh, "data=1,model=%d", ranks);
-                        struct job job = job_on(mesh, name, loops, microbatches, group);
+                        struct job job = job_on(mesh, kind->name, loops, microbatches, group);
                         run_job(&job);
                         expect_same(&single, &job);
                         free_job(&job);
@@ -181,12 +175,12 @@ static void exchanged_actions_run_if_proven(void **state) {
     struct job single = run_single(4, 1);
     unsigned random = 7;
     int proven = 0, rounds = 0;
-    for (int i = 0; sl_schedule_name(i); i++) {
-        const char *name = sl_schedule_name(i);
+    const struct sl_schedule_kind *kind;
+    for (int i = 0; (kind = sl_schedule_kind_at(i)); i++) {
         for (int round = 0; round < 40 / one_in(); round++, rounds++) {
             struct sl_schedule table;
             struct sl_error error;
-            assert_int_equal(sl_schedule_make(&table, name, 2, least_loops(name), 4, &error), SL_OK);
+            assert_int_equal(sl_schedule_generate(&table, kind, 2, kind->least_loops, 4, &error), SL_OK);
             assert_int_equal(sl_schedule_lower(&table, &error), SL_OK);
             struct sl_rank_schedule *rank = &table.rank[next_random(&random) % 2];
             const unsigned at = next_random(&random) % (unsigned)(rank->count - 1);

@@ -11,6 +11,7 @@
 
 #include "tests/rigs/schedule_tables.h"
 #include "spmd/schedule/csv.h"
+#include "spmd/schedule/registry.h"
 
 static char directory[256], path[300];
 
@@ -110,13 +111,14 @@ static void communication_is_left_out(void **state) {
 static void generated_tables_come_back(void **state) {
     (void)state;
     static char text[TABLE_BYTES], again[TABLE_BYTES];
-    for (int n = 0; sl_schedule_name(n); n++) {
+    for (int n = 0; sl_schedule_kind_at(n); n++) {
         for (int ranks = 1; ranks <= 5; ranks++) {
             for (int loops = 1; loops <= 3; loops++) {
                 for (int microbatches = 1; microbatches <= 12; microbatches += 1 + microbatches / 3) {
                     struct sl_schedule made, read;
                     struct sl_error error = {0};
-                    if (sl_schedule_make(&made, sl_schedule_name(n), ranks, loops, microbatches, &error)) continue;
+                    if (sl_schedule_generate(&made, sl_schedule_kind_at(n), ranks, loops, microbatches, &error))
+                        continue;
                     put(text, write_table(&made, text));
                     read_table(&read, path);
                     assert_string_equal(read.name, "a-table");

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "spmd/schedule/generate.h"
 #include "tests/rigs/schedule_tables.h"
 
 static const struct {
@@ -89,13 +90,10 @@ static void names_agree_with_one_loop(void **state) {
 /* ---- all sizes ---- */
 
 /* The rules, said once more. */
-static bool is_allowed(const char *name, int ranks, int loops, int microbatches) {
-    const bool v = !strcmp(name, "zbv") || !strcmp(name, "dualpipev");
-    if (v && loops != 2) return false;
-    if ((!strcmp(name, "gpipe") || !strcmp(name, "1f1b") || !strcmp(name, "pipedream-flush")) && loops != 1)
-        return false;
-    if (!strcmp(name, "dualpipev")) return microbatches >= 2 * ranks;
-    if (strncmp(name, "interleaved-", 12)) return true;
+static bool is_allowed(const struct sl_schedule_kind *kind, int ranks, int loops, int microbatches) {
+    if (loops < kind->least_loops || loops > kind->most_loops) return false;
+    if (kind->generate == sl_generate_dualpipe) return microbatches >= 2 * ranks;
+    if (kind->generate != sl_generate_1f1b || !kind->variant.one_f_one_b.in_rounds) return true;
     return microbatches < ranks || microbatches % (microbatches / ranks) == 0;
 }
 
@@ -145,21 +143,21 @@ static void check_times(const struct sl_schedule *schedule, const struct times *
 static void all_sizes_are_whole_and_proven(void **state) {
     (void)state;
     static struct times times;
-    for (int n = 0; sl_schedule_name(n); n++) {
+    const struct sl_schedule_kind *kind;
+    for (int n = 0; (kind = sl_schedule_kind_at(n)); n++) {
         for (int ranks = 1; ranks <= 6; ranks++) {
             for (int loops = 1; loops <= 4; loops++) {
                 for (int microbatches = 1; microbatches <= 15; microbatches++) {
-                    if (!is_allowed(sl_schedule_name(n), ranks, loops, microbatches)) {
+                    if (!is_allowed(kind, ranks, loops, microbatches)) {
                         struct sl_error error = {0};
                         struct sl_schedule schedule;
-                        assert_int_equal(
-                            sl_schedule_make(&schedule, sl_schedule_name(n), ranks, loops, microbatches, &error),
-                            SL_BAD_INPUT);
+                        assert_int_equal(sl_schedule_make(&schedule, kind->name, ranks, loops, microbatches, &error),
+                                         SL_BAD_INPUT);
                         assert_true(error.message[0]);
                         continue;
                     }
                     struct sl_schedule schedule;
-                    make(&schedule, sl_schedule_name(n), ranks, loops, microbatches);
+                    make(&schedule, kind->name, ranks, loops, microbatches);
                     note_times(&schedule, &times);
                     check_times(&schedule, &times);
                     prove(&schedule, NULL);

@@ -1,0 +1,45 @@
+/* schedule_choice.c - schedules by name or alias. */
+#include "drivers/common/schedule_choice.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct sl_schedule_alias aliases[] = {
+    {.name = "single", .schedule = "gpipe", .help = "no pipeline: all coordinates lie along data", .single = true},
+    {.name = "plain", .schedule = "gpipe", .help = "gpipe, with the notebook's random numbers"},
+    {.name = "looping",
+     .schedule = "looped-bfs",
+     .help = "looped-bfs, with the notebook's random numbers",
+     .looping = true},
+};
+enum { ALIASES = sizeof aliases / sizeof *aliases };
+
+const struct sl_schedule_alias *sl_schedule_find_alias(const char *name) {
+    for (int i = 0; i < ALIASES; i++)
+        if (!strcmp(aliases[i].name, name)) return &aliases[i];
+    return NULL;
+}
+
+int sl_schedule_choose(struct sl_schedule_choice *choice, const char *asked, struct sl_error *error) {
+    const struct sl_schedule_alias *alias = sl_schedule_find_alias(asked);
+    const struct sl_schedule_kind *kind = sl_schedule_find(alias ? alias->schedule : asked, NULL);
+    *choice = (struct sl_schedule_choice){.asked = asked, .kind = kind, .alias = alias};
+    if (kind) return SL_OK;
+    char names[sizeof error->message];
+    size_t used = 0;
+    for (int i = 0; i < ALIASES && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", aliases[i].name);
+    if (used < sizeof names) sl_schedule_names(names + used, sizeof names - used);
+    return sl_error_set(error, SL_BAD_INPUT, "--schedule: there is no \"%.60s\": choose one of %s", asked, names);
+}
+
+struct sl_option_word sl_schedule_word(int i) {
+    const struct sl_schedule_kind *kind = sl_schedule_kind_at(i);
+    if (!kind) return (struct sl_option_word){0};
+    return (struct sl_option_word){kind->name, kind->help, kind->source};
+}
+
+struct sl_option_word sl_schedule_or_alias_word(int i) {
+    if (i >= ALIASES) return sl_schedule_word(i - ALIASES);
+    return (struct sl_option_word){.name = aliases[i].name, .help = aliases[i].help};
+}

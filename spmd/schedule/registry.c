@@ -1,0 +1,127 @@
+/* registry.c - the schedules, a row each. Drivers list them in this order. */
+#include "spmd/schedule/registry.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "spmd/schedule/generate.h"
+
+static const struct sl_schedule_kind kinds[] = {
+    {
+        .name = "gpipe",
+        .help = "all forwards, then all backwards",
+        .source = "Huang et al. 2019, GPipe",
+        .generate = sl_generate_looped,
+        .least_loops = 1,
+        .most_loops = 1,
+        .default_loops = 1,
+        .sets_times = true,
+    },
+    {
+        .name = "1f1b",
+        .help = "forwards and backwards take turns after a long warm-up, which hides delays between ranks; "
+                "interleaved-1f1b at one loop",
+        .source = "Narayanan et al. 2019, PipeDream",
+        .generate = sl_generate_1f1b,
+        .variant.one_f_one_b = {.per_hop = 2},
+        .least_loops = 1,
+        .most_loops = 1,
+        .default_loops = 1,
+    },
+    {
+        .name = "pipedream-flush",
+        .help = "forwards and backwards take turns after a short warm-up: it holds the fewest microbatches",
+        .source = "Narayanan et al. 2021, PipeDream-2BW",
+        .generate = sl_generate_1f1b,
+        .variant.one_f_one_b = {.per_hop = 1},
+        .least_loops = 1,
+        .most_loops = 1,
+        .default_loops = 1,
+    },
+    {
+        .name = "interleaved-1f1b",
+        .help = "forwards and backwards take turns; rounds of microbatches go through the loops one after the other",
+        .source = "Narayanan et al. 2021, Megatron-LM",
+        .generate = sl_generate_1f1b,
+        .variant.one_f_one_b = {.in_rounds = true, .per_hop = 2},
+        .least_loops = 1,
+        .most_loops = SL_ANY_LOOPS,
+        .default_loops = 2,
+    },
+    {
+        .name = "looped-bfs",
+        .help = "breadth first: all microbatches go through a loop before the next one; all forwards, then all "
+                "backwards",
+        .source = "Lamy-Poirier 2023",
+        .generate = sl_generate_looped,
+        .least_loops = 1,
+        .most_loops = SL_ANY_LOOPS,
+        .default_loops = 2,
+        .sets_times = true,
+    },
+    {
+        .name = "looped-dfs",
+        .help = "depth first: as many microbatches as ranks go through all loops before the next ones; all forwards, "
+                "then all backwards",
+        .source = "Lamy-Poirier 2023",
+        .generate = sl_generate_looped,
+        .variant.looped = {.depth_first = true},
+        .least_loops = 1,
+        .most_loops = SL_ANY_LOOPS,
+        .default_loops = 2,
+        .sets_times = true,
+    },
+    {
+        .name = "interleaved-zb",
+        .help = "interleaved-1f1b with weight gradients apart and later, where ranks would be idle",
+        .source = "Qi et al. 2023, zero bubble",
+        .generate = sl_generate_1f1b,
+        .variant.one_f_one_b = {.in_rounds = true, .per_hop = 1, .split = true},
+        .least_loops = 1,
+        .most_loops = SL_ANY_LOOPS,
+        .default_loops = 2,
+    },
+    {
+        .name = "zbv",
+        .help = "two stages a rank on a V, with weight gradients where ranks would be idle",
+        .source = "Qi et al. 2023, zero bubble",
+        .generate = sl_generate_zero_bubble,
+        .least_loops = 2,
+        .most_loops = 2,
+        .default_loops = 2,
+        .placement = SL_V,
+    },
+    {
+        .name = "dualpipev",
+        .help = "two stages a rank on a V; the forward of one and the backward of the other share a cell",
+        .source = "DeepSeek-AI 2024, DualPipe cut in half",
+        .generate = sl_generate_dualpipe,
+        .least_loops = 2,
+        .most_loops = 2,
+        .default_loops = 2,
+        .placement = SL_V,
+    },
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+const struct sl_schedule_kind *sl_schedule_kind_at(int i) { return i >= 0 && i < KINDS ? &kinds[i] : NULL; }
+
+void sl_schedule_names(char *text, size_t size) {
+    size_t used = 0;
+    for (int i = 0; i < KINDS && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", kinds[i].name);
+}
+
+const struct sl_schedule_kind *sl_schedule_find(const char *name, struct sl_error *error) {
+    for (int i = 0; i < KINDS; i++)
+        if (!strcmp(kinds[i].name, name)) return &kinds[i];
+    char names[sizeof error->message];
+    sl_schedule_names(names, sizeof names);
+    sl_error_set(error, SL_BAD_INPUT, "there is no schedule \"%s\": the schedules are %s", name, names);
+    return NULL;
+}
+
+int sl_schedule_fit_loops(const struct sl_schedule_kind *kind, int wanted) {
+    if (wanted < kind->least_loops) return kind->least_loops;
+    return wanted < kind->most_loops ? wanted : kind->most_loops;
+}
