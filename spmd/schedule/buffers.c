@@ -22,32 +22,53 @@ int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots
     return SL_OK;
 }
 
-/* Whether an action makes what weight gradients will use. */
+/* Whether a kind of action makes what the weight gradient will use. */
 typedef bool makes_function(enum sl_action_kind kind);
 static bool is_forward(enum sl_action_kind kind) { return kind == SL_FORWARD; }
 
-/* LOOP's actions of RANK that make, and its weight gradients, as they come along. Groups before NEXT are done. */
+/* The microbatches of one loop that the stash holds. */
+struct window {
+    int microbatches, group;
+    int lowest, highest; /* of the groups that have been made, HIGHEST excluded */
+    int next;            /* the groups below it have had their weight gradients */
+    bool *due;           /* [microbatches] weight gradients that have come along */
+};
+
+static void make_microbatch(struct window *window, int microbatch) {
+    const int first = microbatch / window->group * window->group;
+    if (first + window->group > window->highest) window->highest = first + window->group;
+    if (first < window->lowest) window->lowest = first;
+}
+
+/* Microbatches may be made in descending order, and what has not been made takes no room. */
+static int width(const struct window *window) {
+    return window->highest - (window->lowest > window->next ? window->lowest : window->next);
+}
+
+/* Groups run in ascending order, each once all its microbatches are due. */
+static void use_microbatch(struct window *window, int microbatch) {
+    window->due[microbatch] = true;
+    for (; window->next < window->microbatches; window->next += window->group) {
+        for (int i = 0; i < window->group; i++)
+            if (!window->due[window->next + i]) return;
+    }
+}
+
+/* The widest that LOOP's window becomes as RANK's actions come along. */
 static int window_of(const struct sl_schedule *schedule, int rank, int loop, int group, makes_function *makes,
                      bool *due) {
-    int next = 0, highest = 0, lowest = schedule->microbatches, window = 0;
-    for (int i = 0; i < schedule->microbatches; i++) due[i] = false;
+    const int microbatches = schedule->microbatches;
+    struct window window = {.microbatches = microbatches, .group = group, .lowest = microbatches, .due = due};
+    int most = 0;
+    for (int i = 0; i < microbatches; i++) due[i] = false;
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
-        const int first = action->microbatch / group * group;
         if (action->loop != loop) continue;
-        if (makes(action->kind) && first + group > highest) highest = first + group;
-        if (makes(action->kind) && first < lowest) lowest = first;
-        /* What has not been made yet takes no room: microbatches may come in descending order. */
-        if (highest - (lowest > next ? lowest : next) > window) window = highest - (lowest > next ? lowest : next);
-        if (!sl_has_weight_gradient(action->kind)) continue;
-        due[action->microbatch] = true;
-        for (bool whole = true; next < schedule->microbatches;) {
-            for (int i = 0; i < group; i++) whole = whole && due[next + i];
-            if (!whole) break;
-            next += group;
-        }
+        if (makes(action->kind)) make_microbatch(&window, action->microbatch);
+        if (width(&window) > most) most = width(&window);
+        if (sl_has_weight_gradient(action->kind)) use_microbatch(&window, action->microbatch);
     }
-    return window;
+    return most;
 }
 
 static int widest(const struct sl_schedule *schedule, int rank, int group, makes_function *makes) {
