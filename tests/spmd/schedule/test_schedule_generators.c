@@ -223,10 +223,6 @@ static void broken_rules_are_named(void **state) {
         {"dualpipev", 4, 1, 8, "schedule dualpipev: 1 loops: must be 2"},
         {"1f1b", 4, 2, 8, "schedule 1f1b: 2 loops: must be 1"},
         {"gpipe", 4, 2, 8, "schedule gpipe: 2 loops: must be 1"},
-        {"2f2b", 4, 2, 8,
-         "there is no schedule \"2f2b\": the schedules are gpipe, 1f1b, pipedream-flush, interleaved-1f1b, looped-bfs, "
-         "looped-dfs, "
-         "interleaved-zb, zbv, dualpipev"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct sl_schedule schedule;
