@@ -1,0 +1,124 @@
+#!/bin/sh
+# commands.sh BUILD SOURCE - README.md, CONTRIBUTING.md and docs/ tell the truth; prints TAP.
+#
+# A block that begins with ```sh run is run as one script; ```sh run STATUS says how it ends. Blocks of one file are run
+# one after another, in a folder where build/host/drivers are the build's. A block ```text output after it is exactly
+# what it prints.
+#
+# Words that begin with a folder of the repository are files there. sl_NAME and SL_NAME occur in the sources, and so
+# does NAME(): in the one file that its line names, if there is one. Links lead to files and headings.
+build=$1 source=$2
+. "$source/tests/rigs/points.sh"
+folders='spmd collectives layers drivers benchmarks tests docs'
+mkdir -p build/host
+ln -s "$build/drivers" build/host/drivers
+ln -s "$source/docs" docs
+(cd "$source" && ls README.md CONTRIBUTING.md docs/*.md) >pages
+
+# ---- commands ----
+
+cat >blocks.awk <<'END'
+/^```sh run/ {
+    file = sprintf("block.%03d", ++count)
+    printf "%s line %d\n%d\n", page, FNR, $3 > (file ".about")
+    target = file ".sh"
+    next
+}
+/^```text output$/ { target = file ".expected"; next }
+/^```/ { target = ""; next }
+target { print > target }
+END
+while read -r page; do
+    rm -f block.*
+    awk -v page="$page" -f blocks.awk "$source/$page"
+    for block in block.*.sh; do
+        [ -e "$block" ] || continue
+        name=${block%.sh}
+        { read -r where && read -r wanted; } <"$name.about"
+        timeout 100 sh -eu "$block" >out 2>err </dev/null
+        status=$?
+        [ $status = "$wanted" ] && { [ ! -e "$name.expected" ] || cmp out "$name.expected" >>err; }
+        point "$where: $(head -n 1 "$block")"
+    done
+done <pages
+
+# ---- names ----
+
+# none NAME: passed if the file missing is empty; otherwise shows it.
+none() {
+    status=$(wc -l <missing)
+    cp missing out
+    : >err
+    [ ! -s missing ]
+    point "$1"
+}
+
+cat >paths.awk <<'END'
+BEGIN {
+    count = split(folders, list, " ")
+    for (i = 1; i <= count; i++) known[list[i]] = 1
+}
+{
+    gsub(/[^A-Za-z0-9_.\/-]/, " ")
+    for (i = 1; i <= NF; i++) {
+        word = $i
+        sub(/^\.\//, "", word)
+        sub(/[.-]+$/, "", word)
+        if (split(word, part, "/") > 1 && part[1] in known) print FILENAME, word
+    }
+}
+END
+: >missing
+(cd "$source" && awk -v folders="$folders" -f "$work/paths.awk" $(cat "$work/pages")) | sort -u >words
+while read -r page path; do
+    [ -e "$source/$path" ] || echo "$page: there is no $path" >>missing
+done <words
+none "the $(wc -l <words) files that are named exist"
+
+: >missing
+(cd "$source" && grep -oE '\]\([^):]+\)' $(cat "$work/pages") | sed 's/:](/ /; s/)$//') | sort -u >links
+while read -r page link; do
+    target=$(dirname "$page")/${link%%#*}
+    case $link in
+    '#'*) target=$page ;;
+    esac
+    [ -e "$source/$target" ] || echo "$page: no file is at the link $link" >>missing
+    case $link in
+    *'#'*)
+        sed -n 's/^##* //p' "$source/$target" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9\n-' | grep -qxF -- "${link#*#}" ||
+            echo "$page: no heading is at the link $link" >>missing
+        ;;
+    esac
+done <links
+none "the $(wc -l <links) links lead to files and headings"
+
+(cd "$source" && find $folders CMakeLists.txt -type f ! -name '*.md' ! -path 'tests/docs/*') >sources
+(cd "$source" && grep -hoE '\b(sl|SL)_[A-Za-z0-9_]+' $(cat "$work/sources")) | sort -u >defined
+(cd "$source" && grep -hoE '\b(sl|SL)_[A-Za-z0-9_]+' $(cat "$work/pages")) | sort -u >used
+comm -23 used defined >missing
+none "the $(wc -l <used) names of the library that are used occur in the sources"
+
+cat >functions.awk <<'END'
+/^```/ { inside = !inside }
+inside { next }
+{
+    files = split($0, word, "`")
+    file = ""
+    found = 0
+    for (i = 2; i <= files; i += 2) if (word[i] ~ /^[a-z0-9_\/]+\.[ch]$/) { file = word[i]; found++ }
+    for (i = 2; i <= files; i += 2)
+        if (word[i] ~ /^[a-z_0-9]+\(\)$/) print FILENAME, substr(word[i], 1, length(word[i]) - 2), found == 1 ? file : "-"
+}
+END
+: >missing
+(cd "$source" && awk -f "$work/functions.awk" $(cat "$work/pages")) | sort -u >words
+grep '\.[ch]$' sources >code
+while read -r page function file; do
+    if [ "$file" = - ]; then
+        (cd "$source" && grep -qE "^[a-z].*\b$function\(" $(cat "$work/code")) || echo "$page: $function() is nowhere" >>missing
+    else
+        grep -qE "^[a-z].*\b$function\(" "$source/$file" 2>err || echo "$page: $function() is not in $file" >>missing
+    fi
+done <words
+none "the $(wc -l <words) functions that are named are where they are said to be"
+plan
