@@ -29,4 +29,14 @@ coordinate 5: the sum along model is 12
 END
 [ ! -s err ] && cmp -s out expected
 point 'and prints what it says'
+
+# docs/architecture.md shows the verdict.
+sed 's/^    int status = .*/&\n    if (self->coordinate == 3) return SL_OK;/' sum.c >hang.c
+"$cc" -std=gnu11 -Wall -Werror hang.c $(cat flags) -o hang >out 2>err && {
+    ./hang >out 2>err
+    status=$?
+} && [ $status = 3 ] &&
+    [ "$(head -n 1 err)" = 'shardloop: coordinate 3 (data=1, model=0) returned after its start while others wait for it:' ] &&
+    grep -q '^  coordinate [45] (data=1, model=[12]) waits for coordinate 3 in psum over "model" at hang.c:10$' err
+point 'a coordinate that leaves gets the verdict that the documentation shows'
 plan
