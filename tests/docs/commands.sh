@@ -6,14 +6,15 @@
 # what it prints.
 #
 # Words that begin with a folder of the repository are files there. sl_NAME and SL_NAME occur in the sources, and so
-# does NAME(): in the one file that its line names, if there is one. Links lead to files and headings.
+# does NAME(): in the one file that its line names, if there is one. Links lead to files and headings. Blocks ```diff are
+# left out: they show what is not there yet.
 build=$1 source=$2
 . "$source/tests/rigs/points.sh"
 folders='spmd collectives layers drivers benchmarks tests docs'
 mkdir -p build/host
 ln -s "$build/drivers" build/host/drivers
 ln -s "$source/docs" docs
-(cd "$source" && ls README.md CONTRIBUTING.md docs/*.md) >pages
+(cd "$source" && ls README.md CONTRIBUTING.md && find docs -name '*.md' | sort) >pages
 
 # ---- commands ----
 
@@ -44,6 +45,13 @@ done <pages
 
 # ---- names ----
 
+# The pages without blocks ```diff: what these add is not there yet.
+mkdir plain
+while read -r page; do
+    mkdir -p "plain/$(dirname "$page")"
+    awk '/^```diff/ { inside = 1 } !inside { print } /^```$/ { inside = 0 }' "$source/$page" >"plain/$page"
+done <pages
+
 # none NAME: passed if the file missing is empty; otherwise shows it.
 none() {
     status=$(wc -l <missing)
@@ -69,14 +77,14 @@ BEGIN {
 }
 END
 : >missing
-(cd "$source" && awk -v folders="$folders" -f "$work/paths.awk" $(cat "$work/pages")) | sort -u >words
+(cd plain && awk -v folders="$folders" -f "$work/paths.awk" $(cat "$work/pages")) | sort -u >words
 while read -r page path; do
     [ -e "$source/$path" ] || echo "$page: there is no $path" >>missing
 done <words
 none "the $(wc -l <words) files that are named exist"
 
 : >missing
-(cd "$source" && grep -oE '\]\([^):]+\)' $(cat "$work/pages") | sed 's/:](/ /; s/)$//') | sort -u >links
+(cd plain && grep -oE '\]\([^):]+\)' $(cat "$work/pages") | sed 's/:](/ /; s/)$//') | sort -u >links
 while read -r page link; do
     target=$(dirname "$page")/${link%%#*}
     case $link in
@@ -94,7 +102,7 @@ none "the $(wc -l <links) links lead to files and headings"
 
 (cd "$source" && find $folders CMakeLists.txt -type f ! -name '*.md' ! -path 'tests/docs/*') >sources
 (cd "$source" && grep -hoE '\b(sl|SL)_[A-Za-z0-9_]+' $(cat "$work/sources")) | sort -u >defined
-(cd "$source" && grep -hoE '\b(sl|SL)_[A-Za-z0-9_]+' $(cat "$work/pages")) | sort -u >used
+(cd plain && grep -hoE '\b(sl|SL)_[A-Za-z0-9_]+' $(cat "$work/pages")) | sort -u >used
 comm -23 used defined >missing
 none "the $(wc -l <used) names of the library that are used occur in the sources"
 
@@ -111,7 +119,7 @@ inside { next }
 }
 END
 : >missing
-(cd "$source" && awk -f "$work/functions.awk" $(cat "$work/pages")) | sort -u >words
+(cd plain && awk -f "$work/functions.awk" $(cat "$work/pages")) | sort -u >words
 grep '\.[ch]$' sources >code
 while read -r page function file; do
     if [ "$file" = - ]; then
