@@ -48,7 +48,7 @@
     SL_PRAGMA(omp target teams distribute parallel for clauses)
 #define SL_BLOCK 1
 #elif defined(SL_DEVICE_QUEUED)
-#include "offload_queued.h" /* tests/fake_cuda */
+#include <offload_queued.h> /* tests/fake_cuda */
 #else
 #define SL_ELEMENTWISE(clauses, ...) SL_PRAGMA(omp simd __VA_ARGS__)
 #define SL_ROWS(clauses)

@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""house.py [ROOT] - the rules of the source tree's layout, one point each; prints TAP.
+house.py --self-test - breaks each rule in a small tree and sees it fail; prints TAP.
+
+It reads every .c and .h file of the tree and every CMake list, with or without git."""
+
+import os
+import re
+import sys
+import tempfile
+
+# The order of folders. A file includes from its own folder and from those on lines above its own. Folders on one line do
+# not include each other. A folder that is not here is the last one here that contains it ("drivers/plan": "drivers").
+ORDER = """
+    spmd/base
+    spmd/schedule spmd/device
+    spmd
+    collectives
+    collectives/local collectives/mpi
+    collectives/nccl
+    layers/kernels layers/storage
+    layers/modules
+    layers/modules/feedforward
+    layers/modules/sequence
+    layers/training
+    layers/models
+    drivers/common
+    drivers/classifier
+    drivers benchmarks
+    tests/rigs
+    tests
+"""
+# Only files of the folder to the right include from these.
+PRIVATE = {
+    "collectives/local": "collectives",
+    "collectives/mpi": "collectives",
+    "collectives/nccl": "collectives",
+    "tests/fake_cuda": "tests/fake_cuda",
+}
+# What includes upward for a while.
+UPWARD = {
+    "drivers/common/trace_file.h": "drivers/classifier/experiment.h",
+}
+BUILT_ELSEWHERE = {
+    "benchmarks/peers/collectives_mpi.c": "benchmarks/peers/setup, without the library",
+}
+
+FILES_IN_A_FOLDER = 30
+NOT_COUNTED = "tests/data"  # tables that a test reads, a file each
+LINES_IN_A_FILE = 500
+LINES_IN_A_LONG_FILE = 800
+ONE_SUBJECT = "the tests of one subject, each of them short"
+LONG_FILES = {
+    "layers/training/pipeline.c": "the executor: one walk through a rank's schedule",
+    "tests/collectives/test_checked.c": ONE_SUBJECT,
+    "tests/collectives/test_collectives.c": ONE_SUBJECT,
+    "tests/fake_cuda/nccl.c": "all of a library's functions, as one file stands for it",
+    "tests/layers/kernels/test_kernels.c": ONE_SUBJECT,
+    "tests/layers/kernels/test_sequence_kernels.c": ONE_SUBJECT,
+    "tests/layers/modules/test_experts.c": ONE_SUBJECT,
+    "tests/layers/modules/test_mla.c": ONE_SUBJECT,
+    "tests/layers/modules/test_modules.c": ONE_SUBJECT,
+    "tests/layers/modules/test_token_modules.c": ONE_SUBJECT,
+    "tests/layers/storage/test_safetensors.c": ONE_SUBJECT,
+    "tests/layers/storage/test_tokens.c": ONE_SUBJECT,
+    "tests/layers/training/test_checkpoint.c": ONE_SUBJECT,
+    "tests/spmd/schedule/test_schedule_simulate.c": ONE_SUBJECT,
+    "tests/spmd/test_placement.c": ONE_SUBJECT,
+}
+
+
+class Tree:
+    """The files below a root by their paths, but for hidden folders and builds, and what its C files include."""
+
+    def __init__(self, root):
+        self.root = root
+        self.files = set()
+        for folder, folders, names in os.walk(root):
+            folders[:] = [f for f in folders if not f.startswith(".") and f != "__pycache__" and
+                          not (folder == root and f == "build") and
+                          not os.path.exists(os.path.join(folder, f, "CMakeCache.txt"))]
+            self.files |= {os.path.relpath(os.path.join(folder, name), root) for name in names}
+        self.sources = sorted(f for f in self.files if f.endswith((".c", ".h")))
+        self.lists = sorted(f for f in self.files if f.endswith(("CMakeLists.txt", ".cmake")))
+        self.includes = {f: list(self.read_includes(f)) for f in self.sources}
+
+    def read(self, path):
+        with open(os.path.join(self.root, path), encoding="utf-8") as file:
+            return file.read()
+
+    def read_includes(self, path):
+        """What a file includes of this tree, and None beside the text of what should be in it, but is not."""
+        for mark, name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', self.read(path), re.MULTILINE):
+            beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            if name in self.files:
+                yield name, name
+            elif mark == '"':
+                yield name, beside if beside in self.files else None
+
+
+def places(order=ORDER):
+    return {folder: line for line, folders in enumerate(order.split("\n")) for folder in folders.split()}
+
+
+def place_of(path, known):
+    """The folder of ORDER that a file belongs to."""
+    folder = os.path.dirname(path)
+    while folder and folder not in known:
+        folder = os.path.dirname(folder)
+    return folder or None
+
+
+def within(path, folder):
+    return path.startswith(folder + "/")
+
+
+def upward_includes(tree):
+    known = places()
+    for path in tree.sources:
+        here = place_of(path, known)
+        if not here:
+            yield f"{path}: its folder has no place in the order (tests/house.py)"
+            continue
+        if path in UPWARD and UPWARD[path] not in [target for _, target in tree.includes[path]]:
+            yield f"{path}: no longer includes {UPWARD[path]}: take it off UPWARD (tests/house.py)"
+        for name, target in tree.includes[path]:
+            if not target:
+                yield f"{path}: includes \"{name}\", and there is no such file"
+                continue
+            there = place_of(target, known)
+            same = os.path.dirname(path) == os.path.dirname(target)
+            if UPWARD.get(path) == target:
+                continue
+            if not same and there and not known[there] < known[here]:
+                yield f"{path}: includes {target}, which is not below {here}"
+            for private, users in PRIVATE.items():
+                if within(target, private) and not within(path, users):
+                    yield f"{path}: includes {target}, which is for {users} alone"
+
+
+def circles(tree):
+    """Circles between units, which are a .c file and the .h file of its name, through more than one folder."""
+    def unit(path):
+        return path[:-2]
+    graph = {}
+    for path in tree.sources:
+        graph.setdefault(unit(path), set()).update(unit(target) for _, target in tree.includes[path] if target)
+    done, found = set(), set()
+
+    def walk(node, trail):
+        if node in trail:
+            circle = trail[trail.index(node):]
+            if len({os.path.dirname(n) for n in circle}) > 1:
+                first = circle.index(min(circle))
+                found.add(" -> ".join(circle[first:] + circle[:first] + [circle[first]]))
+            return
+        if node in done:
+            return
+        for target in sorted(graph.get(node, ())):
+            walk(target, trail + [node])
+        done.add(node)
+
+    for node in sorted(graph):
+        walk(node, [])
+    yield from sorted(found)
+
+
+def unbuilt_sources(tree):
+    """A list names files from its own folder on; a .cmake file from the folder of whoever includes it."""
+    patterns = []
+    for path in tree.lists:
+        text = re.sub(r"#.*", "", tree.read(path))
+        folders = [os.path.dirname(path)]
+        while path.endswith(".cmake") and folders[-1]:
+            folders.append(os.path.dirname(folders[-1]))
+        for name in re.findall(r"[^\s()\"]+\.c(?![\w.])", text):
+            for folder in [""] if name.startswith("${CMAKE_SOURCE_DIR}/") else folders:
+                name = name.replace("${CMAKE_SOURCE_DIR}/", "")
+                named = re.escape(os.path.normpath(os.path.join(folder, re.sub(r"\$\{\w+\}", "*", name))))
+                patterns.append(named.replace(r"\*", "[^/]*"))
+    built = re.compile("|".join(patterns) or "$^")
+    for path in tree.sources:
+        if path.endswith(".c") and path not in BUILT_ELSEWHERE and not built.fullmatch(path):
+            yield f"{path}: no CMakeLists.txt and no .cmake file names it"
+
+
+def full_folders(tree):
+    folders = {}
+    for path in tree.files:
+        folder = os.path.dirname(path)
+        folders[folder] = folders.get(folder, 0) + 1
+    for folder, count in sorted(folders.items()):
+        if count > FILES_IN_A_FOLDER and not within(folder + "/", NOT_COUNTED):
+            yield f"{folder or '.'}: {count} files, and a folder has at most {FILES_IN_A_FOLDER}"
+
+
+def long_files(tree, known=None):
+    known = LONG_FILES if known is None else known
+    for path in tree.sources:
+        lines = tree.read(path).count("\n")
+        most = LINES_IN_A_LONG_FILE if path in known else LINES_IN_A_FILE
+        if lines > most:
+            yield f"{path}: {lines} lines, and it has at most {most}"
+        elif path in known and lines <= LINES_IN_A_FILE:
+            yield f"{path}: {lines} lines are no longer long: take it off LONG_FILES (tests/house.py)"
+    for path in sorted(set(known) - set(tree.sources)):
+        yield f"{path}: is not there: take it off LONG_FILES (tests/house.py)"
+
+
+RULES = [
+    (upward_includes, "files include from folders below their own alone"),
+    (circles, "files of different folders do not include each other in a circle"),
+    (unbuilt_sources, "every .c file is built"),
+    (full_folders, f"folders have at most {FILES_IN_A_FOLDER} files"),
+    (long_files, f"files have at most {LINES_IN_A_FILE} lines, but for those listed"),
+]
+
+
+class Points:
+    def __init__(self):
+        self.count = 0
+
+    def point(self, passed, name, why=()):
+        self.count += 1
+        print(f"{'ok' if passed else 'not ok'} {self.count} - {name}")
+        for line in [] if passed else why:
+            print(f"# {line}")
+
+
+def check(root):
+    tree = Tree(root)
+    points = Points()
+    points.point(len(tree.sources) > 100, f"the tree is there ({len(tree.sources)} files)")
+    for rule, name in RULES:
+        found = list(rule(tree))
+        points.point(not found, name, found)
+    print(f"1..{points.count}")
+
+
+GOOD = {
+    "spmd/CMakeLists.txt": "add_library(spmd mesh.c base/error.c)",
+    "spmd/base/error.c": '#include "spmd/base/error.h"\n',
+    "spmd/base/error.h": "#include <stddef.h>\n",
+    "spmd/mesh.c": '#include "spmd/mesh.h"\n#include "spmd/base/error.h"\n',
+    "spmd/mesh.h": "",
+    "layers/CMakeLists.txt": "include(kernels/kernels.cmake)",
+    "layers/kernels/kernels.cmake": "add_library(kernels kernels/${LEVEL}.c)",
+    "layers/kernels/v2.c": '#include "spmd/mesh.h"\n',
+    "tests/CMakeLists.txt": "file(GLOB sources ${CMAKE_SOURCE_DIR}/tests/fake_cuda/*.c) # lost.c\n",
+    "tests/fake_cuda/cuda.c": '#include "fake.h"\n',
+    "tests/fake_cuda/fake.h": "",
+    "tests/data/tables.txt": "",
+    ".hidden/lost.c": '#include "nothing.h"',
+    "build/lost.c": '#include "nothing.h"',
+    "out/CMakeCache.txt": "",
+    "out/lost.c": '#include "nothing.h"',
+}
+# The rule, what is added to the good tree, and what is found then.
+BAD = [
+    (upward_includes, {"spmd/base/error.h": '#include "spmd/mesh.h"\n'}, "spmd/base/error.h: includes spmd/mesh.h"),
+    (upward_includes, {"spmd/base/error.h": '  #  include <layers/kernels/k.h>\n', "layers/kernels/k.h": ""},
+     "spmd/base/error.h: includes layers/kernels/k.h"),
+    (upward_includes, {"layers/kernels/v2.c": '#include "layers/storage/store.h"\n', "layers/storage/store.h": ""},
+     "layers/kernels/v2.c: includes layers/storage/store.h"),
+    (upward_includes, {"layers/kernels/v2.c": '#include "collectives/mpi/engine.h"\n', "collectives/mpi/engine.h": ""},
+     "layers/kernels/v2.c: includes collectives/mpi/engine.h, which is for collectives alone"),
+    (upward_includes, {"drivers/a/a.c": '#include "drivers/b/b.h"\n', "drivers/b/b.h": ""},
+     "drivers/a/a.c: includes drivers/b/b.h"),
+    (upward_includes, {"spmd/mesh.c": '#include "spmd/lost.h"\n'}, 'spmd/mesh.c: includes "spmd/lost.h", and there is'),
+    (upward_includes, {"tools/new.h": ""}, "tools/new.h: its folder has no place"),
+    (circles, {"spmd/mesh.h": '#include "spmd/device/device.h"\n', "spmd/device/device.h": '#include "spmd/mesh.h"\n'},
+     "spmd/device/device -> spmd/mesh -> spmd/device/device"),
+    (circles, {"spmd/base/error.c": '#include "spmd/mesh.h"\n'}, "spmd/base/error -> spmd/mesh -> spmd/base/error"),
+    (unbuilt_sources, {"spmd/lost.c": ""}, "spmd/lost.c: no CMakeLists.txt"),
+    (unbuilt_sources, {"layers/kernels/more/v2.c": ""}, "layers/kernels/more/v2.c: no CMakeLists.txt"),
+    (unbuilt_sources, {"tests/lost.c": ""}, "tests/lost.c: no CMakeLists.txt"),
+    (full_folders, {f"spmd/{i}.h": "" for i in range(FILES_IN_A_FOLDER)}, "spmd: 33 files"),
+    (long_files, {"spmd/mesh.h": "\n" * (LINES_IN_A_FILE + 1)}, "spmd/mesh.h: 501 lines"),
+]
+
+
+def made(folder, files):
+    for path, text in files.items():
+        path = os.path.join(folder, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    return Tree(folder)
+
+
+def self_test():
+    points = Points()
+
+    def find(rule, files):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = made(folder, {**GOOD, **files})
+            return list(long_files(tree, {}) if rule is long_files else rule(tree))
+
+    data = {f"tests/data/{i}.csv": "" for i in range(2 * FILES_IN_A_FOLDER)}
+    for rule, name in RULES:
+        found = find(rule, data)
+        points.point(not found, f"a good tree: {name}", found)
+    for rule, files, expected in BAD:
+        found = find(rule, files)
+        points.point(len(found) == 1 and found[0].startswith(expected), f"found: {expected}", found)
+    with tempfile.TemporaryDirectory() as folder:
+        tree = made(folder, {"spmd/long.h": "\n" * 501, "spmd/short.h": "\n", "spmd/longer.h": "\n" * 801})
+        found = list(long_files(tree, {"spmd/long.h": "", "spmd/short.h": "", "spmd/longer.h": "", "spmd/lost.h": ""}))
+    points.point([line.split(":")[0] for line in found] == ["spmd/longer.h", "spmd/short.h", "spmd/lost.h"],
+                 "a long file that is listed may be, until it is short, or too long, or gone", found)
+    print(f"1..{points.count}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--self-test"]:
+        self_test()
+    elif len(sys.argv) <= 2 and not sys.argv[-1].startswith("-"):
+        check(sys.argv[1] if len(sys.argv) == 2 else os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    else:
+        sys.exit(__doc__)
