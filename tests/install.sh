@@ -57,13 +57,23 @@ add_executable(user program.c)
 target_link_libraries(user PRIVATE shardloop::shardloop)
 END
 
+list_headers() {
+    find prefix/include/shardloop -name '*.h' | sed 's|^prefix/include/shardloop/||' | LC_ALL=C sort >headers
+    [ "$(wc -l <headers)" -ge 20 ]
+}
 headers_alone() {
-    find prefix/include/shardloop -name '*.h' | sed 's|^prefix/include/shardloop/||' >headers
-    [ "$(wc -l <headers)" -ge 20 ] || return 1
+    list_headers || return 1
     while read -r header; do
         printf '#include <%s>\n#include <%s>\n' "$header" "$header" >alone.c
         "$@" -Wall -Wextra -Werror -fsyntax-only $(pkg-config --cflags shardloop) alone.c || return 1
     done <headers
+}
+# headers_together SORT COMMAND...: all in one file, in that order.
+headers_together() {
+    list_headers || return 1
+    LC_ALL=C $1 headers | sed 's/.*/#include <&>/' >together.c
+    shift
+    "$@" -Wall -Wextra -Werror -fsyntax-only $(pkg-config --cflags shardloop) together.c
 }
 run_linked() {
     "$@" $(pkg-config --cflags --libs shardloop) -o program && ./program
@@ -76,11 +86,15 @@ find_package() {
 attempt 'cmake --install' cmake --install "$build" --prefix prefix
 export PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig"
 attempt 'each header by itself in C11' headers_alone "$cc" -std=c11
+attempt 'all headers together in C11' headers_together sort "$cc" -std=c11
+attempt 'all headers together in C11, the last one first' headers_together 'sort -r' "$cc" -std=c11
 attempt 'a program in C by pkg-config' run_linked "$cc" -std=gnu11 program.c
 attempt 'the example of a module by pkg-config' run_linked "$cc" -std=gnu11 "$example"
 attempt 'a program by find_package' find_package
 if [ -n "$cxx" ]; then
     attempt 'each header by itself in C++' headers_alone "$cxx" -std=c++17 -x c++
+    attempt 'all headers together in C++' headers_together sort "$cxx" -std=c++17 -x c++
+    attempt 'all headers together in C++, the last one first' headers_together 'sort -r' "$cxx" -std=c++17 -x c++
     attempt 'a program in C++ by pkg-config' run_linked "$cxx" -std=c++17 program.cc
 else
     skip C++ 'there is no compiler'
