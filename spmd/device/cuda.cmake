@@ -13,31 +13,30 @@ if(SL_FAKE_CUDA)
     return()
 endif()
 
-if(NOT CMAKE_C_COMPILER_ID STREQUAL Clang)
-    message(FATAL_ERROR "SL_DEVICE=cuda needs clang: its OpenMP makes code for NVIDIA's GPUs")
+sl_need_offloading("its OpenMP makes code for NVIDIA's GPUs")
+find_package(CUDAToolkit)
+if(NOT CUDAToolkit_FOUND)
+    message(FATAL_ERROR "SL_DEVICE=cuda needs CUDA's toolkit, and there is none (-DCUDAToolkit_ROOT=DIR says where it is)")
 endif()
-find_package(CUDAToolkit REQUIRED)
 get_filename_component(toolkit ${CUDAToolkit_BIN_DIR} DIRECTORY)
-execute_process(COMMAND ${CMAKE_C_COMPILER} -print-resource-dir OUTPUT_VARIABLE resources OUTPUT_STRIP_TRAILING_WHITESPACE)
-get_filename_component(runtime ${resources}/../.. ABSOLUTE) # the compiler's own libraries
 
 set(SL_CUDA_ARCHITECTURES sm_90 CACHE STRING "the GPUs to make code for: sm_80, sm_90, ...; several between commas")
 string(REPLACE "," ";" architectures "${SL_CUDA_ARCHITECTURES}")
 set(images)
 foreach(architecture ${architectures})
-    if(NOT EXISTS ${runtime}/libomptarget-nvptx-${architecture}.bc AND NOT EXISTS ${runtime}/libomptarget-nvptx.bc)
+    if(NOT EXISTS ${sl_runtime}/libomptarget-nvptx-${architecture}.bc AND NOT EXISTS ${sl_runtime}/libomptarget-nvptx.bc)
         message(FATAL_ERROR "SL_CUDA_ARCHITECTURES: ${CMAKE_C_COMPILER} has no OpenMP for ${architecture}: "
-            "there is no ${runtime}/libomptarget-nvptx-${architecture}.bc (Debian: libomp-19-dev)")
+            "there is no ${sl_runtime}/libomptarget-nvptx-${architecture}.bc (Debian: libomp-19-dev)")
     endif()
     list(APPEND images --offload-arch=${architecture})
 endforeach()
 list(JOIN architectures " " names)
 
-set(offload -fopenmp ${images} --cuda-path=${toolkit} --libomptarget-nvptx-bc-path=${runtime})
+set(offload -fopenmp ${images} --cuda-path=${toolkit} --libomptarget-nvptx-bc-path=${sl_runtime})
 # Vectors that are not made are no news, nor is a CUDA newer than the compiler.
 set(SL_TARGET_OPTIONS ${offload} -DSL_DEVICE_CUDA -DSL_CUDA_ARCHITECTURES=\"${names}\" -Wno-pass-failed
     -Wno-unknown-cuda-version)
-set(SL_DEVICE_LINK ${offload} -L${runtime} -Wl,-rpath,${runtime} -Wno-unknown-cuda-version)
+set(SL_DEVICE_LINK ${offload} -L${sl_runtime} -Wl,-rpath,${sl_runtime} -Wno-unknown-cuda-version)
 set(SL_DEVICE_LIBRARIES CUDA::cudart CUDA::cublasLt)
 set(SL_DEVICE_LIBRARY_FLAGS "-L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublasLt") # for users of pkg-config
 
