@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""summary.py FILE... - what ctest has left about presets (build/PRESET.xml): the tests that failed, those that skipped
+something and why, and, in the last line, their numbers. Exit status: 1 when a test failed, or none ran."""
+
+import os
+import re
+import sys
+import xml.etree.ElementTree as xml
+
+
+def outcome(case):
+    if case.get("status") == "run":
+        return "passed"
+    return "skipped" if case.get("status") in ("notrun", "disabled") and skipped_itself(case) else "failed"
+
+
+def skipped_itself(case):
+    """As against a test whose program is not there."""
+    return case.find("skipped") is not None and case.find("skipped").get("message") == "SKIP_RETURN_CODE=77"
+
+
+def reasons(case):
+    found = re.findall(r"# SKIP (.*)", case.findtext("system-out") or "")
+    return "; ".join(dict.fromkeys(found))
+
+
+counts = {"passed": 0, "failed": 0, "skipped": 0}
+for path in sys.argv[1:]:
+    preset = os.path.splitext(os.path.basename(path))[0]
+    for case in xml.parse(path).getroot().iter("testcase"):
+        result = outcome(case)
+        counts[result] += 1
+        if result == "skipped":
+            print(f"skipped under {preset}: {case.get('name')}: {reasons(case)}")
+        elif result == "failed":
+            print(f"failed under {preset}: {case.get('name')}")
+print(", ".join(f"{count} {result}" for result, count in counts.items()))
+sys.exit(counts["failed"] > 0 or counts["passed"] == 0)
