@@ -25,6 +25,7 @@ ORDER = """
     layers/training
     layers/models
     drivers/common
+    drivers/training
     drivers/classifier
     drivers benchmarks
     tests/rigs
