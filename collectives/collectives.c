@@ -131,7 +131,8 @@ struct sl_collective sl_describe_psum(const struct sl_group *group, enum sl_dtyp
 
 struct sl_collective sl_describe_pmean(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                        size_t count) {
-    if (dtype == SL_I32) return invalid("pmean: the mean of i32 is not defined, use psum", 0, 0, 0);
+    if (sl_dtypes[dtype].integer)
+        return invalid("pmean: the mean of i32 is not defined, nor of other integers: use psum", 0, 0, 0);
     struct sl_collective call = describe(SL_PSUM, group, dtype, in, out, count);
     if (group) call.scale = 1.0f / (float)group->size;
     return call;

@@ -5,7 +5,7 @@
  * the others are added to it, the result is narrowed into every output. The order of the additions is that of the
  * arrays, whatever the block: results repeat bit for bit. */
 #include "collectives/reduce.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/dtype.h"
 #include "spmd/device/offload.h"
 
 /* As an array of pointers is handed to a device. */
@@ -23,27 +23,16 @@ struct reduction {
 
 /* ---- f32 and bf16: the callers pass a constant DTYPE, so that loops are made for each ---- */
 
-SL_INLINE float load(enum sl_dtype dtype, const void *array, size_t i) {
-    return dtype == SL_BF16 ? sl_float_of_bf16(((const uint16_t *)array)[i]) : ((const float *)array)[i];
-}
-
-SL_INLINE void store(enum sl_dtype dtype, void *array, size_t i, float value) {
-    if (dtype == SL_BF16)
-        ((uint16_t *)array)[i] = sl_bf16_of_float(value);
-    else
-        ((float *)array)[i] = value;
-}
-
 /* NaN where either is. */
 SL_INLINE float larger(float a, float b) { return b > a || b != b ? b : a; }
 
 SL_INLINE void combine(enum sl_dtype dtype, bool maximum, size_t begin, size_t n, const void *in, float *sum) {
     if (maximum) {
         SL_IN_BLOCK()
-        for (size_t i = 0; i < n; i++) sum[i] = larger(sum[i], load(dtype, in, begin + i));
+        for (size_t i = 0; i < n; i++) sum[i] = larger(sum[i], sl_load_float(dtype, in, begin + i));
     } else {
         SL_IN_BLOCK()
-        for (size_t i = 0; i < n; i++) sum[i] += load(dtype, in, begin + i);
+        for (size_t i = 0; i < n; i++) sum[i] += sl_load_float(dtype, in, begin + i);
     }
 }
 
@@ -57,12 +46,12 @@ SL_INLINE void reduce_floats(enum sl_dtype dtype, struct reduction r, struct arr
         const size_t n = count - begin < SL_BLOCK ? count - begin : SL_BLOCK;
         float sum[SL_BLOCK];
         SL_IN_BLOCK()
-        for (size_t i = 0; i < n; i++) sum[i] = load(dtype, arrays.input[0], begin + i);
+        for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, arrays.input[0], begin + i);
         for (int k = 1; k < inputs; k++) combine(dtype, maximum, begin, n, arrays.input[k], sum);
         for (int k = 0; k < outputs; k++) {
             SL_IN_BLOCK()
             for (size_t i = 0; i < n; i++)
-                store(dtype, arrays.output[k], begin + i, scale == 1 ? sum[i] : sum[i] * scale);
+                sl_store_float(dtype, arrays.output[k], begin + i, scale == 1 ? sum[i] : sum[i] * scale);
         }
     }
 }
@@ -107,10 +96,15 @@ void SL_REDUCE(enum sl_operation operation, enum sl_dtype dtype, float scale, si
     struct arrays arrays = {0};
     for (int k = 0; k < inputs; k++) arrays.input[k] = input[k];
     for (int k = 0; k < outputs; k++) arrays.output[k] = output[k];
-    if (dtype == SL_I32)
-        reduce_integers(reduction, arrays);
-    else if (dtype == SL_BF16)
-        reduce_floats(SL_BF16, reduction, arrays);
-    else
+    switch (dtype) {
+    case SL_F32:
         reduce_floats(SL_F32, reduction, arrays);
+        return;
+    case SL_BF16:
+        reduce_floats(SL_BF16, reduction, arrays);
+        return;
+    case SL_I32:
+        reduce_integers(reduction, arrays);
+        return;
+    }
 }

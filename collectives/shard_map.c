@@ -23,7 +23,7 @@ static int check_array(const char *role, int number, const struct sl_array *arra
                        const struct sl_mesh *mesh, struct sl_error *error) {
     size_t local[SL_MAX_DIMS];
     struct sl_error reason;
-    if (array->dtype != SL_F32 && array->dtype != SL_BF16 && array->dtype != SL_I32) {
+    if (!sl_dtype_exists((int)array->dtype)) {
         return sl_error_set(error, SL_BAD_INPUT, "shard_map: %s %d: %d is no dtype", role, number, (int)array->dtype);
     }
     if (sl_spec_local_shape(spec, mesh, array->dims, array->shape, local, &reason)) {

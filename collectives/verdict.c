@@ -88,10 +88,10 @@ static void add_position(struct sl_error *verdict, const char *what, int positio
 
 static void add_call(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *call,
                      int coordinate) {
-    static const char *const dtype[] = {[SL_F32] = "f32", [SL_BF16] = "bf16", [SL_I32] = "i32"};
     char who[SL_VERDICT_NAME];
     sl_verdict_add(verdict, "%s calls %s", sl_verdict_name(mesh, coordinate, who), sl_collective_name(call));
-    if (call->operation != SL_BARRIER) sl_verdict_add(verdict, " of %zu %s", elements(call), dtype[call->dtype]);
+    if (call->operation != SL_BARRIER)
+        sl_verdict_add(verdict, " of %zu %s", elements(call), sl_dtypes[call->dtype].name);
     if (call->operation == SL_PPERMUTE) {
         add_position(verdict, " from", call->source);
         add_position(verdict, " to", call->destination);

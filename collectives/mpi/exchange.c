@@ -126,8 +126,18 @@ static struct sl_view packed(const struct sl_collective *call) {
 
 /* ---- messages ---- */
 
+/* MPI only carries elements: their size is all that it needs to know. */
 static MPI_Datatype type_of(enum sl_dtype dtype) {
-    return dtype == SL_F32 ? MPI_FLOAT : dtype == SL_BF16 ? MPI_UINT16_T : MPI_INT32_T;
+    switch (sl_dtype_size(dtype)) {
+    case 1:
+        return MPI_UINT8_T;
+    case 2:
+        return MPI_UINT16_T;
+    case 4:
+        return MPI_UINT32_T;
+    default:
+        return MPI_UINT64_T;
+    }
 }
 
 static void send(struct sl_mpi_call *c, int peer, const void *data, size_t count) {

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "collectives/reduce.h"
-#include "spmd/base/bf16.h"
 #include "spmd/device/device.h"
 
 /* ---- how blocks lie ---- */
@@ -126,7 +125,7 @@ bool sl_nccl_plan(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     c->out = (struct sl_nccl_blocks){call->output, size * call->output_view.peer, blocks_out(call), 0, 0};
     c->in.host = c->in.count && !sl_device.reaches(call->input);
     c->out.host = c->out.count && !sl_device.reaches(call->output);
-    c->combines = is_sum(call) && (c->out.host || (call->operation == SL_PMAX && call->dtype != SL_I32));
+    c->combines = is_sum(call) && (c->out.host || (call->operation == SL_PMAX && !sl_dtypes[call->dtype].integer));
     if (c->combines) c->out.count = call->group->size;
     const bool in_buffer = c->in.count && (c->in.host || !is_direct(call, &call->input_view, c->in.count));
     const bool out_buffer =
@@ -244,7 +243,15 @@ void sl_nccl_deliver(struct sl_nccl_call *c) {
 /* ---- NCCL's part ---- */
 
 static ncclDataType_t type_of(enum sl_dtype dtype) {
-    return dtype == SL_F32 ? ncclFloat32 : dtype == SL_BF16 ? ncclBfloat16 : ncclInt32;
+    switch (dtype) {
+    case SL_F32:
+        return ncclFloat32;
+    case SL_BF16:
+        return ncclBfloat16;
+    case SL_I32:
+        return ncclInt32;
+    }
+    return ncclNumTypes;
 }
 
 /* The one for, or from, PEER. */
@@ -302,11 +309,11 @@ static bool sum_by(struct sl_nccl_group *group, struct sl_nccl_call *c, ncclRedO
 /* Of sums times something other than the members' share. */
 static bool sum_scaled(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     struct sl_nccl_wire *wire = &group->wire;
-    float scale = c->call.scale;
-    uint16_t half = sl_bf16_of_float(scale);
+    uint64_t scale; /* room for an element of any type */
+    sl_store_float(c->call.dtype, &scale, 0, c->call.scale);
     ncclRedOp_t op;
-    if (!SL_NCCL(wire, ncclRedOpCreatePreMulSum(&op, c->call.dtype == SL_BF16 ? (void *)&half : (void *)&scale,
-                                                type_of(c->call.dtype), ncclScalarHostImmediate, wire->comm)))
+    if (!SL_NCCL(wire,
+                 ncclRedOpCreatePreMulSum(&op, &scale, type_of(c->call.dtype), ncclScalarHostImmediate, wire->comm)))
         return false;
     const bool done = sum_by(group, c, op);
     return SL_NCCL(wire, ncclRedOpDestroy(op, wire->comm)) && done;
@@ -315,7 +322,7 @@ static bool sum_scaled(struct sl_nccl_group *group, struct sl_nccl_call *c) {
 static bool sum(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
     if (call->operation == SL_PMAX) return sum_by(group, c, ncclMax);
-    if (call->scale == 1 || call->dtype == SL_I32) return sum_by(group, c, ncclSum);
+    if (call->scale == 1 || sl_dtypes[call->dtype].integer) return sum_by(group, c, ncclSum);
     return call->scale == 1.0f / (float)call->group->size ? sum_by(group, c, ncclAvg) : sum_scaled(group, c);
 }
 
