@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/operations.h"
+
 /* ---- groups ---- */
 
 static int open_group(struct sl_spmd *self, struct sl_group *group) {
@@ -56,18 +58,7 @@ int sl_group_list(struct sl_spmd *self, int count, const int *coordinates, struc
 /* ---- describing calls ---- */
 
 const char *sl_collective_name(const struct sl_collective *call) {
-    static const char *const name[SL_OPERATIONS] = {
-        [SL_BARRIER] = "barrier",
-        [SL_PPERMUTE] = "ppermute",
-        [SL_PSUM] = "psum",
-        [SL_PMAX] = "pmax",
-        [SL_PSUM_SCATTER] = "psum_scatter",
-        [SL_ALL_GATHER] = "all_gather",
-        [SL_ALL_TO_ALL] = "all_to_all",
-        [SL_BROADCAST] = "broadcast",
-        [SL_GATHER] = "gather",
-    };
-    return call->operation == SL_PSUM && call->scale != 1 ? "pmean" : name[call->operation];
+    return call->operation == SL_PSUM && call->scale != 1 ? "pmean" : sl_operation_of(call)->name;
 }
 
 /* A description has nowhere to return an error: it becomes one of no operation, which sl_start reports. REASON prints
@@ -211,35 +202,19 @@ struct sl_collective sl_describe_broadcast(const struct sl_group *group, enum sl
     return call;
 }
 
+struct sl_collective sl_describe_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                        size_t count, int root) {
+    struct sl_collective call = describe(SL_GATHER, group, dtype, in, out, count);
+    call.output_view.peer = count;
+    call.root = root;
+    return call;
+}
+
 /* ---- checking calls ---- */
-
-static bool reads_input(const struct sl_collective *call) {
-    switch (call->operation) {
-    case SL_BARRIER:
-        return false;
-    case SL_PPERMUTE:
-        return call->destination >= 0;
-    case SL_BROADCAST:
-        return call->root == call->group->rank;
-    default:
-        return true;
-    }
-}
-
-static bool writes_output(const struct sl_collective *call) {
-    switch (call->operation) {
-    case SL_BARRIER:
-        return false;
-    case SL_GATHER:
-        return call->root == call->group->rank;
-    default:
-        return true;
-    }
-}
 
 /* Bytes from the first element of PEERS blocks to the end of the last. */
 static size_t extent(const struct sl_collective *call, const struct sl_view *view, bool many) {
-    if (!call->count[0] || !call->count[1] || !call->count[2]) return 0;
+    if (!sl_block_elements(call)) return 0;
     const size_t peers = many ? (size_t)call->group->size - 1 : 0;
     return sl_dtype_size(call->dtype) * (peers * view->peer + (call->count[0] - 1) * view->stride[0] +
                                          (call->count[1] - 1) * view->stride[1] + call->count[2]);
@@ -247,37 +222,24 @@ static size_t extent(const struct sl_collective *call, const struct sl_view *vie
 
 /* Whether input and output share memory in a way that the operation does not allow. */
 static bool overlaps(const struct sl_collective *call) {
-    const bool scatters = call->operation == SL_PSUM_SCATTER || call->operation == SL_ALL_TO_ALL,
-               gathers =
-                   call->operation == SL_ALL_GATHER || call->operation == SL_ALL_TO_ALL || call->operation == SL_GATHER;
+    const struct sl_operation_row *operation = sl_operation_of(call);
     const uintptr_t in = (uintptr_t)call->input, out = (uintptr_t)call->output;
-    if (in >= out + extent(call, &call->output_view, gathers)) return false;
-    if (out >= in + extent(call, &call->input_view, scatters)) return false;
+    if (in >= out + extent(call, &call->output_view, operation->joins)) return false;
+    if (out >= in + extent(call, &call->input_view, operation->cuts)) return false;
     const size_t mine = (size_t)call->group->rank * sl_dtype_size(call->dtype);
-    const bool one_run = call->count[0] * call->count[1] == 1;
-    switch (call->operation) {
-    case SL_PSUM:
-    case SL_PMAX:
-    case SL_BROADCAST:
-        return in != out;
-    case SL_PSUM_SCATTER:
-        return !one_run || out != in + mine * call->input_view.peer;
-    case SL_ALL_GATHER:
-    case SL_GATHER:
-        return !one_run || in != out + mine * call->output_view.peer;
-    default:
-        return true;
-    }
+    const bool same_block = in + mine * call->input_view.peer == out + mine * call->output_view.peer;
+    return !operation->in_place || !same_block || call->count[0] * call->count[1] != 1;
 }
 
 /* Why CALL cannot be right; NULL where it can. */
 static const char *reason_against(const struct sl_spmd *self, const struct sl_collective *call) {
     const struct sl_group *group = call->group;
-    const bool empty = call->count[0] * call->count[1] * call->count[2] == 0;
-    const bool rooted = call->operation == SL_BROADCAST || call->operation == SL_GATHER;
+    const struct sl_operation_row *operation = sl_operation_of(call);
+    const bool empty = sl_block_elements(call) == 0;
+    const bool rooted = operation->from == SL_WITH_ROOT || operation->to == SL_WITH_ROOT;
     if (group->rank < 0) return "this coordinate is not a member";
     if (rooted && (call->root < 0 || call->root >= group->size)) return "the root is not a position in the group";
-    const bool reads = reads_input(call), writes = writes_output(call);
+    const bool reads = sl_call_reads(call), writes = sl_call_writes(call);
     if (!empty && reads && !call->input) return "the input is NULL";
     if (!empty && writes && !call->output) return "the output is NULL";
     if (self->engine->checked && reads && writes && overlaps(call)) return "input and output overlap";

@@ -7,9 +7,9 @@
  * may be touched. Calls return SL_OK, SL_BAD_INPUT for arguments that cannot be right, or SL_FAILED once the run has
  * ended; the program then returns that status. Sums are taken in member order, so results repeat bit for bit. bf16 is
  * summed in float and rounded once. IN may be OUT for psum, pmean, pmax and broadcast; for psum_scatter over dim 0
- * OUT may be this member's block of IN, for all_gather along dim 0 IN may be this member's block of OUT; elsewhere
- * the two must not overlap. IN may be NULL where it is not read: at the receivers of a broadcast, in a ppermute at a
- * member that is no source.
+ * OUT may be this member's block of IN, for gather and for all_gather along dim 0 IN may be this member's block of OUT;
+ * elsewhere the two must not overlap. IN may be NULL where it is not read: at the receivers of a broadcast, in a
+ * ppermute at a member that is no source. OUT may be NULL where it is not written: in a gather at all but the root.
  *
  * Members wait for what they started in the same order, too, and a program that gives up waits before it frees the
  * memory of calls under way. In checked mode the members' calls are compared before data moves: operation, dtype,
@@ -56,6 +56,10 @@ struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum s
 /* Everyone's out [count] becomes in of the member at position ROOT; IN is read at the root alone. */
 struct sl_collective sl_describe_broadcast(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                            size_t count, int root);
+/* Out [size, count] of the member at position ROOT becomes everyone's in [count], in member order; OUT is written there
+ * alone. */
+struct sl_collective sl_describe_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                        size_t count, int root);
 
 /* The verbs behind the macros below. SITE ("file:line") lives as long as the run. */
 int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call);
@@ -84,6 +88,7 @@ int sl_progress(struct sl_spmd *self);
 #define sl_all_gather(self, ...) sl_call(self, SL_HERE, sl_describe_all_gather(__VA_ARGS__))
 #define sl_all_to_all(self, ...) sl_call(self, SL_HERE, sl_describe_all_to_all(__VA_ARGS__))
 #define sl_broadcast(self, ...) sl_call(self, SL_HERE, sl_describe_broadcast(__VA_ARGS__))
+#define sl_gather(self, ...) sl_call(self, SL_HERE, sl_describe_gather(__VA_ARGS__))
 
 #define sl_barrier_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_barrier(__VA_ARGS__))
 #define sl_ppermute_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_ppermute(__VA_ARGS__))
@@ -95,6 +100,7 @@ int sl_progress(struct sl_spmd *self);
 #define sl_all_gather_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_all_gather(__VA_ARGS__))
 #define sl_all_to_all_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_all_to_all(__VA_ARGS__))
 #define sl_broadcast_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_broadcast(__VA_ARGS__))
+#define sl_gather_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_gather(__VA_ARGS__))
 
 SL_END_C
 #endif

@@ -14,8 +14,8 @@ struct arrays {
     void *output[SL_MAX_COORDINATES];
 };
 
-struct reduction {
-    bool maximum;
+struct work {
+    enum sl_reduction reduction;
     float scale;
     size_t count;
     int inputs, outputs;
@@ -26,20 +26,26 @@ struct reduction {
 /* NaN where either is. */
 SL_INLINE float larger(float a, float b) { return b > a || b != b ? b : a; }
 
-SL_INLINE void combine(enum sl_dtype dtype, bool maximum, size_t begin, size_t n, const void *in, float *sum) {
-    if (maximum) {
-        SL_IN_BLOCK()
-        for (size_t i = 0; i < n; i++) sum[i] = larger(sum[i], sl_load_float(dtype, in, begin + i));
-    } else {
+SL_INLINE void combine(enum sl_dtype dtype, enum sl_reduction reduction, size_t begin, size_t n, const void *in,
+                       float *sum) {
+    switch (reduction) {
+    case SL_NO_REDUCTION:
+        break;
+    case SL_SUM:
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] += sl_load_float(dtype, in, begin + i);
+        break;
+    case SL_MAXIMUM:
+        SL_IN_BLOCK()
+        for (size_t i = 0; i < n; i++) sum[i] = larger(sum[i], sl_load_float(dtype, in, begin + i));
+        break;
     }
 }
 
-SL_INLINE void reduce_floats(enum sl_dtype dtype, struct reduction r, struct arrays arrays) {
+SL_INLINE void reduce_floats(enum sl_dtype dtype, struct work r, struct arrays arrays) {
     const size_t count = r.count;
     const int inputs = r.inputs, outputs = r.outputs;
-    const bool maximum = r.maximum;
+    const enum sl_reduction reduction = r.reduction;
     const float scale = r.scale;
     SL_BLOCKS(map(to : arrays))
     for (size_t begin = 0; begin < count; begin += SL_BLOCK) {
@@ -47,7 +53,7 @@ SL_INLINE void reduce_floats(enum sl_dtype dtype, struct reduction r, struct arr
         float sum[SL_BLOCK];
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, arrays.input[0], begin + i);
-        for (int k = 1; k < inputs; k++) combine(dtype, maximum, begin, n, arrays.input[k], sum);
+        for (int k = 1; k < inputs; k++) combine(dtype, reduction, begin, n, arrays.input[k], sum);
         for (int k = 0; k < outputs; k++) {
             SL_IN_BLOCK()
             for (size_t i = 0; i < n; i++)
@@ -58,20 +64,25 @@ SL_INLINE void reduce_floats(enum sl_dtype dtype, struct reduction r, struct arr
 
 /* ---- i32: sums wrap around, and are not scaled ---- */
 
-SL_INLINE void combine_integers(bool maximum, size_t n, const uint32_t *in, uint32_t *sum) {
-    if (maximum) {
-        SL_IN_BLOCK()
-        for (size_t i = 0; i < n; i++) sum[i] = (int32_t)in[i] > (int32_t)sum[i] ? in[i] : sum[i];
-    } else {
+SL_INLINE void combine_integers(enum sl_reduction reduction, size_t n, const uint32_t *in, uint32_t *sum) {
+    switch (reduction) {
+    case SL_NO_REDUCTION:
+        break;
+    case SL_SUM:
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] += in[i];
+        break;
+    case SL_MAXIMUM:
+        SL_IN_BLOCK()
+        for (size_t i = 0; i < n; i++) sum[i] = (int32_t)in[i] > (int32_t)sum[i] ? in[i] : sum[i];
+        break;
     }
 }
 
-static void reduce_integers(struct reduction r, struct arrays arrays) {
+static void reduce_integers(struct work r, struct arrays arrays) {
     const size_t count = r.count;
     const int inputs = r.inputs, outputs = r.outputs;
-    const bool maximum = r.maximum;
+    const enum sl_reduction reduction = r.reduction;
     SL_BLOCKS(map(to : arrays))
     for (size_t begin = 0; begin < count; begin += SL_BLOCK) {
         const size_t n = count - begin < SL_BLOCK ? count - begin : SL_BLOCK;
@@ -79,7 +90,7 @@ static void reduce_integers(struct reduction r, struct arrays arrays) {
         uint32_t sum[SL_BLOCK];
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = first[i];
-        for (int k = 1; k < inputs; k++) combine_integers(maximum, n, (const uint32_t *)arrays.input[k] + begin, sum);
+        for (int k = 1; k < inputs; k++) combine_integers(reduction, n, (const uint32_t *)arrays.input[k] + begin, sum);
         for (int k = 0; k < outputs; k++) {
             uint32_t *out = (uint32_t *)arrays.output[k] + begin;
             SL_IN_BLOCK()
@@ -90,21 +101,21 @@ static void reduce_integers(struct reduction r, struct arrays arrays) {
 
 /* ---- all ---- */
 
-void SL_REDUCE(enum sl_operation operation, enum sl_dtype dtype, float scale, size_t count, int inputs,
+void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
                const void *const *input, int outputs, void *const *output) {
-    const struct reduction reduction = {operation == SL_PMAX, scale, count, inputs, outputs};
+    const struct work work = {reduction, scale, count, inputs, outputs};
     struct arrays arrays = {0};
     for (int k = 0; k < inputs; k++) arrays.input[k] = input[k];
     for (int k = 0; k < outputs; k++) arrays.output[k] = output[k];
     switch (dtype) {
     case SL_F32:
-        reduce_floats(SL_F32, reduction, arrays);
+        reduce_floats(SL_F32, work, arrays);
         return;
     case SL_BF16:
-        reduce_floats(SL_BF16, reduction, arrays);
+        reduce_floats(SL_BF16, work, arrays);
         return;
     case SL_I32:
-        reduce_integers(reduction, arrays);
+        reduce_integers(work, arrays);
         return;
     }
 }

@@ -38,6 +38,13 @@ enum sl_operation {
     SL_OPERATIONS
 };
 
+/* How an operation combines the blocks that come to a member, in member order. */
+enum sl_reduction {
+    SL_NO_REDUCTION, /* each has a place of its own */
+    SL_SUM,
+    SL_MAXIMUM
+};
+
 struct sl_view {
     size_t peer;
     size_t stride[2];

@@ -163,9 +163,9 @@ int sl_mpi_start(struct sl_spmd *self, struct sl_request *request) {
     request->ticket = communicator->started;
     struct sl_mpi_call *c = slot_of(request);
     SL_TRY(enter(run, request));
-    if (sl_mpi_elements(&request->call) > INT_MAX)
+    if (sl_block_elements(&request->call) > INT_MAX)
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": %zu elements, at most %d are possible (called at %s)",
-                       sl_collective_name(&request->call), request->call.group->name, sl_mpi_elements(&request->call),
+                       sl_collective_name(&request->call), request->call.group->name, sl_block_elements(&request->call),
                        INT_MAX, request->call.site);
     SL_TRY(free_slot(run, c, &request->call));
     communicator->started++;

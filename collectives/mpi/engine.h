@@ -21,6 +21,7 @@
 
 #include <mpi.h>
 
+#include "collectives/operations.h"
 #include "collectives/verdict.h"
 
 SL_BEGIN_C
@@ -257,11 +258,6 @@ int sl_mpi_set_aside(struct sl_mpi_call *c);
 void sl_mpi_begin(struct sl_mpi_call *c);
 void sl_mpi_move_on(struct sl_mpi_call *c);
 void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator);
-
-/* Elements of a block. */
-static inline size_t sl_mpi_elements(const struct sl_collective *call) {
-    return call->count[0] * call->count[1] * call->count[2];
-}
 
 /* Whether CALL moves data between this member and the one at position PEER. */
 bool sl_mpi_receives_from(const struct sl_collective *call, int peer);

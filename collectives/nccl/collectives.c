@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "collectives/operations.h"
 #include "spmd/device/device.h"
 
 /* ---- opening ---- */
@@ -143,14 +144,9 @@ void sl_nccl_groups_close(struct sl_nccl_coordinate *me) {
 /* ---- the two halves of a call ---- */
 
 bool sl_nccl_needs(const struct sl_collective *call, int position) {
-    switch (call->operation) {
-    case SL_PPERMUTE:
-        return position == call->source || position == call->destination;
-    case SL_GATHER:
-        return call->root == call->group->rank || position == call->root;
-    default:
-        return true;
-    }
+    const bool all = call->operation == SL_BROADCAST; /* NCCL's goes round */
+    return all || sl_has_position(sl_call_sources(call), position) ||
+           sl_has_position(sl_call_destinations(call), position);
 }
 
 static struct sl_nccl_call *slot_of(const struct sl_request *request) {
@@ -183,7 +179,7 @@ static bool enqueue_last(struct sl_nccl_group *group, struct sl_nccl_call *c) {
 /* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
 static int enqueue(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const char *verb = sl_collective_name(&c->call), *site = c->call.site;
-    if (c->call.operation == SL_BARRIER || c->call.count[0] * c->call.count[1] * c->call.count[2] == 0) return SL_OK;
+    if (!sl_block_elements(&c->call)) return SL_OK;
     if (!sl_nccl_plan(group, c))
         return sl_fail(group->wire.me->self, SL_FAILED, "%s over \"%s\": no memory for its buffers (called at %s)",
                        verb, group->group.name, site);

@@ -188,7 +188,7 @@ static int begin(struct sl_nccl_group *of, const struct sl_collective *call, uin
                                       .source = call->source,
                                       .destination = call->destination,
                                       .scale = call->scale,
-                                      .elements = call->count[0] * call->count[1] * call->count[2]};
+                                      .elements = sl_block_elements(call)};
     snprintf(mine->site, sizeof mine->site, "%s", call->site);
     for (int peer = 0; peer < call->group->size; peer++) {
         const int at = call->group->member[peer];

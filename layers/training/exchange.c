@@ -229,10 +229,7 @@ int sl_gather_records(struct sl_spmd *self, void *records, size_t bytes) {
     struct sl_group world;
     SL_TRY(sl_group_axes(self, "*", &world));
     const void *mine = (const char *)records + bytes * (size_t)self->coordinate;
-    struct sl_collective call = sl_describe_all_gather(&world, SL_I32, mine, records, 1, bytes / sizeof(int32_t));
-    call.operation = SL_GATHER;
-    call.root = 0;
-    return sl_call(self, SL_HERE, call);
+    return sl_gather(self, &world, SL_I32, mine, records, bytes / sizeof(int32_t), 0);
 }
 
 int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {

@@ -1,6 +1,5 @@
 /* dtype.h - element types of arrays. A new one is added here alone: a constant, a row of the table (dtype.c), and a
- * case of sl_load_float and sl_store_float. Code that cannot do without more then fails to compile without a warning
- * (-Wswitch). */
+ * case of sl_load_float and sl_store_float. Where code needs more than that, the compiler warns (-Wswitch). */
 #ifndef SL_SPMD_BASE_DTYPE_H
 #define SL_SPMD_BASE_DTYPE_H
 

@@ -452,6 +452,10 @@ static int argument_program(struct sl_spmd *self, void *arg) {
         SL_TRY(sl_barrier_start(self, &request, &alone));
         SL_TRY(sl_wait(self, &request));
         return sl_wait(self, &request);
+    case 26:
+        return sl_gather(self, &world, SL_F32, x, y, 3, 4);
+    case 27:
+        return sl_gather(self, &world, SL_F32, x, x, 3, 3);
     default:
         return -1;
     }
@@ -486,6 +490,8 @@ static void test_arguments(void **state) {
         "barrier over \"*\": more than 8 calls are under way",
         "psum: the group is NULL or not open",
         "barrier over \"\": waited for twice",
+        "gather over \"*\": the root is not a position in the group",
+        "gather over \"*\": input and output overlap",
     };
     for (int i = 0; i < (int)(sizeof text / sizeof *text); i++) {
         EXPECT_VERDICT(((struct test_run){.mesh = "x=4", .checked = true, .arg = &i}), argument_program, SL_BAD_INPUT,

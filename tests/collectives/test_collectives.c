@@ -47,20 +47,20 @@ static void put(void *array, enum sl_dtype dtype, size_t i, uint32_t bits) {
 }
 
 /* Sum in member order, times SCALE, or maximum of what VALUE gives for the members. */
-static uint32_t combined(enum sl_operation operation, enum sl_dtype dtype, float scale, int members,
+static uint32_t combined(enum sl_reduction reduction, enum sl_dtype dtype, float scale, int members,
                          const uint32_t *value) {
     if (dtype == SL_I32) {
         uint32_t sum = value[0];
         for (int m = 1; m < members; m++) {
-            if (operation != SL_PMAX) sum += value[m];
-            if (operation == SL_PMAX && (int32_t)value[m] > (int32_t)sum) sum = value[m];
+            if (reduction == SL_SUM) sum += value[m];
+            if (reduction == SL_MAXIMUM && (int32_t)value[m] > (int32_t)sum) sum = value[m];
         }
         return sum;
     }
     float sum = as_float(dtype, value[0]);
     for (int m = 1; m < members; m++) {
         const float next = as_float(dtype, value[m]);
-        sum = operation != SL_PMAX ? sum + next : next > sum ? next : sum;
+        sum = reduction == SL_SUM ? sum + next : next > sum ? next : sum;
     }
     sum *= scale;
     uint32_t bits;
@@ -70,7 +70,19 @@ static uint32_t combined(enum sl_operation operation, enum sl_dtype dtype, float
 
 /* ---- trials ---- */
 
-enum operation { BARRIER, PPERMUTE, PSUM, PMEAN, PMAX, PSUM_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST, OPERATIONS };
+enum operation {
+    BARRIER,
+    PPERMUTE,
+    PSUM,
+    PMEAN,
+    PMAX,
+    PSUM_SCATTER,
+    ALL_GATHER,
+    ALL_TO_ALL,
+    BROADCAST,
+    GATHER,
+    OPERATIONS
+};
 
 /* One call of one trial, the same on every member but for the memory. */
 struct trial {
@@ -153,7 +165,12 @@ static void choose(struct trial *trial, uint64_t *random, int size) {
     case ALL_TO_ALL:
         choose_shape(trial, random, size), trial->in_place = false;
         break;
-    default:
+    case GATHER:
+        trial->outer = 1, trial->block = trial->input = trial->count;
+        trial->output = trial->count * (size_t)size;
+        break;
+    case BARRIER:
+    case OPERATIONS:
         break;
     }
     if (trial->outer > 1 && (trial->operation == PSUM_SCATTER || trial->operation == ALL_GATHER)) {
@@ -164,6 +181,8 @@ static void choose(struct trial *trial, uint64_t *random, int size) {
 /* Takes memory, in place where chosen, not always aligned, and fills in the input of position RANK, coordinate C. */
 static int prepare(struct trial *trial, int rank, int c) {
     const size_t size = sl_dtype_size(trial->dtype), shift = trial->seed % 2 ? size : 0;
+    const bool joins = trial->operation == ALL_GATHER || (trial->operation == GATHER && trial->root == rank);
+    if (trial->operation == GATHER && trial->root != rank) trial->output = 0; /* it is left as it is */
     const size_t in = trial->input * size, out = trial->output * size;
     trial->bytes = in + out + 3 * GUARD;
     trial->memory = malloc(trial->bytes);
@@ -173,7 +192,7 @@ static int prepare(struct trial *trial, int rank, int c) {
     trial->out = trial->in + in + GUARD;
     if (trial->in_place) trial->out = trial->in;
     if (trial->in_place && trial->operation == PSUM_SCATTER) trial->out = trial->in + out * (size_t)rank;
-    if (trial->in_place && trial->operation == ALL_GATHER) trial->in = trial->out + in * (size_t)rank;
+    if (trial->in_place && joins) trial->in = trial->out + in * (size_t)rank;
     for (size_t i = 0; i < trial->input; i++) put(trial->in, trial->dtype, i, element(trial->dtype, trial->seed, c, i));
     return SL_OK;
 }
@@ -197,9 +216,13 @@ static struct sl_collective describe(const struct trial *t, const struct sl_grou
         return sl_describe_all_to_all(group, t->dtype, in, t->out, t->dims, t->shape, t->split, t->concat);
     case BROADCAST:
         return sl_describe_broadcast(group, t->dtype, in, t->out, t->count, t->root);
-    default:
-        return sl_describe_barrier(group);
+    case GATHER:
+        return sl_describe_gather(group, t->dtype, in, t->output ? t->out : NULL, t->count, t->root);
+    case BARRIER:
+    case OPERATIONS:
+        break;
     }
+    return sl_describe_barrier(group);
 }
 
 /* ---- oracles ---- */
@@ -240,7 +263,7 @@ static uint32_t reduced(const struct trial *t, const struct sl_group *group, siz
     const size_t row = t->block ? i / t->block : 0, column = t->block ? i % t->block : 0;
     const size_t mine = (row * (size_t)group->size + (size_t)group->rank) * t->block + column;
     for (int m = 0; m < group->size; m++) value[m] = from(t, group, m, t->operation == PSUM_SCATTER ? mine : i);
-    return combined(t->operation == PMAX ? SL_PMAX : SL_PSUM, t->dtype, scale, group->size, value);
+    return combined(t->operation == PMAX ? SL_MAXIMUM : SL_SUM, t->dtype, scale, group->size, value);
 }
 
 static uint32_t gathered(const struct trial *t, const struct sl_group *group, size_t i) {
@@ -253,14 +276,22 @@ static uint32_t expected(const struct trial *t, const struct sl_group *group, si
     case PPERMUTE:
         return permuted(t, group, i);
     case ALL_GATHER:
+    case GATHER:
         return gathered(t, group, i);
     case ALL_TO_ALL:
         return exchanged(t, group, i);
     case BROADCAST:
         return from(t, group, t->root, i);
-    default:
+    case PSUM:
+    case PMEAN:
+    case PMAX:
+    case PSUM_SCATTER:
         return reduced(t, group, i);
+    case BARRIER:
+    case OPERATIONS:
+        break;
     }
+    return 0;
 }
 
 /* All of the memory as it has to be: guards, the input where it is not overwritten, the output. Returns the offset of
@@ -435,18 +466,18 @@ static int gather_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group group;
     SL_TRY(sl_group_axes(self, "*", &group));
-    int32_t in[4], out[12];
-    for (int i = 0; i < 4; i++) in[i] = 100 * group.rank + i;
-    for (int i = 0; i < 12; i++) out[i] = -1;
     struct sl_request request;
-    struct sl_collective call = sl_describe_all_gather(&group, SL_I32, in, out, 2, 2); /* along the last dim */
-    call.operation = SL_GATHER;
-    call.root = 1;
-    SL_TRY(sl_start(self, &request, SL_HERE, call));
-    SL_TRY(sl_wait(self, &request));
-    for (int i = 0; i < 12; i++) {
-        const int row = i / 6, member = i % 6 / 2, column = i % 2;
-        CHECK(self, out[i] == (group.rank == 1 ? 100 * member + 2 * row + column : -1));
+    for (int root = 0; root < group.size; root++) {
+        const bool here = group.rank == root;
+        int32_t in[4], out[12], all[3];
+        for (int i = 0; i < 4; i++) in[i] = 100 * group.rank + i;
+        for (int i = 0; i < 12; i++) out[i] = -1;
+        all[group.rank] = root + group.rank;
+        SL_TRY(sl_gather_start(self, &request, &group, SL_I32, in, out, 4, root));
+        SL_TRY(sl_gather(self, &group, SL_I32, &all[group.rank], here ? all : NULL, 1, root)); /* in place */
+        SL_TRY(sl_wait(self, &request));
+        for (int i = 0; i < 12; i++) CHECK(self, out[i] == (here ? 100 * (i / 4) + i % 4 : -1));
+        for (int i = 0; i < 3; i++) CHECK(self, !here || all[i] == root + i);
     }
     return SL_OK;
 }

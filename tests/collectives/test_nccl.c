@@ -47,10 +47,7 @@ static struct sl_collective describe(const struct sl_group *group, int which, en
     case 8:
         return sl_describe_ppermute(group, dtype, in, out, count, group->size > 1 ? 1 + pick(&random, 2) : 0, pairs);
     default:
-        call = sl_describe_all_gather(group, dtype, in, out, outer, count);
-        call.operation = SL_GATHER;
-        call.root = pick(&random, group->size);
-        return call;
+        return sl_describe_gather(group, dtype, in, out, count, pick(&random, group->size));
     }
 }
 
