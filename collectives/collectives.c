@@ -134,30 +134,56 @@ struct sl_collective sl_describe_pmax(const struct sl_group *group, enum sl_dtyp
     return describe(SL_PMAX, group, dtype, in, out, count);
 }
 
-struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum sl_dtype dtype, const void *in,
-                                              void *out, size_t outer, size_t block) {
-    struct sl_collective call = describe(SL_PSUM_SCATTER, group, dtype, in, out, block);
+static size_t product(const size_t *shape, int begin, int end) {
+    size_t elements = 1;
+    for (int dim = begin; dim < end; dim++) elements *= shape[dim];
+    return elements;
+}
+
+struct sl_collective sl_describe_psum_scatter_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                                  void *out, int dims, const size_t *shape, int dim) {
+    struct sl_collective call = describe(SL_PSUM_SCATTER, group, dtype, in, out, 0);
     if (!group) return call;
-    call.count[1] = outer;
-    call.input_view = (struct sl_view){.peer = block, .stride = {0, (size_t)group->size * block}};
+    if (dims < 1 || dims > SL_MAX_DIMS || !shape) {
+        return invalid("psum_scatter: an array has 1 to %td dims, not %td", SL_MAX_DIMS, shape ? dims : 0, 0);
+    }
+    if (dim < 0 || dim >= dims) return invalid("psum_scatter: dim %td is not one of %td dims", dim, dims, 0);
+    const size_t members = (size_t)group->size;
+    if (shape[dim] % members) {
+        return invalid("psum_scatter: dim %td of %td does not divide by %td members", dim, (ptrdiff_t)shape[dim],
+                       group->size);
+    }
+    const size_t whole = product(shape, dim, dims), block = whole / members;
+    call.count[1] = product(shape, 0, dim), call.count[2] = block;
+    call.input_view = (struct sl_view){.peer = block, .stride = {0, whole}};
     call.output_view = (struct sl_view){.peer = 0, .stride = {0, block}};
     return call;
 }
 
-struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in,
-                                            void *out, size_t outer, size_t block) {
-    struct sl_collective call = describe(SL_ALL_GATHER, group, dtype, in, out, block);
+struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                              void *out, size_t count) {
+    const size_t whole = group ? (size_t)group->size * count : count;
+    return sl_describe_psum_scatter_dim(group, dtype, in, out, 1, &whole, 0);
+}
+
+struct sl_collective sl_describe_all_gather_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                                void *out, int dims, const size_t *shape, int dim) {
+    struct sl_collective call = describe(SL_ALL_GATHER, group, dtype, in, out, 0);
     if (!group) return call;
-    call.count[1] = outer;
+    if (dims < 1 || dims > SL_MAX_DIMS || !shape) {
+        return invalid("all_gather: an array has 1 to %td dims, not %td", SL_MAX_DIMS, shape ? dims : 0, 0);
+    }
+    if (dim < 0 || dim >= dims) return invalid("all_gather: dim %td is not one of %td dims", dim, dims, 0);
+    const size_t block = product(shape, dim, dims);
+    call.count[1] = product(shape, 0, dim), call.count[2] = block;
     call.input_view = (struct sl_view){.peer = 0, .stride = {0, block}};
     call.output_view = (struct sl_view){.peer = block, .stride = {0, (size_t)group->size * block}};
     return call;
 }
 
-static size_t product(const size_t *shape, int begin, int end) {
-    size_t elements = 1;
-    for (int dim = begin; dim < end; dim++) elements *= shape[dim];
-    return elements;
+struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                            void *out, size_t count) {
+    return sl_describe_all_gather_dim(group, dtype, in, out, 1, &count, 0);
 }
 
 struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum sl_dtype dtype, const void *in,

@@ -14,10 +14,7 @@
  * Members wait for what they started in the same order, too, and a program that gives up waits before it frees the
  * memory of calls under way. In checked mode the members' calls are compared before data moves: operation, dtype,
  * elements, root, pairs and the line of the call are the same everywhere, and no member starts a call before all have
- * finished the one that was SL_MAX_IN_FLIGHT calls earlier.
- *
- * Where an operation cuts or joins a dim d of an array, OUTER is the product of the dims before d and BLOCK the product
- * of one member's share of d and all dims after it: OUTER is 1 for dim 0. */
+ * finished the one that was SL_MAX_IN_FLIGHT calls earlier. */
 #ifndef SL_COLLECTIVES_COLLECTIVES_H
 #define SL_COLLECTIVES_COLLECTIVES_H
 
@@ -44,12 +41,18 @@ struct sl_collective sl_describe_pmean(const struct sl_group *group, enum sl_dty
                                        size_t count);
 struct sl_collective sl_describe_pmax(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                       size_t count);
-/* in [outer, size * block], out [outer, block] */
+/* in [size, count], out [count]: the sum of the rows for this member. */
 struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum sl_dtype dtype, const void *in,
-                                              void *out, size_t outer, size_t block);
-/* in [outer, block], out [outer, size * block] */
+                                              void *out, size_t count);
+/* The same along dim DIM: in SHAPE[dims], out has that dim divided by the group's size. */
+struct sl_collective sl_describe_psum_scatter_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                                  void *out, int dims, const size_t *shape, int dim);
+/* in [count], out [size, count]: the members' arrays one after another. */
 struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in,
-                                            void *out, size_t outer, size_t block);
+                                            void *out, size_t count);
+/* The same along dim DIM: in SHAPE[dims], out has that dim multiplied by the group's size. */
+struct sl_collective sl_describe_all_gather_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                                void *out, int dims, const size_t *shape, int dim);
 /* in SHAPE[dims]; out has dim SPLIT divided and dim CONCAT multiplied by the group's size; the two differ. */
 struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                             void *out, int dims, const size_t *shape, int split, int concat);
@@ -85,7 +88,9 @@ int sl_progress(struct sl_spmd *self);
 #define sl_pmean(self, ...) sl_call(self, SL_HERE, sl_describe_pmean(__VA_ARGS__))
 #define sl_pmax(self, ...) sl_call(self, SL_HERE, sl_describe_pmax(__VA_ARGS__))
 #define sl_psum_scatter(self, ...) sl_call(self, SL_HERE, sl_describe_psum_scatter(__VA_ARGS__))
+#define sl_psum_scatter_dim(self, ...) sl_call(self, SL_HERE, sl_describe_psum_scatter_dim(__VA_ARGS__))
 #define sl_all_gather(self, ...) sl_call(self, SL_HERE, sl_describe_all_gather(__VA_ARGS__))
+#define sl_all_gather_dim(self, ...) sl_call(self, SL_HERE, sl_describe_all_gather_dim(__VA_ARGS__))
 #define sl_all_to_all(self, ...) sl_call(self, SL_HERE, sl_describe_all_to_all(__VA_ARGS__))
 #define sl_broadcast(self, ...) sl_call(self, SL_HERE, sl_describe_broadcast(__VA_ARGS__))
 #define sl_gather(self, ...) sl_call(self, SL_HERE, sl_describe_gather(__VA_ARGS__))
@@ -97,7 +102,11 @@ int sl_progress(struct sl_spmd *self);
 #define sl_pmax_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_pmax(__VA_ARGS__))
 #define sl_psum_scatter_start(self, request, ...)                                                                      \
     sl_start(self, request, SL_HERE, sl_describe_psum_scatter(__VA_ARGS__))
+#define sl_psum_scatter_dim_start(self, request, ...)                                                                  \
+    sl_start(self, request, SL_HERE, sl_describe_psum_scatter_dim(__VA_ARGS__))
 #define sl_all_gather_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_all_gather(__VA_ARGS__))
+#define sl_all_gather_dim_start(self, request, ...)                                                                    \
+    sl_start(self, request, SL_HERE, sl_describe_all_gather_dim(__VA_ARGS__))
 #define sl_all_to_all_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_all_to_all(__VA_ARGS__))
 #define sl_broadcast_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_broadcast(__VA_ARGS__))
 #define sl_gather_start(self, request, ...) sl_start(self, request, SL_HERE, sl_describe_gather(__VA_ARGS__))

@@ -105,7 +105,7 @@ static int generate(struct sl_transformer_sampler *s, struct sl_generated *gener
     *generated = (struct sl_generated){.tokens = s->tokens};
     SL_TRY(sl_generator_run(s->generator, generated));
     if (s->replicas.size > 1) {
-        SL_TRY(sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, 1, count));
+        SL_TRY(sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, count));
         all = s->all;
     }
     return self->coordinate == 0 ? report(job, all, &self->error) : SL_OK;

@@ -240,7 +240,7 @@ int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {
     SL_TRY(sl_group_axes(self, "*", &world));
     count[me][0] = trace[me].count;
     count[me][1] = trace[me].dropped;
-    SL_TRY(sl_all_gather(self, &world, SL_I32, count[me], count, 1, 2));
+    SL_TRY(sl_all_gather(self, &world, SL_I32, count[me], count, 2));
     for (int from = 1; from < world.size; from++) {
         const int both[] = {0, from};
         SL_TRY(sl_group_list(self, 2, both, &pair));

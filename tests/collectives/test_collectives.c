@@ -199,6 +199,7 @@ static int prepare(struct trial *trial, int rank, int c) {
 
 static struct sl_collective describe(const struct trial *t, const struct sl_group *group) {
     const void *in = t->in;
+    const size_t scattered[2] = {t->outer, t->block * (size_t)group->size}, gathered[2] = {t->outer, t->block};
     switch (t->operation) {
     case PPERMUTE:
         return sl_describe_ppermute(group, t->dtype, in, t->out, t->count, t->pairs, (const int(*)[2])t->permutation);
@@ -209,9 +210,9 @@ static struct sl_collective describe(const struct trial *t, const struct sl_grou
     case PMAX:
         return sl_describe_pmax(group, t->dtype, in, t->out, t->count);
     case PSUM_SCATTER:
-        return sl_describe_psum_scatter(group, t->dtype, in, t->out, t->outer, t->block);
+        return sl_describe_psum_scatter_dim(group, t->dtype, in, t->out, 2, scattered, 1);
     case ALL_GATHER:
-        return sl_describe_all_gather(group, t->dtype, in, t->out, t->outer, t->block);
+        return sl_describe_all_gather_dim(group, t->dtype, in, t->out, 2, gathered, 1);
     case ALL_TO_ALL:
         return sl_describe_all_to_all(group, t->dtype, in, t->out, t->dims, t->shape, t->split, t->concat);
     case BROADCAST:
@@ -426,8 +427,8 @@ static int macros_program(struct sl_spmd *self, void *arg) {
             SL_TRY(sl_pmean_start(self, &r[1], &group, SL_F32, in, mean, 6));
             SL_TRY(sl_pmax_start(self, &r[2], &group, SL_F32, in, most, 6));
             SL_TRY(sl_ppermute_start(self, &r[3], &group, SL_F32, in, moved, 6, 3, ring));
-            SL_TRY(sl_psum_scatter_start(self, &r[4], &group, SL_F32, in, share, 1, 2));
-            SL_TRY(sl_all_gather_start(self, &r[5], &group, SL_F32, in, all, 1, 6));
+            SL_TRY(sl_psum_scatter_start(self, &r[4], &group, SL_F32, in, share, 2));
+            SL_TRY(sl_all_gather_start(self, &r[5], &group, SL_F32, in, all, 6));
             SL_TRY(sl_all_to_all_start(self, &r[6], &group, SL_F32, in, turned, 2, shape, 0, 1));
             SL_TRY(sl_broadcast_start(self, &r[7], &group, SL_F32, in, sent, 6, 2));
             for (int i = 0; i < 8; i++) SL_TRY(sl_wait(self, &r[i]));
@@ -439,8 +440,8 @@ static int macros_program(struct sl_spmd *self, void *arg) {
             SL_TRY(sl_pmean(self, &group, SL_F32, in, mean, 6));
             SL_TRY(sl_pmax(self, &group, SL_F32, in, most, 6));
             SL_TRY(sl_ppermute(self, &group, SL_F32, in, moved, 6, 3, ring));
-            SL_TRY(sl_psum_scatter(self, &group, SL_F32, in, share, 1, 2));
-            SL_TRY(sl_all_gather(self, &group, SL_F32, in, all, 1, 6));
+            SL_TRY(sl_psum_scatter(self, &group, SL_F32, in, share, 2));
+            SL_TRY(sl_all_gather(self, &group, SL_F32, in, all, 6));
             SL_TRY(sl_all_to_all(self, &group, SL_F32, in, turned, 2, shape, 0, 1));
             SL_TRY(sl_broadcast(self, &group, SL_F32, in, sent, 6, 2));
             SL_TRY(sl_barrier(self, &group));
