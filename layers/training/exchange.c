@@ -59,16 +59,18 @@ static bool takes_part(const struct exchange *x, int i) {
 /* Where element 0 of the shard would lie. */
 static float *state_of(const struct exchange *x, const struct sl_parameter *parameter) {
     const struct sl_range *range = &x->parameters->range[parameter->range];
+    const ptrdiff_t in_share = (ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard; /* moments begin with it */
     switch (x->state) {
     case SL_VALUES:
         return range->value + parameter->offset;
     case SL_GRADIENTS:
         return range->gradient + parameter->offset;
-    default:
-        /* Moments begin with the range's share. */
-        return (x->state == SL_FIRST_MOMENTS ? range->first_moment : range->second_moment) +
-               ((ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard);
+    case SL_FIRST_MOMENTS:
+        return range->first_moment + in_share;
+    case SL_SECOND_MOMENTS:
+        return range->second_moment + in_share;
     }
+    return NULL;
 }
 
 static int list_own(struct exchange *x, struct parts *parts) {
