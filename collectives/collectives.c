@@ -55,6 +55,12 @@ int sl_group_list(struct sl_spmd *self, int count, const int *coordinates, struc
     return open_group(self, group);
 }
 
+int sl_close_group(struct sl_spmd *self, const char *site, struct sl_group *group) {
+    if (group->communicator) SL_TRY(self->engine->table->group_close(self, group, site));
+    *group = (struct sl_group){0};
+    return SL_OK;
+}
+
 /* ---- describing calls ---- */
 
 const char *sl_collective_name(const struct sl_collective *call) {

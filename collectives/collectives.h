@@ -30,6 +30,13 @@ enum { SL_MAX_IN_FLIGHT = 8 };
 int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group);
 int sl_group_list(struct sl_spmd *self, int count, const int *coordinates, struct sl_group *group);
 
+/* Gives back what GROUP holds, and leaves it empty. Every member closes it, in its order of calls over it, once it has
+ * waited for all that it has started (otherwise SL_BAD_INPUT); this may wait for the others to come as far. Coordinates
+ * outside, groups that are empty ({0}) and those that are closed already may be closed, too: nothing happens. Copies of
+ * GROUP are closed with it. Groups that are open when the run ends are closed then. */
+#define sl_group_close(self, group) sl_close_group(self, SL_HERE, group)
+int sl_close_group(struct sl_spmd *self, const char *site, struct sl_group *group);
+
 /* Descriptions of calls: [shapes] are in elements. */
 struct sl_collective sl_describe_barrier(const struct sl_group *group);
 /* PAIRS of (source, destination) positions; a member that is no destination gets zeros. in [count], out [count]. */

@@ -141,7 +141,7 @@ static int map_program(struct sl_spmd *self, void *arg) {
     if (!status) status = run->function(self, shards.in, shards.out, run->arg);
     if (!status) status = gather_outputs(self, &all, run->map, &shards);
     give_shards(&shards);
-    return status;
+    return status ? status : sl_group_close(self, &all);
 }
 
 int sl_shard_map_run(const struct sl_shard_map *map, const struct sl_mesh *mesh, const struct sl_engine *engine,

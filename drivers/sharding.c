@@ -237,6 +237,7 @@ static int add_and_gather(struct sl_spmd *self, const struct sl_array *in, struc
         for (int d = gather->dim + 1; d < out[g].dims; d++) shape[2] *= out[g].shape[d];
         SL_TRY(sl_group_axes(self, gather->axis, &group));
         SL_TRY(sl_all_gather_dim(self, &group, SL_I32, out[g].data, out[g + 1].data, 3, shape, 1));
+        SL_TRY(sl_group_close(self, &group));
     }
     return SL_OK;
 }

@@ -24,13 +24,15 @@ struct member {
     alignas(SL_CACHE_LINE) struct sl_local_word finished[SL_MAX_IN_FLIGHT]; /* by slot: 1 + number of the call */
     alignas(SL_CACHE_LINE) struct sl_collective call[SL_MAX_IN_FLIGHT];     /* `group` is for the member itself */
     double started[SL_MAX_IN_FLIGHT];                                       /* where the engine delays */
+    int under_way;                                                          /* calls started and not ended: its own */
 };
 
 struct sl_local_communicator {
     struct sl_local_communicator *next;
     int size;
     int coordinate[SL_MAX_COORDINATES];
-    uint64_t opened; /* by which coordinates. Under the run's lock. */
+    uint64_t opened; /* by which coordinates. Under the run's lock, as is: */
+    int left;        /* members that have not closed it */
     char name[64];   /* for places */
     struct member member[];
 };
@@ -41,7 +43,7 @@ static struct sl_local_communicator *new_communicator(const struct sl_group *gro
     struct sl_local_communicator *communicator =
         sl_local_take(sizeof *communicator + (size_t)group->size * sizeof *communicator->member);
     if (!communicator) return NULL;
-    communicator->size = group->size;
+    communicator->size = communicator->left = group->size;
     memcpy(communicator->coordinate, group->member, sizeof communicator->coordinate);
     snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
     return communicator;
@@ -70,6 +72,24 @@ int sl_local_group_open(struct sl_spmd *self, struct sl_group *group) {
     group->communicator = open_communicator(self, group);
     pthread_mutex_unlock(&me->run->opening);
     if (!group->communicator) return sl_fail(self, SL_FAILED, "no memory for the group \"%s\"", group->name);
+    return SL_OK;
+}
+
+/* The last member frees it. Verdicts then find it neither as something that a member waits for nor in a place. */
+int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    struct sl_local_communicator *communicator = group->communicator;
+    if (communicator->member[group->rank].under_way)
+        return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has calls under way (closed at %s)", group->name, site);
+    SL_TRY(sl_local_enter(me, "closing", "a group", site));
+    pthread_mutex_lock(&me->run->opening);
+    if (--communicator->left == 0) {
+        struct sl_local_communicator **at = &me->run->communicators;
+        while (*at != communicator) at = &(*at)->next;
+        *at = communicator->next;
+        free(communicator);
+    }
+    pthread_mutex_unlock(&me->run->opening);
     return SL_OK;
 }
 
@@ -232,6 +252,7 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
     mine->call[slot] = *call;
     if (self->engine->delay > 0) mine->started[slot] = sl_now();
     request->ticket = ticket;
+    mine->under_way++;
     sl_local_post(&mine->arrived, ticket + 1);
     /* Of two members the later one sees the earlier: every two calls are compared. */
     return self->engine->checked ? compare(me, call, communicator->member, ticket, all(call)) : SL_OK;
@@ -275,7 +296,7 @@ static bool has(const struct sl_local_word *word, uint32_t target) {
 int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
     struct sl_local_coordinate *me = sl_local_self(self);
     const struct sl_collective *call = &request->call;
-    const struct sl_local_communicator *communicator = call->group->communicator;
+    struct sl_local_communicator *communicator = call->group->communicator;
     const struct member *member = communicator->member;
     const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT, target = request->ticket + 1;
     *done = false;
@@ -292,6 +313,7 @@ int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) 
     for (int i = by.begin; i < by.end; i++)
         if (!has(&member[i].finished[slot], target)) return SL_OK;
     *done = true;
+    communicator->member[call->group->rank].under_way--;
     return SL_OK;
 }
 
@@ -315,5 +337,6 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     }
     SL_TRY(wait_finished(me, communicator, request->ticket, movers(call)));
     request->moved = false; /* it has ended: to wait again is an error */
+    communicator->member[call->group->rank].under_way--;
     return SL_OK;
 }

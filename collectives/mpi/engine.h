@@ -241,6 +241,7 @@ enum sl_mpi_kind { SL_MPI_SIGNATURE, SL_MPI_FIRST_EXCHANGE, SL_MPI_SECOND_EXCHAN
 int sl_mpi_tag_of(const struct sl_mpi_communicator *communicator, int slot, enum sl_mpi_kind kind);
 
 int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group);
+int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char *site);
 int sl_mpi_start(struct sl_spmd *self, struct sl_request *request);
 int sl_mpi_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request);

@@ -78,17 +78,12 @@ static bool reserve(struct sl_nccl_group *group, struct sl_nccl_call *c, size_t 
     return (c->device || !device) && (c->pinned || !pinned);
 }
 
-static void free_buffers(struct sl_nccl_buffer *buffer) {
+void sl_nccl_buffers_close(struct sl_nccl_buffer *buffer) {
     while (buffer) {
         struct sl_nccl_buffer *next = buffer->next;
         free(buffer);
         buffer = next;
     }
-}
-
-void sl_nccl_buffers_close(struct sl_nccl_group *group) {
-    free_buffers(group->device);
-    free_buffers(group->pinned);
 }
 
 bool sl_nccl_plan(struct sl_nccl_group *group, struct sl_nccl_call *c) {
@@ -225,7 +220,7 @@ static ncclDataType_t type_of(enum sl_dtype dtype) {
     case SL_I32:
         return ncclInt32;
     }
-    return ncclNumTypes;
+    return ncclUint8;
 }
 
 /* The one for, or from, PEER. */

@@ -43,6 +43,7 @@ int sl_transformer_open_sampler(struct sl_transformer_sampler **sampler, struct 
 void sl_transformer_close_sampler(struct sl_transformer_sampler *s) {
     if (!s) return;
     sl_generator_close(s->generator);
+    sl_group_close(s->worker->self, &s->replicas);
     free(s->tokens);
     free(s->all);
     free(s);

@@ -231,7 +231,8 @@ int sl_gather_records(struct sl_spmd *self, void *records, size_t bytes) {
     struct sl_group world;
     SL_TRY(sl_group_axes(self, "*", &world));
     const void *mine = (const char *)records + bytes * (size_t)self->coordinate;
-    return sl_gather(self, &world, SL_I32, mine, records, bytes / sizeof(int32_t), 0);
+    SL_TRY(sl_gather(self, &world, SL_I32, mine, records, bytes / sizeof(int32_t), 0));
+    return sl_group_close(self, &world);
 }
 
 int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {
@@ -251,6 +252,7 @@ int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {
         trace[from].count = count[from][0];
         trace[from].dropped = count[from][1];
         SL_TRY(sl_broadcast(self, &pair, SL_I32, event, event, (size_t)count[from][0] * sizeof *event / 4, 1));
+        SL_TRY(sl_group_close(self, &pair));
     }
-    return SL_OK;
+    return sl_group_close(self, &world);
 }

@@ -288,6 +288,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
 
 void sl_pipeline_close(struct sl_pipeline *p) {
     if (!p) return;
+    sl_groups_close(&p->peers, p->self);
     sl_device.give(p->stash.data);
     sl_device.give(p->again.data);
     sl_device.give(p->once.data);

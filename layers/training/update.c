@@ -40,6 +40,8 @@ void sl_updates_close(struct sl_updates *u) {
         if (sums(u, u->completed[u->summed])) sl_wait(u->self, &u->sum[room(u->summed)]);
     for (; u->self && u->ended < u->used; u->ended++)
         if (gathers(u, u->completed[u->ended])) sl_wait(u->self, &u->gather[room(u->ended)]);
+    struct sl_group *const groups[] = {&u->sums, &u->gathers, &u->world, &u->ends};
+    for (int i = 0; i < 4; i++) sl_group_close(u->self, groups[i]);
     free(u->completed);
     free(u->began);
 }

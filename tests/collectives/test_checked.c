@@ -464,6 +464,12 @@ static int argument_program(struct sl_spmd *self, void *arg) {
         return sl_all_gather_dim(self, &world, SL_F32, x, y, 0, shape, 0);
     case 31:
         return sl_all_gather_dim(self, &world, SL_F32, x, y, 2, wide, -1);
+    case 32:
+        SL_TRY(sl_barrier_start(self, &request, &alone));
+        return sl_group_close(self, &alone);
+    case 33:
+        SL_TRY(sl_group_close(self, &alone));
+        return sl_barrier(self, &alone);
     default:
         return -1;
     }
@@ -504,6 +510,8 @@ static void test_arguments(void **state) {
         "psum_scatter: dim 0 of 2 does not divide by 4 members",
         "all_gather: an array has 1 to 6 dims, not 0",
         "all_gather: dim -1 is not one of 2 dims",
+        "the group \"\" has calls under way (closed at ",
+        "barrier: the group is NULL or not open",
     };
     for (int i = 0; i < (int)(sizeof text / sizeof *text); i++) {
         EXPECT_VERDICT(((struct test_run){.mesh = "x=4", .checked = true, .arg = &i}), argument_program, SL_BAD_INPUT,

@@ -1,6 +1,7 @@
 /* test_collectives.c - every operation against a naive oracle, on random meshes, groups, sizes, types and forms. */
 #include "tests/rigs/run_on.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -488,6 +489,72 @@ static void test_gather(void **state) {
     expect_ok("x=3", gather_program, NULL);
 }
 
+/* ---- groups that are closed ---- */
+
+/* Over members that lag behind each other, of which other groups are open. */
+static int open_and_close(struct sl_spmd *self, int round) {
+    struct sl_group pair, row, other = {0};
+    const int list[2] = {round % 4, (round + 1) % 4};
+    int32_t sum = 0, own = self->coordinate + round;
+    struct sl_request request;
+    SL_TRY(sl_group_list(self, 2, list, &pair));
+    SL_TRY(sl_group_axes(self, round % 2 ? "data" : "data,model", &row));
+    if (round % 3 == 0) SL_TRY(sl_group_axes(self, "model", &other));
+    if (pair.rank >= 0) {
+        SL_TRY(sl_psum(self, &pair, SL_I32, &own, &sum, 1));
+        CHECK(self, sum == list[0] + list[1] + 2 * round);
+    }
+    SL_TRY(sl_broadcast_start(self, &request, &row, SL_I32, &own, &sum, 1, 0));
+    SL_TRY(sl_group_close(self, &pair));
+    SL_TRY(end_call(self, &request, round % 2 ? -1 : 0));
+    CHECK(self, sum == row.member[0] + round);
+    SL_TRY(sl_group_close(self, &row));
+    SL_TRY(sl_group_close(self, &row));  /* which is empty now */
+    return sl_group_close(self, &other); /* or has never been open */
+}
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+enum { SANITIZED = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) };
+
+/* Whether glibc's heap is the program's, and what is on it this engine's. */
+static bool counts_heap(void) { return !SANITIZED && strcmp(test_engine, "nccl") != 0; }
+
+/* Of all threads. */
+static size_t heap_in_use(void) {
+    if (!counts_heap()) return 0;
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* What a round takes is there again after it: the rounds after the first hundred take nothing. */
+static int closing_program(struct sl_spmd *self, void *arg) {
+    const int rounds = *(const int *)arg;
+    struct sl_group world;
+    size_t before = 0;
+    SL_TRY(sl_group_axes(self, "*", &world));
+    for (int round = 0; round < rounds; round++) {
+        if (round == 100) {
+            SL_TRY(sl_barrier(self, &world));
+            before = heap_in_use();
+            SL_TRY(sl_barrier(self, &world));
+        }
+        SL_TRY(open_and_close(self, round));
+    }
+    SL_TRY(sl_barrier(self, &world));
+    const size_t after = heap_in_use();
+    SL_TRY(sl_barrier(self, &world));
+    CHECK(self, after < before + (64 << 10));
+    return sl_group_close(self, &world);
+}
+
+static void test_closing(void **state) {
+    (void)state;
+    int rounds = counts_heap() ? 3000 : 200;
+    expect_ok("data=2,model=2", closing_program, &rounds);
+}
+
 /* A NaN anywhere gives NaN, in every position of the order. */
 static int nan_program(struct sl_spmd *self, void *arg) {
     (void)arg;
@@ -591,9 +658,9 @@ static void test_repeatable(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_macros), cmocka_unit_test(test_random),     cmocka_unit_test(test_largest_mesh),
-        cmocka_unit_test(test_gather), cmocka_unit_test(test_nan),        cmocka_unit_test(test_same_members),
-        cmocka_unit_test(test_holes),  cmocka_unit_test(test_repeatable),
+        cmocka_unit_test(test_macros),  cmocka_unit_test(test_random), cmocka_unit_test(test_largest_mesh),
+        cmocka_unit_test(test_gather),  cmocka_unit_test(test_nan),    cmocka_unit_test(test_same_members),
+        cmocka_unit_test(test_closing), cmocka_unit_test(test_holes),  cmocka_unit_test(test_repeatable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
