@@ -58,11 +58,11 @@ static size_t block(const struct worker *w, size_t *bytes) {
 }
 
 static struct sl_collective describe_psum_scatter(struct worker *w, size_t *bytes) {
-    return sl_describe_psum_scatter(&w->group, SL_F32, w->in, w->out, 1, block(w, bytes));
+    return sl_describe_psum_scatter(&w->group, SL_F32, w->in, w->out, block(w, bytes));
 }
 
 static struct sl_collective describe_all_gather(struct worker *w, size_t *bytes) {
-    return sl_describe_all_gather(&w->group, SL_F32, w->in, w->out, 1, block(w, bytes));
+    return sl_describe_all_gather(&w->group, SL_F32, w->in, w->out, block(w, bytes));
 }
 
 static struct sl_collective describe_all_to_all(struct worker *w, size_t *bytes) {

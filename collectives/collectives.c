@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/operations.h"
+
 /* ---- groups ---- */
 
 static int open_group(struct sl_spmd *self, struct sl_group *group) {
@@ -53,21 +55,16 @@ int sl_group_list(struct sl_spmd *self, int count, const int *coordinates, struc
     return open_group(self, group);
 }
 
+int sl_close_group(struct sl_spmd *self, const char *site, struct sl_group *group) {
+    if (group->communicator) SL_TRY(self->engine->table->group_close(self, group, site));
+    *group = (struct sl_group){0};
+    return SL_OK;
+}
+
 /* ---- describing calls ---- */
 
 const char *sl_collective_name(const struct sl_collective *call) {
-    static const char *const name[SL_OPERATIONS] = {
-        [SL_BARRIER] = "barrier",
-        [SL_PPERMUTE] = "ppermute",
-        [SL_PSUM] = "psum",
-        [SL_PMAX] = "pmax",
-        [SL_PSUM_SCATTER] = "psum_scatter",
-        [SL_ALL_GATHER] = "all_gather",
-        [SL_ALL_TO_ALL] = "all_to_all",
-        [SL_BROADCAST] = "broadcast",
-        [SL_GATHER] = "gather",
-    };
-    return call->operation == SL_PSUM && call->scale != 1 ? "pmean" : name[call->operation];
+    return call->operation == SL_PSUM && call->scale != 1 ? "pmean" : sl_operation_of(call)->name;
 }
 
 /* A description has nowhere to return an error: it becomes one of no operation, which sl_start reports. REASON prints
@@ -131,7 +128,8 @@ struct sl_collective sl_describe_psum(const struct sl_group *group, enum sl_dtyp
 
 struct sl_collective sl_describe_pmean(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                        size_t count) {
-    if (dtype == SL_I32) return invalid("pmean: the mean of i32 is not defined, use psum", 0, 0, 0);
+    if (sl_dtypes[dtype].integer)
+        return invalid("pmean: the mean of i32 is not defined, nor of other integers: use psum", 0, 0, 0);
     struct sl_collective call = describe(SL_PSUM, group, dtype, in, out, count);
     if (group) call.scale = 1.0f / (float)group->size;
     return call;
@@ -142,30 +140,56 @@ struct sl_collective sl_describe_pmax(const struct sl_group *group, enum sl_dtyp
     return describe(SL_PMAX, group, dtype, in, out, count);
 }
 
-struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum sl_dtype dtype, const void *in,
-                                              void *out, size_t outer, size_t block) {
-    struct sl_collective call = describe(SL_PSUM_SCATTER, group, dtype, in, out, block);
+static size_t product(const size_t *shape, int begin, int end) {
+    size_t elements = 1;
+    for (int dim = begin; dim < end; dim++) elements *= shape[dim];
+    return elements;
+}
+
+struct sl_collective sl_describe_psum_scatter_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                                  void *out, int dims, const size_t *shape, int dim) {
+    struct sl_collective call = describe(SL_PSUM_SCATTER, group, dtype, in, out, 0);
     if (!group) return call;
-    call.count[1] = outer;
-    call.input_view = (struct sl_view){.peer = block, .stride = {0, (size_t)group->size * block}};
+    if (dims < 1 || dims > SL_MAX_DIMS || !shape) {
+        return invalid("psum_scatter: an array has 1 to %td dims, not %td", SL_MAX_DIMS, shape ? dims : 0, 0);
+    }
+    if (dim < 0 || dim >= dims) return invalid("psum_scatter: dim %td is not one of %td dims", dim, dims, 0);
+    const size_t members = (size_t)group->size;
+    if (shape[dim] % members) {
+        return invalid("psum_scatter: dim %td of %td does not divide by %td members", dim, (ptrdiff_t)shape[dim],
+                       group->size);
+    }
+    const size_t whole = product(shape, dim, dims), block = whole / members;
+    call.count[1] = product(shape, 0, dim), call.count[2] = block;
+    call.input_view = (struct sl_view){.peer = block, .stride = {0, whole}};
     call.output_view = (struct sl_view){.peer = 0, .stride = {0, block}};
     return call;
 }
 
-struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in,
-                                            void *out, size_t outer, size_t block) {
-    struct sl_collective call = describe(SL_ALL_GATHER, group, dtype, in, out, block);
+struct sl_collective sl_describe_psum_scatter(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                              void *out, size_t count) {
+    const size_t whole = group ? (size_t)group->size * count : count;
+    return sl_describe_psum_scatter_dim(group, dtype, in, out, 1, &whole, 0);
+}
+
+struct sl_collective sl_describe_all_gather_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                                void *out, int dims, const size_t *shape, int dim) {
+    struct sl_collective call = describe(SL_ALL_GATHER, group, dtype, in, out, 0);
     if (!group) return call;
-    call.count[1] = outer;
+    if (dims < 1 || dims > SL_MAX_DIMS || !shape) {
+        return invalid("all_gather: an array has 1 to %td dims, not %td", SL_MAX_DIMS, shape ? dims : 0, 0);
+    }
+    if (dim < 0 || dim >= dims) return invalid("all_gather: dim %td is not one of %td dims", dim, dims, 0);
+    const size_t block = product(shape, dim, dims);
+    call.count[1] = product(shape, 0, dim), call.count[2] = block;
     call.input_view = (struct sl_view){.peer = 0, .stride = {0, block}};
     call.output_view = (struct sl_view){.peer = block, .stride = {0, (size_t)group->size * block}};
     return call;
 }
 
-static size_t product(const size_t *shape, int begin, int end) {
-    size_t elements = 1;
-    for (int dim = begin; dim < end; dim++) elements *= shape[dim];
-    return elements;
+struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in,
+                                            void *out, size_t count) {
+    return sl_describe_all_gather_dim(group, dtype, in, out, 1, &count, 0);
 }
 
 struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum sl_dtype dtype, const void *in,
@@ -210,35 +234,19 @@ struct sl_collective sl_describe_broadcast(const struct sl_group *group, enum sl
     return call;
 }
 
+struct sl_collective sl_describe_gather(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
+                                        size_t count, int root) {
+    struct sl_collective call = describe(SL_GATHER, group, dtype, in, out, count);
+    call.output_view.peer = count;
+    call.root = root;
+    return call;
+}
+
 /* ---- checking calls ---- */
-
-static bool reads_input(const struct sl_collective *call) {
-    switch (call->operation) {
-    case SL_BARRIER:
-        return false;
-    case SL_PPERMUTE:
-        return call->destination >= 0;
-    case SL_BROADCAST:
-        return call->root == call->group->rank;
-    default:
-        return true;
-    }
-}
-
-static bool writes_output(const struct sl_collective *call) {
-    switch (call->operation) {
-    case SL_BARRIER:
-        return false;
-    case SL_GATHER:
-        return call->root == call->group->rank;
-    default:
-        return true;
-    }
-}
 
 /* Bytes from the first element of PEERS blocks to the end of the last. */
 static size_t extent(const struct sl_collective *call, const struct sl_view *view, bool many) {
-    if (!call->count[0] || !call->count[1] || !call->count[2]) return 0;
+    if (!sl_block_elements(call)) return 0;
     const size_t peers = many ? (size_t)call->group->size - 1 : 0;
     return sl_dtype_size(call->dtype) * (peers * view->peer + (call->count[0] - 1) * view->stride[0] +
                                          (call->count[1] - 1) * view->stride[1] + call->count[2]);
@@ -246,37 +254,24 @@ static size_t extent(const struct sl_collective *call, const struct sl_view *vie
 
 /* Whether input and output share memory in a way that the operation does not allow. */
 static bool overlaps(const struct sl_collective *call) {
-    const bool scatters = call->operation == SL_PSUM_SCATTER || call->operation == SL_ALL_TO_ALL,
-               gathers =
-                   call->operation == SL_ALL_GATHER || call->operation == SL_ALL_TO_ALL || call->operation == SL_GATHER;
+    const struct sl_operation_row *operation = sl_operation_of(call);
     const uintptr_t in = (uintptr_t)call->input, out = (uintptr_t)call->output;
-    if (in >= out + extent(call, &call->output_view, gathers)) return false;
-    if (out >= in + extent(call, &call->input_view, scatters)) return false;
+    if (in >= out + extent(call, &call->output_view, operation->joins)) return false;
+    if (out >= in + extent(call, &call->input_view, operation->cuts)) return false;
     const size_t mine = (size_t)call->group->rank * sl_dtype_size(call->dtype);
-    const bool one_run = call->count[0] * call->count[1] == 1;
-    switch (call->operation) {
-    case SL_PSUM:
-    case SL_PMAX:
-    case SL_BROADCAST:
-        return in != out;
-    case SL_PSUM_SCATTER:
-        return !one_run || out != in + mine * call->input_view.peer;
-    case SL_ALL_GATHER:
-    case SL_GATHER:
-        return !one_run || in != out + mine * call->output_view.peer;
-    default:
-        return true;
-    }
+    const bool same_block = in + mine * call->input_view.peer == out + mine * call->output_view.peer;
+    return !operation->in_place || !same_block || call->count[0] * call->count[1] != 1;
 }
 
 /* Why CALL cannot be right; NULL where it can. */
 static const char *reason_against(const struct sl_spmd *self, const struct sl_collective *call) {
     const struct sl_group *group = call->group;
-    const bool empty = call->count[0] * call->count[1] * call->count[2] == 0;
-    const bool rooted = call->operation == SL_BROADCAST || call->operation == SL_GATHER;
+    const struct sl_operation_row *operation = sl_operation_of(call);
+    const bool empty = sl_block_elements(call) == 0;
+    const bool rooted = operation->from == SL_WITH_ROOT || operation->to == SL_WITH_ROOT;
     if (group->rank < 0) return "this coordinate is not a member";
     if (rooted && (call->root < 0 || call->root >= group->size)) return "the root is not a position in the group";
-    const bool reads = reads_input(call), writes = writes_output(call);
+    const bool reads = sl_call_reads(call), writes = sl_call_writes(call);
     if (!empty && reads && !call->input) return "the input is NULL";
     if (!empty && writes && !call->output) return "the output is NULL";
     if (self->engine->checked && reads && writes && overlaps(call)) return "input and output overlap";

@@ -7,13 +7,13 @@
 
 SL_BEGIN_C
 
-/* Combines COUNT elements of all INPUTS, in their order, by OPERATION (SL_PMAX, otherwise a sum, times SCALE unless the
- * elements are i32), and writes them to each of OUTPUTS, which may be inputs. All lie in the host's memory. */
-void sl_reduce(enum sl_operation operation, enum sl_dtype dtype, float scale, size_t count, int inputs,
+/* Combines COUNT elements of all INPUTS, in their order, by REDUCTION, times SCALE unless the elements are integers,
+ * and writes them to each of OUTPUTS, which may be inputs. All lie in the host's memory. */
+void sl_reduce(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
                const void *const *input, int outputs, void *const *output);
 
 /* The same where the calling thread's device reaches them all (sl_device.reaches). */
-void sl_reduce_on_device(enum sl_operation operation, enum sl_dtype dtype, float scale, size_t count, int inputs,
+void sl_reduce_on_device(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
                          const void *const *input, int outputs, void *const *output);
 
 SL_END_C

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/collectives.h"
+
 struct run {
     const struct sl_shard_map *map;
     sl_shard_function *function;
@@ -23,7 +25,7 @@ static int check_array(const char *role, int number, const struct sl_array *arra
                        const struct sl_mesh *mesh, struct sl_error *error) {
     size_t local[SL_MAX_DIMS];
     struct sl_error reason;
-    if (array->dtype != SL_F32 && array->dtype != SL_BF16 && array->dtype != SL_I32) {
+    if (!sl_dtype_exists((int)array->dtype)) {
         return sl_error_set(error, SL_BAD_INPUT, "shard_map: %s %d: %d is no dtype", role, number, (int)array->dtype);
     }
     if (sl_spec_local_shape(spec, mesh, array->dims, array->shape, local, &reason)) {
@@ -95,25 +97,6 @@ static void give_shards(struct shards *shards) {
     free(shards->gathered);
 }
 
-/* Sends everyone's shard LOCAL to coordinate 0. */
-static int gather(struct sl_spmd *self, const struct sl_group *all, const struct sl_array *local, void *gathered) {
-    const size_t count = sl_array_elements(local);
-    struct sl_request request = {.call = {.operation = SL_GATHER,
-                                          .group = all,
-                                          .dtype = local->dtype,
-                                          .input = local->data,
-                                          .output = gathered,
-                                          .count = {1, 1, count},
-                                          .output_view = {.peer = count},
-                                          .scale = 1,
-                                          .source = -1,
-                                          .destination = -1,
-                                          .root = 0,
-                                          .site = "shard_map"}};
-    SL_TRY(self->engine->table->start(self, &request));
-    return self->engine->table->wait(self, &request);
-}
-
 /* At coordinate 0: checks that coordinates which hold the same shard gathered the same bytes. */
 static int check_replicas(struct sl_spmd *self, const struct sl_shard_map *map, int output, const char *gathered,
                           size_t bytes) {
@@ -136,7 +119,8 @@ static int gather_outputs(struct sl_spmd *self, const struct sl_group *all, cons
     for (int i = 0; i < map->outputs; i++) {
         const size_t bytes = array_bytes(&shards->out[i]);
         if (!bytes) continue;
-        SL_TRY(gather(self, all, &shards->out[i], shards->gathered));
+        const struct sl_array *local = &shards->out[i];
+        SL_TRY(sl_gather(self, all, local->dtype, local->data, shards->gathered, sl_array_elements(local), 0));
         if (self->coordinate != 0) continue;
         SL_TRY(check_replicas(self, map, i, shards->gathered, bytes));
         for (int coordinate = 0; coordinate < self->mesh->size; coordinate++) {
@@ -150,15 +134,14 @@ static int gather_outputs(struct sl_spmd *self, const struct sl_group *all, cons
 
 static int map_program(struct sl_spmd *self, void *arg) {
     const struct run *run = arg;
-    struct sl_group all = {.size = self->mesh->size, .rank = self->coordinate, .name = "*"};
-    for (int i = 0; i < all.size; i++) all.member[i] = i;
-    SL_TRY(self->engine->table->group_open(self, &all));
+    struct sl_group all;
+    SL_TRY(sl_group_axes(self, "*", &all));
     struct shards shards = {0};
     int status = take_shards(self, run->map, &shards);
     if (!status) status = run->function(self, shards.in, shards.out, run->arg);
     if (!status) status = gather_outputs(self, &all, run->map, &shards);
     give_shards(&shards);
-    return status;
+    return status ? status : sl_group_close(self, &all);
 }
 
 int sl_shard_map_run(const struct sl_shard_map *map, const struct sl_mesh *mesh, const struct sl_engine *engine,

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/operations.h"
+
 enum { REST = 24 }; /* bytes that always remain for "and 12 more" */
 
 char *sl_place_describe(const struct sl_place *place, char *text, size_t size) {
@@ -66,14 +68,13 @@ void sl_verdict_add_more(struct sl_error *verdict, int lines) {
 
 /* ---- calls that differ ---- */
 
-static size_t elements(const struct sl_collective *call) { return call->count[0] * call->count[1] * call->count[2]; }
-
 bool sl_calls_agree(const struct sl_collective *mine, const struct sl_collective *theirs, int rank) {
     const int me = mine->group->rank;
     const bool permuted =
         (mine->source == rank) == (theirs->destination == me) && (mine->destination == rank) == (theirs->source == me);
-    return mine->operation == theirs->operation && mine->dtype == theirs->dtype && elements(mine) == elements(theirs) &&
-           mine->root == theirs->root && mine->scale == theirs->scale && permuted &&
+    return mine->operation == theirs->operation && mine->dtype == theirs->dtype &&
+           sl_block_elements(mine) == sl_block_elements(theirs) && mine->root == theirs->root &&
+           mine->scale == theirs->scale && permuted &&
            (mine->site == theirs->site || !strcmp(mine->site, theirs->site));
 }
 
@@ -88,17 +89,16 @@ static void add_position(struct sl_error *verdict, const char *what, int positio
 
 static void add_call(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *call,
                      int coordinate) {
-    static const char *const dtype[] = {[SL_F32] = "f32", [SL_BF16] = "bf16", [SL_I32] = "i32"};
+    const struct sl_operation_row *operation = sl_operation_of(call);
     char who[SL_VERDICT_NAME];
     sl_verdict_add(verdict, "%s calls %s", sl_verdict_name(mesh, coordinate, who), sl_collective_name(call));
-    if (call->operation != SL_BARRIER) sl_verdict_add(verdict, " of %zu %s", elements(call), dtype[call->dtype]);
-    if (call->operation == SL_PPERMUTE) {
-        add_position(verdict, " from", call->source);
-        add_position(verdict, " to", call->destination);
+    if (call->operation != SL_BARRIER) {
+        sl_verdict_add(verdict, " of %zu %s", sl_block_elements(call), sl_dtypes[call->dtype].name);
     }
-    if (call->operation == SL_BROADCAST || call->operation == SL_GATHER) {
-        add_position(verdict, call->operation == SL_GATHER ? " to" : " from", call->root);
-    }
+    if (operation->from == SL_WITH_PAIRED) add_position(verdict, " from", call->source);
+    if (operation->to == SL_WITH_PAIRED) add_position(verdict, " to", call->destination);
+    if (operation->from == SL_WITH_ROOT) add_position(verdict, " from", call->root);
+    if (operation->to == SL_WITH_ROOT) add_position(verdict, " to", call->root);
     sl_verdict_add(verdict, " at %s", call->site);
 }
 

@@ -230,12 +230,14 @@ static int add_and_gather(struct sl_spmd *self, const struct sl_array *in, struc
     for (int g = 0; g < example->gathers; g++) {
         const struct gather *gather = &example->gather[g];
         const size_t segments = (size_t)example->spec[SUM + g].dim[gather->dim].segments;
-        size_t outer = segments, block = out[g].shape[gather->dim] / segments;
+        const size_t extent = out[g].shape[gather->dim];
+        size_t shape[3] = {segments, extent / segments, 1};
         struct sl_group group;
-        for (int d = 0; d < gather->dim; d++) outer *= out[g].shape[d];
-        for (int d = gather->dim + 1; d < out[g].dims; d++) block *= out[g].shape[d];
+        for (int d = 0; d < gather->dim; d++) shape[0] *= out[g].shape[d];
+        for (int d = gather->dim + 1; d < out[g].dims; d++) shape[2] *= out[g].shape[d];
         SL_TRY(sl_group_axes(self, gather->axis, &group));
-        SL_TRY(sl_all_gather(self, &group, SL_I32, out[g].data, out[g + 1].data, outer, block));
+        SL_TRY(sl_all_gather_dim(self, &group, SL_I32, out[g].data, out[g + 1].data, 3, shape, 1));
+        SL_TRY(sl_group_close(self, &group));
     }
     return SL_OK;
 }

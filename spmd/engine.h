@@ -10,12 +10,14 @@
 #ifndef SL_SPMD_ENGINE_H
 #define SL_SPMD_ENGINE_H
 
+#include "spmd/base/dtype.h"
 #include "spmd/spmd.h"
 
 SL_BEGIN_C
 
 /* Coordinates that communicate together, in the order in which sums are taken. Filled in by sl_group_axes or
- * sl_group_list; its storage is the caller's, the communicator is the engine's and lives until the run ends. */
+ * sl_group_list; its storage is the caller's, the communicator is the engine's and lives until sl_group_close, or
+ * until the run ends. */
 struct sl_group {
     int size;
     int rank; /* this coordinate's position in member, or -1: not a member */
@@ -35,6 +37,13 @@ enum sl_operation {
     SL_BROADCAST,    /* out = the root's in */
     SL_GATHER,       /* out at the root = the blocks of all members; elsewhere untouched */
     SL_OPERATIONS
+};
+
+/* How an operation combines the blocks that come to a member, in member order. */
+enum sl_reduction {
+    SL_NO_REDUCTION, /* each has a place of its own */
+    SL_SUM,
+    SL_MAXIMUM
 };
 
 struct sl_view {
@@ -86,6 +95,8 @@ struct sl_engine_table {
     int (*run)(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
     /* Collective over the mesh: every coordinate opens the same groups in the same order, members or not. */
     int (*group_open)(struct sl_spmd *self, struct sl_group *group);
+    /* By a member, when none of its calls is under way. SITE is where it closes the group. */
+    int (*group_close)(struct sl_spmd *self, struct sl_group *group, const char *site);
     int (*start)(struct sl_spmd *self, struct sl_request *request);
     int (*test)(struct sl_spmd *self, struct sl_request *request, bool *done);
     int (*wait)(struct sl_spmd *self, struct sl_request *request);

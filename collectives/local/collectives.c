@@ -10,6 +10,7 @@
  * the earlier call, which includes that nobody needs its description. Checked mode is stricter: a slot is used again
  * when all members have finished, so that all may compare descriptions at any time before they finish. */
 #include "collectives/local/engine.h"
+#include "collectives/operations.h"
 #include "collectives/reduce.h"
 #include "collectives/verdict.h"
 #include "spmd/device/device.h"
@@ -23,13 +24,15 @@ struct member {
     alignas(SL_CACHE_LINE) struct sl_local_word finished[SL_MAX_IN_FLIGHT]; /* by slot: 1 + number of the call */
     alignas(SL_CACHE_LINE) struct sl_collective call[SL_MAX_IN_FLIGHT];     /* `group` is for the member itself */
     double started[SL_MAX_IN_FLIGHT];                                       /* where the engine delays */
+    int under_way;                                                          /* calls started and not ended: its own */
 };
 
 struct sl_local_communicator {
     struct sl_local_communicator *next;
     int size;
     int coordinate[SL_MAX_COORDINATES];
-    uint64_t opened; /* by which coordinates. Under the run's lock. */
+    uint64_t opened; /* by which coordinates. Under the run's lock, as is: */
+    int left;        /* members that have not closed it */
     char name[64];   /* for places */
     struct member member[];
 };
@@ -40,7 +43,7 @@ static struct sl_local_communicator *new_communicator(const struct sl_group *gro
     struct sl_local_communicator *communicator =
         sl_local_take(sizeof *communicator + (size_t)group->size * sizeof *communicator->member);
     if (!communicator) return NULL;
-    communicator->size = group->size;
+    communicator->size = communicator->left = group->size;
     memcpy(communicator->coordinate, group->member, sizeof communicator->coordinate);
     snprintf(communicator->name, sizeof communicator->name, "over \"%s\"", group->name);
     return communicator;
@@ -72,6 +75,24 @@ int sl_local_group_open(struct sl_spmd *self, struct sl_group *group) {
     return SL_OK;
 }
 
+/* The last member frees it. Verdicts then find it neither as something that a member waits for nor in a place. */
+int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    struct sl_local_communicator *communicator = group->communicator;
+    if (communicator->member[group->rank].under_way)
+        return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has calls under way (closed at %s)", group->name, site);
+    SL_TRY(sl_local_enter(me, "closing", "a group", site));
+    pthread_mutex_lock(&me->run->opening);
+    if (--communicator->left == 0) {
+        struct sl_local_communicator **at = &me->run->communicators;
+        while (*at != communicator) at = &(*at)->next;
+        *at = communicator->next;
+        free(communicator);
+    }
+    pthread_mutex_unlock(&me->run->opening);
+    return SL_OK;
+}
+
 void sl_local_groups_close(struct sl_local_run *run) {
     while (run->communicators) {
         struct sl_local_communicator *communicator = run->communicators;
@@ -82,50 +103,14 @@ void sl_local_groups_close(struct sl_local_run *run) {
 
 /* ---- whom a call concerns ---- */
 
-/* Positions [begin, end) of a group. */
-struct range {
-    int begin, end;
-};
+static struct sl_positions all(const struct sl_collective *call) { return (struct sl_positions){0, call->group->size}; }
 
-static struct range one(int position) { return (struct range){position < 0 ? 0 : position, position + 1}; }
-static struct range all(const struct sl_collective *call) { return (struct range){0, call->group->size}; }
-static struct range none(void) { return (struct range){0, 0}; }
-
-/* The members whose data the caller moves. */
-static struct range sources(const struct sl_collective *call) {
-    const bool root = call->root == call->group->rank;
-    switch (call->operation) {
-    case SL_PPERMUTE:
-        return one(call->source);
-    case SL_BROADCAST:
-        return one(call->root);
-    case SL_GATHER:
-        return root ? all(call) : none();
-    default:
-        return all(call);
-    }
-}
-
-/* The members that move data out of or into the caller's buffers. */
-static struct range movers(const struct sl_collective *call) {
-    const bool root = call->root == call->group->rank;
-    switch (call->operation) {
-    case SL_BARRIER:
-        return none();
-    case SL_PPERMUTE:
-        return one(call->destination);
-    case SL_BROADCAST:
-        return root ? all(call) : none();
-    case SL_GATHER:
-        return one(call->root);
-    default:
-        return all(call);
-    }
+/* The members that move data out of or into the caller's buffers; a barrier has none. */
+static struct sl_positions movers(const struct sl_collective *call) {
+    return call->operation == SL_BARRIER ? (struct sl_positions){0, 0} : sl_call_destinations(call);
 }
 
 /* ---- moving ---- */
-
-static size_t elements(const struct sl_collective *call) { return call->count[0] * call->count[1] * call->count[2]; }
 
 /* Where the block for PEER begins in a caller's input, and the block from PEER in its output. */
 static const char *input_block(const struct sl_collective *call, int peer) {
@@ -154,29 +139,22 @@ static void copy_block(const struct sl_collective *mine, const struct sl_collect
     }
 }
 
-static void permute(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
-    if (mine->source >= 0) {
-        copy_block(mine, &member[mine->source].call[slot], mine->source);
-    } else {
-        sl_device.zero(mine->output, sl_dtype_size(mine->dtype) * mine->count[2]);
-    }
-}
-
-/* The blocks of all members in FROM, beginning with the caller's own so that not all members read the same one at a
- * time. */
-static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot, struct range from) {
+/* The blocks of all that the caller gets one from. Of several its own is the first, so that not all members read the
+ * same one at a time. */
+static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
+    const struct sl_positions from = sl_call_sources(mine);
     const int count = from.end - from.begin, offset = count > 1 ? mine->group->rank : 0;
     for (int i = 0; i < count; i++) {
         const int source = from.begin + (i + offset) % count;
         copy_block(mine, &member[source].call[slot], source);
     }
+    if (!count && sl_operation_of(mine)->zeros) sl_device.zero(mine->output, sl_block_bytes(mine));
 }
 
 static void combine(const struct sl_collective *mine, size_t count, const void *const *input, int outputs,
                     void *const *output) {
-    const enum sl_operation operation = mine->operation == SL_PMAX ? SL_PMAX : SL_PSUM;
-    (sl_device.reaches(output[0]) ? sl_reduce_on_device : sl_reduce)(operation, mine->dtype, mine->scale, count,
-                                                                     mine->group->size, input, outputs, output);
+    (sl_device.reaches(output[0]) ? sl_reduce_on_device : sl_reduce)(
+        sl_operation_of(mine)->reduction, mine->dtype, mine->scale, count, mine->group->size, input, outputs, output);
 }
 
 /* The caller's share of the elements: from all inputs to all outputs. Borders lie at cache lines. */
@@ -213,26 +191,14 @@ static void reduce_scatter(const struct sl_collective *mine, const struct member
 }
 
 static void move(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
-    if (!elements(mine)) return; /* pointers may be NULL then */
-    switch (mine->operation) {
-    case SL_PSUM:
-    case SL_PMAX:
-        reduce(mine, member, slot);
-        break;
-    case SL_PSUM_SCATTER:
+    const struct sl_operation_row *operation = sl_operation_of(mine);
+    if (!sl_block_elements(mine)) return; /* pointers may be NULL then */
+    if (operation->reduction == SL_NO_REDUCTION) {
+        collect(mine, member, slot);
+    } else if (operation->cuts) {
         reduce_scatter(mine, member, slot);
-        break;
-    case SL_PPERMUTE:
-        permute(mine, member, slot);
-        break;
-    case SL_ALL_GATHER:
-    case SL_ALL_TO_ALL:
-    case SL_BROADCAST:
-    case SL_GATHER:
-        collect(mine, member, slot, sources(mine));
-        break;
-    default:
-        break; /* a barrier */
+    } else {
+        reduce(mine, member, slot);
     }
 }
 
@@ -240,7 +206,7 @@ static void move(const struct sl_collective *mine, const struct member *member, 
 
 /* Compares the call numbered TICKET with those of the members in RANGE that have arrived. */
 static int compare(struct sl_local_coordinate *me, const struct sl_collective *mine, const struct member *member,
-                   uint32_t ticket, struct range range) {
+                   uint32_t ticket, struct sl_positions range) {
     for (int i = range.begin; i < range.end; i++) {
         if (!sl_local_reached(atomic_load(&member[i].arrived.value), ticket + 1)) continue;
         const struct sl_collective *theirs = &member[i].call[ticket % SL_MAX_IN_FLIGHT];
@@ -252,7 +218,7 @@ static int compare(struct sl_local_coordinate *me, const struct sl_collective *m
 /* ---- the two halves of a call ---- */
 
 static int wait_arrived(struct sl_local_coordinate *me, struct sl_local_communicator *communicator, uint32_t ticket,
-                        struct range range) {
+                        struct sl_positions range) {
     for (int i = range.begin; i < range.end; i++) {
         struct sl_local_word *arrived = &communicator->member[i].arrived;
         SL_TRY(sl_local_wait(me, arrived, ticket + 1, communicator->coordinate[i]));
@@ -261,7 +227,7 @@ static int wait_arrived(struct sl_local_coordinate *me, struct sl_local_communic
 }
 
 static int wait_finished(struct sl_local_coordinate *me, struct sl_local_communicator *communicator, uint32_t ticket,
-                         struct range range) {
+                         struct sl_positions range) {
     for (int i = range.begin; i < range.end; i++) {
         struct sl_local_word *finished = &communicator->member[i].finished[ticket % SL_MAX_IN_FLIGHT];
         SL_TRY(sl_local_wait(me, finished, ticket + 1, communicator->coordinate[i]));
@@ -286,13 +252,14 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
     mine->call[slot] = *call;
     if (self->engine->delay > 0) mine->started[slot] = sl_now();
     request->ticket = ticket;
+    mine->under_way++;
     sl_local_post(&mine->arrived, ticket + 1);
     /* Of two members the later one sees the earlier: every two calls are compared. */
     return self->engine->checked ? compare(me, call, communicator->member, ticket, all(call)) : SL_OK;
 }
 
 /* When the last of the members in RANGE, which have arrived, started the call. */
-static double last_started(const struct member *member, uint32_t slot, struct range range) {
+static double last_started(const struct member *member, uint32_t slot, struct sl_positions range) {
     double last = 0;
     for (int i = range.begin; i < range.end; i++) {
         if (member[i].started[slot] > last) last = member[i].started[slot];
@@ -304,7 +271,8 @@ static double last_started(const struct member *member, uint32_t slot, struct ra
 static int move_share(struct sl_local_coordinate *me, struct sl_request *request, struct sl_local_word *finished) {
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
-    if (me->spmd.engine->checked) SL_TRY(compare(me, call, communicator->member, request->ticket, sources(call)));
+    if (me->spmd.engine->checked)
+        SL_TRY(compare(me, call, communicator->member, request->ticket, sl_call_sources(call)));
     SL_TRY(sl_local_begin_moving(me));
     move(call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
     const int status = sl_device.settle(&me->spmd.error);
@@ -328,23 +296,24 @@ static bool has(const struct sl_local_word *word, uint32_t target) {
 int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
     struct sl_local_coordinate *me = sl_local_self(self);
     const struct sl_collective *call = &request->call;
-    const struct sl_local_communicator *communicator = call->group->communicator;
+    struct sl_local_communicator *communicator = call->group->communicator;
     const struct member *member = communicator->member;
     const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT, target = request->ticket + 1;
     *done = false;
     SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
     if (!request->moved) {
-        const struct range from = sources(call);
+        const struct sl_positions from = sl_call_sources(call);
         for (int i = from.begin; i < from.end; i++)
             if (!has(&member[i].arrived, target)) return SL_OK;
         const double delay = self->engine->delay;
         if (delay > 0 && sl_now() < last_started(member, slot, from) + delay) return SL_OK;
         SL_TRY(move_share(me, request, finished_word(request)));
     }
-    const struct range by = movers(call);
+    const struct sl_positions by = movers(call);
     for (int i = by.begin; i < by.end; i++)
         if (!has(&member[i].finished[slot], target)) return SL_OK;
     *done = true;
+    communicator->member[call->group->rank].under_way--;
     return SL_OK;
 }
 
@@ -360,7 +329,7 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     }
     SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
     if (!request->moved) {
-        const struct range from = sources(call);
+        const struct sl_positions from = sl_call_sources(call);
         SL_TRY(wait_arrived(me, communicator, request->ticket, from));
         if (self->engine->delay > 0)
             sl_local_delay(me, last_started(communicator->member, request->ticket % SL_MAX_IN_FLIGHT, from));
@@ -368,5 +337,6 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     }
     SL_TRY(wait_finished(me, communicator, request->ticket, movers(call)));
     request->moved = false; /* it has ended: to wait again is an error */
+    communicator->member[call->group->rank].under_way--;
     return SL_OK;
 }

@@ -158,6 +158,7 @@ const struct sl_engine_table sl_engine_local = {
     .name = "local",
     .run = run_mesh,
     .group_open = sl_local_group_open,
+    .group_close = sl_local_group_close,
     .start = sl_local_start,
     .test = sl_local_test,
     .wait = sl_local_finish,

@@ -52,7 +52,8 @@ struct sl_local_coordinate {
     _Atomic int peer;
     _Atomic(struct sl_local_word *) word;
     _Atomic uint32_t target;
-    /* The place: its latest call, as in `psum` `over "data"` `train.c:12`. The texts live as long as the run. */
+    /* The place: its latest call, as in `psum` `over "data"` `train.c:12`. The object may be
+     * a group's text: it is read under the run's lock. */
     _Atomic(const char *) verb, object, site;
 };
 
@@ -66,7 +67,8 @@ struct sl_local_run {
     _Atomic int status;      /* of the first failure, which ends the run; SL_OK until then */
     struct sl_error verdict; /* written by whoever set the status; read when all threads have ended */
 
-    /* Taken only where groups and channels are opened. */
+    /* Taken where groups and channels are opened and groups closed, and for verdicts: what these read of coordinates,
+     * names in places and words that are waited for, is not freed meanwhile. */
     pthread_mutex_t opening;
     struct sl_local_communicator *communicators;
     struct sl_local_channel *channels;
@@ -131,6 +133,7 @@ int sl_local_mismatch(struct sl_local_coordinate *me, const struct sl_collective
 /* ---- groups (collectives.c), channels (channel.c) ---- */
 
 int sl_local_group_open(struct sl_spmd *self, struct sl_group *group);
+int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const char *site);
 int sl_local_start(struct sl_spmd *self, struct sl_request *request);
 int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 int sl_local_finish(struct sl_spmd *self, struct sl_request *request);

@@ -20,14 +20,17 @@
 /* ---- text ---- */
 
 /* The latest call of COORDINATE; returns TEXT. */
-static const char *place(const struct sl_local_run *run, int coordinate, char text[300]) {
+static const char *place(struct sl_local_run *run, int coordinate, char text[300]) {
     const struct sl_local_coordinate *of = &run->coordinate[coordinate];
+    pthread_mutex_lock(&run->opening); /* a group that is closed may be the object no more */
     const struct sl_place place = {atomic_load(&of->verb), atomic_load(&of->object), atomic_load(&of->site)};
-    return sl_place_describe(&place, text, 300);
+    sl_place_describe(&place, text, 300);
+    pthread_mutex_unlock(&run->opening);
+    return text;
 }
 
 /* A line for each of the sleepers LIST[count]. */
-static void append_sleepers(struct sl_error *text, const struct sl_local_run *run, int count, const int *list) {
+static void append_sleepers(struct sl_error *text, struct sl_local_run *run, int count, const int *list) {
     int i = 0;
     for (bool fits = true; i < count && fits; i += fits) {
         char where[300];
@@ -40,7 +43,7 @@ static void append_sleepers(struct sl_error *text, const struct sl_local_run *ru
 static bool is_asleep(uint32_t beat) { return beat & 1; }
 
 /* A line for each coordinate that sleeps waiting for PEER. */
-static void append_waiters(struct sl_error *text, const struct sl_local_run *run, int peer) {
+static void append_waiters(struct sl_error *text, struct sl_local_run *run, int peer) {
     int list[SL_MAX_COORDINATES], count = 0;
     for (int i = 0; i < run->mesh->size; i++) {
         const struct sl_local_coordinate *other = &run->coordinate[i];
@@ -88,6 +91,15 @@ static int look_for_returned(struct sl_local_coordinate *me) {
     return end(run, SL_FAILED, &text);
 }
 
+/* Whether SLEEPER, which had BEAT, has slept since and its word is unraised. While it sleeps, its word is not freed. */
+static bool sleeps_in_vain(const struct sl_local_coordinate *sleeper, uint32_t beat) {
+    pthread_mutex_lock(&sleeper->run->opening);
+    const bool sleeps = atomic_load(&sleeper->beat) == beat;
+    const bool vain = sleeps && in_vain(sleeper) && atomic_load(&sleeper->beat) == beat;
+    pthread_mutex_unlock(&sleeper->run->opening);
+    return vain;
+}
+
 /* Follows the waits from ME until somebody is awake or comes up twice: then CIRCLE holds those in between. */
 static int find_circle(const struct sl_local_coordinate *me, int circle[SL_MAX_COORDINATES]) {
     const struct sl_local_run *run = me->run;
@@ -104,8 +116,7 @@ static int find_circle(const struct sl_local_coordinate *me, int circle[SL_MAX_C
     }
     const int first = position[at];
     for (int i = first; i < length; i++) {
-        const struct sl_local_coordinate *sleeper = &run->coordinate[chain[i]];
-        if (!in_vain(sleeper) || atomic_load(&sleeper->beat) != beat[i]) return 0;
+        if (!sleeps_in_vain(&run->coordinate[chain[i]], beat[i])) return 0;
         circle[i - first] = chain[i];
     }
     return length - first;

@@ -163,9 +163,9 @@ int sl_mpi_start(struct sl_spmd *self, struct sl_request *request) {
     request->ticket = communicator->started;
     struct sl_mpi_call *c = slot_of(request);
     SL_TRY(enter(run, request));
-    if (sl_mpi_elements(&request->call) > INT_MAX)
+    if (sl_block_elements(&request->call) > INT_MAX)
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": %zu elements, at most %d are possible (called at %s)",
-                       sl_collective_name(&request->call), request->call.group->name, sl_mpi_elements(&request->call),
+                       sl_collective_name(&request->call), request->call.group->name, sl_block_elements(&request->call),
                        INT_MAX, request->call.site);
     SL_TRY(free_slot(run, c, &request->call));
     communicator->started++;
@@ -208,6 +208,30 @@ int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request) {
 
 /* ---- closing ---- */
 
+static void free_communicator(struct sl_mpi_communicator *communicator) {
+    sl_mpi_buffers_close(communicator);
+    free(communicator->requests);
+    free(communicator->signatures);
+    free(communicator);
+}
+
+/* In checked mode signatures of calls that have ended may still be on their way: they are waited for. */
+int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
+    struct sl_mpi_run *run = sl_mpi_self(self);
+    struct sl_mpi_communicator *communicator = group->communicator, **at = &run->communicators;
+    for (int slot = 0; slot < SL_MAX_IN_FLIGHT; slot++) {
+        if (!communicator->call[slot].claimed) continue;
+        return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has calls under way (closed at %s)", group->name, site);
+    }
+    SL_TRY(sl_mpi_enter(run, "closing", "a group", site));
+    for (int slot = 0; slot < SL_MAX_IN_FLIGHT; slot++)
+        SL_TRY(sl_mpi_wait(run, &(struct sl_mpi_wait){is_free, laggard, &communicator->call[slot]}));
+    while (*at != communicator) at = &(*at)->next;
+    *at = communicator->next;
+    free_communicator(communicator);
+    return SL_OK;
+}
+
 bool sl_mpi_groups_sending(const struct sl_mpi_run *run) {
     for (const struct sl_mpi_call *c = run->active; c; c = c->next) {
         if (c->phase != SL_MPI_IDLE) return true;
@@ -222,9 +246,6 @@ void sl_mpi_groups_close(struct sl_mpi_run *run) {
     while (run->communicators) {
         struct sl_mpi_communicator *communicator = run->communicators;
         run->communicators = communicator->next;
-        sl_mpi_buffers_close(communicator);
-        free(communicator->requests);
-        free(communicator->signatures);
-        free(communicator);
+        free_communicator(communicator);
     }
 }

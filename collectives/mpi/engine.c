@@ -209,6 +209,7 @@ const struct sl_engine_table sl_engine_mpi = {
     .speaks = sl_mpi_speaks,
     .run = run_mesh,
     .group_open = sl_mpi_group_open,
+    .group_close = sl_mpi_group_close,
     .start = sl_mpi_start,
     .test = sl_mpi_test,
     .wait = sl_mpi_finish,

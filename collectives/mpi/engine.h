@@ -21,6 +21,7 @@
 
 #include <mpi.h>
 
+#include "collectives/operations.h"
 #include "collectives/verdict.h"
 
 SL_BEGIN_C
@@ -240,6 +241,7 @@ enum sl_mpi_kind { SL_MPI_SIGNATURE, SL_MPI_FIRST_EXCHANGE, SL_MPI_SECOND_EXCHAN
 int sl_mpi_tag_of(const struct sl_mpi_communicator *communicator, int slot, enum sl_mpi_kind kind);
 
 int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group);
+int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char *site);
 int sl_mpi_start(struct sl_spmd *self, struct sl_request *request);
 int sl_mpi_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request);
@@ -257,11 +259,6 @@ int sl_mpi_set_aside(struct sl_mpi_call *c);
 void sl_mpi_begin(struct sl_mpi_call *c);
 void sl_mpi_move_on(struct sl_mpi_call *c);
 void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator);
-
-/* Elements of a block. */
-static inline size_t sl_mpi_elements(const struct sl_collective *call) {
-    return call->count[0] * call->count[1] * call->count[2];
-}
 
 /* Whether CALL moves data between this member and the one at position PEER. */
 bool sl_mpi_receives_from(const struct sl_collective *call, int peer);

@@ -54,44 +54,17 @@ static char *take_piece(struct sl_mpi_call *c, size_t bytes) {
 
 /* ---- whom a call concerns ---- */
 
-static bool is_root(const struct sl_collective *call) { return call->root == call->group->rank; }
-
 bool sl_mpi_receives_from(const struct sl_collective *call, int peer) {
-    switch (call->operation) {
-    case SL_PPERMUTE:
-        return call->source == peer;
-    case SL_BROADCAST:
-        return call->root == peer;
-    case SL_GATHER:
-        return is_root(call);
-    default:
-        return true;
-    }
+    return sl_has_position(sl_call_sources(call), peer);
 }
 
 bool sl_mpi_sends_to(const struct sl_collective *call, int peer) {
-    switch (call->operation) {
-    case SL_PPERMUTE:
-        return call->destination == peer;
-    case SL_BROADCAST:
-        return is_root(call);
-    case SL_GATHER:
-        return call->root == peer;
-    default:
-        return true;
-    }
+    return sl_has_position(sl_call_destinations(call), peer);
 }
+
+static bool combines(const struct sl_collective *call) { return sl_operation_of(call)->reduction != SL_NO_REDUCTION; }
 
 /* ---- blocks ---- */
-
-static size_t block_bytes(const struct sl_collective *call) {
-    return sl_mpi_elements(call) * sl_dtype_size(call->dtype);
-}
-
-static bool is_one_piece(const struct sl_collective *call, const struct sl_view *view) {
-    const size_t *count = call->count;
-    return (count[1] == 1 || view->stride[1] == count[2]) && (count[0] == 1 || view->stride[0] == count[1] * count[2]);
-}
 
 /* The element at INDEX; NULL of NULL, which a barrier has. */
 static char *element(const struct sl_collective *call, const void *array, size_t index) {
@@ -119,15 +92,20 @@ static void copy_block(const struct sl_collective *call, char *out, const struct
     }
 }
 
-/* How a packed block lies. */
-static struct sl_view packed(const struct sl_collective *call) {
-    return (struct sl_view){.stride = {call->count[1] * call->count[2], call->count[2]}};
-}
-
 /* ---- messages ---- */
 
+/* MPI only carries elements: their size is all that it needs to know. */
 static MPI_Datatype type_of(enum sl_dtype dtype) {
-    return dtype == SL_F32 ? MPI_FLOAT : dtype == SL_BF16 ? MPI_UINT16_T : MPI_INT32_T;
+    switch (sl_dtype_size(dtype)) {
+    case 1:
+        return MPI_UINT8_T;
+    case 2:
+        return MPI_UINT16_T;
+    case 4:
+        return MPI_UINT32_T;
+    default:
+        return MPI_UINT64_T;
+    }
 }
 
 static void send(struct sl_mpi_call *c, int peer, const void *data, size_t count) {
@@ -156,42 +134,41 @@ int sl_mpi_previous_peer(const struct sl_collective *call, int k) {
 static void exchange(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const int size = call->group->size, me = call->group->rank;
-    const struct sl_view tight = packed(call);
-    const size_t bytes = block_bytes(call);
+    const struct sl_view tight = sl_packed_blocks(call);
+    const size_t bytes = sl_block_bytes(call);
     for (int k = 1; k < size; k++) {
         const int peer = sl_mpi_previous_peer(call, k);
         if (!sl_mpi_receives_from(call, peer)) continue;
         receive(c, peer, c->received ? c->received + bytes * (size_t)peer : output_block(call, peer),
-                sl_mpi_elements(call));
+                sl_block_elements(call));
     }
     for (int k = 1; k < size; k++) {
         const int peer = sl_mpi_next_peer(call, k);
         if (!sl_mpi_sends_to(call, peer)) continue;
         char *block = c->sent ? c->sent + bytes * (size_t)peer : NULL;
         if (block) copy_block(call, block, &tight, input_block(call, peer), &call->input_view);
-        send(c, peer, block ? block : input_block(call, peer), sl_mpi_elements(call));
+        send(c, peer, block ? block : input_block(call, peer), sl_block_elements(call));
     }
-    const bool own = call->operation != SL_PSUM_SCATTER && sl_mpi_sends_to(call, me) && sl_mpi_receives_from(call, me);
-    if (sl_mpi_elements(call) && own)
+    const bool own = !combines(call) && sl_mpi_sends_to(call, me) && sl_mpi_receives_from(call, me);
+    if (sl_block_elements(call) && own)
         copy_block(call, output_block(call, me), &call->output_view, input_block(call, me), &call->input_view);
 }
 
 static void unpack(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    const struct sl_view tight = packed(call);
+    const struct sl_view tight = sl_packed_blocks(call);
     for (int peer = 0; peer < call->group->size && c->received; peer++) {
         if (peer == call->group->rank || !sl_mpi_receives_from(call, peer)) continue;
-        copy_block(call, output_block(call, peer), &call->output_view, c->received + block_bytes(call) * (size_t)peer,
-                   &tight);
+        copy_block(call, output_block(call, peer), &call->output_view,
+                   c->received + sl_block_bytes(call) * (size_t)peer, &tight);
     }
 }
 
 /* ---- sums ---- */
 
-static bool is_sum(const struct sl_collective *call) {
-    return call->operation == SL_PSUM || call->operation == SL_PMAX;
-}
-static bool is_short(const struct sl_collective *call) { return block_bytes(call) <= SHORT_SUM; }
+/* Everyone gets all of the result. */
+static bool is_sum(const struct sl_collective *call) { return combines(call) && !sl_operation_of(call)->cuts; }
+static bool is_short(const struct sl_collective *call) { return sl_block_bytes(call) <= SHORT_SUM; }
 
 struct share {
     size_t begin, count;
@@ -231,7 +208,8 @@ static void sum(struct sl_mpi_call *c) {
         input[peer] = peer == call->group->rank ? element(call, call->input, mine.begin)
                                                 : element(call, c->received, mine.count * (size_t)peer);
     }
-    sl_reduce(call->operation, call->dtype, call->scale, mine.count, call->group->size, input, 1, &output);
+    sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, mine.count, call->group->size, input, 1,
+              &output);
 }
 
 static void exchange_sums(struct sl_mpi_call *c) {
@@ -248,19 +226,20 @@ static void exchange_sums(struct sl_mpi_call *c) {
 /* psum_scatter: the blocks for this member have come, one after the other and tight. */
 static void sum_blocks(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    const struct sl_view tight = packed(call), *view = &call->input_view;
+    const struct sl_view tight = sl_packed_blocks(call), *view = &call->input_view;
     const int me = call->group->rank;
     const void *input[SL_MAX_COORDINATES];
     for (size_t row = 0; row < call->count[0]; row++) {
         for (size_t column = 0; column < call->count[1]; column++) {
             const size_t at = row * tight.stride[0] + column * tight.stride[1];
             for (int peer = 0; peer < call->group->size; peer++) {
-                input[peer] = element(call, c->received, sl_mpi_elements(call) * (size_t)peer + at);
+                input[peer] = element(call, c->received, sl_block_elements(call) * (size_t)peer + at);
             }
             input[me] = element(call, input_block(call, me), row * view->stride[0] + column * view->stride[1]);
             void *output =
                 element(call, call->output, row * call->output_view.stride[0] + column * call->output_view.stride[1]);
-            sl_reduce(SL_PSUM, call->dtype, call->scale, call->count[2], call->group->size, input, 1, &output);
+            sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, call->count[2], call->group->size,
+                      input, 1, &output);
         }
     }
 }
@@ -269,16 +248,15 @@ static void sum_blocks(struct sl_mpi_call *c) {
 
 int sl_mpi_set_aside(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    const size_t size = (size_t)call->group->size, block = block_bytes(call) * size;
+    const size_t size = (size_t)call->group->size, block = sl_block_bytes(call) * size;
     size_t sent = 0, received = 0;
     c->sent = c->received = NULL;
     if (is_sum(call)) {
         received = size * summed_by(call, 0).count * sl_dtype_size(call->dtype); /* the first share is the largest */
-    } else if (call->operation != SL_BARRIER) {
-        if (!is_one_piece(call, &call->input_view)) sent = block;
-        const bool receives = call->operation != SL_GATHER || is_root(call);
-        const bool summed = call->operation == SL_PSUM_SCATTER;
-        if (summed || (receives && !is_one_piece(call, &call->output_view))) received = block;
+    } else {
+        if (!sl_block_is_solid(call, &call->input_view)) sent = block;
+        const bool scattered = sl_call_writes(call) && !sl_block_is_solid(call, &call->output_view);
+        if (combines(call) || scattered) received = block;
     }
     if (size == 1 || !(sent + received)) return SL_OK;
     char *piece = take_piece(c, sent + received);
@@ -293,8 +271,9 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
 void sl_mpi_begin(struct sl_mpi_call *c) {
     struct sl_collective *call = &c->call;
     c->phase = SL_MPI_FIRST;
-    if (!sl_mpi_elements(call) && call->operation != SL_BARRIER) return; /* pointers may be NULL then */
-    if (call->operation == SL_PPERMUTE && call->source < 0) memset(call->output, 0, block_bytes(call));
+    if (!sl_block_elements(call) && call->operation != SL_BARRIER) return; /* pointers may be NULL then */
+    const struct sl_positions from = sl_call_sources(call);
+    if (sl_operation_of(call)->zeros && from.begin == from.end) memset(call->output, 0, sl_block_bytes(call));
     if (is_sum(call)) {
         exchange_summands(c);
     } else {
@@ -311,13 +290,13 @@ static void end_call(struct sl_mpi_call *c) {
 /* The first exchange has ended. */
 static void go_on(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    if (!sl_mpi_elements(call)) {
+    if (!sl_block_elements(call)) {
         end_call(c);
         return;
     }
     if (is_sum(call)) {
         sum(c);
-    } else if (call->operation == SL_PSUM_SCATTER) {
+    } else if (combines(call)) {
         sum_blocks(c);
     } else {
         unpack(c);

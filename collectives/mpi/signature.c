@@ -17,7 +17,7 @@ void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
                                         .source = call->source,
                                         .destination = call->destination,
                                         .scale = call->scale,
-                                        .elements = sl_mpi_elements(call)};
+                                        .elements = sl_block_elements(call)};
     snprintf(c->mine.site, sizeof c->mine.site, "%s", call->site);
     for (int k = 1; k < call->group->size; k++) {
         const int from = sl_mpi_previous_peer(call, k), to = sl_mpi_next_peer(call, k);

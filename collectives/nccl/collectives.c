@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "collectives/operations.h"
 #include "spmd/device/device.h"
 
 /* ---- opening ---- */
@@ -22,6 +23,8 @@ static struct sl_nccl_group *new_group(struct sl_nccl_coordinate *me, const stru
     if (!made) return NULL;
     made->group = *group;
     snprintf(made->wire.name, sizeof made->wire.name, "over \"%s\"", group->name);
+    made->device = me->device, made->pinned = me->pinned;
+    me->device = me->pinned = NULL;
     made->next = me->groups;
     me->groups = made;
     return made;
@@ -35,16 +38,16 @@ static int open_group(struct sl_nccl_coordinate *me, const struct sl_group *grou
     return me->run->hosts->group_open(me, made);
 }
 
-/* The hosts of all coordinates come together. */
-static int gather(struct sl_nccl_coordinate *me) {
-    struct sl_nccl_group *world = me->world;
+/* The hosts of all members come together. */
+static int gather(struct sl_nccl_group *group, const char *site) {
+    struct sl_nccl_coordinate *me = group->wire.me;
     const struct sl_nccl_hosts *hosts = me->run->hosts;
-    struct sl_collective call = sl_describe_barrier(&world->group);
-    call.site = opening;
-    const uint32_t ticket = world->started++;
-    SL_TRY(sl_nccl_passed(me, hosts->enter(me, "barrier", world->wire.name, opening)));
-    SL_TRY(sl_nccl_passed(me, hosts->begin(world, &call, ticket)));
-    return sl_nccl_passed(me, hosts->meet(world, &call, ticket));
+    struct sl_collective call = sl_describe_barrier(&group->group);
+    call.site = site;
+    const uint32_t ticket = group->started++;
+    SL_TRY(sl_nccl_passed(me, hosts->enter(me, "barrier", group->wire.name, site)));
+    SL_TRY(sl_nccl_passed(me, hosts->begin(group, &call, ticket)));
+    return sl_nccl_passed(me, hosts->meet(group, &call, ticket));
 }
 
 /* The communicator that the others are split off. */
@@ -55,7 +58,7 @@ static int open_world(struct sl_nccl_coordinate *me) {
     me->scratch = sl_nccl_take(me, (1 + 2 * SL_MAX_COORDINATES) * sizeof *me->scratch, false);
     if (!me->scratch) return sl_fail(me->self, SL_FAILED, "no memory for the group \"*\"");
     SL_TRY(open_group(me, &all, &me->world));
-    SL_TRY(gather(me));
+    SL_TRY(gather(me->world, opening));
     ncclUniqueId id;
     struct sl_nccl_wire *wire = &me->world->wire;
     if (me->run->hosts->unique_id(me, &id) || !sl_nccl_wire_join(wire, all.size, id, all.rank))
@@ -120,7 +123,7 @@ int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group) {
     SL_TRY(open_world(me));
     me->opened++;
     if (group->rank >= 0) SL_TRY(open_group(me, group, &made));
-    SL_TRY(gather(me));
+    SL_TRY(gather(me->world, opening));
     if (!split(me, group, made)) return sl_nccl_fail(&me->world->wire, "opening", opening);
     SL_TRY(sl_nccl_await_ready(&me->world->wire, "opening", opening));
     if (!made) return SL_OK;
@@ -129,28 +132,57 @@ int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group) {
     return connect(made);
 }
 
+/* ---- closing ---- */
+
+static struct sl_nccl_buffer *join(struct sl_nccl_buffer *one, struct sl_nccl_buffer *other) {
+    struct sl_nccl_buffer **end = &one;
+    while (*end) end = &(*end)->next;
+    *end = other;
+    return one;
+}
+
+/* The members' calls have ended when all have come together; then their communicators can go, in any order. */
+int sl_nccl_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
+    struct sl_nccl_coordinate *me = sl_nccl_self(self);
+    struct sl_nccl_group *closed = group->communicator, **at = &me->groups;
+    for (int slot = 0; slot < SL_MAX_IN_FLIGHT; slot++) {
+        if (!closed->call[slot].under_way) continue;
+        return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has calls under way (closed at %s)", group->name, site);
+    }
+    SL_TRY(sl_nccl_await_flights(&closed->wire));
+    SL_TRY(gather(closed, site));
+    SL_TRY(sl_nccl_passed(me, me->run->hosts->enter(me, "closing", "a group", site)));
+    SL_TRY(sl_nccl_passed(me, me->run->hosts->group_close(closed)));
+    while (*at != closed) at = &(*at)->next;
+    *at = closed->next;
+    sl_nccl_wire_leave(&closed->wire);
+    sl_nccl_wire_close(&closed->wire);
+    me->device = join(closed->device, me->device);
+    me->pinned = join(closed->pinned, me->pinned);
+    free(closed);
+    return SL_OK;
+}
+
 void sl_nccl_groups_close(struct sl_nccl_coordinate *me) {
     if (me->split) ncclCommAbort(me->split); /* the run has ended before it was adopted */
     while (me->groups) {
         struct sl_nccl_group *group = me->groups;
         me->groups = group->next;
         sl_nccl_wire_close(&group->wire);
-        sl_nccl_buffers_close(group);
+        sl_nccl_buffers_close(group->device);
+        sl_nccl_buffers_close(group->pinned);
         free(group);
     }
+    sl_nccl_buffers_close(me->device);
+    sl_nccl_buffers_close(me->pinned);
 }
 
 /* ---- the two halves of a call ---- */
 
 bool sl_nccl_needs(const struct sl_collective *call, int position) {
-    switch (call->operation) {
-    case SL_PPERMUTE:
-        return position == call->source || position == call->destination;
-    case SL_GATHER:
-        return call->root == call->group->rank || position == call->root;
-    default:
-        return true;
-    }
+    const bool all = call->operation == SL_BROADCAST; /* NCCL's goes round */
+    return all || sl_has_position(sl_call_sources(call), position) ||
+           sl_has_position(sl_call_destinations(call), position);
 }
 
 static struct sl_nccl_call *slot_of(const struct sl_request *request) {
@@ -183,7 +215,7 @@ static bool enqueue_last(struct sl_nccl_group *group, struct sl_nccl_call *c) {
 /* What comes behind NCCL's part may be enqueued when NCCL is done with enqueueing. */
 static int enqueue(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const char *verb = sl_collective_name(&c->call), *site = c->call.site;
-    if (c->call.operation == SL_BARRIER || c->call.count[0] * c->call.count[1] * c->call.count[2] == 0) return SL_OK;
+    if (!sl_block_elements(&c->call)) return SL_OK;
     if (!sl_nccl_plan(group, c))
         return sl_fail(group->wire.me->self, SL_FAILED, "%s over \"%s\": no memory for its buffers (called at %s)",
                        verb, group->group.name, site);

@@ -30,22 +30,12 @@ void *sl_nccl_take(struct sl_nccl_coordinate *me, size_t bytes, bool host) {
 
 /* ---- one coordinate ---- */
 
-/* Waits for the calls of WIRE that all have begun. */
-static int finish_wire(struct sl_nccl_wire *wire) {
-    for (int i = 0; i < wire->flights; i++) {
-        pthread_mutex_lock(&wire->lock);
-        const bool awaited = wire->flight[i].since > 0;
-        pthread_mutex_unlock(&wire->lock);
-        if (awaited) SL_TRY(sl_nccl_await_flight(wire, i));
-    }
-    return SL_OK;
-}
-
 /* A peer may still need what is sent from here. */
 static int finish(struct sl_nccl_coordinate *me) {
-    for (struct sl_nccl_group *group = me->groups; group; group = group->next) SL_TRY(finish_wire(&group->wire));
+    for (struct sl_nccl_group *group = me->groups; group; group = group->next)
+        SL_TRY(sl_nccl_await_flights(&group->wire));
     for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
-        SL_TRY(finish_wire(&channel->wire));
+        SL_TRY(sl_nccl_await_flights(&channel->wire));
     }
     return SL_OK;
 }
@@ -168,6 +158,7 @@ const struct sl_engine_table sl_engine_nccl = {
     .launched = launched,
     .run = sl_nccl_run,
     .group_open = sl_nccl_group_open,
+    .group_close = sl_nccl_group_close,
     .start = sl_nccl_start,
     .test = sl_nccl_test,
     .wait = sl_nccl_finish,

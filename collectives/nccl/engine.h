@@ -50,6 +50,8 @@ struct sl_nccl_hosts {
     /* Fills in the id of the communicator of all, who have come together. */
     int (*unique_id)(struct sl_nccl_coordinate *me, ncclUniqueId *id);
     int (*group_open)(struct sl_nccl_coordinate *me, struct sl_nccl_group *group);
+    /* When all members have begun their last call. */
+    int (*group_close)(struct sl_nccl_group *group);
     /* This member begins its call number TICKET; in checked mode it is compared with the others' before it returns. */
     int (*begin)(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
     /* Whether, or waits until, the members that CALL needs have begun it, too. */
@@ -81,6 +83,7 @@ struct sl_nccl_coordinate {
     struct sl_nccl_group *world; /* of all coordinates, NULL before the first group */
     int opened;                  /* groups, as a member or not: the number is the same everywhere */
     struct sl_nccl_group *groups;
+    struct sl_nccl_buffer *device, *pinned; /* of groups that have been closed, for those that are opened */
     struct sl_nccl_channel *channels;
     float *scratch;         /* for the first words over a wire */
     ncclComm_t split, none; /* handed over by NCCL: a member's communicator; NULL to those that are none */
@@ -152,6 +155,8 @@ int sl_nccl_wire_adopt(struct sl_nccl_wire *wire, ncclComm_t *split, const char 
 /* What waits in its stream goes on; its communicator is gone. */
 void sl_nccl_wire_abort(struct sl_nccl_wire *wire);
 void sl_nccl_wire_close(struct sl_nccl_wire *wire);
+/* The watchdog looks after it no more. */
+void sl_nccl_wire_leave(struct sl_nccl_wire *wire);
 
 /* Whether CALL has succeeded, or goes on by itself; if not, the wire keeps why. */
 #define SL_NCCL(wire, call) sl_nccl_succeeded(wire, #call, call)
@@ -166,6 +171,8 @@ void sl_nccl_unlock(struct sl_nccl_wire *wire);
 /* Waits until what NCCL does by itself is done; until FLIGHT has ended. */
 int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char *site);
 int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight);
+/* Waits for all flights that all have begun. */
+int sl_nccl_await_flights(struct sl_nccl_wire *wire);
 /* Whether it has ended; if it has failed, the wire keeps why. */
 bool sl_nccl_has_landed(struct sl_nccl_wire *wire, int flight);
 
@@ -227,6 +234,7 @@ struct sl_nccl_group {
 };
 
 int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group);
+int sl_nccl_group_close(struct sl_spmd *self, struct sl_group *group, const char *site);
 int sl_nccl_start(struct sl_spmd *self, struct sl_request *request);
 int sl_nccl_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 int sl_nccl_finish(struct sl_spmd *self, struct sl_request *request);
@@ -242,7 +250,7 @@ bool sl_nccl_exchange(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c);
 /* What is left to the host when all that has ended; gives the buffers back. */
 void sl_nccl_deliver(struct sl_nccl_call *c);
-void sl_nccl_buffers_close(struct sl_nccl_group *group);
+void sl_nccl_buffers_close(struct sl_nccl_buffer *list);
 
 /* ---- channels (channel.c) ---- */
 

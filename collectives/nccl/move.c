@@ -13,60 +13,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/operations.h"
 #include "collectives/reduce.h"
-#include "spmd/base/bf16.h"
 #include "spmd/device/device.h"
 
 /* ---- how blocks lie ---- */
 
-static size_t elements(const struct sl_collective *call) { return call->count[0] * call->count[1] * call->count[2]; }
-static size_t block_bytes(const struct sl_collective *call) { return elements(call) * sl_dtype_size(call->dtype); }
-static bool is_root(const struct sl_collective *call) { return call->root == call->group->rank; }
-
-static bool is_sum(const struct sl_collective *call) {
-    return call->operation == SL_PSUM || call->operation == SL_PMAX || call->operation == SL_PSUM_SCATTER;
-}
+static enum sl_reduction reduction_of(const struct sl_collective *call) { return sl_operation_of(call)->reduction; }
 
 /* How many blocks this member sends, and gets. */
 static int blocks_in(const struct sl_collective *call) {
-    switch (call->operation) {
-    case SL_PPERMUTE:
-        return call->destination >= 0;
-    case SL_BROADCAST:
-        return is_root(call);
-    case SL_PSUM_SCATTER:
-    case SL_ALL_TO_ALL:
-        return call->group->size;
-    default:
-        return 1;
-    }
+    if (!sl_call_reads(call)) return 0;
+    return sl_operation_of(call)->cuts ? call->group->size : 1;
 }
 
 static int blocks_out(const struct sl_collective *call) {
-    switch (call->operation) {
-    case SL_ALL_GATHER:
-    case SL_ALL_TO_ALL:
-        return call->group->size;
-    case SL_GATHER:
-        return is_root(call) ? call->group->size : 0;
-    default:
-        return 1;
-    }
+    if (!sl_call_writes(call)) return 0;
+    return sl_operation_of(call)->joins ? call->group->size : 1;
 }
 
-static bool is_one_piece(const struct sl_collective *call, const struct sl_view *view) {
-    const size_t *count = call->count;
-    return (count[1] == 1 || view->stride[1] == count[2]) && (count[0] == 1 || view->stride[0] == count[1] * count[2]);
-}
-
-/* As a buffer has them. */
-static struct sl_view packed(const struct sl_collective *call) {
-    return (struct sl_view){.peer = elements(call), .stride = {call->count[1] * call->count[2], call->count[2]}};
+/* Whether NCCL combines as we do, but for the order. Its maximum passes over NaN. */
+static bool nccl_combines(const struct sl_collective *call) {
+    return reduction_of(call) == SL_SUM || (reduction_of(call) == SL_MAXIMUM && sl_dtypes[call->dtype].integer);
 }
 
 /* NCCL's own operations want blocks side by side. */
 static bool is_direct(const struct sl_collective *call, const struct sl_view *view, int count) {
-    return is_one_piece(call, view) && (count < 2 || view->peer == elements(call));
+    return sl_block_is_solid(call, view) && (count < 2 || view->peer == sl_block_elements(call));
 }
 
 /* ---- buffers ---- */
@@ -105,7 +78,7 @@ static bool reserve(struct sl_nccl_group *group, struct sl_nccl_call *c, size_t 
     return (c->device || !device) && (c->pinned || !pinned);
 }
 
-static void free_buffers(struct sl_nccl_buffer *buffer) {
+void sl_nccl_buffers_close(struct sl_nccl_buffer *buffer) {
     while (buffer) {
         struct sl_nccl_buffer *next = buffer->next;
         free(buffer);
@@ -113,20 +86,15 @@ static void free_buffers(struct sl_nccl_buffer *buffer) {
     }
 }
 
-void sl_nccl_buffers_close(struct sl_nccl_group *group) {
-    free_buffers(group->device);
-    free_buffers(group->pinned);
-}
-
 bool sl_nccl_plan(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
-    const size_t block = block_bytes(call), size = sl_dtype_size(call->dtype);
+    const size_t block = sl_block_bytes(call), size = sl_dtype_size(call->dtype);
     c->in =
         (struct sl_nccl_blocks){(char *)(uintptr_t)call->input, size * call->input_view.peer, blocks_in(call), 0, 0};
     c->out = (struct sl_nccl_blocks){call->output, size * call->output_view.peer, blocks_out(call), 0, 0};
     c->in.host = c->in.count && !sl_device.reaches(call->input);
     c->out.host = c->out.count && !sl_device.reaches(call->output);
-    c->combines = is_sum(call) && (c->out.host || (call->operation == SL_PMAX && call->dtype != SL_I32));
+    c->combines = reduction_of(call) != SL_NO_REDUCTION && (c->out.host || !nccl_combines(call));
     if (c->combines) c->out.count = call->group->size;
     const bool in_buffer = c->in.count && (c->in.host || !is_direct(call, &call->input_view, c->in.count));
     const bool out_buffer =
@@ -184,8 +152,8 @@ static char *block_at(const struct sl_collective *call, const void *array, const
 
 bool sl_nccl_pack(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
-    const struct sl_view tight = packed(call), *view = &call->input_view;
-    const size_t block = block_bytes(call);
+    const struct sl_view tight = sl_packed_blocks(call), *view = &call->input_view;
+    const size_t block = sl_block_bytes(call);
     if (!c->in.count || (char *)(uintptr_t)call->input == c->in.base) return true;
     for (int i = 0; i < c->in.count; i++) {
         const struct layout from = {block_at(call, call->input, view, i), view};
@@ -203,8 +171,8 @@ bool sl_nccl_pack(struct sl_nccl_group *group, struct sl_nccl_call *c) {
 
 bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
-    const struct sl_view tight = packed(call), *view = &call->output_view;
-    const size_t block = block_bytes(call);
+    const struct sl_view tight = sl_packed_blocks(call), *view = &call->output_view;
+    const size_t block = sl_block_bytes(call);
     if (!c->out.count || call->output == c->out.base) return true;
     if (c->out.host) {
         return SL_NCCL_CUDA(&group->wire, cudaMemcpyAsync(c->out.pinned, c->out.base, block * (size_t)c->out.count,
@@ -224,17 +192,17 @@ static void combine(struct sl_nccl_call *c) {
     const void *input[SL_MAX_COORDINATES];
     char *blocks = c->out.host ? c->out.pinned : c->out.base;
     void *output = c->out.host ? blocks : call->output; /* on the host the first one */
-    for (int i = 0; i < c->out.count; i++) input[i] = blocks + block_bytes(call) * (size_t)i;
-    (c->out.host ? sl_reduce : sl_reduce_on_device)(call->operation, call->dtype, call->scale, elements(call),
-                                                    c->out.count, input, 1, &output);
+    for (int i = 0; i < c->out.count; i++) input[i] = blocks + sl_block_bytes(call) * (size_t)i;
+    (c->out.host ? sl_reduce : sl_reduce_on_device)(reduction_of(call), call->dtype, call->scale,
+                                                    sl_block_elements(call), c->out.count, input, 1, &output);
 }
 
 void sl_nccl_deliver(struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
-    const struct sl_view tight = packed(call), *view = &call->output_view;
+    const struct sl_view tight = sl_packed_blocks(call), *view = &call->output_view;
     if (c->combines) combine(c);
     for (int i = 0; i < (c->combines ? 1 : c->out.count) && c->out.host; i++) {
-        const struct layout from = {c->out.pinned + block_bytes(call) * (size_t)i, &tight};
+        const struct layout from = {c->out.pinned + sl_block_bytes(call) * (size_t)i, &tight};
         copy_on_host(call, (struct layout){block_at(call, call->output, view, i), view}, from);
     }
     if (c->device) c->device->taken = false;
@@ -244,7 +212,15 @@ void sl_nccl_deliver(struct sl_nccl_call *c) {
 /* ---- NCCL's part ---- */
 
 static ncclDataType_t type_of(enum sl_dtype dtype) {
-    return dtype == SL_F32 ? ncclFloat32 : dtype == SL_BF16 ? ncclBfloat16 : ncclInt32;
+    switch (dtype) {
+    case SL_F32:
+        return ncclFloat32;
+    case SL_BF16:
+        return ncclBfloat16;
+    case SL_I32:
+        return ncclInt32;
+    }
+    return ncclUint8;
 }
 
 /* The one for, or from, PEER. */
@@ -252,49 +228,46 @@ static char *block_of(const struct sl_nccl_blocks *blocks, int peer) {
     return blocks->base + (blocks->count > 1 ? blocks->peer * (size_t)peer : 0);
 }
 
-/* Sends from block to block: to all, from all, of the members that the call lets this one. */
-static bool send_and_receive(struct sl_nccl_group *group, struct sl_nccl_call *c, int to, int from) {
+/* Sends and receives, block by block, what the call lets this member. */
+static bool send_and_receive(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
-    const size_t bytes = block_bytes(call);
+    const struct sl_positions to = sl_call_destinations(call), from = sl_call_sources(call);
+    const size_t bytes = sl_block_bytes(call);
     const int size = call->group->size, me = call->group->rank;
     struct sl_nccl_wire *wire = &group->wire;
+    if (sl_operation_of(call)->zeros && from.begin == from.end &&
+        !SL_NCCL_CUDA(wire, cudaMemsetAsync(c->out.base, 0, bytes, wire->stream)))
+        return false;
     bool done = SL_NCCL(wire, ncclGroupStart());
     for (int k = 0; k < size && done; k++) { /* not all members turn to the same one at a time */
         const int next = (me + k) % size, previous = (me + size - k) % size;
-        if (to == size || to == next)
+        if (sl_has_position(to, next))
             done = SL_NCCL(wire, ncclSend(block_of(&c->in, next), bytes, ncclUint8, next, wire->comm, wire->stream));
-        if (done && (from == size || from == previous))
+        if (done && sl_has_position(from, previous))
             done = SL_NCCL(wire,
                            ncclRecv(block_of(&c->out, previous), bytes, ncclUint8, previous, wire->comm, wire->stream));
     }
     return SL_NCCL(wire, ncclGroupEnd()) && done;
 }
 
-static bool permute(struct sl_nccl_group *group, struct sl_nccl_call *c) {
-    struct sl_nccl_wire *wire = &group->wire;
-    if (c->call.source < 0 && !SL_NCCL_CUDA(wire, cudaMemsetAsync(c->out.base, 0, block_bytes(&c->call), wire->stream)))
-        return false;
-    return send_and_receive(group, c, c->call.destination, c->call.source);
-}
-
 static bool all_gather(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     struct sl_nccl_wire *wire = &group->wire;
-    return SL_NCCL(wire, ncclAllGather(c->in.base, c->out.base, elements(&c->call), type_of(c->call.dtype), wire->comm,
-                                       wire->stream));
+    return SL_NCCL(wire, ncclAllGather(c->in.base, c->out.base, sl_block_elements(&c->call), type_of(c->call.dtype),
+                                       wire->comm, wire->stream));
 }
 
 static bool broadcast(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     struct sl_nccl_wire *wire = &group->wire;
     const void *in = c->in.count ? c->in.base : c->out.base;
-    return SL_NCCL(wire, ncclBroadcast(in, c->out.base, elements(&c->call), type_of(c->call.dtype), c->call.root,
-                                       wire->comm, wire->stream));
+    return SL_NCCL(wire, ncclBroadcast(in, c->out.base, sl_block_elements(&c->call), type_of(c->call.dtype),
+                                       c->call.root, wire->comm, wire->stream));
 }
 
 static bool sum_by(struct sl_nccl_group *group, struct sl_nccl_call *c, ncclRedOp_t op) {
     struct sl_nccl_wire *wire = &group->wire;
     const ncclDataType_t type = type_of(c->call.dtype);
-    const size_t count = elements(&c->call);
-    if (c->call.operation == SL_PSUM_SCATTER)
+    const size_t count = sl_block_elements(&c->call);
+    if (sl_operation_of(&c->call)->cuts)
         return SL_NCCL(wire, ncclReduceScatter(c->in.base, c->out.base, count, type, op, wire->comm, wire->stream));
     return SL_NCCL(wire, ncclAllReduce(c->in.base, c->out.base, count, type, op, wire->comm, wire->stream));
 }
@@ -302,11 +275,11 @@ static bool sum_by(struct sl_nccl_group *group, struct sl_nccl_call *c, ncclRedO
 /* Of sums times something other than the members' share. */
 static bool sum_scaled(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     struct sl_nccl_wire *wire = &group->wire;
-    float scale = c->call.scale;
-    uint16_t half = sl_bf16_of_float(scale);
+    uint64_t scale; /* room for an element of any type */
+    sl_store_float(c->call.dtype, &scale, 0, c->call.scale);
     ncclRedOp_t op;
-    if (!SL_NCCL(wire, ncclRedOpCreatePreMulSum(&op, c->call.dtype == SL_BF16 ? (void *)&half : (void *)&scale,
-                                                type_of(c->call.dtype), ncclScalarHostImmediate, wire->comm)))
+    if (!SL_NCCL(wire,
+                 ncclRedOpCreatePreMulSum(&op, &scale, type_of(c->call.dtype), ncclScalarHostImmediate, wire->comm)))
         return false;
     const bool done = sum_by(group, c, op);
     return SL_NCCL(wire, ncclRedOpDestroy(op, wire->comm)) && done;
@@ -314,31 +287,18 @@ static bool sum_scaled(struct sl_nccl_group *group, struct sl_nccl_call *c) {
 
 static bool sum(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
-    if (call->operation == SL_PMAX) return sum_by(group, c, ncclMax);
-    if (call->scale == 1 || call->dtype == SL_I32) return sum_by(group, c, ncclSum);
+    if (reduction_of(call) == SL_MAXIMUM) return sum_by(group, c, ncclMax);
+    if (call->scale == 1 || sl_dtypes[call->dtype].integer) return sum_by(group, c, ncclSum);
     return call->scale == 1.0f / (float)call->group->size ? sum_by(group, c, ncclAvg) : sum_scaled(group, c);
 }
 
+/* Operations that NCCL does not have are made of sends and receives. */
 bool sl_nccl_exchange(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
-    const int all = call->group->size, nobody = -1;
-    switch (call->operation) {
-    case SL_PPERMUTE:
-        return permute(group, c);
-    case SL_PSUM:
-    case SL_PMAX:
-        return c->combines ? all_gather(group, c) : sum(group, c);
-    case SL_PSUM_SCATTER:
-        return c->combines ? send_and_receive(group, c, all, all) : sum(group, c);
-    case SL_ALL_GATHER:
-        return all_gather(group, c);
-    case SL_ALL_TO_ALL:
-        return send_and_receive(group, c, all, all);
-    case SL_BROADCAST:
-        return broadcast(group, c);
-    case SL_GATHER:
-        return send_and_receive(group, c, call->root, is_root(call) ? all : nobody);
-    default:
-        return true;
-    }
+    const bool reduces = reduction_of(call) != SL_NO_REDUCTION;
+    if (reduces && !c->combines) return sum(group, c);
+    if (reduces && !sl_operation_of(call)->cuts) return all_gather(group, c); /* of summands */
+    if (call->operation == SL_ALL_GATHER) return all_gather(group, c);
+    if (call->operation == SL_BROADCAST) return broadcast(group, c);
+    return send_and_receive(group, c);
 }

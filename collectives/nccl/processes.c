@@ -188,7 +188,7 @@ static int begin(struct sl_nccl_group *of, const struct sl_collective *call, uin
                                       .source = call->source,
                                       .destination = call->destination,
                                       .scale = call->scale,
-                                      .elements = call->count[0] * call->count[1] * call->count[2]};
+                                      .elements = sl_block_elements(call)};
     snprintf(mine->site, sizeof mine->site, "%s", call->site);
     for (int peer = 0; peer < call->group->size; peer++) {
         const int at = call->group->member[peer];
@@ -198,6 +198,25 @@ static int begin(struct sl_nccl_group *of, const struct sl_collective *call, uin
             !ok(me, MPI_Isend(mine, sizeof *mine, MPI_BYTE, at, tag, host_of(me)->wire, &group->tell[slot][peer])))
             return progress(me);
     }
+    return SL_OK;
+}
+
+static void free_group(struct group *group) {
+    free(group->theirs);
+    free(group->hear);
+    free(group->tell);
+    free(group);
+}
+
+/* Waits for what is on its way. */
+static int group_close(struct sl_nccl_group *of) {
+    struct group *group = of->hosts, **at = &of->wire.me->run->told->groups;
+    group->waits_for_all = true;
+    for (group->ticket = 0; group->ticket < SL_MAX_IN_FLIGHT; group->ticket++)
+        SL_TRY(wait_until(of->wire.me, are_all_there, missing, group));
+    while (*at != group) at = &(*at)->next;
+    *at = group->next;
+    free_group(group);
     return SL_OK;
 }
 
@@ -401,10 +420,7 @@ static void close_run(struct sl_nccl_run *run) {
     while (told && told->groups) {
         struct group *group = told->groups;
         told->groups = group->next;
-        free(group->theirs);
-        free(group->hear);
-        free(group->tell);
-        free(group);
+        free_group(group);
     }
     while (told && told->channels) {
         struct channel *channel = told->channels;
@@ -429,6 +445,7 @@ const struct sl_nccl_hosts sl_nccl_processes = {
     .end = end,
     .unique_id = unique_id,
     .group_open = group_open,
+    .group_close = group_close,
     .begin = begin,
     .met = met,
     .meet = meet,
@@ -445,6 +462,7 @@ const struct sl_engine_table sl_engine_nccl_processes = {
     .speaks = sl_mpi_speaks,
     .run = sl_nccl_run,
     .group_open = sl_nccl_group_open,
+    .group_close = sl_nccl_group_close,
     .start = sl_nccl_start,
     .test = sl_nccl_test,
     .wait = sl_nccl_finish,

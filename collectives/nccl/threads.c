@@ -19,6 +19,7 @@ struct group {
     struct group *next;
     struct sl_group group; /* as the first that opened it has it */
     uint64_t opened;       /* by which coordinates */
+    int left;              /* members that have not closed it */
     pthread_mutex_t lock;
     struct member member[];
 };
@@ -74,6 +75,7 @@ static struct group *new_group(const struct sl_group *group) {
     struct group *made = sl_local_take(sizeof *made + (size_t)group->size * sizeof *made->member);
     if (!made) return NULL;
     made->group = *group;
+    made->left = group->size;
     pthread_mutex_init(&made->lock, NULL);
     return made;
 }
@@ -98,6 +100,26 @@ static int group_open(struct sl_nccl_coordinate *me, struct sl_nccl_group *group
     pthread_mutex_unlock(&me->run->lock);
     if (group->hosts) return SL_OK;
     return sl_fail(me->self, SL_FAILED, "no memory for the group \"%s\"", group->group.name);
+}
+
+static void free_group(struct group *group) {
+    pthread_mutex_destroy(&group->lock);
+    free(group);
+}
+
+/* The last member frees it; not while a verdict reads a word of it, or a place. */
+static int group_close(struct sl_nccl_group *of) {
+    struct group *group = of->hosts, **at = &of->wire.me->run->told->groups;
+    struct sl_local_run *host = host_of(of->wire.me)->run;
+    pthread_mutex_lock(&of->wire.me->run->lock);
+    const bool last = --group->left == 0;
+    while (last && *at != group) at = &(*at)->next;
+    if (last) *at = group->next;
+    pthread_mutex_unlock(&of->wire.me->run->lock);
+    pthread_mutex_lock(&host->opening);
+    if (last) free_group(group);
+    pthread_mutex_unlock(&host->opening);
+    return SL_OK;
 }
 
 /* Compares the call with those of the members that have begun it. Whoever comes later sees the earlier. */
@@ -233,8 +255,7 @@ static void close_run(struct sl_nccl_run *run) {
     while (told->groups) {
         struct group *group = told->groups;
         told->groups = group->next;
-        pthread_mutex_destroy(&group->lock);
-        free(group);
+        free_group(group);
     }
     while (told->channels) {
         struct channel *channel = told->channels;
@@ -255,6 +276,7 @@ const struct sl_nccl_hosts sl_nccl_threads = {
     .end = end,
     .unique_id = unique_id,
     .group_open = group_open,
+    .group_close = group_close,
     .begin = begin,
     .met = met,
     .meet = meet,

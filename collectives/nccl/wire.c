@@ -82,7 +82,16 @@ bool sl_nccl_wire_join(struct sl_nccl_wire *wire, int size, ncclUniqueId id, int
     return joins;
 }
 
-/* All coordinates' calls have ended by now, and no thread is left but the caller: nothing is lost by aborting. */
+void sl_nccl_wire_leave(struct sl_nccl_wire *wire) {
+    struct sl_nccl_run *run = wire->me->run;
+    pthread_mutex_lock(&run->lock);
+    struct sl_nccl_wire **at = &run->wires;
+    while (*at != wire) at = &(*at)->next;
+    *at = wire->next;
+    pthread_mutex_unlock(&run->lock);
+}
+
+/* All members' calls have ended by now, and the watchdog does not look after it: nothing is lost by aborting. */
 void sl_nccl_wire_close(struct sl_nccl_wire *wire) {
     if (!wire->me) return;
     if (wire->comm) ncclCommAbort(wire->comm);
@@ -222,6 +231,16 @@ int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight) {
         pause_after(round);
     }
     if (me->self->timed) me->self->waited += sl_now() - began;
+    return SL_OK;
+}
+
+int sl_nccl_await_flights(struct sl_nccl_wire *wire) {
+    for (int i = 0; i < wire->flights; i++) {
+        pthread_mutex_lock(&wire->lock);
+        const bool awaited = wire->flight[i].since > 0;
+        pthread_mutex_unlock(&wire->lock);
+        if (awaited) SL_TRY(sl_nccl_await_flight(wire, i));
+    }
     return SL_OK;
 }
 

@@ -43,6 +43,7 @@ int sl_transformer_open_sampler(struct sl_transformer_sampler **sampler, struct 
 void sl_transformer_close_sampler(struct sl_transformer_sampler *s) {
     if (!s) return;
     sl_generator_close(s->generator);
+    sl_group_close(s->worker->self, &s->replicas);
     free(s->tokens);
     free(s->all);
     free(s);
@@ -105,7 +106,7 @@ static int generate(struct sl_transformer_sampler *s, struct sl_generated *gener
     *generated = (struct sl_generated){.tokens = s->tokens};
     SL_TRY(sl_generator_run(s->generator, generated));
     if (s->replicas.size > 1) {
-        SL_TRY(sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, 1, count));
+        SL_TRY(sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, count));
         all = s->all;
     }
     return self->coordinate == 0 ? report(job, all, &self->error) : SL_OK;

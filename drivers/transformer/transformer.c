@@ -79,9 +79,10 @@ static int start(struct sl_transformer_job *job, enum sl_transformer_command com
         return train(job, &engine, error);
     case SL_COMMAND_EVALUATE:
         return evaluate(job, &engine, error);
-    default:
+    case SL_COMMAND_GENERATE:
         return sl_run(&job->mesh, &engine, sl_transformer_generate_program, job);
     }
+    return SL_BAD_INPUT;
 }
 
 /* ---- main ---- */

@@ -35,13 +35,12 @@ bool sl_gemm_supports(const struct sl_gemm_backend *backend, enum sl_dtype dtype
 }
 
 static int check(const struct sl_gemm *gemm, struct sl_error *error) {
-    static const char *const name[] = {[SL_F32] = "f32", [SL_BF16] = "bf16", [SL_I32] = "i32"};
     if (gemm->m < 1 || gemm->n < 1 || gemm->k < 1)
         return sl_error_set(error, SL_BAD_INPUT, "matrix product with m = %d, n = %d, k = %d: all must be at least 1",
                             gemm->m, gemm->n, gemm->k);
     if (!sl_gemm_supports(gemm->backend, gemm->dtype))
         return sl_error_set(error, SL_BAD_INPUT, "there are no matrix products of %s by \"%s\" on this CPU",
-                            name[gemm->dtype], gemm->backend->name);
+                            sl_dtypes[gemm->dtype].name, gemm->backend->name);
     return SL_OK;
 }
 

@@ -7,6 +7,7 @@
 #ifndef SL_LAYERS_KERNELS_GEMM_H
 #define SL_LAYERS_KERNELS_GEMM_H
 
+#include "spmd/base/dtype.h"
 #include "spmd/base/error.h"
 
 SL_BEGIN_C

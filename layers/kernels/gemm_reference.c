@@ -1,7 +1,6 @@
 /* gemm_reference.c - matrix products by plain loops, on the device: every element of C adds its products in ascending
  * k, in float. */
 #include "layers/kernels/gemm.h"
-#include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 
 static int plan(struct sl_gemm *gemm, struct sl_error *error) {
@@ -12,9 +11,7 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 static void release(struct sl_gemm *gemm) { (void)gemm; }
 
 /* Element I of an operand. The callers pass a constant DTYPE, so that loops are made for each. */
-SL_INLINE float at(const void *operand, enum sl_dtype dtype, size_t i) {
-    return dtype == SL_BF16 ? sl_float_of_bf16(((const uint16_t *)operand)[i]) : ((const float *)operand)[i];
-}
+SL_INLINE float at(const void *operand, enum sl_dtype dtype, size_t i) { return sl_load_float(dtype, operand, i); }
 
 enum { ABREAST = 4 }; /* rows of op(B) that one pass over a row of C takes: one addition after another, as in four */
 

@@ -90,6 +90,7 @@ void sl_generator_close(struct sl_generator *g) {
     if (!g) return;
     close_pass(&g->prefill);
     close_pass(&g->decode);
+    sl_group_close(g->self, &g->stages);
     sl_caches_close(&g->caches);
     sl_schedule_free(&g->schedule);
     sl_sampling_room_close(&g->room);

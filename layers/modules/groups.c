@@ -19,6 +19,11 @@ int sl_groups_open(struct sl_groups *groups, struct sl_spmd *self, const char *c
     return SL_OK;
 }
 
+void sl_groups_close(struct sl_groups *groups, struct sl_spmd *self) {
+    for (int i = 0; i < groups->count; i++) sl_group_close(self, &groups->group[i]);
+    groups->count = 0;
+}
+
 int sl_groups_find(const struct sl_groups *groups, const struct sl_mesh *mesh, const char *axes, int *number,
                    struct sl_error *error) {
     *number = -1;

@@ -20,6 +20,9 @@ struct sl_groups {
  * mesh. An axis that the mesh has not, or of size 1, needs no group. */
 int sl_groups_open(struct sl_groups *groups, struct sl_spmd *self, const char *const *axes);
 
+/* Closes them. Also after a failure, and where none are open. */
+void sl_groups_close(struct sl_groups *groups, struct sl_spmd *self);
+
 /* *NUMBER of the group over AXES, -1 where coordinates are alone along them. SL_BAD_INPUT: nobody has opened it. */
 int sl_groups_find(const struct sl_groups *groups, const struct sl_mesh *mesh, const char *axes, int *number,
                    struct sl_error *error);

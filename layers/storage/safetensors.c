@@ -17,8 +17,6 @@
 enum { LENGTH = 8, ALIGNMENT = 8, MOST_HEADER = 100000000, SYNCED = 32 << 20 };
 
 static const char metadata[] = "__metadata__";
-static const char *const dtype_name[] = {[SL_F32] = "F32", [SL_BF16] = "BF16", [SL_I32] = "I32"};
-enum { DTYPES = sizeof dtype_name / sizeof *dtype_name };
 
 /* ---- the header ---- */
 
@@ -30,8 +28,8 @@ static json_t *describe(const struct sl_tensor *tensor, size_t begin) {
     json_t *shape = json_array();
     for (int d = 0; d < tensor->array.dims; d++)
         json_array_append_new(shape, json_integer((json_int_t)tensor->array.shape[d]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name[tensor->array.dtype], "shape", shape, "data_offsets",
-                     (json_int_t)begin, (json_int_t)(begin + sl_tensor_bytes(tensor)));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", sl_dtypes[tensor->array.dtype].label, "shape", shape,
+                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + sl_tensor_bytes(tensor)));
 }
 
 /* NULL where a text is not UTF-8. */
@@ -266,13 +264,16 @@ static bool size_at(const json_t *array, size_t i, size_t *size) {
 
 static int parse_dtype(const struct source *source, const json_t *value, struct entry *entry) {
     const char *name = json_string_value(json_object_get(value, "dtype"));
-    for (int i = 0; name && i < DTYPES; i++) {
-        if (strcmp(name, dtype_name[i])) continue;
+    char known[100] = "";
+    for (int i = 0; i < sl_dtype_count; i++) {
         entry->dtype = (enum sl_dtype)i;
-        return SL_OK;
+        if (name && !strcmp(name, sl_dtypes[i].label)) return SL_OK;
+        const size_t used = strlen(known);
+        const char *separator = i == 0 ? "" : i + 1 < sl_dtype_count ? ", " : " and ";
+        snprintf(known + used, sizeof known - used, "%s%s", separator, sl_dtypes[i].label);
     }
-    return sl_error_set(source->error, SL_BAD_INPUT, "%s: tensor %s: dtype %s: only F32, BF16 and I32 can be read",
-                        source->path, entry->name, name ? name : "is missing");
+    return sl_error_set(source->error, SL_BAD_INPUT, "%s: tensor %s: dtype %s: only %s can be read", source->path,
+                        entry->name, name ? name : "is missing", known);
 }
 
 static int parse_shape(const struct source *source, const json_t *value, struct entry *entry) {

@@ -173,11 +173,10 @@ static bool same_shape(const struct sl_array *a, const struct sl_array *b) {
 
 /* "[8,16] of F32", for messages. */
 static const char *describe(const struct sl_array *array, char text[160]) {
-    static const char *const dtype[] = {[SL_F32] = "F32", [SL_BF16] = "BF16", [SL_I32] = "I32"};
     int used = snprintf(text, 160, "[");
     for (int d = 0; d < array->dims; d++)
         used += snprintf(text + used, 160 - (size_t)used, "%s%zu", d ? "," : "", array->shape[d]);
-    snprintf(text + used, 160 - (size_t)used, "] of %s", dtype[array->dtype]);
+    snprintf(text + used, 160 - (size_t)used, "] of %s", sl_dtypes[array->dtype].label);
     return text;
 }
 

@@ -59,16 +59,18 @@ static bool takes_part(const struct exchange *x, int i) {
 /* Where element 0 of the shard would lie. */
 static float *state_of(const struct exchange *x, const struct sl_parameter *parameter) {
     const struct sl_range *range = &x->parameters->range[parameter->range];
+    const ptrdiff_t in_share = (ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard; /* moments begin with it */
     switch (x->state) {
     case SL_VALUES:
         return range->value + parameter->offset;
     case SL_GRADIENTS:
         return range->gradient + parameter->offset;
-    default:
-        /* Moments begin with the range's share. */
-        return (x->state == SL_FIRST_MOMENTS ? range->first_moment : range->second_moment) +
-               ((ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard);
+    case SL_FIRST_MOMENTS:
+        return range->first_moment + in_share;
+    case SL_SECOND_MOMENTS:
+        return range->second_moment + in_share;
     }
+    return NULL;
 }
 
 static int list_own(struct exchange *x, struct parts *parts) {
@@ -229,10 +231,8 @@ int sl_gather_records(struct sl_spmd *self, void *records, size_t bytes) {
     struct sl_group world;
     SL_TRY(sl_group_axes(self, "*", &world));
     const void *mine = (const char *)records + bytes * (size_t)self->coordinate;
-    struct sl_collective call = sl_describe_all_gather(&world, SL_I32, mine, records, 1, bytes / sizeof(int32_t));
-    call.operation = SL_GATHER;
-    call.root = 0;
-    return sl_call(self, SL_HERE, call);
+    SL_TRY(sl_gather(self, &world, SL_I32, mine, records, bytes / sizeof(int32_t), 0));
+    return sl_group_close(self, &world);
 }
 
 int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {
@@ -243,7 +243,7 @@ int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {
     SL_TRY(sl_group_axes(self, "*", &world));
     count[me][0] = trace[me].count;
     count[me][1] = trace[me].dropped;
-    SL_TRY(sl_all_gather(self, &world, SL_I32, count[me], count, 1, 2));
+    SL_TRY(sl_all_gather(self, &world, SL_I32, count[me], count, 2));
     for (int from = 1; from < world.size; from++) {
         const int both[] = {0, from};
         SL_TRY(sl_group_list(self, 2, both, &pair));
@@ -252,6 +252,7 @@ int sl_gather_traces(struct sl_spmd *self, struct sl_trace *trace) {
         trace[from].count = count[from][0];
         trace[from].dropped = count[from][1];
         SL_TRY(sl_broadcast(self, &pair, SL_I32, event, event, (size_t)count[from][0] * sizeof *event / 4, 1));
+        SL_TRY(sl_group_close(self, &pair));
     }
-    return SL_OK;
+    return sl_group_close(self, &world);
 }

@@ -288,6 +288,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
 
 void sl_pipeline_close(struct sl_pipeline *p) {
     if (!p) return;
+    sl_groups_close(&p->peers, p->self);
     sl_device.give(p->stash.data);
     sl_device.give(p->again.data);
     sl_device.give(p->once.data);
@@ -494,9 +495,12 @@ static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
         return send_gradient(p, action);
     case SL_TAKE_GRADIENT:
         return take_gradient(p, action);
-    default:
-        return sl_fail(p->self, SL_BAD_INPUT, "the schedule has an action of unknown kind %d", action->kind);
+    case SL_WEIGHT_GRADIENT:
+    case SL_REDUCE:
+    case SL_ACTION_KINDS:
+        break;
     }
+    return sl_fail(p->self, SL_BAD_INPUT, "the schedule has an action of unknown kind %d", action->kind);
 }
 
 /* Weight gradients that are due after a backward wait until its gradient has been sent: the previous stage needs that,

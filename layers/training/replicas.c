@@ -118,7 +118,7 @@ static int report(struct sl_spmd *self, const struct sl_group *world, const stru
     struct difference all[SL_MAX_COORDINATES];
     char one[128], other[128];
     _Static_assert(sizeof *own % sizeof(int32_t) == 0, "sent as words");
-    SL_TRY(sl_all_gather(self, world, SL_I32, own, all, 1, sizeof *own / sizeof(int32_t)));
+    SL_TRY(sl_all_gather(self, world, SL_I32, own, all, sizeof *own / sizeof(int32_t)));
     for (int c = 0; c < world->size; c++) {
         if (!all[c].found) continue;
         return sl_fail(self, SL_CHECK_FAILED, "parameter %s: coordinates %s and %s have drifted apart", all[c].name,

@@ -40,6 +40,8 @@ void sl_updates_close(struct sl_updates *u) {
         if (sums(u, u->completed[u->summed])) sl_wait(u->self, &u->sum[room(u->summed)]);
     for (; u->self && u->ended < u->used; u->ended++)
         if (gathers(u, u->completed[u->ended])) sl_wait(u->self, &u->gather[room(u->ended)]);
+    struct sl_group *const groups[] = {&u->sums, &u->gathers, &u->world, &u->ends};
+    for (int i = 0; i < 4; i++) sl_group_close(u->self, groups[i]);
     free(u->completed);
     free(u->began);
 }
@@ -54,7 +56,7 @@ static int start_sum(struct sl_updates *u) {
     if (sums(u, number)) {
         if (u->zero)
             SL_TRY(sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient,
-                                         range->gradient + range->shard, 1, range->shard_count));
+                                         range->gradient + range->shard, range->shard_count));
         else
             SL_TRY(sl_psum_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
     }
@@ -81,7 +83,7 @@ static int use_sum(struct sl_updates *u) {
     sl_profile_end(u->profile, before);
     if (gathers(u, number))
         SL_TRY(sl_all_gather_start(u->self, &u->gather[room(u->used)], &u->gathers, SL_F32, range->value + range->shard,
-                                   range->value, 1, range->shard_count));
+                                   range->value, range->shard_count));
     u->used++;
     return SL_OK;
 }
@@ -181,7 +183,7 @@ static int find_norm(struct sl_updates *u) {
     }
     float parts[2] = {(float)squares, 0.0f}, total[2 * SL_MAX_COORDINATES];
     if (isfinite(parts[0])) parts[1] = (float)(squares - (double)parts[0]);
-    SL_TRY(sl_all_gather(u->self, &u->world, SL_F32, parts, total, 1, 2));
+    SL_TRY(sl_all_gather(u->self, &u->world, SL_F32, parts, total, 2));
     squares = 0;
     for (int i = 0; i < u->world.size; i++) squares += (double)total[2 * i] + (double)total[2 * i + 1];
     u->norm = sqrt(squares) / u->sums.size;

@@ -1,4 +1,4 @@
-/* base.h - what every header needs: C++ guards, attributes, limits, element types. */
+/* base.h - what every header needs: C++ guards, attributes, limits. */
 #ifndef SL_SPMD_BASE_BASE_H
 #define SL_SPMD_BASE_BASE_H
 
@@ -22,10 +22,5 @@ enum {
     SL_MAX_DIMS = 6,         /* dims of an array */
     SL_CACHE_LINE = 64,      /* bytes; the unit to which shared and flat storage is padded */
 };
-
-enum sl_dtype { SL_F32, SL_BF16, SL_I32 };
-
-/* Bytes of one element. */
-static inline size_t sl_dtype_size(enum sl_dtype dtype) { return dtype == SL_BF16 ? 2 : 4; }
 
 #endif

@@ -324,9 +324,14 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
         return take_message(walk, rank, action);
     case SL_REDUCE:
         return reduce(walk, rank, action);
-    default:
+    case SL_BACKWARD:
+    case SL_INPUT_GRADIENT:
+    case SL_WEIGHT_GRADIENT:
         return backward(walk, rank, action, cell);
+    case SL_ACTION_KINDS:
+        break;
     }
+    return SL_BAD_INPUT; /* refused above */
 }
 
 /* ---- the walk ---- */

@@ -41,9 +41,16 @@ static double cost_of(const struct sl_costs *costs, enum sl_action_kind kind, in
         return of->input_gradient;
     case SL_WEIGHT_GRADIENT:
         return of->weight_gradient;
-    default:
+    case SL_REDUCE:
         return of->reduce;
+    case SL_SEND_ACTIVATION:
+    case SL_TAKE_ACTIVATION:
+    case SL_SEND_GRADIENT:
+    case SL_TAKE_GRADIENT:
+    case SL_ACTION_KINDS:
+        break;
     }
+    return 0; /* messages have costs of their own */
 }
 
 /* ---- one action each ---- */
@@ -120,13 +127,21 @@ static bool step(struct walk *walk, int rank, const struct sl_action *action) {
         if (walk->costs->group) run_weight_gradients(walk, stage);
         add_event(walk, SL_REDUCE, stage, action->microbatch, 1);
         return true;
-    default:
-        if (action->kind != SL_FORWARD && walk->costs->group)
+    case SL_FORWARD:
+        compute(walk, action->kind, stage, action->microbatch, 1);
+        return true;
+    case SL_BACKWARD:
+    case SL_INPUT_GRADIENT:
+    case SL_WEIGHT_GRADIENT:
+        if (walk->costs->group)
             backward_in_groups(walk, action->kind, stage, action->microbatch);
         else
             compute(walk, action->kind, stage, action->microbatch, 1);
         return true;
+    case SL_ACTION_KINDS:
+        break;
     }
+    return true;
 }
 
 static void walk_to_the_end(struct walk *walk) {

@@ -391,7 +391,7 @@ static int argument_program(struct sl_spmd *self, void *arg) {
     float x[30] = {0}, y[30] = {0};
     const int first[1] = {0}, twice[2] = {1, 1}, beyond[1] = {4};
     const int outside[1][2] = {{0, 4}}, sources[2][2] = {{0, 1}, {0, 2}}, targets[2][2] = {{0, 1}, {2, 1}};
-    const size_t shape[2] = {6, 4};
+    const size_t shape[2] = {6, 4}, wide[2] = {2, 12};
     SL_TRY(open_world(self, &world));
     SL_TRY(sl_group_list(self, 1, first, &part));
     SL_TRY(sl_group_axes(self, "", &alone));
@@ -432,9 +432,9 @@ static int argument_program(struct sl_spmd *self, void *arg) {
     case 16:
         return sl_psum(self, &world, SL_F32, x, x + 1, 3);
     case 17:
-        return sl_all_gather(self, &world, SL_F32, x, x, 1, 3);
+        return sl_all_gather(self, &world, SL_F32, x, x, 3);
     case 18:
-        return sl_psum_scatter(self, &world, SL_F32, x, x + 9, 2, 3);
+        return sl_psum_scatter_dim(self, &world, SL_F32, x, x + 9, 2, wide, 1);
     case 19:
         return sl_group_axes(self, "data", &part);
     case 20:
@@ -452,6 +452,24 @@ static int argument_program(struct sl_spmd *self, void *arg) {
         SL_TRY(sl_barrier_start(self, &request, &alone));
         SL_TRY(sl_wait(self, &request));
         return sl_wait(self, &request);
+    case 26:
+        return sl_gather(self, &world, SL_F32, x, y, 3, 4);
+    case 27:
+        return sl_gather(self, &world, SL_F32, x, x, 3, 3);
+    case 28:
+        return sl_psum_scatter_dim(self, &world, SL_F32, x, y, 2, shape, 2);
+    case 29:
+        return sl_psum_scatter_dim(self, &world, SL_F32, x, y, 2, wide, 0);
+    case 30:
+        return sl_all_gather_dim(self, &world, SL_F32, x, y, 0, shape, 0);
+    case 31:
+        return sl_all_gather_dim(self, &world, SL_F32, x, y, 2, wide, -1);
+    case 32:
+        SL_TRY(sl_barrier_start(self, &request, &alone));
+        return sl_group_close(self, &alone);
+    case 33:
+        SL_TRY(sl_group_close(self, &alone));
+        return sl_barrier(self, &alone);
     default:
         return -1;
     }
@@ -486,6 +504,14 @@ static void test_arguments(void **state) {
         "barrier over \"*\": more than 8 calls are under way",
         "psum: the group is NULL or not open",
         "barrier over \"\": waited for twice",
+        "gather over \"*\": the root is not a position in the group",
+        "gather over \"*\": input and output overlap",
+        "psum_scatter: dim 2 is not one of 2 dims",
+        "psum_scatter: dim 0 of 2 does not divide by 4 members",
+        "all_gather: an array has 1 to 6 dims, not 0",
+        "all_gather: dim -1 is not one of 2 dims",
+        "the group \"\" has calls under way (closed at ",
+        "barrier: the group is NULL or not open",
     };
     for (int i = 0; i < (int)(sizeof text / sizeof *text); i++) {
         EXPECT_VERDICT(((struct test_run){.mesh = "x=4", .checked = true, .arg = &i}), argument_program, SL_BAD_INPUT,
@@ -499,16 +525,17 @@ static int allowed_program(struct sl_spmd *self, void *arg) {
     struct sl_group world;
     SL_TRY(open_world(self, &world));
     float x[8] = {0}, y[2];
+    const size_t no_rows[] = {0, 8}, no_columns[] = {3, 0};
     const int me = self->coordinate, pair[1][2] = {{0, 1}};
-    SL_TRY(sl_psum_scatter(self, &world, SL_F32, x, x + 2 * me, 1, 2));
-    SL_TRY(sl_all_gather(self, &world, SL_F32, x + 2 * me, x, 1, 2));
+    SL_TRY(sl_psum_scatter(self, &world, SL_F32, x, x + 2 * me, 2));
+    SL_TRY(sl_all_gather(self, &world, SL_F32, x + 2 * me, x, 2));
     SL_TRY(sl_broadcast(self, &world, SL_F32, me ? NULL : x, x, 8, 0));
     SL_TRY(sl_ppermute(self, &world, SL_F32, me ? NULL : x, y, 2, 1, pair));
     SL_TRY(sl_psum(self, &world, SL_F32, NULL, NULL, 0));
     SL_TRY(sl_broadcast(self, &world, SL_F32, NULL, NULL, 0, 0));
-    SL_TRY(sl_all_gather(self, &world, SL_F32, NULL, NULL, 0, 8));
+    SL_TRY(sl_all_gather_dim(self, &world, SL_F32, NULL, NULL, 2, no_rows, 1));
     SL_TRY(sl_ppermute(self, &world, SL_F32, NULL, NULL, 0, 0, NULL));
-    return sl_psum_scatter(self, &world, SL_F32, NULL, NULL, 3, 0);
+    return sl_psum_scatter_dim(self, &world, SL_F32, NULL, NULL, 2, no_columns, 1);
 }
 
 static void test_allowed(void **state) {

@@ -1,6 +1,7 @@
 /* test_collectives.c - every operation against a naive oracle, on random meshes, groups, sizes, types and forms. */
 #include "tests/rigs/run_on.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -47,20 +48,20 @@ static void put(void *array, enum sl_dtype dtype, size_t i, uint32_t bits) {
 }
 
 /* Sum in member order, times SCALE, or maximum of what VALUE gives for the members. */
-static uint32_t combined(enum sl_operation operation, enum sl_dtype dtype, float scale, int members,
+static uint32_t combined(enum sl_reduction reduction, enum sl_dtype dtype, float scale, int members,
                          const uint32_t *value) {
     if (dtype == SL_I32) {
         uint32_t sum = value[0];
         for (int m = 1; m < members; m++) {
-            if (operation != SL_PMAX) sum += value[m];
-            if (operation == SL_PMAX && (int32_t)value[m] > (int32_t)sum) sum = value[m];
+            if (reduction == SL_SUM) sum += value[m];
+            if (reduction == SL_MAXIMUM && (int32_t)value[m] > (int32_t)sum) sum = value[m];
         }
         return sum;
     }
     float sum = as_float(dtype, value[0]);
     for (int m = 1; m < members; m++) {
         const float next = as_float(dtype, value[m]);
-        sum = operation != SL_PMAX ? sum + next : next > sum ? next : sum;
+        sum = reduction == SL_SUM ? sum + next : next > sum ? next : sum;
     }
     sum *= scale;
     uint32_t bits;
@@ -70,7 +71,19 @@ static uint32_t combined(enum sl_operation operation, enum sl_dtype dtype, float
 
 /* ---- trials ---- */
 
-enum operation { BARRIER, PPERMUTE, PSUM, PMEAN, PMAX, PSUM_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST, OPERATIONS };
+enum operation {
+    BARRIER,
+    PPERMUTE,
+    PSUM,
+    PMEAN,
+    PMAX,
+    PSUM_SCATTER,
+    ALL_GATHER,
+    ALL_TO_ALL,
+    BROADCAST,
+    GATHER,
+    OPERATIONS
+};
 
 /* One call of one trial, the same on every member but for the memory. */
 struct trial {
@@ -153,7 +166,12 @@ static void choose(struct trial *trial, uint64_t *random, int size) {
     case ALL_TO_ALL:
         choose_shape(trial, random, size), trial->in_place = false;
         break;
-    default:
+    case GATHER:
+        trial->outer = 1, trial->block = trial->input = trial->count;
+        trial->output = trial->count * (size_t)size;
+        break;
+    case BARRIER:
+    case OPERATIONS:
         break;
     }
     if (trial->outer > 1 && (trial->operation == PSUM_SCATTER || trial->operation == ALL_GATHER)) {
@@ -164,6 +182,8 @@ static void choose(struct trial *trial, uint64_t *random, int size) {
 /* Takes memory, in place where chosen, not always aligned, and fills in the input of position RANK, coordinate C. */
 static int prepare(struct trial *trial, int rank, int c) {
     const size_t size = sl_dtype_size(trial->dtype), shift = trial->seed % 2 ? size : 0;
+    const bool joins = trial->operation == ALL_GATHER || (trial->operation == GATHER && trial->root == rank);
+    if (trial->operation == GATHER && trial->root != rank) trial->output = 0; /* it is left as it is */
     const size_t in = trial->input * size, out = trial->output * size;
     trial->bytes = in + out + 3 * GUARD;
     trial->memory = malloc(trial->bytes);
@@ -173,13 +193,14 @@ static int prepare(struct trial *trial, int rank, int c) {
     trial->out = trial->in + in + GUARD;
     if (trial->in_place) trial->out = trial->in;
     if (trial->in_place && trial->operation == PSUM_SCATTER) trial->out = trial->in + out * (size_t)rank;
-    if (trial->in_place && trial->operation == ALL_GATHER) trial->in = trial->out + in * (size_t)rank;
+    if (trial->in_place && joins) trial->in = trial->out + in * (size_t)rank;
     for (size_t i = 0; i < trial->input; i++) put(trial->in, trial->dtype, i, element(trial->dtype, trial->seed, c, i));
     return SL_OK;
 }
 
 static struct sl_collective describe(const struct trial *t, const struct sl_group *group) {
     const void *in = t->in;
+    const size_t scattered[2] = {t->outer, t->block * (size_t)group->size}, gathered[2] = {t->outer, t->block};
     switch (t->operation) {
     case PPERMUTE:
         return sl_describe_ppermute(group, t->dtype, in, t->out, t->count, t->pairs, (const int(*)[2])t->permutation);
@@ -190,16 +211,20 @@ static struct sl_collective describe(const struct trial *t, const struct sl_grou
     case PMAX:
         return sl_describe_pmax(group, t->dtype, in, t->out, t->count);
     case PSUM_SCATTER:
-        return sl_describe_psum_scatter(group, t->dtype, in, t->out, t->outer, t->block);
+        return sl_describe_psum_scatter_dim(group, t->dtype, in, t->out, 2, scattered, 1);
     case ALL_GATHER:
-        return sl_describe_all_gather(group, t->dtype, in, t->out, t->outer, t->block);
+        return sl_describe_all_gather_dim(group, t->dtype, in, t->out, 2, gathered, 1);
     case ALL_TO_ALL:
         return sl_describe_all_to_all(group, t->dtype, in, t->out, t->dims, t->shape, t->split, t->concat);
     case BROADCAST:
         return sl_describe_broadcast(group, t->dtype, in, t->out, t->count, t->root);
-    default:
-        return sl_describe_barrier(group);
+    case GATHER:
+        return sl_describe_gather(group, t->dtype, in, t->output ? t->out : NULL, t->count, t->root);
+    case BARRIER:
+    case OPERATIONS:
+        break;
     }
+    return sl_describe_barrier(group);
 }
 
 /* ---- oracles ---- */
@@ -240,7 +265,7 @@ static uint32_t reduced(const struct trial *t, const struct sl_group *group, siz
     const size_t row = t->block ? i / t->block : 0, column = t->block ? i % t->block : 0;
     const size_t mine = (row * (size_t)group->size + (size_t)group->rank) * t->block + column;
     for (int m = 0; m < group->size; m++) value[m] = from(t, group, m, t->operation == PSUM_SCATTER ? mine : i);
-    return combined(t->operation == PMAX ? SL_PMAX : SL_PSUM, t->dtype, scale, group->size, value);
+    return combined(t->operation == PMAX ? SL_MAXIMUM : SL_SUM, t->dtype, scale, group->size, value);
 }
 
 static uint32_t gathered(const struct trial *t, const struct sl_group *group, size_t i) {
@@ -253,14 +278,22 @@ static uint32_t expected(const struct trial *t, const struct sl_group *group, si
     case PPERMUTE:
         return permuted(t, group, i);
     case ALL_GATHER:
+    case GATHER:
         return gathered(t, group, i);
     case ALL_TO_ALL:
         return exchanged(t, group, i);
     case BROADCAST:
         return from(t, group, t->root, i);
-    default:
+    case PSUM:
+    case PMEAN:
+    case PMAX:
+    case PSUM_SCATTER:
         return reduced(t, group, i);
+    case BARRIER:
+    case OPERATIONS:
+        break;
     }
+    return 0;
 }
 
 /* All of the memory as it has to be: guards, the input where it is not overwritten, the output. Returns the offset of
@@ -395,8 +428,8 @@ static int macros_program(struct sl_spmd *self, void *arg) {
             SL_TRY(sl_pmean_start(self, &r[1], &group, SL_F32, in, mean, 6));
             SL_TRY(sl_pmax_start(self, &r[2], &group, SL_F32, in, most, 6));
             SL_TRY(sl_ppermute_start(self, &r[3], &group, SL_F32, in, moved, 6, 3, ring));
-            SL_TRY(sl_psum_scatter_start(self, &r[4], &group, SL_F32, in, share, 1, 2));
-            SL_TRY(sl_all_gather_start(self, &r[5], &group, SL_F32, in, all, 1, 6));
+            SL_TRY(sl_psum_scatter_start(self, &r[4], &group, SL_F32, in, share, 2));
+            SL_TRY(sl_all_gather_start(self, &r[5], &group, SL_F32, in, all, 6));
             SL_TRY(sl_all_to_all_start(self, &r[6], &group, SL_F32, in, turned, 2, shape, 0, 1));
             SL_TRY(sl_broadcast_start(self, &r[7], &group, SL_F32, in, sent, 6, 2));
             for (int i = 0; i < 8; i++) SL_TRY(sl_wait(self, &r[i]));
@@ -408,8 +441,8 @@ static int macros_program(struct sl_spmd *self, void *arg) {
             SL_TRY(sl_pmean(self, &group, SL_F32, in, mean, 6));
             SL_TRY(sl_pmax(self, &group, SL_F32, in, most, 6));
             SL_TRY(sl_ppermute(self, &group, SL_F32, in, moved, 6, 3, ring));
-            SL_TRY(sl_psum_scatter(self, &group, SL_F32, in, share, 1, 2));
-            SL_TRY(sl_all_gather(self, &group, SL_F32, in, all, 1, 6));
+            SL_TRY(sl_psum_scatter(self, &group, SL_F32, in, share, 2));
+            SL_TRY(sl_all_gather(self, &group, SL_F32, in, all, 6));
             SL_TRY(sl_all_to_all(self, &group, SL_F32, in, turned, 2, shape, 0, 1));
             SL_TRY(sl_broadcast(self, &group, SL_F32, in, sent, 6, 2));
             SL_TRY(sl_barrier(self, &group));
@@ -435,18 +468,18 @@ static int gather_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group group;
     SL_TRY(sl_group_axes(self, "*", &group));
-    int32_t in[4], out[12];
-    for (int i = 0; i < 4; i++) in[i] = 100 * group.rank + i;
-    for (int i = 0; i < 12; i++) out[i] = -1;
     struct sl_request request;
-    struct sl_collective call = sl_describe_all_gather(&group, SL_I32, in, out, 2, 2); /* along the last dim */
-    call.operation = SL_GATHER;
-    call.root = 1;
-    SL_TRY(sl_start(self, &request, SL_HERE, call));
-    SL_TRY(sl_wait(self, &request));
-    for (int i = 0; i < 12; i++) {
-        const int row = i / 6, member = i % 6 / 2, column = i % 2;
-        CHECK(self, out[i] == (group.rank == 1 ? 100 * member + 2 * row + column : -1));
+    for (int root = 0; root < group.size; root++) {
+        const bool here = group.rank == root;
+        int32_t in[4], out[12], all[3];
+        for (int i = 0; i < 4; i++) in[i] = 100 * group.rank + i;
+        for (int i = 0; i < 12; i++) out[i] = -1;
+        all[group.rank] = root + group.rank;
+        SL_TRY(sl_gather_start(self, &request, &group, SL_I32, in, out, 4, root));
+        SL_TRY(sl_gather(self, &group, SL_I32, &all[group.rank], here ? all : NULL, 1, root)); /* in place */
+        SL_TRY(sl_wait(self, &request));
+        for (int i = 0; i < 12; i++) CHECK(self, out[i] == (here ? 100 * (i / 4) + i % 4 : -1));
+        for (int i = 0; i < 3; i++) CHECK(self, !here || all[i] == root + i);
     }
     return SL_OK;
 }
@@ -454,6 +487,72 @@ static int gather_program(struct sl_spmd *self, void *arg) {
 static void test_gather(void **state) {
     (void)state;
     expect_ok("x=3", gather_program, NULL);
+}
+
+/* ---- groups that are closed ---- */
+
+/* Over members that lag behind each other, of which other groups are open. */
+static int open_and_close(struct sl_spmd *self, int round) {
+    struct sl_group pair, row, other = {0};
+    const int list[2] = {round % 4, (round + 1) % 4};
+    int32_t sum = 0, own = self->coordinate + round;
+    struct sl_request request;
+    SL_TRY(sl_group_list(self, 2, list, &pair));
+    SL_TRY(sl_group_axes(self, round % 2 ? "data" : "data,model", &row));
+    if (round % 3 == 0) SL_TRY(sl_group_axes(self, "model", &other));
+    if (pair.rank >= 0) {
+        SL_TRY(sl_psum(self, &pair, SL_I32, &own, &sum, 1));
+        CHECK(self, sum == list[0] + list[1] + 2 * round);
+    }
+    SL_TRY(sl_broadcast_start(self, &request, &row, SL_I32, &own, &sum, 1, 0));
+    SL_TRY(sl_group_close(self, &pair));
+    SL_TRY(end_call(self, &request, round % 2 ? -1 : 0));
+    CHECK(self, sum == row.member[0] + round);
+    SL_TRY(sl_group_close(self, &row));
+    SL_TRY(sl_group_close(self, &row));  /* which is empty now */
+    return sl_group_close(self, &other); /* or has never been open */
+}
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+enum { SANITIZED = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) };
+
+/* Whether glibc's heap is the program's, and what is on it this engine's. */
+static bool counts_heap(void) { return !SANITIZED && strcmp(test_engine, "nccl") != 0; }
+
+/* Of all threads. */
+static size_t heap_in_use(void) {
+    if (!counts_heap()) return 0;
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* What a round takes is there again after it: the rounds after the first hundred take nothing. */
+static int closing_program(struct sl_spmd *self, void *arg) {
+    const int rounds = *(const int *)arg;
+    struct sl_group world;
+    size_t before = 0;
+    SL_TRY(sl_group_axes(self, "*", &world));
+    for (int round = 0; round < rounds; round++) {
+        if (round == 100) {
+            SL_TRY(sl_barrier(self, &world));
+            before = heap_in_use();
+            SL_TRY(sl_barrier(self, &world));
+        }
+        SL_TRY(open_and_close(self, round));
+    }
+    SL_TRY(sl_barrier(self, &world));
+    const size_t after = heap_in_use();
+    SL_TRY(sl_barrier(self, &world));
+    CHECK(self, after < before + (64 << 10));
+    return sl_group_close(self, &world);
+}
+
+static void test_closing(void **state) {
+    (void)state;
+    int rounds = counts_heap() ? 3000 : 200;
+    expect_ok("data=2,model=2", closing_program, &rounds);
 }
 
 /* A NaN anywhere gives NaN, in every position of the order. */
@@ -559,9 +658,9 @@ static void test_repeatable(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_macros), cmocka_unit_test(test_random),     cmocka_unit_test(test_largest_mesh),
-        cmocka_unit_test(test_gather), cmocka_unit_test(test_nan),        cmocka_unit_test(test_same_members),
-        cmocka_unit_test(test_holes),  cmocka_unit_test(test_repeatable),
+        cmocka_unit_test(test_macros),  cmocka_unit_test(test_random), cmocka_unit_test(test_largest_mesh),
+        cmocka_unit_test(test_gather),  cmocka_unit_test(test_nan),    cmocka_unit_test(test_same_members),
+        cmocka_unit_test(test_closing), cmocka_unit_test(test_holes),  cmocka_unit_test(test_repeatable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ static struct sl_collective describe(const struct sl_group *group, int which, en
                                      const void *in, void *out) {
     const size_t count = (size_t)(1 + pick(&random, 40)), outer = (size_t)(1 + pick(&random, 4));
     const size_t size = (size_t)group->size, shape[3] = {size * (size_t)(1 + pick(&random, 2)), 2 * size, 5};
+    const size_t scattered[2] = {outer, count * size}, gathered[2] = {outer, count};
     const int pairs[2][2] = {{0, group->size - 1}, {group->size - 1, 0}};
     struct sl_collective call;
     switch (which) {
@@ -35,9 +36,9 @@ static struct sl_collective describe(const struct sl_group *group, int which, en
     case 2:
         return sl_describe_pmax(group, dtype, in, out, count);
     case 3:
-        return sl_describe_psum_scatter(group, dtype, in, out, outer, count);
+        return sl_describe_psum_scatter_dim(group, dtype, in, out, 2, scattered, 1);
     case 4:
-        return sl_describe_all_gather(group, dtype, in, out, outer, count);
+        return sl_describe_all_gather_dim(group, dtype, in, out, 2, gathered, 1);
     case 5:
         return sl_describe_all_to_all(group, dtype, in, out, 3, shape, pick(&random, 2), 2);
     case 6:
@@ -47,10 +48,7 @@ static struct sl_collective describe(const struct sl_group *group, int which, en
     case 8:
         return sl_describe_ppermute(group, dtype, in, out, count, group->size > 1 ? 1 + pick(&random, 2) : 0, pairs);
     default:
-        call = sl_describe_all_gather(group, dtype, in, out, outer, count);
-        call.operation = SL_GATHER;
-        call.root = pick(&random, group->size);
-        return call;
+        return sl_describe_gather(group, dtype, in, out, count, pick(&random, group->size));
     }
 }
 
@@ -347,9 +345,9 @@ static int faulty_program(struct sl_spmd *self, void *arg) {
     float *x = sl_device.take(30 * sizeof *x), *y = sl_device.take(30 * sizeof *y);
     int status = x && y ? SL_OK : sl_fail(self, SL_FAILED, "no memory");
     for (int i = 0; i < 3 && !status; i++) {
-        const struct sl_collective call = i == 0   ? sl_describe_psum_scatter(&world, SL_F32, x, y, 1, 10)
+        const struct sl_collective call = i == 0   ? sl_describe_psum_scatter(&world, SL_F32, x, y, 10)
                                           : i == 1 ? sl_describe_broadcast(&world, SL_F32, x, x, 10, 0)
-                                                   : sl_describe_all_gather(&world, SL_F32, x, y, 1, 10);
+                                                   : sl_describe_all_gather(&world, SL_F32, x, y, 10);
         status = sl_call(self, i == 0 ? "sum.c:1" : i == 1 ? "cast.c:2" : "gather.c:3", call);
         if (!status) status = sl_device.settle(&self->error);
     }

@@ -45,13 +45,13 @@ static struct sl_collective describe(const struct sl_group *group, int operation
     case 0:
         return sl_describe_psum(group, SL_I32, a, b, n);
     case 1:
-        return sl_describe_all_gather(group, SL_I32, a, b, 1, n);
+        return sl_describe_all_gather(group, SL_I32, a, b, n);
     case 2:
         return sl_describe_broadcast(group, SL_I32, a, b, n, count % size);
     case 3:
         return sl_describe_ppermute(group, SL_I32, a, b, n, size < 4 ? 0 : 4, ring);
     case 4:
-        return sl_describe_psum_scatter(group, SL_I32, a, b, 1, n / (size_t)size);
+        return sl_describe_psum_scatter(group, SL_I32, a, b, n / (size_t)size);
     default:
         return sl_describe_barrier(group);
     }

@@ -108,9 +108,9 @@ static int gather_gradient(const struct sl_module *module, struct sl_context *co
     const struct sl_group *peers = sl_group_of(module, context);
     *all = peers ? columns_room(module, context) : dy;
     if (!peers) return SL_OK;
+    const size_t shape[] = {(size_t)context->rows, (size_t)module->out};
     return communicate(context, SL_HERE,
-                       sl_describe_all_gather(peers, SL_F32, dy, columns_room(module, context), (size_t)context->rows,
-                                              (size_t)module->out));
+                       sl_describe_all_gather_dim(peers, SL_F32, dy, columns_room(module, context), 2, shape, 1));
 }
 
 /* ---- forward and backward ---- */
@@ -119,8 +119,8 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
     const struct experts *experts = module->user;
     const struct sl_group *peers = sl_group_of(module, context);
     const size_t out = (size_t)module->out, rows = rows_of_one(module, context);
-    SL_TRY(
-        communicate(context, SL_HERE, sl_describe_psum_scatter(peers, SL_F32, share, y, (size_t)context->rows, out)));
+    const size_t shape[] = {(size_t)context->rows, out * (size_t)peers->size};
+    SL_TRY(communicate(context, SL_HERE, sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 2, shape, 1)));
     for (size_t e = 0; e < experts->here; e++)
         context->kernels->sequence->add_bias(rows, out, bias_of(module, context, e) + out * (size_t)peers->rank,
                                              y + e * rows * out, out);

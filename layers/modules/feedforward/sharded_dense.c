@@ -92,16 +92,16 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
     if (!data) return SL_OK;
     void *all = room(module, context, KERNEL);
     *kernel = all;
-    return communicate(
-        context, SL_HERE,
-        sl_describe_all_gather(data, dtype, own, all, (size_t)module->in, (size_t)(module->whole / data->size)));
+    const size_t shape[] = {(size_t)module->in, (size_t)(module->whole / data->size)};
+    return communicate(context, SL_HERE, sl_describe_all_gather_dim(data, dtype, own, all, 2, shape, 1));
 }
 
 /* *ALL [rows, whole] of DY [rows, out]. */
 static int gather_gradient(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
                            const float **all) {
     const struct sl_group *peers = sl_group_of(module, context);
-    const size_t segments = (size_t)module->segments_out, block = (size_t)module->out / segments;
+    const size_t segments = (size_t)module->segments_out;
+    const size_t shape[] = {rows, segments, (size_t)module->out / segments};
     *all = dy;
     if (!peers) return SL_OK;
     float *columns = room(module, context, COLUMNS);
@@ -109,18 +109,17 @@ static int gather_gradient(const struct sl_module *module, struct sl_context *co
     if (!scatters(module))
         return communicate(context, SL_HERE,
                            sl_describe_psum(peers, SL_F32, dy, columns, rows * (size_t)module->whole));
-    return communicate(context, SL_HERE, sl_describe_all_gather(peers, SL_F32, dy, columns, rows * segments, block));
+    return communicate(context, SL_HERE, sl_describe_all_gather_dim(peers, SL_F32, dy, columns, 3, shape, 2));
 }
 
 /* Y [rows, out] of SHARE [rows, whole], of which it is the sum; where all of it stays, SHARE is Y. */
 static int add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y) {
     const struct sl_group *peers = sl_group_of(module, context);
-    const size_t rows = (size_t)context->rows, segments = (size_t)module->segments_out;
+    const size_t rows = (size_t)context->rows, segments = (size_t)module->segments_out, whole = (size_t)module->whole;
+    const size_t shape[] = {rows, segments, whole / segments};
     if (!scatters(module))
-        return communicate(context, SL_HERE, sl_describe_psum(peers, SL_F32, share, y, rows * (size_t)module->whole));
-    return communicate(
-        context, SL_HERE,
-        sl_describe_psum_scatter(peers, SL_F32, share, y, rows * segments, (size_t)module->out / segments));
+        return communicate(context, SL_HERE, sl_describe_psum(peers, SL_F32, share, y, rows * whole));
+    return communicate(context, SL_HERE, sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 3, shape, 2));
 }
 
 /* ---- forward and backward ---- */
@@ -167,10 +166,11 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
                                    const void *b) {
     const struct sl_group *data = data_peers_of(module, context);
     const size_t in = (size_t)module->in, columns = (size_t)(module->whole / data->size);
+    const size_t shape[] = {in, (size_t)module->whole};
     float *gradient = sl_gradient(module, context, SL_AFFINE_KERNEL), *share = room(module, context, KERNEL);
     float *sum = context->accumulate ? room(module, context, SHARD) : gradient;
     SL_TRY(sl_affine_multiply(module, context, SL_AFFINE_WEIGHT_GRADIENT, a, b, NULL, false, share));
-    SL_TRY(communicate(context, SL_HERE, sl_describe_psum_scatter(data, SL_F32, share, sum, in, columns)));
+    SL_TRY(communicate(context, SL_HERE, sl_describe_psum_scatter_dim(data, SL_F32, share, sum, 2, shape, 1)));
     if (context->accumulate) context->kernels->add(in * columns, sum, gradient);
     return SL_OK;
 }

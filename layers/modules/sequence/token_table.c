@@ -131,14 +131,16 @@ int sl_tokens_to_channels(const struct sl_module *module, struct sl_context *con
 
 int sl_token_gather(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                     const float *x, float *y) {
+    const size_t shape[] = {rows, columns};
     return communicate(context, SL_HERE,
-                       sl_describe_all_gather(sl_group_of(module, context), SL_F32, x, y, rows, columns));
+                       sl_describe_all_gather_dim(sl_group_of(module, context), SL_F32, x, y, 2, shape, 1));
 }
 
 int sl_token_scatter(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                      const float *x, float *y) {
-    return communicate(context, SL_HERE,
-                       sl_describe_psum_scatter(sl_group_of(module, context), SL_F32, x, y, rows, columns));
+    const struct sl_group *group = sl_group_of(module, context);
+    const size_t shape[] = {rows, columns * (size_t)group->size};
+    return communicate(context, SL_HERE, sl_describe_psum_scatter_dim(group, SL_F32, x, y, 2, shape, 1));
 }
 
 int sl_token_sum(const struct sl_module *module, struct sl_context *context, size_t n, float *x) {

@@ -253,7 +253,7 @@ static int collect(struct sl_spmd *self, const struct sl_group *world, struct wo
     const size_t block = worker->offset[RESULTS];
     sl_device.copy(worker->results + worker->offset[VALUE], sl_parameter_value(&worker->parameters, 0),
                    worker->parameters.list[0].count * sizeof(float));
-    SL_TRY(sl_all_gather(self, world, SL_F32, worker->results, worker->all, 1, block));
+    SL_TRY(sl_all_gather(self, world, SL_F32, worker->results, worker->all, block));
     SL_TRY(sl_device.settle(&self->error));
     if (self->coordinate != 0) return SL_OK;
     struct trial *trial = worker->trial;

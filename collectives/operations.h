@@ -1,0 +1,72 @@
+/* operations.h - the table of collective operations, from which checks, verdicts and engines read what a call does.
+ *
+ * An operation that combines or moves blocks in a way that the table can say is added in enum sl_operation
+ * (spmd/engine.h), the table (operations.c) and the public header (collectives.h): engines have no code for it. */
+#ifndef SL_COLLECTIVES_OPERATIONS_H
+#define SL_COLLECTIVES_OPERATIONS_H
+
+#include "spmd/engine.h"
+
+SL_BEGIN_C
+
+/* The members between which and a member data moves. */
+enum sl_partners {
+    SL_WITH_ALL,
+    SL_WITH_ROOT,
+    SL_AT_ROOT_WITH_ALL, /* the root has all partners, the others none */
+    SL_WITH_PAIRED,      /* the call's own source and destination, where there are any */
+};
+
+struct sl_operation_row {
+    const char *name;
+    enum sl_partners from, to; /* whose input a member's output is made of; whose output its input goes to */
+    bool cuts;                 /* the input has a block for each member */
+    bool joins;                /* the output has a block from each member */
+    bool zeros;                /* an output that nothing comes to is set to zeros, not left as it is */
+    bool in_place;             /* a member's own block may be the same memory in input and output */
+    enum sl_reduction reduction;
+};
+
+extern const struct sl_operation_row sl_operations[SL_OPERATIONS];
+
+static inline const struct sl_operation_row *sl_operation_of(const struct sl_collective *call) {
+    return &sl_operations[call->operation];
+}
+
+/* ---- whom a call concerns ---- */
+
+/* Positions [begin, end) of a group. */
+struct sl_positions {
+    int begin, end;
+};
+
+/* The members whose input comes to this one's output, and those to whose output its input goes. */
+struct sl_positions sl_call_sources(const struct sl_collective *call);
+struct sl_positions sl_call_destinations(const struct sl_collective *call);
+
+static inline bool sl_has_position(struct sl_positions positions, int position) {
+    return position >= positions.begin && position < positions.end;
+}
+
+/* Whether this member's input is read, and its output written. */
+bool sl_call_reads(const struct sl_collective *call);
+bool sl_call_writes(const struct sl_collective *call);
+
+/* ---- how its blocks lie ---- */
+
+/* Elements of a block. */
+static inline size_t sl_block_elements(const struct sl_collective *call) {
+    return call->count[0] * call->count[1] * call->count[2];
+}
+static inline size_t sl_block_bytes(const struct sl_collective *call) {
+    return sl_block_elements(call) * sl_dtype_size(call->dtype);
+}
+
+/* Whether a block lies in one piece. */
+bool sl_block_is_solid(const struct sl_collective *call, const struct sl_view *view);
+
+/* Blocks one after another, each in one piece: as buffers have them. */
+struct sl_view sl_packed_blocks(const struct sl_collective *call);
+
+SL_END_C
+#endif

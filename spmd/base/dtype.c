@@ -1,0 +1,9 @@
+/* dtype.c - the table of element types. */
+#include "spmd/base/dtype.h"
+
+const struct sl_dtype_row sl_dtypes[] = {
+    [SL_F32] = {.name = "f32", .label = "F32", .size = 4},
+    [SL_BF16] = {.name = "bf16", .label = "BF16", .size = 2},
+    [SL_I32] = {.name = "i32", .label = "I32", .size = 4, .integer = true},
+};
+const int sl_dtype_count = sizeof sl_dtypes / sizeof *sl_dtypes;

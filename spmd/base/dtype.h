@@ -1,0 +1,57 @@
+/* dtype.h - element types of arrays. A new one is added here alone: a constant, a row of the table (dtype.c), and a
+ * case of sl_load_float and sl_store_float. Where code needs more than that, the compiler warns (-Wswitch). */
+#ifndef SL_SPMD_BASE_DTYPE_H
+#define SL_SPMD_BASE_DTYPE_H
+
+#include "spmd/base/bf16.h"
+
+SL_BEGIN_C
+
+enum sl_dtype { SL_F32, SL_BF16, SL_I32 };
+
+struct sl_dtype_row {
+    const char *name;  /* in messages: "f32" */
+    const char *label; /* in safetensors files: "F32" */
+    size_t size;       /* bytes of one element */
+    bool integer;      /* sums wrap around; there are no means */
+};
+
+extern const struct sl_dtype_row sl_dtypes[]; /* by enum sl_dtype */
+extern const int sl_dtype_count;
+
+/* Bytes of one element. */
+static inline size_t sl_dtype_size(enum sl_dtype dtype) { return sl_dtypes[dtype].size; }
+
+/* Whether NUMBER is a dtype. */
+static inline bool sl_dtype_exists(int number) { return number >= 0 && number < sl_dtype_count; }
+
+/* Element I of ARRAY as a float; integers are rounded. Loops pass a constant DTYPE and become code for it alone. */
+SL_INLINE float sl_load_float(enum sl_dtype dtype, const void *array, size_t i) {
+    switch (dtype) {
+    case SL_F32:
+        return ((const float *)array)[i];
+    case SL_BF16:
+        return sl_float_of_bf16(((const uint16_t *)array)[i]);
+    case SL_I32:
+        return (float)((const int32_t *)array)[i];
+    }
+    return 0;
+}
+
+/* Makes VALUE element I of ARRAY: rounded to the nearest, for integers toward zero. */
+SL_INLINE void sl_store_float(enum sl_dtype dtype, void *array, size_t i, float value) {
+    switch (dtype) {
+    case SL_F32:
+        ((float *)array)[i] = value;
+        return;
+    case SL_BF16:
+        ((uint16_t *)array)[i] = sl_bf16_of_float(value);
+        return;
+    case SL_I32:
+        ((int32_t *)array)[i] = (int32_t)value;
+        return;
+    }
+}
+
+SL_END_C
+#endif
