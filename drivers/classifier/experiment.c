@@ -292,7 +292,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
                      .rows = experiment->rows,
                      .wgrad_group = experiment->wgrad_group},
         .data_axis = "data",
-        .adamw = sl_adamw_defaults((float)experiment->learning_rate),
+        .optimizer = sl_adamw_defaults((float)experiment->learning_rate),
         .zero = experiment->zero,
         .overlap = experiment->overlap,
         .seed = experiment->seed,

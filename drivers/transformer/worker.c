@@ -24,7 +24,7 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
                      .forward_only = job->command != SL_COMMAND_TRAIN,
                      .wgrad_group = job->wgrad_group},
         .data_axis = sl_data_axis,
-        .adamw = sl_adamw_defaults((float)config->learning_rate),
+        .optimizer = sl_adamw_defaults((float)config->learning_rate),
         .clip = (float)config->clip,
         .accumulate = config->accumulate,
         .zero = config->zero,
@@ -32,8 +32,8 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
         .seed = config->common.seed,
     };
     *worker = (struct sl_transformer_worker){.job = job, .self = self};
-    options.adamw.decay = (float)config->decay;
-    options.adamw.exact = true;
+    options.optimizer.decay = (float)config->decay;
+    options.optimizer.exact = true;
     worker->inputs = calloc(tokens, sizeof *worker->inputs);
     worker->labels = calloc(tokens, sizeof *worker->labels);
     if (!worker->inputs || !worker->labels) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);

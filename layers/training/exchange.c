@@ -65,9 +65,8 @@ static float *state_of(const struct exchange *x, const struct sl_parameter *para
     case SL_GRADIENTS:
         return range->gradient + parameter->offset;
     default:
-        /* Moments begin with the range's share. */
-        return (x->state == SL_FIRST_MOMENTS ? range->first_moment : range->second_moment) +
-               ((ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard);
+        /* State begins with the range's share. */
+        return range->state[x->state - SL_STATES] + ((ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard);
     }
 }
 
@@ -98,16 +97,17 @@ static int tell(struct exchange *x, int owner, struct parts *parts) {
 
 /* ---- coordinate 0's tensors ---- */
 
-static void name_of(enum sl_state state, const struct sl_parameter *parameter, char name[static 128]) {
-    static const char *const prefix[] = {"", "", "optimizer.first_moment.", "optimizer.second_moment."};
-    _Static_assert(sizeof parameter->name + sizeof "optimizer.second_moment." <= sizeof((struct sl_tensor){0}).name,
-                   "names fit");
-    snprintf(name, 128, "%s%s", prefix[state], parameter->name);
+static void name_of(const struct sl_parameters *parameters, enum sl_state state, const char *parameter,
+                    char name[static 128]) {
+    if (state < SL_STATES)
+        snprintf(name, 128, "%s", parameter);
+    else
+        snprintf(name, 128, "optimizer.%s.%s", parameters->state_name[state - SL_STATES], parameter);
 }
 
 static int find_tensor(const struct exchange *x, const struct sl_parameter *parameter, struct sl_tensor **tensor) {
     char name[128];
-    name_of(x->state, parameter, name);
+    name_of(x->parameters, x->state, parameter->name, name);
     *tensor = sl_store_find(x->store, name);
     if (!*tensor && !x->imports) *tensor = sl_store_add(x->store, name, SL_F32, parameter->dims, parameter->shape);
     if (!*tensor && !x->imports) return sl_fail(x->self, SL_FAILED, "no memory to assemble %s", name);
@@ -213,7 +213,7 @@ int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct 
         for (int i = 0; i < parts.count && status == SL_OK && self->coordinate == 0; i++) {
             const struct sl_parameter *parameter = &parts.list[i].parameter;
             char name[128];
-            name_of(state, parameter, name);
+            name_of(parameters, state, parameter->name, name);
             if (!sl_store_find(store, name) &&
                 !sl_store_declare(store, name, SL_F32, parameter->dims, parameter->shape))
                 status = sl_fail(self, SL_FAILED, "no memory to declare %s", name);

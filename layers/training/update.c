@@ -75,7 +75,7 @@ static int use_sum(struct sl_updates *u) {
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
     const struct sl_trace_mark mark = sl_trace_begin(u->trace);
     const int loop = number % u->parameters->loops;
-    sl_adamw_update(u->adamw, u->kernels, u->parameters, number, u->step, scale_of(u));
+    sl_optimizer_update(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u));
     sl_trace_end(u->trace, mark,
                  (struct sl_trace_event){.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .loop = loop, .stage = -1});
     sl_profile_end(u->profile, before);

@@ -133,7 +133,7 @@ static struct job job_on(const struct layout *layout, int (*program)(struct work
                         .sequence = 4,
                         .shared_out = layout->zero,
                         .overlap = true,
-                        .adamw = sl_adamw_defaults(1e-2f),
+                        .optimizer = sl_adamw_defaults(1e-2f),
                         .program = program,
                         .user = user};
 }
