@@ -1,71 +1,10 @@
 /* test_adamw.c - AdamW against optax's numbers, against the paper's formulas in double, and over shards of flat
  * storage. */
-#include "tests/rigs/numbers.h"
-
-#include "layers/training/optimizer.h"
-
-#include <jansson.h>
 #include <stdio.h>
-#include <string.h>
 
-/* One loop's storage for parameters of the given sizes, the last of them followed by padding. */
-struct storage {
-    struct sl_range loop;
-    struct sl_parameter *list;
-};
-
-/* DECAY has a flag for each parameter. All are in the second of two loops; the list has as many of the first between
- * them, with flags to the contrary. */
-static void make_storage(struct storage *storage, int parameters, const size_t *sizes, const bool *decay,
-                         size_t padding) {
-    *storage = (struct storage){.list = array_of(2 * (size_t)parameters, sizeof(struct sl_parameter))};
-    struct sl_range *loop = &storage->loop;
-    for (int i = 0; i < parameters; i++) {
-        const struct sl_parameter parameter = {.range = 1, .offset = loop->used, .count = sizes[i], .decay = decay[i]};
-        storage->list[2 * i] = storage->list[2 * i + 1] = parameter;
-        storage->list[2 * i + 1].range = 0;
-        storage->list[2 * i + 1].offset += sizes[i] / 2;
-        storage->list[2 * i + 1].decay = !decay[i];
-        loop->used += sizes[i];
-    }
-    loop->count = loop->used + padding;
-    loop->shard_count = loop->count;
-    loop->value = device_floats(loop->count);
-    loop->gradient = device_floats(loop->count);
-    loop->state[0] = device_floats(loop->count);
-    loop->state[1] = device_floats(loop->count);
-}
-
-static void free_storage(struct storage *storage) {
-    release_array(storage->loop.value);
-    release_array(storage->loop.gradient);
-    release_array(storage->loop.state[0]);
-    release_array(storage->loop.state[1]);
-    free(storage->list);
-}
-
-static void update(struct storage *storage, int parameters, const struct sl_optimizer_options *adamw,
-                   const struct sl_kernels *kernels, int64_t step, float gradient_scale) {
-    struct sl_range loops[2] = {{0}, storage->loop};
-    struct sl_parameters all = {
-        .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
-    sl_optimizer_update(adamw, kernels, &all, 1, step, gradient_scale);
-}
+#include "tests/rigs/optimizer_rig.h"
 
 /* ---- optax ---- */
-
-static json_t *load_facts(void) {
-    json_error_t error;
-    json_t *facts = json_load_file(SL_TEST_DATA "/adamw.json", 0, &error);
-    if (!facts) fail_msg("%s/adamw.json: %s", SL_TEST_DATA, error.text);
-    return facts;
-}
-
-static void read_floats(const json_t *object, const char *key, size_t count, float *values) {
-    const json_t *array = json_object_get(object, key);
-    assert_int_equal(json_array_size(array), count);
-    for (size_t i = 0; i < count; i++) values[i] = (float)json_number_value(json_array_get(array, i));
-}
 
 static void expect_floats(const struct sl_kernels *kernels, const json_t *step, const char *key, size_t count,
                           const float *got) {
@@ -79,7 +18,7 @@ static void expect_floats(const struct sl_kernels *kernels, const json_t *step, 
 
 static void gives_optax_numbers(void **state) {
     (void)state;
-    json_t *facts = load_facts();
+    json_t *facts = load_facts("adamw.json");
     const size_t count = json_array_size(json_object_get(facts, "value"));
     const size_t decaying = (size_t)json_integer_value(json_object_get(facts, "decaying"));
     struct sl_optimizer_options adamw =
