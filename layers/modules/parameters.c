@@ -214,6 +214,22 @@ bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct 
     return true;
 }
 
+void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    const struct sl_range *range = &parameters->range[parameter->range];
+    const size_t shard_end = range->shard + range->shard_count, end = parameter->offset + parameter->count;
+    const size_t begin = parameter->offset > range->shard ? parameter->offset : range->shard;
+    const size_t stop = end < shard_end ? end : shard_end;
+    *first = begin - parameter->offset;
+    *count = stop > begin ? stop - begin : 0;
+}
+
+float *sl_parameter_state(const struct sl_parameters *parameters, int i, int state) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    const struct sl_range *range = &parameters->range[parameter->range];
+    return range->state[state] + (parameter->offset > range->shard ? parameter->offset - range->shard : 0);
+}
+
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range) {
     const struct sl_range *storage = &parameters->range[range];
     if (parameters->rounds && storage->count) kernels->round_bf16(storage->count, storage->value, storage->rounded);

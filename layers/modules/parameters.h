@@ -88,6 +88,12 @@ void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed);
  * shard it nor hold different stages. With SHARED, members of the data axis stand for a share each. */
 bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct sl_spmd *self, int i, bool shared);
 
+/* The part of parameter I that this coordinate updates, and whose optimizer state it has: elements *FIRST to *FIRST +
+ * *COUNT of its shard. */
+void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count);
+/* That part's state number STATE; [*COUNT]. */
+float *sl_parameter_state(const struct sl_parameters *parameters, int i, int state);
+
 /* Fills in initial values: made by the first member of DATA, then broadcast over it; those that data shards, by all. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 

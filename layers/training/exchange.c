@@ -41,11 +41,8 @@ static bool is_shared_out(const struct sl_range *range) { return range->shard_co
 /* The part of parameter I's shard that this coordinate keeps, in the parameter's elements. */
 static void kept_part(const struct exchange *x, int i, struct part *part) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
-    const struct sl_range *range = &x->parameters->range[parameter->range];
-    size_t first = parameter->offset, end = first + parameter->count;
-    if (x->state != SL_VALUES && first < range->shard) first = range->shard;
-    if (x->state != SL_VALUES && end > range->shard + range->shard_count) end = range->shard + range->shard_count;
-    *part = (struct part){*parameter, first - parameter->offset, end > first ? end - first : 0};
+    *part = (struct part){*parameter, 0, parameter->count};
+    if (x->state != SL_VALUES) sl_parameter_share(x->parameters, i, &part->first, &part->count);
 }
 
 /* Whether parameter I's part is this coordinate's to send, or to receive. */
