@@ -97,7 +97,7 @@ static int open_worker(struct worker *worker, struct sl_spmd *self, const struct
                                                             .rows = run->rows,
                                                             .wgrad_group = run->job.microbatches},
                                                .data_axis = "data",
-                                               .adamw = sl_adamw_defaults(1e-3f),
+                                               .optimizer = sl_adamw_defaults(1e-3f),
                                                .zero = true,
                                                .overlap = true,
                                                .seed = SEED,

@@ -66,7 +66,7 @@ static int open_trainer(struct worker *worker) {
                                                             .forward_only = run->generates,
                                                             .wgrad_group = run->microbatches},
                                                .data_axis = sl_data_axis,
-                                               .adamw = sl_adamw_defaults(1e-3f),
+                                               .optimizer = sl_adamw_defaults(1e-3f),
                                                .zero = true,
                                                .overlap = true,
                                                .seed = SEED};

@@ -448,6 +448,7 @@ int main(int argc, char **argv) {
         .section = {{"Mesh", sl_mesh_table, &config.common},
                     {"Run", sl_common_table, &config.common},
                     {"Model and optimizer", sl_model_table, &config.model},
+                    sl_optimizer_section(&config.model.optimizer),
                     {"Training", driver_table, &config},
                     {"Checkpoints", sl_checkpoint_table, &config.checkpoints}},
         .words = {"Schedules", sl_schedule_or_alias_word},

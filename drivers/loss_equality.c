@@ -229,6 +229,7 @@ int main(int argc, char **argv) {
         .section = {{"Mesh", sl_mesh_table, &config.common},
                     {"Run", sl_common_table, &config.common},
                     {"Model and optimizer", sl_model_table, &config.model},
+                    sl_optimizer_section(&config.model.optimizer),
                     {"Comparison", driver_table, &config}},
         .words = {"Schedules", sl_schedule_or_alias_word},
     };

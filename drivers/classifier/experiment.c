@@ -24,7 +24,7 @@ const struct sl_option sl_model_table[] = {
      .help = "parts of a coordinate's rows"},
     {"batch", SL_OPTION_INTEGER, FIELD(batch), .min = 1, .max = MAX_BATCH, .help = "rows of the whole batch"},
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .help = "rate inside blocks"},
-    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .help = "learning rate of AdamW"},
+    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .help = "learning rate of the optimizer"},
     {"rng", SL_OPTION_CHOICE, FIELD(rng), .value = "flax|global",
      .help =
          "random numbers: in the notebook's order, which is defined for single, plain, and looping with one layer a "
@@ -53,6 +53,7 @@ struct sl_model_options sl_model_defaults(void) {
         .rng = SL_RNG_DEFAULT,
         .zero = 1,
         .overlap = true,
+        .optimizer = sl_optimizer_flags_defaults(),
     };
 }
 
@@ -127,7 +128,8 @@ static double bytes_needed(const struct sl_experiment *experiment) {
     const double replicas = experiment->data, states = experiment->zero ? 1 : experiment->data;
     const double kept = experiment->batch * (double)classifier->layers * (4.0 * classifier->hidden + 3.0 * inside);
     const double rounded = experiment->precision == SL_BF16 ? replicas / 2 : 0;
-    return 4 * (parameters * (2 * replicas + 2 * states + rounded) + kept);
+    const int tensors = sl_optimizer_states(&experiment->optimizer);
+    return 4 * (parameters * (2 * replicas + tensors * states + rounded) + kept);
 }
 
 int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl_error *error) {
@@ -231,10 +233,10 @@ int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh
         .overlap = options->overlap,
         .precision = options->precision == SL_PRODUCTS_BF16 ? SL_BF16 : SL_F32,
         .gemm = sl_gemm_find(options->precision == SL_PRODUCTS_TF32 ? "cublas-tf32" : NULL, error),
-        .learning_rate = options->learning_rate,
         .seed = seed,
     };
     if (!experiment->gemm) return error->status;
+    SL_TRY(sl_optimizer_choose(&options->optimizer, options->learning_rate, &experiment->optimizer, error));
     const int status = fit(experiment, options, schedule, file, error);
     if (status) sl_experiment_free(experiment);
     return status;
@@ -292,7 +294,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
                      .rows = experiment->rows,
                      .wgrad_group = experiment->wgrad_group},
         .data_axis = "data",
-        .adamw = sl_adamw_defaults((float)experiment->learning_rate),
+        .optimizer = experiment->optimizer,
         .zero = experiment->zero,
         .overlap = experiment->overlap,
         .seed = experiment->seed,

@@ -4,7 +4,7 @@
 #define SL_DRIVERS_CLASSIFIER_EXPERIMENT_H
 
 #include "drivers/classifier/data.h"
-#include "drivers/common/options.h"
+#include "drivers/common/optimizer_options.h"
 #include "layers/models/classifier.h"
 #include "layers/training/trainer.h"
 
@@ -21,6 +21,7 @@ struct sl_model_options {
     int wgrad_group; /* 0: all microbatches */
     int zero;
     bool overlap;
+    struct sl_optimizer_flags optimizer; /* a section of its own */
 };
 
 extern const struct sl_option sl_model_table[];
@@ -41,7 +42,7 @@ struct sl_experiment {
     bool zero, overlap;
     enum sl_dtype precision; /* of products' operands */
     const struct sl_gemm_backend *gemm;
-    double learning_rate;
+    struct sl_optimizer_options optimizer;
     uint64_t seed;
 };
 

@@ -173,7 +173,7 @@ static char *describe_default(const struct sl_option *option, const void *target
         snprintf(text, size, "default %llu", (unsigned long long)*(uint64_t *)target);
         break;
     case SL_OPTION_REAL:
-        snprintf(text, size, "default %g", *(double *)target);
+        if (!isnan(*(double *)target)) snprintf(text, size, "default %g", *(double *)target);
         break;
     case SL_OPTION_TEXT:
         if (*(const char **)target) snprintf(text, size, "default %s", *(const char **)target);

@@ -22,7 +22,7 @@ enum sl_option_kind {
     SL_OPTION_SWITCH,   /* bool: --name sets it, --no-name clears it */
     SL_OPTION_INTEGER,  /* int from min to max */
     SL_OPTION_SEED,     /* uint64_t, all of them */
-    SL_OPTION_REAL,     /* double from min to max, finite */
+    SL_OPTION_REAL,     /* double from min to max, finite; a NAN beforehand is no default */
     SL_OPTION_TEXT,     /* const char *, not empty; lives until sl_options_free */
     SL_OPTION_CHOICE,   /* int: position in the list `value` */
 };
@@ -55,7 +55,7 @@ struct sl_option_words {
     struct sl_option_word (*word)(int i); /* the I-th, from 0 */
 };
 
-enum { SL_OPTION_SECTIONS = 9 };
+enum { SL_OPTION_SECTIONS = 12 };
 
 struct sl_options {
     const char *program, *summary;

@@ -89,7 +89,7 @@ static int program(struct sl_spmd *self, void *arg) {
                                                             .rows = rows / MICROBATCHES,
                                                             .wgrad_group = MICROBATCHES},
                                                .data_axis = "data",
-                                               .adamw = sl_adamw_defaults(1e-2f),
+                                               .optimizer = sl_adamw_defaults(1e-2f),
                                                .zero = true,
                                                .overlap = true,
                                                .seed = 42};

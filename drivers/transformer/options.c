@@ -74,14 +74,13 @@ static const struct sl_option training_table[] = {
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = 4096,
      .help = "microbatches of one weight-gradient product; 0: all, or 1 where something is recomputed"},
     {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6,
-     .help = "learning rate of AdamW, at its highest"},
+     .help = "learning rate of the optimizer, at its highest"},
     {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = 1e9, .help = "steps over which it rises to that"},
     {"lr-schedule", SL_OPTION_CHOICE, FIELD(lr_schedule), .value = "constant|cosine",
      .help = "then it stays, or falls along half a cosine until the last step"},
     {"min-lr", SL_OPTION_REAL, FIELD(least_rate), .min = 0, .max = 1e6, .help = "to which the cosine falls"},
     {"clip", SL_OPTION_REAL, FIELD(clip), .min = 0, .max = 1e30,
      .help = "largest norm of all gradients together; 0: any"},
-    {"weight-decay", SL_OPTION_REAL, FIELD(decay), .min = 0, .max = 1e6, .help = "of AdamW, for all parameters"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1,
      .help = "1: shard the optimizer's state over the data axis, also of what is not sharded itself"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
@@ -147,7 +146,7 @@ struct sl_transformer_config sl_transformer_defaults(enum sl_transformer_command
         .zero = 1,
         .overlap = true,
         .learning_rate = 1e-3,
-        .decay = 1e-4,
+        .optimizer = sl_optimizer_flags_defaults(),
         .evaluate_batches = 8,
         .samples = 1,
         .temperature = command == SL_COMMAND_TRAIN ? 0.8 : 1.0,
@@ -169,6 +168,7 @@ void sl_transformer_sections(enum sl_transformer_command command, struct sl_tran
     }
     if (command == SL_COMMAND_TRAIN) {
         *section++ = (struct sl_option_section){"Training", training_table, config};
+        *section++ = sl_optimizer_section(&config->optimizer);
         *section++ = (struct sl_option_section){"Checkpoints", sl_checkpoint_table, &config->checkpoints};
     }
     if (command != SL_COMMAND_EVALUATE) *section++ = (struct sl_option_section){"Generation", generation_table, config};
@@ -384,6 +384,8 @@ int sl_transformer_prepare(struct sl_transformer_job *job, enum sl_transformer_c
     SL_TRY(make_schedule(job, error));
     SL_TRY(read_prompt(job, error));
     SL_TRY(prepare_checkpoints(job, error));
+    SL_TRY(sl_optimizer_choose(&config->optimizer, config->learning_rate, &job->optimizer, error));
+    job->optimizer.exact = true;
     job->ms = calloc((size_t)config->common.steps + 1, sizeof *job->ms);
     return job->ms ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for %d steps' times", config->common.steps);
 }

@@ -4,6 +4,7 @@
 
 #include "drivers/common/checkpoints.h"
 #include "drivers/common/metrics.h"
+#include "drivers/common/optimizer_options.h"
 #include "drivers/common/options.h"
 #include "drivers/common/progress.h"
 #include "drivers/common/profile_report.h"
@@ -32,7 +33,8 @@ struct sl_transformer_config {
     const char *schedule;
     int loops, wgrad_group, zero;
     bool overlap;
-    double learning_rate, least_rate, clip, decay;
+    double learning_rate, least_rate, clip;
+    struct sl_optimizer_flags optimizer;
     int warmup, lr_schedule;
     /* while it trains */
     bool check_replicas;
@@ -61,6 +63,7 @@ struct sl_transformer_job {
     struct sl_schedule schedule; /* lowered and proven */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision;
+    struct sl_optimizer_options optimizer;
     int slots, wgrad_group, microbatches;
     int data, pipe, tensor;  /* sizes of the axes */
     int local, rows;         /* sequences of a replica a step; tokens of a microbatch */

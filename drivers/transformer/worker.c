@@ -11,7 +11,7 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
     const bool generates = job->command == SL_COMMAND_GENERATE;
     const int sequence = generates ? 1 : config->sequence;
     const size_t tokens = (size_t)job->local * (size_t)sequence;
-    struct sl_trainer_options options = {
+    const struct sl_trainer_options options = {
         .pipeline = {.rules = sl_transformer_rules(&job->model),
                      .axis = sl_pipe_axis,
                      .group_axes = sl_transformer_axes,
@@ -24,7 +24,7 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
                      .forward_only = job->command != SL_COMMAND_TRAIN,
                      .wgrad_group = job->wgrad_group},
         .data_axis = sl_data_axis,
-        .adamw = sl_adamw_defaults((float)config->learning_rate),
+        .optimizer = job->optimizer,
         .clip = (float)config->clip,
         .accumulate = config->accumulate,
         .zero = config->zero,
@@ -32,8 +32,6 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
         .seed = config->common.seed,
     };
     *worker = (struct sl_transformer_worker){.job = job, .self = self};
-    options.adamw.decay = (float)config->decay;
-    options.adamw.exact = true;
     worker->inputs = calloc(tokens, sizeof *worker->inputs);
     worker->labels = calloc(tokens, sizeof *worker->labels);
     if (!worker->inputs || !worker->labels) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);

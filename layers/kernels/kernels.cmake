@@ -2,10 +2,13 @@
 set(kernels kernels/kernels.c kernels/sequence.c kernels/attention.c kernels/expert.c)
 set_source_files_properties(kernels/attention.c kernels/few_rows.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
+# Optimizers, a file each; the table is in training/optimizer.c.
+set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
+
 # What has target regions, where devices compute: in the program once, and linked as objects, for the images that they
 # carry are not found in archives.
 if(NOT SL_DEVICE STREQUAL cpu)
-    add_library(sl_target OBJECT ${kernels} kernels/gemm_reference.c ../collectives/reduce.c ../spmd/device/${SL_DEVICE}.c)
+    add_library(sl_target OBJECT ${kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../spmd/device/${SL_DEVICE}.c)
     target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
     target_compile_options(sl_target PRIVATE ${SL_TARGET_OPTIONS})
     target_compile_definitions(sl_target PRIVATE SL_KERNELS=sl_kernels_device SL_LEVEL="${SL_DEVICE}"
@@ -16,6 +19,7 @@ endif()
 set(level_sources kernels/few_rows.c)
 if(SL_DEVICE STREQUAL cpu)
     list(APPEND level_sources ${kernels})
+    set(SL_OPTIMIZERS_HERE ${optimizers})
     set(SL_KERNELS_SELECT kernels/kernels_cpu.c kernels/gemm_reference.c)
 else()
     set(SL_KERNELS_SELECT kernels/kernels_device.c)

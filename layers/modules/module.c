@@ -98,16 +98,14 @@ static int declare(struct sl_plan *plan, struct sl_parameter *parameter, const s
 
 int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape, const char *spec) {
-    struct sl_parameter parameter = {
-        .dims = dims, .initializer = initializer, .scale = scale, .decay = true, .range = plan->loop};
+    struct sl_parameter parameter = {.dims = dims, .initializer = initializer, .scale = scale, .range = plan->loop};
     if (name_parameter(plan, plan->name, name, &parameter)) return -1;
     return declare(plan, &parameter, shape, spec);
 }
 
 int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape) {
-    struct sl_parameter parameter = {
-        .dims = dims, .initializer = initializer, .scale = scale, .decay = true, .range = plan->loop};
+    struct sl_parameter parameter = {.dims = dims, .initializer = initializer, .scale = scale, .range = plan->loop};
     if (name_parameter(plan, plan->name, name, &parameter)) return -1;
     return declare(plan, &parameter, shape, sl_rule_find(plan->rules, parameter.name));
 }
@@ -115,7 +113,7 @@ int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_in
 int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                            int dims, const size_t *shape) {
     struct sl_parameter parameter = {
-        .dims = dims, .initializer = initializer, .scale = scale, .decay = true, .tied = true, .range = plan->loop};
+        .dims = dims, .initializer = initializer, .scale = scale, .tied = true, .range = plan->loop};
     if (name_parameter(plan, "", name, &parameter)) return -1;
     return declare(plan, &parameter, shape, sl_rule_find(plan->rules, parameter.name));
 }

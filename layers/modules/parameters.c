@@ -78,6 +78,7 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     struct sl_parameter *declared = &parameters->list[parameters->count];
     *declared = *parameter;
     declared->count = count;
+    declared->decay = sl_rule_decays(parameters->decays, parameter->name);
     declared->range = range_of(parameters, parameter);
     declared->second = before >= 0;
     struct sl_range *range = &parameters->range[declared->range];
@@ -115,7 +116,7 @@ size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
         const struct sl_range *range = &parameters->range[r];
         floats += range->count + rounded_floats(parameters, range);
         if (parameters->values_only) continue;
-        floats += range->count + 2 * range->shard_count;
+        floats += range->count + (size_t)parameters->states * range->shard_count;
         if (is_declared_twice(parameters, r)) floats += range->count;
     }
     return floats * sizeof(float);
@@ -134,9 +135,8 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         next += rounded_floats(parameters, range);
         if (parameters->values_only) continue;
         range->gradient = next;
-        range->first_moment = range->gradient + range->count;
-        range->second_moment = range->first_moment + range->shard_count;
-        next = range->second_moment + range->shard_count;
+        next += range->count;
+        for (int s = 0; s < parameters->states; s++, next += range->shard_count) range->state[s] = next;
         if (!is_declared_twice(parameters, r)) continue;
         range->second = next;
         next += range->count;
@@ -212,6 +212,22 @@ bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct 
         return false;
     }
     return true;
+}
+
+void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    const struct sl_range *range = &parameters->range[parameter->range];
+    const size_t shard_end = range->shard + range->shard_count, end = parameter->offset + parameter->count;
+    const size_t begin = parameter->offset > range->shard ? parameter->offset : range->shard;
+    const size_t stop = end < shard_end ? end : shard_end;
+    *first = begin - parameter->offset;
+    *count = stop > begin ? stop - begin : 0;
+}
+
+float *sl_parameter_state(const struct sl_parameters *parameters, int i, int state) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    const struct sl_range *range = &parameters->range[parameter->range];
+    return range->state[state] + (parameter->offset > range->shard ? parameter->offset - range->shard : 0);
 }
 
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range) {

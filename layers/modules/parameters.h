@@ -12,9 +12,12 @@
 
 #include "collectives/collectives.h"
 #include "layers/kernels/kernels.h"
+#include "layers/modules/rules.h"
 #include "spmd/spec.h"
 
 SL_BEGIN_C
+
+enum { SL_OPTIMIZER_STATES = 4 }; /* tensors that an optimizer keeps beside each value, at most */
 
 enum sl_initializer { SL_INIT_ZEROS, SL_INIT_ONES, SL_INIT_TRUNCATED_NORMAL };
 
@@ -25,7 +28,7 @@ struct sl_parameter {
     struct sl_spec spec;
     enum sl_initializer initializer;
     float scale; /* of the truncated normal */
-    bool decay;  /* weight decay applies */
+    bool decay;  /* weight decay applies: as the rules say */
     struct sl_key key;
     bool key_is_flax; /* key gives the whole array in JAX's layout; otherwise words go by the element's global index */
     int range;
@@ -35,12 +38,12 @@ struct sl_parameter {
 };
 
 struct sl_range {
-    size_t used, count;                  /* elements: of parameters; padded */
-    size_t shard, shard_count;           /* the range that this coordinate updates: all of it without ZeRO-1 */
-    float *value, *gradient;             /* [count] */
-    float *second;                       /* [count]: the later stage's gradients of what both declare; else NULL */
-    float *first_moment, *second_moment; /* [shard_count] */
-    uint16_t *rounded;                   /* [count]: the values as bf16; NULL where nobody reads them */
+    size_t used, count;                /* elements: of parameters; padded */
+    size_t shard, shard_count;         /* the range that this coordinate updates: all of it without ZeRO-1 */
+    float *value, *gradient;           /* [count] */
+    float *second;                     /* [count]: the later stage's gradients of what both declare; else NULL */
+    float *state[SL_OPTIMIZER_STATES]; /* [shard_count] each: the optimizer's; NULL beyond the parameters' states */
+    uint16_t *rounded;                 /* [count]: the values as bf16; NULL where nobody reads them */
 };
 
 struct sl_parameters {
@@ -49,6 +52,9 @@ struct sl_parameters {
     int loops, ranges;
     struct sl_range *range;
     const char *data_axis, *stage_axis; /* set after opening: of data (NULL: nothing is sharded over it), of stages */
+    const struct sl_decay_rule *decays; /* set after opening: which ones decay; NULL: all */
+    int states;                         /* set before laying out: tensors of the optimizer, called */
+    const char *const *state_name;      /* [states] */
     bool tied_elsewhere;                /* the tied ones' other stage is another coordinate's, and the first one */
     bool values_only; /* no gradients and no optimizer state: set before laying out by who will not train */
     bool laid_out;    /* nothing new can be declared */
@@ -81,6 +87,12 @@ void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed);
 /* Whether this coordinate's copy of parameter I stands for all replicas: it is the first along all axes that neither
  * shard it nor hold different stages. With SHARED, members of the data axis stand for a share each. */
 bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct sl_spmd *self, int i, bool shared);
+
+/* The part of parameter I that this coordinate updates, and whose optimizer state it has: elements *FIRST to *FIRST +
+ * *COUNT of its shard. */
+void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count);
+/* That part's state number STATE; [*COUNT]. */
+float *sl_parameter_state(const struct sl_parameters *parameters, int i, int state);
 
 /* Fills in initial values: made by the first member of DATA, then broadcast over it; those that data shards, by all. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);

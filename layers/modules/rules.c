@@ -8,3 +8,9 @@ const char *sl_rule_find(const struct sl_rule *rules, const char *name) {
         if (fnmatch(rules->pattern, name, 0) == 0) return rules->spec;
     return "";
 }
+
+bool sl_rule_decays(const struct sl_decay_rule *rules, const char *name) {
+    for (; rules && rules->pattern; rules++)
+        if (fnmatch(rules->pattern, name, 0) == 0) return rules->decays;
+    return true;
+}

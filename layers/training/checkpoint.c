@@ -9,8 +9,14 @@
 #include "layers/training/exchange.h"
 
 static const char version_key[] = "shardloop.checkpoint", version[] = "1", config_prefix[] = "config.";
-static const enum sl_state saved[] = {SL_VALUES, SL_FIRST_MOMENTS, SL_SECOND_MOMENTS};
-enum { SAVED = sizeof saved / sizeof *saved };
+static const char optimizer_key[] = "optimizer", first_optimizer[] = "adamw"; /* of files that do not name theirs */
+
+/* Values and the optimizer's state: saved_at(0) to saved_at(saved_count - 1). */
+static int saved_count(struct sl_trainer *trainer) { return 1 + sl_trainer_parameters(trainer)->states; }
+static enum sl_state saved_at(int i) { return i == 0 ? SL_VALUES : (enum sl_state)(SL_STATES + i - 1); }
+static const char *optimizer_of(const struct sl_trainer *trainer) {
+    return sl_trainer_optimizer(trainer)->method->name;
+}
 
 struct sl_setting sl_setting_text(const char *key, const char *value) {
     struct sl_setting setting = {.key = key};
@@ -32,8 +38,10 @@ static int set_number(struct sl_store *store, const char *key, uint64_t number) 
     return sl_store_set_note(store, key, text);
 }
 
-static int write_notes(struct sl_store *store, const struct sl_checkpoint *about, const struct sl_setting *settings) {
+static int write_notes(struct sl_store *store, const char *optimizer, const struct sl_checkpoint *about,
+                       const struct sl_setting *settings) {
     SL_TRY(sl_store_set_note(store, version_key, version));
+    SL_TRY(sl_store_set_note(store, optimizer_key, optimizer));
     SL_TRY(set_number(store, "step", (uint64_t)about->step));
     SL_TRY(set_number(store, "samples", (uint64_t)about->samples));
     SL_TRY(set_number(store, "seed", about->seed));
@@ -125,8 +133,8 @@ static int agree(struct sl_spmd *self, const struct sl_group *world, struct sl_e
 }
 
 static int declare_all(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
-    for (int i = 0; i < SAVED; i++)
-        SL_TRY(sl_declare(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), saved[i], store));
+    for (int i = 0; i < saved_count(trainer); i++)
+        SL_TRY(sl_declare(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), saved_at(i), store));
     return SL_OK;
 }
 
@@ -140,14 +148,14 @@ static int save(struct sl_spmd *self, struct sl_trainer *trainer, const char *pa
     struct sl_error error = {0};
     SL_TRY(declare_all(self, trainer, file));
     if (self->coordinate == 0) {
-        if (write_notes(file, about, settings))
+        if (write_notes(file, optimizer_of(trainer), about, settings))
             sl_error_set(&error, SL_FAILED, "%s: no memory to save the run", path);
         else
             sl_safetensors_create(file, path, &error);
     }
     SL_TRY(agree(self, world, &error));
-    for (int i = 0; i < SAVED; i++)
-        SL_TRY(sl_export(self, world, sl_trainer_parameters(trainer), saved[i], 1.0f, file));
+    for (int i = 0; i < saved_count(trainer); i++)
+        SL_TRY(sl_export(self, world, sl_trainer_parameters(trainer), saved_at(i), 1.0f, file));
     if (self->coordinate == 0) {
         const int status = sl_safetensors_commit(file, progress, self, &error);
         if (!error.status) SL_TRY(status); /* the run has ended meanwhile */
@@ -180,7 +188,14 @@ static const char *describe(const struct sl_array *array, char text[160]) {
     return text;
 }
 
-/* The file has the tensors that the model needs, and no others. */
+static int compare_optimizers(const struct sl_store *file, const char *here, const char *path, struct sl_error *error) {
+    const char *note = sl_store_note(file, optimizer_key), *there = note ? note : first_optimizer;
+    if (!strcmp(there, here)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: the optimizer is %.80s in the checkpoint, and %s here", path, there,
+                        here);
+}
+
+/* The file has the tensors that the model and its optimizer need, and no others. */
 static int compare_tensors(const struct sl_store *file, const struct sl_store *wanted, const char *path,
                            struct sl_error *error) {
     char there[160], here[160];
@@ -201,7 +216,8 @@ static int check(struct sl_spmd *self, struct sl_trainer *trainer, const char *p
                  struct sl_store *file, struct sl_store *wanted, struct sl_checkpoint *about) {
     struct sl_error error = {0};
     SL_TRY(declare_all(self, trainer, wanted));
-    if (self->coordinate == 0 && open_file(file, path, settings, about, &error) == SL_OK)
+    if (self->coordinate == 0 && open_file(file, path, settings, about, &error) == SL_OK &&
+        compare_optimizers(file, optimizer_of(trainer), path, &error) == SL_OK)
         compare_tensors(file, wanted, path, &error);
     return agree(self, sl_trainer_world(trainer), &error);
 }
@@ -210,7 +226,7 @@ static int move(struct sl_spmd *self, struct sl_trainer *trainer, const struct s
                 struct sl_checkpoint *about) {
     const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_parameters *parameters = sl_trainer_parameters(trainer);
-    for (int i = 0; i < SAVED; i++) SL_TRY(sl_import(self, world, parameters, saved[i], file));
+    for (int i = 0; i < saved_count(trainer); i++) SL_TRY(sl_import(self, world, parameters, saved_at(i), file));
     for (int r = 0; r < parameters->ranges; r++) sl_parameters_round(parameters, sl_kernels_select(), r);
     SL_TRY(sl_broadcast(self, world, SL_I32, about, about, sizeof *about / sizeof(int32_t), 0));
     sl_trainer_set_steps(trainer, about->step);

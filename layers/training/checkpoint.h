@@ -4,6 +4,7 @@
  * (layers/storage/safetensors.h), readable by its other libraries; their metadata are
  *     shardloop.checkpoint  the version of this layout, 1
  *     step, samples, seed   struct sl_checkpoint
+ *     optimizer             its name, as in layers/training/optimizer.h; adamw where it is missing
  *     config.KEY            settings: what has to be the same where the run goes on, such as the model's sizes
  *
  * A directory holds a run's latest checkpoints as step-00000100.safetensors. A new one is whole and on the disk before
@@ -39,9 +40,9 @@ int sl_checkpoint_save(struct sl_spmd *self, struct sl_trainer *trainer, const c
                        const struct sl_checkpoint *about, const struct sl_setting *settings);
 
 /* Collective: goes on from PATH, which coordinate 0 reads (PATH and SETTINGS may differ elsewhere). TRAINER is open; it
- * gets values, moments and the number of steps, ABOUT the rest. SL_BAD_INPUT everywhere, and nothing changed, for a
- * file that is no whole checkpoint, of other settings (the line names the key and both values), or whose tensors are
- * not those of the model. */
+ * gets values, the optimizer's state and the number of steps, ABOUT the rest. SL_BAD_INPUT everywhere, and nothing
+ * changed, for a file that is no whole checkpoint, of other settings or another optimizer (the line names both), or
+ * whose tensors are not those of the model and the optimizer. */
 int sl_checkpoint_load(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
                        const struct sl_setting *settings, struct sl_checkpoint *about);
 

@@ -41,11 +41,8 @@ static bool is_shared_out(const struct sl_range *range) { return range->shard_co
 /* The part of parameter I's shard that this coordinate keeps, in the parameter's elements. */
 static void kept_part(const struct exchange *x, int i, struct part *part) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
-    const struct sl_range *range = &x->parameters->range[parameter->range];
-    size_t first = parameter->offset, end = first + parameter->count;
-    if (x->state != SL_VALUES && first < range->shard) first = range->shard;
-    if (x->state != SL_VALUES && end > range->shard + range->shard_count) end = range->shard + range->shard_count;
-    *part = (struct part){*parameter, first - parameter->offset, end > first ? end - first : 0};
+    *part = (struct part){*parameter, 0, parameter->count};
+    if (x->state != SL_VALUES) sl_parameter_share(x->parameters, i, &part->first, &part->count);
 }
 
 /* Whether parameter I's part is this coordinate's to send, or to receive. */
@@ -59,18 +56,10 @@ static bool takes_part(const struct exchange *x, int i) {
 /* Where element 0 of the shard would lie. */
 static float *state_of(const struct exchange *x, const struct sl_parameter *parameter) {
     const struct sl_range *range = &x->parameters->range[parameter->range];
-    const ptrdiff_t in_share = (ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard; /* moments begin with it */
-    switch (x->state) {
-    case SL_VALUES:
-        return range->value + parameter->offset;
-    case SL_GRADIENTS:
-        return range->gradient + parameter->offset;
-    case SL_FIRST_MOMENTS:
-        return range->first_moment + in_share;
-    case SL_SECOND_MOMENTS:
-        return range->second_moment + in_share;
-    }
-    return NULL;
+    if (x->state == SL_VALUES) return range->value + parameter->offset;
+    if (x->state == SL_GRADIENTS) return range->gradient + parameter->offset;
+    /* State begins with the range's share. */
+    return range->state[x->state - SL_STATES] + ((ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard);
 }
 
 static int list_own(struct exchange *x, struct parts *parts) {
@@ -100,16 +89,17 @@ static int tell(struct exchange *x, int owner, struct parts *parts) {
 
 /* ---- coordinate 0's tensors ---- */
 
-static void name_of(enum sl_state state, const struct sl_parameter *parameter, char name[static 128]) {
-    static const char *const prefix[] = {"", "", "optimizer.first_moment.", "optimizer.second_moment."};
-    _Static_assert(sizeof parameter->name + sizeof "optimizer.second_moment." <= sizeof((struct sl_tensor){0}).name,
-                   "names fit");
-    snprintf(name, 128, "%s%s", prefix[state], parameter->name);
+static void name_of(const struct sl_parameters *parameters, enum sl_state state, const char *parameter,
+                    char name[static 128]) {
+    if (state < SL_STATES)
+        snprintf(name, 128, "%s", parameter);
+    else
+        snprintf(name, 128, "optimizer.%s.%s", parameters->state_name[state - SL_STATES], parameter);
 }
 
 static int find_tensor(const struct exchange *x, const struct sl_parameter *parameter, struct sl_tensor **tensor) {
     char name[128];
-    name_of(x->state, parameter, name);
+    name_of(x->parameters, x->state, parameter->name, name);
     *tensor = sl_store_find(x->store, name);
     if (!*tensor && !x->imports) *tensor = sl_store_add(x->store, name, SL_F32, parameter->dims, parameter->shape);
     if (!*tensor && !x->imports) return sl_fail(x->self, SL_FAILED, "no memory to assemble %s", name);
@@ -215,7 +205,7 @@ int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct 
         for (int i = 0; i < parts.count && status == SL_OK && self->coordinate == 0; i++) {
             const struct sl_parameter *parameter = &parts.list[i].parameter;
             char name[128];
-            name_of(state, parameter, name);
+            name_of(parameters, state, parameter->name, name);
             if (!sl_store_find(store, name) &&
                 !sl_store_declare(store, name, SL_F32, parameter->dims, parameter->shape))
                 status = sl_fail(self, SL_FAILED, "no memory to declare %s", name);

@@ -11,12 +11,12 @@
 
 SL_BEGIN_C
 
-/* What is exchanged. Moments are called optimizer.first_moment.NAME and optimizer.second_moment.NAME, the others as the
- * parameter. Where coordinates along data keep a share each of what all of them use (ZeRO), moments and gradients are
- * each one's share. */
-enum sl_state { SL_VALUES, SL_GRADIENTS, SL_FIRST_MOMENTS, SL_SECOND_MOMENTS };
+/* What is exchanged: values, gradients, or SL_STATES + s, the optimizer's state number s. Its tensors are called
+ * optimizer.STATE.NAME ("optimizer.first_moment.norm.gamma"), the others as the parameter. Where coordinates along data
+ * keep a share each of what all of them use (ZeRO), state and gradients are each one's share. */
+enum sl_state { SL_VALUES, SL_GRADIENTS, SL_STATES };
 
-/* Collective over WORLD (the whole mesh): every coordinate gets its shards of the values, or moments, in STORE, which
+/* Collective over WORLD (the whole mesh): every coordinate gets its shards of the values, or state, in STORE, which
  * is read at coordinate 0 alone. SL_BAD_INPUT names the tensor that is missing or differs in shape or type. */
 int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
               const struct sl_store *store);

@@ -10,9 +10,11 @@
 
 enum { PIECE = 1 << 18 }; /* floats that are copied from the device at once */
 
-/* A parameter's shard: coordinates whose sums have the same name and the same SHARD should have the same DIGEST. */
+/* A parameter's shard, or the state of its elements from FIRST on: coordinates whose sums have the same name, SHARD and
+ * FIRST should have the same DIGEST. */
 struct sum {
-    char name[96];
+    char name[128];
+    uint64_t first;
     int32_t shard; /* a coordinate that says which one it is */
     uint8_t digest[MD5_DIGEST_LENGTH];
 };
@@ -25,7 +27,7 @@ struct sums {
 /* What one coordinate has found first. */
 struct difference {
     int32_t found, other;
-    char name[96];
+    char name[128];
 };
 
 /* Whether some coordinate that has the same stage as this one holds the same shard; tied parameters' other stage does.
@@ -55,14 +57,34 @@ static void digest(const float *value, size_t count, float *piece, uint8_t sum[M
     MD5Final(sum, &context);
 }
 
+/* Parameter I's next sum, to be named and made. */
+static struct sum *add_sum(const struct sl_spmd *self, const struct sl_parameters *parameters, int i, size_t first,
+                           struct sums *sums) {
+    struct sum *sum = &sums->list[sums->count++];
+    sum->shard = sl_spec_first_replica(&parameters->list[i].spec, self->mesh, self->coordinate);
+    sum->first = first;
+    return sum;
+}
+
+static void list_states(const struct sl_spmd *self, const struct sl_parameters *parameters, int i, struct sums *sums,
+                        float *piece) {
+    size_t first, count;
+    sl_parameter_share(parameters, i, &first, &count);
+    for (int s = 0; count > 0 && s < parameters->states; s++) {
+        struct sum *sum = add_sum(self, parameters, i, first, sums);
+        snprintf(sum->name, sizeof sum->name, "optimizer.%s.%s", parameters->state_name[s], parameters->list[i].name);
+        digest(sl_parameter_state(parameters, i, s), count, piece, sum->digest);
+    }
+}
+
 static int list_sums(struct sl_spmd *self, const struct sl_parameters *parameters, struct sums *sums, float *piece) {
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
         if (parameter->second || !has_replicas(self, parameters, parameter)) continue;
-        struct sum *sum = &sums->list[sums->count++];
-        memcpy(sum->name, parameter->name, sizeof sum->name);
-        sum->shard = sl_spec_first_replica(&parameter->spec, self->mesh, self->coordinate);
+        struct sum *sum = add_sum(self, parameters, i, 0, sums);
+        memcpy(sum->name, parameter->name, sizeof parameter->name);
         digest(sl_parameter_value(parameters, i), parameter->count, piece, sum->digest);
+        list_states(self, parameters, i, sums, piece);
         SL_TRY(sl_progress(self));
     }
     return SL_OK;
@@ -70,7 +92,7 @@ static int list_sums(struct sl_spmd *self, const struct sl_parameters *parameter
 
 static int make_sums(struct sl_spmd *self, const struct sl_parameters *parameters, struct sums *sums) {
     float *piece = malloc(PIECE * sizeof *piece);
-    sums->list = calloc((size_t)parameters->count + 1, sizeof *sums->list);
+    sums->list = calloc((size_t)parameters->count * (1 + (size_t)parameters->states) + 1, sizeof *sums->list);
     const int status = piece && sums->list ? list_sums(self, parameters, sums, piece)
                                            : sl_fail(self, SL_FAILED, "no memory to compare replicas");
     free(piece);
@@ -81,7 +103,7 @@ static int make_sums(struct sl_spmd *self, const struct sl_parameters *parameter
 static const struct sum *find(const struct sums *sums, int i, const struct sum *like) {
     for (int k = 0; k < sums->count; k++) {
         const struct sum *sum = &sums->list[(i + k) % sums->count];
-        if (sum->shard == like->shard && !strcmp(sum->name, like->name)) return sum;
+        if (sum->shard == like->shard && sum->first == like->first && !strcmp(sum->name, like->name)) return sum;
     }
     return NULL;
 }

@@ -6,9 +6,9 @@
 
 SL_BEGIN_C
 
-/* Collective: compares the values of every parameter that several coordinates hold, along axes that do not shard it or
- * on the two stages that share it, by their MD5 sums. SL_CHECK_FAILED on all coordinates where two have other bits: the
- * line names the parameter and them. */
+/* Collective: compares the values and the optimizer state of every parameter that several coordinates hold, along axes
+ * that do not shard it or on the two stages that share it, by their MD5 sums. SL_CHECK_FAILED on all coordinates where
+ * two have other bits: the line names the parameter, or its state ("optimizer.momentum.norm.gamma"), and them. */
 int sl_check_replicas(struct sl_spmd *self, struct sl_trainer *trainer);
 
 SL_END_C

@@ -35,6 +35,17 @@ static int tie_ends(struct sl_trainer *t) {
     return sl_updates_tie(&t->updates, first, last);
 }
 
+/* What the optimizer keeps becomes part of the parameters' storage. */
+static int name_states(struct sl_trainer *t) {
+    const struct sl_optimizer_options *optimizer = &t->options.optimizer;
+    if (t->options.pipeline.forward_only) return SL_OK;
+    if (sl_optimizer_check(optimizer, &t->self->error)) return SL_BAD_INPUT;
+    t->parameters.decays = optimizer->decays;
+    t->parameters.states = sl_optimizer_states(optimizer);
+    t->parameters.state_name = optimizer->method->state;
+    return SL_OK;
+}
+
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
                     struct sl_model *model) {
     struct sl_trainer *t = calloc(1, sizeof *t);
@@ -42,12 +53,13 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     if (!t || sl_parameters_open(&t->parameters, model->loops)) return sl_fail(self, SL_FAILED, "no memory to train");
     t->self = self;
     t->options = *options;
+    SL_TRY(name_states(t));
     t->kernels = sl_kernels_select();
     t->columns = model->in;
     t->updates = (struct sl_updates){.self = self,
                                      .parameters = &t->parameters,
                                      .kernels = t->kernels,
-                                     .adamw = &t->options.adamw,
+                                     .optimizer = &t->options.optimizer,
                                      .clip = options->clip,
                                      .zero = options->zero,
                                      .overlap = options->overlap};
@@ -125,7 +137,7 @@ void sl_trainer_set_trace(struct sl_trainer *t, struct sl_trace *trace) {
 }
 
 void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
-    t->options.adamw.learning_rate = learning_rate;
+    t->options.optimizer.learning_rate = learning_rate;
 }
 
 static int passes(const struct sl_trainer *t) { return t->options.accumulate > 0 ? t->options.accumulate : 1; }
@@ -166,6 +178,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
 
 double sl_trainer_norm(const struct sl_trainer *t) { return t->updates.norm; }
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *t) { return &t->parameters; }
+const struct sl_optimizer_options *sl_trainer_optimizer(const struct sl_trainer *t) { return &t->options.optimizer; }
 const struct sl_group *sl_trainer_world(const struct sl_trainer *t) { return &t->updates.world; }
 int64_t sl_trainer_steps(const struct sl_trainer *t) { return t->step; }
 void sl_trainer_set_steps(struct sl_trainer *t, int64_t steps) { t->step = steps; }

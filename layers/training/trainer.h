@@ -1,11 +1,11 @@
-/* trainer.h - a training run of one coordinate: pipeline, gradient reduction over data, AdamW, metrics.
+/* trainer.h - a training run of one coordinate: pipeline, gradient reduction over data, optimizer, metrics.
  *
  * After a loop's last weight gradient its gradients are summed over the data axis, used and gathered while other loops
  * compute (layers/training/update.h). */
 #ifndef SL_LAYERS_TRAINING_TRAINER_H
 #define SL_LAYERS_TRAINING_TRAINER_H
 
-#include "layers/training/adamw.h"
+#include "layers/training/optimizer.h"
 #include "layers/training/pipeline.h"
 #include "layers/storage/safetensors.h"
 #include "layers/training/update.h"
@@ -15,10 +15,10 @@ SL_BEGIN_C
 struct sl_trainer_options {
     struct sl_pipeline_options pipeline;
     const char *data_axis;
-    struct sl_adamw adamw;
-    float clip;         /* the largest norm of all gradients together; 0: any */
-    int accumulate;     /* passes of the pipeline a step, each over as many rows; 0: one */
-    bool zero, overlap; /* shard the optimizer over data; reduce while other loops compute */
+    struct sl_optimizer_options optimizer; /* may be left out where the pipeline is forward_only */
+    float clip;                            /* the largest norm of all gradients together; 0: any */
+    int accumulate;                        /* passes of the pipeline a step, each over as many rows; 0: one */
+    bool zero, overlap;                    /* shard the optimizer over data; reduce while other loops compute */
     uint64_t seed;
     /* Called once after parameters are declared, to replace their keys (may be NULL). */
     void (*assign_keys)(struct sl_parameters *parameters, void *arg);
@@ -44,6 +44,7 @@ void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rat
 double sl_trainer_norm(const struct sl_trainer *trainer);
 /* For pipelines over the same parameters, and for checkpoints. */
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *trainer);
+const struct sl_optimizer_options *sl_trainer_optimizer(const struct sl_trainer *trainer);
 const struct sl_group *sl_trainer_world(const struct sl_trainer *trainer);
 /* Steps taken: of the optimizer, and of dropout's keys. */
 int64_t sl_trainer_steps(const struct sl_trainer *trainer);

@@ -77,7 +77,7 @@ static int use_sum(struct sl_updates *u) {
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
     const struct sl_trace_mark mark = sl_trace_begin(u->trace);
     const int loop = number % u->parameters->loops;
-    sl_adamw_update(u->adamw, u->kernels, u->parameters, number, u->step, scale_of(u));
+    sl_optimizer_update(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u));
     sl_trace_end(u->trace, mark,
                  (struct sl_trace_event){.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .loop = loop, .stage = -1});
     sl_profile_end(u->profile, before);
@@ -164,10 +164,8 @@ int sl_updates_advance(struct sl_updates *u) {
 /* The part of parameter I's gradient that this coordinate answers for: in the range, from *FIRST on, *COUNT. */
 static void owned_part(const struct sl_updates *u, int i, size_t *first, size_t *count) {
     const struct sl_parameter *parameter = &u->parameters->list[i];
-    const struct sl_range *range = &u->parameters->range[parameter->range];
-    const size_t shard_end = range->shard + range->shard_count, end = parameter->offset + parameter->count;
-    *first = parameter->offset > range->shard ? parameter->offset : range->shard;
-    *count = (end < shard_end ? end : shard_end) > *first ? (end < shard_end ? end : shard_end) - *first : 0;
+    sl_parameter_share(u->parameters, i, first, count);
+    *first += parameter->offset;
     if (!sl_parameter_is_first(u->parameters, u->self, i, gathers(u, parameter->range))) *count = 0;
 }
 

@@ -11,8 +11,8 @@
 #define SL_LAYERS_TRAINING_UPDATE_H
 
 #include "collectives/collectives.h"
-#include "layers/training/adamw.h"
 #include "layers/modules/profile.h"
+#include "layers/training/optimizer.h"
 #include "layers/training/trace.h"
 
 SL_BEGIN_C
@@ -24,7 +24,7 @@ struct sl_updates {
     struct sl_spmd *self;
     struct sl_parameters *parameters;
     const struct sl_kernels *kernels;
-    const struct sl_adamw *adamw;
+    const struct sl_optimizer_options *optimizer;
     struct sl_group sums, gathers; /* over data */
     struct sl_group world;
     struct sl_group ends; /* the stages that share tied parameters, where they are two coordinates; else of size 0 */

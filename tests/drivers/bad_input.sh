@@ -52,6 +52,19 @@ for driver in looping_pipeline loss_equality schedule 'transformer train' 'trans
     point "$driver --help: a full disk"
 done
 
+# ---- optimizers ----
+
+for driver in looping_pipeline loss_equality 'transformer train'; do
+    answers 'the optimizer: adamw (' $driver --help
+    answers ', sgd (' $driver --help
+    refuses 'there is no optimizer "lion": choose one of adamw, sgd' $driver --optimizer lion
+    refuses '--momentum: optimizer adamw has no such setting: its are --weight-decay, --beta1' $driver --momentum 0.9
+    refuses '--beta1: optimizer sgd has no such setting: its are --weight-decay, --momentum, --nesterov' $driver \
+        --optimizer sgd --beta1 0.9
+    refuses 'optimizer sgd: nesterov needs a momentum above 0' $driver --optimizer sgd --nesterov
+    refuses '--momentum: "1" is not a number from 0 to below 1' $driver --optimizer sgd --momentum 1
+done
+
 # The example takes no arguments.
 answers 'accuracy 1.0000' custom_module
 answers 'takes no arguments' custom_module --help

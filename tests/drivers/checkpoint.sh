@@ -56,7 +56,40 @@ goes_on --mesh data=2,model=4 --schedule looping
 goes_on --mesh data=2,model=2 --schedule plain --zero 0
 goes_on --mesh data=2,model=1 --schedule single --rng flax
 goes_on --mesh data=1,model=2 --schedule 1f1b --precision bf16
+goes_on --mesh data=2,model=2 --schedule 1f1b --optimizer sgd --momentum 0.9
 goes_on_from_the_middle --mesh data=3,model=2 --rng global --batch 48 --lr-schedule cosine --wgrad-group 2
+
+# Sharing the momentum out changes no bits; and another optimizer has no use for it.
+rm -rf whole saved
+train 5 --mesh data=4,model=2 --optimizer sgd --momentum 0.9 --nesterov --save whole --zero 0
+mv losses expected
+train 5 --mesh data=4,model=2 --optimizer sgd --momentum 0.9 --nesterov --save saved --zero 1
+[ $status = 0 ] && same losses expected && same "$(name 5)" "$(name 5 whole)"
+point 'sgd: --zero 0 and 1 are the same bits'
+train 10 --mesh data=4,model=2 --resume saved
+[ $status = 2 ] && grep -q 'looping_pipeline: .*: the optimizer is sgd in the checkpoint, and adamw here' err &&
+    [ "$(wc -l <err)" = 1 ]
+point 'another optimizer is refused'
+
+# The transformer, too.
+# language STEPS DIRECTORY ARGUMENT...
+language() {
+    steps=$1 directory=$2
+    shift 2
+    "$drivers/transformer" train --mesh data=2,pipe=2 --model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 \
+        --sequence 8 --layers-per-block 1 --blocks 2 --optimizer sgd --momentum 0.9 --no-decay-biases --no-fsdp \
+        --weight-decay 0.1 --steps "$steps" --save "$directory" "$@" >out 2>err </dev/null
+    status=$?
+}
+rm -rf whole saved other
+language 6 whole
+language 3 saved
+language 6 saved --resume saved
+[ $status = 0 ] && [ ! -s err ] && same "$(name 6)" "$(name 6 whole)"
+point 'transformer goes on: --optimizer sgd'
+language 6 other --zero 0
+[ $status = 0 ] && same "$(name 6 other)" "$(name 6 whole)"
+point 'transformer, sgd: --zero 0 and 1 are the same bits'
 
 # Other meshes go on with it, too.
 rm -rf saved elsewhere

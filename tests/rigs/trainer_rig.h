@@ -17,11 +17,11 @@ struct job {
     double dropout;
     bool zero, overlap;
     enum sl_dtype precision;
-    const char *const *module_axes;    /* over which the model's modules communicate; may be NULL */
-    double delay;                      /* of every message and sum, seconds */
-    const struct sl_adamw *adamw;      /* NULL: the defaults with learning rate 1e-2 */
-    const struct sl_store *from;       /* initial values; NULL: made from the seed */
-    const struct sl_classifier *shape; /* inputs, hidden, expansion, classes; NULL: a small one */
+    const char *const *module_axes;               /* over which the model's modules communicate; may be NULL */
+    double delay;                                 /* of every message and sum, seconds */
+    const struct sl_optimizer_options *optimizer; /* NULL: AdamW's defaults with learning rate 1e-2 */
+    const struct sl_store *from;                  /* initial values; NULL: made from the seed */
+    const struct sl_classifier *shape;            /* inputs, hidden, expansion, classes; NULL: a small one */
     void (*keys)(struct sl_parameters *parameters, const struct job *job, const struct sl_model *model, int rank);
     /* All may be NULL: the schedule by name, the classifier, and all steps one after another. */
     void (*make)(const struct job *job, struct sl_schedule *table); /* lowered */
@@ -102,7 +102,7 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
                      .rows = BATCH / sl_axis_size(self, "data") / job->microbatches,
                      .wgrad_group = job->group},
         .data_axis = "data",
-        .adamw = job->adamw ? *job->adamw : sl_adamw_defaults(1e-2f),
+        .optimizer = job->optimizer ? *job->optimizer : sl_adamw_defaults(1e-2f),
         .zero = job->zero,
         .overlap = job->overlap,
         .seed = 3,

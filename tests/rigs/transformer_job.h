@@ -32,7 +32,7 @@ struct job {
     int batch, sequence, steps;
     bool shared_out, overlap; /* ZeRO; reductions while other loops compute */
     float clip;
-    struct sl_adamw adamw;
+    struct sl_optimizer_options optimizer;
     enum sl_dtype precision;
     const struct sl_store *from;           /* initial values; NULL: made from the seed */
     const int32_t *tokens;                 /* [batch, sequence + 1]; NULL: random ones */
@@ -74,7 +74,7 @@ static inline struct job small_job(const char *mesh) {
                         .steps = 2,
                         .shared_out = true,
                         .overlap = true,
-                        .adamw = sl_adamw_defaults(1e-2f)};
+                        .optimizer = sl_adamw_defaults(1e-2f)};
 }
 
 /* ---- every coordinate ---- */
@@ -139,7 +139,7 @@ static inline int open_worker(struct worker *worker) {
                      .sequence = job->sequence,
                      .wgrad_group = job->group ? job->group : microbatches},
         .data_axis = "data",
-        .adamw = job->adamw,
+        .optimizer = job->optimizer,
         .clip = job->clip,
         .accumulate = job->accumulate,
         .zero = job->shared_out,
@@ -380,8 +380,8 @@ static inline struct job reference_job(const struct reference *reference, const 
     job.model.rope = configured(reference, "dhR");
     job.model.positions = job.sequence = configured(reference, "T");
     job.batch = configured(reference, "batch");
-    job.adamw = sl_adamw_defaults(1e-3f);
-    job.adamw.exact = true; /* as the reference, which was made in double */
+    job.optimizer = sl_adamw_defaults(1e-3f);
+    job.optimizer.exact = true; /* as the reference, which was made in double */
     job.from = &reference->params;
     job.tokens = sl_store_find(&reference->params, "tokens")->array.data;
     return job;

@@ -75,7 +75,7 @@ static struct job clipped_job(const struct reference *reference, const char *mes
     struct job job = reference_job(reference, mesh);
     job.steps = CLIPPED_STEPS;
     job.clip = 0.5f;
-    job.adamw.epsilon = 1e-3f;
+    job.optimizer.epsilon = 1e-3f;
     job.program = train_and_keep_norms;
     job.user = own;
     return job;

@@ -399,7 +399,7 @@ static int build_stage(struct job *job, struct sl_spmd *self, struct sl_model *m
     return SL_OK;
 }
 
-static struct job train_on(const char *mesh, const struct sl_adamw *adamw, bool zero) {
+static struct job train_on(const char *mesh, const struct sl_optimizer_options *optimizer, bool zero) {
     struct job job = {.mesh = mesh,
                       .schedule = "1f1b",
                       .loops = 1,
@@ -408,7 +408,7 @@ static struct job train_on(const char *mesh, const struct sl_adamw *adamw, bool 
                       .steps = 3,
                       .zero = zero,
                       .overlap = zero,
-                      .adamw = adamw,
+                      .optimizer = optimizer,
                       .module_axes = axes,
                       .build = build_stage};
     run_job(&job);
@@ -419,7 +419,7 @@ static void training_gives_the_same(void **state) {
     (void)state;
     static const char *const on[] = {"data=1,model=1,tensor=2", "data=2,model=2,tensor=2", "tensor=4,data=1,model=2",
                                      "data=2,tensor=2,model=4"};
-    const struct sl_adamw still = sl_adamw_defaults(0); /* leaves the values alone */
+    const struct sl_optimizer_options still = sl_adamw_defaults(0); /* leaves the values alone */
     for (int moving = 0; moving < 2; moving++) {
         struct job single = train_on("data=1,model=1", moving ? NULL : &still, true);
         for (int i = 0; i < 8; i++) {

@@ -1,71 +1,10 @@
 /* test_adamw.c - AdamW against optax's numbers, against the paper's formulas in double, and over shards of flat
  * storage. */
-#include "tests/rigs/numbers.h"
-
-#include "layers/training/adamw.h"
-
-#include <jansson.h>
 #include <stdio.h>
-#include <string.h>
 
-/* One loop's storage for parameters of the given sizes, the last of them followed by padding. */
-struct storage {
-    struct sl_range loop;
-    struct sl_parameter *list;
-};
-
-/* DECAY has a flag for each parameter. All are in the second of two loops; the list has as many of the first between
- * them, with flags to the contrary. */
-static void make_storage(struct storage *storage, int parameters, const size_t *sizes, const bool *decay,
-                         size_t padding) {
-    *storage = (struct storage){.list = array_of(2 * (size_t)parameters, sizeof(struct sl_parameter))};
-    struct sl_range *loop = &storage->loop;
-    for (int i = 0; i < parameters; i++) {
-        const struct sl_parameter parameter = {.range = 1, .offset = loop->used, .count = sizes[i], .decay = decay[i]};
-        storage->list[2 * i] = storage->list[2 * i + 1] = parameter;
-        storage->list[2 * i + 1].range = 0;
-        storage->list[2 * i + 1].offset += sizes[i] / 2;
-        storage->list[2 * i + 1].decay = !decay[i];
-        loop->used += sizes[i];
-    }
-    loop->count = loop->used + padding;
-    loop->shard_count = loop->count;
-    loop->value = device_floats(loop->count);
-    loop->gradient = device_floats(loop->count);
-    loop->first_moment = device_floats(loop->count);
-    loop->second_moment = device_floats(loop->count);
-}
-
-static void free_storage(struct storage *storage) {
-    release_array(storage->loop.value);
-    release_array(storage->loop.gradient);
-    release_array(storage->loop.first_moment);
-    release_array(storage->loop.second_moment);
-    free(storage->list);
-}
-
-static void update(struct storage *storage, int parameters, const struct sl_adamw *adamw,
-                   const struct sl_kernels *kernels, int64_t step, float gradient_scale) {
-    struct sl_range loops[2] = {{0}, storage->loop};
-    struct sl_parameters all = {
-        .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
-    sl_adamw_update(adamw, kernels, &all, 1, step, gradient_scale);
-}
+#include "tests/rigs/optimizer_rig.h"
 
 /* ---- optax ---- */
-
-static json_t *load_facts(void) {
-    json_error_t error;
-    json_t *facts = json_load_file(SL_TEST_DATA "/adamw.json", 0, &error);
-    if (!facts) fail_msg("%s/adamw.json: %s", SL_TEST_DATA, error.text);
-    return facts;
-}
-
-static void read_floats(const json_t *object, const char *key, size_t count, float *values) {
-    const json_t *array = json_object_get(object, key);
-    assert_int_equal(json_array_size(array), count);
-    for (size_t i = 0; i < count; i++) values[i] = (float)json_number_value(json_array_get(array, i));
-}
 
 static void expect_floats(const struct sl_kernels *kernels, const json_t *step, const char *key, size_t count,
                           const float *got) {
@@ -79,10 +18,11 @@ static void expect_floats(const struct sl_kernels *kernels, const json_t *step, 
 
 static void gives_optax_numbers(void **state) {
     (void)state;
-    json_t *facts = load_facts();
+    json_t *facts = load_facts("adamw.json");
     const size_t count = json_array_size(json_object_get(facts, "value"));
     const size_t decaying = (size_t)json_integer_value(json_object_get(facts, "decaying"));
-    struct sl_adamw adamw = sl_adamw_defaults((float)json_number_value(json_object_get(facts, "learning_rate")));
+    struct sl_optimizer_options adamw =
+        sl_adamw_defaults((float)json_number_value(json_object_get(facts, "learning_rate")));
     adamw.decay = (float)json_number_value(json_object_get(facts, "decay"));
     const json_t *steps = json_object_get(facts, "steps");
     for (int level = 0; sl_kernels_available(level); level++) {
@@ -94,8 +34,8 @@ static void gives_optax_numbers(void **state) {
             const json_t *step = json_array_get(steps, s);
             read_floats(step, "gradient", count, storage.loop.gradient);
             update(&storage, 2, &adamw, kernels, (int64_t)s + 1, 1.0f);
-            expect_floats(kernels, step, "first_moment", count, storage.loop.first_moment);
-            expect_floats(kernels, step, "second_moment", count, storage.loop.second_moment);
+            expect_floats(kernels, step, "first_moment", count, storage.loop.state[0]);
+            expect_floats(kernels, step, "second_moment", count, storage.loop.state[1]);
             expect_floats(kernels, step, "value", count, storage.loop.value);
         }
         free_storage(&storage);
@@ -105,7 +45,7 @@ static void gives_optax_numbers(void **state) {
 
 static void defaults_are_optax_defaults(void **state) {
     (void)state;
-    const struct sl_adamw adamw = sl_adamw_defaults(0.5f);
+    const struct sl_optimizer_options adamw = sl_adamw_defaults(0.5f);
     assert_true(adamw.learning_rate == 0.5f && adamw.beta1 == 0.9 && adamw.beta2 == 0.999);
     assert_true(adamw.epsilon == 1e-8f && adamw.decay == 1e-4f);
 }
@@ -116,7 +56,7 @@ struct element {
     double value, m, v;
 };
 
-static void step_in_double(const struct sl_adamw *adamw, double decay, double gradient, int64_t step,
+static void step_in_double(const struct sl_optimizer_options *adamw, double decay, double gradient, int64_t step,
                            struct element *e) {
     e->m = adamw->beta1 * e->m + (1 - adamw->beta1) * gradient;
     e->v = adamw->beta2 * e->v + (1 - adamw->beta2) * gradient * gradient;
@@ -136,8 +76,11 @@ static bool decays_at(size_t element) {
 
 /* Trains the shard [first, end) for some steps; the rest must stay as it is. */
 static void check_shard(const struct sl_kernels *kernels, size_t padding, size_t first, size_t end) {
-    const struct sl_adamw adamw = {
-        .learning_rate = 0.03125f, .beta1 = 0.75, .beta2 = 0.875, .epsilon = 0.0078125f, .decay = 0.25f};
+    struct sl_optimizer_options adamw = sl_adamw_defaults(0.03125f);
+    adamw.beta1 = 0.75;
+    adamw.beta2 = 0.875;
+    adamw.epsilon = 0.0078125f;
+    adamw.decay = 0.25f;
     struct numbers numbers = {20};
     struct storage storage;
     make_storage(&storage, PARAMETERS, sizes, decays, padding);
@@ -157,11 +100,11 @@ static void check_shard(const struct sl_kernels *kernels, size_t padding, size_t
     for (size_t i = 0; i < loop->count; i++) {
         expect_close(kernels->name, i, loop->value[i], expected[i].value, 2e-6, 1e-6);
         if (i < first || i >= end) continue;
-        expect_close("first moment", i, loop->first_moment[i - first], expected[i].m, 1e-6, 1e-7);
-        expect_close("second moment", i, loop->second_moment[i - first], expected[i].v, 1e-6, 0.0);
+        expect_close("first moment", i, loop->state[0][i - first], expected[i].m, 1e-6, 1e-7);
+        expect_close("second moment", i, loop->state[1][i - first], expected[i].v, 1e-6, 0.0);
     }
     for (size_t i = end - first; i < loop->count; i++) /* moments beyond the shard have no storage in earnest */
-        assert_true(loop->first_moment[i] == 0 && loop->second_moment[i] == 0);
+        assert_true(loop->state[0][i] == 0 && loop->state[1][i] == 0);
     free(expected);
     free_storage(&storage);
 }
@@ -172,7 +115,7 @@ static void can_correct_in_double(void **state) {
     const size_t size = 1;
     const bool decay = false;
     for (int exact = 0; exact < 2; exact++) {
-        struct sl_adamw adamw = sl_adamw_defaults(1.0f);
+        struct sl_optimizer_options adamw = sl_adamw_defaults(1.0f);
         struct storage storage;
         struct element expected = {.value = 0};
         adamw.exact = exact;

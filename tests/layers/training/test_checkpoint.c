@@ -133,7 +133,7 @@ static struct job job_on(const struct layout *layout, int (*program)(struct work
                         .sequence = 4,
                         .shared_out = layout->zero,
                         .overlap = true,
-                        .adamw = sl_adamw_defaults(1e-2f),
+                        .optimizer = sl_adamw_defaults(1e-2f),
                         .program = program,
                         .user = user};
 }
@@ -224,6 +224,63 @@ static void meshes_save_nearly_the_same_moments(void **state) {
     }
 }
 
+static void no_optimizer(struct sl_store *store) {
+    for (int i = 0; i < store->notes; i++)
+        if (!strcmp(store->note[i].key, "optimizer")) store->note[i].key[0] = '0';
+}
+
+/* As files were before there was more than one optimizer. */
+static void a_file_that_names_no_optimizer_is_adamw_s(void **state) {
+    (void)state;
+    travel(&alone, &(struct passage){.to = path, .steps = 1});
+    if (!shares_memory()) return;
+    struct sl_store store = {0};
+    struct sl_error error;
+    assert_int_equal(sl_safetensors_read(&store, path, &error), SL_OK);
+    no_optimizer(&store);
+    assert_int_equal(sl_safetensors_write(&store, other, &error), SL_OK);
+    sl_store_free(&store);
+    travel(&layouts[0], &(struct passage){.from = other, .to = other, .steps = 1});
+    expect_same_files(path, other, "no optimizer");
+}
+
+/* ---- another optimizer ---- */
+
+static struct sl_optimizer_options with_momentum(void) {
+    struct sl_optimizer_options options = sl_sgd_defaults(1e-2f);
+    options.momentum = 0.5f;
+    return options;
+}
+
+/* Its state is in the file under its name, whatever mesh has saved it, and another optimizer's run refuses it. */
+static void sgd_saves_its_momentum(void **state) {
+    (void)state;
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct passage first = {.to = path, .steps = 2}, again = {.from = path, .to = other, .steps = 2};
+        struct job job = job_on(&layouts[i], pass, &first);
+        job.optimizer = with_momentum();
+        run_job(&job);
+        free_job(&job);
+        job = job_on(&layouts[(i + 1) % LAYOUTS], pass, &again);
+        job.optimizer = with_momentum();
+        run_job(&job);
+        free_job(&job);
+        expect_same_files(path, other, layouts[i].mesh);
+        if (!has_results()) continue;
+        struct sl_store file = {0};
+        assert_int_equal(sl_safetensors_map(&file, path, NULL), SL_OK);
+        assert_string_equal(sl_store_note(&file, "optimizer"), "sgd");
+        assert_non_null(sl_store_find(&file, "optimizer.momentum.norm.gamma"));
+        assert_null(sl_store_find(&file, "optimizer.first_moment.norm.gamma"));
+        sl_store_free(&file);
+    }
+    struct job job = job_on(&alone, pass, &(struct passage){.from = path, .to = other});
+    struct sl_error error;
+    assert_int_equal(try_job(&job, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "the optimizer is sgd in the checkpoint, and adamw here"));
+    free_job(&job);
+}
+
 /* ---- the same run ---- */
 
 static int save(struct worker *worker, const char *to) {
@@ -286,6 +343,7 @@ static void tensor_more(struct sl_store *store) { sl_store_add(store, "another",
 static struct sl_tensor *find(struct sl_store *store, const char *name) { return sl_store_find(store, name); }
 static void tensor_renamed(struct sl_store *store) { find(store, "norm.gamma")->name[0] = 'x'; }
 static void moment_renamed(struct sl_store *store) { find(store, "optimizer.second_moment.norm.beta")->name[0] = 'x'; }
+static void optimizer_sgd(struct sl_store *store) { note(store, "optimizer", "sgd"); }
 static void type_i32(struct sl_store *store) { find(store, "norm.gamma")->array.dtype = SL_I32; }
 static void transposed(struct sl_store *store) {
     struct sl_array *array = &find(store, "optimizer.first_moment.embedding")->array;
@@ -313,6 +371,7 @@ static const struct change changes[] = {
     {tensor_more, "the model has no tensor another", NULL},
     {tensor_renamed, "there is no tensor norm.gamma", NULL},
     {moment_renamed, "there is no tensor optimizer.second_moment.norm.beta", NULL},
+    {optimizer_sgd, "the optimizer is sgd in the checkpoint, and adamw here", NULL},
     {type_i32, "tensor norm.gamma is [16] of I32 in the checkpoint, and [16] of F32 here", NULL},
     {transposed, "tensor optimizer.first_moment.embedding is [16,32] of F32 in the checkpoint, and [32,16] of F32 here",
      NULL},
@@ -584,6 +643,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_mesh_loads_what_another_saved),
         cmocka_unit_test(long_tensors_travel_in_pieces),
         cmocka_unit_test(meshes_save_nearly_the_same_moments),
+        cmocka_unit_test(a_file_that_names_no_optimizer_is_adamw_s),
+        cmocka_unit_test(sgd_saves_its_momentum),
         cmocka_unit_test(a_resumed_run_is_the_same_run),
         cmocka_unit_test(other_files_are_refused_and_change_nothing),
         cmocka_unit_test(the_run_says_what_was_refused),

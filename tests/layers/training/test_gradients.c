@@ -5,7 +5,7 @@
 #include "tests/rigs/trainer_rig.h"
 
 /* One step, without dropout, on MESH. */
-static struct job one_step(const char *mesh, const struct sl_adamw *adamw) {
+static struct job one_step(const char *mesh, const struct sl_optimizer_options *optimizer) {
     return (struct job){.mesh = mesh,
                         .schedule = "looped-bfs",
                         .loops = 2,
@@ -13,7 +13,7 @@ static struct job one_step(const char *mesh, const struct sl_adamw *adamw) {
                         .microbatches = 4,
                         .group = 2,
                         .steps = 1,
-                        .adamw = adamw};
+                        .optimizer = optimizer};
 }
 
 static const char *const meshes[] = {"data=1,model=2", "data=2,model=2", "data=3,model=2", "data=4,model=2"};
@@ -40,7 +40,7 @@ static void expect_near_store(const struct sl_store *expected, const struct sl_s
 /* A learning rate of 0 leaves the values alone. */
 static void data_sizes_give_the_same_gradients(void **state) {
     (void)state;
-    const struct sl_adamw still = sl_adamw_defaults(0);
+    const struct sl_optimizer_options still = sl_adamw_defaults(0);
     struct job first = {0};
     for (int i = 0; i < 16; i++) {
         struct job job = one_step(meshes[i / 4], &still);
@@ -76,7 +76,7 @@ static struct sl_store moved(const struct job *job, float distance) {
 /* The loss at values + DISTANCE * gradients of JOB. */
 static double loss_at(const struct job *job, float distance) {
     struct sl_store from = moved(job, distance);
-    struct job there = one_step(job->mesh, job->adamw);
+    struct job there = one_step(job->mesh, job->optimizer);
     there.from = &from;
     run_job(&there);
     const double loss = there.loss[0];
@@ -88,7 +88,7 @@ static double loss_at(const struct job *job, float distance) {
 /* Along the gradient the loss rises by the gradient's square. */
 static void gradients_are_the_slope_of_the_loss(void **state) {
     (void)state;
-    const struct sl_adamw still = sl_adamw_defaults(0);
+    const struct sl_optimizer_options still = sl_adamw_defaults(0);
     const float distance = 1e-2f;
     for (int i = 0; i < 6; i++) {
         struct job job = one_step(meshes[i / 2], &still);
@@ -111,12 +111,12 @@ static void gradients_are_the_slope_of_the_loss(void **state) {
  * m = g, v = g^2 after their corrections. */
 static void the_optimizer_gets_the_exported_gradients(void **state) {
     (void)state;
-    const struct sl_adamw still = sl_adamw_defaults(0);
-    struct sl_adamw adamw = sl_adamw_defaults(0.5f);
-    adamw.epsilon = 1;
-    adamw.decay = 0.1f;
+    const struct sl_optimizer_options still = sl_adamw_defaults(0);
+    struct sl_optimizer_options optimizer = sl_adamw_defaults(0.5f);
+    optimizer.epsilon = 1;
+    optimizer.decay = 0.1f;
     for (int i = 0; i < 12; i++) {
-        struct job before = one_step(meshes[i / 4], &still), after = one_step(meshes[i / 4], &adamw);
+        struct job before = one_step(meshes[i / 4], &still), after = one_step(meshes[i / 4], &optimizer);
         before.zero = after.zero = i & 1;
         before.overlap = after.overlap = i & 2;
         run_job(&before);
@@ -128,7 +128,7 @@ static void the_optimizer_gets_the_exported_gradients(void **state) {
                         *given = same_tensor(&after.values, tensor);
             double difference = 0, moved = 0;
             for (size_t k = 0; k < count; k++) {
-                const double g = gradient[k], update = -0.5 * (g / (fabs(g) + 1) + (double)adamw.decay * value[k]);
+                const double g = gradient[k], update = -0.5 * (g / (fabs(g) + 1) + (double)optimizer.decay * value[k]);
                 difference += pow(given[k] - (value[k] + update), 2);
                 moved += update * update;
             }

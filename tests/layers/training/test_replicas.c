@@ -3,18 +3,22 @@
 
 #include "layers/training/replicas.h"
 
-/* One bit of the parameter called NAME is changed at COORDINATE; NULL: nowhere. */
+/* One bit of the parameter called NAME, or of its second moment, is changed at COORDINATE; NULL: nowhere. */
 struct fault {
     const char *name;
     int coordinate;
+    bool moment;
     int status[SL_MAX_COORDINATES]; /* of the check */
 };
 
-static int change(struct sl_spmd *self, struct sl_trainer *trainer, const char *name) {
+static int change(struct sl_spmd *self, struct sl_trainer *trainer, const char *name, bool moment) {
     const struct sl_parameters *parameters = sl_trainer_parameters(trainer);
     for (int i = 0; i < parameters->count; i++) {
         if (strcmp(parameters->list[i].name, name) != 0) continue;
-        float *last = sl_parameter_value(parameters, i) + parameters->list[i].count - 1;
+        size_t first = 0, count = parameters->list[i].count;
+        if (moment) sl_parameter_share(parameters, i, &first, &count);
+        if (count == 0) break;
+        float *last = (moment ? sl_parameter_state(parameters, i, 1) : sl_parameter_value(parameters, i)) + count - 1;
         uint32_t word;
         sl_device.copy(&word, last, sizeof word);
         word ^= 1;
@@ -29,7 +33,8 @@ static int train_and_check(struct worker *worker) {
     struct fault *fault = worker->job->user;
     SL_TRY(train_steps(worker, 0, worker->job->steps));
     SL_TRY(sl_check_replicas(self, worker->trainer));
-    if (fault->name && self->coordinate == fault->coordinate) SL_TRY(change(self, worker->trainer, fault->name));
+    if (fault->name && self->coordinate == fault->coordinate)
+        SL_TRY(change(self, worker->trainer, fault->name, fault->moment));
     return fault->status[self->coordinate] = sl_check_replicas(self, worker->trainer);
 }
 
@@ -102,6 +107,39 @@ static void a_changed_bit_is_found(void **state) {
     }
 }
 
+/* State that several hold, whether data shares it out or not. */
+static void a_changed_moment_is_found(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *message;
+        int coordinate;
+    } cases[] = {
+        {"norm.gamma",
+         "parameter optimizer.second_moment.norm.gamma: coordinates 0 (data=0, pipe=0, tensor=0) and 2 (data=1, "
+         "pipe=0, tensor=0) have drifted apart",
+         2},
+        {"blocks.0.layers.1.mlp.down.bias",
+         "parameter optimizer.second_moment.blocks.0.layers.1.mlp.down.bias: coordinates 0 (data=0, pipe=0, tensor=0) "
+         "and 1 (data=0, pipe=0, tensor=1) have drifted apart",
+         1},
+    };
+    for (int i = 0; i < 2; i++) {
+        struct fault fault = {.name = cases[i].name, .moment = true, .coordinate = cases[i].coordinate};
+        struct sl_error error;
+        const int status = check("data=2,pipe=1,tensor=2", 40, i == 1, false, false, &fault, &error);
+        if (status != SL_CHECK_FAILED || !strstr(error.message, cases[i].message))
+            fail_msg("case %d: status %d: %s", i, status, error.message);
+    }
+}
+
+/* Shares that nobody else holds. */
+static void shared_out_moments_may_differ(void **state) {
+    (void)state;
+    struct fault fault = {.name = "norm.gamma", .moment = true, .coordinate = 1};
+    struct sl_error error;
+    if (check("data=2", 40, true, false, false, &fault, &error)) fail_msg("%s", error.message);
+}
+
 /* What nobody else holds is nobody's to compare. */
 static void what_is_sharded_may_differ(void **state) {
     (void)state;
@@ -113,8 +151,8 @@ static void what_is_sharded_may_differ(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_keeps_replicas_equal),
-        cmocka_unit_test(a_changed_bit_is_found),
+        cmocka_unit_test(training_keeps_replicas_equal), cmocka_unit_test(a_changed_bit_is_found),
+        cmocka_unit_test(a_changed_moment_is_found),     cmocka_unit_test(shared_out_moments_may_differ),
         cmocka_unit_test(what_is_sharded_may_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,92 @@
+/* optimizer_options.c - an optimizer by its name, and its settings. */
+#include "drivers/common/optimizer_options.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FIELD(name) offsetof(struct sl_optimizer_flags, name)
+
+enum { OPTIMIZER, WEIGHT_DECAY }; /* options whose help is written below */
+
+/* Settings of optimizers are called as the fields of struct sl_optimizer_options. */
+static const struct sl_option table[] = {
+    [OPTIMIZER] = {"optimizer", SL_OPTION_TEXT, FIELD(name), .value = "NAME"},
+    [WEIGHT_DECAY] = {"weight-decay", SL_OPTION_REAL, FIELD(weight_decay), .min = 0, .max = 1e6},
+    {"decay-biases", SL_OPTION_SWITCH, FIELD(decay_biases),
+     .help = "weight decay of biases and of norms' scales and shifts, too"},
+    {"beta1", SL_OPTION_REAL, FIELD(beta1), .min = 0, .max = 1, .below = true,
+     .help = "adamw: of the moving mean of gradients"},
+    {"beta2", SL_OPTION_REAL, FIELD(beta2), .min = 0, .max = 1, .below = true,
+     .help = "adamw: of the moving mean of their squares"},
+    {"epsilon", SL_OPTION_REAL, FIELD(epsilon), .min = 0, .max = 1e6,
+     .help = "adamw: what is added to the root that it divides by"},
+    {"momentum", SL_OPTION_REAL, FIELD(momentum), .min = 0, .max = 1, .below = true,
+     .help = "sgd: how much of the last direction stays"},
+    {"nesterov", SL_OPTION_FLAG, FIELD(nesterov), .help = "sgd: look one step of the momentum ahead"},
+    {0},
+};
+
+/* Biases and what norms learn, by the names that the modules give them. */
+static const struct sl_decay_rule no_biases[] = {
+    {"*.bias", false}, {"*.scale", false}, {"*.gamma", false}, {"*.beta", false}, {NULL, false}};
+
+struct sl_optimizer_flags sl_optimizer_flags_defaults(void) {
+    return (struct sl_optimizer_flags){.name = "adamw",
+                                       .weight_decay = NAN,
+                                       .beta1 = NAN,
+                                       .beta2 = NAN,
+                                       .epsilon = NAN,
+                                       .momentum = NAN,
+                                       .decay_biases = true};
+}
+
+struct sl_option_section sl_optimizer_section(struct sl_optimizer_flags *flags) {
+    const struct sl_optimizer *row;
+    _Static_assert(sizeof table <= sizeof flags->table, "room for all options");
+    memcpy(flags->table, table, sizeof table);
+    char *const choices = flags->optimizer_help, *const decay = flags->decay_help;
+    strcpy(choices, "the optimizer:");
+    strcpy(decay, "weight decay");
+    for (int i = 0; (row = sl_optimizer_at(i)); i++) {
+        const size_t chosen = strlen(choices), used = strlen(decay);
+        snprintf(choices + chosen, sizeof flags->optimizer_help - chosen, "%s %s (%s)", i ? "," : "", row->name,
+                 row->help);
+        snprintf(decay + used, sizeof flags->decay_help - used, "%s %s has %g", i ? "," : "; by default", row->name,
+                 (double)row->defaults.decay);
+    }
+    flags->table[OPTIMIZER].help = choices;
+    flags->table[WEIGHT_DECAY].help = decay;
+    return (struct sl_option_section){"Optimizer", flags->table, flags};
+}
+
+/* Whether the flag called NAME was GIVEN: the optimizer must have a use for it. */
+static bool take(bool given, const struct sl_optimizer *method, const char *name, struct sl_error *error) {
+    char uses[160] = "";
+    if (!given || sl_optimizer_uses(method, name)) return given;
+    if (error->status) return false; /* one at a time */
+    for (int i = 0; method->settings[i]; i++) {
+        const size_t used = strlen(uses);
+        snprintf(uses + used, sizeof uses - used, ", --%s", method->settings[i]);
+    }
+    sl_error_set(error, SL_BAD_INPUT, "--%s: optimizer %s has no such setting: its are --weight-decay%s", name,
+                 method->name, uses);
+    return false;
+}
+
+int sl_optimizer_choose(const struct sl_optimizer_flags *flags, double learning_rate,
+                        struct sl_optimizer_options *options, struct sl_error *error) {
+    const struct sl_optimizer *method = sl_optimizer_find(flags->name, error);
+    struct sl_error misuse = {0};
+    if (!method) return SL_BAD_INPUT;
+    *options = sl_optimizer_defaults(method, (float)learning_rate);
+    options->decays = flags->decay_biases ? NULL : no_biases;
+    if (!isnan(flags->weight_decay)) options->decay = (float)flags->weight_decay;
+    if (take(!isnan(flags->beta1), method, "beta1", &misuse)) options->beta1 = flags->beta1;
+    if (take(!isnan(flags->beta2), method, "beta2", &misuse)) options->beta2 = flags->beta2;
+    if (take(!isnan(flags->epsilon), method, "epsilon", &misuse)) options->epsilon = (float)flags->epsilon;
+    if (take(!isnan(flags->momentum), method, "momentum", &misuse)) options->momentum = (float)flags->momentum;
+    if (take(flags->nesterov, method, "nesterov", &misuse)) options->nesterov = true;
+    if (misuse.status) return sl_error_set(error, misuse.status, "%s", misuse.message);
+    return sl_optimizer_check(options, error);
+}

@@ -1,0 +1,33 @@
+/* optimizer_options.h - the section of options that choose an optimizer: --optimizer and its settings.
+ *
+ *     struct config { struct sl_optimizer_flags optimizer; } config = {.optimizer = sl_optimizer_flags_defaults()};
+ *     struct sl_options options = {.section = {sl_optimizer_section(&config.optimizer)}};
+ *     ... sl_options_parse ...
+ *     sl_optimizer_choose(&config.optimizer, learning_rate, &trainer_options.optimizer, &error); */
+#ifndef SL_DRIVERS_COMMON_OPTIMIZER_OPTIONS_H
+#define SL_DRIVERS_COMMON_OPTIMIZER_OPTIONS_H
+
+#include "drivers/common/options.h"
+#include "layers/training/optimizer.h"
+
+struct sl_optimizer_flags {
+    const char *name; /* in the table of optimizers */
+    /* NAN: not given, the optimizer's default. */
+    double weight_decay, beta1, beta2, epsilon, momentum;
+    bool nesterov, decay_biases;
+    /* Filled in by sl_optimizer_section: the help lists the optimizers that there are. */
+    struct sl_option table[10];
+    char optimizer_help[256], decay_help[160];
+};
+
+struct sl_optimizer_flags sl_optimizer_flags_defaults(void);
+
+/* The section over FLAGS, which stay where they are until the options have been parsed. */
+struct sl_option_section sl_optimizer_section(struct sl_optimizer_flags *flags);
+
+/* Fills OPTIONS in. SL_BAD_INPUT lists the optimizers where there is none of that name, and names a flag that the
+ * optimizer has no use for. */
+int sl_optimizer_choose(const struct sl_optimizer_flags *flags, double learning_rate,
+                        struct sl_optimizer_options *options, struct sl_error *error);
+
+#endif

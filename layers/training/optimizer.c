@@ -1,0 +1,107 @@
+/* optimizer.c - the table of optimizers; and the runs of a range that are updated alike. */
+#include "layers/training/optimizer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The table: rows are defined in the files optimizer_NAME.c. */
+extern const struct sl_optimizer sl_adamw, sl_sgd;
+static const struct sl_optimizer *const optimizers[] = {&sl_adamw, &sl_sgd};
+enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
+
+const struct sl_optimizer *sl_optimizer_at(int i) { return i >= 0 && i < OPTIMIZERS ? optimizers[i] : NULL; }
+
+const struct sl_optimizer *sl_optimizer_find(const char *name, struct sl_error *error) {
+    char names[200] = "";
+    for (int i = 0; i < OPTIMIZERS; i++) {
+        const size_t used = strlen(names);
+        if (!strcmp(optimizers[i]->name, name)) return optimizers[i];
+        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", optimizers[i]->name);
+    }
+    sl_error_set(error, SL_BAD_INPUT, "there is no optimizer \"%.60s\": choose one of %s", name, names);
+    return NULL;
+}
+
+bool sl_optimizer_uses(const struct sl_optimizer *method, const char *name) {
+    for (int i = 0; method->settings[i]; i++)
+        if (!strcmp(method->settings[i], name)) return true;
+    return false;
+}
+
+struct sl_optimizer_options sl_optimizer_defaults(const struct sl_optimizer *method, float learning_rate) {
+    struct sl_optimizer_options options = method->defaults;
+    options.method = method;
+    options.learning_rate = learning_rate;
+    return options;
+}
+
+struct sl_optimizer_options sl_adamw_defaults(float learning_rate) {
+    return sl_optimizer_defaults(&sl_adamw, learning_rate);
+}
+
+struct sl_optimizer_options sl_sgd_defaults(float learning_rate) {
+    return sl_optimizer_defaults(&sl_sgd, learning_rate);
+}
+
+int sl_optimizer_check(const struct sl_optimizer_options *o, struct sl_error *error) {
+    const struct {
+        const char *name;
+        double value;
+        bool below_one;
+    } settings[] = {{"learning_rate", (double)o->learning_rate, false},
+                    {"decay", (double)o->decay, false},
+                    {"beta1", o->beta1, true},
+                    {"beta2", o->beta2, true},
+                    {"epsilon", (double)o->epsilon, false},
+                    {"momentum", (double)o->momentum, false}};
+    if (!o->method) return sl_error_set(error, SL_BAD_INPUT, "no optimizer was chosen (its method is NULL)");
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        const bool fits = settings[i].value >= 0 && (!settings[i].below_one || settings[i].value < 1);
+        if (!fits)
+            return sl_error_set(error, SL_BAD_INPUT, "optimizer %s: %s is %g, must be %s", o->method->name,
+                                settings[i].name, settings[i].value,
+                                settings[i].below_one ? "from 0 to below 1" : "at least 0");
+    }
+    return o->method->check ? o->method->check(o, error) : SL_OK;
+}
+
+int sl_optimizer_states(const struct sl_optimizer_options *options) {
+    int states = 0;
+    if (options->method->states) return options->method->states(options);
+    while (options->method->state[states]) states++;
+    return states;
+}
+
+/* What of elements [FIRST, END) of the flat range lies in the shard. */
+static void update_run(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                       struct sl_optimizer_run run, const struct sl_range *range, size_t first, size_t end) {
+    const size_t shard_end = range->shard + range->shard_count;
+    if (first < range->shard) first = range->shard;
+    if (end > shard_end) end = shard_end;
+    if (first >= end) return;
+    run.count = end - first;
+    run.gradient = range->gradient + first;
+    run.value = range->value + first;
+    for (int s = 0; s < SL_OPTIMIZER_STATES; s++)
+        run.state[s] = range->state[s] ? range->state[s] + (first - range->shard) : NULL;
+    options->method->update(options, kernels, &run);
+}
+
+void sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                         struct sl_parameters *parameters, int range, int64_t step, float gradient_scale) {
+    const struct sl_range *storage = &parameters->range[range];
+    struct sl_optimizer_run run = {.gradient_scale = gradient_scale, .step = step};
+    /* A run ends where the next parameter with another decay begins; the last one takes the padding along. */
+    size_t first = 0;
+    for (int i = 0; i < parameters->count; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        const float decay = parameter->decay ? options->decay : 0.0f;
+        if (parameter->range != range || parameter->second) continue;
+        if (decay != run.decay) {
+            update_run(options, kernels, run, storage, first, parameter->offset);
+            first = parameter->offset;
+            run.decay = decay;
+        }
+    }
+    update_run(options, kernels, run, storage, first, storage->count);
+}

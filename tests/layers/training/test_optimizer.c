@@ -1,0 +1,152 @@
+/* test_optimizer.c - the table of optimizers, what is refused, and an optimizer of a user's own: Lion. */
+#include <stdio.h>
+
+#include "tests/rigs/optimizer_rig.h"
+#include "tests/rigs/trainer_rig.h"
+
+#include "spmd/device/offload.h"
+
+/* ---- Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023) ----
+ *
+ *     d = sign(beta1 m + (1 - beta1) g)
+ *     p = p - learning_rate (d + decay p)
+ *     m = beta2 m + (1 - beta2) g */
+
+static void update_lion(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                        const struct sl_optimizer_run *run) {
+    const float rate = options->learning_rate, decay = run->decay, scale = run->gradient_scale;
+    const float beta1 = (float)options->beta1, rest1 = (float)(1.0 - options->beta1);
+    const float beta2 = (float)options->beta2, rest2 = (float)(1.0 - options->beta2);
+    const float *gradient = run->gradient;
+    float *value = run->value, *momentum = run->state[0];
+    const size_t n = run->count;
+    (void)kernels;
+    SL_ELEMENTWISE(is_device_ptr(gradient, value, momentum))
+    for (size_t i = 0; i < n; i++) {
+        const float g = gradient[i] * scale, m = momentum[i], mix = beta1 * m + rest1 * g;
+        value[i] -= rate * ((float)(mix > 0.0f) - (float)(mix < 0.0f) + decay * value[i]);
+        momentum[i] = beta2 * m + rest2 * g;
+    }
+}
+
+static const struct sl_optimizer lion = {
+    .name = "lion",
+    .help = "the sign of a momentum, decoupled weight decay",
+    .state = {"momentum"},
+    .settings = {"beta1", "beta2"},
+    .defaults = {.beta1 = 0.9, .beta2 = 0.99},
+    .update = update_lion,
+};
+
+static void lion_moves_by_signs(void **state) {
+    (void)state;
+    struct sl_optimizer_options options = sl_optimizer_defaults(&lion, 0.125f);
+    const float gradients[3][4] = {{1, -2, 0, 8}, {-8, 1, 0, 8}, {1, 1, 1, -100}};
+    const float signs[3][4] = {{1, -1, 0, 1}, {-1, 1, 0, 1}, {-1, 1, 1, -1}};
+    float want[4] = {0.5f, 1, -1, 2}, momentum[4] = {0};
+    struct storage storage;
+    options.beta1 = 0.5;
+    options.beta2 = 0.75;
+    options.decay = 0.5f;
+    make_storage(&storage, 2, (size_t[]){3, 1}, (bool[]){true, false}, 0);
+    memcpy(storage.loop.value, want, sizeof want);
+    for (int step = 0; step < 3; step++) {
+        memcpy(storage.loop.gradient, gradients[step], sizeof gradients[step]);
+        update(&storage, 2, &options, sl_kernels_available(0), step + 1, 1.0f);
+        for (size_t i = 0; i < 4; i++) {
+            const float mix = 0.5f * momentum[i] + 0.5f * gradients[step][i];
+            assert_true((mix > 0) - (mix < 0) == (int)signs[step][i]);
+            momentum[i] = 0.75f * momentum[i] + 0.25f * gradients[step][i];
+            want[i] -= 0.125f * (signs[step][i] + (i < 3 ? 0.5f * want[i] : 0.0f));
+            expect_close("value", i, storage.loop.value[i], want[i], 2e-7, 0);
+            expect_close("momentum", i, storage.loop.state[0][i], momentum[i], 2e-7, 0);
+        }
+    }
+    free_storage(&storage);
+}
+
+static struct job train(const struct sl_optimizer_options *options, bool zero) {
+    struct job job = {.mesh = "data=2,model=2",
+                      .schedule = "looped-bfs",
+                      .loops = 2,
+                      .layers = 4,
+                      .microbatches = 4,
+                      .group = 2,
+                      .steps = MAX_STEPS,
+                      .overlap = true,
+                      .zero = zero,
+                      .optimizer = options};
+    run_job(&job);
+    return job;
+}
+
+static void lion_trains_with_its_state_shared_out(void **state) {
+    (void)state;
+    const struct sl_optimizer_options options = sl_optimizer_defaults(&lion, 1e-3f);
+    struct job whole = train(&options, false), shared = train(&options, true);
+    expect_same_store(&whole.values, &shared.values);
+    assert_true(whole.loss[MAX_STEPS - 1] < whole.loss[0]);
+    free_job(&whole);
+    free_job(&shared);
+}
+
+/* ---- the table ---- */
+
+static void rows_are_found_by_their_names(void **state) {
+    (void)state;
+    struct sl_error error = {0};
+    const struct sl_optimizer *row;
+    for (int i = 0; (row = sl_optimizer_at(i)); i++) {
+        assert_ptr_equal(sl_optimizer_find(row->name, &error), row);
+        assert_true(row->help && row->update);
+        for (int s = 0; row->state[s]; s++) assert_in_range(strlen(row->state[s]), 1, 20);
+        const struct sl_optimizer_options options = sl_optimizer_defaults(row, 1e-3f);
+        assert_int_equal(sl_optimizer_check(&options, &error), SL_OK);
+        assert_in_range(sl_optimizer_states(&options), 0, SL_OPTIMIZER_STATES);
+    }
+    assert_null(sl_optimizer_at(-1));
+    assert_null(sl_optimizer_find("none", &error));
+    assert_string_equal(error.message, "there is no optimizer \"none\": choose one of adamw, sgd");
+}
+
+static void sgd_has_state_only_for_its_momentum(void **state) {
+    (void)state;
+    struct sl_optimizer_options options = sl_sgd_defaults(1);
+    assert_int_equal(sl_optimizer_states(&options), 0);
+    options.momentum = 0.5f;
+    assert_int_equal(sl_optimizer_states(&options), 1);
+    const struct sl_optimizer_options adamw = sl_adamw_defaults(1);
+    assert_int_equal(sl_optimizer_states(&adamw), 2);
+}
+
+static void settings_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    const struct sl_optimizer_options adamw = sl_adamw_defaults(1), sgd = sl_sgd_defaults(1);
+    struct sl_optimizer_options wrong[6] = {adamw, adamw, adamw, sgd, sgd, {0}};
+    static const char *const reason[] = {"beta1 is 1, must be from 0 to below 1",
+                                         "epsilon is -1, must be at least 0",
+                                         "learning_rate is nan",
+                                         "momentum is -0.5",
+                                         "nesterov needs a momentum above 0",
+                                         "no optimizer was chosen"};
+    wrong[0].beta1 = 1;
+    wrong[1].epsilon = -1;
+    wrong[2].learning_rate = NAN;
+    wrong[3].momentum = -0.5f;
+    wrong[4].nesterov = true;
+    for (int i = 0; i < 6; i++) {
+        struct sl_error error = {0};
+        assert_int_equal(sl_optimizer_check(&wrong[i], &error), SL_BAD_INPUT);
+        if (!strstr(error.message, reason[i])) fail_msg("%s, not %s", error.message, reason[i]);
+    }
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_found_by_their_names),         cmocka_unit_test(sgd_has_state_only_for_its_momentum),
+        cmocka_unit_test(settings_that_do_not_fit_are_refused),  cmocka_unit_test(lion_moves_by_signs),
+        cmocka_unit_test(lion_trains_with_its_state_shared_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
