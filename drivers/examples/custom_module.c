@@ -15,13 +15,12 @@
 
 /* ---- the module: what it declares, y of x, dx of dy, and its parameter's gradient ---- */
 
-enum { SLOPE };
+enum { SLOPE }; /* its parameters, in the order in which plan declares them */
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t shape[] = {(size_t)module->in};
-    module->parameter[SLOPE] = sl_plan_parameter(plan, "slope", SL_INIT_ZEROS, 0, 1, shape);
     module->keeps_input = module->keeps_gradient = true; /* both backward functions get x, the second gets dy */
-    return module->parameter[SLOPE] < 0 ? SL_FAILED : SL_OK;
+    return sl_plan_parameter(plan, "slope", SL_INIT_ZEROS, 0, 1, shape);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -55,7 +54,11 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     return SL_OK;
 }
 
-static const struct sl_module_type leaky = {"leaky", plan, forward, backward_input, backward_weight};
+static const struct sl_module_type leaky = {.name = "leaky",
+                                            .plan = plan,
+                                            .forward = forward,
+                                            .backward_input = backward_input,
+                                            .backward_weight = backward_weight};
 
 /* ---- the run: the same program at every coordinate ---- */
 

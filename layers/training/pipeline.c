@@ -14,10 +14,10 @@
 #include "spmd/device/device.h"
 #include "spmd/base/memory.h"
 
-/* What W needs of a stage as a whole: the rows of its x and dy, kept over all microbatches. Numbers of stash tensors.
- */
+/* What W needs of a stage as a whole: the rows of its x and dy, kept over all microbatches. Not kept in the stash where
+ * a place is not stashed. */
 struct kept {
-    int x, dy; /* -1: not kept in the stash */
+    struct sl_place x, dy;
 };
 
 /* The channels of one loop's stage: to and from the stages after and before it. NULL at the ends of the pipeline. */
@@ -88,11 +88,9 @@ static bool has_loss(const struct sl_pipeline *p) { return is_last(p, p->model->
 
 /* The stash tensor for rows that a stage's first or last module wants kept; what lies in the batch or in the output
  * gradients need not be copied. */
-static int plan_kept(struct sl_plan *plan, bool wanted, bool elsewhere, int columns, int *number) {
-    *number = -1;
+static int plan_kept(struct sl_plan *plan, bool wanted, bool elsewhere, int columns, struct sl_place *place) {
     if (!wanted || elsewhere) return SL_OK;
-    *number = sl_plan_stash(plan, (size_t)columns);
-    return *number < 0 ? SL_FAILED : SL_OK;
+    return sl_plan_stash(plan, (size_t)plan->rows * (size_t)columns, place);
 }
 
 static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
@@ -362,16 +360,15 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
         y = slot;
     }
     set_microbatch(p, action);
-    const int kept = p->kept[action->params].x;
-    if (kept >= 0 && p->context.phase == SL_TRAIN) {
-        float *keep = sl_stash_of(&p->context, kept);
+    const struct sl_place *kept = &p->kept[action->params].x;
+    if (kept->stashed && p->context.phase == SL_TRAIN) {
+        float *keep = sl_at(&p->context, kept);
         sl_device.copy(keep, x, hidden_row(p, 1) * sizeof(float));
         x = keep;
     }
-    SL_TRY(stage->type->forward(stage, &p->context, x, y));
+    SL_TRY(sl_module_forward(stage, &p->context, x, y));
     if (action->output >= 0)
-        SL_TRY(p->model->loss->type->forward(p->model->loss, &p->context, y,
-                                             p->output_gradients + class_row(p, action->output)));
+        SL_TRY(sl_module_forward(p->model->loss, &p->context, y, p->output_gradients + class_row(p, action->output)));
     if (!p->state) return SL_OK;
     p->state = NULL;
     return sl_channel_release(p->self, p->ends[action->loop].take_activation);
@@ -386,10 +383,10 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     struct sl_channel *channel = p->ends[action->loop].take_gradient;
     SL_TRY(sl_channel_take(p->self, channel, &slot));
     p->state_gradient = slot;
-    const int kept = p->kept[action->params].dy;
-    if (kept < 0) return SL_OK;
+    const struct sl_place *kept = &p->kept[action->params].dy;
+    if (!kept->stashed) return SL_OK;
     set_microbatch(p, action);
-    float *keep = sl_stash_of(&p->context, kept);
+    float *keep = sl_at(&p->context, kept);
     sl_device.copy(keep, slot, hidden_row(p, 1) * sizeof(float));
     p->state_gradient = NULL;
     return sl_channel_release(p->self, channel);
@@ -397,12 +394,12 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
 
 /* x and dy of MICROBATCH as the stage's first and last module find them again; NULL where they are not kept. */
 static const float *kept_x(const struct sl_pipeline *p, int loop, int microbatch) {
-    if (p->kept[loop].x >= 0) return sl_stash_of(&p->context, p->kept[loop].x);
+    if (p->kept[loop].x.stashed) return sl_at(&p->context, &p->kept[loop].x);
     return is_first(p, loop) ? batch_row(p, microbatch) : NULL;
 }
 
 static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatch) {
-    if (p->kept[loop].dy >= 0) return sl_stash_of(&p->context, p->kept[loop].dy);
+    if (p->kept[loop].dy.stashed) return sl_at(&p->context, &p->kept[loop].dy);
     return is_last(p, loop) ? p->output_gradients + class_row(p, microbatch) : NULL;
 }
 
@@ -418,7 +415,7 @@ static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *ac
     } else if (!is_first(p, action->loop)) {
         dx = p->input_gradients + hidden_row(p, action->input);
     }
-    SL_TRY(stage->type->backward_input(stage, &p->context, kept_x(p, action->params, action->microbatch), dy, dx));
+    SL_TRY(sl_module_backward_input(stage, &p->context, kept_x(p, action->params, action->microbatch), dy, dx));
     if (!p->state_gradient) return SL_OK;
     p->state_gradient = NULL;
     return sl_channel_release(p->self, p->ends[action->loop].take_gradient);
@@ -463,8 +460,8 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
-        SL_TRY(stage->type->backward_weight(stage, &p->context, kept_x(p, action->params, weights->next),
-                                            kept_dy(p, action->params, weights->next)));
+        SL_TRY(sl_module_backward_weight(stage, &p->context, kept_x(p, action->params, weights->next),
+                                         kept_dy(p, action->params, weights->next)));
         sl_trace_end(p->step->trace, mark,
                      event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, p->options.wgrad_group));
         sl_profile_end(p->context.profile, before);

@@ -212,10 +212,10 @@ struct fault {
 
 enum { LATE = 5000, LONG_AFTERWARDS = 30000 }; /* microseconds */
 
-static int plan_nothing(struct sl_module *module, struct sl_plan *plan) {
-    (void)module, (void)plan;
-    return SL_OK;
-}
+struct follower {
+    struct sl_module module;
+    struct fault *fault;
+};
 
 static int pass_on(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     sl_device.copy(y, x, (size_t)context->rows * (size_t)module->in * sizeof *y);
@@ -230,7 +230,7 @@ static int pass_back(const struct sl_module *module, struct sl_context *context,
 
 static int give_up(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
     (void)x, (void)dy;
-    struct fault *fault = module->user;
+    struct fault *fault = ((const struct follower *)module)->fault;
     if (fault->steps++ == 0) return SL_OK;
     return sl_fail(context->self, fault->status, "the module gave up");
 }
@@ -241,9 +241,14 @@ static int be_late(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-static const struct sl_module_type passing = {"passing", plan_nothing, pass_on, pass_back, NULL};
-static const struct sl_module_type failing = {"failing", plan_nothing, pass_on, pass_back, give_up};
-static const struct sl_module_type late = {"late", plan_nothing, pass_on, pass_back, be_late};
+#define FOLLOWER(NAME, BACKWARD_WEIGHT)                                                                                \
+    {.name = NAME,                                                                                                     \
+     .forward = pass_on,                                                                                               \
+     .backward_input = pass_back,                                                                                      \
+     .backward_weight = BACKWARD_WEIGHT,                                                                               \
+     .bytes = sizeof(struct follower)}
+static const struct sl_module_type passing = FOLLOWER("passing", NULL), failing = FOLLOWER("failing", give_up),
+                                   late = FOLLOWER("late", be_late);
 
 static struct sl_module *new_follower(struct job *job, const struct sl_spmd *self, int loop, int columns) {
     struct fault *fault = job->user;
@@ -251,7 +256,7 @@ static struct sl_module *new_follower(struct job *job, const struct sl_spmd *sel
     const bool same_rank = self->coordinate % 2 == fault->coordinate % 2; /* on data=2,model=2 */
     const struct sl_module_type *type = here && loop == fault->loop ? &failing : !here && same_rank ? &late : &passing;
     struct sl_module *module = sl_module_new(type, type->name, columns, columns);
-    if (module) module->user = fault;
+    if (module) ((struct follower *)module)->fault = fault;
     return module;
 }
 
