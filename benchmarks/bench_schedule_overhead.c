@@ -92,7 +92,7 @@ static int open_and_measure(struct sl_spmd *self, struct run *run, struct sl_mod
 static int program(struct sl_spmd *self, void *arg) {
     struct run *run = arg;
     struct sl_module *stage[MAX_LOOPS] = {NULL};
-    struct sl_model model = {.in = 1, .hidden = 1, .classes = 1, .stage = stage, .loops = run->loops, .layers = 1};
+    struct sl_model model = {.stage = stage, .loops = run->loops, .layers = 1};
     struct sl_parameters parameters = {0};
     struct sl_pipeline *pipeline = NULL;
     const int status = open_and_measure(self, run, &model, &parameters, &pipeline);

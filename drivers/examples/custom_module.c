@@ -79,13 +79,7 @@ static int program(struct sl_spmd *self, void *arg) {
                                 sl_module_new(&leaky, "leaky", HIDDEN, HIDDEN),
                                 sl_dense("second", HIDDEN, last ? CLASSES : HIDDEN)};
     struct sl_module *stage = sl_sequential(rank ? "back" : "front", 3, part);
-    struct sl_model model = {.in = INPUTS,
-                             .hidden = HIDDEN,
-                             .classes = CLASSES,
-                             .stage = &stage,
-                             .loops = 1,
-                             .layers = 1,
-                             .loss = last ? sl_softmax_cross_entropy(CLASSES) : NULL};
+    struct sl_model model = {.loops = 1, .stage = &stage, .loss = last ? sl_softmax_cross_entropy(CLASSES) : NULL};
     const struct sl_trainer_options options = {.pipeline = {.axis = "model",
                                                             .schedule = &run->schedule,
                                                             .gemm = sl_gemm_find(NULL, &self->error),

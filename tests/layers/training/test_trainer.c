@@ -157,9 +157,6 @@ static int build_stages(struct job *job, struct sl_spmd *self, struct sl_model *
                         struct sl_module *(*follower)(struct job *, const struct sl_spmd *, int, int)) {
     const int rank = sl_axis_index(self, "model"), ranks = sl_axis_size(self, "model"), stages = ranks * job->loops;
     *model = (struct sl_model){
-        .in = INPUTS,
-        .hidden = HIDDEN,
-        .classes = CLASSES,
         .loops = job->loops,
         .layers = 1,
         .stage = calloc((size_t)job->loops, sizeof *model->stage),
@@ -297,6 +294,43 @@ static void a_failure_within_a_step_ends_the_run(void **state) {
     }
 }
 
+/* ---- models that do not fit ---- */
+
+enum misfit { WIDE_LOSS, NO_LOSS, NO_STAGE, WIDE_STAGE, MISFITS };
+
+static int build_misfit(struct job *job, struct sl_spmd *self, struct sl_model *model) {
+    const enum misfit misfit = *(const enum misfit *)job->user;
+    SL_TRY(build_stages(job, self, model, NULL));
+    struct sl_module **wrong = misfit == WIDE_LOSS || misfit == NO_LOSS ? &model->loss : &model->stage[1];
+    sl_module_free(*wrong);
+    *wrong = misfit == WIDE_LOSS    ? sl_softmax_cross_entropy(CLASSES + 1)
+             : misfit == WIDE_STAGE ? sl_dense("wide", HIDDEN + 1, CLASSES)
+                                    : NULL;
+    return SL_OK;
+}
+
+static void a_model_that_does_not_fit_is_refused(void **state) {
+    char text[MISFITS][80] = {
+        [NO_LOSS] = "the model with the last stage has no loss", [NO_STAGE] = "the model has no stage for loop 1"};
+    (void)state;
+    snprintf(text[WIDE_LOSS], sizeof *text, "the loss takes %d columns, but the last stage gives %d", CLASSES + 1,
+             CLASSES);
+    snprintf(text[WIDE_STAGE], sizeof *text, "the stage of loop 1 hands over %d columns, not %d", HIDDEN + 1, HIDDEN);
+    for (enum misfit misfit = 0; misfit < MISFITS; misfit++) {
+        struct job job = {.mesh = "data=2,model=1",
+                          .schedule = "looped-bfs",
+                          .loops = 2,
+                          .microbatches = 4,
+                          .group = 4,
+                          .steps = STEPS,
+                          .build = build_misfit,
+                          .user = &misfit};
+        open_job(&job);
+        EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .arg = &job}), train_program, SL_BAD_INPUT, text[misfit]);
+        free_job(&job);
+    }
+}
+
 /* ---- allocations ---- */
 
 /* Calls of malloc and its kin out of this program's objects (the linker sends them here); libraries' own are not seen.
@@ -396,6 +430,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(data_sizes_agree),
         cmocka_unit_test(dropouts_outside_layers_give_the_same_bits),
         cmocka_unit_test(a_failure_within_a_step_ends_the_run),
+        cmocka_unit_test(a_model_that_does_not_fit_is_refused),
         cmocka_unit_test(nothing_is_allocated_after_the_first_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
