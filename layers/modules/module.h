@@ -76,6 +76,13 @@ struct sl_metrics {
     double auxiliary; /* losses beside the model's own, times the rows that they stand for */
 };
 
+/* Adds SUMS of loss, hits and rows to METRICS. */
+static inline void sl_metrics_add(struct sl_metrics *metrics, const double sums[3]) {
+    metrics->loss += sums[0];
+    metrics->correct += sums[1];
+    metrics->rows += sums[2];
+}
+
 /* What every call gets. Owned by the pipeline, one a coordinate. */
 struct sl_context {
     struct sl_spmd *self;

@@ -88,19 +88,20 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 
 /* ---- forward ---- */
 
-/* silu_dropout without dropout. */
-static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->silu_dropout_forward(elements(module, context), x, NULL, threshold(1.0f), 1.0f, y,
+static int silu(const struct sl_module *module, struct sl_context *context, const float *x, float kept,
+                const uint32_t *words, float *y) {
+    context->kernels->silu_dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
                                            slope_of(module, context));
     return SL_OK;
 }
 
+static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    return silu(module, context, x, 1.0f, NULL, y);
+}
+
 static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const float kept = keep((const struct dropout *)module, context);
-    const uint32_t *words = kept < 1.0f ? draw_words(module, context) : NULL;
-    context->kernels->silu_dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
-                                           slope_of(module, context));
-    return SL_OK;
+    return silu(module, context, x, kept, kept < 1.0f ? draw_words(module, context) : NULL, y);
 }
 
 static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -122,17 +123,17 @@ static int gelu_forward(const struct sl_module *module, struct sl_context *conte
 
 #define ACTIVATION(NAME, PLAN, FORWARD, STRUCT)                                                                        \
     {.name = NAME, .plan = PLAN, .forward = FORWARD, .backward_input = backward_input, .bytes = sizeof(struct STRUCT)}
-static const struct sl_module_type silu = ACTIVATION("silu", plan_slope, silu_forward, activation);
-static const struct sl_module_type gelu = ACTIVATION("gelu", plan_slope, gelu_forward, activation);
-static const struct sl_module_type dropout = ACTIVATION("dropout", plan_dropout, dropout_forward, dropout);
-static const struct sl_module_type silu_dropout =
+static const struct sl_module_type silu_type = ACTIVATION("silu", plan_slope, silu_forward, activation);
+static const struct sl_module_type gelu_type = ACTIVATION("gelu", plan_slope, gelu_forward, activation);
+static const struct sl_module_type dropout_type = ACTIVATION("dropout", plan_dropout, dropout_forward, dropout);
+static const struct sl_module_type silu_dropout_type =
     ACTIVATION("silu_dropout", plan_dropout, silu_dropout_forward, dropout);
-static const struct sl_module_type sharded_dropout =
+static const struct sl_module_type sharded_dropout_type =
     ACTIVATION("sharded_dropout", plan_sharded_dropout, dropout_forward, dropout);
 
-struct sl_module *sl_silu(int cols) { return sl_module_new(&silu, "", cols, cols); }
+struct sl_module *sl_silu(int cols) { return sl_module_new(&silu_type, "", cols, cols); }
 
-struct sl_module *sl_gelu(int columns) { return sl_module_new(&gelu, "", columns, columns); }
+struct sl_module *sl_gelu(int columns) { return sl_module_new(&gelu_type, "", columns, columns); }
 
 static struct sl_module *new_dropout(const struct sl_module_type *type, int cols, double rate) {
     struct sl_module *module = sl_module_new(type, "", cols, cols);
@@ -140,13 +141,13 @@ static struct sl_module *new_dropout(const struct sl_module_type *type, int cols
     return module;
 }
 
-struct sl_module *sl_dropout(int cols, double rate) { return new_dropout(&dropout, cols, rate); }
+struct sl_module *sl_dropout(int cols, double rate) { return new_dropout(&dropout_type, cols, rate); }
 
-struct sl_module *sl_silu_dropout(int cols, double rate) { return new_dropout(&silu_dropout, cols, rate); }
+struct sl_module *sl_silu_dropout(int cols, double rate) { return new_dropout(&silu_dropout_type, cols, rate); }
 
 struct sl_module *sl_sharded_dropout(int columns, double rate, const struct sl_channels *channels) {
     const int own = columns / sl_mesh_axis_size(channels->mesh, channels->axis);
-    struct sl_module *module = new_dropout(&sharded_dropout, own, rate);
+    struct sl_module *module = new_dropout(&sharded_dropout_type, own, rate);
     if (!module) return NULL;
     ((struct dropout *)module)->whole = columns;
     ((struct dropout *)module)->axis = channels->axis;

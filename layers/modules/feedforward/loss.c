@@ -5,9 +5,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     double sums[3] = {0};
     context->kernels->softmax_cross_entropy((size_t)context->rows, (size_t)module->in, x, context->batch.labels,
                                             context->weight, y, sums);
-    context->metrics->loss += sums[0];
-    context->metrics->correct += sums[1];
-    context->metrics->rows += sums[2];
+    sl_metrics_add(context->metrics, sums);
     return SL_OK;
 }
 

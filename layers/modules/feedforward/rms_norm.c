@@ -1,79 +1,65 @@
 /* rms_norm.c - divides each row by its root mean square over all coordinates' columns, then scales and shifts them. */
+#include "layers/modules/feedforward/norm.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
-#define EPSILON 1e-6
-
-enum { GAMMA, BETA }; /* parameters */
+enum { GAMMA = SL_NORM_FACTOR, BETA = SL_NORM_SHIFT };
 
 struct rms_norm {
-    struct sl_module module;
-    const char *axis;       /* over which the columns are sharded, */
-    int group;              /* its group, */
-    int whole;              /* and the columns of a whole row */
-    struct sl_place rstd;   /* [rows] */
-    struct sl_place sum[2]; /* of GAMMA and BETA: [cols] a microbatch */
-    struct sl_place sums;   /* [rows], to be added up */
+    struct sl_norm norm;
+    const char *axis;     /* over which the columns are sharded, */
+    int group;            /* its group, */
+    int whole;            /* and the columns of a whole row */
+    struct sl_place sums; /* [rows], to be added up */
 };
 
-static int plan_parameters(const struct rms_norm *norm, struct sl_plan *plan) {
-    const size_t columns = (size_t)norm->whole;
+static int plan_parameters(const struct rms_norm *own, struct sl_plan *plan) {
+    const size_t columns = (size_t)own->whole;
     SL_TRY(sl_plan_parameter_by_rule(plan, "gamma", SL_INIT_ONES, 0.0f, 1, &columns));
     SL_TRY(sl_plan_parameter_by_rule(plan, "beta", SL_INIT_ZEROS, 0.0f, 1, &columns));
-    SL_TRY(sl_plan_expect_sharded(plan, GAMMA, 0, norm->axis, 1));
-    return sl_plan_expect_sharded(plan, BETA, 0, norm->axis, 1);
+    SL_TRY(sl_plan_expect_sharded(plan, GAMMA, 0, own->axis, 1));
+    return sl_plan_expect_sharded(plan, BETA, 0, own->axis, 1);
 }
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
-    struct rms_norm *norm = (struct rms_norm *)module;
+    struct rms_norm *own = (struct rms_norm *)module;
     const size_t rows = (size_t)plan->rows;
-    SL_TRY(sl_plan_columns(plan, norm->axis, norm->whole, 1));
-    SL_TRY(sl_plan_group(plan, norm->axis, &norm->group));
-    SL_TRY(plan_parameters(norm, plan));
-    sl_plan_workspace(plan, rows * sizeof(float), &norm->sums);
-    SL_TRY(sl_plan_array(plan, rows, true, &norm->rstd));
+    SL_TRY(sl_plan_columns(plan, own->axis, own->whole, 1));
+    SL_TRY(sl_plan_group(plan, own->axis, &own->group));
+    SL_TRY(plan_parameters(own, plan));
+    sl_plan_workspace(plan, rows * sizeof(float), &own->sums);
+    SL_TRY(sl_plan_array(plan, rows, true, &own->norm.rstd));
     module->keeps_input = !plan->forward_only;
-    if (plan->forward_only) return SL_OK;
-    for (int i = GAMMA; i <= BETA; i++) SL_TRY(sl_plan_stash(plan, (size_t)module->in, &norm->sum[i]));
-    return SL_OK;
+    return plan->forward_only ? SL_OK : sl_norm_plan_sums(&own->norm, plan);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct rms_norm *norm = (const struct rms_norm *)module;
+    const struct rms_norm *own = (const struct rms_norm *)module;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
-    float *sums = sl_at(context, &norm->sums);
+    float *sums = sl_at(context, &own->sums);
     kernels->square_sums(rows, cols, x, sums);
-    SL_TRY(sl_sum_over(context, norm->group, rows, sums));
-    kernels->rms_norm_forward(rows, cols, (size_t)norm->whole, x, sums, sl_value(module, context, GAMMA),
-                              sl_value(module, context, BETA), (float)EPSILON, sl_at(context, &norm->rstd), y);
+    SL_TRY(sl_sum_over(context, own->group, rows, sums));
+    kernels->rms_norm_forward(rows, cols, (size_t)own->whole, x, sums, sl_value(module, context, GAMMA),
+                              sl_value(module, context, BETA), (float)SL_NORM_EPSILON, sl_at(context, &own->norm.rstd),
+                              y);
     return SL_OK;
 }
 
 /* Leaves the microbatch's sums for gamma and beta, while dy is at hand: W only adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
-    const struct rms_norm *norm = (const struct rms_norm *)module;
+    const struct rms_norm *own = (const struct rms_norm *)module;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
-    const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &norm->rstd);
-    kernels->rms_norm_backward_weight(rows, cols, dy, x, rstd, sl_at(context, &norm->sum[GAMMA]),
-                                      sl_at(context, &norm->sum[BETA]));
+    const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
+    kernels->rms_norm_backward_weight(rows, cols, dy, x, rstd, sl_at(context, &own->norm.sum[GAMMA]),
+                                      sl_at(context, &own->norm.sum[BETA]));
     if (!dx) return SL_OK;
-    float *dots = sl_at(context, &norm->sums);
+    float *dots = sl_at(context, &own->sums);
     kernels->rms_norm_dots(rows, cols, dy, x, gamma, dots);
-    SL_TRY(sl_sum_over(context, norm->group, rows, dots));
-    kernels->rms_norm_backward_input(rows, cols, (size_t)norm->whole, dy, x, rstd, gamma, dots, dx);
-    return SL_OK;
-}
-
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
-    const struct rms_norm *norm = (const struct rms_norm *)module;
-    (void)x, (void)dy;
-    for (int i = GAMMA; i <= BETA; i++)
-        context->kernels->column_sums((size_t)context->wgrad_group, (size_t)module->in, sl_at(context, &norm->sum[i]),
-                                      context->accumulate, sl_gradient(module, context, i));
+    SL_TRY(sl_sum_over(context, own->group, rows, dots));
+    kernels->rms_norm_backward_input(rows, cols, (size_t)own->whole, dy, x, rstd, gamma, dots, dx);
     return SL_OK;
 }
 
@@ -81,7 +67,7 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .plan = plan,
                                                .forward = forward,
                                                .backward_input = backward_input,
-                                               .backward_weight = backward_weight,
+                                               .backward_weight = sl_norm_backward_weight,
                                                .bytes = sizeof(struct rms_norm)};
 
 struct sl_module *sl_rms_norm(const char *name, int columns, const struct sl_channels *channels) {

@@ -91,9 +91,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
         SL_TRY(whole_classes(module, context, x, y, result));
     else
         whole_rows(module, context, x, y, result);
-    context->metrics->loss += result[0];
-    context->metrics->correct += result[1];
-    context->metrics->rows += result[2];
+    sl_metrics_add(context->metrics, result);
     return SL_OK;
 }
 
