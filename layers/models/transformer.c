@@ -113,7 +113,7 @@ static struct sl_module *build_mlp(const struct sl_transformer *t, const struct 
 
 static struct sl_module *build_layer(const struct sl_transformer *t, int number, const struct sl_channels *channels) {
     const int block = number / t->layers_per_block, layer = number % t->layers_per_block;
-    char name[32];
+    char name[40]; /* with any numbers */
     snprintf(name, sizeof name, "blocks.%d.layers.%d", block, layer);
     struct sl_module *const part[] = {build_attention(t, layer < t->layers_per_block - 1 && t->rope > 0, channels),
                                       build_mlp(t, channels)};
