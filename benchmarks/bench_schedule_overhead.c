@@ -15,11 +15,6 @@ enum { MICROBATCHES = 8, MAX_LOOPS = 8, BATCHES = 15 };
 
 /* ---- a module that does nothing ---- */
 
-static int plan(struct sl_module *module, struct sl_plan *plan) {
-    (void)module, (void)plan;
-    return SL_OK;
-}
-
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     (void)module, (void)context, (void)x, (void)y;
     return SL_OK;
@@ -37,7 +32,8 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     return SL_OK;
 }
 
-static const struct sl_module_type empty = {"empty", plan, forward, backward_input, backward_weight};
+static const struct sl_module_type empty = {
+    .name = "empty", .forward = forward, .backward_input = backward_input, .backward_weight = backward_weight};
 
 /* ---- the run ---- */
 
@@ -96,7 +92,7 @@ static int open_and_measure(struct sl_spmd *self, struct run *run, struct sl_mod
 static int program(struct sl_spmd *self, void *arg) {
     struct run *run = arg;
     struct sl_module *stage[MAX_LOOPS] = {NULL};
-    struct sl_model model = {.in = 1, .hidden = 1, .classes = 1, .stage = stage, .loops = run->loops, .layers = 1};
+    struct sl_model model = {.stage = stage, .loops = run->loops, .layers = 1};
     struct sl_parameters parameters = {0};
     struct sl_pipeline *pipeline = NULL;
     const int status = open_and_measure(self, run, &model, &parameters, &pipeline);

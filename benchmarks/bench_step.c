@@ -167,7 +167,7 @@ static int program(struct sl_spmd *self, void *arg) {
     int status = open_worker(&worker, self, arg);
     if (status == SL_OK) status = measure(&worker, self, arg);
     sl_trainer_close(worker.trainer);
-    sl_classifier_free(&worker.model);
+    sl_model_free(&worker.model);
     free(worker.layer_key);
     return status;
 }

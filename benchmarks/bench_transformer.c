@@ -184,7 +184,7 @@ static int program(struct sl_spmd *self, void *arg) {
     if (status == SL_OK) status = measure(&worker);
     sl_generator_close(worker.generator);
     sl_trainer_close(worker.trainer);
-    sl_transformer_free(&worker.model);
+    sl_model_free(&worker.model);
     free(worker.generated);
     return status;
 }

@@ -310,7 +310,7 @@ int sl_worker_open(struct sl_worker *worker, struct sl_spmd *self, const struct 
     const struct sl_schedule *schedule = &worker->experiment->schedule;
     const bool first = worker->keys.rank == sl_schedule_rank_of(schedule, 0);
     const bool last = worker->keys.rank == sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
-    if (first) worker->inputs = malloc(rows * (size_t)worker->model.in * sizeof *worker->inputs);
+    if (first) worker->inputs = malloc(rows * (size_t)worker->experiment->classifier.inputs * sizeof *worker->inputs);
     if (last) worker->labels = malloc(rows * sizeof *worker->labels);
     if ((first && !worker->inputs) || (last && !worker->labels))
         return sl_fail(self, SL_FAILED, "no memory for a batch of %zu rows", rows);
@@ -326,7 +326,7 @@ struct sl_batch sl_worker_fetch(struct sl_worker *worker, const struct sl_datase
 
 void sl_worker_close(struct sl_worker *worker) {
     sl_trainer_close(worker->trainer);
-    sl_classifier_free(&worker->model);
+    sl_model_free(&worker->model);
     free(worker->layer_key);
     free(worker->inputs);
     free(worker->labels);

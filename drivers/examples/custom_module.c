@@ -15,13 +15,12 @@
 
 /* ---- the module: what it declares, y of x, dx of dy, and its parameter's gradient ---- */
 
-enum { SLOPE };
+enum { SLOPE }; /* its parameters, in the order in which plan declares them */
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t shape[] = {(size_t)module->in};
-    module->parameter[SLOPE] = sl_plan_parameter(plan, "slope", SL_INIT_ZEROS, 0, 1, shape);
     module->keeps_input = module->keeps_gradient = true; /* both backward functions get x, the second gets dy */
-    return module->parameter[SLOPE] < 0 ? SL_FAILED : SL_OK;
+    return sl_plan_parameter(plan, "slope", SL_INIT_ZEROS, 0, 1, shape);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -55,7 +54,11 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     return SL_OK;
 }
 
-static const struct sl_module_type leaky = {"leaky", plan, forward, backward_input, backward_weight};
+static const struct sl_module_type leaky = {.name = "leaky",
+                                            .plan = plan,
+                                            .forward = forward,
+                                            .backward_input = backward_input,
+                                            .backward_weight = backward_weight};
 
 /* ---- the run: the same program at every coordinate ---- */
 
@@ -76,13 +79,7 @@ static int program(struct sl_spmd *self, void *arg) {
                                 sl_module_new(&leaky, "leaky", HIDDEN, HIDDEN),
                                 sl_dense("second", HIDDEN, last ? CLASSES : HIDDEN)};
     struct sl_module *stage = sl_sequential(rank ? "back" : "front", 3, part);
-    struct sl_model model = {.in = INPUTS,
-                             .hidden = HIDDEN,
-                             .classes = CLASSES,
-                             .stage = &stage,
-                             .loops = 1,
-                             .layers = 1,
-                             .loss = last ? sl_softmax_cross_entropy(CLASSES) : NULL};
+    struct sl_model model = {.loops = 1, .stage = &stage, .loss = last ? sl_softmax_cross_entropy(CLASSES) : NULL};
     const struct sl_trainer_options options = {.pipeline = {.axis = "model",
                                                             .schedule = &run->schedule,
                                                             .gemm = sl_gemm_find(NULL, &self->error),

@@ -1,6 +1,5 @@
 /* modules.c - modules of the article's networks that the library has not, and one that fails when it is told to.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "drivers/gpipe/gpipe.h"
@@ -34,20 +33,21 @@ static int relu_backward_input(const struct sl_module *module, struct sl_context
     return SL_OK;
 }
 
-static const struct sl_module_type relu = {"relu", plan_relu, relu_forward, relu_backward_input, NULL};
+static const struct sl_module_type relu = {
+    .name = "relu", .plan = plan_relu, .forward = relu_forward, .backward_input = relu_backward_input};
 
 struct sl_module *sl_relu(int cols) { return sl_module_new(&relu, "", cols, cols); }
 
 /* ---- the loss ---- */
 
-static int plan_sum(struct sl_module *module, struct sl_plan *plan) {
-    (void)module, (void)plan;
-    return SL_OK;
-}
+struct sum {
+    struct sl_module module;
+    float *outputs; /* as in struct sl_gpipe_run; NULL: nobody wants them */
+};
 
 static int sum_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const size_t n = elements(module, context);
-    float *outputs = module->user;
+    float *outputs = ((const struct sum *)module)->outputs;
     const float weight = context->weight;
     double loss = 0;
     if (outputs) sl_device.copy(outputs + (size_t)context->microbatch * n, x, n * sizeof *x);
@@ -61,19 +61,24 @@ static int sum_forward(const struct sl_module *module, struct sl_context *contex
     return SL_OK;
 }
 
-static const struct sl_module_type sum = {"sum", plan_sum, sum_forward, NULL, NULL};
+static const struct sl_module_type sum = {.name = "sum", .forward = sum_forward, .bytes = sizeof(struct sum)};
 
 struct sl_module *sl_sum(int cols, float *outputs) {
     struct sl_module *module = sl_module_new(&sum, "", cols, cols);
-    if (module) module->user = outputs;
+    if (module) ((struct sum *)module)->outputs = outputs;
     return module;
 }
 
 /* ---- failing ---- */
 
+struct failing {
+    struct sl_module module;
+    const struct sl_failure *failure;
+};
+
 /* One of ACTIONS is about to be done for COUNT microbatches: the one that is to fail? */
 static int fail_at(const struct sl_module *module, struct sl_context *context, const char *actions, int count) {
-    const struct sl_failure *failure = module->user;
+    const struct sl_failure *failure = ((const struct failing *)module)->failure;
     const char action = failure->action;
     const int first = context->microbatch, stage = sl_axis_index(context->self, SL_PIPE_AXIS);
     if (!strchr(actions, action) || failure->microbatch < first || failure->microbatch >= first + count) return SL_OK;
@@ -95,33 +100,31 @@ static int plan_failing(struct sl_module *module, struct sl_plan *plan) {
 
 static int failing_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     SL_TRY(fail_at(module, context, "F", 1));
-    return module->child[0]->type->forward(module->child[0], context, x, y);
+    return sl_module_forward(module->child[0], context, x, y);
 }
 
 static int failing_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                   const float *dy, float *dx) {
     SL_TRY(fail_at(module, context, "BI", 1));
-    return module->child[0]->type->backward_input(module->child[0], context, x, dy, dx);
+    return sl_module_backward_input(module->child[0], context, x, dy, dx);
 }
 
 static int failing_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy) {
     SL_TRY(fail_at(module, context, "W", context->wgrad_group));
-    return module->child[0]->type->backward_weight(module->child[0], context, x, dy);
+    return sl_module_backward_weight(module->child[0], context, x, dy);
 }
 
-static const struct sl_module_type failing = {"failing", plan_failing, failing_forward, failing_backward_input,
-                                              failing_backward_weight};
+static const struct sl_module_type failing = {.name = "failing",
+                                              .plan = plan_failing,
+                                              .forward = failing_forward,
+                                              .backward_input = failing_backward_input,
+                                              .backward_weight = failing_backward_weight,
+                                              .bytes = sizeof(struct failing)};
 
 struct sl_module *sl_failing(struct sl_module *inner, const struct sl_failure *failure) {
-    struct sl_module *module = inner ? sl_module_new(&failing, "", inner->in, inner->out) : NULL;
-    if (module) module->child = calloc(1, sizeof(struct sl_module *));
-    if (!module || !module->child) {
-        sl_module_free(module);
-        sl_module_free(inner);
-        return NULL;
-    }
-    module->child[module->children++] = inner;
-    module->user = (void *)(uintptr_t)failure;
+    struct sl_module *module =
+        sl_module_new_parent(&failing, "", inner ? inner->in : 0, inner ? inner->out : 0, 1, &inner);
+    if (module) ((struct failing *)module)->failure = failure;
     return module;
 }

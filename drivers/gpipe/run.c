@@ -142,14 +142,9 @@ static int build(struct worker *worker, struct sl_spmd *self) {
         worker->stage = sl_failing(worker->stage, run->failure);
     worker->outputs = calloc(outputs_of(network), sizeof *worker->outputs);
     if (!worker->stage || !worker->outputs) return sl_fail(self, SL_FAILED, "no memory for the model");
-    worker->model = (struct sl_model){.in = network->columns[0],
-                                      .hidden = rank < ranks - 1 ? worker->stage->out : worker->stage->in,
-                                      .classes = network->columns[network->layers],
-                                      .stage = &worker->stage,
-                                      .loops = 1,
-                                      .layers = 1};
+    worker->model = (struct sl_model){.loops = 1, .stage = &worker->stage, .layers = 1};
     if (rank < ranks - 1) return SL_OK;
-    worker->model.loss = sl_sum(worker->model.classes, worker->outputs);
+    worker->model.loss = sl_sum(worker->stage->out, worker->outputs);
     return worker->model.loss ? SL_OK : sl_fail(self, SL_FAILED, "no memory for the loss");
 }
 

@@ -44,7 +44,7 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
 
 void sl_transformer_close_worker(struct sl_transformer_worker *worker) {
     sl_trainer_close(worker->trainer);
-    sl_transformer_free(&worker->model);
+    sl_model_free(&worker->model);
     free(worker->inputs);
     free(worker->labels);
 }

@@ -14,14 +14,10 @@ static struct sl_module *build_block(const struct sl_classifier *classifier, int
     return block;
 }
 
-/* The number of the first layer of STAGE: layers that do not divide are spread so that stages differ by one at most. */
-static int first_layer(const struct sl_classifier *classifier, int stages, int stage) {
-    return (int)((long long)stage * classifier->layers / stages);
-}
-
 /* Stage number STAGE: its layers, the input layer before the first and the output layers after the last. */
 static struct sl_module *build_stage(const struct sl_classifier *classifier, int stages, int stage) {
-    const int first = first_layer(classifier, stages, stage), end = first_layer(classifier, stages, stage + 1);
+    const int first = sl_model_first_layer(classifier->layers, stages, stage);
+    const int end = sl_model_first_layer(classifier->layers, stages, stage + 1);
     struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
     if (!part) return NULL;
     int parts = 0;
@@ -38,37 +34,16 @@ static struct sl_module *build_stage(const struct sl_classifier *classifier, int
 
 int sl_classifier_build(const struct sl_classifier *classifier, const struct sl_schedule *schedule, int rank,
                         struct sl_model *model, struct sl_error *error) {
-    const int stages = sl_schedule_stages(schedule), loops = schedule->loops;
-    *model = (struct sl_model){0};
-    if (classifier->layers < stages)
-        return sl_error_set(error, SL_BAD_INPUT, "%d layers: each of the %d stages (%d ranks x %d loops) needs one",
-                            classifier->layers, stages, schedule->ranks, loops);
-    *model = (struct sl_model){
-        .in = classifier->inputs,
-        .hidden = classifier->hidden,
-        .classes = classifier->classes,
-        .loops = loops,
-        .layers = (classifier->layers + stages - 1) / stages,
-        .stage = calloc((size_t)loops, sizeof *model->stage),
-        .first_layer = calloc((size_t)loops, sizeof *model->first_layer),
-    };
-    bool built = model->stage && model->first_layer;
-    for (int l = 0; built && l < loops; l++) {
+    const int stages = sl_schedule_stages(schedule);
+    SL_TRY(sl_model_open(model, schedule, rank, classifier->layers, error));
+    for (int l = 0; l < model->loops; l++) {
         const int stage = sl_schedule_stage(schedule, rank, l);
-        model->first_layer[l] = first_layer(classifier, stages, stage);
         model->stage[l] = build_stage(classifier, stages, stage);
         if (stage == stages - 1) model->loss = sl_softmax_cross_entropy(classifier->classes);
-        built = model->stage[l] && (stage < stages - 1 || model->loss);
+        if (!model->stage[l] || (stage == stages - 1 && !model->loss))
+            return sl_error_set(error, SL_FAILED, "no memory for the model");
     }
-    return built ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the model");
-}
-
-void sl_classifier_free(struct sl_model *model) {
-    for (int l = 0; model->stage && l < model->loops; l++) sl_module_free(model->stage[l]);
-    free(model->stage);
-    free(model->first_layer);
-    sl_module_free(model->loss);
-    *model = (struct sl_model){0};
+    return SL_OK;
 }
 
 static size_t block_parameters(const struct sl_classifier *classifier) {

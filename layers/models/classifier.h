@@ -3,7 +3,7 @@
 #ifndef SL_LAYERS_MODELS_CLASSIFIER_H
 #define SL_LAYERS_MODELS_CLASSIFIER_H
 
-#include "layers/training/pipeline.h"
+#include "layers/training/model.h"
 
 SL_BEGIN_C
 
@@ -13,10 +13,9 @@ struct sl_classifier {
 };
 
 /* Builds the part of MODEL that RANK of SCHEDULE holds: stage s of S has the layers s * layers / S, rounded down, to
- * the next stage's first. Free with sl_classifier_free. */
+ * the next stage's first. Free with sl_model_free. */
 int sl_classifier_build(const struct sl_classifier *classifier, const struct sl_schedule *schedule, int rank,
                         struct sl_model *model, struct sl_error *error);
-void sl_classifier_free(struct sl_model *model);
 
 /* Parameters of the whole model: really, and as the notebook counts them (each rank's copy of the masked layers). */
 size_t sl_classifier_parameters(const struct sl_classifier *classifier);

@@ -83,7 +83,7 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
 
 static void close_pass(struct pass *pass) {
     sl_pipeline_close(pass->pipeline);
-    sl_transformer_free(&pass->model);
+    sl_model_free(&pass->model);
 }
 
 void sl_generator_close(struct sl_generator *g) {

@@ -8,6 +8,7 @@
 
 #include "layers/models/sampling.h"
 #include "layers/models/transformer.h"
+#include "layers/training/pipeline.h"
 
 SL_BEGIN_C
 

@@ -113,7 +113,7 @@ static struct sl_module *build_mlp(const struct sl_transformer *t, const struct 
 
 static struct sl_module *build_layer(const struct sl_transformer *t, int number, const struct sl_channels *channels) {
     const int block = number / t->layers_per_block, layer = number % t->layers_per_block;
-    char name[32];
+    char name[40]; /* with any numbers */
     snprintf(name, sizeof name, "blocks.%d.layers.%d", block, layer);
     struct sl_module *const part[] = {build_attention(t, layer < t->layers_per_block - 1 && t->rope > 0, channels),
                                       build_mlp(t, channels)};
@@ -122,15 +122,12 @@ static struct sl_module *build_layer(const struct sl_transformer *t, int number,
     return t->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(both) : both;
 }
 
-static int first_layer(const struct sl_transformer *t, int stages, int stage) {
-    return (int)((long long)stage * layers_of(t) / stages);
-}
-
 /* Stage number STAGE: its layers, the embedding before the first, norm and logits after the last. */
 static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage, int sequence,
                                      const struct sl_channels *channels) {
     const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel};
-    const int first = first_layer(t, stages, stage), end = first_layer(t, stages, stage + 1);
+    const int first = sl_model_first_layer(layers_of(t), stages, stage);
+    const int end = sl_model_first_layer(layers_of(t), stages, stage + 1);
     struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
     int parts = 0;
     if (!part) return NULL;
@@ -145,51 +142,20 @@ static struct sl_module *build_stage(const struct sl_transformer *t, int stages,
     return whole;
 }
 
-/* This rank's stages, and the loss where the last one is. */
-static bool build_stages(const struct sl_transformer *t, const struct sl_schedule *schedule, int rank, int sequence,
-                         const struct sl_channels *channels, struct sl_model *model) {
-    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel};
-    const int stages = sl_schedule_stages(schedule);
-    for (int l = 0; l < schedule->loops; l++) {
-        const int stage = sl_schedule_stage(schedule, rank, l);
-        model->first_layer[l] = first_layer(t, stages, stage);
-        model->stage[l] = build_stage(t, stages, stage, sequence, channels);
-        if (!model->stage[l]) return false;
-        if (stage < stages - 1) continue;
-        model->classes = model->stage[l]->out;
-        model->loss = sl_token_loss(&vocabulary, sequence, channels);
-        if (!model->loss) return false;
-    }
-    return true;
-}
-
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
                          int rank, int sequence, struct sl_model *model, struct sl_error *error) {
+    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel};
     const struct sl_channels channels = {mesh, sl_tensor_axis};
     const int stages = sl_schedule_stages(schedule);
-    *model = (struct sl_model){0};
-    if (layers_of(t) < stages)
-        return sl_error_set(error, SL_BAD_INPUT, "%d layers: each of the %d stages (%d ranks x %d loops) needs one",
-                            layers_of(t), stages, schedule->ranks, schedule->loops);
-    *model = (struct sl_model){
-        .in = 1,
-        .hidden = t->dimension / sl_mesh_axis_size(mesh, sl_tensor_axis),
-        .loops = schedule->loops,
-        .layers = (layers_of(t) + stages - 1) / stages,
-        .stage = calloc((size_t)schedule->loops, sizeof *model->stage),
-        .first_layer = calloc((size_t)schedule->loops, sizeof *model->first_layer),
-    };
-    const bool built =
-        model->stage && model->first_layer && build_stages(t, schedule, rank, sequence, &channels, model);
-    return built ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the model");
-}
-
-void sl_transformer_free(struct sl_model *model) {
-    for (int l = 0; model->stage && l < model->loops; l++) sl_module_free(model->stage[l]);
-    free(model->stage);
-    free(model->first_layer);
-    sl_module_free(model->loss);
-    *model = (struct sl_model){0};
+    SL_TRY(sl_model_open(model, schedule, rank, layers_of(t), error));
+    for (int l = 0; l < model->loops; l++) {
+        const int stage = sl_schedule_stage(schedule, rank, l);
+        model->stage[l] = build_stage(t, stages, stage, sequence, &channels);
+        if (stage == stages - 1) model->loss = sl_token_loss(&vocabulary, sequence, &channels);
+        if (!model->stage[l] || (stage == stages - 1 && !model->loss))
+            return sl_error_set(error, SL_FAILED, "no memory for the model");
+    }
+    return SL_OK;
 }
 
 /* ---- sizes ---- */

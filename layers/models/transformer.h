@@ -8,7 +8,7 @@
 #ifndef SL_LAYERS_MODELS_TRANSFORMER_H
 #define SL_LAYERS_MODELS_TRANSFORMER_H
 
-#include "layers/training/pipeline.h"
+#include "layers/training/model.h"
 
 SL_BEGIN_C
 
@@ -41,11 +41,10 @@ const struct sl_rule *sl_transformer_rules(const struct sl_transformer *transfor
 int sl_transformer_check(const struct sl_transformer *transformer, const struct sl_mesh *mesh, struct sl_error *error);
 
 /* Builds the part of MODEL that RANK of SCHEDULE holds, for sequences of SEQUENCE tokens: stage s of S has the layers
- * s * layers / S, rounded down, to the next stage's first. Free with sl_transformer_free. */
+ * s * layers / S, rounded down, to the next stage's first. Free with sl_model_free. */
 int sl_transformer_build(const struct sl_transformer *transformer, const struct sl_mesh *mesh,
                          const struct sl_schedule *schedule, int rank, int sequence, struct sl_model *model,
                          struct sl_error *error);
-void sl_transformer_free(struct sl_model *model);
 
 /* Of the whole model, tied ones once. */
 size_t sl_transformer_parameters(const struct sl_transformer *transformer);

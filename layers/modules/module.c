@@ -1,4 +1,4 @@
-/* module.c - making, planning and freeing modules. */
+/* module.c - making, planning and freeing modules, and what all of them call. */
 #include "layers/modules/module.h"
 
 #include <stdio.h>
@@ -8,42 +8,69 @@
 #include "spmd/base/memory.h"
 
 struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out) {
-    struct sl_module *module = strlen(name) < sizeof module->name ? calloc(1, sizeof *module) : NULL;
+    const size_t bytes = type->bytes ? type->bytes : sizeof(struct sl_module), length = strlen(name) + 1;
+    struct sl_module *module = calloc(1, bytes + length);
     if (!module) return NULL;
     module->type = type;
+    module->name = memcpy((char *)module + bytes, name, length);
     module->in = in;
     module->out = out;
-    snprintf(module->name, sizeof module->name, "%s", name);
     return module;
 }
 
-static void release_products(struct sl_module *module) {
-    for (size_t i = 0; i < sizeof module->gemm / sizeof *module->gemm; i++)
-        if (module->gemm[i].backend) sl_gemm_release(&module->gemm[i]);
+struct sl_module *sl_module_new_parent(const struct sl_module_type *type, const char *name, int in, int out,
+                                       int children, struct sl_module *const *child) {
+    bool complete = children > 0;
+    for (int i = 0; i < children; i++) complete = complete && child[i];
+    struct sl_module *module = complete ? sl_module_new(type, name, in, out) : NULL;
+    if (module) module->child = calloc((size_t)children, sizeof(struct sl_module *));
+    if (!module || !module->child) {
+        sl_module_free(module);
+        for (int i = 0; i < children; i++) sl_module_free(child[i]);
+        return NULL;
+    }
+    memcpy(module->child, child, (size_t)children * sizeof *child);
+    module->children = children;
+    return module;
 }
 
 void sl_module_free(struct sl_module *module) {
     if (!module) return;
-    release_products(module);
-    if (module->release) module->release(module);
+    if (module->type->release) module->type->release(module);
     for (int i = 0; i < module->children; i++) sl_module_free(module->child[i]);
     free(module->child);
-    free(module->edge);
     free(module);
 }
 
-int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
-    const size_t prefix = strlen(plan->name);
+/* ---- names ---- */
+
+/* TO [size] becomes the name of WHAT: PREFIX, NAME, END. The message leaves END out. */
+static int join_names(const struct sl_plan *plan, const char *what, const char *prefix, const char *name,
+                      const char *end, char *to, size_t size) {
+    const int length = snprintf(to, size, "%s%s%s", prefix, name, end);
+    if ((size_t)length < size) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT, "the name of %s %s%s is longer than %zu characters", what, prefix,
+                        name, size - strlen(end) - 1);
+}
+
+/* ---- planning ---- */
+
+static int plan_named(struct sl_module *module, struct sl_plan *plan) {
+    char name[sizeof plan->name];
     if (module->name[0]) {
-        const int added = snprintf(plan->name + prefix, sizeof plan->name - prefix, "%s.", module->name);
-        if (prefix + (size_t)added >= sizeof plan->name) {
-            plan->name[prefix] = '\0';
-            return sl_error_set(plan->error, SL_BAD_INPUT, "the name of module %s%s is longer than %zu characters",
-                                plan->name, module->name, sizeof plan->name - 2);
-        }
+        SL_TRY(join_names(plan, "module", plan->name, module->name, ".", name, sizeof name));
+        memcpy(plan->name, name, sizeof name);
     }
-    release_products(module);
-    const int status = module->type->plan(module, plan);
+    return module->type->plan ? module->type->plan(module, plan) : SL_OK;
+}
+
+int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
+    struct sl_module *parent = plan->module;
+    const size_t prefix = strlen(plan->name);
+    plan->module = module;
+    module->parameters = 0;
+    const int status = plan_named(module, plan);
+    plan->module = parent;
     plan->name[prefix] = '\0';
     if (module->is_layer) {
         plan->layer++;
@@ -52,6 +79,16 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     }
     return status;
 }
+
+int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin) {
+    const size_t end = plan->workspace;
+    plan->workspace = begin;
+    SL_TRY(sl_module_plan(child, plan));
+    if (plan->workspace < end) plan->workspace = end;
+    return SL_OK;
+}
+
+/* ---- parameters ---- */
 
 /* An absent axis is an unsharded one. */
 static void leave_out_absent_axes(struct sl_spec *spec, const struct sl_mesh *mesh) {
@@ -64,20 +101,6 @@ static void leave_out_absent_axes(struct sl_spec *spec, const struct sl_mesh *me
     }
 }
 
-int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
-                      const size_t *shape) {
-    return sl_plan_parameter_sharded(plan, name, initializer, scale, dims, shape, "");
-}
-
-/* PARAMETER's name: under the plan's PREFIX. */
-static int name_parameter(const struct sl_plan *plan, const char *prefix, const char *name,
-                          struct sl_parameter *parameter) {
-    const int length = snprintf(parameter->name, sizeof parameter->name, "%s%s", prefix, name);
-    if ((size_t)length < sizeof parameter->name) return SL_OK;
-    return sl_error_set(plan->error, SL_BAD_INPUT, "the name of parameter %s%s is longer than %zu characters", prefix,
-                        name, sizeof parameter->name - 1);
-}
-
 /* What the data axis cannot shard equally stays whole over it: FSDP saves memory where it can. */
 static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *mesh, const char *data_axis,
                                   const size_t *shape) {
@@ -88,64 +111,101 @@ static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *me
     }
 }
 
-static int declare(struct sl_plan *plan, struct sl_parameter *parameter, const size_t *shape, const char *spec) {
-    if (sl_spec_parse(&parameter->spec, spec, plan->error)) return -1;
+/* SPEC NULL: by the rules. */
+static int declare(struct sl_plan *plan, const char *prefix, const char *name, struct sl_parameter *parameter,
+                   const size_t *shape, const char *spec) {
+    struct sl_module *module = plan->module;
+    if (module->parameters == SL_MODULE_PARAMETERS)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: more than %d parameters", plan->name, module->type->name,
+                            SL_MODULE_PARAMETERS);
+    if (parameter->dims < 1 || parameter->dims > SL_MAX_DIMS)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: parameter %s of %d dims: there are 1 to %d", plan->name,
+                            module->type->name, name, parameter->dims, SL_MAX_DIMS);
+    SL_TRY(join_names(plan, "parameter", prefix, name, "", parameter->name, sizeof parameter->name));
+    if (!spec) spec = sl_rule_find(plan->rules, parameter->name);
+    SL_TRY(sl_spec_parse(&parameter->spec, spec, plan->error));
     leave_out_absent_axes(&parameter->spec, plan->mesh);
     leave_out_uneven_data(&parameter->spec, plan->mesh, plan->parameters->data_axis, shape);
     memcpy(parameter->shape, shape, (size_t)parameter->dims * sizeof *shape);
-    return sl_parameters_declare(plan->parameters, plan->mesh, parameter, plan->error);
+    const int number = sl_parameters_declare(plan->parameters, plan->mesh, parameter, plan->error);
+    if (number < 0) return plan->error->status;
+    module->parameter[module->parameters++] = number;
+    return SL_OK;
+}
+
+int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
+                      const size_t *shape) {
+    return sl_plan_parameter_sharded(plan, name, initializer, scale, dims, shape, "");
 }
 
 int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape, const char *spec) {
-    struct sl_parameter parameter = {.dims = dims, .initializer = initializer, .scale = scale, .range = plan->loop};
-    if (name_parameter(plan, plan->name, name, &parameter)) return -1;
-    return declare(plan, &parameter, shape, spec);
+    struct sl_parameter parameter = {
+        .dims = dims, .initializer = initializer, .scale = scale, .range = plan->loop};
+    return declare(plan, plan->name, name, &parameter, shape, spec);
 }
 
 int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape) {
-    struct sl_parameter parameter = {.dims = dims, .initializer = initializer, .scale = scale, .range = plan->loop};
-    if (name_parameter(plan, plan->name, name, &parameter)) return -1;
-    return declare(plan, &parameter, shape, sl_rule_find(plan->rules, parameter.name));
+    return sl_plan_parameter_sharded(plan, name, initializer, scale, dims, shape, NULL);
 }
 
 int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                            int dims, const size_t *shape) {
     struct sl_parameter parameter = {
         .dims = dims, .initializer = initializer, .scale = scale, .tied = true, .range = plan->loop};
-    if (name_parameter(plan, "", name, &parameter)) return -1;
-    return declare(plan, &parameter, shape, sl_rule_find(plan->rules, parameter.name));
+    return declare(plan, "", name, &parameter, shape, NULL);
 }
 
-int sl_plan_cache(struct sl_plan *plan, size_t columns) {
-    return sl_caches_declare(plan->caches, columns, plan->error);
-}
+/* ---- arrays, caches and groups ---- */
 
-int sl_plan_stash_flat(struct sl_plan *plan, size_t count) {
+int sl_plan_stash(struct sl_plan *plan, size_t count, struct sl_place *place) {
     struct sl_stash *stash = plan->stash;
     if (stash->count == stash->capacity) {
         const int capacity = stash->capacity ? 2 * stash->capacity : 32;
         struct sl_stash_tensor *grown = realloc(stash->tensor, (size_t)capacity * sizeof *grown);
-        if (!grown) {
-            sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
-            return -1;
-        }
+        if (!grown) return sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
         stash->tensor = grown;
         stash->capacity = capacity;
     }
     stash->tensor[stash->count] = (struct sl_stash_tensor){.stride = count, .offset = stash->elements};
     stash->elements += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
-    return stash->count++;
+    *place = (struct sl_place){.stashed = true, .number = stash->count++};
+    return SL_OK;
 }
 
-int sl_plan_stash(struct sl_plan *plan, size_t columns) {
-    return sl_plan_stash_flat(plan, (size_t)plan->rows * columns);
-}
-
-size_t sl_plan_workspace(struct sl_plan *plan, size_t bytes) {
+void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *place) {
     const size_t offset = sl_round_up(plan->workspace, SL_CACHE_LINE);
     plan->workspace = offset + bytes;
     if (plan->workspace > plan->workspace_peak) plan->workspace_peak = plan->workspace;
-    return offset;
+    *place = (struct sl_place){.offset = offset};
+}
+
+int sl_plan_array(struct sl_plan *plan, size_t count, bool kept, struct sl_place *place) {
+    if (kept && !plan->forward_only) return sl_plan_stash(plan, count, place);
+    sl_plan_workspace(plan, count * sizeof(float), place);
+    return SL_OK;
+}
+
+int sl_plan_cache(struct sl_plan *plan, size_t columns, int *number) {
+    *number = sl_caches_declare(plan->caches, columns, plan->error);
+    return *number < 0 ? plan->error->status : SL_OK;
+}
+
+int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group) {
+    return sl_groups_find(plan->groups, plan->mesh, axes, group, plan->error);
+}
+
+/* ---- communication ---- */
+
+int sl_communicate_at(struct sl_context *context, const char *site, struct sl_collective call) {
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
+    const int status = sl_call(context->self, site, call);
+    sl_profile_end(context->profile, before);
+    return status;
+}
+
+int sl_sum_over(struct sl_context *context, int group, size_t n, float *x) {
+    const struct sl_group *peers = sl_group_of(context, group);
+    return peers ? sl_communicate(context, sl_describe_psum(peers, SL_F32, x, x, n)) : SL_OK;
 }

@@ -1,4 +1,4 @@
-/* module.h - what a layer is: it declares parameters and stash, then computes forward and the two backward halves.
+/* module.h - what a layer is: it declares parameters and arrays, then computes forward and the two backward halves.
  *
  * One struct sl_module is one layer of one stage; its type is a table of functions. The life of a module:
  *
@@ -11,7 +11,15 @@
  *
  * A module that sets keeps_input finds x again in both backward calls, one that sets keeps_gradient finds dy again in
  * W: whoever owns the module keeps them in the stash, the rows of consecutive microbatches one after another. Otherwise
- * NULL is passed. What else backward needs, the module keeps itself in stash tensors that it declared.
+ * NULL is passed. What else backward needs, the module keeps itself in arrays of the stash that it declared.
+ *
+ * What a type needs beyond struct sl_module is its own struct, which begins with one:
+ *     struct dropout {
+ *         struct sl_module module;
+ *         double rate;
+ *     };
+ *     static const struct sl_module_type dropout = {..., .bytes = sizeof(struct dropout)};
+ * sl_module_new allocates it, filled with zeros, and the type's functions cast the module that they are given.
  *
  * Layers that are repeated through the model set is_layer: dropouts are then numbered by layer, and dropout keys in
  * flax's order are given one a layer.
@@ -20,11 +28,11 @@
 #ifndef SL_LAYERS_MODULES_MODULE_H
 #define SL_LAYERS_MODULES_MODULE_H
 
+#include "layers/kernels/gemm.h"
 #include "layers/modules/batch.h"
 #include "layers/modules/caches.h"
-#include "layers/kernels/gemm.h"
-#include "layers/modules/parameters.h"
 #include "layers/modules/groups.h"
+#include "layers/modules/parameters.h"
 #include "layers/modules/profile.h"
 #include "layers/modules/rules.h"
 
@@ -47,6 +55,14 @@ struct sl_stash {
     float *data;     /* [slots * elements] */
 };
 
+/* Where an array of a module's own lies: in the stash, where W finds it again, or in the workspace, where it lasts
+ * until the call returns. Filled in by planning, read by sl_at. */
+struct sl_place {
+    bool stashed;
+    int number;    /* of the stash tensor, */
+    size_t offset; /* or bytes into the workspace */
+};
+
 /* Where dropout's random words come from. */
 struct sl_dropout_source {
     const struct sl_key *layer_key; /* one key a layer of this stage, words in JAX's layout; NULL: by global position */
@@ -59,6 +75,13 @@ struct sl_metrics {
     double loss, correct, rows;
     double auxiliary; /* losses beside the model's own, times the rows that they stand for */
 };
+
+/* Adds SUMS of loss, hits and rows to METRICS. */
+static inline void sl_metrics_add(struct sl_metrics *metrics, const double sums[3]) {
+    metrics->loss += sums[0];
+    metrics->correct += sums[1];
+    metrics->rows += sums[2];
+}
 
 /* What every call gets. Owned by the pipeline, one a coordinate. */
 struct sl_context {
@@ -86,20 +109,23 @@ struct sl_context {
     struct sl_profile *profile; /* NULL: nothing is measured */
 };
 
-/* What plan fills in. */
+struct sl_module;
+
+/* What planning is given, and what it fills in. */
 struct sl_plan {
     const struct sl_mesh *mesh;
     const struct sl_rule *rules; /* of parameters' specs; may be NULL */
     const struct sl_gemm_backend *gemm;
-    enum sl_dtype precision; /* of products' operands: SL_F32 or SL_BF16; all else is float */
-    int rows;                /* of a microbatch */
-    int sequence;            /* rows of one sequence; 0: rows have nothing to do with each other */
-    int wgrad_group;         /* microbatches of a weight-gradient product */
-    int loop;                /* the loop whose storage parameters go to */
-    int layer;               /* the layer's number in its stage */
-    int global_layer;        /* and in the model */
-    int dropouts;            /* dropouts planned in this layer so far */
-    char name[64];           /* prefix of parameter names: "blocks.3." */
+    enum sl_dtype precision;  /* of products' operands: SL_F32 or SL_BF16; all else is float */
+    int rows;                 /* of a microbatch */
+    int sequence;             /* rows of one sequence; 0: rows have nothing to do with each other */
+    int wgrad_group;          /* microbatches of a weight-gradient product */
+    int loop;                 /* the loop whose storage parameters go to */
+    int layer;                /* the layer's number in its stage */
+    int global_layer;         /* and in the model */
+    int dropouts;             /* dropouts planned in this layer so far */
+    char name[64];            /* prefix of parameter names: "blocks.3." */
+    struct sl_module *module; /* the one that is being planned */
     struct sl_parameters *parameters;
     struct sl_stash *stash;
     struct sl_stash *again;           /* of what is recomputed */
@@ -110,59 +136,56 @@ struct sl_plan {
     struct sl_error *error;
 };
 
-struct sl_module;
+enum { SL_MODULE_PARAMETERS = 8 }; /* of one module, at most */
+enum { SL_LAYER_DROPOUTS = 64 };   /* of one layer, at most: they are numbered in the model by layer * 64 */
 
 struct sl_module_type {
     const char *name;
-    int (*plan)(struct sl_module *module, struct sl_plan *plan);
-    /* These return SL_OK, or the status of a communication call that failed (use SL_TRY around children and calls). */
+    /* These return SL_OK, or a status with the error set; all but plan only that of a communication call that failed.
+     * Use SL_TRY around children and calls. */
+    int (*plan)(struct sl_module *module, struct sl_plan *plan); /* NULL: nothing to plan */
     int (*forward)(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
+    /* NULL: a loss */
     int (*backward_input)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx);
     /* NULL: no parameters */
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
+    size_t bytes;                              /* of the type's own struct; 0: it needs none */
+    void (*release)(struct sl_module *module); /* gives back what that holds, where it holds any; NULL: nothing */
 };
 
-/* One layer of one stage. Fields that a type has no use for stay zero. */
+/* One layer of one stage. */
 struct sl_module {
     const struct sl_module_type *type;
-    char name[32]; /* what it adds to its parameters' names: "input_dense" */
-    int in, out;   /* columns of x and y */
-    bool is_layer; /* planning it counts up the plan's layer */
+    const char *name; /* what it adds to its parameters' names, "input_dense"; lies behind the type's own struct */
+    int in, out;      /* columns of x and y */
+    bool is_layer;    /* planning it counts up the plan's layer */
     bool keeps_input, keeps_gradient;
-    double option;                 /* dropout: rate; layer_norm: epsilon */
-    int layer, dropout;            /* dropout: its layer in the stage, its number in the model */
-    char axis[SL_AXIS_NAME];       /* over which its parameters are sharded, */
-    int whole;                     /* and the columns, of x or of y, that all shards have together */
-    int parameter[4];              /* numbers of its parameters */
-    int stash[8];                  /* numbers of its stash tensors */
-    int cache[2];                  /* numbers of its caches */
-    size_t workspace[8];           /* offsets into the workspace, bytes */
-    int group;                     /* number of the group that it communicates over; -1: alone */
-    int data_group;                /* and of the one over which its parameters are sharded, FSDP */
-    int whole_in;                  /* and of x, where both are sharded */
-    int segments_in, segments_out; /* side by side in x and y, each sharded by itself (spmd/spec.h) */
-    struct sl_gemm gemm[3];        /* forward, input gradient, weight gradient */
+    int parameters;
+    int parameter[SL_MODULE_PARAMETERS]; /* their numbers, in the order in which plan declares them */
     int children;
     struct sl_module **child; /* owned */
-    struct sl_edge *edge;     /* sequential: where the tensors between its children lie, owned */
-    void *user;               /* a user's own, and NULL or what gives it back when the module is freed */
-    void (*release)(struct sl_module *module);
 };
 
-/* Allocates a module of TYPE. NULL without memory, or where NAME is too long. */
+/* Allocates a module of TYPE. NULL without memory. */
 struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out);
-/* Frees MODULE, its GEMM plans and its children. NULL is allowed. */
+/* The same with children: owns CHILD[children] from the call on, and frees them where it fails or finds a NULL. */
+struct sl_module *sl_module_new_parent(const struct sl_module_type *type, const char *name, int in, int out,
+                                       int children, struct sl_module *const *child);
+/* Frees MODULE and its children. NULL is allowed. */
 void sl_module_free(struct sl_module *module);
 
-/* Plans MODULE, which may have been planned before: its name and a dot are added to the prefix of parameters' names
- * while its type plans. Afterwards plan->workspace is the end of what MODULE uses, for the parent to reset. */
-int sl_module_plan(struct sl_module *module, struct sl_plan *plan);
+/* ---- planning ---- */
 
-/* For types' plan functions. Numbers; -1 with the error set where that fails. Stash tensors have COLUMNS floats a row
- * of the microbatch (sl_plan_stash) or COUNT floats a microbatch (sl_plan_stash_flat). Workspace is the module's
- * until its call returns; it gives an offset in bytes. A parent sets plan->workspace back before it plans the next
- * child, so that children share, and takes its own from the largest end that a child left. */
+/* Plans MODULE, which may have been planned before: its name and a dot are added to the prefix of parameters' names
+ * while its type plans. Afterwards plan->workspace is the end of what MODULE uses. */
+int sl_module_plan(struct sl_module *module, struct sl_plan *plan);
+/* Plans a child for its parent. Children share the workspace from BEGIN on, where the first of them began: afterwards
+ * plan->workspace is the end of the child that uses most. */
+int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin);
+
+/* Declares the next parameter of the module that is being planned, number 0, 1, .. of the module: NAME under the plan's
+ * prefix, SHAPE [dims]. SCALE is that of a truncated normal. */
 int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
                       const size_t *shape);
 /* SHAPE is the whole array's, of which this coordinate has the shard under SPEC ("-,tensor": spmd/spec.h). Axes that
@@ -177,21 +200,24 @@ int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_in
  * stands, without prefix; its spec is by the rules. */
 int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                            int dims, const size_t *shape);
-/* Number of a cache of COLUMNS floats a position; only where plan->caches is given. */
-int sl_plan_cache(struct sl_plan *plan, size_t columns);
-int sl_plan_stash(struct sl_plan *plan, size_t columns);
-int sl_plan_stash_flat(struct sl_plan *plan, size_t count);
-size_t sl_plan_workspace(struct sl_plan *plan, size_t bytes);
+
+/* PLACE in the stash: COUNT floats a microbatch. */
+int sl_plan_stash(struct sl_plan *plan, size_t count, struct sl_place *place);
+/* PLACE in the workspace, on a cache line. */
+void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *place);
+/* PLACE of COUNT floats: in the stash where W needs them (KEPT) and there will be a backward; else in the workspace. */
+int sl_plan_array(struct sl_plan *plan, size_t count, bool kept, struct sl_place *place);
+/* *NUMBER of a cache of COLUMNS floats a position; only where plan->caches is given. */
+int sl_plan_cache(struct sl_plan *plan, size_t columns, int *number);
+/* *GROUP over AXES, -1 where the coordinate is alone along them. */
+int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 
 /* The planned module's products read its parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
 
-/* Finds the group over AXES for module->group. */
-static inline int sl_plan_group(struct sl_plan *plan, struct sl_module *module, const char *axes) {
-    return sl_groups_find(plan->groups, plan->mesh, axes, &module->group, plan->error);
-}
+/* ---- for types' other functions ---- */
 
-/* For types' other functions. */
+/* Of the module's parameter I. */
 static inline const float *sl_value(const struct sl_module *module, const struct sl_context *context, int i) {
     return sl_parameter_value(context->parameters, module->parameter[i]);
 }
@@ -202,16 +228,41 @@ static inline const uint16_t *sl_rounded_value(const struct sl_module *module, c
 static inline float *sl_gradient(const struct sl_module *module, const struct sl_context *context, int i) {
     return sl_parameter_gradient(context->parameters, module->parameter[i]);
 }
-/* The group that it asked for; NULL: alone. */
-static inline const struct sl_group *sl_group_of(const struct sl_module *module, const struct sl_context *context) {
-    return module->group < 0 ? NULL : &context->groups->group[module->group];
-}
-/* The context's microbatch's part of stash tensor NUMBER; for W the group's microbatches follow one another. */
-static inline float *sl_stash_of(const struct sl_context *context, int number) {
+
+/* The array at PLACE: in the stash, that of the context's microbatch; for W the group's follow one another. */
+static inline void *sl_at(const struct sl_context *context, const struct sl_place *place) {
     const struct sl_stash *stash = context->stash;
-    const struct sl_stash_tensor *tensor = &stash->tensor[number];
+    if (!place->stashed) return context->workspace + place->offset;
+    const struct sl_stash_tensor *tensor = &stash->tensor[place->number];
     const size_t slots = (size_t)stash->slots, slot = (size_t)(context->microbatch % stash->slots);
     return stash->data + tensor->offset * slots + tensor->stride * slot;
+}
+
+/* The group that planning has found; NULL: alone. */
+static inline const struct sl_group *sl_group_of(const struct sl_context *context, int group) {
+    return group < 0 ? NULL : &context->groups->group[group];
+}
+
+/* A collective call of a module, profiled as communication: sl_communicate(context, sl_describe_psum(...)). */
+#define sl_communicate(context, ...) sl_communicate_at(context, SL_HERE, __VA_ARGS__)
+int sl_communicate_at(struct sl_context *context, const char *site, struct sl_collective call);
+/* X [n] becomes the sum of x of all coordinates of GROUP; does nothing where the coordinate is alone (-1). */
+int sl_sum_over(struct sl_context *context, int group, size_t n, float *x);
+
+/* A child's functions: of X and DY it is given what it keeps. */
+static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
+                                    float *y) {
+    return module->type->forward(module, context, x, y);
+}
+static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                                           const float *dy, float *dx) {
+    return module->type->backward_input(module, context, module->keeps_input ? x : NULL, dy, dx);
+}
+static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                                            const float *dy) {
+    if (!module->type->backward_weight) return SL_OK;
+    return module->type->backward_weight(module, context, module->keeps_input ? x : NULL,
+                                         module->keeps_gradient ? dy : NULL);
 }
 
 SL_END_C

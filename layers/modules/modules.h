@@ -14,7 +14,7 @@ struct sl_module *sl_dense(const char *name, int in, int out);
 /* The same with the kernel cut into equal shards over the coordinates along AXIS of MESH, which all have the same rows.
  * By columns: x is the same on all of them, and each has OUT / size columns of y. By rows: each has IN / size columns
  * of x, and y is the same on all. IN and OUT are those of the whole; the module's own are what a coordinate has of
- * them. */
+ * them. AXIS outlives the modules. */
 struct sl_module *sl_column_parallel(const char *name, int in, int out, const struct sl_mesh *mesh, const char *axis);
 struct sl_module *sl_row_parallel(const char *name, int in, int out, const struct sl_mesh *mesh, const char *axis);
 

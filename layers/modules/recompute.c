@@ -4,11 +4,12 @@
  * What the inner module keeps lies in stashes of their own: in one that is written again at each forward and read by
  * nobody, and in one that has only the microbatches that are on their way backward, which the forward run again before
  * each backward fills. */
-#include <stdlib.h>
-
 #include "layers/modules/transformer_modules.h"
 
-enum { UNREAD }; /* workspace: y [rows, out], which the forward run again leaves to nobody */
+struct recompute {
+    struct sl_module module;
+    struct sl_place unread; /* y [rows, out], which the forward run again leaves to nobody */
+};
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct sl_module *inner = module->child[0];
@@ -19,63 +20,51 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     if (status) return status;
     module->keeps_input = !plan->forward_only;
     module->keeps_gradient = inner->keeps_gradient;
-    if (!plan->forward_only)
-        module->workspace[UNREAD] = sl_plan_workspace(plan, (size_t)plan->rows * (size_t)module->out * sizeof(float));
+    const size_t bytes = (size_t)plan->rows * (size_t)module->out * sizeof(float);
+    if (!plan->forward_only) sl_plan_workspace(plan, bytes, &((struct recompute *)module)->unread);
     return SL_OK;
 }
 
+/* CONTEXT with the inner module's stash. */
+static struct sl_context with_stash(const struct sl_context *context, const struct sl_stash *stash) {
+    struct sl_context inner = *context;
+    inner.stash = stash;
+    return inner;
+}
+
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct sl_module *inner = module->child[0];
-    const struct sl_stash *stash = context->stash;
-    context->stash = context->once;
-    const int status = inner->type->forward(inner, context, x, y);
-    context->stash = stash;
-    return status;
+    struct sl_context inner = with_stash(context, context->once);
+    return sl_module_forward(module->child[0], &inner, x, y);
 }
 
 /* What the inner module adds to the metrics was added by forward. */
-static int forward_again(const struct sl_module *module, struct sl_context *context, const float *x) {
-    const struct sl_module *inner = module->child[0];
-    struct sl_metrics *metrics = context->metrics, unread = {0};
-    context->metrics = &unread;
-    const int status =
-        inner->type->forward(inner, context, x, (float *)(void *)(context->workspace + module->workspace[UNREAD]));
-    context->metrics = metrics;
-    return status;
+static int forward_again(const struct sl_module *module, const struct sl_context *context, const float *x) {
+    struct sl_context inner = with_stash(context, context->again);
+    struct sl_metrics unread = {0};
+    inner.metrics = &unread;
+    return sl_module_forward(module->child[0], &inner, x, sl_at(context, &((const struct recompute *)module)->unread));
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
-    const struct sl_module *inner = module->child[0];
-    const struct sl_stash *stash = context->stash;
-    context->stash = context->again;
-    int status = forward_again(module, context, x);
-    if (status == SL_OK) status = inner->type->backward_input(inner, context, inner->keeps_input ? x : NULL, dy, dx);
-    context->stash = stash;
-    return status;
+    struct sl_context inner = with_stash(context, context->again);
+    SL_TRY(forward_again(module, context, x));
+    return sl_module_backward_input(module->child[0], &inner, x, dy, dx);
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
-    const struct sl_module *inner = module->child[0];
-    const struct sl_stash *stash = context->stash;
-    if (!inner->type->backward_weight) return SL_OK;
-    context->stash = context->again;
-    const int status = inner->type->backward_weight(inner, context, inner->keeps_input ? x : NULL, dy);
-    context->stash = stash;
-    return status;
+    struct sl_context inner = with_stash(context, context->again);
+    return sl_module_backward_weight(module->child[0], &inner, x, dy);
 }
 
-static const struct sl_module_type recompute = {"recompute", plan, forward, backward_input, backward_weight};
+static const struct sl_module_type recompute = {.name = "recompute",
+                                                .plan = plan,
+                                                .forward = forward,
+                                                .backward_input = backward_input,
+                                                .backward_weight = backward_weight,
+                                                .bytes = sizeof(struct recompute)};
 
 struct sl_module *sl_recompute(struct sl_module *inner) {
-    struct sl_module *module = inner ? sl_module_new(&recompute, "", inner->in, inner->out) : NULL;
-    if (!module || !(module->child = calloc(1, sizeof(struct sl_module *)))) {
-        sl_module_free(module);
-        sl_module_free(inner);
-        return NULL;
-    }
-    module->child[0] = inner;
-    module->children = 1;
-    return module;
+    return sl_module_new_parent(&recompute, "", inner ? inner->in : 0, inner ? inner->out : 0, 1, &inner);
 }

@@ -1,65 +1,65 @@
 /* sequential.c - modules that are made of modules: one after another, and beside a residual connection. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "layers/modules/modules.h"
 
 /* What passes between child i and child i + 1: the activation, and the gradient on the way back. Each lies in the stash
  * where one of the two will ask for it again, and otherwise in a workspace buffer that it shares with every second
  * edge, as a child reads one edge while it writes the next. */
-struct sl_edge {
-    bool stashes_activation, stashes_gradient;
-    int activation, gradient; /* numbers of stash tensors */
-    size_t workspace;         /* offset in bytes */
+struct edge {
+    struct sl_place activation, gradient;
 };
 
-static float *edge_tensor(const struct sl_edge *edge, const struct sl_context *context, bool stashed, int number) {
-    return stashed ? sl_stash_of(context, number) : (float *)(void *)(context->workspace + edge->workspace);
+struct sequential {
+    struct sl_module module;
+    struct edge *edge; /* [children - 1] */
+};
+
+static const struct edge *edge_of(const struct sl_module *module, int i) {
+    return &((const struct sequential *)module)->edge[i];
 }
 
 static float *activation(const struct sl_module *module, const struct sl_context *context, int i) {
-    const struct sl_edge *edge = &module->edge[i];
-    return edge_tensor(edge, context, edge->stashes_activation, edge->activation);
+    return sl_at(context, &edge_of(module, i)->activation);
 }
 
 static float *gradient(const struct sl_module *module, const struct sl_context *context, int i) {
-    const struct sl_edge *edge = &module->edge[i];
-    return edge_tensor(edge, context, edge->stashes_gradient, edge->gradient);
+    return sl_at(context, &edge_of(module, i)->gradient);
 }
 
 /* ---- sequential ---- */
 
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
-    size_t end = begin;
     for (int i = 0; i < module->children; i++) {
         struct sl_module *child = module->child[i];
         if (i > 0 && child->in != module->child[i - 1]->out)
             return sl_error_set(
                 plan->error, SL_BAD_INPUT, "%schild %d (%s) takes %d columns, but child %d (%s) gives %d", plan->name,
                 i, child->type->name, child->in, i - 1, module->child[i - 1]->type->name, module->child[i - 1]->out);
-        plan->workspace = begin;
-        SL_TRY(sl_module_plan(child, plan));
-        if (plan->workspace > end) end = plan->workspace;
+        SL_TRY(sl_plan_child(plan, child, begin));
     }
-    plan->workspace = end;
     return SL_OK;
 }
 
 static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
-    size_t columns[2] = {0, 0}, buffer[2];
-    for (int i = 0; i < module->children - 1; i++) {
-        struct sl_edge *edge = &module->edge[i];
-        const size_t width = (size_t)module->child[i]->out;
-        edge->stashes_activation = module->child[i + 1]->keeps_input;
-        edge->stashes_gradient = module->child[i]->keeps_gradient;
-        if (edge->stashes_activation && (edge->activation = sl_plan_stash(plan, width)) < 0) return SL_FAILED;
-        if (edge->stashes_gradient && (edge->gradient = sl_plan_stash(plan, width)) < 0) return SL_FAILED;
-        const bool buffered = !edge->stashes_activation || !edge->stashes_gradient;
-        if (buffered && width > columns[i % 2]) columns[i % 2] = width;
+    struct edge *edges = ((struct sequential *)module)->edge;
+    const int count = module->children - 1;
+    size_t columns[2] = {0, 0};
+    struct sl_place buffer[2];
+    for (int i = 0; i < count; i++) {
+        const size_t width = (size_t)module->child[i]->out, size = (size_t)plan->rows * width;
+        const bool activation = module->child[i + 1]->keeps_input, gradient = module->child[i]->keeps_gradient;
+        edges[i] = (struct edge){0};
+        if (activation) SL_TRY(sl_plan_stash(plan, size, &edges[i].activation));
+        if (gradient) SL_TRY(sl_plan_stash(plan, size, &edges[i].gradient));
+        if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
     }
-    for (int i = 0; i < 2; i++) buffer[i] = sl_plan_workspace(plan, (size_t)plan->rows * columns[i] * sizeof(float));
-    for (int i = 0; i < module->children - 1; i++) module->edge[i].workspace = buffer[i % 2];
+    for (int i = 0; i < 2; i++) sl_plan_workspace(plan, (size_t)plan->rows * columns[i] * sizeof(float), &buffer[i]);
+    for (int i = 0; i < count; i++) {
+        if (!edges[i].activation.stashed) edges[i].activation = buffer[i % 2];
+        if (!edges[i].gradient.stashed) edges[i].gradient = buffer[i % 2];
+    }
     return SL_OK;
 }
 
@@ -72,32 +72,28 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
 
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     for (int i = 0; i < module->children; i++) {
-        const struct sl_module *child = module->child[i];
         float *out = i < module->children - 1 ? activation(module, context, i) : y;
-        SL_TRY(child->type->forward(child, context, x, out));
+        SL_TRY(sl_module_forward(module->child[i], context, x, out));
         x = out;
     }
     return SL_OK;
 }
 
-/* What child I is given in backward calls: what it keeps, else NULL. X and DY are the sequence's own. */
+/* Child I's x, and the gradient of its y; X and DY are the sequence's own. */
 static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
-    if (!module->child[i]->keeps_input) return NULL;
     return i > 0 ? activation(module, context, i - 1) : x;
 }
 
 static const float *gradient_of(const struct sl_module *module, const struct sl_context *context, int i,
                                 const float *dy) {
-    if (!module->child[i]->keeps_gradient) return NULL;
     return i < module->children - 1 ? gradient(module, context, i) : dy;
 }
 
 static int sequential_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                      const float *dy, float *dx) {
     for (int i = module->children - 1; i >= 0; i--) {
-        const struct sl_module *child = module->child[i];
         float *out = i > 0 ? gradient(module, context, i - 1) : dx;
-        SL_TRY(child->type->backward_input(child, context, input_of(module, context, i, x), dy, out));
+        SL_TRY(sl_module_backward_input(module->child[i], context, input_of(module, context, i, x), dy, out));
         dy = out;
     }
     return SL_OK;
@@ -105,17 +101,32 @@ static int sequential_backward_input(const struct sl_module *module, struct sl_c
 
 static int sequential_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                       const float *dy) {
-    for (int i = 0; i < module->children; i++) {
-        const struct sl_module *child = module->child[i];
-        if (!child->type->backward_weight) continue;
-        SL_TRY(child->type->backward_weight(child, context, input_of(module, context, i, x),
-                                            gradient_of(module, context, i, dy)));
-    }
+    for (int i = 0; i < module->children; i++)
+        SL_TRY(sl_module_backward_weight(module->child[i], context, input_of(module, context, i, x),
+                                         gradient_of(module, context, i, dy)));
     return SL_OK;
 }
 
-static const struct sl_module_type sequential = {"sequential", plan_sequential, sequential_forward,
-                                                 sequential_backward_input, sequential_backward_weight};
+static void release_sequential(struct sl_module *module) { free(((struct sequential *)module)->edge); }
+
+static const struct sl_module_type sequential = {.name = "sequential",
+                                                 .plan = plan_sequential,
+                                                 .forward = sequential_forward,
+                                                 .backward_input = sequential_backward_input,
+                                                 .backward_weight = sequential_backward_weight,
+                                                 .bytes = sizeof(struct sequential),
+                                                 .release = release_sequential};
+
+struct sl_module *sl_sequential(const char *name, int children, struct sl_module *const *child) {
+    const int in = children > 0 && child[0] ? child[0]->in : 0;
+    const int out = children > 0 && child[children - 1] ? child[children - 1]->out : 0;
+    struct sl_module *module = sl_module_new_parent(&sequential, name, in, out, children, child);
+    if (module && !(((struct sequential *)module)->edge = calloc((size_t)children, sizeof(struct edge)))) {
+        sl_module_free(module);
+        return NULL;
+    }
+    return module;
+}
 
 /* ---- residual ---- */
 
@@ -136,52 +147,29 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 }
 
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct sl_module *inner = module->child[0];
-    SL_TRY(inner->type->forward(inner, context, x, y));
+    SL_TRY(sl_module_forward(module->child[0], context, x, y));
     context->kernels->add(elements(module, context), x, y);
     return SL_OK;
 }
 
 static int residual_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
-    const struct sl_module *inner = module->child[0];
-    SL_TRY(inner->type->backward_input(inner, context, x, dy, dx));
+    SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
     if (dx) context->kernels->add(elements(module, context), dy, dx);
     return SL_OK;
 }
 
 static int residual_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                     const float *dy) {
-    const struct sl_module *inner = module->child[0];
-    return inner->type->backward_weight ? inner->type->backward_weight(inner, context, x, dy) : SL_OK;
+    return sl_module_backward_weight(module->child[0], context, x, dy);
 }
 
-static const struct sl_module_type residual = {"residual", plan_residual, residual_forward, residual_backward_input,
-                                               residual_backward_weight};
+static const struct sl_module_type residual = {.name = "residual",
+                                               .plan = plan_residual,
+                                               .forward = residual_forward,
+                                               .backward_input = residual_backward_input,
+                                               .backward_weight = residual_backward_weight};
 
-/* ---- construction ---- */
-
-static struct sl_module *new_parent(const struct sl_module_type *type, const char *name, int children,
-                                    struct sl_module *const *child) {
-    bool complete = children > 0;
-    for (int i = 0; i < children; i++) complete = complete && child[i];
-    struct sl_module *module = complete ? sl_module_new(type, name, child[0]->in, child[children - 1]->out) : NULL;
-    if (module) {
-        module->child = calloc((size_t)children, sizeof(struct sl_module *));
-        module->edge = calloc((size_t)children, sizeof *module->edge);
-    }
-    if (!module || !module->child || !module->edge) {
-        sl_module_free(module);
-        for (int i = 0; i < children; i++) sl_module_free(child[i]);
-        return NULL;
-    }
-    memcpy(module->child, child, (size_t)children * sizeof *child);
-    module->children = children;
-    return module;
+struct sl_module *sl_residual(struct sl_module *inner) {
+    return sl_module_new_parent(&residual, "", inner ? inner->in : 0, inner ? inner->out : 0, 1, &inner);
 }
-
-struct sl_module *sl_sequential(const char *name, int children, struct sl_module *const *child) {
-    return new_parent(&sequential, name, children, child);
-}
-
-struct sl_module *sl_residual(struct sl_module *inner) { return new_parent(&residual, "", 1, &inner); }

@@ -4,19 +4,23 @@
 #include <stdio.h>
 #include <string.h>
 
-int sl_plan_columns(const struct sl_module *module, struct sl_plan *plan, int columns, int segments) {
-    const int shards = sl_mesh_axis_size(plan->mesh, module->axis);
+int sl_plan_columns(const struct sl_plan *plan, const char *axis, int columns, int segments) {
+    const int shards = sl_mesh_axis_size(plan->mesh, axis);
     if (columns > 0 && columns % (shards * segments) == 0) return SL_OK;
     char parts[32] = "";
     if (segments > 1) snprintf(parts, sizeof parts, " in %d segments", segments);
     return sl_error_set(plan->error, SL_BAD_INPUT,
                         "%s%s: %d columns%s do not divide by the %d coordinates along \"%s\"", plan->name,
-                        module->type->name, columns, parts, shards, module->axis);
+                        plan->module->type->name, columns, parts, shards, axis);
+}
+
+static const struct sl_parameter *parameter_of(const struct sl_plan *plan, int i) {
+    return &plan->parameters->list[plan->module->parameter[i]];
 }
 
 /* Axes of more than one coordinate; the last one's name goes to *AXIS. */
-static int count_axes(const struct sl_plan *plan, int number, int dim, const char **axis) {
-    const struct sl_spec *spec = &plan->parameters->list[number].spec;
+static int count_axes(const struct sl_plan *plan, int i, int dim, const char **axis) {
+    const struct sl_spec *spec = &parameter_of(plan, i)->spec;
     int count = 0;
     for (int a = 0; dim < spec->dims && a < spec->dim[dim].axes; a++) {
         if (sl_mesh_axis_size(plan->mesh, spec->dim[dim].axis[a]) == 1) continue;
@@ -26,16 +30,16 @@ static int count_axes(const struct sl_plan *plan, int number, int dim, const cha
     return count;
 }
 
-const char *sl_plan_sharding_axis(const struct sl_plan *plan, int number, int dim) {
+const char *sl_plan_sharding_axis(const struct sl_plan *plan, int i, int dim) {
     const char *axis = NULL;
-    return count_axes(plan, number, dim, &axis) == 1 ? axis : NULL;
+    return count_axes(plan, i, dim, &axis) == 1 ? axis : NULL;
 }
 
-int sl_plan_expect_sharded(struct sl_plan *plan, int number, int dim, const char *axis, int segments) {
-    const struct sl_parameter *parameter = &plan->parameters->list[number];
+int sl_plan_expect_sharded(const struct sl_plan *plan, int i, int dim, const char *axis, int segments) {
+    const struct sl_parameter *parameter = parameter_of(plan, i);
     const char *over = NULL;
     if (axis && sl_mesh_axis_size(plan->mesh, axis) == 1) axis = NULL;
-    const int count = count_axes(plan, number, dim, &over);
+    const int count = count_axes(plan, i, dim, &over);
     if (!axis && count == 0) return SL_OK;
     if (axis && count == 1 && !strcmp(over, axis) && parameter->spec.dim[dim].segments == segments) return SL_OK;
     char given[200], wanted[SL_AXIS_NAME + 16] = "-";

@@ -18,7 +18,7 @@ SL_BEGIN_C
 /* Where a module lives: the mesh, and the axis of its channels. */
 struct sl_channels {
     const struct sl_mesh *mesh;
-    const char *axis; /* "tensor" */
+    const char *axis; /* "tensor"; outlives the modules */
 };
 
 /* y = x kernel + bias, kernel [IN, OUT] lecun-normal, bias [OUT] zeros. Each coordinate multiplies its columns of x by
@@ -55,7 +55,8 @@ struct sl_module *sl_mla(const char *name, const struct sl_mla *shape, const str
 
 /* The same as sl_sharded_dense without segments, but with a kernel and a bias for each of EXPERTS, kernel [experts, IN,
  * OUT] and bias [experts, OUT], which are sharded over AXIS. Rows are those of a coordinate's experts, as many for
- * each, one expert's after another's: all that come to them, and so gradients are complete over AXIS, too. */
+ * each, one expert's after another's: all that come to them, and so gradients are complete over AXIS, too. AXIS
+ * outlives the module. */
 struct sl_module *sl_expert_dense(const char *name, int experts, const char *axis, int in, int out,
                                   const struct sl_channels *channels);
 

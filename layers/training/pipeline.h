@@ -7,26 +7,14 @@
 #define SL_LAYERS_TRAINING_PIPELINE_H
 
 #include "collectives/channel.h"
-#include "layers/modules/module.h"
+#include "layers/training/model.h"
 #include "layers/training/trace.h"
-#include "spmd/schedule/schedule.h"
 
 SL_BEGIN_C
 
 /* Slots of a channel. Schedules are proven with the fewest; more let a stage run ahead of the next one, so that a core
  * which several coordinates share goes through many microbatches with one stage's weights in its cache. */
 enum { SL_PIPELINE_FEWEST_SLOTS = 2, SL_PIPELINE_MOST_SLOTS = 16 };
-
-/* This coordinate's part of the model: what the classifier (or a user) builds for its rank. Its modules are the
- * builder's to free, after the pipeline that uses them has been closed. */
-struct sl_model {
-    int in, hidden, classes;  /* columns of the input (of tokens: 1), between stages, of the logits */
-    struct sl_module **stage; /* [loops]: the prologue and epilogue are part of the first and the last stage */
-    int *first_layer;         /* [loops]: the number in the model of the stage's first layer; NULL: stage * layers */
-    int loops;
-    int layers;             /* most layers of a stage: keys it draws for dropout in flax's order */
-    struct sl_module *loss; /* after the last stage; NULL on other ranks */
-};
 
 struct sl_pipeline; /* opaque */
 
@@ -50,6 +38,8 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
                      struct sl_model *model, struct sl_parameters *parameters);
 /* Bytes that sl_pipeline_open will take: stash, workspace, buffers, channel slots. */
 size_t sl_pipeline_bytes(const struct sl_pipeline *pipeline);
+/* Columns of the batch's inputs; 0 where this coordinate has not the first stage, and reads none. */
+int sl_pipeline_inputs(const struct sl_pipeline *pipeline);
 /* Takes the memory and opens the channels. */
 int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
@@ -79,7 +69,7 @@ int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *ste
 int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* The same over sequences whose tokens go to the caches, from step->position on: of a prompt, or of one token each. */
 int sl_pipeline_generate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step, enum sl_phase phase);
-/* What the loss has made of the last call's logits: [microbatches][rows * classes], NULL but on the last stage. */
+/* What the loss has made of the last call's logits: [microbatches][rows, columns], NULL but on the last stage. */
 const float *sl_pipeline_outputs(const struct sl_pipeline *pipeline);
 
 SL_END_C

@@ -16,7 +16,6 @@ struct sl_trainer {
     int64_t step;
     struct sl_profile *profile;
     struct sl_trace *trace;
-    int columns;           /* of inputs */
     struct sl_key dropout; /* root of the keys of dropout by global position */
 };
 
@@ -55,7 +54,6 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->options = *options;
     SL_TRY(name_states(t));
     t->kernels = sl_kernels_select();
-    t->columns = model->in;
     t->updates = (struct sl_updates){.self = self,
                                      .parameters = &t->parameters,
                                      .kernels = t->kernels,
@@ -156,7 +154,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
     const uint32_t rows = local_rows(t), first = (uint32_t)pass * rows;
     const bool last = pass == passes(t) - 1;
     struct sl_pipeline_step step = {
-        .batch = part_of(batch, first, (size_t)t->columns),
+        .batch = part_of(batch, first, (size_t)sl_pipeline_inputs(t->pipeline)),
         .first_row = (uint32_t)data_of(t)->rank * rows * (uint32_t)passes(t) + first,
         .accumulate = pass > 0,
         .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),

@@ -77,6 +77,22 @@ static inline uint32_t *random_device_words(struct numbers *numbers, size_t coun
     return array;
 }
 
+/* LOGITS [rows, classes] about SCALE in size, half of the rows all negative, and labels, some -1 (left out), some what
+ * the logits guess; both are released by release_array. */
+static inline float *random_logits(struct numbers *numbers, size_t rows, size_t classes, float scale,
+                                   int32_t **labels) {
+    float *logits = random_device_floats(numbers, rows * classes, -scale, scale);
+    *labels = device_array(rows, sizeof **labels);
+    for (size_t r = 0; r < rows; r++) {
+        const int32_t label = (*labels)[r] = (int32_t)(next_word(numbers) % (classes + 1)) - 1;
+        const float shift = r % 4 < 2 ? 0.0f : -3.0f * scale;
+        float *row = logits + r * classes;
+        for (size_t c = 0; c < classes; c++) row[c] += shift;
+        if (r % 2 && label >= 0) row[label] = 1.5f * scale + shift;
+    }
+    return logits;
+}
+
 /* GOT differs from WANT by no more than ABSOLUTE + RELATIVE |want|. Fails for every NaN. */
 static inline void expect_close(const char *what, size_t index, double got, double want, double relative,
                                 double absolute) {

@@ -114,7 +114,7 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
     if (status == SL_OK) status = sl_trainer_plan(&trainer, self, &options, &model);
     if (status == SL_OK) status = train_and_export(self, job, trainer);
     sl_trainer_close(trainer);
-    sl_classifier_free(&model);
+    sl_model_free(&model);
     return status;
 }
 

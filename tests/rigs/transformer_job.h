@@ -159,7 +159,7 @@ static inline int job_program(struct sl_spmd *self, void *arg) {
     int status = open_worker(&worker);
     if (status == SL_OK) status = job->program ? job->program(&worker) : train_and_export(&worker);
     sl_trainer_close(worker.trainer);
-    sl_transformer_free(&worker.model);
+    sl_model_free(&worker.model);
     return status;
 }
 

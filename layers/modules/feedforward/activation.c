@@ -1,100 +1,35 @@
 /* activation.c - silu, gelu and dropout, the first also with dropout in one pass. Forward leaves the slope, so backward
- * is one product.
- */
+ * is one product. */
 #include <math.h>
-#include <stdio.h>
 
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
-enum { SLOPE };               /* stash [rows, cols] */
-enum { WORDS, UNKEPT_SLOPE }; /* workspace: random words, uint32_t [rows, cols]; [rows, cols] where there is no stash */
+struct activation {
+    struct sl_module module;
+    struct sl_place slope; /* [rows, cols] */
+};
+
+struct dropout {
+    struct activation activation;
+    double rate;
+    int layer, number;     /* its layer in the stage; its number in the model */
+    struct sl_place words; /* random, uint32_t [rows, cols] */
+    const char *axis;      /* over which rows are sharded, and */
+    int whole;             /* the columns of a whole one; 0: they are not sharded */
+};
 
 static size_t elements(const struct sl_module *module, const struct sl_context *context) {
     return (size_t)context->rows * (size_t)module->in;
 }
 
-/* The share that is kept; subtracted in double, so that 1 - 0.1 is the float 0.9, as in JAX. */
-static float keep(const struct sl_module *module, const struct sl_context *context) {
-    return context->phase == SL_TRAIN ? (float)(1.0 - module->option) : 1.0f;
-}
-
-/* Kept is what has the upper 23 bits of its word below this: where the uniform number made of them is below KEEP. */
-static uint32_t threshold(float keep) { return (uint32_t)ceilf(keep * 0x1p23f); }
-
-static uint32_t *words_of(const struct sl_module *module, const struct sl_context *context) {
-    return (uint32_t *)(void *)(context->workspace + module->workspace[WORDS]);
-}
-
-/* The number of its first column in the whole row. */
-static uint32_t first_column(const struct sl_module *module, const struct sl_context *context) {
-    return module->whole ? (uint32_t)(module->in * sl_axis_index(context->self, module->axis)) : 0;
-}
-
-static uint32_t *draw_words(const struct sl_module *module, const struct sl_context *context) {
-    const struct sl_dropout_source *source = &context->dropout;
-    const uint32_t rows = (uint32_t)context->rows, cols = (uint32_t)module->in;
-    uint32_t *words = words_of(module, context);
-    if (source->layer_key && !module->whole) {
-        context->kernels->random_words(source->layer_key[module->layer], rows * cols, words);
-    } else {
-        const struct sl_key key = sl_fold_in(source->step_key, (uint32_t)module->dropout);
-        context->kernels->random_words_global(key, source->first_row, rows, first_column(module, context), cols, words);
-    }
-    return words;
-}
-
 static float *slope_of(const struct sl_module *module, const struct sl_context *context) {
-    return module->stash[SLOPE] < 0 ? (float *)(void *)(context->workspace + module->workspace[UNKEPT_SLOPE])
-                                    : sl_stash_of(context, module->stash[SLOPE]);
+    return sl_at(context, &((const struct activation *)module)->slope);
 }
 
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
-    if (plan->forward_only) {
-        module->stash[SLOPE] = -1;
-        module->workspace[UNKEPT_SLOPE] =
-            sl_plan_workspace(plan, (size_t)plan->rows * (size_t)module->in * sizeof(float));
-        return SL_OK;
-    }
-    module->stash[SLOPE] = sl_plan_stash(plan, (size_t)module->in);
-    return module->stash[SLOPE] < 0 ? SL_FAILED : SL_OK;
-}
-
-static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
-    if (!(module->option >= 0.0 && module->option < 1.0))
-        return sl_error_set(plan->error, SL_BAD_INPUT, "dropout rate %g: it must be at least 0 and less than 1",
-                            module->option);
-    module->layer = plan->layer;
-    module->dropout = plan->global_layer * 64 + plan->dropouts++;
-    module->workspace[WORDS] = sl_plan_workspace(plan, (size_t)plan->rows * (size_t)module->in * sizeof(uint32_t));
-    return plan_slope(module, plan);
-}
-
-static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) {
-    SL_TRY(sl_plan_columns(module, plan, module->whole, 1));
-    return plan_dropout(module, plan);
-}
-
-static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const float kept = keep(module, context);
-    const uint32_t *words = kept < 1.0f ? draw_words(module, context) : NULL;
-    context->kernels->silu_dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
-                                           slope_of(module, context));
-    return SL_OK;
-}
-
-static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const float kept = keep(module, context);
-    /* Where all is kept, any words will do. */
-    const uint32_t *words = kept < 1.0f ? draw_words(module, context) : words_of(module, context);
-    context->kernels->dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
-                                      slope_of(module, context));
-    return SL_OK;
-}
-
-static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->sequence->gelu_forward(elements(module, context), x, y, slope_of(module, context));
-    return SL_OK;
+    const size_t count = (size_t)plan->rows * (size_t)module->in;
+    return sl_plan_array(plan, count, true, &((struct activation *)module)->slope);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -105,33 +40,116 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-static const struct sl_module_type silu = {"silu", plan_slope, silu_dropout_forward, backward_input, NULL};
-static const struct sl_module_type dropout = {"dropout", plan_dropout, dropout_forward, backward_input, NULL};
-static const struct sl_module_type gelu = {"gelu", plan_slope, gelu_forward, backward_input, NULL};
-static const struct sl_module_type sharded_dropout = {"sharded_dropout", plan_sharded_dropout, dropout_forward,
-                                                      backward_input, NULL};
-static const struct sl_module_type silu_dropout = {"silu_dropout", plan_dropout, silu_dropout_forward, backward_input,
-                                                   NULL};
+/* ---- dropout's random words ---- */
 
-static struct sl_module *new_activation(const struct sl_module_type *type, int cols, double rate) {
+/* The share that is kept; subtracted in double, so that 1 - 0.1 is the float 0.9, as in JAX. */
+static float keep(const struct dropout *dropout, const struct sl_context *context) {
+    return context->phase == SL_TRAIN ? (float)(1.0 - dropout->rate) : 1.0f;
+}
+
+/* Kept is what has the upper 23 bits of its word below this: where the uniform number made of them is below KEEP. */
+static uint32_t threshold(float keep) { return (uint32_t)ceilf(keep * 0x1p23f); }
+
+static const uint32_t *draw_words(const struct sl_module *module, const struct sl_context *context) {
+    const struct dropout *dropout = (const struct dropout *)module;
+    const struct sl_dropout_source *source = &context->dropout;
+    const uint32_t rows = (uint32_t)context->rows, cols = (uint32_t)module->in;
+    uint32_t *words = sl_at(context, &dropout->words);
+    if (source->layer_key && !dropout->whole) {
+        context->kernels->random_words(source->layer_key[dropout->layer], rows * cols, words);
+        return words;
+    }
+    const uint32_t first = dropout->whole ? cols * (uint32_t)sl_axis_index(context->self, dropout->axis) : 0;
+    const struct sl_key key = sl_fold_in(source->step_key, (uint32_t)dropout->number);
+    context->kernels->random_words_global(key, source->first_row, rows, first, cols, words);
+    return words;
+}
+
+static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
+    struct dropout *dropout = (struct dropout *)module;
+    if (!(dropout->rate >= 0.0 && dropout->rate < 1.0))
+        return sl_error_set(plan->error, SL_BAD_INPUT, "dropout rate %g: it must be at least 0 and less than 1",
+                            dropout->rate);
+    if (plan->dropouts == SL_LAYER_DROPOUTS)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%s%s: the layer has more than %d dropouts; modules that repeat must be layers (is_layer)",
+                            plan->name, module->type->name, SL_LAYER_DROPOUTS);
+    dropout->layer = plan->layer;
+    dropout->number = plan->global_layer * SL_LAYER_DROPOUTS + plan->dropouts++;
+    sl_plan_workspace(plan, (size_t)plan->rows * (size_t)module->in * sizeof(uint32_t), &dropout->words);
+    return plan_slope(module, plan);
+}
+
+static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) {
+    const struct dropout *dropout = (const struct dropout *)module;
+    SL_TRY(sl_plan_columns(plan, dropout->axis, dropout->whole, 1));
+    return plan_dropout(module, plan);
+}
+
+/* ---- forward ---- */
+
+static int silu(const struct sl_module *module, struct sl_context *context, const float *x, float kept,
+                const uint32_t *words, float *y) {
+    context->kernels->silu_dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
+                                           slope_of(module, context));
+    return SL_OK;
+}
+
+static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    return silu(module, context, x, 1.0f, NULL, y);
+}
+
+static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const float kept = keep((const struct dropout *)module, context);
+    return silu(module, context, x, kept, kept < 1.0f ? draw_words(module, context) : NULL, y);
+}
+
+static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct dropout *dropout = (const struct dropout *)module;
+    const float kept = keep(dropout, context);
+    /* Where all is kept, any words will do. */
+    const uint32_t *words = kept < 1.0f ? draw_words(module, context) : sl_at(context, &dropout->words);
+    context->kernels->dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
+                                      slope_of(module, context));
+    return SL_OK;
+}
+
+static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    context->kernels->sequence->gelu_forward(elements(module, context), x, y, slope_of(module, context));
+    return SL_OK;
+}
+
+/* ---- types and construction ---- */
+
+#define ACTIVATION(NAME, PLAN, FORWARD, STRUCT)                                                                        \
+    {.name = NAME, .plan = PLAN, .forward = FORWARD, .backward_input = backward_input, .bytes = sizeof(struct STRUCT)}
+static const struct sl_module_type silu_type = ACTIVATION("silu", plan_slope, silu_forward, activation);
+static const struct sl_module_type gelu_type = ACTIVATION("gelu", plan_slope, gelu_forward, activation);
+static const struct sl_module_type dropout_type = ACTIVATION("dropout", plan_dropout, dropout_forward, dropout);
+static const struct sl_module_type silu_dropout_type =
+    ACTIVATION("silu_dropout", plan_dropout, silu_dropout_forward, dropout);
+static const struct sl_module_type sharded_dropout_type =
+    ACTIVATION("sharded_dropout", plan_sharded_dropout, dropout_forward, dropout);
+
+struct sl_module *sl_silu(int cols) { return sl_module_new(&silu_type, "", cols, cols); }
+
+struct sl_module *sl_gelu(int columns) { return sl_module_new(&gelu_type, "", columns, columns); }
+
+static struct sl_module *new_dropout(const struct sl_module_type *type, int cols, double rate) {
     struct sl_module *module = sl_module_new(type, "", cols, cols);
-    if (module) module->option = rate;
+    if (module) ((struct dropout *)module)->rate = rate;
     return module;
 }
 
-struct sl_module *sl_silu(int cols) { return new_activation(&silu, cols, 0.0); }
+struct sl_module *sl_dropout(int cols, double rate) { return new_dropout(&dropout_type, cols, rate); }
 
-struct sl_module *sl_dropout(int cols, double rate) { return new_activation(&dropout, cols, rate); }
-
-struct sl_module *sl_silu_dropout(int cols, double rate) { return new_activation(&silu_dropout, cols, rate); }
-
-struct sl_module *sl_gelu(int columns) { return new_activation(&gelu, columns, 0.0); }
+struct sl_module *sl_silu_dropout(int cols, double rate) { return new_dropout(&silu_dropout_type, cols, rate); }
 
 struct sl_module *sl_sharded_dropout(int columns, double rate, const struct sl_channels *channels) {
-    const int shards = sl_mesh_axis_size(channels->mesh, channels->axis);
-    struct sl_module *module = new_activation(&sharded_dropout, columns / shards, rate);
+    const int own = columns / sl_mesh_axis_size(channels->mesh, channels->axis);
+    struct sl_module *module = new_dropout(&sharded_dropout_type, own, rate);
     if (!module) return NULL;
-    module->whole = columns;
-    snprintf(module->axis, sizeof module->axis, "%s", channels->axis);
+    ((struct dropout *)module)->whole = columns;
+    ((struct dropout *)module)->axis = channels->axis;
     return module;
 }

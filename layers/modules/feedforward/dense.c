@@ -7,13 +7,12 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_affine_plan(module, plan, kernel, "", "", SL_EPILOGUE_BIAS);
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
-    (void)x;
-    return dx ? sl_affine_backward_input(module, context, dy, dx) : SL_OK;
-}
-
-static const struct sl_module_type dense = {"dense", plan, sl_affine_forward, backward_input,
-                                            sl_affine_backward_weight};
+static const struct sl_module_type dense = {.name = "dense",
+                                            .plan = plan,
+                                            .forward = sl_affine_forward,
+                                            .backward_input = sl_affine_backward_input,
+                                            .backward_weight = sl_affine_backward_weight,
+                                            .bytes = sizeof(struct sl_affine),
+                                            .release = sl_affine_release};
 
 struct sl_module *sl_dense(const char *name, int in, int out) { return sl_module_new(&dense, name, in, out); }

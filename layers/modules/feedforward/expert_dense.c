@@ -4,169 +4,153 @@
  * Experts are sharded over an axis, and so are rows: whoever has an expert has all rows that come to it, and leaves its
  * whole gradient. Columns are sharded over another axis as those of sharded_dense.c: what the experts make of a
  * coordinate's columns is added up and scattered over y, for all of them at once. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
-enum { COLUMNS = SL_AFFINE_DY + 1 }; /* workspace: [rows, whole], what the products make of y; all of dy */
-
-struct experts {
-    int all;
-    size_t here;
-    char axis[SL_AXIS_NAME];
+struct expert_dense {
+    struct sl_module module;
+    const char *axis, *expert_axis;
+    int whole_in, whole;         /* columns of x and of y that all coordinates along the axis have together */
+    int experts;                 /* of all coordinates along their axis, */
+    size_t here;                 /* and of this one */
+    int group;                   /* over the axis of columns */
+    struct sl_products products; /* each of one expert's rows in one microbatch */
+    struct sl_place columns;     /* [rows, whole]: what the products make of y; all of dy */
 };
+
+static const struct expert_dense *own(const struct sl_module *module) { return (const struct expert_dense *)module; }
 
 /* ---- planning ---- */
 
-static int plan_parameters(struct sl_module *module, struct sl_plan *plan) {
-    const struct experts *experts = module->user;
-    const size_t kernel_shape[] = {(size_t)experts->all, (size_t)module->whole_in, (size_t)module->whole};
-    const size_t bias_shape[] = {kernel_shape[0], kernel_shape[2]};
-    const float scale = sl_lecun_normal(kernel_shape[1]);
-    const int kernel = sl_plan_parameter_by_rule(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 3, kernel_shape);
-    if (kernel < 0) return plan->error->status;
-    const int bias = sl_plan_parameter_by_rule(plan, "bias", SL_INIT_ZEROS, 0.0f, 2, bias_shape);
-    if (bias < 0) return plan->error->status;
-    module->parameter[SL_AFFINE_KERNEL] = kernel;
-    module->parameter[SL_AFFINE_BIAS] = bias;
-    const char *const kernel_axes[] = {experts->axis, module->axis, NULL}, *const bias_axes[] = {experts->axis, NULL};
-    for (int dim = 0; dim < 3; dim++) SL_TRY(sl_plan_expect_sharded(plan, kernel, dim, kernel_axes[dim], 1));
-    for (int dim = 0; dim < 2; dim++) SL_TRY(sl_plan_expect_sharded(plan, bias, dim, bias_axes[dim], 1));
-    return SL_OK;
-}
-
-/* Each product is of one expert's rows in one microbatch. */
-static int plan_products(struct sl_module *module, struct sl_plan *plan) {
-    const struct experts *experts = module->user;
-    struct sl_plan own = *plan;
-    own.rows = plan->rows / (int)experts->here;
-    own.wgrad_group = 1;
-    const int status =
-        sl_affine_plan_products(module, &own, module->whole, module->group < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE);
-    plan->workspace = own.workspace;
-    plan->workspace_peak = own.workspace_peak;
-    return status;
+static int plan_parameters(const struct expert_dense *dense, struct sl_plan *plan) {
+    const size_t kernel[] = {(size_t)dense->experts, (size_t)dense->whole_in, (size_t)dense->whole};
+    const size_t bias[] = {kernel[0], kernel[2]};
+    const float scale = sl_lecun_normal(kernel[1]);
+    SL_TRY(sl_plan_parameter_by_rule(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 3, kernel));
+    SL_TRY(sl_plan_parameter_by_rule(plan, "bias", SL_INIT_ZEROS, 0.0f, 2, bias));
+    const char *const axes[] = {dense->expert_axis, dense->axis, NULL};
+    for (int dim = 0; dim < 3; dim++) SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_KERNEL, dim, axes[dim], 1));
+    SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_BIAS, 0, dense->expert_axis, 1));
+    return sl_plan_expect_sharded(plan, SL_AFFINE_BIAS, 1, NULL, 1);
 }
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
-    struct experts *experts = module->user;
-    experts->here = (size_t)(experts->all / sl_mesh_axis_size(plan->mesh, experts->axis));
-    SL_TRY(sl_plan_columns(module, plan, module->whole_in, 1));
-    SL_TRY(sl_plan_columns(module, plan, module->whole, 1));
-    SL_TRY(sl_plan_group(plan, module, module->axis));
-    SL_TRY(plan_parameters(module, plan));
-    if (module->group >= 0)
-        module->workspace[COLUMNS] =
-            sl_plan_workspace(plan, (size_t)plan->rows * (size_t)module->whole * sizeof(float));
-    return plan_products(module, plan);
+    struct expert_dense *dense = (struct expert_dense *)module;
+    dense->here = (size_t)(dense->experts / sl_mesh_axis_size(plan->mesh, dense->expert_axis));
+    SL_TRY(sl_plan_columns(plan, dense->axis, dense->whole_in, 1));
+    SL_TRY(sl_plan_columns(plan, dense->axis, dense->whole, 1));
+    SL_TRY(sl_plan_group(plan, dense->axis, &dense->group));
+    SL_TRY(plan_parameters(dense, plan));
+    if (dense->group >= 0)
+        sl_plan_workspace(plan, (size_t)plan->rows * (size_t)dense->whole * sizeof(float), &dense->columns);
+    module->keeps_input = module->keeps_gradient = !plan->forward_only;
+    const int rows = plan->rows / (int)dense->here;
+    const struct sl_products_shape shape = {.precision = plan->precision,
+                                            .in = module->in,
+                                            .out = dense->whole,
+                                            .rows = rows,
+                                            .wgrad_rows = rows,
+                                            .epilogue = dense->group < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE};
+    return sl_products_plan(&dense->products, plan, &shape);
 }
 
 /* ---- one expert's product ---- */
 
 /* What a call works on: A and, for gradients of kernels, B are arrays of all experts' rows. */
 static size_t rows_of_one(const struct sl_module *module, const struct sl_context *context) {
-    return (size_t)context->rows / ((const struct experts *)module->user)->here;
+    return (size_t)context->rows / own(module)->here;
 }
 
-static size_t kernel_size(const struct sl_module *module) { return (size_t)module->in * (size_t)module->whole; }
+static size_t kernel_size(const struct sl_module *module) { return (size_t)module->in * (size_t)own(module)->whole; }
 
 static const void *kernel_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
-    const enum sl_dtype dtype = module->gemm[SL_AFFINE_FORWARD].dtype;
-    return (const char *)sl_affine_kernel(module, context) + expert * kernel_size(module) * sl_dtype_size(dtype);
+    const struct sl_products *products = &own(module)->products;
+    const size_t bytes = kernel_size(module) * sl_dtype_size(products->forward.dtype);
+    return (const char *)sl_products_kernel(products, module, context) + expert * bytes;
 }
 
 static const float *bias_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
-    return sl_value(module, context, SL_AFFINE_BIAS) + expert * (size_t)module->whole;
+    return sl_value(module, context, SL_AFFINE_BIAS) + expert * (size_t)own(module)->whole;
 }
 
 /* EXPERT's rows of X [rows, columns], as products take them. */
-static const void *operand_of(const struct sl_module *module, const struct sl_context *context, int buffer,
-                              size_t expert, size_t columns, const float *x) {
+static const void *operand_of(const struct sl_module *module, const struct sl_context *context,
+                              const struct sl_place *room, size_t expert, size_t columns, const float *x) {
     const size_t count = rows_of_one(module, context) * columns;
-    return sl_affine_operand(module, context, buffer, count, x + expert * count);
+    return sl_products_operand(&own(module)->products, context, room, count, x + expert * count);
 }
 
 /* ---- communication ---- */
 
-static int communicate(struct sl_context *context, const char *site, struct sl_collective call) {
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
-    const int status = sl_call(context->self, site, call);
-    sl_profile_end(context->profile, before);
-    return status;
-}
-
-static float *columns_room(const struct sl_module *module, const struct sl_context *context) {
-    return (float *)(void *)(context->workspace + module->workspace[COLUMNS]);
-}
-
 /* *ALL [rows, whole] of DY [rows, out]. */
 static int gather_gradient(const struct sl_module *module, struct sl_context *context, const float *dy,
                            const float **all) {
-    const struct sl_group *peers = sl_group_of(module, context);
-    *all = peers ? columns_room(module, context) : dy;
-    if (!peers) return SL_OK;
+    const struct sl_group *peers = sl_group_of(context, own(module)->group);
     const size_t shape[] = {(size_t)context->rows, (size_t)module->out};
-    return communicate(context, SL_HERE,
-                       sl_describe_all_gather_dim(peers, SL_F32, dy, columns_room(module, context), 2, shape, 1));
+    *all = dy;
+    if (!peers) return SL_OK;
+    float *columns = sl_at(context, &own(module)->columns);
+    *all = columns;
+    return sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, dy, columns, 2, shape, 1));
 }
 
 /* ---- forward and backward ---- */
 
 static int add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y) {
-    const struct experts *experts = module->user;
-    const struct sl_group *peers = sl_group_of(module, context);
+    const struct sl_group *peers = sl_group_of(context, own(module)->group);
     const size_t out = (size_t)module->out, rows = rows_of_one(module, context);
     const size_t shape[] = {(size_t)context->rows, out * (size_t)peers->size};
-    SL_TRY(communicate(context, SL_HERE, sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 2, shape, 1)));
-    for (size_t e = 0; e < experts->here; e++)
+    SL_TRY(sl_communicate(context, sl_describe_psum_scatter_dim(peers, SL_F32, share, y, 2, shape, 1)));
+    for (size_t e = 0; e < own(module)->here; e++)
         context->kernels->sequence->add_bias(rows, out, bias_of(module, context, e) + out * (size_t)peers->rank,
                                              y + e * rows * out, out);
     return SL_OK;
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct experts *experts = module->user;
-    const size_t count = rows_of_one(module, context) * (size_t)module->whole;
-    float *share = module->group < 0 ? y : columns_room(module, context);
-    for (size_t e = 0; e < experts->here; e++)
-        SL_TRY(sl_affine_multiply(
-            module, context, SL_AFFINE_FORWARD, operand_of(module, context, SL_AFFINE_X, e, (size_t)module->in, x),
+    const struct expert_dense *dense = own(module);
+    const struct sl_products *products = &dense->products;
+    const size_t count = rows_of_one(module, context) * (size_t)dense->whole;
+    float *share = dense->group < 0 ? y : sl_at(context, &dense->columns);
+    for (size_t e = 0; e < dense->here; e++)
+        SL_TRY(sl_products_multiply(
+            context, &products->forward, operand_of(module, context, &products->x, e, (size_t)module->in, x),
             kernel_of(module, context, e), bias_of(module, context, e), false, share + e * count));
-    return module->group < 0 ? SL_OK : add_up(module, context, share, y);
+    return dense->group < 0 ? SL_OK : add_up(module, context, share, y);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
-    (void)x;
-    const struct experts *experts = module->user;
+    const struct expert_dense *dense = own(module);
+    const struct sl_products *products = &dense->products;
     const size_t count = rows_of_one(module, context) * (size_t)module->in;
     const float *all;
+    (void)x;
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_gradient(module, context, dy, &all));
-    for (size_t e = 0; e < experts->here; e++)
-        SL_TRY(sl_affine_multiply(module, context, SL_AFFINE_INPUT_GRADIENT,
-                                  operand_of(module, context, SL_AFFINE_DY, e, (size_t)module->whole, all),
-                                  kernel_of(module, context, e), NULL, false, dx + e * count));
+    for (size_t e = 0; e < dense->here; e++)
+        SL_TRY(sl_products_multiply(context, &products->input_gradient,
+                                    operand_of(module, context, &products->dy, e, (size_t)dense->whole, all),
+                                    kernel_of(module, context, e), NULL, false, dx + e * count));
     return SL_OK;
 }
 
 /* Of one microbatch. */
 static int add_weight_gradients(const struct sl_module *module, struct sl_context *context, bool accumulate,
                                 const float *x, const float *dy) {
-    const struct experts *experts = module->user;
-    const size_t rows = rows_of_one(module, context), whole = (size_t)module->whole;
-    float *kernel = sl_gradient(module, context, SL_AFFINE_KERNEL),
-          *bias = sl_gradient(module, context, SL_AFFINE_BIAS);
+    const struct expert_dense *dense = own(module);
+    const struct sl_products *products = &dense->products;
+    const size_t rows = rows_of_one(module, context), whole = (size_t)dense->whole;
+    float *kernel = sl_gradient(module, context, SL_AFFINE_KERNEL);
+    float *bias = sl_gradient(module, context, SL_AFFINE_BIAS);
     const float *all;
     SL_TRY(gather_gradient(module, context, dy, &all));
-    for (size_t e = 0; e < experts->here; e++) {
-        const void *a = operand_of(module, context, SL_AFFINE_X, e, (size_t)module->in, x);
-        const void *b = operand_of(module, context, SL_AFFINE_DY, e, whole, all);
-        SL_TRY(sl_affine_multiply(module, context, SL_AFFINE_WEIGHT_GRADIENT, a, b, NULL, accumulate,
-                                  kernel + e * kernel_size(module)));
+    for (size_t e = 0; e < dense->here; e++) {
+        const void *a = operand_of(module, context, &products->x, e, (size_t)module->in, x);
+        const void *b = operand_of(module, context, &products->dy, e, whole, all);
+        SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, accumulate,
+                                    kernel + e * kernel_size(module)));
         context->kernels->column_sums(rows, whole, all + e * rows * whole, accumulate, bias + e * whole);
     }
     return SL_OK;
@@ -181,24 +165,26 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     return SL_OK;
 }
 
-static void release(struct sl_module *module) { free(module->user); }
+static void release(struct sl_module *module) { sl_products_release(&((struct expert_dense *)module)->products); }
 
-static const struct sl_module_type expert_dense = {"expert_dense", plan, forward, backward_input, backward_weight};
+static const struct sl_module_type expert_dense = {.name = "expert_dense",
+                                                   .plan = plan,
+                                                   .forward = forward,
+                                                   .backward_input = backward_input,
+                                                   .backward_weight = backward_weight,
+                                                   .bytes = sizeof(struct expert_dense),
+                                                   .release = release};
 
 struct sl_module *sl_expert_dense(const char *name, int experts, const char *axis, int in, int out,
                                   const struct sl_channels *channels) {
     const int shards = sl_mesh_axis_size(channels->mesh, channels->axis);
     struct sl_module *module = sl_module_new(&expert_dense, name, in / shards, out / shards);
-    struct experts *own = module ? module->user = calloc(1, sizeof *own) : NULL;
-    if (!own) {
-        sl_module_free(module);
-        return NULL;
-    }
-    own->all = experts;
-    snprintf(own->axis, sizeof own->axis, "%s", axis);
-    module->release = release;
-    module->whole_in = in;
-    module->whole = out;
-    snprintf(module->axis, sizeof module->axis, "%s", channels->axis);
+    struct expert_dense *dense = (struct expert_dense *)module;
+    if (!module) return NULL;
+    dense->axis = channels->axis;
+    dense->expert_axis = axis;
+    dense->whole_in = in;
+    dense->whole = out;
+    dense->experts = experts;
     return module;
 }

@@ -10,40 +10,44 @@
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/modules.h"
 
+struct parallel {
+    struct sl_affine affine;
+    const char *axis;
+    int whole; /* columns of x or of y that all shards have together */
+    int group;
+};
+
 /* ---- planning ---- */
 
 /* PART: the module's own columns of those that are sharded. */
-static int plan_shards(struct sl_module *module, struct sl_plan *plan, int part) {
-    const int shards = sl_mesh_axis_size(plan->mesh, module->axis);
-    if (module->whole != shards * part)
+static int plan_shards(struct parallel *parallel, struct sl_plan *plan, int part) {
+    const int shards = sl_mesh_axis_size(plan->mesh, parallel->axis);
+    if (parallel->whole != shards * part)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: %d columns do not divide by the %d coordinates along \"%s\"", plan->name,
-                            module->type->name, module->whole, shards, module->axis);
-    return sl_plan_group(plan, module, module->axis);
+                            plan->module->type->name, parallel->whole, shards, parallel->axis);
+    return sl_plan_group(plan, parallel->axis, &parallel->group);
 }
 
 static int plan_columns(struct sl_module *module, struct sl_plan *plan) {
-    const size_t kernel[] = {(size_t)module->in, (size_t)module->whole};
+    struct parallel *parallel = (struct parallel *)module;
+    const size_t kernel[] = {(size_t)module->in, (size_t)parallel->whole};
     char spec[SL_AXIS_NAME + 2];
-    snprintf(spec, sizeof spec, "-,%s", module->axis);
-    SL_TRY(plan_shards(module, plan, module->out));
-    return sl_affine_plan(module, plan, kernel, spec, module->axis, SL_EPILOGUE_BIAS);
+    SL_TRY(plan_shards(parallel, plan, module->out));
+    snprintf(spec, sizeof spec, "-,%s", parallel->axis);
+    return sl_affine_plan(module, plan, kernel, spec, parallel->axis, SL_EPILOGUE_BIAS);
 }
 
 static int plan_rows(struct sl_module *module, struct sl_plan *plan) {
-    const size_t kernel[] = {(size_t)module->whole, (size_t)module->out};
-    SL_TRY(plan_shards(module, plan, module->in));
-    return sl_affine_plan(module, plan, kernel, module->axis, "", SL_EPILOGUE_NONE);
+    struct parallel *parallel = (struct parallel *)module;
+    const size_t kernel[] = {(size_t)parallel->whole, (size_t)module->out};
+    SL_TRY(plan_shards(parallel, plan, module->in));
+    return sl_affine_plan(module, plan, kernel, parallel->axis, "", SL_EPILOGUE_NONE);
 }
 
 /* X [rows, columns] becomes the sum of all peers' x. */
 static int sum(const struct sl_module *module, struct sl_context *context, int columns, float *x) {
-    const struct sl_group *peers = sl_group_of(module, context);
-    if (!peers) return SL_OK;
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
-    const int status = sl_psum(context->self, peers, SL_F32, x, x, (size_t)context->rows * (size_t)columns);
-    sl_profile_end(context->profile, before);
-    return status;
+    return sl_sum_over(context, ((const struct parallel *)module)->group, (size_t)context->rows * (size_t)columns, x);
 }
 
 /* ---- by columns ---- */
@@ -51,14 +55,18 @@ static int sum(const struct sl_module *module, struct sl_context *context, int c
 /* Where nobody needs dx, no peer does: they are in the same stage. */
 static int columns_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                   const float *dy, float *dx) {
-    (void)x;
     if (!dx) return SL_OK;
-    SL_TRY(sl_affine_backward_input(module, context, dy, dx));
+    SL_TRY(sl_affine_backward_input(module, context, x, dy, dx));
     return sum(module, context, module->in, dx);
 }
 
-static const struct sl_module_type column_parallel = {"column_parallel", plan_columns, sl_affine_forward,
-                                                      columns_backward_input, sl_affine_backward_weight};
+static const struct sl_module_type column_parallel = {.name = "column_parallel",
+                                                      .plan = plan_columns,
+                                                      .forward = sl_affine_forward,
+                                                      .backward_input = columns_backward_input,
+                                                      .backward_weight = sl_affine_backward_weight,
+                                                      .bytes = sizeof(struct parallel),
+                                                      .release = sl_affine_release};
 
 /* ---- by rows ---- */
 
@@ -72,14 +80,13 @@ static int rows_forward(const struct sl_module *module, struct sl_context *conte
     return SL_OK;
 }
 
-static int rows_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                               const float *dy, float *dx) {
-    (void)x;
-    return dx ? sl_affine_backward_input(module, context, dy, dx) : SL_OK;
-}
-
-static const struct sl_module_type row_parallel = {"row_parallel", plan_rows, rows_forward, rows_backward_input,
-                                                   sl_affine_backward_weight};
+static const struct sl_module_type row_parallel = {.name = "row_parallel",
+                                                   .plan = plan_rows,
+                                                   .forward = rows_forward,
+                                                   .backward_input = sl_affine_backward_input,
+                                                   .backward_weight = sl_affine_backward_weight,
+                                                   .bytes = sizeof(struct parallel),
+                                                   .release = sl_affine_release};
 
 /* ---- construction ---- */
 
@@ -87,8 +94,8 @@ static struct sl_module *new_parallel(const struct sl_module_type *type, const c
                                       const char *axis) {
     struct sl_module *module = sl_module_new(type, name, in, out);
     if (!module) return NULL;
-    module->whole = whole;
-    snprintf(module->axis, sizeof module->axis, "%s", axis);
+    ((struct parallel *)module)->whole = whole;
+    ((struct parallel *)module)->axis = axis;
     return module;
 }
 

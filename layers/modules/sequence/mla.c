@@ -8,9 +8,6 @@
  *
  * All products are sharded ones, which scatter their sums over columns: whole heads come out of kv_up, q_up and q_rope,
  * while k_rope's few columns, which all heads share, are the same everywhere. So attention needs no communication. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "layers/modules/sequence/rope.h"
 #include "layers/modules/transformer_modules.h"
 
@@ -45,29 +42,24 @@ static const enum tensor gradient[CHILDREN] = {[DOWN] = D_LATENT,
                                                [K_ROPE] = D_ROTATED_KEYS,
                                                [Q_ROPE] = D_ROTATED_QUERIES};
 
-enum { KEYS_VALUES_CACHE, ROTATED_KEYS_CACHE }; /* module->cache */
-
-struct place {
-    bool stashed;
-    int stash;        /* number of the stash tensor, */
-    size_t workspace; /* or offset in bytes */
-};
-
 struct mla {
+    struct sl_module module;
     struct sl_mla shape;
+    const char *axis; /* over which heads are sharded */
+    int group;
     /* A coordinate's own. */
     size_t heads, columns, latent; /* of q, k and v each; of kv and q latent each */
     size_t rope, rotated;          /* columns of k_rope, and of q_rope */
     struct sl_rope keys, queries;
-    struct place place[TENSORS];
-    size_t scratch; /* of attention's backward: offset in the workspace */
+    struct sl_place place[TENSORS];
+    struct sl_place scratch;                   /* of attention's backward */
+    int keys_values_cache, rotated_keys_cache; /* numbers of caches */
 };
 
+static const struct mla *own(const struct sl_module *module) { return (const struct mla *)module; }
+
 static float *at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    const struct mla *mla = module->user;
-    const struct place *place = &mla->place[tensor];
-    return place->stashed ? sl_stash_of(context, place->stash)
-                          : (float *)(void *)(context->workspace + place->workspace);
+    return sl_at(context, &own(module)->place[tensor]);
 }
 
 static struct sl_attention attention_shape(const struct mla *mla, int rows, int sequence) {
@@ -82,9 +74,9 @@ static struct sl_attention attention_shape(const struct mla *mla, int rows, int 
 
 /* ---- planning ---- */
 
-static int check(const struct sl_module *module, const struct sl_plan *plan) {
-    const struct sl_mla *shape = &((const struct mla *)module->user)->shape;
-    const int size = sl_mesh_axis_size(plan->mesh, module->axis);
+static int check(const struct mla *mla, const struct sl_plan *plan) {
+    const struct sl_mla *shape = &mla->shape;
+    const int size = sl_mesh_axis_size(plan->mesh, mla->axis);
     if (shape->dimension < 1 || shape->heads < 1 || shape->latent < 1 || shape->dimension % shape->heads)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%sheads: %d columns, %d heads, latents of %d columns: all must be at least 1, and columns "
@@ -93,7 +85,7 @@ static int check(const struct sl_module *module, const struct sl_plan *plan) {
     if (shape->heads % size)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%sheads: %d heads do not divide by the %d coordinates along \"%s\"", plan->name,
-                            shape->heads, size, module->axis);
+                            shape->heads, size, mla->axis);
     if (shape->rope < 0 || shape->rope % 2)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%srope: %d columns cannot be rotated in pairs; there must be an even number", plan->name,
@@ -124,27 +116,9 @@ static int plan_shares(struct mla *mla, int index, int size, struct sl_error *er
 
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
-    size_t end = begin;
-    for (int i = 0; i < module->children; i++) {
-        plan->workspace = begin;
-        SL_TRY(sl_module_plan(module->child[i], plan));
-        if (plan->workspace > end) end = plan->workspace;
-    }
-    plan->workspace = end;
+    for (int i = 0; i < module->children; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
     module->keeps_input = module->child[DOWN]->keeps_input;
     module->keeps_gradient = module->child[OUT]->keeps_gradient;
-    return SL_OK;
-}
-
-/* STASHED: it must outlive the call, which nothing must where there is no backward. */
-static int plan_tensor(const struct sl_module *module, struct sl_plan *plan, enum tensor tensor, size_t columns,
-                       bool stashed) {
-    struct place *place = &((struct mla *)module->user)->place[tensor];
-    place->stashed = stashed && !plan->forward_only;
-    if (!place->stashed)
-        place->workspace = sl_plan_workspace(plan, (size_t)plan->rows * columns * sizeof(float));
-    else if ((place->stash = sl_plan_stash(plan, columns)) < 0)
-        return plan->error->status;
     return SL_OK;
 }
 
@@ -152,23 +126,30 @@ static bool keeps_input(const struct sl_module *module, int child) {
     return child < module->children && module->child[child]->keeps_input;
 }
 
-static int plan_forward(const struct sl_module *module, struct sl_plan *plan) {
-    const struct mla *mla = module->user;
-    const bool latent = keeps_input(module, K_ROPE) || keeps_input(module, Q_ROPE);
-    SL_TRY(plan_tensor(module, plan, LATENT, 2 * mla->latent, latent));
-    SL_TRY(plan_tensor(module, plan, KV_LATENT, mla->latent, keeps_input(module, KV_UP)));
-    SL_TRY(plan_tensor(module, plan, Q_LATENT, mla->latent, keeps_input(module, Q_UP)));
-    SL_TRY(plan_tensor(module, plan, KEYS_VALUES, 2 * mla->columns, true));
-    SL_TRY(plan_tensor(module, plan, QUERIES, mla->columns, true));
-    SL_TRY(plan_tensor(module, plan, OUTPUT, mla->columns, true));
-    SL_TRY(plan_tensor(module, plan, LOGSUM, mla->heads, true));
-    if (!mla->rope) return SL_OK;
-    SL_TRY(plan_tensor(module, plan, ROTATED_KEYS, mla->rope, true));
-    return plan_tensor(module, plan, ROTATED_QUERIES, mla->rotated, true);
+/* PLACE [rows, columns]. */
+static int plan_tensor(struct sl_plan *plan, size_t columns, bool kept, struct sl_place *place) {
+    return sl_plan_array(plan, (size_t)plan->rows * columns, kept, place);
 }
 
-static int plan_backward(const struct sl_module *module, struct sl_plan *plan) {
-    struct mla *mla = module->user;
+static int plan_forward(struct mla *mla, struct sl_plan *plan) {
+    const struct sl_module *module = &mla->module;
+    struct sl_place *place = mla->place;
+    const bool latent = keeps_input(module, K_ROPE) || keeps_input(module, Q_ROPE);
+    SL_TRY(plan_tensor(plan, 2 * mla->latent, latent, &place[LATENT]));
+    SL_TRY(plan_tensor(plan, mla->latent, keeps_input(module, KV_UP), &place[KV_LATENT]));
+    SL_TRY(plan_tensor(plan, mla->latent, keeps_input(module, Q_UP), &place[Q_LATENT]));
+    SL_TRY(plan_tensor(plan, 2 * mla->columns, true, &place[KEYS_VALUES]));
+    SL_TRY(plan_tensor(plan, mla->columns, true, &place[QUERIES]));
+    SL_TRY(plan_tensor(plan, mla->columns, true, &place[OUTPUT]));
+    SL_TRY(plan_tensor(plan, mla->heads, true, &place[LOGSUM]));
+    if (!mla->rope) return SL_OK;
+    SL_TRY(plan_tensor(plan, mla->rope, true, &place[ROTATED_KEYS]));
+    return plan_tensor(plan, mla->rotated, true, &place[ROTATED_QUERIES]);
+}
+
+static int plan_backward(struct mla *mla, struct sl_plan *plan) {
+    const struct sl_module *module = &mla->module;
+    struct sl_place *place = mla->place;
     const struct sl_attention attention = attention_shape(mla, plan->rows, plan->sequence);
     const size_t columns[TENSORS] = {[D_LATENT] = 2 * mla->latent,
                                      [D_KEYS_VALUES] = 2 * mla->columns,
@@ -177,31 +158,28 @@ static int plan_backward(const struct sl_module *module, struct sl_plan *plan) {
                                      [D_ROTATED_QUERIES] = mla->rotated};
     for (int i = 0; i < module->children; i++)
         if (i != OUT)
-            SL_TRY(plan_tensor(module, plan, gradient[i], columns[gradient[i]], module->child[i]->keeps_gradient));
+            SL_TRY(plan_tensor(plan, columns[gradient[i]], module->child[i]->keeps_gradient, &place[gradient[i]]));
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
-    SL_TRY(plan_tensor(module, plan, PART, part, false));
-    mla->scratch = sl_plan_workspace(plan, sl_attention_scratch(&attention));
+    SL_TRY(plan_tensor(plan, part, false, &place[PART]));
+    sl_plan_workspace(plan, sl_attention_scratch(&attention), &mla->scratch);
     return SL_OK;
 }
 
-static int plan_caches(struct sl_module *module, struct sl_plan *plan) {
-    const struct mla *mla = module->user;
-    module->cache[KEYS_VALUES_CACHE] = sl_plan_cache(plan, 2 * mla->columns);
-    if (module->cache[KEYS_VALUES_CACHE] < 0) return plan->error->status;
-    if (mla->rope && (module->cache[ROTATED_KEYS_CACHE] = sl_plan_cache(plan, mla->rope)) < 0)
-        return plan->error->status;
-    return SL_OK;
+static int plan_caches(struct mla *mla, struct sl_plan *plan) {
+    SL_TRY(sl_plan_cache(plan, 2 * mla->columns, &mla->keys_values_cache));
+    return mla->rope ? sl_plan_cache(plan, mla->rope, &mla->rotated_keys_cache) : SL_OK;
 }
 
 static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
-    SL_TRY(check(module, plan));
-    SL_TRY(sl_plan_group(plan, module, module->axis));
-    const int index = module->group < 0 ? 0 : plan->groups->group[module->group].rank;
-    SL_TRY(plan_shares(module->user, index, sl_mesh_axis_size(plan->mesh, module->axis), plan->error));
+    struct mla *mla = (struct mla *)module;
+    SL_TRY(check(mla, plan));
+    SL_TRY(sl_plan_group(plan, mla->axis, &mla->group));
+    const int index = mla->group < 0 ? 0 : plan->groups->group[mla->group].rank;
+    SL_TRY(plan_shares(mla, index, sl_mesh_axis_size(plan->mesh, mla->axis), plan->error));
     SL_TRY(plan_children(module, plan));
-    SL_TRY(plan_forward(module, plan));
-    if (plan->caches) SL_TRY(plan_caches(module, plan));
-    return plan->forward_only ? SL_OK : plan_backward(module, plan);
+    SL_TRY(plan_forward(mla, plan));
+    if (plan->caches) SL_TRY(plan_caches(mla, plan));
+    return plan->forward_only ? SL_OK : plan_backward(mla, plan);
 }
 
 /* ---- forward ---- */
@@ -209,7 +187,7 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
 static int check_positions(const struct sl_module *module, struct sl_context *context) {
     const struct sl_caches *caches = context->caches;
     const int end = context->position + context->sequence, sequences = context->rows / context->sequence;
-    int most = ((const struct mla *)module->user)->shape.positions;
+    int most = own(module)->shape.positions;
     if (caches && caches->positions < most) most = caches->positions;
     if (end > most)
         return sl_fail(context->self, SL_BAD_INPUT, "%s: tokens at positions %d to %d, but there are only %d positions",
@@ -220,15 +198,10 @@ static int check_positions(const struct sl_module *module, struct sl_context *co
     return SL_OK;
 }
 
-static int child_forward(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *y) {
-    const struct sl_module *child = module->child[i];
-    return child->type->forward(child, context, x, y);
-}
-
 /* Keys and queries in place. */
 static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, float *keys,
                    float *queries) {
-    const struct mla *mla = module->user;
+    const struct mla *mla = own(module);
     const size_t rows = (size_t)context->rows, sequence = (size_t)context->sequence;
     const size_t position = (size_t)context->position;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
@@ -238,20 +211,20 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
 }
 
 static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
-    const struct mla *mla = module->user;
+    const struct mla *mla = own(module);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t rows = (size_t)context->rows, half = mla->latent;
     float *latent = at(module, context, LATENT);
     float *kv = at(module, context, KV_LATENT), *q = at(module, context, Q_LATENT);
-    SL_TRY(child_forward(module, context, DOWN, x, latent));
+    SL_TRY(sl_module_forward(module->child[DOWN], context, x, latent));
     kernels->copy_block(rows, half, latent, 2 * half, kv, half);
     kernels->copy_block(rows, half, latent + half, 2 * half, q, half);
-    SL_TRY(child_forward(module, context, KV_UP, kv, at(module, context, KEYS_VALUES)));
-    SL_TRY(child_forward(module, context, Q_UP, q, at(module, context, QUERIES)));
+    SL_TRY(sl_module_forward(module->child[KV_UP], context, kv, at(module, context, KEYS_VALUES)));
+    SL_TRY(sl_module_forward(module->child[Q_UP], context, q, at(module, context, QUERIES)));
     if (!mla->rope) return SL_OK;
     float *keys = at(module, context, ROTATED_KEYS), *queries = at(module, context, ROTATED_QUERIES);
-    SL_TRY(child_forward(module, context, K_ROPE, latent, keys));
-    SL_TRY(child_forward(module, context, Q_ROPE, latent, queries));
+    SL_TRY(sl_module_forward(module->child[K_ROPE], context, latent, keys));
+    SL_TRY(sl_module_forward(module->child[Q_ROPE], context, latent, queries));
     rotate(module, context, false, keys, queries);
     return SL_OK;
 }
@@ -270,7 +243,7 @@ static const float *append(const struct sl_context *context, int number, const f
 }
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct mla *mla = module->user;
+    const struct mla *mla = own(module);
     SL_TRY(check_positions(module, context));
     SL_TRY(project(module, context, x));
     struct sl_attention shape = attention_shape(mla, context->rows, context->sequence);
@@ -280,20 +253,19 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
     if (context->caches) {
         shape.position = (size_t)context->position;
         shape.key_rows = (size_t)context->caches->positions;
-        keys_values = append(context, module->cache[KEYS_VALUES_CACHE], keys_values);
-        if (mla->rope) rotated = append(context, module->cache[ROTATED_KEYS_CACHE], rotated);
+        keys_values = append(context, mla->keys_values_cache, keys_values);
+        if (mla->rope) rotated = append(context, mla->rotated_keys_cache, rotated);
     }
     context->kernels->attention->forward(&shape, at(module, context, QUERIES),
                                          mla->rope ? at(module, context, ROTATED_QUERIES) : NULL, keys_values,
                                          keys_values + mla->columns, rotated, output, at(module, context, LOGSUM));
-    return child_forward(module, context, OUT, output, y);
+    return sl_module_forward(module->child[OUT], context, output, y);
 }
 
 /* ---- backward ---- */
 
-/* What child I is given in backward calls: what it keeps, else NULL. X and DY are the module's own. */
+/* Child I's x, and the gradient of its y; X and DY are the module's own. */
 static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
-    if (!module->child[i]->keeps_input) return NULL;
     return i == DOWN ? x : at(module, context, input[i]);
 }
 
@@ -304,13 +276,12 @@ static const float *gradient_of(const struct sl_module *module, const struct sl_
 
 static int child_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x,
                                 const float *dy, float *dx) {
-    const struct sl_module *child = module->child[i];
-    return child->type->backward_input(child, context, input_of(module, context, i, x),
-                                       gradient_of(module, context, i, dy), dx);
+    return sl_module_backward_input(module->child[i], context, input_of(module, context, i, x),
+                                    gradient_of(module, context, i, dy), dx);
 }
 
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
-    const struct mla *mla = module->user;
+    const struct mla *mla = own(module);
     const struct sl_attention shape = attention_shape(mla, context->rows, context->sequence);
     const float *keys_values = at(module, context, KEYS_VALUES);
     const float *keys = mla->rope ? at(module, context, ROTATED_KEYS) : NULL;
@@ -321,13 +292,13 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     context->kernels->attention->backward(
         &shape, at(module, context, QUERIES), queries, keys_values, keys_values + mla->columns, keys,
         at(module, context, OUTPUT), at(module, context, LOGSUM), d_output, at(module, context, D_QUERIES), d_queries,
-        d_keys_values, d_keys_values + mla->columns, d_keys, context->workspace + mla->scratch);
+        d_keys_values, d_keys_values + mla->columns, d_keys, sl_at(context, &mla->scratch));
     if (mla->rope) rotate(module, context, true, d_keys, d_queries);
 }
 
 /* What kv_up and q_up give goes side by side; the other two read all of the latent. */
 static int latent_gradient(const struct sl_module *module, struct sl_context *context) {
-    const struct mla *mla = module->user;
+    const struct mla *mla = own(module);
     const size_t rows = (size_t)context->rows, half = mla->latent;
     float *latent = at(module, context, D_LATENT), *part = at(module, context, PART);
     for (int i = KV_UP; i <= Q_UP; i++) {
@@ -352,22 +323,24 @@ static int mla_backward_input(const struct sl_module *module, struct sl_context 
 
 static int mla_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy) {
-    for (int i = 0; i < module->children; i++) {
-        const struct sl_module *child = module->child[i];
-        const float *kept = child->keeps_gradient ? gradient_of(module, context, i, dy) : NULL;
-        SL_TRY(child->type->backward_weight(child, context, input_of(module, context, i, x), kept));
-    }
+    for (int i = 0; i < module->children; i++)
+        SL_TRY(sl_module_backward_weight(module->child[i], context, input_of(module, context, i, x),
+                                         gradient_of(module, context, i, dy)));
     return SL_OK;
 }
 
 static void release(struct sl_module *module) {
-    struct mla *mla = module->user;
-    sl_rope_close(&mla->keys);
-    sl_rope_close(&mla->queries);
-    free(mla);
+    sl_rope_close(&((struct mla *)module)->keys);
+    sl_rope_close(&((struct mla *)module)->queries);
 }
 
-static const struct sl_module_type type = {"mla", plan_mla, mla_forward, mla_backward_input, mla_backward_weight};
+static const struct sl_module_type type = {.name = "mla",
+                                           .plan = plan_mla,
+                                           .forward = mla_forward,
+                                           .backward_input = mla_backward_input,
+                                           .backward_weight = mla_backward_weight,
+                                           .bytes = sizeof(struct mla),
+                                           .release = release};
 
 /* ---- construction ---- */
 
@@ -378,34 +351,20 @@ static struct sl_module *new_out(const struct sl_mla *shape, const struct sl_cha
     return sl_sequential("", 2, (struct sl_module *[]){out, sl_sharded_dropout(columns, shape->dropout, channels)});
 }
 
-static bool make_children(struct sl_module *module, const struct sl_mla *shape, const struct sl_channels *channels) {
-    const int columns = shape->dimension, latent = shape->latent, rope = shape->rope;
-    struct sl_module **child = module->child;
-    module->children = rope ? CHILDREN : K_ROPE;
-    child[DOWN] = sl_sharded_dense("down", columns, 2 * latent, 1, 2, channels);
-    child[KV_UP] = sl_sharded_dense("kv_up", latent, 2 * columns, 1, 2, channels);
-    child[Q_UP] = sl_sharded_dense("q_up", latent, columns, 1, 1, channels);
-    child[OUT] = new_out(shape, channels);
-    if (rope) child[K_ROPE] = sl_summed_dense("k_rope", 2 * latent, rope, 2, channels);
-    if (rope) child[Q_ROPE] = sl_sharded_dense("q_rope", 2 * latent, rope * shape->heads, 2, 1, channels);
-    for (int i = 0; i < module->children; i++)
-        if (!child[i]) return false;
-    return true;
-}
-
 struct sl_module *sl_mla(const char *name, const struct sl_mla *shape, const struct sl_channels *channels) {
-    const int own = shape->dimension / sl_mesh_axis_size(channels->mesh, channels->axis);
-    struct sl_module *module = sl_module_new(&type, name, own, own);
-    struct mla *mla = module ? module->user = calloc(1, sizeof *mla) : NULL;
-    if (module) module->child = calloc(CHILDREN, sizeof *module->child);
-    if (mla) {
-        mla->shape = *shape;
-        module->release = release;
-    }
-    if (!mla || !module->child || !make_children(module, shape, channels)) {
-        sl_module_free(module);
-        return NULL;
-    }
-    snprintf(module->axis, sizeof module->axis, "%s", channels->axis);
+    const int columns = shape->dimension, latent = shape->latent, rope = shape->rope;
+    const int share = columns / sl_mesh_axis_size(channels->mesh, channels->axis);
+    struct sl_module *const child[CHILDREN] = {
+        [DOWN] = sl_sharded_dense("down", columns, 2 * latent, 1, 2, channels),
+        [KV_UP] = sl_sharded_dense("kv_up", latent, 2 * columns, 1, 2, channels),
+        [Q_UP] = sl_sharded_dense("q_up", latent, columns, 1, 1, channels),
+        [OUT] = new_out(shape, channels),
+        [K_ROPE] = rope ? sl_summed_dense("k_rope", 2 * latent, rope, 2, channels) : NULL,
+        [Q_ROPE] = rope ? sl_sharded_dense("q_rope", 2 * latent, rope * shape->heads, 2, 1, channels) : NULL,
+    };
+    struct sl_module *module = sl_module_new_parent(&type, name, share, share, rope ? CHILDREN : K_ROPE, child);
+    if (!module) return NULL;
+    ((struct mla *)module)->shape = *shape;
+    ((struct mla *)module)->axis = channels->axis;
     return module;
 }

@@ -5,19 +5,31 @@
  * zeros for the others, so that sums are lookups; undivided, its columns of all tokens. */
 #include "layers/modules/sequence/token_table.h"
 
-enum { WHOLE }; /* workspace: of a group's rows, all columns of a coordinate's tokens */
+struct embedding {
+    struct sl_token_table table;
+    struct sl_place whole; /* of a group's rows, all columns of a coordinate's tokens */
+};
+
+static float *whole_of(const struct sl_module *module, const struct sl_context *context) {
+    return sl_at(context, &((const struct embedding *)module)->whole);
+}
+
+/* Whether the table's gradient is the sum of what the coordinates make. */
+static bool is_summed(const struct sl_token_table *table) {
+    return table->parts > 1 && table->division != SL_BY_CLASSES;
+}
 
 /* ---- planning ---- */
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
-    SL_TRY(sl_token_plan(module, plan));
-    const struct sl_token_table *table = module->user;
+    struct embedding *embedding = (struct embedding *)module;
+    struct sl_token_table *table = &embedding->table;
+    SL_TRY(sl_token_plan(table, plan));
     const size_t rows = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
-    const size_t columns = (size_t)table->vocabulary.dimension;
+    const size_t elements = sl_token_rows(table, rows) * (size_t)table->vocabulary.dimension;
     module->keeps_gradient = !plan->forward_only;
-    if (table->division != SL_UNDIVIDED)
-        module->workspace[WHOLE] = sl_plan_workspace(plan, sl_token_rows(table, rows) * columns * sizeof(float));
-    return sl_token_plan_table(module, plan, table->parts > 1 && table->division != SL_BY_CLASSES);
+    if (table->division != SL_UNDIVIDED) sl_plan_workspace(plan, elements * sizeof(float), &embedding->whole);
+    return sl_token_plan_table(table, plan, is_summed(table));
 }
 
 /* ---- the three divisions, and their transposes ---- */
@@ -40,11 +52,11 @@ static int undivided_back(const struct sl_module *module, struct sl_context *con
 }
 
 static int by_tokens(const struct sl_module *module, struct sl_context *context, float *y) {
-    const struct sl_token_table *table = module->user;
+    const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows, sequence = (size_t)table->sequence;
     const size_t tokens = sl_token_rows(table, sequence), columns = (size_t)table->vocabulary.dimension;
     const int32_t *own = context->batch.tokens + tokens * sl_token_rank(module, context);
-    float *whole = sl_token_room(module, context, WHOLE);
+    float *whole = whole_of(module, context);
     for (size_t s = 0; s < rows / sequence; s++)
         context->kernels->sequence->lookup(tokens, columns, own + s * sequence, 0, table->vocabulary.size,
                                            sl_value(module, context, 0), columns, whole + s * tokens * columns);
@@ -53,11 +65,11 @@ static int by_tokens(const struct sl_module *module, struct sl_context *context,
 
 static int by_tokens_back(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
                           float *dtable) {
-    const struct sl_token_table *table = module->user;
+    const struct sl_token_table *table = sl_token_table_of(module);
     const size_t sequence = (size_t)table->sequence;
     const size_t tokens = sl_token_rows(table, sequence), columns = (size_t)table->vocabulary.dimension;
     const int32_t *own = context->batch.tokens + tokens * sl_token_rank(module, context);
-    float *whole = sl_token_room(module, context, WHOLE);
+    float *whole = whole_of(module, context);
     SL_TRY(sl_channels_to_tokens(module, context, rows, dy, whole));
     for (size_t s = 0; s < rows / sequence; s++)
         context->kernels->sequence->scatter_add(tokens, columns, own + s * sequence, 0, table->vocabulary.size,
@@ -66,10 +78,10 @@ static int by_tokens_back(const struct sl_module *module, struct sl_context *con
 }
 
 static int by_classes(const struct sl_module *module, struct sl_context *context, float *y) {
-    const struct sl_token_table *table = module->user;
+    const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows, columns = (size_t)table->vocabulary.dimension;
     const int32_t classes = (int32_t)sl_token_classes(table);
-    float *whole = sl_token_room(module, context, WHOLE);
+    float *whole = whole_of(module, context);
     context->kernels->sequence->lookup(rows, columns, context->batch.tokens,
                                        classes * (int32_t)sl_token_rank(module, context), classes,
                                        sl_value(module, context, 0), columns, whole);
@@ -78,10 +90,10 @@ static int by_classes(const struct sl_module *module, struct sl_context *context
 
 static int by_classes_back(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
                            float *dtable) {
-    const struct sl_token_table *table = module->user;
+    const struct sl_token_table *table = sl_token_table_of(module);
     const size_t columns = (size_t)table->vocabulary.dimension;
     const int32_t classes = (int32_t)sl_token_classes(table);
-    float *whole = sl_token_room(module, context, WHOLE);
+    float *whole = whole_of(module, context);
     SL_TRY(sl_token_gather(module, context, rows, (size_t)module->out, dy, whole));
     context->kernels->sequence->scatter_add(rows, columns, context->batch.tokens,
                                             classes * (int32_t)sl_token_rank(module, context), classes, whole, dtable,
@@ -110,8 +122,8 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
                            const float *dy) {
     static int (*const scatter[])(const struct sl_module *, struct sl_context *, size_t, const float *, float *) = {
         [SL_UNDIVIDED] = undivided_back, [SL_BY_TOKENS] = by_tokens_back, [SL_BY_CLASSES] = by_classes_back};
-    const struct sl_token_table *table = module->user;
-    const bool summed = table->parts > 1 && table->division != SL_BY_CLASSES;
+    const struct sl_token_table *table = sl_token_table_of(module);
+    const bool summed = is_summed(table);
     float *gradient = sl_gradient(module, context, 0);
     float *part = summed ? sl_token_part(module, context) : gradient;
     (void)x;
@@ -121,7 +133,12 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     return summed ? sl_token_sum_parts(module, context, part) : SL_OK;
 }
 
-static const struct sl_module_type type = {"token_embedding", plan, forward, backward_input, backward_weight};
+static const struct sl_module_type type = {.name = "token_embedding",
+                                           .plan = plan,
+                                           .forward = forward,
+                                           .backward_input = backward_input,
+                                           .backward_weight = backward_weight,
+                                           .bytes = sizeof(struct embedding)};
 
 struct sl_module *sl_token_embedding(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
     const int parts = sl_mesh_axis_size(channels->mesh, channels->axis);

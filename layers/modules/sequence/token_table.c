@@ -1,29 +1,19 @@
 /* token_table.c - plans the table of tokens and the division of the work on it, and moves what is divided. */
 #include "layers/modules/sequence/token_table.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "layers/modules/feedforward/affine.h"
+#include "layers/modules/feedforward/products.h"
 #include "layers/modules/shards.h"
 
 /* ---- construction ---- */
 
-static void release(struct sl_module *module) { free(module->user); }
-
 struct sl_module *sl_token_module(const struct sl_module_type *type, int in, int out,
                                   const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
     struct sl_module *module = sl_module_new(type, "", in, out);
-    struct sl_token_table *table = module ? calloc(1, sizeof *table) : NULL;
-    if (!table) {
-        sl_module_free(module);
-        return NULL;
-    }
+    struct sl_token_table *table = (struct sl_token_table *)module;
+    if (!module) return NULL;
     table->vocabulary = *vocabulary;
+    table->axis = channels->axis;
     table->parts = sl_mesh_axis_size(channels->mesh, channels->axis);
-    module->user = table;
-    module->release = release;
-    snprintf(module->axis, sizeof module->axis, "%s", channels->axis);
     return module;
 }
 
@@ -42,10 +32,9 @@ int sl_token_logits(const struct sl_vocabulary *vocabulary, int sequence, const 
 
 /* ---- planning ---- */
 
-int sl_token_plan(struct sl_module *module, struct sl_plan *plan) {
-    struct sl_token_table *table = module->user;
+int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
     const struct sl_vocabulary *vocabulary = &table->vocabulary;
-    const char *name = module->type->name;
+    const char *name = table->module.type->name;
     if (vocabulary->size < 1)
         return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: a vocabulary of %d tokens: there must be at least 1",
                             plan->name, name, vocabulary->size);
@@ -53,37 +42,33 @@ int sl_token_plan(struct sl_module *module, struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: %d rows a microbatch are no whole number of sequences of %d", plan->name, name,
                             plan->rows, plan->sequence);
-    SL_TRY(sl_plan_columns(module, plan, vocabulary->dimension, 1));
-    table->parts = sl_mesh_axis_size(plan->mesh, module->axis);
+    SL_TRY(sl_plan_columns(plan, table->axis, vocabulary->dimension, 1));
+    table->parts = sl_mesh_axis_size(plan->mesh, table->axis);
     table->sequence = plan->sequence;
     table->division = divide(vocabulary, plan->sequence, table->parts);
     if (vocabulary->parallel && vocabulary->size % table->parts)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: a vocabulary of %d tokens does not divide by the %d coordinates along \"%s\"",
-                            plan->name, name, vocabulary->size, table->parts, module->axis);
-    return sl_plan_group(plan, module, module->axis);
+                            plan->name, name, vocabulary->size, table->parts, table->axis);
+    return sl_plan_group(plan, table->axis, &table->group);
 }
 
-int sl_token_plan_logits(struct sl_module *module, struct sl_plan *plan, int columns) {
-    SL_TRY(sl_token_plan(module, plan));
-    const struct sl_token_table *table = module->user;
+int sl_token_plan_logits(struct sl_token_table *table, struct sl_plan *plan, int columns) {
+    SL_TRY(sl_token_plan(table, plan));
     const size_t rows = (size_t)plan->rows, room = rows * (size_t)columns;
     const size_t last = plan->caches ? rows / (size_t)plan->sequence * (size_t)table->vocabulary.size : 0;
     if (sl_token_rows(table, rows) * sl_token_classes(table) <= room && last <= room) return SL_OK;
     return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: logits of sequences of %d do not fit into %d columns",
-                        plan->name, module->type->name, plan->sequence, columns);
+                        plan->name, table->module.type->name, plan->sequence, columns);
 }
 
-int sl_token_plan_table(struct sl_module *module, struct sl_plan *plan, bool summed) {
-    struct sl_token_table *table = module->user;
+int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, bool summed) {
     const size_t shape[] = {(size_t)table->vocabulary.size, (size_t)table->vocabulary.dimension};
-    const int number =
-        sl_plan_parameter_tied(plan, "embedding", SL_INIT_TRUNCATED_NORMAL, sl_lecun_normal(shape[1]), 2, shape);
-    if (number < 0) return plan->error->status;
-    module->parameter[0] = number;
-    SL_TRY(sl_plan_expect_sharded(plan, number, 0, table->vocabulary.parallel ? module->axis : NULL, 1));
-    SL_TRY(sl_plan_expect_sharded(plan, number, 1, NULL, 1));
-    if (summed && !plan->forward_only) table->gradient = sl_plan_workspace(plan, shape[0] * shape[1] * sizeof(float));
+    const float scale = sl_lecun_normal(shape[1]);
+    SL_TRY(sl_plan_parameter_tied(plan, "embedding", SL_INIT_TRUNCATED_NORMAL, scale, 2, shape));
+    SL_TRY(sl_plan_expect_sharded(plan, 0, 0, table->vocabulary.parallel ? table->axis : NULL, 1));
+    SL_TRY(sl_plan_expect_sharded(plan, 0, 1, NULL, 1));
+    if (summed && !plan->forward_only) sl_plan_workspace(plan, shape[0] * shape[1] * sizeof(float), &table->gradient);
     return SL_OK;
 }
 
@@ -92,7 +77,7 @@ int sl_token_plan_table(struct sl_module *module, struct sl_plan *plan, bool sum
 /* In place, unless there is something already that is not to be summed again. */
 float *sl_token_part(const struct sl_module *module, const struct sl_context *context) {
     if (!context->accumulate) return sl_gradient(module, context, 0);
-    return (float *)(void *)(context->workspace + sl_token_table_of(module)->gradient);
+    return sl_at(context, &sl_token_table_of(module)->gradient);
 }
 
 int sl_token_sum_parts(const struct sl_module *module, struct sl_context *context, float *part) {
@@ -104,45 +89,39 @@ int sl_token_sum_parts(const struct sl_module *module, struct sl_context *contex
 
 /* ---- communication ---- */
 
-static int communicate(struct sl_context *context, const char *site, struct sl_collective call) {
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
-    const int status = sl_call(context->self, site, call);
-    sl_profile_end(context->profile, before);
-    return status;
+static const struct sl_group *peers_of(const struct sl_module *module, const struct sl_context *context) {
+    return sl_group_of(context, sl_token_table_of(module)->group);
 }
 
 int sl_channels_to_tokens(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
                           float *y) {
-    const struct sl_token_table *table = module->user;
+    const struct sl_token_table *table = sl_token_table_of(module);
     const size_t sequence = (size_t)table->sequence, channels = (size_t)(table->vocabulary.dimension / table->parts);
     const size_t shape[] = {rows / sequence, sequence, channels};
-    return communicate(context, SL_HERE,
-                       sl_describe_all_to_all(sl_group_of(module, context), SL_F32, x, y, 3, shape, 1, 2));
+    return sl_communicate(context, sl_describe_all_to_all(peers_of(module, context), SL_F32, x, y, 3, shape, 1, 2));
 }
 
 int sl_tokens_to_channels(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
                           float *y) {
-    const struct sl_token_table *table = module->user;
+    const struct sl_token_table *table = sl_token_table_of(module);
     const size_t sequence = (size_t)table->sequence, tokens = sequence / (size_t)table->parts;
     const size_t shape[] = {rows / sequence, tokens, (size_t)table->vocabulary.dimension};
-    return communicate(context, SL_HERE,
-                       sl_describe_all_to_all(sl_group_of(module, context), SL_F32, x, y, 3, shape, 2, 1));
+    return sl_communicate(context, sl_describe_all_to_all(peers_of(module, context), SL_F32, x, y, 3, shape, 2, 1));
 }
 
 int sl_token_gather(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                     const float *x, float *y) {
     const size_t shape[] = {rows, columns};
-    return communicate(context, SL_HERE,
-                       sl_describe_all_gather_dim(sl_group_of(module, context), SL_F32, x, y, 2, shape, 1));
+    return sl_communicate(context, sl_describe_all_gather_dim(peers_of(module, context), SL_F32, x, y, 2, shape, 1));
 }
 
 int sl_token_scatter(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                      const float *x, float *y) {
-    const struct sl_group *group = sl_group_of(module, context);
-    const size_t shape[] = {rows, columns * (size_t)group->size};
-    return communicate(context, SL_HERE, sl_describe_psum_scatter_dim(group, SL_F32, x, y, 2, shape, 1));
+    const struct sl_group *peers = peers_of(module, context);
+    const size_t shape[] = {rows, columns * (size_t)peers->size};
+    return sl_communicate(context, sl_describe_psum_scatter_dim(peers, SL_F32, x, y, 2, shape, 1));
 }
 
 int sl_token_sum(const struct sl_module *module, struct sl_context *context, size_t n, float *x) {
-    return communicate(context, SL_HERE, sl_describe_psum(sl_group_of(module, context), SL_F32, x, x, n));
+    return sl_sum_over(context, sl_token_table_of(module)->group, n, x);
 }

@@ -15,22 +15,25 @@ enum sl_division {
     SL_BY_CLASSES, /* each has its rows of the table, for all tokens */
 };
 
-/* On module->user. */
+/* What these modules' own structs begin with. */
 struct sl_token_table {
+    struct sl_module module;
     struct sl_vocabulary vocabulary;
-    int parts; /* coordinates along the axis */
+    const char *axis; /* of channels */
+    int parts;        /* coordinates along it */
     /* Planned: */
+    int group; /* over the axis */
     enum sl_division division;
-    int sequence;    /* tokens of one */
-    size_t gradient; /* workspace: a part of the table's gradient, where that cannot be made in place */
+    int sequence;             /* tokens of one */
+    struct sl_place gradient; /* a part of the table's gradient, where that cannot be made in place */
 };
 
 static inline const struct sl_token_table *sl_token_table_of(const struct sl_module *module) {
-    return (const struct sl_token_table *)module->user;
+    return (const struct sl_token_table *)module;
 }
 /* This coordinate's position among those along the axis. */
 static inline size_t sl_token_rank(const struct sl_module *module, const struct sl_context *context) {
-    const struct sl_group *peers = sl_group_of(module, context);
+    const struct sl_group *peers = sl_group_of(context, sl_token_table_of(module)->group);
     return peers ? (size_t)peers->rank : 0;
 }
 /* Tokens of ROWS, and rows of the table, that are a coordinate's own. */
@@ -41,22 +44,19 @@ static inline size_t sl_token_classes(const struct sl_token_table *table) {
     const size_t size = (size_t)table->vocabulary.size;
     return table->division == SL_BY_CLASSES ? size / (size_t)table->parts : size;
 }
-static inline float *sl_token_room(const struct sl_module *module, const struct sl_context *context, int number) {
-    return (float *)(void *)(context->workspace + module->workspace[number]);
-}
 
-/* Allocates a module of TYPE. */
+/* Allocates a module of TYPE, whose own struct begins with a struct sl_token_table. */
 struct sl_module *sl_token_module(const struct sl_module_type *type, int in, int out,
                                   const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 /* Floats a row of logits: see sl_tied_logits. */
 int sl_token_logits(const struct sl_vocabulary *vocabulary, int sequence, const struct sl_channels *channels);
 
 /* For types' plan functions: finds the peers and the division. */
-int sl_token_plan(struct sl_module *module, struct sl_plan *plan);
+int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan);
 /* The same, of a module one of whose ends are logits of COLUMNS. */
-int sl_token_plan_logits(struct sl_module *module, struct sl_plan *plan, int columns);
+int sl_token_plan_logits(struct sl_token_table *table, struct sl_plan *plan, int columns);
 /* Declares the table as the module's parameter 0. SUMMED: its gradient is the sum of what the coordinates make. */
-int sl_token_plan_table(struct sl_module *module, struct sl_plan *plan, bool summed);
+int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, bool summed);
 
 /* Where a part of the gradient is made, [size, dimension], and the sum of all parts, added to the gradient where the
  * context accumulates. */

@@ -480,15 +480,8 @@ static void softmax_cross_entropy_of_random_rows(void **state) {
         for (int s = 0; s < SHAPES; s++) {
             for (int scale = 1; scale <= 100; scale *= 10) {
                 const size_t rows = 4 * shapes[s][0], classes = shapes[s][1];
-                float *logits = random_device_floats(&numbers, rows * classes, (float)-scale, (float)scale);
-                int32_t *labels = device_array(rows, sizeof *labels);
-                for (size_t r = 0; r < rows; r++) {
-                    labels[r] = (int32_t)(next_word(&numbers) % (classes + 1)) - 1; /* -1: left out */
-                    float *row = logits + r * classes;
-                    const float shift = r % 4 < 2 ? 0.0f : -3.0f * (float)scale; /* half of the rows are all negative */
-                    for (size_t c = 0; c < classes; c++) row[c] += shift;
-                    if (r % 2 && labels[r] >= 0) row[labels[r]] = 1.5f * (float)scale + shift; /* a right guess */
-                }
+                int32_t *labels;
+                float *logits = random_logits(&numbers, rows, classes, (float)scale, &labels);
                 expect_cross_entropy(kernels, rows, classes, logits, labels);
                 release_array(logits);
                 release_array(labels);

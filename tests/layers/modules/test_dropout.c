@@ -1,6 +1,18 @@
 /* test_dropout.c - which elements dropout keeps: as in JAX, by position, the right share. */
 #include "tests/rigs/module_rig.h"
 
+/* LAST after LAYERS layers with a dropout each, and as many more of its own layer as BEFORE says. They drop nothing. */
+static struct sl_module *after(int layers, int before, int cols, struct sl_module *last) {
+    struct sl_module *part[8];
+    int parts = 0;
+    for (; parts < layers + before; parts++) {
+        part[parts] = sl_dropout(cols, 0.0);
+        part[parts]->is_layer = parts < layers;
+    }
+    part[parts++] = last;
+    return sl_sequential("", parts, part);
+}
+
 static void test_dropout_is_jax(void **state) {
     (void)state;
     /* jax.random.bernoulli(PRNGKey(42), 1 - 0.4, shape), threefry not partitionable */
@@ -13,8 +25,8 @@ static void test_dropout_is_jax(void **state) {
         for (int with_silu = 0; with_silu < 2; with_silu++) {
             struct rig rig;
             const int cols = cases[i].cols;
-            open_rig(&rig, with_silu ? sl_silu_dropout(cols, 0.4) : sl_dropout(cols, 0.4), cases[i].rows, 1, 1);
-            rig.module->layer = 2; /* as though two layers had been planned before */
+            struct sl_module *dropout = with_silu ? sl_silu_dropout(cols, 0.4) : sl_dropout(cols, 0.4);
+            open_rig(&rig, after(2, 0, cols, dropout), cases[i].rows, 1, 1);
             rig.context.dropout.layer_key = keys;
             forward(&rig);
             for (int j = 0; j < cases[i].rows * cols; j++) {
@@ -67,8 +79,8 @@ static void test_dropout_by_position(void **state) {
     for (int microbatches = 1; microbatches <= BATCH; microbatches++) {
         if (BATCH % microbatches) continue;
         struct rig rig;
-        open_rig(&rig, sl_dropout(COLS, 0.5), BATCH / microbatches, microbatches, 1);
-        rig.module->dropout = 67; /* as though it were the fourth dropout of layer 1 */
+        /* The fourth dropout of layer 1 is number 64 + 3. */
+        open_rig(&rig, after(1, 3, COLS, sl_dropout(COLS, 0.5)), BATCH / microbatches, microbatches, 1);
         forward(&rig);
         if (microbatches == 1) memcpy(whole, rig.y, sizeof whole);
         const struct sl_key key = sl_fold_in(rig.context.dropout.step_key, 67);
@@ -122,27 +134,47 @@ static void test_dropout_off(void **state) {
     }
 }
 
+/* What DROPOUT, planned as part of RIG, keeps is what its NUMBER in the model says; and, with a key for each layer of
+ * the stage, what that of LAYER says. */
+static void check_numbers(struct rig *rig, const struct sl_module *dropout, uint32_t number, int layer) {
+    enum { COUNT = ROWS * 16 };
+    const struct sl_key key[] = {sl_key_of_seed(1), sl_key_of_seed(2), sl_key_of_seed(3)};
+    const struct sl_key step_key = sl_fold_in(rig->context.dropout.step_key, number);
+    uint32_t words[COUNT];
+    set_microbatch(rig, 0);
+    rig->context.dropout.layer_key = NULL;
+    assert_int_equal(dropout->type->forward(dropout, &rig->context, rig->x, rig->y), SL_OK);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(rig->y[i] != 0.0f, !(global_word(step_key, i / 16, i % 16) >> 31));
+    rig->context.dropout.layer_key = key;
+    assert_int_equal(dropout->type->forward(dropout, &rig->context, rig->x, rig->y), SL_OK);
+    rig->context.kernels->random_words(key[layer], COUNT, words);
+    for (uint32_t i = 0; i < COUNT; i++) assert_int_equal(rig->y[i] != 0.0f, !(words[i] >> 31));
+}
+
 static void test_dropout_numbers(void **state) {
     (void)state;
     struct sl_module *dropout[6];
-    for (int i = 0; i < 6; i++) dropout[i] = sl_dropout(4, 0.1);
+    for (int i = 0; i < 6; i++) dropout[i] = sl_dropout(16, 0.5);
     struct sl_module *first = sl_sequential("", 2, &dropout[1]), *second = sl_sequential("", 2, &dropout[3]);
     first->is_layer = second->is_layer = true;
     struct sl_module *whole = sl_sequential("", 4, (struct sl_module *[]){dropout[0], first, second, dropout[5]});
     struct rig rig;
     struct sl_plan plan;
     struct sl_error error = {0};
-    assert_int_equal(plan_rig(&rig, whole, 2, 1, 1, &plan, &error), SL_OK);
-    plan.layer = 0;
-    plan.global_layer = 4;
-    plan.dropouts = 0;
-    assert_int_equal(sl_module_plan(whole, &plan), SL_OK);
-    static const int numbers[] = {4 * 64, 4 * 64 + 1, 4 * 64 + 2, 5 * 64, 5 * 64 + 1, 6 * 64};
+    open_rig(&rig, whole, ROWS, 1, 1);
+    struct sl_stash unused = {0};
+    plan = (struct sl_plan){.mesh = &rig.mesh,
+                            .rows = ROWS,
+                            .parameters = &rig.parameters,
+                            .stash = &unused,
+                            .global_layer = 4,
+                            .error = &error};
+    assert_int_equal(sl_module_plan(whole, &plan), SL_OK); /* the same again, in the middle of a model */
+    static const uint32_t numbers[] = {4 * 64, 4 * 64 + 1, 4 * 64 + 2, 5 * 64, 5 * 64 + 1, 6 * 64};
     static const int layers[] = {0, 0, 0, 1, 1, 2};
-    for (int i = 0; i < 6; i++) {
-        assert_int_equal(dropout[i]->dropout, numbers[i]);
-        assert_int_equal(dropout[i]->layer, layers[i]);
-    }
+    for (int i = 0; i < 6; i++) check_numbers(&rig, dropout[i], numbers[i], layers[i]);
+    free(unused.tensor);
     close_rig(&rig);
 }
 

@@ -1,16 +1,11 @@
 /* test_experts.c - a mixture of experts: its routing, against a naive one in double and its finite differences, and
  * itself on other meshes. */
-#include "tests/rigs/run_on.h"
-
-#include "layers/training/exchange.h"
-#include "layers/modules/transformer_modules.h"
-#include "tests/rigs/numbers.h"
+#include "tests/rigs/tile_rig.h"
 
 enum { COLUMNS = 16, INSIDE = 24, EXPERTS = 8 };
 enum { SEQUENCE = 6, SEQUENCES = 2, MICROBATCHES = 4, ROWS = SEQUENCES * SEQUENCE, ALL = ROWS * MICROBATCHES };
 enum { COPIES = 8 }; /* coordinates at most */
 
-static const char *const axes[] = {"data", "tensor", NULL};
 static const struct sl_rule rules[] = {{"*.router.kernel", "tensor"},
                                        {"*.experts.*.kernel", "data,tensor"},
                                        {"*.experts.*.bias", "data"},
@@ -51,182 +46,38 @@ static struct trial trial_of(struct sl_experts shape) {
     return (struct trial){.shape = shape, .group = 2, .sequence = SEQUENCE, .rules = rules};
 }
 
-/* One coordinate's. */
-struct worker {
-    struct sl_module *module;
-    struct sl_parameters parameters;
-    struct sl_groups peers;
-    struct sl_stash stash, again, once;
-    struct sl_caches caches;
-    struct sl_metrics metrics;
-    struct sl_context context;
-    size_t workspace;
-    int microbatches;
-    size_t first_row, first_column, rows, columns; /* of all rows */
-    float *x, *y, *dy, *dx;                        /* [rows, columns] */
-};
-
 static bool generates(const struct trial *trial) { return trial->phase == SL_PREFILL || trial->phase == SL_DECODE; }
 
-/* Between PART, the device's, and ARRAY [ALL, COLUMNS], the host's. */
-static void bring(const struct worker *worker, const float *array, float *part) {
-    const float *first = array + worker->first_row * COLUMNS + worker->first_column;
-    for (size_t r = 0; r < worker->rows; r++)
-        sl_device.copy(part + r * worker->columns, first + r * COLUMNS, worker->columns * sizeof *part);
-}
-
-static int plan(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
-    const struct sl_channels channels = {self->mesh, "tensor"};
-    if (sl_parameters_open(&worker->parameters, 1) || !(worker->module = sl_experts("moe", &trial->shape, &channels)))
-        return sl_fail(self, SL_FAILED, "no memory");
-    if (trial->recompute && !(worker->module = sl_recompute(worker->module)))
-        return sl_fail(self, SL_FAILED, "no memory");
-    worker->parameters.data_axis = "data";
-    struct sl_plan plan = {.mesh = self->mesh,
-                           .rules = trial->rules,
-                           .gemm = sl_gemm_find("reference", &self->error),
-                           .precision = trial->precision,
-                           .rows = ROWS,
-                           .sequence = trial->sequence,
-                           .wgrad_group = trial->group,
-                           .parameters = &worker->parameters,
-                           .stash = &worker->stash,
-                           .again = &worker->again,
-                           .caches = generates(trial) ? &worker->caches : NULL,
-                           .forward_only = trial->forward_only,
-                           .groups = &worker->peers,
-                           .error = &self->error};
-    SL_TRY(sl_module_plan(worker->module, &plan));
-    worker->workspace = plan.workspace_peak;
-    sl_parameters_layout(&worker->parameters, sl_axis_size(self, "data"), sl_axis_index(self, "data"), false);
-    return sl_parameters_take(&worker->parameters, &self->error);
-}
-
-static void take_stash(struct sl_stash *stash, int slots) {
-    stash->slots = slots;
-    stash->data = sl_device.take(stash->elements * (size_t)slots * sizeof(float));
-}
-
-static void take_arrays(struct worker *worker, const struct trial *trial) {
-    const size_t bytes = worker->rows * worker->columns * sizeof(float);
-    worker->once = worker->again;
-    take_stash(&worker->stash, worker->microbatches);
-    take_stash(&worker->again, worker->microbatches);
-    take_stash(&worker->once, 1);
-    worker->x = sl_device.take(bytes);
-    worker->y = sl_device.take(bytes);
-    worker->dx = sl_device.take(bytes);
-    worker->dy = sl_device.take(bytes);
-    bring(worker, trial->x, worker->x);
-    bring(worker, trial->dy, worker->dy);
-}
-
 static int open_worker(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
-    const int data = sl_axis_size(self, "data");
-    worker->microbatches = MICROBATCHES / data;
-    worker->columns = COLUMNS / (size_t)sl_axis_size(self, "tensor");
-    worker->rows = ALL / (size_t)data;
-    worker->first_row = worker->rows * (size_t)sl_axis_index(self, "data");
-    worker->first_column = worker->columns * (size_t)sl_axis_index(self, "tensor");
-    SL_TRY(sl_groups_open(&worker->peers, self, axes));
-    SL_TRY(plan(self, worker, trial));
-    take_arrays(worker, trial);
-    worker->context = (struct sl_context){.self = self,
-                                          .kernels = sl_kernels_available(trial->level),
-                                          .queue = self->queue,
-                                          .phase = trial->phase,
-                                          .rows = ROWS,
-                                          .sequence = trial->sequence,
-                                          .wgrad_group = trial->group,
-                                          .weight = weight,
-                                          .metrics = &worker->metrics,
-                                          .parameters = &worker->parameters,
-                                          .stash = &worker->stash,
-                                          .groups = &worker->peers,
-                                          .again = &worker->again,
-                                          .once = &worker->once,
-                                          .workspace = sl_device.take(worker->workspace)};
+    const struct sl_channels channels = {self->mesh, "tensor"};
+    SL_TRY(open_tile(self, worker, ALL, COLUMNS, ROWS));
+    worker->module = sl_experts("moe", &trial->shape, &channels);
+    if (trial->recompute) worker->module = sl_recompute(worker->module);
+    if (!worker->module) return sl_fail(self, SL_FAILED, "no memory");
+    struct sl_plan plan = plan_of(self, worker);
+    plan.rules = trial->rules;
+    plan.precision = trial->precision;
+    plan.sequence = trial->sequence;
+    plan.wgrad_group = trial->group;
+    plan.caches = generates(trial) ? &worker->caches : NULL;
+    plan.forward_only = trial->forward_only;
+    SL_TRY(plan_one(worker, worker->module, &plan));
+    SL_TRY(take_parameters(self, worker));
+    take_arrays(self, worker, &plan, trial->x, trial->dy);
+    worker->context.kernels = sl_kernels_available(trial->level);
+    worker->context.phase = trial->phase;
+    worker->context.weight = weight;
     return SL_OK;
-}
-
-static void close_worker(struct worker *worker) {
-    sl_device.give(worker->x);
-    sl_device.give(worker->dx);
-    sl_device.give(worker->y);
-    sl_device.give(worker->dy);
-    sl_device.give(worker->stash.data);
-    sl_device.give(worker->again.data);
-    sl_device.give(worker->once.data);
-    sl_device.give(worker->context.workspace);
-    free(worker->stash.tensor);
-    free(worker->again.tensor);
-    sl_caches_close(&worker->caches);
-    if (worker->parameters.range) sl_parameters_close(&worker->parameters);
-    sl_module_free(worker->module);
-}
-
-/* NaNs: nothing may be read that was not written before. */
-static void poison(void *data, size_t count) {
-    void *nans = malloc(sizeof(float) * count + 1);
-    if (!nans) return;
-    memset(nans, 0xff, sizeof(float) * count);
-    sl_device.copy(data, nans, sizeof(float) * count);
-    sl_device.settle(NULL);
-    free(nans);
-}
-
-static void begin_microbatch(struct worker *worker, int microbatch) {
-    worker->context.microbatch = microbatch;
-    poison(worker->context.workspace, worker->workspace / sizeof(float));
-}
-
-static int train(struct worker *worker, const struct trial *trial) {
-    const struct sl_module *module = worker->module;
-    struct sl_context *context = &worker->context;
-    const size_t stride = ROWS * worker->columns;
-    poison(worker->stash.data, worker->stash.elements * (size_t)worker->stash.slots);
-    poison(worker->again.data, worker->again.elements * (size_t)worker->again.slots);
-    for (int r = 0; r < worker->parameters.ranges; r++)
-        poison(worker->parameters.range[r].gradient, worker->parameters.range[r].count);
-    for (int m = 0; m < worker->microbatches; m++) {
-        const size_t at = (size_t)m * stride;
-        begin_microbatch(worker, m);
-        SL_TRY(module->type->forward(module, context, worker->x + at, worker->y + at));
-    }
-    if (trial->forward_only)
-        return worker->stash.elements ? sl_fail(context->self, SL_CHECK_FAILED, "it wants a stash") : SL_OK;
-    for (int m = worker->microbatches - 1; m >= 0; m--) {
-        const size_t at = (size_t)m * stride;
-        begin_microbatch(worker, m);
-        SL_TRY(module->type->backward_input(module, context, worker->x + at, worker->dy + at,
-                                            trial->without_dx ? NULL : worker->dx + at));
-    }
-    for (int m = 0; m < worker->microbatches; m += context->wgrad_group) {
-        const size_t at = (size_t)m * stride;
-        begin_microbatch(worker, m);
-        context->accumulate = m > 0;
-        SL_TRY(module->type->backward_weight(module, context, worker->x + at, worker->dy + at));
-    }
-    return SL_OK;
-}
-
-/* What specs do not shard over data is still each coordinate's own part of the sum. */
-static int reduce(struct sl_spmd *self, const struct worker *worker) {
-    struct sl_group data;
-    if (sl_axis_size(self, "data") == 1) return SL_OK;
-    SL_TRY(sl_group_axes(self, "data", &data));
-    const struct sl_range *range = &worker->parameters.range[0];
-    return sl_psum(self, &data, SL_F32, range->gradient, range->gradient, range->count);
 }
 
 static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial *trial) {
-    const size_t bytes = worker->rows * worker->columns * sizeof(float);
+    const size_t bytes = worker->tile.rows * worker->tile.columns * sizeof(float);
     struct sl_group world;
     SL_TRY(sl_group_axes(self, "*", &world));
     SL_TRY(sl_import(self, &world, &worker->parameters, SL_VALUES, trial->from));
     for (int r = 0; r < worker->parameters.ranges; r++)
         sl_parameters_round(&worker->parameters, worker->context.kernels, r);
-    SL_TRY(train(worker, trial));
+    SL_TRY(train(worker, trial->forward_only, trial->without_dx));
     sl_device.copy(trial->y[self->coordinate], worker->y, bytes);
     trial->auxiliary[self->coordinate] = worker->metrics.auxiliary;
     if (trial->forward_only) return SL_OK;
@@ -243,49 +94,20 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* All coordinates' copies side by side. */
-static void join(const struct sl_mesh *mesh, float copies[COPIES][ALL * COLUMNS], float *whole) {
-    const int d = sl_mesh_find_axis(mesh, "data"), t = sl_mesh_find_axis(mesh, "tensor");
-    const size_t rows = ALL / (size_t)sl_mesh_axis_size(mesh, "data");
-    const size_t columns = COLUMNS / (size_t)sl_mesh_axis_size(mesh, "tensor");
-    for (int i = 0; i < mesh->size; i++) {
-        const size_t row = rows * (size_t)(d < 0 ? 0 : sl_mesh_index(mesh, i, d));
-        const size_t column = columns * (size_t)(t < 0 ? 0 : sl_mesh_index(mesh, i, t));
-        for (size_t r = 0; r < rows; r++)
-            memcpy(whole + (row + r) * COLUMNS + column, copies[i] + r * columns, columns * sizeof *whole);
-    }
-}
-
 /* Runs TRIAL; copy 0 of y and dx is then the whole, and so is the auxiliary loss. */
 static void run_trial(const char *on, struct trial *trial, bool checked) {
     struct sl_error error;
     struct sl_mesh mesh;
-    static float whole[ALL * COLUMNS];
     assert_int_equal(sl_mesh_parse(&mesh, on, NULL), SL_OK);
     if (run_on((struct test_run){.mesh = on, .checked = checked, .arg = trial}, program, &error))
         fail_msg("on %s: %s", on, error.message);
-    join(&mesh, trial->y, whole);
-    memcpy(trial->y[0], whole, sizeof whole);
-    join(&mesh, trial->dx, whole);
-    memcpy(trial->dx[0], whole, sizeof whole);
+    join_tiles(&mesh, ALL, COLUMNS, trial->y[0]);
+    join_tiles(&mesh, ALL, COLUMNS, trial->dx[0]);
     for (int i = 1; i < mesh.size; i++) trial->auxiliary[0] += trial->auxiliary[i];
     trial->auxiliary[0] /= sl_mesh_axis_size(&mesh, "tensor");
 }
 
 /* ---- values ---- */
-
-struct values {
-    struct sl_store store;
-    float *x, *dy;
-};
-
-static void add_random(struct sl_store *store, struct numbers *numbers, const char *name, float range, int dims,
-                       const size_t *shape) {
-    struct sl_tensor *tensor = sl_store_add(store, name, SL_F32, dims, shape);
-    assert_non_null(tensor);
-    float *value = tensor->array.data;
-    for (size_t i = 0; i < sl_array_elements(&tensor->array); i++) value[i] = next_float(numbers, -range, range);
-}
 
 static void open_values(struct values *values, uint64_t seed, struct trial *trial) {
     struct numbers numbers = {seed};
@@ -306,27 +128,6 @@ static void open_values(struct values *values, uint64_t seed, struct trial *tria
     trial->from = store;
     trial->x = values->x = random_floats(&numbers, ALL * COLUMNS, -2, 2);
     trial->dy = values->dy = random_floats(&numbers, ALL * COLUMNS, -1, 1);
-}
-
-static void close_values(struct values *values) {
-    sl_store_free(&values->store);
-    free(values->x);
-    free(values->dy);
-}
-
-static void expect_within(double tolerance, const char *on, const char *what, size_t count, const float *got,
-                          const float *want) {
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < count; i++) {
-        difference += (got[i] - (double)want[i]) * (got[i] - (double)want[i]);
-        norm += (double)want[i] * want[i];
-    }
-    if (!(sqrt(difference) <= tolerance * sqrt(norm)))
-        fail_msg("%s on %s: differs by %g of a norm of %g", what, on, sqrt(difference), sqrt(norm));
-}
-
-static void expect_near(const char *on, const char *what, size_t count, const float *got, const float *want) {
-    expect_within(1e-5, on, what, count, got, want);
 }
 
 /* ---- the naive module, in double ---- */

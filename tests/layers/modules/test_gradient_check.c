@@ -26,20 +26,25 @@ enum fault {
     FAULTS
 };
 
+struct scaled {
+    struct sl_module module;
+    enum fault fault;
+    int sequence;
+    struct sl_place product; /* x dy */
+    struct sl_place seen;    /* forward's x, in the workspace */
+};
+
+static const struct scaled *own(const struct sl_module *module) { return (const struct scaled *)module; }
+
 /* In sequences its parameter is a tied one. */
 static int plan_scaled(struct sl_module *module, struct sl_plan *plan) {
-    const size_t cols = (size_t)module->in;
-    module->whole = plan->sequence;
-    module->parameter[0] =
-        (plan->sequence ? sl_plan_parameter_tied : sl_plan_parameter)(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols);
-    module->stash[0] = sl_plan_stash(plan, cols); /* x dy */
-    module->workspace[0] = sl_plan_workspace(plan, (size_t)plan->rows * cols * sizeof(float));
+    struct scaled *self = (struct scaled *)module;
+    const size_t cols = (size_t)module->in, count = (size_t)plan->rows * cols;
+    self->sequence = plan->sequence;
     module->keeps_input = true;
-    return SL_OK;
-}
-
-static float *workspace_of(const struct sl_module *module, const struct sl_context *context) {
-    return (float *)(void *)(context->workspace + module->workspace[0]);
+    SL_TRY(sl_plan_array(plan, count, true, &self->product));
+    SL_TRY(sl_plan_array(plan, count, false, &self->seen));
+    return (plan->sequence ? sl_plan_parameter_tied : sl_plan_parameter)(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols);
 }
 
 static bool has_row_before(const struct sl_context *context, int row) {
@@ -49,25 +54,25 @@ static bool has_row_before(const struct sl_context *context, int row) {
 static int scaled_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int cols = module->in, n = context->rows * cols;
     const float *scale = sl_value(module, context, 0);
-    assert_int_equal(context->sequence, module->whole);
+    assert_int_equal(context->sequence, own(module)->sequence);
     for (int i = 0; i < n; i++) y[i] = x[i] * scale[i % cols] + (has_row_before(context, i / cols) ? x[i - cols] : 0);
-    memcpy(workspace_of(module, context), x, (size_t)n * sizeof *x);
-    return module->option == FAILS ? SL_FAILED : SL_OK;
+    memcpy(sl_at(context, &own(module)->seen), x, (size_t)n * sizeof *x);
+    return own(module)->fault == FAILS ? SL_FAILED : SL_OK;
 }
 
 static int scaled_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                  const float *dy, float *dx) {
     const int cols = module->in, n = context->rows * cols;
     const float *scale = sl_value(module, context, 0);
-    float *product = sl_stash_of(context, module->stash[0]);
-    if (module->option == KEEPS_WORKSPACE) x = workspace_of(module, context);
+    float *product = sl_at(context, &own(module)->product);
+    if (own(module)->fault == KEEPS_WORKSPACE) x = sl_at(context, &own(module)->seen);
     for (int i = 0; i < n; i++) {
-        if (dx || module->option != W_NEEDS_DX) product[i] = x[i] * dy[i];
-        if (!dx || (module->option == DX_INCOMPLETE && i % cols == cols - 1)) continue;
-        dx[i] = dy[i] * scale[i % cols] * (module->option == DX_TOO_LARGE ? 1.01f : 1.0f);
+        if (dx || own(module)->fault != W_NEEDS_DX) product[i] = x[i] * dy[i];
+        if (!dx || (own(module)->fault == DX_INCOMPLETE && i % cols == cols - 1)) continue;
+        dx[i] = dy[i] * scale[i % cols] * (own(module)->fault == DX_TOO_LARGE ? 1.01f : 1.0f);
         const int next = i + cols;
         if (next >= n || !context->sequence) continue;
-        if (has_row_before(context, next / cols) || module->option == DX_CROSSES) dx[i] += dy[next];
+        if (has_row_before(context, next / cols) || own(module)->fault == DX_CROSSES) dx[i] += dy[next];
     }
     return SL_OK;
 }
@@ -76,9 +81,10 @@ static int scaled_backward_weight(const struct sl_module *module, struct sl_cont
                                   const float *dy) {
     assert_non_null(x);
     assert_null(dy); /* not asked for */
-    const int cols = module->in, rows = context->rows * context->wgrad_group - (module->option == W_FORGETS_ROW);
-    const bool accumulate = module->option == W_ADDS_ALWAYS || (context->accumulate && module->option != W_NEVER_ADDS);
-    const float *product = sl_stash_of(context, module->stash[0]);
+    const int cols = module->in, rows = context->rows * context->wgrad_group - (own(module)->fault == W_FORGETS_ROW);
+    const bool accumulate =
+        own(module)->fault == W_ADDS_ALWAYS || (context->accumulate && own(module)->fault != W_NEVER_ADDS);
+    const float *product = sl_at(context, &own(module)->product);
     float *gradient = sl_gradient(module, context, 0);
     for (int c = 0; c < cols; c++) {
         float sum = accumulate ? gradient[c] : 0.0f;
@@ -88,13 +94,17 @@ static int scaled_backward_weight(const struct sl_module *module, struct sl_cont
     return SL_OK;
 }
 
-static const struct sl_module_type scaled = {"scaled", plan_scaled, scaled_forward, scaled_backward_input,
-                                             scaled_backward_weight};
+static const struct sl_module_type scaled = {.name = "scaled",
+                                             .plan = plan_scaled,
+                                             .forward = scaled_forward,
+                                             .backward_input = scaled_backward_input,
+                                             .backward_weight = scaled_backward_weight,
+                                             .bytes = sizeof(struct scaled)};
 
 static struct sl_module *make_scaled(enum fault fault) {
     struct sl_module *module = sl_module_new(&scaled, "scaled", 6, 6);
     assert_non_null(module);
-    module->option = fault;
+    ((struct scaled *)module)->fault = fault;
     return module;
 }
 

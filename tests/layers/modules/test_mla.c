@@ -1,17 +1,13 @@
 /* test_mla.c - latent attention: against a naive one in double, finite differences, itself on other meshes, and itself
  * token by token. */
-#include "tests/rigs/run_on.h"
+#include "tests/rigs/tile_rig.h"
 
-#include "layers/training/exchange.h"
 #include "layers/modules/gradient_check.h"
-#include "layers/modules/transformer_modules.h"
-#include "tests/rigs/numbers.h"
 
 enum { COLUMNS = 32, HEADS = 8, LATENT = 16, ROPE = 4, POSITIONS = 9 };
 enum { SEQUENCE = 5, SEQUENCES = 2, MICROBATCHES = 4, ROWS = SEQUENCES * SEQUENCE, ALL = ROWS * MICROBATCHES };
 enum { COPIES = 16 }; /* coordinates at most */
 
-static const char *const axes[] = {"data", "tensor", NULL};
 static const struct sl_rule rules[] = {{"*_rope.kernel", "tensor*2,data"}, {"*.kernel", "tensor,data"}, {NULL, NULL}};
 static const struct sl_mla with_rope = {COLUMNS, HEADS, LATENT, ROPE, POSITIONS, 0.0};
 static const struct sl_mla without_rope = {COLUMNS, HEADS, LATENT, 0, POSITIONS, 0.0};
@@ -36,197 +32,59 @@ static struct trial trial_of(const struct sl_mla *shape) {
     return (struct trial){.shape = *shape, .sequence = SEQUENCE, .rows = ROWS, .group = 2};
 }
 
-/* One coordinate's. */
-struct worker {
-    struct sl_module *module, *decoder;
-    struct sl_parameters parameters;
-    struct sl_groups peers;
-    struct sl_stash stash, again, once, none;
-    struct sl_caches caches;
-    struct sl_context context;
-    size_t workspace;
-    int microbatches;
-    size_t first_row, first_column, rows, columns; /* of all rows */
-    float *x, *y, *dy, *dx;                        /* [rows, columns] */
-};
-
-/* Between PART, the device's, and ARRAY [ALL, COLUMNS], the host's. */
-static void bring(const struct worker *worker, const float *array, float *part) {
-    const float *first = array + worker->first_row * COLUMNS + worker->first_column;
-    for (size_t r = 0; r < worker->rows; r++)
-        sl_device.copy(part + r * worker->columns, first + r * COLUMNS, worker->columns * sizeof *part);
-}
-
 static struct sl_module *build(const struct trial *trial, const struct sl_mesh *mesh) {
     const struct sl_channels channels = {mesh, "tensor"};
     struct sl_module *module = sl_mla("mla", &trial->shape, &channels);
     return trial->recompute ? sl_recompute(module) : module;
 }
 
-static int plan(struct sl_spmd *self, struct worker *worker, const struct trial *trial, struct sl_module *module,
-                int rows, int sequence) {
-    struct sl_plan plan = {.mesh = self->mesh,
-                           .rules = rules,
-                           .gemm = sl_gemm_find("reference", &self->error),
-                           .rows = rows,
-                           .sequence = sequence,
-                           .wgrad_group = trial->group,
-                           .parameters = &worker->parameters,
-                           .stash = trial->prompt ? &worker->none : &worker->stash,
-                           .again = &worker->again,
-                           .caches = trial->prompt ? &worker->caches : NULL,
-                           .forward_only = trial->forward_only || trial->prompt,
-                           .groups = &worker->peers,
-                           .error = &self->error};
-    sl_caches_begin(&worker->caches);
-    SL_TRY(sl_module_plan(module, &plan));
-    if (plan.workspace_peak > worker->workspace) worker->workspace = plan.workspace_peak;
-    return SL_OK;
+static struct sl_plan plan_for(struct sl_spmd *self, struct worker *worker, const struct trial *trial, int rows,
+                               int sequence) {
+    struct sl_plan plan = plan_of(self, worker);
+    plan.rules = rules;
+    plan.rows = rows;
+    plan.sequence = sequence;
+    plan.wgrad_group = trial->group;
+    plan.forward_only = trial->forward_only || trial->prompt;
+    if (trial->prompt) {
+        plan.stash = &worker->none;
+        plan.caches = &worker->caches;
+        sl_caches_begin(&worker->caches);
+    }
+    return plan;
 }
 
 /* The module, and, where there is a prompt, the one that goes on from there: over the same parameters and caches. */
 static int plan_modules(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
-    const int data = sl_axis_size(self, "data");
-    if (sl_parameters_open(&worker->parameters, 1) || !(worker->module = build(trial, self->mesh)) ||
-        !(worker->decoder = build(trial, self->mesh)))
-        return sl_fail(self, SL_FAILED, "no memory");
-    worker->parameters.data_axis = "data";
+    const int rows = trial->prompt ? SEQUENCES * trial->prompt : trial->rows;
+    struct sl_plan plan = plan_for(self, worker, trial, rows, trial->prompt ? trial->prompt : trial->sequence);
     worker->caches.sequences = SEQUENCES * worker->microbatches - trial->missing;
     worker->caches.positions = SEQUENCE + 2;
-    if (trial->prompt)
-        SL_TRY(plan(self, worker, trial, worker->module, SEQUENCES * trial->prompt, trial->prompt));
-    else
-        SL_TRY(plan(self, worker, trial, worker->module, trial->rows, trial->sequence));
-    sl_parameters_layout(&worker->parameters, data, sl_axis_index(self, "data"), false);
-    SL_TRY(sl_parameters_take(&worker->parameters, &self->error));
+    SL_TRY(plan_one(worker, worker->module, &plan));
+    SL_TRY(take_parameters(self, worker));
     if (!trial->prompt) return SL_OK;
-    SL_TRY(plan(self, worker, trial, worker->decoder, SEQUENCES, 1));
+    plan = plan_for(self, worker, trial, SEQUENCES, 1);
+    SL_TRY(plan_one(worker, worker->decoder, &plan));
     return sl_caches_take(&worker->caches, &self->error);
 }
 
-static void take_stash(struct sl_stash *stash, int slots) {
-    stash->slots = slots;
-    stash->data = sl_device.take(stash->elements * (size_t)slots * sizeof(float));
-}
-
-static void take_arrays(struct worker *worker, const struct trial *trial) {
-    const size_t bytes = worker->rows * worker->columns * sizeof(float);
-    worker->once = worker->again;
-    take_stash(&worker->stash, worker->microbatches);
-    take_stash(&worker->again, worker->microbatches);
-    take_stash(&worker->once, 1);
-    worker->x = sl_device.take(bytes);
-    worker->y = sl_device.take(bytes);
-    worker->dx = sl_device.take(bytes);
-    worker->dy = sl_device.take(bytes);
-    bring(worker, trial->x, worker->x);
-    bring(worker, trial->dy, worker->dy);
-}
-
 static int open_worker(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
-    const int data = sl_axis_size(self, "data");
-    worker->microbatches = MICROBATCHES / data;
-    worker->columns = COLUMNS / (size_t)sl_axis_size(self, "tensor");
-    worker->rows = ALL / (size_t)data;
-    worker->first_row = worker->rows * (size_t)sl_axis_index(self, "data");
-    worker->first_column = worker->columns * (size_t)sl_axis_index(self, "tensor");
-    SL_TRY(sl_groups_open(&worker->peers, self, axes));
+    SL_TRY(open_tile(self, worker, ALL, COLUMNS, ROWS));
+    worker->module = build(trial, self->mesh);
+    worker->decoder = build(trial, self->mesh);
+    if (!worker->module || !worker->decoder) return sl_fail(self, SL_FAILED, "no memory");
     SL_TRY(plan_modules(self, worker, trial));
-    take_arrays(worker, trial);
-    worker->context = (struct sl_context){.self = self,
-                                          .kernels = sl_kernels_select(),
-                                          .queue = self->queue,
-                                          .rows = trial->rows,
-                                          .sequence = trial->sequence,
-                                          .wgrad_group = trial->group,
-                                          .dropout.step_key = sl_key_of_seed(7),
-                                          .parameters = &worker->parameters,
-                                          .stash = trial->prompt ? NULL : &worker->stash,
-                                          .groups = &worker->peers,
-                                          .again = &worker->again,
-                                          .once = &worker->once,
-                                          .workspace = sl_device.take(worker->workspace)};
+    const struct sl_plan plan = {.rows = trial->rows, .sequence = trial->sequence, .wgrad_group = trial->group};
+    take_arrays(self, worker, &plan, trial->x, trial->dy);
+    if (trial->prompt) worker->context.stash = NULL;
     return SL_OK;
-}
-
-static void close_worker(struct worker *worker) {
-    sl_device.give(worker->x);
-    sl_device.give(worker->dx);
-    sl_device.give(worker->y);
-    sl_device.give(worker->dy);
-    sl_device.give(worker->stash.data);
-    sl_device.give(worker->again.data);
-    sl_device.give(worker->once.data);
-    sl_device.give(worker->context.workspace);
-    free(worker->stash.tensor);
-    free(worker->again.tensor);
-    free(worker->none.tensor);
-    sl_caches_close(&worker->caches);
-    if (worker->parameters.range) sl_parameters_close(&worker->parameters);
-    sl_module_free(worker->module);
-    sl_module_free(worker->decoder);
-}
-
-/* NaNs: nothing may be read that was not written before. */
-static void poison(void *data, size_t count) {
-    const size_t floats = sizeof(float) * count;
-    void *nans = malloc(floats + 1);
-    if (!nans) return;
-    memset(nans, 0xff, floats);
-    sl_device.copy(data, nans, floats);
-    sl_device.settle(NULL);
-    free(nans);
-}
-
-static void begin_microbatch(struct worker *worker, int microbatch) {
-    struct sl_context *context = &worker->context;
-    context->microbatch = microbatch;
-    context->dropout.first_row = (uint32_t)(worker->first_row + (size_t)(microbatch * ROWS));
-    poison(context->workspace, worker->workspace / sizeof(float));
-}
-
-/* ---- training ---- */
-
-static int train(struct worker *worker, const struct trial *trial) {
-    const struct sl_module *module = worker->module;
-    struct sl_context *context = &worker->context;
-    const size_t stride = ROWS * worker->columns;
-    poison(worker->stash.data, worker->stash.elements * (size_t)worker->stash.slots);
-    for (int m = 0; m < worker->microbatches; m++) {
-        const size_t at = (size_t)m * stride;
-        begin_microbatch(worker, m);
-        SL_TRY(module->type->forward(module, context, worker->x + at, worker->y + at));
-    }
-    if (trial->forward_only)
-        return worker->stash.elements ? sl_fail(context->self, SL_CHECK_FAILED, "it wants a stash") : SL_OK;
-    for (int m = worker->microbatches - 1; m >= 0; m--) {
-        const size_t at = (size_t)m * stride;
-        begin_microbatch(worker, m);
-        SL_TRY(module->type->backward_input(module, context, worker->x + at, worker->dy + at, worker->dx + at));
-    }
-    for (int m = 0; m < worker->microbatches; m += context->wgrad_group) {
-        const size_t at = (size_t)m * stride;
-        begin_microbatch(worker, m);
-        context->accumulate = m > 0;
-        SL_TRY(module->type->backward_weight(module, context, worker->x + at, worker->dy + at));
-    }
-    return SL_OK;
-}
-
-/* What specs do not shard over data is still each coordinate's own part of the sum. */
-static int reduce(struct sl_spmd *self, const struct worker *worker) {
-    struct sl_group data;
-    if (sl_axis_size(self, "data") == 1) return SL_OK;
-    SL_TRY(sl_group_axes(self, "data", &data));
-    struct sl_range *range = &worker->parameters.range[0];
-    return sl_psum(self, &data, SL_F32, range->gradient, range->gradient, range->count);
 }
 
 /* ---- generating ---- */
 
 /* The new tokens [FROM, END) of each of microbatch M's sequences, a dense array, from or to all of its rows. */
 static void move_tokens(const struct worker *worker, int m, int from, int end, bool back, float *all, float *dense) {
-    const size_t columns = worker->columns, count = (size_t)(end - from) * columns;
+    const size_t columns = worker->tile.columns, count = (size_t)(end - from) * columns;
     for (size_t s = 0; s < SEQUENCES; s++) {
         float *rows = all + (((size_t)m * SEQUENCES + s) * SEQUENCE + (size_t)from) * columns;
         sl_device.copy(back ? rows : dense + s * count, back ? dense + s * count : rows, count * sizeof *rows);
@@ -259,7 +117,7 @@ static int generate(struct worker *worker, const struct trial *trial) {
     worker->context.caches = caches;
     for (int i = 0; i < caches->count; i++)
         poison(caches->cache[i].data, (size_t)caches->sequences * (size_t)caches->positions * caches->cache[i].columns);
-    const size_t bytes = ROWS * worker->columns * sizeof(float);
+    const size_t bytes = ROWS * worker->tile.columns * sizeof(float);
     float *x = sl_device.take(bytes), *y = sl_device.take(bytes);
     const int status = x && y ? generate_tokens(worker, trial, x, y) : SL_FAILED;
     sl_device.give(x);
@@ -271,7 +129,7 @@ static int generate(struct worker *worker, const struct trial *trial) {
 
 static int collect(struct sl_spmd *self, const struct worker *worker, const float *values,
                    float copies[COPIES][ALL * COLUMNS]) {
-    sl_device.copy(copies[self->coordinate], values, worker->rows * worker->columns * sizeof *values);
+    sl_device.copy(copies[self->coordinate], values, worker->tile.rows * worker->tile.columns * sizeof *values);
     return sl_gather_records(self, copies, sizeof copies[0]);
 }
 
@@ -279,7 +137,7 @@ static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial 
     struct sl_group world;
     SL_TRY(sl_group_axes(self, "*", &world));
     SL_TRY(sl_import(self, &world, &worker->parameters, SL_VALUES, trial->from));
-    SL_TRY(trial->prompt ? generate(worker, trial) : train(worker, trial));
+    SL_TRY(trial->prompt ? generate(worker, trial) : train(worker, trial->forward_only, false));
     SL_TRY(collect(self, worker, worker->y, trial->y));
     if (trial->prompt || trial->forward_only) return SL_OK;
     SL_TRY(collect(self, worker, worker->dx, trial->dx));
@@ -295,65 +153,41 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* All coordinates' copies side by side. */
-static void join(const struct sl_mesh *mesh, float copies[COPIES][ALL * COLUMNS], float *whole) {
-    const size_t data = (size_t)sl_mesh_axis_size(mesh, "data"), tensor = (size_t)sl_mesh_axis_size(mesh, "tensor");
-    const size_t rows = ALL / data, columns = COLUMNS / tensor;
-    for (int i = 0; i < mesh->size; i++) {
-        const int d = sl_mesh_find_axis(mesh, "data"), t = sl_mesh_find_axis(mesh, "tensor");
-        const size_t row = rows * (size_t)(d < 0 ? 0 : sl_mesh_index(mesh, i, d));
-        const size_t column = columns * (size_t)(t < 0 ? 0 : sl_mesh_index(mesh, i, t));
-        for (size_t r = 0; r < rows; r++)
-            memcpy(whole + (row + r) * COLUMNS + column, copies[i] + r * columns, columns * sizeof *whole);
-    }
-}
-
 /* Runs TRIAL; copy 0 of y and dx is then the whole. */
 static void run_trial(const char *on, struct trial *trial, bool checked) {
     struct sl_error error;
     struct sl_mesh mesh;
-    static float whole[ALL * COLUMNS];
     assert_int_equal(sl_mesh_parse(&mesh, on, NULL), SL_OK);
     if (run_on((struct test_run){.mesh = on, .checked = checked, .arg = trial}, program, &error))
         fail_msg("on %s: %s", on, error.message);
-    join(&mesh, trial->y, whole);
-    memcpy(trial->y[0], whole, sizeof whole);
-    join(&mesh, trial->dx, whole);
-    memcpy(trial->dx[0], whole, sizeof whole);
+    join_tiles(&mesh, ALL, COLUMNS, trial->y[0]);
+    join_tiles(&mesh, ALL, COLUMNS, trial->dx[0]);
 }
 
 /* ---- values ---- */
 
-static void add_random(struct sl_store *store, struct numbers *numbers, const char *layer, size_t in, size_t out) {
+static void add_dense(struct sl_store *store, struct numbers *numbers, const char *layer, size_t in, size_t out) {
     for (int bias = 0; bias < 2; bias++) {
         char name[64];
         const size_t shape[] = {in, out};
         const float range = bias ? 0.3f : sqrtf(3.0f / (float)in);
         snprintf(name, sizeof name, "mla.%s.%s", layer, bias ? "bias" : "kernel");
-        struct sl_tensor *tensor = sl_store_add(store, name, SL_F32, bias ? 1 : 2, bias ? shape + 1 : shape);
-        assert_non_null(tensor);
-        float *value = tensor->array.data;
-        for (size_t i = 0; i < (bias ? 1 : in) * out; i++) value[i] = next_float(numbers, -range, range);
+        add_random(store, numbers, name, range, bias ? 1 : 2, bias ? shape + 1 : shape);
     }
 }
 
 static struct sl_store random_values(struct numbers *numbers, const struct sl_mla *shape) {
     const size_t columns = (size_t)shape->dimension, latent = (size_t)shape->latent, rope = (size_t)shape->rope;
     struct sl_store store = {0};
-    add_random(&store, numbers, "down", columns, 2 * latent);
-    add_random(&store, numbers, "kv_up", latent, 2 * columns);
-    add_random(&store, numbers, "q_up", latent, columns);
-    add_random(&store, numbers, "out", columns, columns);
+    add_dense(&store, numbers, "down", columns, 2 * latent);
+    add_dense(&store, numbers, "kv_up", latent, 2 * columns);
+    add_dense(&store, numbers, "q_up", latent, columns);
+    add_dense(&store, numbers, "out", columns, columns);
     if (!rope) return store;
-    add_random(&store, numbers, "k_rope", 2 * latent, rope);
-    add_random(&store, numbers, "q_rope", 2 * latent, rope * (size_t)shape->heads);
+    add_dense(&store, numbers, "k_rope", 2 * latent, rope);
+    add_dense(&store, numbers, "q_rope", 2 * latent, rope * (size_t)shape->heads);
     return store;
 }
-
-struct values {
-    struct sl_store store;
-    float *x, *dy;
-};
 
 static void open_values(struct values *values, uint64_t seed, struct trial *trial) {
     struct numbers numbers = {seed};
@@ -361,22 +195,6 @@ static void open_values(struct values *values, uint64_t seed, struct trial *tria
     trial->from = &values->store;
     trial->x = values->x = random_floats(&numbers, ALL * COLUMNS, -2, 2);
     trial->dy = values->dy = random_floats(&numbers, ALL * COLUMNS, -1, 1);
-}
-
-static void close_values(struct values *values) {
-    sl_store_free(&values->store);
-    free(values->x);
-    free(values->dy);
-}
-
-static void expect_near(const char *on, const char *what, size_t count, const float *got, const float *want) {
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < count; i++) {
-        difference += (got[i] - (double)want[i]) * (got[i] - (double)want[i]);
-        norm += (double)want[i] * want[i];
-    }
-    if (!(sqrt(difference) <= 1e-5 * sqrt(norm)))
-        fail_msg("%s on %s: differs by %g of a norm of %g", what, on, sqrt(difference), sqrt(norm));
 }
 
 /* ---- the naive module, in double ---- */

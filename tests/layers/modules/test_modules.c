@@ -1,6 +1,8 @@
 /* test_modules.c - every module: gradients against finite differences, forward against plain loops in double. */
 #include "tests/rigs/module_rig.h"
 
+#include <stdio.h>
+
 #include "layers/modules/gradient_check.h"
 #include "spmd/base/bf16.h"
 #include "spmd/base/memory.h"
@@ -321,17 +323,20 @@ static void test_bf16_memory(void **state) {
 static void test_stash(void **state) {
     (void)state;
     struct sl_stash stash = {.slots = 3};
-    struct sl_plan plan = {.rows = 5, .stash = &stash};
-    assert_int_equal(sl_plan_stash(&plan, 7), 0);
-    assert_int_equal(sl_plan_stash_flat(&plan, 3), 1);
-    assert_int_equal(sl_plan_stash(&plan, 1), 2);
+    struct sl_plan plan = {.stash = &stash};
+    static const size_t strides[] = {35, 3, 5};
+    struct sl_place place[3];
+    for (int number = 0; number < 3; number++) {
+        assert_int_equal(sl_plan_array(&plan, strides[number], true, &place[number]), SL_OK);
+        assert_true(place[number].stashed);
+        assert_int_equal(place[number].number, number);
+    }
     stash.data = sl_memory_take(3 * stash.elements * sizeof(float));
     assert_non_null(stash.data);
     struct sl_context context = {.stash = &stash};
-    static const size_t strides[] = {35, 3, 5};
     for (int number = 0; number < 3; number++) {
         for (context.microbatch = 0; context.microbatch < 9; context.microbatch++) {
-            float *data = sl_stash_of(&context, number);
+            float *data = sl_at(&context, &place[number]);
             if (context.microbatch % 3 == 0) assert_int_equal((uintptr_t)data % SL_CACHE_LINE, 0);
             /* Every element belongs to one tensor and one slot alone. */
             for (size_t i = 0; i < strides[number]; i++) {
@@ -345,9 +350,9 @@ static void test_stash(void **state) {
     assert_true(total == 3 * (35 + 3 + 5));
     for (int number = 0; number < 3; number++) { /* microbatches follow one another */
         context.microbatch = 0;
-        const float *first = sl_stash_of(&context, number);
+        const float *first = sl_at(&context, &place[number]);
         context.microbatch = 1;
-        assert_ptr_equal(sl_stash_of(&context, number), first + strides[number]);
+        assert_ptr_equal(sl_at(&context, &place[number]), first + strides[number]);
     }
     sl_memory_give(stash.data);
     free(stash.tensor);
@@ -356,10 +361,16 @@ static void test_stash(void **state) {
 static void test_workspace(void **state) {
     (void)state;
     struct sl_plan plan = {0};
-    assert_int_equal(sl_plan_workspace(&plan, 100), 0);
-    assert_int_equal(sl_plan_workspace(&plan, 10), 128); /* on a cache line */
+    struct sl_place place;
+    char workspace[256];
+    const struct sl_context context = {.workspace = workspace};
+    sl_plan_workspace(&plan, 100, &place);
+    assert_ptr_equal(sl_at(&context, &place), workspace);
+    sl_plan_workspace(&plan, 10, &place);
+    assert_ptr_equal(sl_at(&context, &place), workspace + 128); /* on a cache line */
     plan.workspace = 0;
-    assert_int_equal(sl_plan_workspace(&plan, 5), 0);
+    sl_plan_workspace(&plan, 5, &place);
+    assert_ptr_equal(sl_at(&context, &place), workspace);
     assert_int_equal(plan.workspace, 5);
     assert_int_equal(plan.workspace_peak, 138);
 }
@@ -403,12 +414,48 @@ static void test_refusals(void **state) {
     refuse(sl_dropout(3, 1.0), "dropout rate 1: it must be at least 0 and less than 1");
     refuse(sl_silu_dropout(3, -0.5), "dropout rate -0.5: it must be at least 0 and less than 1");
     refuse(sl_dropout(3, (double)NAN), "dropout rate nan: it must be at least 0 and less than 1");
-    const char *const name = "a23456789b123456789c123456789d1"; /* as long as a name may be */
+    const char *const name = "a23456789b123456789c123456789d1"; /* two of them, and all is too long */
     struct sl_module *inner = sl_sequential(name, 1, (struct sl_module *[]){sl_silu(3)});
     struct sl_module *middle = sl_sequential(name, 1, &inner);
     refuse(sl_sequential("x", 1, &middle),
            "the name of module x.a23456789b123456789c123456789d1.a23456789b123456789c123456789d1 is longer than 62 "
            "characters");
+    refuse(sl_dense("a23456789b123456789c123456789d123456789e123456789f123456789g1234", 3, 3),
+           "the name of module a23456789b123456789c123456789d123456789e123456789f123456789g1234 is longer than 62 "
+           "characters");
+}
+
+static int plan_many(struct sl_module *module, struct sl_plan *plan) {
+    const size_t shape[SL_MAX_DIMS + 1] = {3};
+    (void)module;
+    for (int i = 0; i < SL_MODULE_PARAMETERS; i++) {
+        char name[] = {(char)('a' + i), '\0'};
+        SL_TRY(sl_plan_parameter(plan, name, SL_INIT_ZEROS, 0, 1, shape));
+    }
+    return sl_plan_parameter(plan, "more", SL_INIT_ZEROS, 0, 1, shape);
+}
+
+static int plan_wide(struct sl_module *module, struct sl_plan *plan) {
+    const size_t shape[SL_MAX_DIMS + 1] = {3};
+    (void)module;
+    return sl_plan_parameter(plan, "wide", SL_INIT_ZEROS, 0, SL_MAX_DIMS + 1, shape);
+}
+
+/* What there is room for is told before anything is written behind it. */
+static void test_limits(void **state) {
+    static const struct sl_module_type many = {.name = "many", .plan = plan_many},
+                                       wide = {.name = "wide", .plan = plan_wide};
+    struct sl_module *dropout[SL_LAYER_DROPOUTS + 1];
+    char message[80];
+    (void)state;
+    snprintf(message, sizeof message, "m.many: more than %d parameters", SL_MODULE_PARAMETERS);
+    refuse(sl_module_new(&many, "m", 3, 3), message);
+    snprintf(message, sizeof message, "m.wide: parameter wide of %d dims: there are 1 to %d", SL_MAX_DIMS + 1,
+             SL_MAX_DIMS);
+    refuse(sl_module_new(&wide, "m", 3, 3), message);
+    for (int i = 0; i <= SL_LAYER_DROPOUTS; i++) dropout[i] = sl_dropout(3, 0.1);
+    refuse(sl_sequential("d", SL_LAYER_DROPOUTS + 1, dropout),
+           "d.dropout: the layer has more than 64 dropouts; modules that repeat must be layers (is_layer)");
 }
 
 static void test_missing_children(void **state) {
@@ -416,21 +463,20 @@ static void test_missing_children(void **state) {
     assert_null(sl_sequential("s", 2, (struct sl_module *[]){sl_silu(3), NULL}));
     assert_null(sl_sequential("s", 0, NULL));
     assert_null(sl_residual(NULL));
-    assert_null(sl_dense("a23456789b123456789c123456789d12", 3, 3)); /* longer than a name may be */
     sl_module_free(NULL);
 }
 
 /* ---- what children are given ---- */
 
 /* y = x, and keeps nothing. */
-static int plan_modest(struct sl_module *module, struct sl_plan *plan) {
-    (void)module, (void)plan;
-    return SL_OK;
-}
+struct modest {
+    struct sl_module module;
+    bool fails;
+};
 
 static int modest_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     memcpy(y, x, (size_t)(context->rows * module->in) * sizeof *x);
-    return module->user ? SL_FAILED : SL_OK;
+    return ((const struct modest *)module)->fails ? SL_FAILED : SL_OK;
 }
 
 static int modest_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -447,8 +493,11 @@ static int modest_backward_weight(const struct sl_module *module, struct sl_cont
     return SL_OK;
 }
 
-static const struct sl_module_type modest = {"modest", plan_modest, modest_forward, modest_backward_input,
-                                             modest_backward_weight};
+static const struct sl_module_type modest = {.name = "modest",
+                                             .forward = modest_forward,
+                                             .backward_input = modest_backward_input,
+                                             .backward_weight = modest_backward_weight,
+                                             .bytes = sizeof(struct modest)};
 
 static void test_nothing_is_kept_unasked(void **state) {
     (void)state;
@@ -476,7 +525,7 @@ static void test_status_is_passed_on(void **state) {
     struct sl_module *bad = sl_module_new(&modest, "", 6, 6);
     struct sl_module *const child[] = {sl_silu(6), sl_residual(bad), sl_silu(6)};
     open_rig(&rig, sl_sequential("", 3, child), ROWS, 1, 1);
-    bad->user = bad; /* fails from now on */
+    ((struct modest *)bad)->fails = true; /* from now on */
     set_microbatch(&rig, 0);
     assert_int_equal(rig.module->type->forward(rig.module, &rig.context, rig.x, rig.y), SL_FAILED);
     for (size_t i = 0; i < rig.outputs; i++) assert_true(rig.y[i] == 0.0f);
@@ -498,6 +547,7 @@ int main(void) {
         cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_workspace_is_shared),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_missing_children),
         cmocka_unit_test(test_nothing_is_kept_unasked),
         cmocka_unit_test(test_status_is_passed_on),

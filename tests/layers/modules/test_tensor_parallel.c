@@ -387,10 +387,7 @@ static int build_stage(struct job *job, struct sl_spmd *self, struct sl_model *m
         part[parts++] = sl_residual(sl_sequential(name, 4, child));
     }
     if (rank == ranks - 1) part[parts++] = sl_dense("last", HIDDEN, CLASSES);
-    *model = (struct sl_model){.in = INPUTS,
-                               .hidden = HIDDEN,
-                               .classes = CLASSES,
-                               .stage = calloc(1, sizeof(struct sl_module *)),
+    *model = (struct sl_model){.stage = calloc(1, sizeof(struct sl_module *)),
                                .loops = 1,
                                .layers = 1,
                                .loss = rank == ranks - 1 ? sl_softmax_cross_entropy(CLASSES) : NULL};

@@ -157,9 +157,6 @@ static int build_stages(struct job *job, struct sl_spmd *self, struct sl_model *
                         struct sl_module *(*follower)(struct job *, const struct sl_spmd *, int, int)) {
     const int rank = sl_axis_index(self, "model"), ranks = sl_axis_size(self, "model"), stages = ranks * job->loops;
     *model = (struct sl_model){
-        .in = INPUTS,
-        .hidden = HIDDEN,
-        .classes = CLASSES,
         .loops = job->loops,
         .layers = 1,
         .stage = calloc((size_t)job->loops, sizeof *model->stage),
@@ -212,10 +209,10 @@ struct fault {
 
 enum { LATE = 5000, LONG_AFTERWARDS = 30000 }; /* microseconds */
 
-static int plan_nothing(struct sl_module *module, struct sl_plan *plan) {
-    (void)module, (void)plan;
-    return SL_OK;
-}
+struct follower {
+    struct sl_module module;
+    struct fault *fault;
+};
 
 static int pass_on(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     sl_device.copy(y, x, (size_t)context->rows * (size_t)module->in * sizeof *y);
@@ -230,7 +227,7 @@ static int pass_back(const struct sl_module *module, struct sl_context *context,
 
 static int give_up(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
     (void)x, (void)dy;
-    struct fault *fault = module->user;
+    struct fault *fault = ((const struct follower *)module)->fault;
     if (fault->steps++ == 0) return SL_OK;
     return sl_fail(context->self, fault->status, "the module gave up");
 }
@@ -241,9 +238,14 @@ static int be_late(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-static const struct sl_module_type passing = {"passing", plan_nothing, pass_on, pass_back, NULL};
-static const struct sl_module_type failing = {"failing", plan_nothing, pass_on, pass_back, give_up};
-static const struct sl_module_type late = {"late", plan_nothing, pass_on, pass_back, be_late};
+#define FOLLOWER(NAME, BACKWARD_WEIGHT)                                                                                \
+    {.name = NAME,                                                                                                     \
+     .forward = pass_on,                                                                                               \
+     .backward_input = pass_back,                                                                                      \
+     .backward_weight = BACKWARD_WEIGHT,                                                                               \
+     .bytes = sizeof(struct follower)}
+static const struct sl_module_type passing = FOLLOWER("passing", NULL), failing = FOLLOWER("failing", give_up),
+                                   late = FOLLOWER("late", be_late);
 
 static struct sl_module *new_follower(struct job *job, const struct sl_spmd *self, int loop, int columns) {
     struct fault *fault = job->user;
@@ -251,7 +253,7 @@ static struct sl_module *new_follower(struct job *job, const struct sl_spmd *sel
     const bool same_rank = self->coordinate % 2 == fault->coordinate % 2; /* on data=2,model=2 */
     const struct sl_module_type *type = here && loop == fault->loop ? &failing : !here && same_rank ? &late : &passing;
     struct sl_module *module = sl_module_new(type, type->name, columns, columns);
-    if (module) module->user = fault;
+    if (module) ((struct follower *)module)->fault = fault;
     return module;
 }
 
@@ -288,6 +290,43 @@ static void a_failure_within_a_step_ends_the_run(void **state) {
         EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .arg = &job}), failing_program, fault.status, who[i % 4],
                        "the module gave up");
         if (shares_memory()) assert_int_equal(fault.steps, 2);
+        free_job(&job);
+    }
+}
+
+/* ---- models that do not fit ---- */
+
+enum misfit { WIDE_LOSS, NO_LOSS, NO_STAGE, WIDE_STAGE, MISFITS };
+
+static int build_misfit(struct job *job, struct sl_spmd *self, struct sl_model *model) {
+    const enum misfit misfit = *(const enum misfit *)job->user;
+    SL_TRY(build_stages(job, self, model, NULL));
+    struct sl_module **wrong = misfit == WIDE_LOSS || misfit == NO_LOSS ? &model->loss : &model->stage[1];
+    sl_module_free(*wrong);
+    *wrong = misfit == WIDE_LOSS    ? sl_softmax_cross_entropy(CLASSES + 1)
+             : misfit == WIDE_STAGE ? sl_dense("wide", HIDDEN + 1, CLASSES)
+                                    : NULL;
+    return SL_OK;
+}
+
+static void a_model_that_does_not_fit_is_refused(void **state) {
+    char text[MISFITS][80] = {
+        [NO_LOSS] = "the model with the last stage has no loss", [NO_STAGE] = "the model has no stage for loop 1"};
+    (void)state;
+    snprintf(text[WIDE_LOSS], sizeof *text, "the loss takes %d columns, but the last stage gives %d", CLASSES + 1,
+             CLASSES);
+    snprintf(text[WIDE_STAGE], sizeof *text, "the stage of loop 1 hands over %d columns, not %d", HIDDEN + 1, HIDDEN);
+    for (enum misfit misfit = 0; misfit < MISFITS; misfit++) {
+        struct job job = {.mesh = "data=2,model=1",
+                          .schedule = "looped-bfs",
+                          .loops = 2,
+                          .microbatches = 4,
+                          .group = 4,
+                          .steps = STEPS,
+                          .build = build_misfit,
+                          .user = &misfit};
+        open_job(&job);
+        EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .arg = &job}), train_program, SL_BAD_INPUT, text[misfit]);
         free_job(&job);
     }
 }
@@ -391,6 +430,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(data_sizes_agree),
         cmocka_unit_test(dropouts_outside_layers_give_the_same_bits),
         cmocka_unit_test(a_failure_within_a_step_ends_the_run),
+        cmocka_unit_test(a_model_that_does_not_fit_is_refused),
         cmocka_unit_test(nothing_is_allocated_after_the_first_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,18 @@
+/* norm.c - the gradients of norms' factors and shifts. */
+#include "layers/modules/feedforward/norm.h"
+
+int sl_norm_plan_sums(struct sl_norm *norm, struct sl_plan *plan) {
+    for (int i = SL_NORM_FACTOR; i <= SL_NORM_SHIFT; i++)
+        SL_TRY(sl_plan_stash(plan, (size_t)norm->module.in, &norm->sum[i]));
+    return SL_OK;
+}
+
+int sl_norm_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                            const float *dy) {
+    const struct sl_norm *norm = (const struct sl_norm *)module;
+    (void)x, (void)dy;
+    for (int i = SL_NORM_FACTOR; i <= SL_NORM_SHIFT; i++)
+        context->kernels->column_sums((size_t)context->wgrad_group, (size_t)module->in, sl_at(context, &norm->sum[i]),
+                                      context->accumulate, sl_gradient(module, context, i));
+    return SL_OK;
+}

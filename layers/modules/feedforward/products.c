@@ -1,0 +1,65 @@
+/* products.c - plans and runs the products of modules with a kernel. */
+#include "layers/modules/feedforward/products.h"
+
+#include <math.h>
+
+#include "spmd/device/device.h"
+
+/* The standard deviation of a standard normal cut off at -2 and 2. */
+#define TRUNCATED_DEVIATION 0.87962566103423978f
+
+/* In float and in this order, as JAX. */
+float sl_lecun_normal(size_t in) { return sqrtf(1.0f / (float)in) / TRUNCATED_DEVIATION; }
+
+void sl_products_release(struct sl_products *products) {
+    sl_gemm_release(&products->forward);
+    sl_gemm_release(&products->input_gradient);
+    sl_gemm_release(&products->weight_gradient);
+}
+
+static void plan_operands(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
+    const size_t rows = (size_t)(plan->forward_only ? shape->rows : shape->wgrad_rows);
+    sl_plan_rounded_values(plan);
+    sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(uint16_t), &products->x);
+    if (!plan->forward_only) sl_plan_workspace(plan, rows * (size_t)shape->out * sizeof(uint16_t), &products->dy);
+}
+
+/* A transposed kernel's gradient is dy^T x. */
+int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
+    const int in = shape->in, out = shape->out, rows = shape->rows;
+    const bool transposed = shape->transposed;
+    sl_products_release(products);
+    if (shape->precision == SL_BF16) plan_operands(products, plan, shape);
+    SL_TRY(sl_gemm_plan(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
+                        shape->epilogue, plan->error));
+    if (plan->forward_only) return SL_OK;
+    SL_TRY(sl_gemm_plan(&products->input_gradient, plan->gemm, shape->precision, rows, in, out, false, !transposed,
+                        SL_EPILOGUE_NONE, plan->error));
+    return sl_gemm_plan(&products->weight_gradient, plan->gemm, shape->precision, transposed ? out : in,
+                        transposed ? in : out, shape->wgrad_rows, true, false, SL_EPILOGUE_NONE, plan->error);
+}
+
+static bool rounds(const struct sl_products *products) { return products->forward.dtype == SL_BF16; }
+
+const void *sl_products_kernel(const struct sl_products *products, const struct sl_module *module,
+                               const struct sl_context *context) {
+    if (!rounds(products)) return sl_value(module, context, 0);
+    return sl_rounded_value(module, context, 0);
+}
+
+const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
+                                const struct sl_place *room, size_t n, const float *x) {
+    if (!rounds(products)) return x;
+    uint16_t *rounded = sl_at(context, room);
+    context->kernels->round_bf16(n, x, rounded);
+    return rounded;
+}
+
+int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
+                         const float *bias, bool accumulate, float *c) {
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status = sl_gemm_execute(gemm, a, b, bias, accumulate, c, context->queue);
+    sl_profile_end(context->profile, before);
+    if (status == SL_OK || sl_device.settle(&context->self->error)) return status; /* a queue says why */
+    return sl_fail(context->self, status, "no memory for a matrix product");
+}

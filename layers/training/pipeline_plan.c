@@ -1,0 +1,271 @@
+/* pipeline_plan.c - plans a rank's stages and takes what walking its schedule needs: memory and channels. */
+#include <stdlib.h>
+
+#include "layers/training/pipeline_internal.h"
+#include "spmd/base/memory.h"
+#include "spmd/device/device.h"
+
+/* ---- planning ---- */
+
+/* The stash tensor for rows that a stage's first or last module wants kept; what lies in the batch or in the output
+ * gradients need not be copied. */
+static int plan_kept(struct sl_plan *plan, bool wanted, bool elsewhere, int columns, struct sl_place *place) {
+    if (!wanted || elsewhere) return SL_OK;
+    return sl_plan_stash(plan, (size_t)plan->rows * (size_t)columns, place);
+}
+
+static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
+    struct sl_module *stage = p->model->stage[loop];
+    plan->loop = loop;
+    plan->layer = plan->dropouts = 0;
+    plan->global_layer = p->model->first_layer ? p->model->first_layer[loop] : stage_of(p, loop) * p->model->layers;
+    plan->workspace = 0;
+    SL_TRY(sl_module_plan(stage, plan));
+    SL_TRY(plan_kept(plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
+    return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
+}
+
+/* What the executor relies on. */
+static int check_options(const struct sl_pipeline *p, const struct sl_model *model) {
+    const struct sl_pipeline_options *options = &p->options;
+    const struct sl_schedule *schedule = options->schedule;
+    const int ranks = sl_axis_size(p->self, options->axis);
+    if (!options->gemm) return sl_fail(p->self, SL_BAD_INPUT, "the pipeline has no matrix products (gemm is NULL)");
+    if (!schedule->lowered) return sl_fail(p->self, SL_BAD_INPUT, "schedule %s has not been lowered", schedule->name);
+    if (ranks != schedule->ranks)
+        return sl_fail(p->self, SL_BAD_INPUT, "schedule %s is for %d ranks, axis \"%s\" has %d", schedule->name,
+                       schedule->ranks, options->axis, ranks);
+    if (model->loops != schedule->loops)
+        return sl_fail(p->self, SL_BAD_INPUT, "schedule %s has %d loops, the model has %d", schedule->name,
+                       schedule->loops, model->loops);
+    if (options->wgrad_group < 1 || schedule->microbatches % options->wgrad_group)
+        return sl_fail(p->self, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
+                       schedule->microbatches, options->wgrad_group);
+    return SL_OK;
+}
+
+/* All that stages hand over is equally wide: it goes through the same buffers. */
+static int set_hidden(struct sl_pipeline *p, int loop, int columns) {
+    if (p->hidden == 0) p->hidden = columns;
+    if (p->hidden == columns) return SL_OK;
+    return sl_fail(p->self, SL_BAD_INPUT, "the stage of loop %d hands over %d columns, not %d as elsewhere", loop,
+                   columns, p->hidden);
+}
+
+/* Widths are the modules'. */
+static int set_widths(struct sl_pipeline *p) {
+    const struct sl_model *model = p->model;
+    for (int l = 0; l < model->loops; l++) {
+        const struct sl_module *stage = model->stage[l];
+        if (!stage) return sl_fail(p->self, SL_BAD_INPUT, "the model has no stage for loop %d", l);
+        if (is_first(p, l))
+            p->in = stage->in;
+        else
+            SL_TRY(set_hidden(p, l, stage->in));
+        if (is_last(p, l))
+            p->out = stage->out;
+        else
+            SL_TRY(set_hidden(p, l, stage->out));
+    }
+    if (!has_loss(p)) return SL_OK;
+    if (!model->loss) return sl_fail(p->self, SL_BAD_INPUT, "the model with the last stage has no loss");
+    if (model->loss->in == p->out) return SL_OK;
+    return sl_fail(p->self, SL_BAD_INPUT, "the loss takes %d columns, but the last stage gives %d", model->loss->in,
+                   p->out);
+}
+
+static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) {
+    const struct sl_pipeline_options *options = &p->options;
+    struct sl_plan plan = {
+        .mesh = p->self->mesh,
+        .rules = options->rules,
+        .gemm = options->gemm,
+        .precision = options->precision,
+        .rows = options->rows,
+        .sequence = options->sequence,
+        .wgrad_group = options->wgrad_group,
+        .parameters = parameters,
+        .stash = &p->stash,
+        .again = &p->again,
+        .caches = options->caches,
+        .forward_only = options->forward_only,
+        .groups = &p->groups,
+        .error = &p->self->error,
+    };
+    if (options->caches) sl_caches_begin(options->caches);
+    for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
+    if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
+    p->workspace_bytes = plan.workspace_peak;
+    return SL_OK;
+}
+
+static void plan_slots(struct sl_pipeline *p) {
+    const struct sl_pipeline_options *options = &p->options;
+    p->once = p->again;
+    p->stash.slots = p->again.slots = p->once.slots = 1;
+    if (options->forward_only) return;
+    p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->wgrad_group);
+    p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->wgrad_group);
+}
+
+static int make_arrays(struct sl_pipeline *p) {
+    const size_t loops = (size_t)p->model->loops;
+    p->kept = calloc(loops, sizeof *p->kept);
+    p->weights = calloc(loops, sizeof *p->weights);
+    p->ends = calloc(loops, sizeof *p->ends);
+    p->link = calloc(4 * loops, sizeof *p->link);
+    if (p->kept && p->weights && p->ends && p->link) return SL_OK;
+    return sl_fail(p->self, SL_FAILED, "no memory for a pipeline");
+}
+
+int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
+                     struct sl_model *model, struct sl_parameters *parameters) {
+    struct sl_pipeline *p = *pipeline = calloc(1, sizeof *p);
+    if (!p) return sl_fail(self, SL_FAILED, "no memory for a pipeline");
+    p->self = self;
+    p->options = *options;
+    SL_TRY(check_options(p, model));
+    p->model = model;
+    p->rank = sl_axis_index(self, options->axis);
+    p->microbatches = options->schedule->microbatches;
+    p->actions = &options->schedule->rank[p->rank];
+    SL_TRY(set_widths(p));
+    if (!p->options.slots)
+        SL_TRY(sl_schedule_slots(options->schedule, SL_PIPELINE_FEWEST_SLOTS, &p->options.slots, &self->error));
+    SL_TRY(make_arrays(p));
+    SL_TRY(sl_groups_open(&p->groups, self, options->group_axes));
+    SL_TRY(plan_stages(p, parameters));
+    plan_slots(p);
+    p->context = (struct sl_context){
+        .self = self,
+        .kernels = sl_kernels_select(),
+        .queue = self->queue,
+        .rows = options->rows,
+        .sequence = options->sequence,
+        .parameters = parameters,
+        .stash = &p->stash,
+        .again = &p->again,
+        .once = &p->once,
+        .groups = &p->groups,
+        .caches = options->caches,
+    };
+    return SL_OK;
+}
+
+int sl_pipeline_inputs(const struct sl_pipeline *p) { return p->in; }
+
+/* ---- memory ---- */
+
+static size_t stash_bytes(const struct sl_stash *stash) {
+    return stash->elements * (size_t)stash->slots * sizeof(float);
+}
+static size_t input_bytes(const struct sl_pipeline *p) {
+    bool keeps = false;
+    for (int i = 0; i < p->actions->count; i++) keeps = keeps || p->actions->action[i].update >= 0;
+    return keeps ? hidden_row(p, p->microbatches) * sizeof(float) : 0;
+}
+static size_t output_bytes(const struct sl_pipeline *p) {
+    return has_loss(p) ? output_row(p, p->microbatches) * sizeof(float) : 0;
+}
+static size_t slot_bytes(const struct sl_pipeline *p) {
+    return sl_round_up(hidden_row(p, 1) * sizeof(float), SL_CACHE_LINE);
+}
+
+static int slots(const struct sl_pipeline *p) {
+    const int ahead = p->microbatches < SL_PIPELINE_MOST_SLOTS ? p->microbatches : SL_PIPELINE_MOST_SLOTS;
+    return ahead > p->options.slots ? ahead : p->options.slots;
+}
+
+size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
+    size_t sends = 0;
+    for (int l = 0; l < p->model->loops; l++) sends += (size_t)!is_last(p, l) + (size_t)!is_first(p, l);
+    return sl_batch_room_bytes(batch_rows(p), (size_t)p->in) + stash_bytes(&p->stash) + stash_bytes(&p->again) +
+           stash_bytes(&p->once) + p->workspace_bytes + 2 * input_bytes(p) + 2 * output_bytes(p) +
+           sends * (size_t)slots(p) * slot_bytes(p);
+}
+
+/* ---- channels ---- */
+
+/* The channel by which FROM's stage reaches its neighbour on TO; opened where no other stage has needed it. */
+static int open_link(struct sl_pipeline *p, int from, int to, bool gradients, struct sl_channel **channel) {
+    const struct sl_mesh *mesh = p->self->mesh;
+    const int axis = sl_mesh_find_axis(mesh, p->options.axis), me = p->self->coordinate;
+    for (int i = 0; i < p->links; i++) {
+        *channel = &p->link[i].channel;
+        if (p->link[i].from == from && p->link[i].to == to && p->link[i].gradients == gradients) return SL_OK;
+    }
+    struct link *link = &p->link[p->links++];
+    *link = (struct link){.from = from, .to = to, .gradients = gradients};
+    *channel = &link->channel;
+    return sl_channel_open(p->self, &link->channel, axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, from),
+                           axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, to), slot_bytes(p), slots(p));
+}
+
+/* All coordinates go through the stages in the same order, so that the ends of a pair agree on which opening is which.
+ */
+static int open_links(struct sl_pipeline *p) {
+    const struct sl_schedule *schedule = p->options.schedule;
+    for (int gradients = 0; gradients < 2; gradients++) {
+        for (int s = 0; s + 1 < sl_schedule_stages(schedule); s++) {
+            const int from = sl_schedule_rank_of(schedule, s + gradients);
+            const int to = sl_schedule_rank_of(schedule, s + 1 - gradients);
+            struct sl_channel *channel;
+            if (from != p->rank && to != p->rank) continue;
+            SL_TRY(open_link(p, from, to, gradients, &channel));
+            struct ends *sender = &p->ends[sl_schedule_loop_of(schedule, s + gradients)];
+            struct ends *taker = &p->ends[sl_schedule_loop_of(schedule, s + 1 - gradients)];
+            if (from == p->rank) *(gradients ? &sender->send_gradient : &sender->send_activation) = channel;
+            if (to == p->rank) *(gradients ? &taker->take_gradient : &taker->take_activation) = channel;
+        }
+    }
+    return SL_OK;
+}
+
+/* ---- opening and closing ---- */
+
+int sl_pipeline_open(struct sl_pipeline *p) {
+    p->stash.data = sl_device.take(stash_bytes(&p->stash));
+    p->again.data = sl_device.take(stash_bytes(&p->again));
+    p->once.data = sl_device.take(stash_bytes(&p->once));
+    p->context.workspace = sl_device.take(p->workspace_bytes);
+    bool taken = p->stash.data && p->again.data && p->once.data && p->context.workspace;
+    if (input_bytes(p)) {
+        p->inputs = sl_device.take(input_bytes(p));
+        p->input_gradients = sl_device.take(input_bytes(p));
+        taken = taken && p->inputs && p->input_gradients;
+    }
+    if (output_bytes(p)) {
+        p->outputs = sl_device.take(output_bytes(p));
+        p->output_gradients = sl_device.take(output_bytes(p));
+        taken = taken && p->outputs && p->output_gradients;
+    }
+    for (int l = 0; l < p->model->loops; l++) {
+        p->weights[l].ready = calloc((size_t)p->microbatches, sizeof *p->weights[l].ready);
+        taken = taken && p->weights[l].ready;
+    }
+    taken = sl_batch_room_open(&p->room, batch_rows(p), (size_t)p->in) && taken;
+    if (!taken) return sl_fail(p->self, SL_FAILED, "no memory for %zu bytes of activations", sl_pipeline_bytes(p));
+    return open_links(p);
+}
+
+void sl_pipeline_close(struct sl_pipeline *p) {
+    if (!p) return;
+    sl_groups_close(&p->groups, p->self);
+    sl_device.give(p->stash.data);
+    sl_device.give(p->again.data);
+    sl_device.give(p->once.data);
+    sl_device.give(p->context.workspace);
+    sl_device.give(p->inputs);
+    sl_device.give(p->input_gradients);
+    sl_device.give(p->outputs);
+    sl_device.give(p->output_gradients);
+    sl_batch_room_close(&p->room);
+    for (int l = 0; p->weights && l < p->model->loops; l++) free(p->weights[l].ready);
+    free(p->stash.tensor);
+    free(p->again.tensor); /* which p->once shares */
+    free(p->kept);
+    free(p->weights);
+    free(p->ends);
+    free(p->link);
+    free(p);
+}
