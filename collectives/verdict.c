@@ -9,7 +9,7 @@
 
 enum { REST = 24 }; /* bytes that always remain for "and 12 more" */
 
-char *sl_place_describe(const struct sl_place *place, char *text, size_t size) {
+char *sl_last_call_describe(const struct sl_last_call *place, char *text, size_t size) {
     if (place->verb && place->object && place->site) {
         snprintf(text, size, "%s %s at %s", place->verb, place->object, place->site);
     } else {

@@ -7,12 +7,12 @@
 SL_BEGIN_C
 
 /* A coordinate's latest call, as in `psum` `over "data"` `train.c:12`; NULL before any. */
-struct sl_place {
+struct sl_last_call {
     const char *verb, *object, *site;
 };
 
 /* `psum over "data" at train.c:12`, or "its start"; returns TEXT. */
-char *sl_place_describe(const struct sl_place *place, char *text, size_t size);
+char *sl_last_call_describe(const struct sl_last_call *place, char *text, size_t size);
 
 /* Appends to a verdict; what does not fit is left out whole, and false returned. */
 bool sl_verdict_add(struct sl_error *verdict, const char *format, ...) SL_PRINTF(2, 3);

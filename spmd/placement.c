@@ -197,8 +197,8 @@ static void place_on_pus(const struct sl_topology *all, int here, const struct w
         place_blocks(&chain, start, walk, pu);
 }
 
-void sl_place(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
-              const struct sl_placement_devices *devices, struct sl_placement *placement) {
+void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
+                          const struct sl_placement_devices *devices, struct sl_placement *placement) {
     struct walk walk;
     int node[SL_MAX_COORDINATES];
     bool nodes = false;

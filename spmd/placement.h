@@ -32,8 +32,8 @@ struct sl_placement {
  * one from PU number HERE on is taken. A coordinate with a device prefers the device's NUMA node.
  *
  * If there are more coordinates than DEVICES (NULL: none), neighbours share a device. */
-void sl_place(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
-              const struct sl_placement_devices *devices, struct sl_placement *placement);
+void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
+                          const struct sl_placement_devices *devices, struct sl_placement *placement);
 
 SL_END_C
 #endif

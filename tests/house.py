@@ -52,14 +52,12 @@ LINES_IN_A_FILE = 500
 LINES_IN_A_LONG_FILE = 800
 ONE_SUBJECT = "the tests of one subject, each of them short"
 LONG_FILES = {
-    "layers/training/pipeline.c": "the executor: one walk through a rank's schedule",
     "tests/collectives/test_checked.c": ONE_SUBJECT,
     "tests/collectives/test_collectives.c": ONE_SUBJECT,
     "tests/fake_cuda/nccl.c": "all of a library's functions, as one file stands for it",
     "tests/layers/kernels/test_kernels.c": ONE_SUBJECT,
     "tests/layers/kernels/test_sequence_kernels.c": ONE_SUBJECT,
     "tests/layers/modules/test_experts.c": ONE_SUBJECT,
-    "tests/layers/modules/test_mla.c": ONE_SUBJECT,
     "tests/layers/modules/test_modules.c": ONE_SUBJECT,
     "tests/layers/modules/test_token_modules.c": ONE_SUBJECT,
     "tests/layers/storage/test_safetensors.c": ONE_SUBJECT,

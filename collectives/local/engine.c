@@ -79,7 +79,7 @@ static void place(struct sl_local_run *run) {
     run->spin = size <= usable;
     const bool bind = run->spin && size > 1;
     if (bind) sl_topology_read(&topology, usable > 2);
-    sl_place(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
+    sl_place_coordinates(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
 }
 
 /* Coordinates reach into each other's memory, unless an engine above moves the data. */

@@ -178,7 +178,7 @@ static int wait_for_oneself(struct sl_mpi_run *run) {
     char where[200];
     const int me = run->spmd.coordinate;
     sl_verdict_deadlock(&verdict, 1);
-    sl_verdict_add_wait(&verdict, run->mesh, me, me, sl_place_describe(&run->place, where, sizeof where));
+    sl_verdict_add_wait(&verdict, run->mesh, me, me, sl_last_call_describe(&run->place, where, sizeof where));
     sl_mpi_propose(run, SL_FAILED, -1, &verdict);
     return sl_mpi_await_end(run);
 }

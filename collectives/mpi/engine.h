@@ -125,7 +125,7 @@ struct sl_mpi_run {
     struct sl_mpi_channel *channels;
     int unmatched; /* channels whose other end is not known yet */
 
-    struct sl_place place;
+    struct sl_last_call place;
     struct sl_mpi_wait *wait; /* NULL: it does not wait */
     uint32_t waits;
     struct sl_mpi_watch watch;

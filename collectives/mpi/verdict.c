@@ -143,7 +143,7 @@ static int peer_of(const struct sl_mpi_run *run) { return run->wait->peer(run->w
 
 static void answer(struct sl_mpi_run *run, int to) {
     struct sl_mpi_message message = {.kind = ANSWER, .status = COMPUTES, .number = run->waits};
-    sl_place_describe(&run->place, message.text, 200);
+    sl_last_call_describe(&run->place, message.text, 200);
     if (run->wait) {
         message.peer = peer_of(run);
         message.status = message.peer >= 0 ? WAITS : COMPUTES;
@@ -287,7 +287,7 @@ void sl_mpi_look(struct sl_mpi_run *run) {
     watch->answered = false;
     watch->ticked = now;
     watch->count = 0;
-    add_link(run, run->spmd.coordinate, peer, run->waits, sl_place_describe(&run->place, where, sizeof where));
+    add_link(run, run->spmd.coordinate, peer, run->waits, sl_last_call_describe(&run->place, where, sizeof where));
     sl_mpi_look_for_gone(run);
     if (watch->silent > limit) propose_absent(run, limit);
     ask(run, peer);

@@ -68,7 +68,7 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
 }
 
 int sl_mpi_enter(struct sl_mpi_run *run, const char *verb, const char *object, const char *site) {
-    run->place = (struct sl_place){verb, object, site};
+    run->place = (struct sl_last_call){verb, object, site};
     if (run->spmd.error.status) return sl_mpi_give_up(run, run->spmd.error.status);
     return run->status ? sl_mpi_turn(run) : SL_OK;
 }
@@ -82,7 +82,7 @@ bool sl_mpi_ok(struct sl_mpi_run *run, int code, const char *what) {
     struct sl_error verdict = {0};
     MPI_Error_string(code, reason, &length);
     sl_verdict_add(&verdict, "%s, in %s: %s: %s", sl_verdict_name(run->mesh, run->spmd.coordinate, who),
-                   sl_place_describe(&run->place, where, sizeof where), what, reason);
+                   sl_last_call_describe(&run->place, where, sizeof where), what, reason);
     sl_mpi_propose(run, SL_FAILED, -1, &verdict);
     return false;
 }

@@ -377,7 +377,7 @@ static int wait_for_oneself(struct sl_nccl_coordinate *me) {
     const int coordinate = me->self->coordinate;
     sl_verdict_deadlock(&verdict, 1);
     sl_verdict_add_wait(&verdict, me->run->mesh, coordinate, coordinate,
-                        sl_place_describe(&host_of(me)->place, where, sizeof where));
+                        sl_last_call_describe(&host_of(me)->place, where, sizeof where));
     sl_mpi_propose(host_of(me), SL_FAILED, -1, &verdict);
     return sl_mpi_await_end(host_of(me));
 }

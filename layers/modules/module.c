@@ -140,8 +140,7 @@ int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initialize
 
 int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape, const char *spec) {
-    struct sl_parameter parameter = {
-        .dims = dims, .initializer = initializer, .scale = scale, .range = plan->loop};
+    struct sl_parameter parameter = {.dims = dims, .initializer = initializer, .scale = scale, .range = plan->loop};
     return declare(plan, plan->name, name, &parameter, shape, spec);
 }
 

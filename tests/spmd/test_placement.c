@@ -143,7 +143,7 @@ static int spread_of_groups(const struct sl_topology *topology, const struct sl_
 static struct sl_placement place(const char *text, const struct sl_topology *topology, int here) {
     const struct sl_mesh mesh = mesh_of(text);
     struct sl_placement placement;
-    sl_place(&mesh, topology, here, NULL, &placement);
+    sl_place_coordinates(&mesh, topology, here, NULL, &placement);
     check_apart(topology, &mesh, &placement);
     return placement;
 }
@@ -215,9 +215,9 @@ static void test_too_many(void **state) {
     const struct sl_topology topology = build((struct machine){1, 1, 4, 1});
     const struct sl_mesh mesh = mesh_of("data=5");
     struct sl_placement placement;
-    sl_place(&mesh, &topology, 0, NULL, &placement);
+    sl_place_coordinates(&mesh, &topology, 0, NULL, &placement);
     for (int c = 0; c < 5; c++) assert_true(placement.pu[c] == -1 && placement.device[c] == -1);
-    sl_place(&mesh, NULL, 0, NULL, &placement);
+    sl_place_coordinates(&mesh, NULL, 0, NULL, &placement);
     for (int c = 0; c < 5; c++) assert_int_equal(placement.pu[c], -1);
 }
 
@@ -264,7 +264,7 @@ static struct sl_placement place_on(const char *text, struct matrix *matrix) {
     const struct sl_mesh mesh = mesh_of(text);
     const struct sl_placement_devices devices = {.count = matrix->count, .distance = distance, .arg = matrix};
     struct sl_placement placement;
-    sl_place(&mesh, NULL, -1, &devices, &placement);
+    sl_place_coordinates(&mesh, NULL, -1, &devices, &placement);
     for (int c = 0; c < mesh.size; c++) {
         assert_in_range(placement.device[c], 0, matrix->count - 1);
         assert_int_equal(placement.pu[c], -1);
@@ -337,9 +337,9 @@ static void test_links(void **state) {
                                       of_ring = {.count = 4, .distance = ring};
     const struct sl_mesh threes = mesh_of("data=2,model=3"), four = mesh_of("model=4");
     struct sl_placement placement;
-    sl_place(&threes, NULL, -1, &of_hubs, &placement);
+    sl_place_coordinates(&threes, NULL, -1, &of_hubs, &placement);
     for (int c = 0; c < 6; c++) assert_int_equal(placement.device[c] % 2, placement.device[c / 3 * 3] % 2);
-    sl_place(&four, NULL, -1, &of_ring, &placement);
+    sl_place_coordinates(&four, NULL, -1, &of_ring, &placement);
     for (int c = 0; c < 4; c++) assert_int_equal(ring(placement.device[c], placement.device[(c + 1) % 4], NULL), 0);
     assert_int_equal(count_different(placement.device, 4), 4);
 }
@@ -355,7 +355,7 @@ static void test_unreachable(void **state) {
     const struct sl_placement_devices devices = {.count = 5, .distance = unreachable};
     const struct sl_mesh mesh = mesh_of("model=3");
     struct sl_placement placement;
-    sl_place(&mesh, NULL, -1, &devices, &placement);
+    sl_place_coordinates(&mesh, NULL, -1, &devices, &placement);
     for (int c = 0; c < 3; c++) assert_in_range(placement.device[c], 2, 4);
 }
 
@@ -384,7 +384,7 @@ static void test_cores_at_devices(void **state) {
         .count = 2, .distance = distance, .bus = bus, .node_of = node_of, .arg = &matrix};
     struct sl_placement placement;
     for (int here = -1; here < topology.count; here++) {
-        sl_place(&mesh, &topology, here, &devices, &placement);
+        sl_place_coordinates(&mesh, &topology, here, &devices, &placement);
         assert_int_equal(count_different(placement.pu, 4), 4);
         for (int c = 0; c < 4; c++) {
             assert_int_equal(placement.pu[c] % 2, 0);
@@ -392,13 +392,13 @@ static void test_cores_at_devices(void **state) {
         }
     }
     matrix.node[0] = 0; /* six coordinates at a node of four cores */
-    sl_place(&wide, &topology, 0, &devices, &placement);
+    sl_place_coordinates(&wide, &topology, 0, &devices, &placement);
     int there = 0;
     for (int c = 0; c < 6; c++) there += find(&topology, placement.pu[c])->node == 0;
     assert_int_equal(there, 4);
     assert_int_equal(count_different(placement.pu, 6), 6);
     matrix.node[1] = -1; /* nothing is known of one */
-    sl_place(&mesh, &topology, 0, &devices, &placement);
+    sl_place_coordinates(&mesh, &topology, 0, &devices, &placement);
     assert_int_equal(count_different(placement.pu, 4), 4);
 }
 
