@@ -24,7 +24,7 @@ enum { RECORDED = 4096 }; /* step times that the median is taken of */
 
 struct config {
     struct sl_common_options common;
-    struct sl_model_options model;
+    struct classifier_options model;
     struct sl_checkpoint_options checkpoints;
     const char *schedule, *schedule_file, *data, *metrics, *gradients, *trace;
     int epochs, lr_schedule;
@@ -66,8 +66,8 @@ struct bytes {
 
 struct run {
     const struct config *config;
-    struct sl_experiment experiment;
-    struct sl_dataset dataset;
+    struct classifier_experiment experiment;
+    struct classifier_dataset dataset;
     struct sl_metrics_file metrics;
     struct sl_progress progress;
     struct sl_table table;
@@ -207,11 +207,11 @@ static int report_end(struct run *run, struct sl_error *error) {
 
 /* ---- what every coordinate does ---- */
 
-static int evaluate(struct run *run, struct sl_worker *worker, struct sl_metrics *sums) {
+static int evaluate(struct run *run, struct classifier_worker *worker, struct sl_metrics *sums) {
     const int64_t rows = run->experiment.batch, count = run->dataset.test.count;
     *sums = (struct sl_metrics){0};
     for (int64_t b = 0; b * rows < count; b++) {
-        const struct sl_batch batch = sl_worker_fetch(worker, &run->dataset, &run->dataset.test, NULL, b);
+        const struct sl_batch batch = classifier_worker_fetch(worker, &run->dataset, &run->dataset.test, NULL, b);
         struct sl_metrics metrics;
         SL_TRY(sl_trainer_evaluate(worker->trainer, &batch, &metrics));
         sums->loss += metrics.loss;
@@ -228,13 +228,14 @@ static float learning_rate(const struct run *run, int64_t step) {
     return (float)(falls ? 0.5 * rate * (1 + cos(M_PI * (double)step / (double)run->steps)) : rate);
 }
 
-static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *worker, uint32_t *order, int64_t step,
-                      bool first, bool *stop) {
+static int train_step(struct sl_spmd *self, struct run *run, struct classifier_worker *worker, uint32_t *order,
+                      int64_t step, bool first, bool *stop) {
     const double began = sl_now();
     const int64_t in_epoch = step % run->steps_per_epoch;
     if (in_epoch == 0 || first)
-        sl_dataset_epoch_order(&run->dataset, run->config->common.seed, (uint32_t)(step / run->steps_per_epoch), order);
-    const struct sl_batch batch = sl_worker_fetch(worker, &run->dataset, &run->dataset.train, order, in_epoch);
+        classifier_dataset_epoch_order(&run->dataset, run->config->common.seed, (uint32_t)(step / run->steps_per_epoch),
+                                       order);
+    const struct sl_batch batch = classifier_worker_fetch(worker, &run->dataset, &run->dataset.train, order, in_epoch);
     struct sl_metrics metrics;
     *stop = sl_interrupt_arrived() != 0;
     sl_trainer_set_learning_rate(worker->trainer, learning_rate(run, step));
@@ -246,7 +247,7 @@ static int train_step(struct sl_spmd *self, struct run *run, struct sl_worker *w
 }
 
 /* Dropout keys in flax's order go on where they were, too. */
-static int resume(struct sl_spmd *self, struct run *run, struct sl_worker *worker, int64_t *first) {
+static int resume(struct sl_spmd *self, struct run *run, struct classifier_worker *worker, int64_t *first) {
     struct sl_checkpoint about;
     SL_TRY(sl_checkpoints_resume(&run->checkpoints, self, worker->trainer, &about));
     *first = about.step;
@@ -257,14 +258,14 @@ static int resume(struct sl_spmd *self, struct run *run, struct sl_worker *worke
 }
 
 /* From the second step on: the first one touches memory and generates code. */
-static void start_records(struct sl_spmd *self, struct run *run, struct sl_worker *worker) {
+static void start_records(struct sl_spmd *self, struct run *run, struct classifier_worker *worker) {
     if (run->config->trace) sl_trainer_set_trace(worker->trainer, sl_trace_file_of(&run->trace, self));
     if (!run->config->profile) return;
     sl_profile_start(&run->profile[self->coordinate], self);
     sl_trainer_set_profile(worker->trainer, &run->profile[self->coordinate]);
 }
 
-static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker, uint32_t *order) {
+static int train(struct sl_spmd *self, struct run *run, struct classifier_worker *worker, uint32_t *order) {
     bool stop = false;
     int64_t first;
     SL_TRY(resume(self, run, worker, &first));
@@ -286,8 +287,8 @@ static int train(struct sl_spmd *self, struct run *run, struct sl_worker *worker
     return run->config->gradients ? sl_trainer_export(worker->trainer, true, &run->gradients) : SL_OK;
 }
 
-static int open_and_train(struct sl_spmd *self, struct run *run, struct sl_worker *worker) {
-    SL_TRY(sl_worker_open(worker, self, NULL));
+static int open_and_train(struct sl_spmd *self, struct run *run, struct classifier_worker *worker) {
+    SL_TRY(classifier_worker_open(worker, self, NULL));
     uint32_t *order = malloc((size_t)run->dataset.train.count * sizeof *order); /* of this epoch */
     const int status =
         order ? train(self, run, worker, order) : sl_fail(self, SL_FAILED, "no memory for an epoch's order");
@@ -297,8 +298,8 @@ static int open_and_train(struct sl_spmd *self, struct run *run, struct sl_worke
 
 static int program(struct sl_spmd *self, void *arg) {
     struct run *run = arg;
-    struct sl_worker worker = {0};
-    int status = sl_worker_plan(&worker, self, &run->experiment);
+    struct classifier_worker worker = {0};
+    int status = classifier_worker_plan(&worker, self, &run->experiment);
     if (status == SL_OK && run->config->dry_run) {
         struct bytes *bytes = &run->bytes[self->coordinate];
         sl_trainer_bytes(worker.trainer, &bytes->state, &bytes->activations);
@@ -306,7 +307,7 @@ static int program(struct sl_spmd *self, void *arg) {
     } else if (status == SL_OK) {
         status = open_and_train(self, run, &worker);
     }
-    sl_worker_close(&worker);
+    classifier_worker_close(&worker);
     return status;
 }
 
@@ -377,7 +378,7 @@ static int train_on_mesh(struct run *run, const struct sl_engine *engine, struct
     sl_interrupt_catch();
     if (!sl_speaks(engine)) return take_part(run, engine, error);
     /* Other engines' coordinates may share several machines. */
-    if (engine->table == &sl_engine_local) SL_TRY(sl_experiment_check_memory(&run->experiment, error));
+    if (engine->table == &sl_engine_local) SL_TRY(classifier_experiment_check_memory(&run->experiment, error));
     SL_TRY(sl_checkpoints_open(&run->checkpoints, error));
     SL_TRY(check_outputs(run, error));
     SL_TRY(sl_metrics_open(&run->metrics, config->metrics, error));
@@ -422,9 +423,11 @@ static int start(struct run *run, struct sl_error *error) {
     if (alias && alias->single && common.mesh == sl_default_mesh) common.mesh = "data=8,model=1";
     SL_TRY(sl_common_open(&common, &mesh, &engine, error));
     if (common.show_placement) return sl_placement_report(&mesh, &engine, common.json, error);
-    SL_TRY(sl_dataset_open(&run->dataset, config->data, config->common.seed, (uint32_t)config->model.batch, error));
-    SL_TRY(sl_experiment_prepare(&run->experiment, &mesh, &config->model, config->schedule, config->schedule_file,
-                                 (int)run->dataset.columns, (int)run->dataset.classes, config->common.seed, error));
+    SL_TRY(classifier_dataset_open(&run->dataset, config->data, config->common.seed, (uint32_t)config->model.batch,
+                                   error));
+    SL_TRY(classifier_experiment_prepare(&run->experiment, &mesh, &config->model, config->schedule,
+                                         config->schedule_file, (int)run->dataset.columns, (int)run->dataset.classes,
+                                         config->common.seed, error));
     SL_TRY(count_steps(run, error));
     SL_TRY(sl_checkpoints_check(&config->checkpoints, error));
     describe_run(run);
@@ -437,7 +440,7 @@ static int start(struct run *run, struct sl_error *error) {
 
 int main(int argc, char **argv) {
     struct config config = {.common = sl_common_defaults(17),
-                            .model = sl_model_defaults(),
+                            .model = classifier_defaults(),
                             .schedule = "looping",
                             .data = "random",
                             .lr_schedule = LR_DEFAULT};
@@ -447,7 +450,7 @@ int main(int argc, char **argv) {
         .engine = &config.common.engine,
         .section = {{"Mesh", sl_mesh_table, &config.common},
                     {"Run", sl_common_table, &config.common},
-                    {"Model and optimizer", sl_model_table, &config.model},
+                    {"Model and optimizer", classifier_table, &config.model},
                     {"Training", driver_table, &config},
                     {"Checkpoints", sl_checkpoint_table, &config.checkpoints}},
         .words = {"Schedules", sl_schedule_or_alias_word},
@@ -463,8 +466,8 @@ int main(int argc, char **argv) {
     sl_store_free(&run.gradients);
     sl_trace_file_free(&run.trace);
     sl_checkpoints_close(&run.checkpoints);
-    sl_experiment_free(&run.experiment);
-    sl_dataset_close(&run.dataset);
+    classifier_experiment_free(&run.experiment);
+    classifier_dataset_close(&run.dataset);
     free(run.ms);
     sl_options_free(&options);
     return status;

@@ -16,7 +16,7 @@ enum { COMPARED_STEPS = 3, MAX_STEPS = 1000000 };
 
 struct config {
     struct sl_common_options common;
-    struct sl_model_options model;
+    struct classifier_options model;
     const char *single_mesh, *schedule, *schedule_file;
 };
 
@@ -33,8 +33,8 @@ static const struct sl_option driver_table[] = {
 /* One run of one schedule. */
 struct trial {
     const char *name, *schedule, *file;
-    struct sl_experiment experiment;
-    const struct sl_dataset *dataset;
+    struct classifier_experiment experiment;
+    const struct classifier_dataset *dataset;
     int steps;
     const struct sl_store *from; /* values to begin with, or NULL */
     struct sl_store *to;         /* receives the trained values, or NULL */
@@ -47,7 +47,7 @@ enum { TRAIN, SINGLE, PIPELINE, LOOPING, TRIALS };
 
 /* ---- what every coordinate does ---- */
 
-static int take_steps(struct sl_spmd *self, struct trial *trial, struct sl_worker *worker,
+static int take_steps(struct sl_spmd *self, struct trial *trial, struct classifier_worker *worker,
                       const struct sl_batch *batch) {
     double loss = 0, correct = 0, rows = 0;
     for (int step = 0; step < trial->steps; step++) {
@@ -71,14 +71,14 @@ static int take_steps(struct sl_spmd *self, struct trial *trial, struct sl_worke
 
 static int program(struct sl_spmd *self, void *arg) {
     struct trial *trial = arg;
-    struct sl_worker worker = {0};
-    int status = sl_worker_plan(&worker, self, &trial->experiment);
-    if (status == SL_OK) status = sl_worker_open(&worker, self, trial->from);
+    struct classifier_worker worker = {0};
+    int status = classifier_worker_plan(&worker, self, &trial->experiment);
+    if (status == SL_OK) status = classifier_worker_open(&worker, self, trial->from);
     if (status == SL_OK) {
-        const struct sl_batch batch = sl_worker_fetch(&worker, trial->dataset, &trial->dataset->train, NULL, 0);
+        const struct sl_batch batch = classifier_worker_fetch(&worker, trial->dataset, &trial->dataset->train, NULL, 0);
         status = take_steps(self, trial, &worker, &batch);
     }
-    sl_worker_close(&worker);
+    classifier_worker_close(&worker);
     return status;
 }
 
@@ -88,7 +88,7 @@ static int program(struct sl_spmd *self, void *arg) {
  * lies between two bf16, both operands of a product may come out 2^-9 of their size apart. The errors of the products
  * in a row are independent: their squares add up.
  * A tf32 has two bits more. */
-static double tolerance_of(const struct sl_model_options *model) {
+static double tolerance_of(const struct classifier_options *model) {
     const double products = 2.0 * model->layers + 2.0;
     if (model->precision == SL_PRODUCTS_F32) return 1e-4;
     return (model->precision == SL_PRODUCTS_TF32 ? 0x1p-10 : 0x1p-8) * sqrt(products);
@@ -156,10 +156,10 @@ static void report_table(const struct trial *trial, double difference, bool iden
 
 /* Everything that can be wrong is found out before the first run. SHARED: all coordinates are on this machine. */
 static int prepare(struct trial *trial, const struct config *config, const struct sl_mesh *mesh,
-                   const struct sl_mesh *single_mesh, const struct sl_dataset *dataset, bool shared,
+                   const struct sl_mesh *single_mesh, const struct classifier_dataset *dataset, bool shared,
                    struct sl_error *error) {
     for (int i = TRIALS - 1; i >= 0; i--) { /* the last first: a table says how many microbatches there are */
-        struct sl_model_options model = config->model;
+        struct classifier_options model = config->model;
         if (i != LOOPING && trial[LOOPING].file) model.microbatches = trial[LOOPING].experiment.schedule.microbatches;
         if (i != TRAIN) model.dropout = 0;
         if (i != LOOPING) model.loops = 0;
@@ -169,14 +169,14 @@ static int prepare(struct trial *trial, const struct config *config, const struc
         const struct sl_mesh *on = i == SINGLE ? single_mesh : mesh;
         struct sl_error reason;
         const int status =
-            sl_experiment_prepare(&trial[i].experiment, on, &model, trial[i].schedule, trial[i].file,
-                                  (int)dataset->columns, (int)dataset->classes, config->common.seed, &reason);
+            classifier_experiment_prepare(&trial[i].experiment, on, &model, trial[i].schedule, trial[i].file,
+                                          (int)dataset->columns, (int)dataset->classes, config->common.seed, &reason);
         if (status) {
             char name[128];
             return sl_error_set(error, status, "the %s run on %s: %s", trial[i].name,
                                 sl_mesh_print(on, name, sizeof name), reason.message);
         }
-        if (shared) SL_TRY(sl_experiment_check_memory(&trial[i].experiment, error));
+        if (shared) SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, error));
     }
     return SL_OK;
 }
@@ -190,7 +190,7 @@ static int open_meshes(const struct config *config, struct sl_mesh *mesh, struct
     return sl_mesh_parse(single, all, error);
 }
 
-static int compare(const struct config *config, struct trial *trial, struct sl_dataset *dataset,
+static int compare(const struct config *config, struct trial *trial, struct classifier_dataset *dataset,
                    struct sl_store *trained, struct sl_error *error) {
     struct sl_mesh mesh, single_mesh;
     struct sl_engine engine;
@@ -200,7 +200,7 @@ static int compare(const struct config *config, struct trial *trial, struct sl_d
                             MAX_STEPS);
     SL_TRY(open_meshes(config, &mesh, &single_mesh, &engine, error));
     if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
-    SL_TRY(sl_dataset_open(dataset, "random", config->common.seed, (uint32_t)config->model.batch, error));
+    SL_TRY(classifier_dataset_open(dataset, "random", config->common.seed, (uint32_t)config->model.batch, error));
     SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, engine.table == &sl_engine_local, error));
     engine.error = error;
     sl_interrupt_catch();
@@ -221,19 +221,19 @@ static int compare(const struct config *config, struct trial *trial, struct sl_d
 }
 
 int main(int argc, char **argv) {
-    struct config config = {.common = sl_common_defaults(15), .model = sl_model_defaults(), .schedule = "looping"};
+    struct config config = {.common = sl_common_defaults(15), .model = classifier_defaults(), .schedule = "looping"};
     struct sl_options options = {
         .program = "loss_equality",
         .summary = "Shows that a single device, a pipeline and a looping pipeline compute the same losses.",
         .engine = &config.common.engine,
         .section = {{"Mesh", sl_mesh_table, &config.common},
                     {"Run", sl_common_table, &config.common},
-                    {"Model and optimizer", sl_model_table, &config.model},
+                    {"Model and optimizer", classifier_table, &config.model},
                     {"Comparison", driver_table, &config}},
         .words = {"Schedules", sl_schedule_or_alias_word},
     };
     struct sl_error error = {0};
-    struct sl_dataset dataset = {0};
+    struct classifier_dataset dataset = {0};
     struct sl_store trained = {0};
     int status = sl_options_parse(&options, argc, argv);
     struct trial trial[TRIALS] = {
@@ -252,11 +252,11 @@ int main(int argc, char **argv) {
         if (status) sl_options_report(&options, &error);
     }
     for (int i = 0; i < TRIALS; i++) {
-        sl_experiment_free(&trial[i].experiment);
+        classifier_experiment_free(&trial[i].experiment);
         free(trial[i].loss);
     }
     sl_store_free(&trained);
-    sl_dataset_close(&dataset);
+    classifier_dataset_close(&dataset);
     sl_options_free(&options);
     return status;
 }

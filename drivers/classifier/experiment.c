@@ -11,9 +11,9 @@
 
 enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, MAX_LAYERS = 4096 };
 
-#define FIELD(name) offsetof(struct sl_model_options, name)
+#define FIELD(name) offsetof(struct classifier_options, name)
 
-const struct sl_option sl_model_table[] = {
+const struct sl_option classifier_table[] = {
     {"layers", SL_OPTION_INTEGER, FIELD(layers), .min = 1, .max = MAX_LAYERS, .help = "residual MLP blocks"},
     {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 0, .max = MAX_LAYERS,
      .help = "stages a coordinate of the model axis; 0: one layer a stage"},
@@ -41,8 +41,8 @@ const struct sl_option sl_model_table[] = {
     {0},
 };
 
-struct sl_model_options sl_model_defaults(void) {
-    return (struct sl_model_options){
+struct classifier_options classifier_defaults(void) {
+    return (struct classifier_options){
         .layers = 8,
         .hidden = 512,
         .expansion = 1,
@@ -50,7 +50,7 @@ struct sl_model_options sl_model_defaults(void) {
         .batch = 128,
         .dropout = 0.1,
         .learning_rate = 1e-3,
-        .rng = SL_RNG_DEFAULT,
+        .rng = CLASSIFIER_RNG_DEFAULT,
         .zero = 1,
         .overlap = true,
     };
@@ -65,7 +65,7 @@ static void complete_axis(struct sl_mesh *mesh, const char *name) {
 }
 
 /* Only the axes that the classifier knows. */
-static int read_axes(struct sl_experiment *experiment, struct sl_error *error) {
+static int read_axes(struct classifier_experiment *experiment, struct sl_error *error) {
     struct sl_mesh *mesh = &experiment->mesh;
     for (int a = 0; a < mesh->axes; a++) {
         const char *name = mesh->axis[a].name;
@@ -88,7 +88,7 @@ static int largest_divisor(int number, int most) {
     return divisor;
 }
 
-static int split_batch(struct sl_experiment *experiment, int batch, int *microbatches, bool single,
+static int split_batch(struct classifier_experiment *experiment, int batch, int *microbatches, bool single,
                        struct sl_error *error) {
     if (batch % experiment->data)
         return sl_error_set(error, SL_BAD_INPUT, "--batch %d does not divide over the data axis of %d", batch,
@@ -106,7 +106,7 @@ static int split_batch(struct sl_experiment *experiment, int batch, int *microba
 }
 
 /* Positions in an array are 32-bit numbers. */
-static int check_arrays(const struct sl_experiment *experiment, struct sl_error *error) {
+static int check_arrays(const struct classifier_experiment *experiment, struct sl_error *error) {
     const struct sl_classifier *classifier = &experiment->classifier;
     const double inside = (double)classifier->hidden * classifier->expansion;
     const double rows = fmax(fmax(classifier->inputs, classifier->hidden), experiment->local_rows);
@@ -120,7 +120,7 @@ static int check_arrays(const struct sl_experiment *experiment, struct sl_error 
 
 /* Parameters (also rounded ones), gradients and optimizer state of all coordinates, and what is kept between forward
  * and backward. */
-static double bytes_needed(const struct sl_experiment *experiment) {
+static double bytes_needed(const struct classifier_experiment *experiment) {
     const struct sl_classifier *classifier = &experiment->classifier;
     const double inside = (double)classifier->hidden * classifier->expansion;
     const double parameters = (double)sl_classifier_parameters(classifier);
@@ -130,7 +130,7 @@ static double bytes_needed(const struct sl_experiment *experiment) {
     return 4 * (parameters * (2 * replicas + 2 * states + rounded) + kept);
 }
 
-int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl_error *error) {
+int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error) {
     const double bytes = bytes_needed(experiment);
     const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (bytes <= memory) return SL_OK;
@@ -140,7 +140,7 @@ int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl
 
 /* Makes the schedule that the user asked for by name. For whoever asks for no loops: one layer a stage, as far as the
  * schedule can have so many. */
-static int name_schedule(struct sl_experiment *experiment, const char *asked, int loops, int microbatches,
+static int name_schedule(struct classifier_experiment *experiment, const char *asked, int loops, int microbatches,
                          struct sl_error *error) {
     struct sl_schedule_choice choice;
     SL_TRY(sl_schedule_choose(&choice, asked, error));
@@ -155,27 +155,27 @@ static int name_schedule(struct sl_experiment *experiment, const char *asked, in
 }
 
 /* Flax's order is defined where the notebook's modules are: one layer a stage in the looping pipeline. */
-static int choose_rng(struct sl_experiment *experiment, const char *asked, int rng, struct sl_error *error) {
+static int choose_rng(struct classifier_experiment *experiment, const char *asked, int rng, struct sl_error *error) {
     const struct sl_schedule_alias *alias = sl_schedule_find_alias(asked);
     const bool looping = alias && alias->looping, flat = alias && !looping;
     const int layers = experiment->classifier.layers, stages = sl_schedule_stages(&experiment->schedule);
     const bool defined = (flat && layers % stages == 0) || (looping && layers == stages);
-    if (rng == SL_RNG_FLAX && !flat && !looping)
+    if (rng == CLASSIFIER_RNG_FLAX && !flat && !looping)
         return sl_error_set(error, SL_BAD_INPUT, "--rng flax: schedule %s is none of single, plain, looping", asked);
-    if (rng == SL_RNG_FLAX && flat && !defined)
+    if (rng == CLASSIFIER_RNG_FLAX && flat && !defined)
         return sl_error_set(error, SL_BAD_INPUT, "--rng flax: %d layers do not divide over %d stages", layers, stages);
-    if (rng == SL_RNG_FLAX && !defined)
+    if (rng == CLASSIFIER_RNG_FLAX && !defined)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--rng flax: %d layers on %d stages, the notebook's looping pipeline has one layer a stage",
                             layers, stages);
     experiment->looping = looping;
-    experiment->flax = rng == SL_RNG_DEFAULT ? defined : rng == SL_RNG_FLAX;
+    experiment->flax = rng == CLASSIFIER_RNG_DEFAULT ? defined : rng == CLASSIFIER_RNG_FLAX;
     return SL_OK;
 }
 
 /* The table, from a file or by name, lowered and proven. */
-static int make_schedule(struct sl_experiment *experiment, const struct sl_model_options *options, const char *name,
-                         const char *file, int microbatches, struct sl_error *error) {
+static int make_schedule(struct classifier_experiment *experiment, const struct classifier_options *options,
+                         const char *name, const char *file, int microbatches, struct sl_error *error) {
     struct sl_schedule *schedule = &experiment->schedule;
     if (file)
         SL_TRY(sl_schedule_read_csv(schedule, file, error));
@@ -193,7 +193,7 @@ static int make_schedule(struct sl_experiment *experiment, const struct sl_model
     return sl_schedule_slots(schedule, SL_PIPELINE_FEWEST_SLOTS, &experiment->slots, error);
 }
 
-static int choose_group(struct sl_experiment *experiment, int asked, bool single, struct sl_error *error) {
+static int choose_group(struct classifier_experiment *experiment, int asked, bool single, struct sl_error *error) {
     const int microbatches = experiment->schedule.microbatches;
     experiment->wgrad_group = asked && asked < microbatches ? asked : microbatches;
     if (single) experiment->wgrad_group = largest_divisor(microbatches, experiment->wgrad_group);
@@ -202,7 +202,7 @@ static int choose_group(struct sl_experiment *experiment, int asked, bool single
                         experiment->wgrad_group, microbatches);
 }
 
-static int fit(struct sl_experiment *experiment, const struct sl_model_options *options, const char *schedule,
+static int fit(struct classifier_experiment *experiment, const struct classifier_options *options, const char *schedule,
                const char *file, struct sl_error *error) {
     const struct sl_schedule_alias *alias = sl_schedule_find_alias(schedule);
     const bool single = !file && alias && alias->single;
@@ -216,10 +216,10 @@ static int fit(struct sl_experiment *experiment, const struct sl_model_options *
     return check_arrays(experiment, error);
 }
 
-int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh *mesh,
-                          const struct sl_model_options *options, const char *schedule, const char *file, int inputs,
-                          int classes, uint64_t seed, struct sl_error *error) {
-    *experiment = (struct sl_experiment){
+int classifier_experiment_prepare(struct classifier_experiment *experiment, const struct sl_mesh *mesh,
+                                  const struct classifier_options *options, const char *schedule, const char *file,
+                                  int inputs, int classes, uint64_t seed, struct sl_error *error) {
+    *experiment = (struct classifier_experiment){
         .mesh = *mesh,
         .classifier = {.inputs = inputs,
                        .hidden = options->hidden,
@@ -236,29 +236,29 @@ int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh
     };
     if (!experiment->gemm) return error->status;
     const int status = fit(experiment, options, schedule, file, error);
-    if (status) sl_experiment_free(experiment);
+    if (status) classifier_experiment_free(experiment);
     return status;
 }
 
-void sl_experiment_free(struct sl_experiment *experiment) { sl_schedule_free(&experiment->schedule); }
+void classifier_experiment_free(struct classifier_experiment *experiment) { sl_schedule_free(&experiment->schedule); }
 
 /* ---- one coordinate ---- */
 
 static void assign_keys(struct sl_parameters *parameters, void *arg) {
-    const struct sl_worker *worker = arg;
-    const struct sl_experiment *experiment = worker->experiment;
+    const struct classifier_worker *worker = arg;
+    const struct classifier_experiment *experiment = worker->experiment;
     sl_classifier_flax_parameters(parameters, experiment->seed, experiment->looping, worker->keys.rank,
                                   worker->model.loops, worker->model.layers);
 }
 
 static const struct sl_key *step_keys(void *arg) {
-    struct sl_worker *worker = arg;
+    struct classifier_worker *worker = arg;
     sl_classifier_flax_step(&worker->keys, worker->layer_key);
     return worker->layer_key;
 }
 
-static int open_keys(struct sl_worker *worker, struct sl_spmd *self) {
-    const struct sl_experiment *experiment = worker->experiment;
+static int open_keys(struct classifier_worker *worker, struct sl_spmd *self) {
+    const struct classifier_experiment *experiment = worker->experiment;
     worker->keys = (struct sl_classifier_keys){
         .looping = experiment->looping,
         .data = experiment->data,
@@ -274,9 +274,10 @@ static int open_keys(struct sl_worker *worker, struct sl_spmd *self) {
     return worker->layer_key ? SL_OK : sl_fail(self, SL_FAILED, "no memory for random keys");
 }
 
-int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct sl_experiment *experiment) {
+int classifier_worker_plan(struct classifier_worker *worker, struct sl_spmd *self,
+                           const struct classifier_experiment *experiment) {
     const int rank = sl_axis_index(self, "model");
-    *worker = (struct sl_worker){
+    *worker = (struct classifier_worker){
         .experiment = experiment,
         .rows = experiment->local_rows,
         .first_row = sl_axis_index(self, "data") * experiment->local_rows,
@@ -303,7 +304,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct 
     return sl_trainer_plan(&worker->trainer, self, &options, &worker->model);
 }
 
-int sl_worker_open(struct sl_worker *worker, struct sl_spmd *self, const struct sl_store *from) {
+int classifier_worker_open(struct classifier_worker *worker, struct sl_spmd *self, const struct sl_store *from) {
     const size_t rows = (size_t)worker->rows;
     const struct sl_schedule *schedule = &worker->experiment->schedule;
     const bool first = worker->keys.rank == sl_schedule_rank_of(schedule, 0);
@@ -315,14 +316,15 @@ int sl_worker_open(struct sl_worker *worker, struct sl_spmd *self, const struct 
     return sl_trainer_open(worker->trainer, from);
 }
 
-struct sl_batch sl_worker_fetch(struct sl_worker *worker, const struct sl_dataset *dataset,
-                                const struct sl_examples *examples, const uint32_t *order, int64_t batch) {
+struct sl_batch classifier_worker_fetch(struct classifier_worker *worker, const struct classifier_dataset *dataset,
+                                        const struct classifier_examples *examples, const uint32_t *order,
+                                        int64_t batch) {
     const uint32_t first = (uint32_t)(batch * worker->experiment->batch + worker->first_row);
-    sl_dataset_fetch(dataset, examples, order, first, (uint32_t)worker->rows, worker->inputs, worker->labels);
+    classifier_dataset_fetch(dataset, examples, order, first, (uint32_t)worker->rows, worker->inputs, worker->labels);
     return (struct sl_batch){.inputs = worker->inputs, .labels = worker->labels};
 }
 
-void sl_worker_close(struct sl_worker *worker) {
+void classifier_worker_close(struct classifier_worker *worker) {
     sl_trainer_close(worker->trainer);
     sl_classifier_free(&worker->model);
     free(worker->layer_key);

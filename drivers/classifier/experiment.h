@@ -8,28 +8,28 @@
 #include "layers/models/classifier.h"
 #include "layers/training/trainer.h"
 
-enum sl_rng { SL_RNG_DEFAULT = -1, SL_RNG_FLAX, SL_RNG_GLOBAL };
+enum classifier_rng { CLASSIFIER_RNG_DEFAULT = -1, CLASSIFIER_RNG_FLAX, CLASSIFIER_RNG_GLOBAL };
 
 enum sl_product_precision { SL_PRODUCTS_F32, SL_PRODUCTS_BF16, SL_PRODUCTS_TF32 };
 
-struct sl_model_options {
+struct classifier_options {
     int layers, loops; /* loops 0: one layer a stage */
     int hidden, expansion, microbatches, batch;
     double dropout, learning_rate;
-    int rng;         /* enum sl_rng */
+    int rng;         /* enum classifier_rng */
     int precision;   /* enum sl_product_precision */
     int wgrad_group; /* 0: all microbatches */
     int zero;
     bool overlap;
 };
 
-extern const struct sl_option sl_model_table[];
+extern const struct sl_option classifier_table[];
 
 /* The notebook's model, batch and optimizer. */
-struct sl_model_options sl_model_defaults(void);
+struct classifier_options classifier_defaults(void);
 
 /* Everything that is decided before a mesh is started. */
-struct sl_experiment {
+struct classifier_experiment {
     struct sl_mesh mesh;
     struct sl_classifier classifier;
     struct sl_schedule schedule; /* lowered and proven */
@@ -48,16 +48,16 @@ struct sl_experiment {
 /* SCHEDULE is single, plain, looping, or the name of a schedule; unless FILE (a table in CSV, which then says how many
  * microbatches there are) is given. INPUTS and CLASSES are the data's. SL_BAD_INPUT names the numbers that do not fit.
  */
-int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh *mesh,
-                          const struct sl_model_options *options, const char *schedule, const char *file, int inputs,
-                          int classes, uint64_t seed, struct sl_error *error);
+int classifier_experiment_prepare(struct classifier_experiment *experiment, const struct sl_mesh *mesh,
+                                  const struct classifier_options *options, const char *schedule, const char *file,
+                                  int inputs, int classes, uint64_t seed, struct sl_error *error);
 /* SL_BAD_INPUT where the run's memory is more than this machine has. */
-int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl_error *error);
-void sl_experiment_free(struct sl_experiment *experiment);
+int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error);
+void classifier_experiment_free(struct classifier_experiment *experiment);
 
 /* One coordinate's part while a program runs. */
-struct sl_worker {
-    const struct sl_experiment *experiment;
+struct classifier_worker {
+    const struct classifier_experiment *experiment;
     struct sl_model model;
     struct sl_trainer *trainer;
     struct sl_classifier_keys keys;
@@ -67,14 +67,17 @@ struct sl_worker {
     int32_t *labels;          /* [rows] where the last stage is, otherwise NULL */
 };
 
-/* Plans the coordinate's part; sl_worker_open takes its memory and fills in the values (FROM's, where given). */
-int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct sl_experiment *experiment);
-int sl_worker_open(struct sl_worker *worker, struct sl_spmd *self, const struct sl_store *from);
-void sl_worker_close(struct sl_worker *worker);
+/* Plans the coordinate's part; classifier_worker_open takes its memory and fills in the values (FROM's, where given).
+ */
+int classifier_worker_plan(struct classifier_worker *worker, struct sl_spmd *self,
+                           const struct classifier_experiment *experiment);
+int classifier_worker_open(struct classifier_worker *worker, struct sl_spmd *self, const struct sl_store *from);
+void classifier_worker_close(struct classifier_worker *worker);
 
 /* Fetches the coordinate's rows of batch number BATCH of EXAMPLES in ORDER (NULL: as they lie), as far as it reads
  * them. They last until the next call. */
-struct sl_batch sl_worker_fetch(struct sl_worker *worker, const struct sl_dataset *dataset,
-                                const struct sl_examples *examples, const uint32_t *order, int64_t batch);
+struct sl_batch classifier_worker_fetch(struct classifier_worker *worker, const struct classifier_dataset *dataset,
+                                        const struct classifier_examples *examples, const uint32_t *order,
+                                        int64_t batch);
 
 #endif

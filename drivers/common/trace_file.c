@@ -18,7 +18,7 @@ static int64_t events_a_step(const struct sl_schedule *schedule, int rank) {
     return 2 * (int64_t)schedule->rank[rank].count + 2 * (int64_t)schedule->loops * (schedule->microbatches + 4) + 8;
 }
 
-int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_experiment *experiment,
+int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct classifier_experiment *experiment,
                        int64_t steps, struct sl_error *error) {
     const struct sl_mesh *mesh = &experiment->mesh;
     *file = (struct sl_trace_file){.path = path, .stream = path ? fopen(path, "w") : NULL};
@@ -106,14 +106,15 @@ static int write_rows(struct sl_trace_file *file, const struct sl_mesh *mesh, st
     return SL_OK;
 }
 
-static json_t *schedule_of(const struct sl_experiment *experiment, int64_t dropped) {
+static json_t *schedule_of(const struct classifier_experiment *experiment, int64_t dropped) {
     const struct sl_schedule *schedule = &experiment->schedule;
     return json_pack("{ss si si si si sb sI}", "schedule", schedule->name, "ranks", schedule->ranks, "loops",
                      schedule->loops, "microbatches", schedule->microbatches, "wgrad_group", experiment->wgrad_group,
                      "overlap", experiment->overlap, "dropped_events", (json_int_t)dropped);
 }
 
-int sl_trace_file_write(struct sl_trace_file *file, const struct sl_experiment *experiment, struct sl_error *error) {
+int sl_trace_file_write(struct sl_trace_file *file, const struct classifier_experiment *experiment,
+                        struct sl_error *error) {
     const struct sl_mesh *mesh = &experiment->mesh;
     const double first = first_time(file, mesh->size);
     int64_t dropped = 0;

@@ -19,12 +19,13 @@ struct sl_trace_file {
 
 /* Opens PATH (NULL: none, in a process that does not write it) and takes memory for STEPS steps, or for as many as are
  * sensible. */
-int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_experiment *experiment,
+int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct classifier_experiment *experiment,
                        int64_t steps, struct sl_error *error);
 /* The coordinate's own trace, on which it begins to record. */
 struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self);
 /* Writes and closes the file. */
-int sl_trace_file_write(struct sl_trace_file *file, const struct sl_experiment *experiment, struct sl_error *error);
+int sl_trace_file_write(struct sl_trace_file *file, const struct classifier_experiment *experiment,
+                        struct sl_error *error);
 /* Gives the memory back; also where nothing was opened. */
 void sl_trace_file_free(struct sl_trace_file *file);
 

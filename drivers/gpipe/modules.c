@@ -36,7 +36,7 @@ static int relu_backward_input(const struct sl_module *module, struct sl_context
 
 static const struct sl_module_type relu = {"relu", plan_relu, relu_forward, relu_backward_input, NULL};
 
-struct sl_module *sl_relu(int cols) { return sl_module_new(&relu, "", cols, cols); }
+struct sl_module *gpipe_relu(int cols) { return sl_module_new(&relu, "", cols, cols); }
 
 /* ---- the loss ---- */
 
@@ -63,7 +63,7 @@ static int sum_forward(const struct sl_module *module, struct sl_context *contex
 
 static const struct sl_module_type sum = {"sum", plan_sum, sum_forward, NULL, NULL};
 
-struct sl_module *sl_sum(int cols, float *outputs) {
+struct sl_module *gpipe_sum(int cols, float *outputs) {
     struct sl_module *module = sl_module_new(&sum, "", cols, cols);
     if (module) module->user = outputs;
     return module;
@@ -73,9 +73,9 @@ struct sl_module *sl_sum(int cols, float *outputs) {
 
 /* One of ACTIONS is about to be done for COUNT microbatches: the one that is to fail? */
 static int fail_at(const struct sl_module *module, struct sl_context *context, const char *actions, int count) {
-    const struct sl_failure *failure = module->user;
+    const struct gpipe_failure *failure = module->user;
     const char action = failure->action;
-    const int first = context->microbatch, stage = sl_axis_index(context->self, SL_PIPE_AXIS);
+    const int first = context->microbatch, stage = sl_axis_index(context->self, GPIPE_PIPE_AXIS);
     if (!strchr(actions, action) || failure->microbatch < first || failure->microbatch >= first + count) return SL_OK;
     const char *what = action == 'F'   ? "forward"
                        : action == 'B' ? "backward"
@@ -113,7 +113,7 @@ static int failing_backward_weight(const struct sl_module *module, struct sl_con
 static const struct sl_module_type failing = {"failing", plan_failing, failing_forward, failing_backward_input,
                                               failing_backward_weight};
 
-struct sl_module *sl_failing(struct sl_module *inner, const struct sl_failure *failure) {
+struct sl_module *gpipe_failing(struct sl_module *inner, const struct gpipe_failure *failure) {
     struct sl_module *module = inner ? sl_module_new(&failing, "", inner->in, inner->out) : NULL;
     if (module) module->child = calloc(1, sizeof(struct sl_module *));
     if (!module || !module->child) {

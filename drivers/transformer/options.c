@@ -5,7 +5,7 @@
 #include "drivers/transformer/transformer.h"
 #include "spmd/schedule/registry.h"
 
-#define FIELD(name) offsetof(struct sl_transformer_config, name)
+#define FIELD(name) offsetof(struct transformer_config, name)
 
 enum { MOST = 65536, MOST_LAYERS = 4096, MOST_BATCH = 1 << 20 };
 enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_TF32 };
@@ -126,8 +126,8 @@ static const struct sl_option generation_table[] = {
     {0},
 };
 
-struct sl_transformer_config sl_transformer_defaults(enum sl_transformer_command command) {
-    struct sl_transformer_config config = {
+struct transformer_config transformer_defaults(enum transformer_command command) {
+    struct transformer_config config = {
         .common = sl_common_defaults(100),
         .model_dimension = 256,
         .heads = 8,
@@ -136,7 +136,7 @@ struct sl_transformer_config sl_transformer_defaults(enum sl_transformer_command
         .sequence = 256,
         .latent = 64,
         .rope = 16,
-        .fsdp = command != SL_COMMAND_GENERATE, /* it would gather all kernels for every token */
+        .fsdp = command != TRANSFORMER_GENERATE, /* it would gather all kernels for every token */
         .choices = 2,
         .capacity = 1.25,
         .balance = 0.01,
@@ -150,28 +150,29 @@ struct sl_transformer_config sl_transformer_defaults(enum sl_transformer_command
         .decay = 1e-4,
         .evaluate_batches = 8,
         .samples = 1,
-        .temperature = command == SL_COMMAND_TRAIN ? 0.8 : 1.0,
+        .temperature = command == TRANSFORMER_TRAIN ? 0.8 : 1.0,
         .top_p = 1.0,
     };
     config.common.mesh = "data=2,pipe=2,tensor=2";
     return config;
 }
 
-void sl_transformer_sections(enum sl_transformer_command command, struct sl_transformer_config *config,
-                             struct sl_option_section *section) {
+void transformer_sections(enum transformer_command command, struct transformer_config *config,
+                          struct sl_option_section *section) {
     *section++ = (struct sl_option_section){"Mesh", sl_mesh_table, &config->common};
     *section++ = (struct sl_option_section){"Run", sl_common_table, &config->common};
     *section++ = (struct sl_option_section){"Model", model_table, config};
     *section++ = (struct sl_option_section){"Parameters", parameter_table, config};
-    if (command != SL_COMMAND_GENERATE) {
+    if (command != TRANSFORMER_GENERATE) {
         *section++ = (struct sl_option_section){"Pipeline", pipeline_table, config};
         *section++ = (struct sl_option_section){"Data", data_table, config};
     }
-    if (command == SL_COMMAND_TRAIN) {
+    if (command == TRANSFORMER_TRAIN) {
         *section++ = (struct sl_option_section){"Training", training_table, config};
         *section++ = (struct sl_option_section){"Checkpoints", sl_checkpoint_table, &config->checkpoints};
     }
-    if (command != SL_COMMAND_EVALUATE) *section++ = (struct sl_option_section){"Generation", generation_table, config};
+    if (command != TRANSFORMER_EVALUATE)
+        *section++ = (struct sl_option_section){"Generation", generation_table, config};
     *section = (struct sl_option_section){0};
 }
 
@@ -179,7 +180,7 @@ void sl_transformer_sections(enum sl_transformer_command command, struct sl_tran
 
 static const char default_data[] = "/usr/share/common-licenses";
 
-static int read_axes(struct sl_transformer_job *job, struct sl_error *error) {
+static int read_axes(struct transformer_job *job, struct sl_error *error) {
     for (int a = 0; a < job->mesh.axes; a++) {
         const char *name = job->mesh.axis[a].name;
         if (strcmp(name, sl_data_axis) && strcmp(name, sl_pipe_axis) && strcmp(name, sl_tensor_axis))
@@ -206,16 +207,16 @@ static int largest_divisor(int number, int most) {
 }
 
 /* Enough for a pipeline, where there is one; and so many that what a microbatch leaves stays in a core's cache. */
-static int most_microbatches(const struct sl_transformer_job *job, int sequences) {
+static int most_microbatches(const struct transformer_job *job, int sequences) {
     enum { TOKENS = 256 }; /* at least, of a microbatch */
     const long long parts = (long long)sequences * job->config->sequence / TOKENS;
     const int enough = job->pipe > 1 ? 2 * job->pipe : 1;
     return parts > enough ? (int)(parts < sequences ? parts : sequences) : enough;
 }
 
-static int split_batch(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
-    if (job->command == SL_COMMAND_GENERATE) {
+static int split_batch(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    if (job->command == TRANSFORMER_GENERATE) {
         job->local = job->rows = job->microbatches = job->wgrad_group = 1; /* of a pipeline that will not run */
         return SL_OK;
     }
@@ -242,8 +243,8 @@ static int split_batch(struct sl_transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
-static int make_schedule(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
+static int make_schedule(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
     const struct sl_schedule_kind *kind = sl_schedule_find(config->schedule, error);
     if (!kind) return SL_BAD_INPUT;
     const int loops = config->loops ? config->loops : kind->least_loops;
@@ -257,10 +258,10 @@ static int make_schedule(struct sl_transformer_job *job, struct sl_error *error)
     return sl_schedule_slots(&job->schedule, SL_PIPELINE_FEWEST_SLOTS, &job->slots, error);
 }
 
-static int open_data(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
+static int open_data(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
     const char *path = config->data ? config->data : default_data;
-    if (job->command == SL_COMMAND_GENERATE) return SL_OK;
+    if (job->command == TRANSFORMER_GENERATE) return SL_OK;
     if (!config->data && config->params && sl_store_find(&job->params, "tokens")) path = config->params;
     SL_TRY(sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error));
     if (!job->model.vocabulary) job->model.vocabulary = job->tokens.vocabulary;
@@ -268,7 +269,7 @@ static int open_data(struct sl_transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
-static int read_prompt_tokens(struct sl_transformer_job *job, const char *text, struct sl_error *error) {
+static int read_prompt_tokens(struct transformer_job *job, const char *text, struct sl_error *error) {
     job->prompt = calloc(strlen(text) + 1, sizeof *job->prompt);
     if (!job->prompt) return sl_error_set(error, SL_FAILED, "no memory for the prompt");
     while (*text) {
@@ -284,10 +285,10 @@ static int read_prompt_tokens(struct sl_transformer_job *job, const char *text, 
     return SL_OK;
 }
 
-static int read_prompt(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
+static int read_prompt(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
     const char *text = config->prompt ? config->prompt : "\n";
-    if (job->command == SL_COMMAND_EVALUATE) return SL_OK;
+    if (job->command == TRANSFORMER_EVALUATE) return SL_OK;
     if (config->prompt_tokens) {
         SL_TRY(read_prompt_tokens(job, config->prompt_tokens, error));
     } else {
@@ -296,21 +297,21 @@ static int read_prompt(struct sl_transformer_job *job, struct sl_error *error) {
         if (!job->prompt) return sl_error_set(error, SL_FAILED, "no memory for the prompt");
         for (int i = 0; i < job->prompt_length; i++) {
             job->prompt[i] = (unsigned char)text[i];
-            if (job->prompt[i] >= job->model.vocabulary && (config->prompt || job->command == SL_COMMAND_GENERATE))
+            if (job->prompt[i] >= job->model.vocabulary && (config->prompt || job->command == TRANSFORMER_GENERATE))
                 return sl_error_set(error, SL_BAD_INPUT, "--prompt: byte %d at place %d, the vocabulary has %d tokens",
                                     job->prompt[i], i, job->model.vocabulary);
             job->prompt[i] %= job->model.vocabulary;
         }
     }
     job->length = config->length ? config->length : config->sequence;
-    if (job->length < job->prompt_length && job->command == SL_COMMAND_GENERATE)
+    if (job->length < job->prompt_length && job->command == TRANSFORMER_GENERATE)
         return sl_error_set(error, SL_BAD_INPUT, "--length %d: the prompt has %d tokens already", job->length,
                             job->prompt_length);
     const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
     return sl_sampling_check(&sampling, error);
 }
 
-static int find_products(struct sl_transformer_job *job, struct sl_error *error) {
+static int find_products(struct transformer_job *job, struct sl_error *error) {
     const int precision = job->config->precision;
     job->precision = precision == PRECISION_BF16 ? SL_BF16 : SL_F32;
     job->gemm = sl_gemm_find(precision == PRECISION_TF32 ? "cublas-tf32" : NULL, error);
@@ -319,14 +320,14 @@ static int find_products(struct sl_transformer_job *job, struct sl_error *error)
     return sl_error_set(error, SL_BAD_INPUT, "--precision: %s has no products of that kind here", job->gemm->name);
 }
 
-static int read_params(struct sl_transformer_job *job, const char *path, struct sl_error *error) {
+static int read_params(struct transformer_job *job, const char *path, struct sl_error *error) {
     char file[SL_MAX_PATH];
     SL_TRY(sl_checkpoints_find(path, file, error));
     return sl_safetensors_map(&job->params, file, error);
 }
 
-static int prepare_checkpoints(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
+static int prepare_checkpoints(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
     const struct sl_transformer *m = &job->model;
     struct sl_setting *next = job->checkpoints.setting;
     job->checkpoints.options = config->checkpoints;
@@ -349,9 +350,8 @@ static int prepare_checkpoints(struct sl_transformer_job *job, struct sl_error *
     return sl_checkpoints_check(&config->checkpoints, error);
 }
 
-int sl_transformer_prepare(struct sl_transformer_job *job, enum sl_transformer_command command,
-                           const struct sl_transformer_config *config, const struct sl_mesh *mesh,
-                           struct sl_error *error) {
+int transformer_prepare(struct transformer_job *job, enum transformer_command command,
+                        const struct transformer_config *config, const struct sl_mesh *mesh, struct sl_error *error) {
     job->command = command;
     job->config = config;
     job->mesh = *mesh;
@@ -388,7 +388,7 @@ int sl_transformer_prepare(struct sl_transformer_job *job, enum sl_transformer_c
     return job->ms ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for %d steps' times", config->common.steps);
 }
 
-void sl_transformer_finish(struct sl_transformer_job *job) {
+void transformer_finish(struct transformer_job *job) {
     sl_tokens_close(&job->tokens);
     sl_store_free(&job->params);
     sl_store_free(&job->gradients);

@@ -5,29 +5,29 @@
 
 #include "drivers/transformer/transformer.h"
 
-int sl_transformer_print(struct sl_transformer_job *job, json_t *object, struct sl_error *error) {
+int transformer_print(struct transformer_job *job, json_t *object, struct sl_error *error) {
     int status = SL_OK;
     if (job->config->common.json) status = sl_json_print(stdout, "stdout", json_incref(object), error);
     const int written = sl_metrics_write(&job->metrics, object, status ? NULL : error);
     return status ? status : written;
 }
 
-static double tokens_a_step(const struct sl_transformer_job *job) {
+static double tokens_a_step(const struct transformer_job *job) {
     return (double)job->config->batch * job->config->sequence;
 }
 
 /* The model's operations a second as a share of what products alone reach here. */
-static double utilization(const struct sl_transformer_job *job, double ms) {
+static double utilization(const struct transformer_job *job, double ms) {
     const double flops = sl_transformer_flops(&job->model, job->config->sequence) * tokens_a_step(job);
     return flops / (1e-3 * ms) / job->rate;
 }
 
 /* The load-balance loss, the layers' mean: 1 where experts get even shares. */
-static double balance(const struct sl_transformer_job *job, const struct sl_metrics *metrics) {
+static double balance(const struct transformer_job *job, const struct sl_metrics *metrics) {
     return metrics->auxiliary / tokens_a_step(job) / (job->model.blocks * job->model.layers_per_block);
 }
 
-static void print_row(struct sl_transformer_job *job, int64_t step, const struct sl_metrics *metrics, double rate,
+static void print_row(struct transformer_job *job, int64_t step, const struct sl_metrics *metrics, double rate,
                       double norm, double ms) {
     static const struct sl_column column[] = {{"step", 6},      {"loss", 13}, {"lr", 10}, {"norm", 10},
                                               {"tokens/s", 10}, {"mfu", 6},   {"ms", 9},  {"balance", 9}};
@@ -49,13 +49,13 @@ static void print_row(struct sl_transformer_job *job, int64_t step, const struct
 }
 
 /* For people, in long runs: every hundredth of it, and the first steps. */
-static bool is_shown(const struct sl_transformer_job *job, int64_t step) {
+static bool is_shown(const struct transformer_job *job, int64_t step) {
     const int64_t steps = job->config->common.steps, every = steps > 200 ? steps / 100 : 1;
     return job->done <= 3 || (step + 1) % every == 0;
 }
 
-int sl_transformer_report_step(struct sl_transformer_job *job, const struct sl_metrics *metrics, double rate,
-                               double norm, double ms, struct sl_error *error) {
+int transformer_report_step(struct transformer_job *job, const struct sl_metrics *metrics, double rate, double norm,
+                            double ms, struct sl_error *error) {
     const double loss = metrics->loss / metrics->rows;
     const int64_t done = job->done++, step = job->first + done;
     job->ms[done] = ms;
@@ -70,17 +70,16 @@ int sl_transformer_report_step(struct sl_transformer_job *job, const struct sl_m
                                "mfu", sl_json_real(utilization(job, ms)), "ms", sl_json_real(ms));
     if (job->config->clip > 0) json_object_set_new(object, "norm", sl_json_real(norm));
     if (job->model.experts > 0) json_object_set_new(object, "balance", sl_json_real(balance(job, metrics)));
-    return sl_transformer_print(job, object, error);
+    return transformer_print(job, object, error);
 }
 
-int sl_transformer_report_evaluation(struct sl_transformer_job *job, int64_t step, double loss,
-                                     struct sl_error *error) {
+int transformer_report_evaluation(struct transformer_job *job, int64_t step, double loss, struct sl_error *error) {
     job->evaluation_loss = loss;
     sl_progress_clear(&job->progress);
     if (!job->config->common.json) printf("after step %lld: evaluation loss %.6f\n", (long long)step, loss);
     if (!job->config->common.json && !job->metrics.path) return SL_OK;
-    return sl_transformer_print(
-        job, json_pack("{sI so}", "step", (json_int_t)step, "evaluation_loss", sl_json_real(loss)), error);
+    return transformer_print(job, json_pack("{sI so}", "step", (json_int_t)step, "evaluation_loss", sl_json_real(loss)),
+                             error);
 }
 
 static int by_value(const void *left, const void *right) {
@@ -89,20 +88,20 @@ static int by_value(const void *left, const void *right) {
 }
 
 /* Of the steps after the first; of the first where it is the only one. */
-static double median_ms(struct sl_transformer_job *job) {
+static double median_ms(struct transformer_job *job) {
     const int64_t count = job->done - 1;
     if (count < 1) return job->done ? job->ms[0] : NAN;
     qsort(job->ms + 1, (size_t)count, sizeof *job->ms, by_value);
     return 0.5 * (job->ms[1 + (count - 1) / 2] + job->ms[1 + count / 2]);
 }
 
-static double most_bytes(const struct sl_transformer_job *job) {
+static double most_bytes(const struct transformer_job *job) {
     double most = 0;
     for (int c = 0; c < job->mesh.size; c++) most = fmax(most, job->state_bytes[c] + job->activation_bytes[c]);
     return most;
 }
 
-int sl_transformer_report_end(struct sl_transformer_job *job, struct sl_error *error) {
+int transformer_report_end(struct transformer_job *job, struct sl_error *error) {
     const double median = median_ms(job);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -121,5 +120,5 @@ int sl_transformer_report_end(struct sl_transformer_job *job, struct sl_error *e
                   "products_flops_per_second", sl_json_real(job->rate), "coordinate_bytes", (json_int_t)most_bytes(job),
                   "peak_bytes", (json_int_t)usage.ru_maxrss * 1024);
     if (job->interrupted) json_object_set_new(object, "interrupted", json_true());
-    return sl_transformer_print(job, object, error);
+    return transformer_print(job, object, error);
 }

@@ -14,9 +14,9 @@ static const double measured_seconds = 0.05;
 
 /* How many floating-point operations a second products reach with all coordinates at work, on the model's own shape:
  * a microbatch's rows times the MLP's kernel. */
-static int measure_rate(struct sl_transformer_worker *worker, double *rate) {
+static int measure_rate(struct transformer_worker *worker, double *rate) {
     struct sl_spmd *self = worker->self;
-    const struct sl_transformer_job *job = worker->job;
+    const struct transformer_job *job = worker->job;
     const int m = job->rows, k = job->model.dimension, n = 4 * k;
     const size_t size = sl_dtype_size(job->precision);
     struct sl_gemm gemm = {0};
@@ -50,7 +50,7 @@ static int measure_rate(struct sl_transformer_worker *worker, double *rate) {
 enum { CONSTANT, COSINE }; /* --lr-schedule */
 
 /* Rises linearly over the warm-up, then stays or falls. */
-static double learning_rate(const struct sl_transformer_config *config, int64_t step) {
+static double learning_rate(const struct transformer_config *config, int64_t step) {
     const double highest = config->learning_rate, least = config->least_rate;
     if (step < config->warmup) return highest * (double)(step + 1) / config->warmup;
     if (config->lr_schedule == CONSTANT) return highest;
@@ -60,17 +60,17 @@ static double learning_rate(const struct sl_transformer_config *config, int64_t 
 }
 
 /* Taken from the data before STEP: steps of the run that goes on here may have had other batches. */
-static int64_t samples_before(const struct sl_transformer_worker *worker, int64_t step) {
+static int64_t samples_before(const struct transformer_worker *worker, int64_t step) {
     return worker->samples + (step - worker->first) * worker->job->config->batch;
 }
 
-static int train_step(struct sl_transformer_worker *worker, int64_t step, bool *stop) {
-    struct sl_transformer_job *job = worker->job;
+static int train_step(struct transformer_worker *worker, int64_t step, bool *stop) {
+    struct transformer_job *job = worker->job;
     struct sl_spmd *self = worker->self;
     const double began = sl_now(), rate = learning_rate(job->config, step);
     struct sl_batch batch;
     struct sl_metrics metrics;
-    SL_TRY(sl_transformer_fetch(worker, false, samples_before(worker, step), &batch));
+    SL_TRY(transformer_fetch(worker, false, samples_before(worker, step), &batch));
     *stop = sl_interrupt_arrived() != 0;
     sl_trainer_set_learning_rate(worker->trainer, (float)rate);
     SL_TRY(sl_trainer_step(worker->trainer, &batch, &metrics, stop));
@@ -78,21 +78,21 @@ static int train_step(struct sl_transformer_worker *worker, int64_t step, bool *
         return sl_fail(self, SL_FAILED, "the loss of step %lld is not finite", (long long)step);
     if (job->config->check_replicas) SL_TRY(sl_check_replicas(self, worker->trainer));
     if (self->coordinate != 0) return SL_OK;
-    return sl_transformer_report_step(job, &metrics, rate, sl_trainer_norm(worker->trainer), 1e3 * (sl_now() - began),
-                                      &self->error);
+    return transformer_report_step(job, &metrics, rate, sl_trainer_norm(worker->trainer), 1e3 * (sl_now() - began),
+                                   &self->error);
 }
 
 static bool is_due(int every, int64_t step) { return every > 0 && (step + 1) % every == 0; }
 
-static int evaluate(struct sl_transformer_worker *worker, int64_t step) {
+static int evaluate(struct transformer_worker *worker, int64_t step) {
     double loss;
-    SL_TRY(sl_transformer_mean_loss(worker, worker->job->config->evaluate_batches, &loss));
+    SL_TRY(transformer_mean_loss(worker, worker->job->config->evaluate_batches, &loss));
     if (worker->self->coordinate != 0) return SL_OK;
-    return sl_transformer_report_evaluation(worker->job, step, loss, &worker->self->error);
+    return transformer_report_evaluation(worker->job, step, loss, &worker->self->error);
 }
 
-static int resume(struct sl_transformer_worker *worker) {
-    struct sl_transformer_job *job = worker->job;
+static int resume(struct transformer_worker *worker) {
+    struct transformer_job *job = worker->job;
     struct sl_checkpoint about;
     SL_TRY(sl_checkpoints_resume(&job->checkpoints, worker->self, worker->trainer, &about));
     worker->first = about.step;
@@ -101,9 +101,9 @@ static int resume(struct sl_transformer_worker *worker) {
     return SL_OK;
 }
 
-static int train(struct sl_transformer_worker *worker, struct sl_transformer_sampler *sampler) {
-    struct sl_transformer_job *job = worker->job;
-    const struct sl_transformer_config *config = job->config;
+static int train(struct transformer_worker *worker, struct transformer_sampler *sampler) {
+    struct transformer_job *job = worker->job;
+    const struct transformer_config *config = job->config;
     struct sl_profile *profile = &job->profile[worker->self->coordinate];
     bool stop = false;
     SL_TRY(measure_rate(worker, &job->rate));
@@ -118,18 +118,18 @@ static int train(struct sl_transformer_worker *worker, struct sl_transformer_sam
         if (is_due(config->evaluate_every, step)) SL_TRY(evaluate(worker, step));
         SL_TRY(sl_checkpoints_save(&job->checkpoints, worker->self, worker->trainer, samples_before(worker, step + 1),
                                    stop || step + 1 == config->common.steps));
-        if (is_due(config->sample_every, step)) SL_TRY(sl_transformer_sample(sampler));
+        if (is_due(config->sample_every, step)) SL_TRY(transformer_sample(sampler));
     }
     if (profile->self) sl_profile_end(profile, SL_WORK_OTHER);
     if (config->profile) SL_TRY(sl_gather_records(worker->self, job->profile, sizeof *job->profile));
     return config->gradients ? sl_trainer_export(worker->trainer, true, &job->gradients) : SL_OK;
 }
 
-int sl_transformer_train_program(struct sl_spmd *self, void *arg) {
-    struct sl_transformer_job *job = arg;
-    struct sl_transformer_worker worker;
-    struct sl_transformer_sampler *sampler = NULL;
-    int status = sl_transformer_open_worker(&worker, self, job);
+int transformer_train_program(struct sl_spmd *self, void *arg) {
+    struct transformer_job *job = arg;
+    struct transformer_worker worker;
+    struct transformer_sampler *sampler = NULL;
+    int status = transformer_open_worker(&worker, self, job);
     if (status == SL_OK) {
         size_t state, activations;
         sl_trainer_bytes(worker.trainer, &state, &activations);
@@ -139,10 +139,10 @@ int sl_transformer_train_program(struct sl_spmd *self, void *arg) {
         if (status == SL_OK) status = sl_gather_records(self, job->activation_bytes, sizeof *job->activation_bytes);
     }
     if (status == SL_OK && !job->config->dry_run) {
-        if (job->config->sample_every) status = sl_transformer_open_sampler(&sampler, &worker);
+        if (job->config->sample_every) status = transformer_open_sampler(&sampler, &worker);
         if (status == SL_OK) status = train(&worker, sampler);
     }
-    sl_transformer_close_sampler(sampler);
-    sl_transformer_close_worker(&worker);
+    transformer_close_sampler(sampler);
+    transformer_close_worker(&worker);
     return status;
 }

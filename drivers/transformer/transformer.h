@@ -12,9 +12,9 @@
 #include "layers/training/trainer.h"
 #include "layers/models/transformer.h"
 
-enum sl_transformer_command { SL_COMMAND_TRAIN, SL_COMMAND_EVALUATE, SL_COMMAND_GENERATE };
+enum transformer_command { TRANSFORMER_TRAIN, TRANSFORMER_EVALUATE, TRANSFORMER_GENERATE };
 
-struct sl_transformer_config {
+struct transformer_config {
     struct sl_common_options common;
     /* model */
     int model_dimension, heads, blocks, layers_per_block, sequence, latent, rope, vocabulary;
@@ -47,15 +47,15 @@ struct sl_transformer_config {
     double temperature, top_p;
 };
 
-struct sl_transformer_config sl_transformer_defaults(enum sl_transformer_command command);
+struct transformer_config transformer_defaults(enum transformer_command command);
 /* The sections of a subcommand's options over CONFIG. */
-void sl_transformer_sections(enum sl_transformer_command command, struct sl_transformer_config *config,
-                             struct sl_option_section *section);
+void transformer_sections(enum transformer_command command, struct transformer_config *config,
+                          struct sl_option_section *section);
 
 /* All that is decided before a mesh is started. */
-struct sl_transformer_job {
-    enum sl_transformer_command command;
-    const struct sl_transformer_config *config;
+struct transformer_job {
+    enum transformer_command command;
+    const struct transformer_config *config;
     struct sl_mesh mesh;
     struct sl_transformer model;
     struct sl_schedule schedule; /* lowered and proven */
@@ -83,14 +83,13 @@ struct sl_transformer_job {
     bool interrupted;
 };
 
-int sl_transformer_prepare(struct sl_transformer_job *job, enum sl_transformer_command command,
-                           const struct sl_transformer_config *config, const struct sl_mesh *mesh,
-                           struct sl_error *error);
-void sl_transformer_finish(struct sl_transformer_job *job);
+int transformer_prepare(struct transformer_job *job, enum transformer_command command,
+                        const struct transformer_config *config, const struct sl_mesh *mesh, struct sl_error *error);
+void transformer_finish(struct transformer_job *job);
 
 /* One coordinate's part while a program runs. */
-struct sl_transformer_worker {
-    struct sl_transformer_job *job;
+struct transformer_worker {
+    struct transformer_job *job;
     struct sl_spmd *self;
     struct sl_model model;
     struct sl_trainer *trainer;
@@ -99,31 +98,30 @@ struct sl_transformer_worker {
 };
 
 /* Plans and opens it: parameters are given, or made from the seed. Close it also after a failure. */
-int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_spmd *self,
-                               struct sl_transformer_job *job);
-void sl_transformer_close_worker(struct sl_transformer_worker *worker);
+int transformer_open_worker(struct transformer_worker *worker, struct sl_spmd *self, struct transformer_job *job);
+void transformer_close_worker(struct transformer_worker *worker);
 /* The mean loss over COUNT batches of evaluation data. */
-int sl_transformer_mean_loss(struct sl_transformer_worker *worker, int count, double *loss);
+int transformer_mean_loss(struct transformer_worker *worker, int count, double *loss);
 /* Samples FIRST + [0, batch) of the training or evaluation data: this replica's part, until the next call. */
-int sl_transformer_fetch(struct sl_transformer_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch);
+int transformer_fetch(struct transformer_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch);
 
 /* Programs, one a subcommand; ARG is the job. And what every coordinate's storage is (--show-shardings). */
-int sl_transformer_train_program(struct sl_spmd *self, void *arg);
-int sl_transformer_evaluate_program(struct sl_spmd *self, void *arg);
-int sl_transformer_generate_program(struct sl_spmd *self, void *arg);
-int sl_transformer_shardings_program(struct sl_spmd *self, void *arg);
+int transformer_train_program(struct sl_spmd *self, void *arg);
+int transformer_evaluate_program(struct sl_spmd *self, void *arg);
+int transformer_generate_program(struct sl_spmd *self, void *arg);
+int transformer_shardings_program(struct sl_spmd *self, void *arg);
 
 /* Shows what continues the job's prompt, or the first token of the data where there is none, during a training. */
-struct sl_transformer_sampler;
-int sl_transformer_open_sampler(struct sl_transformer_sampler **sampler, struct sl_transformer_worker *worker);
-int sl_transformer_sample(struct sl_transformer_sampler *sampler);
-void sl_transformer_close_sampler(struct sl_transformer_sampler *sampler);
+struct transformer_sampler;
+int transformer_open_sampler(struct transformer_sampler **sampler, struct transformer_worker *worker);
+int transformer_sample(struct transformer_sampler *sampler);
+void transformer_close_sampler(struct transformer_sampler *sampler);
 
 /* What coordinate 0 says. */
-int sl_transformer_report_step(struct sl_transformer_job *job, const struct sl_metrics *metrics, double rate,
-                               double norm, double ms, struct sl_error *error);
-int sl_transformer_report_evaluation(struct sl_transformer_job *job, int64_t step, double loss, struct sl_error *error);
-int sl_transformer_report_end(struct sl_transformer_job *job, struct sl_error *error);
-int sl_transformer_print(struct sl_transformer_job *job, json_t *object, struct sl_error *error);
+int transformer_report_step(struct transformer_job *job, const struct sl_metrics *metrics, double rate, double norm,
+                            double ms, struct sl_error *error);
+int transformer_report_evaluation(struct transformer_job *job, int64_t step, double loss, struct sl_error *error);
+int transformer_report_end(struct transformer_job *job, struct sl_error *error);
+int transformer_print(struct transformer_job *job, json_t *object, struct sl_error *error);
 
 #endif

@@ -5,10 +5,9 @@
 
 #include "drivers/transformer/transformer.h"
 
-int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_spmd *self,
-                               struct sl_transformer_job *job) {
-    const struct sl_transformer_config *config = job->config;
-    const bool generates = job->command == SL_COMMAND_GENERATE;
+int transformer_open_worker(struct transformer_worker *worker, struct sl_spmd *self, struct transformer_job *job) {
+    const struct transformer_config *config = job->config;
+    const bool generates = job->command == TRANSFORMER_GENERATE;
     const int sequence = generates ? 1 : config->sequence;
     const size_t tokens = (size_t)job->local * (size_t)sequence;
     struct sl_trainer_options options = {
@@ -21,7 +20,7 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
                      .slots = job->slots,
                      .rows = job->rows,
                      .sequence = sequence,
-                     .forward_only = job->command != SL_COMMAND_TRAIN,
+                     .forward_only = job->command != TRANSFORMER_TRAIN,
                      .wgrad_group = job->wgrad_group},
         .data_axis = sl_data_axis,
         .adamw = sl_adamw_defaults((float)config->learning_rate),
@@ -31,7 +30,7 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
         .overlap = config->overlap,
         .seed = config->common.seed,
     };
-    *worker = (struct sl_transformer_worker){.job = job, .self = self};
+    *worker = (struct transformer_worker){.job = job, .self = self};
     options.adamw.decay = (float)config->decay;
     options.adamw.exact = true;
     worker->inputs = calloc(tokens, sizeof *worker->inputs);
@@ -44,15 +43,15 @@ int sl_transformer_open_worker(struct sl_transformer_worker *worker, struct sl_s
     return sl_trainer_open(worker->trainer, config->params ? &job->params : NULL);
 }
 
-void sl_transformer_close_worker(struct sl_transformer_worker *worker) {
+void transformer_close_worker(struct transformer_worker *worker) {
     sl_trainer_close(worker->trainer);
     sl_transformer_free(&worker->model);
     free(worker->inputs);
     free(worker->labels);
 }
 
-int sl_transformer_fetch(struct sl_transformer_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch) {
-    const struct sl_transformer_job *job = worker->job;
+int transformer_fetch(struct transformer_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch) {
+    const struct transformer_job *job = worker->job;
     const int64_t own = first + (int64_t)sl_axis_index(worker->self, sl_data_axis) * job->local;
     const int status = sl_tokens_fetch(&job->tokens, evaluation, job->config->common.seed, own, job->local,
                                        job->config->sequence, worker->inputs, worker->labels, &worker->self->error);
@@ -60,12 +59,12 @@ int sl_transformer_fetch(struct sl_transformer_worker *worker, bool evaluation, 
     return status;
 }
 
-int sl_transformer_mean_loss(struct sl_transformer_worker *worker, int count, double *loss) {
+int transformer_mean_loss(struct transformer_worker *worker, int count, double *loss) {
     double sum = 0, rows = 0;
     for (int b = 0; b < count; b++) {
         struct sl_batch batch;
         struct sl_metrics metrics;
-        SL_TRY(sl_transformer_fetch(worker, true, (int64_t)b * worker->job->config->batch, &batch));
+        SL_TRY(transformer_fetch(worker, true, (int64_t)b * worker->job->config->batch, &batch));
         SL_TRY(sl_trainer_evaluate(worker->trainer, &batch, &metrics));
         sum += metrics.loss;
         rows += metrics.rows;
@@ -74,20 +73,20 @@ int sl_transformer_mean_loss(struct sl_transformer_worker *worker, int count, do
     return SL_OK;
 }
 
-int sl_transformer_evaluate_program(struct sl_spmd *self, void *arg) {
-    struct sl_transformer_job *job = arg;
-    struct sl_transformer_worker worker;
+int transformer_evaluate_program(struct sl_spmd *self, void *arg) {
+    struct transformer_job *job = arg;
+    struct transformer_worker worker;
     double loss = 0;
-    int status = sl_transformer_open_worker(&worker, self, job);
-    if (status == SL_OK) status = sl_transformer_mean_loss(&worker, job->config->evaluate_batches, &loss);
+    int status = transformer_open_worker(&worker, self, job);
+    if (status == SL_OK) status = transformer_mean_loss(&worker, job->config->evaluate_batches, &loss);
     if (self->coordinate == 0) job->evaluation_loss = loss;
-    sl_transformer_close_worker(&worker);
+    transformer_close_worker(&worker);
     return status;
 }
 
 /* ---- how parameters are sharded ---- */
 
-static int print_sharding(struct sl_transformer_job *job, const struct sl_parameter *parameter, int stage_rank,
+static int print_sharding(struct transformer_job *job, const struct sl_parameter *parameter, int stage_rank,
                           struct sl_error *error) {
     static const struct sl_column column[] = {
         {"parameter", -36}, {"shape", -14}, {"sharded over", -16}, {"a coordinate has", -18}, {"pipe", 5}};
@@ -116,10 +115,10 @@ static int print_sharding(struct sl_transformer_job *job, const struct sl_parame
 }
 
 /* The first coordinate of each rank tells coordinate 0 what it has. */
-int sl_transformer_shardings_program(struct sl_spmd *self, void *arg) {
-    struct sl_transformer_job *job = arg;
-    struct sl_transformer_worker worker;
-    int status = sl_transformer_open_worker(&worker, self, job);
+int transformer_shardings_program(struct sl_spmd *self, void *arg) {
+    struct transformer_job *job = arg;
+    struct transformer_worker worker;
+    int status = transformer_open_worker(&worker, self, job);
     const int axis = sl_mesh_find_axis(self->mesh, sl_pipe_axis);
     for (int rank = 0; status == SL_OK && rank < job->pipe; rank++) {
         const struct sl_parameters *parameters = sl_trainer_parameters(worker.trainer);
@@ -136,6 +135,6 @@ int sl_transformer_shardings_program(struct sl_spmd *self, void *arg) {
                 status = print_sharding(job, &parameter, rank, &self->error);
         }
     }
-    sl_transformer_close_worker(&worker);
+    transformer_close_worker(&worker);
     return status;
 }
