@@ -3,6 +3,7 @@
 #ifndef SL_LAYERS_MODELS_CLASSIFIER_H
 #define SL_LAYERS_MODELS_CLASSIFIER_H
 
+#include "layers/models/recomputation.h"
 #include "layers/training/pipeline.h"
 
 SL_BEGIN_C
@@ -10,7 +11,14 @@ SL_BEGIN_C
 struct sl_classifier {
     int inputs, hidden, expansion, classes, layers;
     double dropout;
+    int recomputation; /* enum sl_recomputation: of blocks, selective: up to their last product */
+    bool fsdp;         /* kernels are sharded over the axis "data", too */
 };
+
+/* For sl_pipeline_options: which dim of which parameter is sharded over which axis, and the axes over which modules
+ * communicate. */
+const struct sl_rule *sl_classifier_rules(const struct sl_classifier *classifier);
+const char *const *sl_classifier_axes(const struct sl_classifier *classifier);
 
 /* Builds the part of MODEL that RANK of SCHEDULE holds: stage s of S has the layers s * layers / S, rounded down, to
  * the next stage's first. Free with sl_classifier_free. */

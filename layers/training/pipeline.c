@@ -49,6 +49,7 @@ struct sl_pipeline {
     struct sl_groups peers;
     struct kept *kept;                /* [loops] */
     struct weight_gradients *weights; /* [loops] */
+    int *forward_time;                /* [loops][microbatches]: backward that recomputes draws the same dropout */
     size_t workspace_bytes;
     struct sl_context context;
     /* Where the schedule keeps states that come round; and where the last stage is. */
@@ -152,9 +153,11 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         SL_TRY(sl_schedule_slots(options->schedule, SL_PIPELINE_FEWEST_SLOTS, &p->options.slots, &self->error));
     p->kept = calloc((size_t)model->loops, sizeof *p->kept);
     p->weights = calloc((size_t)model->loops, sizeof *p->weights);
+    p->forward_time = calloc((size_t)model->loops * (size_t)p->microbatches, sizeof *p->forward_time);
     p->ends = calloc((size_t)model->loops, sizeof *p->ends);
     p->link = calloc(4 * (size_t)model->loops, sizeof *p->link);
-    if (!p->kept || !p->weights || !p->ends || !p->link) return sl_fail(self, SL_FAILED, "no memory for a pipeline");
+    if (!p->kept || !p->weights || !p->forward_time || !p->ends || !p->link)
+        return sl_fail(self, SL_FAILED, "no memory for a pipeline");
     SL_TRY(sl_groups_open(&p->peers, self, options->group_axes));
     struct sl_plan plan = {
         .mesh = self->mesh,
@@ -302,6 +305,7 @@ void sl_pipeline_close(struct sl_pipeline *p) {
     free(p->again.tensor); /* which p->once shares */
     free(p->kept);
     free(p->weights);
+    free(p->forward_time);
     free(p->ends);
     free(p->link);
     free(p);
@@ -337,12 +341,18 @@ static void set_batch(struct sl_pipeline *p, int microbatch) {
     };
 }
 
+/* Of ACTION's loop and microbatch. */
+static int *forward_time(struct sl_pipeline *p, const struct sl_action *action) {
+    return &p->forward_time[action->params * p->microbatches + action->microbatch];
+}
+
 static void set_microbatch(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_pipeline_step *step = p->step;
     const int first_row = action->microbatch * p->options.rows;
+    const size_t time = (size_t)*forward_time(p, action);
     set_batch(p, action->microbatch);
     p->context.dropout = (struct sl_dropout_source){
-        .layer_key = step->layer_key ? step->layer_key + (size_t)action->time * (size_t)p->model->layers : NULL,
+        .layer_key = step->layer_key ? step->layer_key + time * (size_t)p->model->layers : NULL,
         .step_key = step->step_key,
         .first_row = step->first_row + (uint32_t)first_row,
     };
@@ -361,6 +371,7 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
         SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
         y = slot;
     }
+    *forward_time(p, action) = action->time;
     set_microbatch(p, action);
     const int kept = p->kept[action->params].x;
     if (kept >= 0 && p->context.phase == SL_TRAIN) {
