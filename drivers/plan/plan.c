@@ -171,11 +171,9 @@ int main(int argc, char **argv) {
         .program = "plan",
         .summary = "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
                    "layers, communication, replicas on nodes, and a search over layouts.",
-        .section = {{"Plan", plan_table, &config},
-                    {"Layout", layout_table, &config},
-                    {"Pipeline", pipeline_table, &config},
-                    {"Model", model_table, &config},
-                    {"Devices", device_table, &config}},
+        .section = SL_SECTIONS({"Plan", plan_table, &config}, {"Layout", layout_table, &config},
+                               {"Pipeline", pipeline_table, &config}, {"Model", model_table, &config},
+                               {"Devices", device_table, &config}),
         .words = {"Schedules", sl_schedule_word},
     };
     struct sl_error error = {0};

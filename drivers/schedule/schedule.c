@@ -204,9 +204,8 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "schedule",
         .summary = "Generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it.",
-        .section = {{"Schedule", schedule_table, &config},
-                    {"Output", output_table, &config},
-                    {"Simulation", simulation_table, &config}},
+        .section = SL_SECTIONS({"Schedule", schedule_table, &config}, {"Output", output_table, &config},
+                               {"Simulation", simulation_table, &config}),
         .words = {"Schedules", sl_schedule_word},
     };
     struct study study = {0};
