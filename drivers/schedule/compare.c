@@ -13,7 +13,7 @@ const char *const schedule_part_name[SCHEDULE_PARTS] = {"compute",   "waiting", 
 struct schedule_record {
     enum schedule_part part;
     char letter; /* compute: F B I W; communication: s(end), t(ake) or another one's */
-    int step, data, rank, loop;
+    int step, pipeline, rank, loop;
     int stage, microbatch, count;
     double begin, end;
 };
@@ -56,9 +56,10 @@ static int read_event(const struct reader *reader, json_t *object, struct schedu
     if (!find_part(category, &record.part)) return SL_OK;
     if (!isfinite(begin) || !isfinite(length) || length < 0) return wrong(reader, "its time is none");
     if (json_unpack(args, "{s:i,s:i,s:i,s:i,s?i,s?i,s?i}", "step", &record.step, "rank", &record.rank, "loop",
-                    &record.loop, "data", &record.data, "stage", &record.stage, "microbatch", &record.microbatch,
+                    &record.loop, "data", &record.pipeline, "stage", &record.stage, "microbatch", &record.microbatch,
                     "count", &record.count))
         return wrong(reader, "its args have not all of step, rank, loop, data");
+    json_unpack(args, "{s:i}", "pipeline", &record.pipeline); /* where data alone does not tell */
     record.letter = letter_of(&record, name);
     record.begin = begin / 1000;
     record.end = (begin + length) / 1000;
@@ -82,6 +83,7 @@ static void read_description(struct schedule_trace *trace, json_t *root) {
     const char *name;
     int overlap;
     trace->overlap = true;
+    trace->passes = 1;
     for (int i = 0; i < trace->count; i++)
         if (trace->record[i].part == SCHEDULE_PART_COMPUTE && trace->record[i].count > trace->group)
             trace->group = trace->record[i].count;
@@ -90,6 +92,8 @@ static void read_description(struct schedule_trace *trace, json_t *root) {
         trace->ranks = 0;
         return;
     }
+    json_unpack(root, "{s:{s:i}}", "shardloop", "passes", &trace->passes);
+    if (trace->passes < 1) trace->passes = 1;
     trace->overlap = overlap;
     snprintf(trace->name, sizeof trace->name, "%s", name);
 }
@@ -140,7 +144,7 @@ static int check_record(const struct schedule_trace *trace, const struct sl_sche
 static int in_order(const void *left, const void *right) {
     const struct schedule_record *a = left, *b = right;
     if (a->step != b->step) return a->step < b->step ? -1 : 1;
-    if (a->data != b->data) return a->data < b->data ? -1 : 1;
+    if (a->pipeline != b->pipeline) return a->pipeline < b->pipeline ? -1 : 1;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
     const bool reduces = a->part == SCHEDULE_PART_REDUCTION;
     if (reduces != (b->part == SCHEDULE_PART_REDUCTION)) return reduces ? -1 : 1;
@@ -152,13 +156,13 @@ struct range {
     int begin, end;
 };
 
-/* The records from BEGIN on, and before END, that are alike as far as KEYS says: step, data, rank. */
+/* The records from BEGIN on, and before END, that are alike as far as KEYS says: step, pipeline, rank. */
 static struct range range_at(const struct schedule_trace *trace, int begin, int end, int keys) {
     const struct schedule_record *first = &trace->record[begin];
     struct range range = {begin, begin};
     for (; range.end < end; range.end++) {
         const struct schedule_record *record = &trace->record[range.end];
-        if (record->step != first->step || (keys > 1 && record->data != first->data) ||
+        if (record->step != first->step || (keys > 1 && record->pipeline != first->pipeline) ||
             (keys > 2 && record->rank != first->rank))
             break;
     }
@@ -167,7 +171,7 @@ static struct range range_at(const struct schedule_trace *trace, int begin, int 
 
 /* Whether every pipeline of a step did everything: a trace may end within a step, or lack events. */
 static bool is_whole(const struct schedule_trace *trace, const struct sl_schedule *schedule, struct range step) {
-    const long long all = (long long)sl_schedule_stages(schedule) * schedule->microbatches;
+    const long long all = (long long)trace->passes * sl_schedule_stages(schedule) * schedule->microbatches;
     struct range pipeline;
     for (int at = step.begin; at < step.end; at = pipeline.end) {
         long long forwards = 0, gradients = 0, weights = 0;
@@ -366,10 +370,10 @@ static int measure_parts(const struct schedule_trace *trace, int ranks, struct s
             add_pipeline(trace, pipeline, begin, end, ranks, measurement);
         }
     }
-    measurement->step /= measurement->steps;
+    measurement->step /= measurement->steps * trace->passes;
     measurement->bubble /= pipelines;
     for (int r = 0; r < ranks; r++) {
-        for (int p = 0; p < SCHEDULE_PARTS; p++) measurement->rank[r].part[p] /= pipelines;
+        for (int p = 0; p < SCHEDULE_PARTS; p++) measurement->rank[r].part[p] /= pipelines * trace->passes;
         measurement->rank[r].bubble /= pipelines;
     }
     return SL_OK;

@@ -1,7 +1,8 @@
 /* compare.h - a training run's trace: what its schedule's actions cost, and where its time went.
  *
- * The trace is what looping_pipeline --trace writes. A step begins with the first event of any coordinate and ends with
- * the last one; all numbers are milliseconds, means over steps and over the pipelines along the data axis. */
+ * The trace is what a training driver's --trace writes. A step begins with the first event of any coordinate and ends
+ * with the last one, and may pass through the schedule several times; all numbers are milliseconds, means over these
+ * passes and over the mesh's pipelines. */
 #ifndef SL_DRIVERS_SCHEDULE_COMPARE_H
 #define SL_DRIVERS_SCHEDULE_COMPARE_H
 
@@ -26,6 +27,7 @@ struct schedule_trace {
     /* What the trace says about its schedule; ranks 0: nothing. */
     char name[32];
     int ranks, loops, microbatches;
+    int passes;   /* through it a step */
     bool overlap; /* reductions beside compute */
     int group;    /* microbatches of a weight-gradient product, told from the events */
     int count;
