@@ -15,7 +15,7 @@ const struct sl_option sl_pipeline_table[] = {
      .help = "what is computed again for backward rather than kept: nothing, a part of each layer (attention, or an "
              "MLP block up to its last product), or whole layers"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES,
-     .help = "microbatches of one weight-gradient product; 0: all (of a transformer that recomputes: 1)"},
+     .help = "microbatches of one weight-gradient product; 0: all, but 1 for a transformer that recomputes something"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1,
      .help = "1: shard the optimizer's state over the data axis, also of what is not sharded itself"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
@@ -41,8 +41,8 @@ const struct sl_option sl_optimizer_table[] = {
     {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = MOST_STEPS,
      .help = "steps over which it rises to that"},
     {"lr-schedule", SL_OPTION_CHOICE, FIELD(lr_schedule), .value = "constant|cosine",
-     .help = "then it stays, or falls along half a cosine until the last step; where --help names no default, it falls "
-             "for real data and stays for random data"},
+     .help = "then it stays, or falls along half a cosine until the last step; where looping_pipeline is told nothing, "
+             "it falls for real data and stays for random data"},
     {"min-lr", SL_OPTION_REAL, FIELD(least_rate), .min = 0, .max = 1e6, .help = "to which the cosine falls"},
     {"clip", SL_OPTION_REAL, FIELD(clip), .min = 0, .max = 1e30,
      .help = "largest norm of all gradients together; 0: any"},

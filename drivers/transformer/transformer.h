@@ -61,7 +61,7 @@ struct transformer_worker {
     struct transformer_sampler *sampler; /* NULL: nothing is generated */
 };
 
-/* The driver's part of a worker. */
+/* The whole that a worker has its part of. */
 static inline struct transformer_job *transformer_job_of(const struct sl_worker *worker) { return worker->job->own; }
 
 extern const struct sl_job_type transformer_job_type;
