@@ -5,36 +5,34 @@
 #include <stdlib.h>
 
 #include "collectives/engines.h"
-#include "drivers/classifier/data.h"
 #include "drivers/classifier/experiment.h"
 #include "drivers/common/interrupt.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
+#include "drivers/training/shardings_report.h"
+#include "drivers/training/training.h"
 
 enum { COMPARED_STEPS = 3, MAX_STEPS = 1000000 };
 
 struct config {
     struct sl_common_options common;
-    struct sl_model_options model;
-    const char *single_mesh, *schedule, *schedule_file;
+    struct classifier_options model;
+    const char *single_mesh;
 };
 
 static const struct sl_option driver_table[] = {
     {"single-mesh", SL_OPTION_TEXT, offsetof(struct config, single_mesh), .value = "MESH",
      .help = "mesh of the run without a pipeline; by default all coordinates along data"},
-    {"schedule", SL_OPTION_TEXT, offsetof(struct config, schedule), .value = "NAME",
-     .help = "schedule of the third run, one of those below"},
-    {"schedule-file", SL_OPTION_TEXT, offsetof(struct config, schedule_file), .value = "FILE",
-     .help = "a table of actions (CSV) for the third run instead of --schedule"},
+    {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
+     .help = "schedule of the third run (and --schedule-file is), one of those below"},
     {0},
 };
 
 /* One run of one schedule. */
 struct trial {
-    const char *name, *schedule, *file;
-    struct sl_experiment experiment;
-    const struct sl_dataset *dataset;
+    const char *name;
+    struct classifier_experiment experiment;
     int steps;
     const struct sl_store *from; /* values to begin with, or NULL */
     struct sl_store *to;         /* receives the trained values, or NULL */
@@ -47,13 +45,17 @@ enum { TRAIN, SINGLE, PIPELINE, LOOPING, TRIALS };
 
 /* ---- what every coordinate does ---- */
 
-static int take_steps(struct sl_spmd *self, struct trial *trial, struct sl_worker *worker,
-                      const struct sl_batch *batch) {
+static int take_steps(struct trial *trial, struct sl_worker *worker) {
+    struct sl_spmd *self = worker->self;
+    const struct classifier_examples *examples = &trial->experiment.dataset->train;
+    const struct sl_batch batch = classifier_fetch(worker, examples, NULL, 0);
+    const struct sl_learning_rate rate = sl_training_rate(worker->job->options, trial->steps);
     double loss = 0, correct = 0, rows = 0;
     for (int step = 0; step < trial->steps; step++) {
         struct sl_metrics metrics;
         bool stop = sl_interrupt_arrived() != 0;
-        SL_TRY(sl_trainer_step(worker->trainer, batch, &metrics, &stop));
+        sl_trainer_set_learning_rate(worker->trainer, (float)sl_learning_rate_at(&rate, step));
+        SL_TRY(sl_trainer_step(worker->trainer, &batch, &metrics, &stop));
         if (stop) return sl_fail(self, SL_FAILED, "interrupted in step %d of %s", step, trial->name);
         if (!isfinite(metrics.loss))
             return sl_fail(self, SL_FAILED, "the loss of step %d of %s is not finite", step, trial->name);
@@ -71,13 +73,10 @@ static int take_steps(struct sl_spmd *self, struct trial *trial, struct sl_worke
 
 static int program(struct sl_spmd *self, void *arg) {
     struct trial *trial = arg;
-    struct sl_worker worker = {0};
-    int status = sl_worker_plan(&worker, self, &trial->experiment);
-    if (status == SL_OK) status = sl_worker_open(&worker, self, trial->from);
-    if (status == SL_OK) {
-        const struct sl_batch batch = sl_worker_fetch(&worker, trial->dataset, &trial->dataset->train, NULL, 0);
-        status = take_steps(self, trial, &worker, &batch);
-    }
+    struct sl_worker worker;
+    int status = sl_worker_plan(&worker, self, &trial->experiment.job);
+    if (status == SL_OK) status = sl_worker_open(&worker, trial->from);
+    if (status == SL_OK) status = take_steps(trial, &worker);
     sl_worker_close(&worker);
     return status;
 }
@@ -88,10 +87,11 @@ static int program(struct sl_spmd *self, void *arg) {
  * lies between two bf16, both operands of a product may come out 2^-9 of their size apart. The errors of the products
  * in a row are independent: their squares add up.
  * A tf32 has two bits more. */
-static double tolerance_of(const struct sl_model_options *model) {
+static double tolerance_of(const struct classifier_options *model) {
     const double products = 2.0 * model->layers + 2.0;
-    if (model->precision == SL_PRODUCTS_F32) return 1e-4;
-    return (model->precision == SL_PRODUCTS_TF32 ? 0x1p-10 : 0x1p-8) * sqrt(products);
+    const int precision = model->training.precision;
+    if (precision == SL_PRODUCTS_F32) return 1e-4;
+    return (precision == SL_PRODUCTS_TF32 ? 0x1p-10 : 0x1p-8) * sqrt(products);
 }
 
 /* The largest difference of a step's loss between two of the three layouts, relative to the smaller one. */
@@ -143,7 +143,7 @@ static void report_table(const struct trial *trial, double difference, bool iden
     for (int i = SINGLE; i < TRIALS; i++) {
         char mesh[128];
         sl_table_cell(&table, "%s", trial[i].name);
-        sl_table_cell(&table, "%s", sl_mesh_print(&trial[i].experiment.mesh, mesh, sizeof mesh));
+        sl_table_cell(&table, "%s", sl_mesh_print(&trial[i].experiment.job.mesh, mesh, sizeof mesh));
         for (int step = 0; step < COMPARED_STEPS; step++) sl_table_cell(&table, "%.9g", trial[i].loss[step]);
         sl_table_cell(&table, "%.6f", trial[i].accuracy);
         sl_table_cell(&table, "%.6f", trial[i].accumulated);
@@ -156,27 +156,31 @@ static void report_table(const struct trial *trial, double difference, bool iden
 
 /* Everything that can be wrong is found out before the first run. SHARED: all coordinates are on this machine. */
 static int prepare(struct trial *trial, const struct config *config, const struct sl_mesh *mesh,
-                   const struct sl_mesh *single_mesh, const struct sl_dataset *dataset, bool shared,
+                   const struct sl_mesh *single_mesh, const struct classifier_dataset *dataset, bool shared,
                    struct sl_error *error) {
+    static const char *const schedule[] = {[TRAIN] = "plain", [SINGLE] = "single", [PIPELINE] = "plain"};
+    const struct sl_schedule *last = &trial[LOOPING].experiment.job.schedule;
     for (int i = TRIALS - 1; i >= 0; i--) { /* the last first: a table says how many microbatches there are */
-        struct sl_model_options model = config->model;
-        if (i != LOOPING && trial[LOOPING].file) model.microbatches = trial[LOOPING].experiment.schedule.microbatches;
+        struct classifier_options model = config->model;
         if (i != TRAIN) model.dropout = 0;
-        if (i != LOOPING) model.loops = 0;
-        trial[i].dataset = dataset;
+        if (i != LOOPING) {
+            model.training.schedule = schedule[i];
+            model.training.schedule_file = NULL;
+            model.training.loops = 0;
+            if (config->model.training.schedule_file) model.training.microbatches = last->microbatches;
+        }
         trial[i].loss = calloc((size_t)trial[i].steps + 1, sizeof *trial[i].loss);
         if (!trial[i].loss) return sl_error_set(error, SL_FAILED, "no memory");
         const struct sl_mesh *on = i == SINGLE ? single_mesh : mesh;
         struct sl_error reason;
         const int status =
-            sl_experiment_prepare(&trial[i].experiment, on, &model, trial[i].schedule, trial[i].file,
-                                  (int)dataset->columns, (int)dataset->classes, config->common.seed, &reason);
+            classifier_experiment_prepare(&trial[i].experiment, on, &model, dataset, config->common.seed, &reason);
         if (status) {
             char name[128];
             return sl_error_set(error, status, "the %s run on %s: %s", trial[i].name,
                                 sl_mesh_print(on, name, sizeof name), reason.message);
         }
-        if (shared) SL_TRY(sl_experiment_check_memory(&trial[i].experiment, error));
+        if (shared) SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, error));
     }
     return SL_OK;
 }
@@ -190,7 +194,7 @@ static int open_meshes(const struct config *config, struct sl_mesh *mesh, struct
     return sl_mesh_parse(single, all, error);
 }
 
-static int compare(const struct config *config, struct trial *trial, struct sl_dataset *dataset,
+static int compare(const struct config *config, struct trial *trial, struct classifier_dataset *dataset,
                    struct sl_store *trained, struct sl_error *error) {
     struct sl_mesh mesh, single_mesh;
     struct sl_engine engine;
@@ -200,15 +204,19 @@ static int compare(const struct config *config, struct trial *trial, struct sl_d
                             MAX_STEPS);
     SL_TRY(open_meshes(config, &mesh, &single_mesh, &engine, error));
     if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
-    SL_TRY(sl_dataset_open(dataset, "random", config->common.seed, (uint32_t)config->model.batch, error));
+    SL_TRY(
+        classifier_dataset_open(dataset, "random", config->common.seed, (uint32_t)config->model.training.batch, error));
     SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, engine.table == &sl_engine_local, error));
     engine.error = error;
+    SL_TRY(sl_training_delay(&config->model.training, &engine, error));
+    if (config->model.training.show_shardings)
+        return sl_shardings_report(&trial[LOOPING].experiment.job, &engine, config->common.json);
     sl_interrupt_catch();
     for (int i = 0; i < TRIALS; i++) {
         trial[i].from = i == TRAIN ? NULL : trained;
         trial[i].to = i == TRAIN ? trained : NULL;
         engine.spare = i == SINGLE;
-        SL_TRY(sl_run(&trial[i].experiment.mesh, &engine, program, &trial[i]));
+        SL_TRY(sl_run(&trial[i].experiment.job.mesh, &engine, program, &trial[i]));
     }
     if (!sl_speaks(&engine)) return SL_OK;
     const double difference = largest_difference(trial, &identical), tolerance = tolerance_of(&config->model);
@@ -221,30 +229,27 @@ static int compare(const struct config *config, struct trial *trial, struct sl_d
 }
 
 int main(int argc, char **argv) {
-    struct config config = {.common = sl_common_defaults(15), .model = sl_model_defaults(), .schedule = "looping"};
+    struct config config = {.common = sl_common_defaults(15), .model = classifier_defaults()};
+    struct sl_training_options *training = &config.model.training;
     struct sl_options options = {
         .program = "loss_equality",
         .summary = "Shows that a single device, a pipeline and a looping pipeline compute the same losses.",
         .engine = &config.common.engine,
-        .section = {{"Mesh", sl_mesh_table, &config.common},
-                    {"Run", sl_common_table, &config.common},
-                    {"Model and optimizer", sl_model_table, &config.model},
-                    sl_optimizer_section(&config.model.optimizer),
-                    {"Comparison", driver_table, &config}},
+        .section = SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
+                               {"Model", classifier_table, &config.model}, {"Layout", sl_layout_table, training},
+                               {"Comparison", driver_table, &config}, {"Pipeline", sl_pipeline_table, training},
+                               sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training}),
         .words = {"Schedules", sl_schedule_or_alias_word},
     };
     struct sl_error error = {0};
-    struct sl_dataset dataset = {0};
+    struct classifier_dataset dataset = {0};
     struct sl_store trained = {0};
     int status = sl_options_parse(&options, argc, argv);
     struct trial trial[TRIALS] = {
-        [TRAIN] = {.name = "train", .schedule = "plain", .steps = config.common.steps},
-        [SINGLE] = {.name = "single", .schedule = "single", .steps = COMPARED_STEPS},
-        [PIPELINE] = {.name = "pipeline", .schedule = "plain", .steps = COMPARED_STEPS},
-        [LOOPING] = {.name = "looping",
-                     .schedule = config.schedule,
-                     .file = config.schedule_file,
-                     .steps = COMPARED_STEPS},
+        [TRAIN] = {.name = "train", .steps = config.common.steps},
+        [SINGLE] = {.name = "single", .steps = COMPARED_STEPS},
+        [PIPELINE] = {.name = "pipeline", .steps = COMPARED_STEPS},
+        [LOOPING] = {.name = "looping", .steps = COMPARED_STEPS},
     };
     if (status == SL_OK && !options.answered) {
         status = compare(&config, trial, &dataset, &trained, &error);
@@ -253,11 +258,11 @@ int main(int argc, char **argv) {
         if (status) sl_options_report(&options, &error);
     }
     for (int i = 0; i < TRIALS; i++) {
-        sl_experiment_free(&trial[i].experiment);
+        classifier_experiment_free(&trial[i].experiment);
         free(trial[i].loss);
     }
     sl_store_free(&trained);
-    sl_dataset_close(&dataset);
+    classifier_dataset_close(&dataset);
     sl_options_free(&options);
     return status;
 }

@@ -18,10 +18,10 @@ static struct sl_key stream_key(uint64_t seed, uint32_t stream) {
     return sl_split(sl_key_of_seed(seed), STREAMS, stream);
 }
 
-static int open_random(struct sl_dataset *dataset, uint64_t seed, uint32_t batch, struct sl_error *error) {
+static int open_random(struct classifier_dataset *dataset, uint64_t seed, uint32_t batch, struct sl_error *error) {
     const uint32_t count = batch * RANDOM_COLUMNS;
-    struct sl_examples *examples = &dataset->train;
-    *examples = (struct sl_examples){
+    struct classifier_examples *examples = &dataset->train;
+    *examples = (struct classifier_examples){
         .count = batch, .values = malloc(count * sizeof(float)), .labels = malloc(batch * sizeof(int32_t))};
     if (!examples->values || !examples->labels) return sl_error_set(error, SL_FAILED, "--data random: out of memory");
     dataset->columns = RANDOM_COLUMNS;
@@ -30,10 +30,10 @@ static int open_random(struct sl_dataset *dataset, uint64_t seed, uint32_t batch
     return SL_OK;
 }
 
-static int read_images(struct sl_dataset *dataset, struct sl_examples *examples, const char *directory,
+static int read_images(struct classifier_dataset *dataset, struct classifier_examples *examples, const char *directory,
                        const char *name, struct sl_error *error) {
-    struct sl_idx idx;
-    SL_TRY(sl_idx_read(&idx, directory, name, 3, error));
+    struct classifier_idx idx;
+    SL_TRY(classifier_idx_read(&idx, directory, name, 3, error));
     examples->count = idx.shape[0];
     examples->pixels = idx.data;
     const uint32_t columns = idx.shape[1] * idx.shape[2];
@@ -49,9 +49,10 @@ static int read_images(struct sl_dataset *dataset, struct sl_examples *examples,
     return SL_OK;
 }
 
-static int read_labels(struct sl_examples *examples, const char *directory, const char *name, struct sl_error *error) {
-    struct sl_idx idx;
-    SL_TRY(sl_idx_read(&idx, directory, name, 1, error));
+static int read_labels(struct classifier_examples *examples, const char *directory, const char *name,
+                       struct sl_error *error) {
+    struct classifier_idx idx;
+    SL_TRY(classifier_idx_read(&idx, directory, name, 1, error));
     int status = SL_OK;
     if (idx.shape[0] != examples->count) {
         status = sl_error_set(error, SL_BAD_INPUT, "%s/%s: %u labels for %u images", directory, name, idx.shape[0],
@@ -70,7 +71,7 @@ static int read_labels(struct sl_examples *examples, const char *directory, cons
     return status;
 }
 
-static int open_fashion_mnist(struct sl_dataset *dataset, const char *directory, struct sl_error *error) {
+static int open_fashion_mnist(struct classifier_dataset *dataset, const char *directory, struct sl_error *error) {
     dataset->shuffled = true;
     for (int pixel = 0; pixel < 256; pixel++) {
         dataset->of_pixel[pixel] = ((float)pixel / 255.0f - pixel_mean) / pixel_deviation;
@@ -81,11 +82,11 @@ static int open_fashion_mnist(struct sl_dataset *dataset, const char *directory,
     return read_labels(&dataset->test, directory, "t10k-labels-idx1-ubyte", error);
 }
 
-int sl_dataset_open(struct sl_dataset *dataset, const char *spec, uint64_t seed, uint32_t batch,
-                    struct sl_error *error) {
+int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec, uint64_t seed, uint32_t batch,
+                            struct sl_error *error) {
     static const char fashion_mnist[] = "fashion-mnist:";
     const size_t prefix = sizeof fashion_mnist - 1;
-    *dataset = (struct sl_dataset){.classes = CLASSES};
+    *dataset = (struct classifier_dataset){.classes = CLASSES};
     if (!strcmp(spec, "random")) return open_random(dataset, seed, batch, error);
     if (!strncmp(spec, fashion_mnist, prefix) && spec[prefix]) {
         return open_fashion_mnist(dataset, spec + prefix, error);
@@ -93,19 +94,20 @@ int sl_dataset_open(struct sl_dataset *dataset, const char *spec, uint64_t seed,
     return sl_error_set(error, SL_BAD_INPUT, "--data: \"%.80s\" is not random or fashion-mnist:DIR", spec);
 }
 
-static void free_examples(struct sl_examples *examples) {
+static void free_examples(struct classifier_examples *examples) {
     free(examples->values);
     free(examples->pixels);
     free(examples->labels);
 }
 
-void sl_dataset_close(struct sl_dataset *dataset) {
+void classifier_dataset_close(struct classifier_dataset *dataset) {
     free_examples(&dataset->train);
     free_examples(&dataset->test);
-    *dataset = (struct sl_dataset){0};
+    *dataset = (struct classifier_dataset){0};
 }
 
-void sl_dataset_epoch_order(const struct sl_dataset *dataset, uint64_t seed, uint32_t epoch, uint32_t *order) {
+void classifier_dataset_epoch_order(const struct classifier_dataset *dataset, uint64_t seed, uint32_t epoch,
+                                    uint32_t *order) {
     const uint32_t count = dataset->train.count;
     for (uint32_t i = 0; i < count; i++) order[i] = i;
     if (!dataset->shuffled) return;
@@ -120,8 +122,8 @@ void sl_dataset_epoch_order(const struct sl_dataset *dataset, uint64_t seed, uin
 }
 
 /* Writes one example's inputs [columns]. */
-static void fetch_input(const struct sl_dataset *dataset, const struct sl_examples *examples, size_t example,
-                        float *input) {
+static void fetch_input(const struct classifier_dataset *dataset, const struct classifier_examples *examples,
+                        size_t example, float *input) {
     const size_t columns = dataset->columns;
     if (examples->values) {
         memcpy(input, examples->values + example * columns, columns * sizeof *input);
@@ -131,8 +133,8 @@ static void fetch_input(const struct sl_dataset *dataset, const struct sl_exampl
     for (size_t i = 0; i < columns; i++) input[i] = dataset->of_pixel[pixel[i]];
 }
 
-void sl_dataset_fetch(const struct sl_dataset *dataset, const struct sl_examples *examples, const uint32_t *order,
-                      uint32_t first, uint32_t rows, float *inputs, int32_t *labels) {
+void classifier_dataset_fetch(const struct classifier_dataset *dataset, const struct classifier_examples *examples,
+                              const uint32_t *order, uint32_t first, uint32_t rows, float *inputs, int32_t *labels) {
     for (uint32_t row = 0; row < rows; row++) {
         const bool there = row < examples->count && first < examples->count - row;
         const size_t example = !there ? 0 : order ? order[first + row] : first + row;

@@ -5,34 +5,35 @@
 #include "spmd/base/error.h"
 
 /* Examples in memory, shared by all coordinates of a process. One of VALUES and PIXELS is there. */
-struct sl_examples {
+struct classifier_examples {
     uint32_t count;
     float *values;   /* [count, columns] */
     uint8_t *pixels; /* [count, columns] */
     int32_t *labels; /* [count] */
 };
 
-struct sl_dataset {
+struct classifier_dataset {
     bool shuffled; /* epochs have an order of their own; random examples are one batch that every step repeats */
     uint32_t columns, classes;
-    struct sl_examples train, test; /* random examples have no test part */
-    float of_pixel[256];            /* the input that a pixel becomes */
+    struct classifier_examples train, test; /* random examples have no test part */
+    float of_pixel[256];                    /* the input that a pixel becomes */
 };
 
 /* Opens SPEC: "random", BATCH examples (at most 2^20) of 784 normally distributed inputs and labels below 10 as the
  * notebook draws them from SEED; or "fashion-mnist:DIR", the four IDX files in DIR as they are or compressed by gzip.
- * Free with sl_dataset_close, also after a failure. */
-int sl_dataset_open(struct sl_dataset *dataset, const char *spec, uint64_t seed, uint32_t batch,
-                    struct sl_error *error);
-void sl_dataset_close(struct sl_dataset *dataset);
+ * Free with classifier_dataset_close, also after a failure. */
+int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec, uint64_t seed, uint32_t batch,
+                            struct sl_error *error);
+void classifier_dataset_close(struct classifier_dataset *dataset);
 
 /* Writes the order [train.count] in which EPOCH takes the training examples: a permutation that depends on SEED and
  * EPOCH alone, the identity where the data set is not shuffled. */
-void sl_dataset_epoch_order(const struct sl_dataset *dataset, uint64_t seed, uint32_t epoch, uint32_t *order);
+void classifier_dataset_epoch_order(const struct classifier_dataset *dataset, uint64_t seed, uint32_t epoch,
+                                    uint32_t *order);
 
 /* Copies rows FIRST to FIRST + ROWS - 1 of EXAMPLES in ORDER (NULL: as they lie) into inputs [rows, columns] and labels
  * [rows], either of which may be NULL. Rows past the last example get zeros and label -1, which losses leave out. */
-void sl_dataset_fetch(const struct sl_dataset *dataset, const struct sl_examples *examples, const uint32_t *order,
-                      uint32_t first, uint32_t rows, float *inputs, int32_t *labels);
+void classifier_dataset_fetch(const struct classifier_dataset *dataset, const struct classifier_examples *examples,
+                              const uint32_t *order, uint32_t first, uint32_t rows, float *inputs, int32_t *labels);
 
 #endif

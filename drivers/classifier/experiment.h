@@ -4,78 +4,56 @@
 #define SL_DRIVERS_CLASSIFIER_EXPERIMENT_H
 
 #include "drivers/classifier/data.h"
-#include "drivers/common/optimizer_options.h"
+#include "drivers/training/job.h"
 #include "layers/models/classifier.h"
-#include "layers/training/trainer.h"
 
-enum sl_rng { SL_RNG_DEFAULT = -1, SL_RNG_FLAX, SL_RNG_GLOBAL };
+enum classifier_rng { CLASSIFIER_RNG_DEFAULT = -1, CLASSIFIER_RNG_FLAX, CLASSIFIER_RNG_GLOBAL };
 
-enum sl_product_precision { SL_PRODUCTS_F32, SL_PRODUCTS_BF16, SL_PRODUCTS_TF32 };
-
-struct sl_model_options {
-    int layers, loops; /* loops 0: one layer a stage */
-    int hidden, expansion, microbatches, batch;
-    double dropout, learning_rate;
-    int rng;         /* enum sl_rng */
-    int precision;   /* enum sl_product_precision */
-    int wgrad_group; /* 0: all microbatches */
-    int zero;
-    bool overlap;
-    struct sl_optimizer_flags optimizer; /* a section of its own */
+struct classifier_options {
+    int layers, hidden, expansion;
+    double dropout;
+    int rng; /* enum classifier_rng */
+    struct sl_training_options training;
 };
 
-extern const struct sl_option sl_model_table[];
+extern const struct sl_option classifier_table[];
 
 /* The notebook's model, batch and optimizer. */
-struct sl_model_options sl_model_defaults(void);
+struct classifier_options classifier_defaults(void);
 
 /* Everything that is decided before a mesh is started. */
-struct sl_experiment {
-    struct sl_mesh mesh;
+struct classifier_experiment {
+    struct sl_job job;
+    struct classifier_options options; /* of this run */
     struct sl_classifier classifier;
-    struct sl_schedule schedule; /* lowered and proven */
-    int slots;                   /* of a channel, with which the schedule is proven */
-    int data, model;             /* sizes of the axes */
-    int batch, local_rows, rows; /* rows of the batch, of a coordinate, of a microbatch */
-    int wgrad_group;             /* microbatches of one weight-gradient product */
-    bool flax, looping;          /* random numbers in flax's order; of the looping pipeline */
-    bool zero, overlap;
-    enum sl_dtype precision; /* of products' operands */
-    const struct sl_gemm_backend *gemm;
-    struct sl_optimizer_options optimizer;
-    uint64_t seed;
+    const struct classifier_dataset *dataset;
+    bool flax, looping; /* random numbers in flax's order; of the looping pipeline */
 };
 
-/* SCHEDULE is single, plain, looping, or the name of a schedule; unless FILE (a table in CSV, which then says how many
- * microbatches there are) is given. INPUTS and CLASSES are the data's. SL_BAD_INPUT names the numbers that do not fit.
- */
-int sl_experiment_prepare(struct sl_experiment *experiment, const struct sl_mesh *mesh,
-                          const struct sl_model_options *options, const char *schedule, const char *file, int inputs,
-                          int classes, uint64_t seed, struct sl_error *error);
+/* OPTIONS' schedule is single, plain, looping, or the name of a schedule; unless a file is given. SL_BAD_INPUT names
+ * the numbers that do not fit. */
+int classifier_experiment_prepare(struct classifier_experiment *experiment, const struct sl_mesh *mesh,
+                                  const struct classifier_options *options, const struct classifier_dataset *dataset,
+                                  uint64_t seed, struct sl_error *error);
 /* SL_BAD_INPUT where the run's memory is more than this machine has. */
-int sl_experiment_check_memory(const struct sl_experiment *experiment, struct sl_error *error);
-void sl_experiment_free(struct sl_experiment *experiment);
+int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error);
+void classifier_experiment_free(struct classifier_experiment *experiment);
 
-/* One coordinate's part while a program runs. */
-struct sl_worker {
-    const struct sl_experiment *experiment;
-    struct sl_model model;
-    struct sl_trainer *trainer;
+/* What a coordinate has of its own (sl_worker.own) while a program runs. */
+struct classifier_worker {
     struct sl_classifier_keys keys;
     struct sl_key *layer_key; /* this step's, in flax's order */
-    int first_row, rows;      /* this coordinate's rows of the batch */
-    float *inputs;            /* [rows, inputs] where the first stage is, otherwise NULL */
-    int32_t *labels;          /* [rows] where the last stage is, otherwise NULL */
+    int first_row;            /* this coordinate's first row of the batch */
+    float *inputs;            /* [local rows, inputs] where the first stage is, otherwise NULL */
+    int32_t *labels;          /* [local rows] where the last stage is, otherwise NULL */
+    uint32_t *order;          /* [training examples] of this epoch; NULL until somebody needs it */
 };
-
-/* Plans the coordinate's part; sl_worker_open takes its memory and fills in the values (FROM's, where given). */
-int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, const struct sl_experiment *experiment);
-int sl_worker_open(struct sl_worker *worker, struct sl_spmd *self, const struct sl_store *from);
-void sl_worker_close(struct sl_worker *worker);
 
 /* Fetches the coordinate's rows of batch number BATCH of EXAMPLES in ORDER (NULL: as they lie), as far as it reads
  * them. They last until the next call. */
-struct sl_batch sl_worker_fetch(struct sl_worker *worker, const struct sl_dataset *dataset,
-                                const struct sl_examples *examples, const uint32_t *order, int64_t batch);
+struct sl_batch classifier_fetch(struct sl_worker *worker, const struct classifier_examples *examples,
+                                 const uint32_t *order, int64_t batch);
+/* Sums over all test examples. */
+int classifier_test(struct sl_worker *worker, struct sl_metrics *sums);
 
 #endif

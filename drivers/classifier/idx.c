@@ -54,7 +54,7 @@ static uint32_t big_endian(const uint8_t *bytes) {
 }
 
 static int read_header(struct reader *reader, int dims, uint32_t *shape) {
-    uint8_t header[WORD * (1 + SL_IDX_DIMS)];
+    uint8_t header[WORD * (1 + CLASSIFIER_IDX_DIMS)];
     SL_TRY(read_exactly(reader, header, (uint32_t)(WORD * (1 + dims)), "header"));
     const uint32_t magic = big_endian(header), expected = 0x800u + (uint32_t)dims;
     if (magic != expected) {
@@ -73,7 +73,7 @@ static int read_header(struct reader *reader, int dims, uint32_t *shape) {
     return SL_OK;
 }
 
-static int read_file(struct reader *reader, struct sl_idx *idx, int dims) {
+static int read_file(struct reader *reader, struct classifier_idx *idx, int dims) {
     SL_TRY(read_header(reader, dims, idx->shape));
     const uint32_t bytes = idx->shape[0] * idx->shape[1] * idx->shape[2];
     idx->data = malloc(bytes);
@@ -82,9 +82,10 @@ static int read_file(struct reader *reader, struct sl_idx *idx, int dims) {
     return read_end(reader);
 }
 
-int sl_idx_read(struct sl_idx *idx, const char *directory, const char *name, int dims, struct sl_error *error) {
+int classifier_idx_read(struct classifier_idx *idx, const char *directory, const char *name, int dims,
+                        struct sl_error *error) {
     struct reader reader = {.error = error};
-    *idx = (struct sl_idx){.shape = {1, 1, 1}};
+    *idx = (struct classifier_idx){.shape = {1, 1, 1}};
     int length = snprintf(reader.path, sizeof reader.path, "%s/%s", directory, name);
     if (access(reader.path, F_OK)) length = snprintf(reader.path, sizeof reader.path, "%s/%s.gz", directory, name);
     if (length >= (int)sizeof reader.path)

@@ -6,15 +6,16 @@
 
 #include "spmd/base/error.h"
 
-enum { SL_IDX_DIMS = 3 };
+enum { CLASSIFIER_IDX_DIMS = 3 };
 
-struct sl_idx {
-    uint32_t shape[SL_IDX_DIMS]; /* 1 beyond the file's dims */
-    uint8_t *data;               /* to be freed by the caller */
+struct classifier_idx {
+    uint32_t shape[CLASSIFIER_IDX_DIMS]; /* 1 beyond the file's dims */
+    uint8_t *data;                       /* to be freed by the caller */
 };
 
 /* Reads DIRECTORY/NAME, or NAME.gz where there is no such file. A file that has not DIMS dims of at least 1, or not
  * exactly the bytes that they ask for, is SL_BAD_INPUT. */
-int sl_idx_read(struct sl_idx *idx, const char *directory, const char *name, int dims, struct sl_error *error);
+int classifier_idx_read(struct classifier_idx *idx, const char *directory, const char *name, int dims,
+                        struct sl_error *error);
 
 #endif

@@ -6,7 +6,7 @@
  *         {"metrics", SL_OPTION_TEXT, offsetof(struct config, metrics), .value = "FILE", .help = "write JSON lines"},
  *         {0}};
  *     struct sl_options options = {.program = "looping_pipeline", .summary = "Trains the classifier.",
- *                                  .section = {{"Model", table, &config}}};
+ *                                  .section = SL_SECTIONS({"Model", table, &config})};
  *     const int status = sl_options_parse(&options, argc, argv);
  *     if (status || options.answered) return status;
  *
@@ -43,6 +43,10 @@ struct sl_option_section {
     void *target;
 };
 
+/* A list of sections that lasts as long as the block it is written in: SL_SECTIONS({title, table, target}, ...). */
+#define SL_SECTIONS(...)                                                                                               \
+    (const struct sl_option_section[]) { __VA_ARGS__, {0} }
+
 /* A name that an option takes, as --help explains it. */
 struct sl_option_word {
     const char *name; /* NULL: there are no more */
@@ -55,14 +59,12 @@ struct sl_option_words {
     struct sl_option_word (*word)(int i); /* the I-th, from 0 */
 };
 
-enum { SL_OPTION_SECTIONS = 12 };
-
 struct sl_options {
     const char *program, *summary;
-    struct sl_option_section section[SL_OPTION_SECTIONS + 1];
-    struct sl_option_words words; /* after the sections */
-    const char *const *engine;    /* its name as the options say; NULL: there is no such option */
-    bool answered;                /* set once --help or --version has been printed: nothing is left to do */
+    const struct sl_option_section *section; /* up to one without a table */
+    struct sl_option_words words;            /* after the sections */
+    const char *const *engine;               /* its name as the options say; NULL: there is no such option */
+    bool answered;                           /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
 };
 

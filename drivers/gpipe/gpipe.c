@@ -51,9 +51,9 @@ static bool read_number(const char **text, int *number) {
     return true;
 }
 
-static int read_failure(struct sl_failure *failure, const char *text, struct sl_error *error) {
+static int read_failure(struct gpipe_failure *failure, const char *text, struct sl_error *error) {
     const char *at = text;
-    *failure = (struct sl_failure){.text = text, .stage = -1};
+    *failure = (struct gpipe_failure){.text = text, .stage = -1};
     bool read = read_number(&at, &failure->coordinate) && *at++ == '@';
     if (read && !strchr("FBIW", *at)) read = read_number(&at, &failure->stage);
     failure->action = read && *at && strchr("FBIW", *at) ? *at++ : 0;
@@ -69,8 +69,8 @@ static int read_failure(struct sl_failure *failure, const char *text, struct sl_
 enum { PIPELINE, TENSOR, EXPERIMENTS };
 
 struct experiment {
-    struct sl_network network;
-    struct sl_gpipe_run single, parallel;
+    struct gpipe_network network;
+    struct gpipe_run single, parallel;
     double roundings; /* see allowed() */
     double output, gradient, allowed_output, allowed_gradient;
 };
@@ -83,48 +83,48 @@ static int open_pipeline(struct experiment *experiment, const struct config *con
     int columns[SL_MAX_COORDINATES + 2] = {0};
     char mesh[32];
     for (int i = 0; i <= partitions; i++) columns[i] = 1;
-    SL_TRY(sl_network_open(&experiment->network, columns, false, microbatches, config->common.seed, error));
+    SL_TRY(gpipe_network_open(&experiment->network, columns, false, microbatches, config->common.seed, error));
     for (int i = 0; i < microbatches; i++) experiment->network.inputs[i] = (float)i;
     experiment->roundings = 2 * partitions + microbatches;
-    snprintf(mesh, sizeof mesh, SL_PIPE_AXIS "=%d", partitions);
+    snprintf(mesh, sizeof mesh, GPIPE_PIPE_AXIS "=%d", partitions);
     SL_TRY(sl_mesh_parse(&experiment->parallel.mesh, mesh, error));
-    SL_TRY(sl_gpipe_open(&experiment->parallel, &experiment->network, microbatches, error));
-    return sl_gpipe_open(&experiment->single, &experiment->network, microbatches, error);
+    SL_TRY(gpipe_open(&experiment->parallel, &experiment->network, microbatches, error));
+    return gpipe_open(&experiment->single, &experiment->network, microbatches, error);
 }
 
 /* test_tensor_parallelism_with_pipeline: ten microbatches of one row; without the pipeline the batch as a whole. */
 static int open_tensor(struct experiment *experiment, const struct config *config, struct sl_error *error) {
     enum { BATCH = 10, INPUT = 16, OUTPUT = 12, WORKERS = 4, HIDDEN = OUTPUT * WORKERS };
     const int columns[] = {INPUT, HIDDEN, OUTPUT, 0};
-    SL_TRY(sl_network_open(&experiment->network, columns, true, BATCH, config->common.seed, error));
+    SL_TRY(gpipe_network_open(&experiment->network, columns, true, BATCH, config->common.seed, error));
     experiment->roundings = INPUT + HIDDEN + OUTPUT + BATCH;
-    SL_TRY(sl_gpipe_open(&experiment->parallel, &experiment->network, BATCH, error));
-    return sl_gpipe_open(&experiment->single, &experiment->network, 1, error);
+    SL_TRY(gpipe_open(&experiment->parallel, &experiment->network, BATCH, error));
+    return gpipe_open(&experiment->single, &experiment->network, 1, error);
 }
 
 /* Everything that can be wrong is found out before anything is printed. */
-static int prepare(struct experiment *experiment, struct sl_failure *failure, const struct config *config,
+static int prepare(struct experiment *experiment, struct gpipe_failure *failure, const struct config *config,
                    struct sl_engine *engine, struct sl_error *error) {
     experiment[PIPELINE].parallel.name = "the pipeline";
     experiment[TENSOR].parallel.name = "the pipeline with tensor parallelism";
     SL_TRY(sl_common_open(&config->common, &experiment[TENSOR].parallel.mesh, engine, error));
     for (int e = 0; e < EXPERIMENTS; e++) {
         experiment[e].single.name = "one device";
-        SL_TRY(sl_mesh_parse(&experiment[e].single.mesh, SL_PIPE_AXIS "=1", error));
+        SL_TRY(sl_mesh_parse(&experiment[e].single.mesh, GPIPE_PIPE_AXIS "=1", error));
     }
     SL_TRY(open_pipeline(&experiment[PIPELINE], config, error));
     SL_TRY(open_tensor(&experiment[TENSOR], config, error));
     if (!config->fail) return SL_OK;
     SL_TRY(read_failure(failure, config->fail, error));
     for (int e = 0; e < EXPERIMENTS; e++) {
-        if (!sl_gpipe_has(&experiment[e].parallel, failure)) continue;
+        if (!gpipe_has(&experiment[e].parallel, failure)) continue;
         experiment[e].parallel.failure = failure;
         return SL_OK;
     }
-    const struct sl_gpipe_run *plain = &experiment[PIPELINE].parallel, *tensor = &experiment[TENSOR].parallel;
+    const struct gpipe_run *plain = &experiment[PIPELINE].parallel, *tensor = &experiment[TENSOR].parallel;
     return sl_error_set(error, SL_BAD_INPUT,
                         "--fail: \"%.80s\" happens in neither run: coordinates 0 to %d and microbatches 0 to %d, or 0 "
-                        "to %d and 0 to %d; a coordinate's stage is its index along " SL_PIPE_AXIS,
+                        "to %d and 0 to %d; a coordinate's stage is its index along " GPIPE_PIPE_AXIS,
                         config->fail, plain->mesh.size - 1, plain->schedule.microbatches - 1, tensor->mesh.size - 1,
                         tensor->schedule.microbatches - 1);
 }
@@ -178,7 +178,7 @@ static int by_end(const void *left, const void *right) {
 }
 
 /* The tasks called NAME in the order in which the workers finished them. ROOM holds all events. */
-static void print_finished(const struct sl_gpipe_run *run, const char *name, struct sl_trace_event *room) {
+static void print_finished(const struct gpipe_run *run, const char *name, struct sl_trace_event *room) {
     size_t count = 0;
     for (int c = 0; c < run->mesh.size; c++) {
         for (int i = 0; i < run->trace[c].count; i++) {
@@ -194,8 +194,8 @@ static void print_finished(const struct sl_gpipe_run *run, const char *name, str
 
 /* ---- the runs ---- */
 
-static int pass(struct sl_gpipe_run *run, const struct sl_engine *engine, struct sl_error *error) {
-    const int status = sl_gpipe_pass(run, engine);
+static int pass(struct gpipe_run *run, const struct sl_engine *engine, struct sl_error *error) {
+    const int status = gpipe_pass(run, engine);
     if (status == SL_OK) return SL_OK;
     const struct sl_error verdict = *error;
     return sl_error_set(error, status, "%s: %.500s", run->name, verdict.message);
@@ -205,8 +205,7 @@ static int pass(struct sl_gpipe_run *run, const struct sl_engine *engine, struct
 enum { EVENTS = 8 };
 
 /* The pipeline's own timeline is written down and printed. */
-static int pass_and_print(struct sl_gpipe_run *run, const struct sl_engine *engine, bool quiet,
-                          struct sl_error *error) {
+static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine, bool quiet, struct sl_error *error) {
     const int ranks = run->mesh.size, most = EVENTS * run->schedule.microbatches;
     struct sl_trace *trace = calloc((size_t)ranks, sizeof *trace);
     struct sl_trace_event *event = calloc((size_t)ranks * (size_t)most * 2, sizeof *event);
@@ -248,8 +247,8 @@ static double allowed(const struct experiment *experiment, double largest) {
 }
 
 static int compare_runs(struct experiment *experiment, struct sl_error *error) {
-    const struct sl_gpipe_run *single = &experiment->single, *parallel = &experiment->parallel;
-    const struct sl_network *network = &experiment->network;
+    const struct gpipe_run *single = &experiment->single, *parallel = &experiment->parallel;
+    const struct gpipe_network *network = &experiment->network;
     const size_t outputs = (size_t)network->batch * (size_t)network->columns[network->layers];
     double largest_output = 0, largest_gradient = 0;
     compare(outputs, single->outputs, parallel->outputs, &experiment->output, &largest_output);
@@ -317,7 +316,7 @@ static int come_together(struct sl_spmd *self, void *arg) {
 
 static int run_all(struct experiment *experiment, const struct config *config, struct sl_error *error) {
     struct sl_engine engine;
-    struct sl_failure failure;
+    struct gpipe_failure failure;
     SL_TRY(prepare(experiment, &failure, config, &engine, error));
     if (config->common.show_placement)
         return sl_placement_report(&experiment[TENSOR].parallel.mesh, &engine, config->common.json, error);
@@ -345,7 +344,7 @@ static int run_all(struct experiment *experiment, const struct config *config, s
 
 int main(int argc, char **argv) {
     struct config config = {.common = sl_common_defaults(1)};
-    config.common.mesh = SL_PIPE_AXIS "=2," SL_TENSOR_AXIS "=4";
+    config.common.mesh = GPIPE_PIPE_AXIS "=2," GPIPE_TENSOR_AXIS "=4";
     struct sl_options options = {
         .program = "gpipe",
         .summary =
@@ -353,9 +352,8 @@ int main(int argc, char **argv) {
             "what one device does; or what happens where a coordinate fails. The axes of the mesh, which is that "
             "of the pipeline with tensor parallelism, are pipe and tensor.",
         .engine = &config.common.engine,
-        .section = {{"Pipeline", pipeline_table, &config},
-                    {"Mesh", sl_mesh_table, &config.common},
-                    {"Run", run_table, &config}},
+        .section = SL_SECTIONS({"Pipeline", pipeline_table, &config}, {"Mesh", sl_mesh_table, &config.common},
+                               {"Run", run_table, &config}),
     };
     struct sl_error error = {0};
     struct experiment experiment[EXPERIMENTS] = {{.output = 0}};
@@ -367,9 +365,9 @@ int main(int argc, char **argv) {
         if (status) sl_options_report(&options, &error);
     }
     for (int e = 0; e < EXPERIMENTS; e++) {
-        sl_gpipe_free(&experiment[e].single);
-        sl_gpipe_free(&experiment[e].parallel);
-        sl_network_free(&experiment[e].network);
+        gpipe_free(&experiment[e].single);
+        gpipe_free(&experiment[e].parallel);
+        gpipe_network_free(&experiment[e].network);
     }
     sl_options_free(&options);
     return status;

@@ -8,12 +8,12 @@
 #include "spmd/schedule/schedule.h"
 
 /* The axes of its meshes. */
-#define SL_PIPE_AXIS "pipe"
-#define SL_TENSOR_AXIS "tensor"
+#define GPIPE_PIPE_AXIS "pipe"
+#define GPIPE_TENSOR_AXIS "tensor"
 
 /* Linear layers one after another, number l called "layers.l"; with RELU a rectifier between them, and every second
  * kernel sharded over "tensor" by rows, the others by columns. The loss is the sum of the outputs. */
-struct sl_network {
+struct gpipe_network {
     int layers, batch;
     int columns[SL_MAX_COORDINATES + 1]; /* before the first layer, and after each */
     bool relu;
@@ -22,24 +22,24 @@ struct sl_network {
 };
 
 /* COLUMNS ends with 0. Weights and biases are uniform within 1 / sqrt(columns before the layer), as in PyTorch. */
-int sl_network_open(struct sl_network *network, const int *columns, bool relu, int batch, uint64_t seed,
-                    struct sl_error *error);
-void sl_network_free(struct sl_network *network);
+int gpipe_network_open(struct gpipe_network *network, const int *columns, bool relu, int batch, uint64_t seed,
+                       struct sl_error *error);
+void gpipe_network_free(struct gpipe_network *network);
 
 /* COORDINATE fails when it is about to do an action: F, B, I or W of a microbatch. */
-struct sl_failure {
+struct gpipe_failure {
     const char *text;                  /* as the user gave it */
     int coordinate, stage, microbatch; /* stage -1: whichever it has */
     char action;
 };
 
-struct sl_gpipe_run {
+struct gpipe_run {
     const char *name; /* in messages */
-    const struct sl_network *network;
+    const struct gpipe_network *network;
     struct sl_mesh mesh;
-    struct sl_schedule schedule;      /* lowered; for the batch as so many microbatches */
-    const struct sl_failure *failure; /* NULL: none */
-    struct sl_trace *trace;           /* [coordinates]: what each did when; NULL: not recorded */
+    struct sl_schedule schedule;         /* lowered; for the batch as so many microbatches */
+    const struct gpipe_failure *failure; /* NULL: none */
+    struct sl_trace *trace;              /* [coordinates]: what each did when; NULL: not recorded */
     /* Filled in. */
     float *outputs;            /* [batch, last columns] */
     struct sl_store gradients; /* of all parameters */
@@ -47,20 +47,20 @@ struct sl_gpipe_run {
 
 /* Makes the schedule, and room for the results; the caller has filled in the mesh, on which SL_BAD_INPUT says that the
  * network does not fit. */
-int sl_gpipe_open(struct sl_gpipe_run *run, const struct sl_network *network, int microbatches, struct sl_error *error);
-void sl_gpipe_free(struct sl_gpipe_run *run);
+int gpipe_open(struct gpipe_run *run, const struct gpipe_network *network, int microbatches, struct sl_error *error);
+void gpipe_free(struct gpipe_run *run);
 /* Whether the run has the action that FAILURE names. */
-bool sl_gpipe_has(const struct sl_gpipe_run *run, const struct sl_failure *failure);
+bool gpipe_has(const struct gpipe_run *run, const struct gpipe_failure *failure);
 /* One pass forward and backward. */
-int sl_gpipe_pass(struct sl_gpipe_run *run, const struct sl_engine *engine);
+int gpipe_pass(struct gpipe_run *run, const struct sl_engine *engine);
 
 /* ---- modules (modules.c); as for those in layers/modules/modules.h ---- */
 
 /* y = max(x, 0) */
-struct sl_module *sl_relu(int cols);
+struct sl_module *gpipe_relu(int cols);
 /* A loss: the sum of x. Where OUTPUTS is given, it receives x of all microbatches, one after another. */
-struct sl_module *sl_sum(int cols, float *outputs);
+struct sl_module *gpipe_sum(int cols, float *outputs);
 /* INNER, but it fails as FAILURE says; the coordinate is the caller's to compare. */
-struct sl_module *sl_failing(struct sl_module *inner, const struct sl_failure *failure);
+struct sl_module *gpipe_failing(struct sl_module *inner, const struct gpipe_failure *failure);
 
 #endif

@@ -36,7 +36,7 @@ static int relu_backward_input(const struct sl_module *module, struct sl_context
 static const struct sl_module_type relu = {
     .name = "relu", .plan = plan_relu, .forward = relu_forward, .backward_input = relu_backward_input};
 
-struct sl_module *sl_relu(int cols) { return sl_module_new(&relu, "", cols, cols); }
+struct sl_module *gpipe_relu(int cols) { return sl_module_new(&relu, "", cols, cols); }
 
 /* ---- the loss ---- */
 
@@ -63,7 +63,7 @@ static int sum_forward(const struct sl_module *module, struct sl_context *contex
 
 static const struct sl_module_type sum = {.name = "sum", .forward = sum_forward, .bytes = sizeof(struct sum)};
 
-struct sl_module *sl_sum(int cols, float *outputs) {
+struct sl_module *gpipe_sum(int cols, float *outputs) {
     struct sl_module *module = sl_module_new(&sum, "", cols, cols);
     if (module) ((struct sum *)module)->outputs = outputs;
     return module;
@@ -73,14 +73,14 @@ struct sl_module *sl_sum(int cols, float *outputs) {
 
 struct failing {
     struct sl_module module;
-    const struct sl_failure *failure;
+    const struct gpipe_failure *failure;
 };
 
 /* One of ACTIONS is about to be done for COUNT microbatches: the one that is to fail? */
 static int fail_at(const struct sl_module *module, struct sl_context *context, const char *actions, int count) {
-    const struct sl_failure *failure = ((const struct failing *)module)->failure;
+    const struct gpipe_failure *failure = ((const struct failing *)module)->failure;
     const char action = failure->action;
-    const int first = context->microbatch, stage = sl_axis_index(context->self, SL_PIPE_AXIS);
+    const int first = context->microbatch, stage = sl_axis_index(context->self, GPIPE_PIPE_AXIS);
     if (!strchr(actions, action) || failure->microbatch < first || failure->microbatch >= first + count) return SL_OK;
     const char *what = action == 'F'   ? "forward"
                        : action == 'B' ? "backward"
@@ -122,7 +122,7 @@ static const struct sl_module_type failing = {.name = "failing",
                                               .backward_weight = failing_backward_weight,
                                               .bytes = sizeof(struct failing)};
 
-struct sl_module *sl_failing(struct sl_module *inner, const struct sl_failure *failure) {
+struct sl_module *gpipe_failing(struct sl_module *inner, const struct gpipe_failure *failure) {
     struct sl_module *module =
         sl_module_new_parent(&failing, "", inner ? inner->in : 0, inner ? inner->out : 0, 1, &inner);
     if (module) ((struct failing *)module)->failure = failure;

@@ -10,12 +10,12 @@
 
 /* ---- the network ---- */
 
-static size_t outputs_of(const struct sl_network *network) {
+static size_t outputs_of(const struct gpipe_network *network) {
     return (size_t)network->batch * (size_t)network->columns[network->layers];
 }
 
 /* COUNT of the next random numbers in [-BOUND, BOUND) as parameter layers.LAYER.NAME. */
-static int add_value(struct sl_network *network, int layer, const char *name, int dims, const size_t *shape,
+static int add_value(struct gpipe_network *network, int layer, const char *name, int dims, const size_t *shape,
                      float bound, struct sl_key key) {
     char full[32];
     snprintf(full, sizeof full, "layers.%d.%s", layer, name);
@@ -26,7 +26,7 @@ static int add_value(struct sl_network *network, int layer, const char *name, in
     return SL_OK;
 }
 
-static int add_values(struct sl_network *network, struct sl_key key) {
+static int add_values(struct gpipe_network *network, struct sl_key key) {
     for (int l = 0; l < network->layers; l++) {
         const size_t kernel[] = {(size_t)network->columns[l], (size_t)network->columns[l + 1]};
         const float bound = 1.0f / sqrtf((float)kernel[0]);
@@ -36,9 +36,9 @@ static int add_values(struct sl_network *network, struct sl_key key) {
     return SL_OK;
 }
 
-int sl_network_open(struct sl_network *network, const int *columns, bool relu, int batch, uint64_t seed,
-                    struct sl_error *error) {
-    *network = (struct sl_network){.relu = relu, .batch = batch, .layers = -1};
+int gpipe_network_open(struct gpipe_network *network, const int *columns, bool relu, int batch, uint64_t seed,
+                       struct sl_error *error) {
+    *network = (struct gpipe_network){.relu = relu, .batch = batch, .layers = -1};
     for (; *columns; columns++) network->columns[++network->layers] = *columns;
     const size_t inputs = (size_t)batch * (size_t)network->columns[0];
     network->inputs = calloc(inputs, sizeof *network->inputs);
@@ -48,54 +48,53 @@ int sl_network_open(struct sl_network *network, const int *columns, bool relu, i
     return SL_OK;
 }
 
-void sl_network_free(struct sl_network *network) {
+void gpipe_network_free(struct gpipe_network *network) {
     free(network->inputs);
     sl_store_free(&network->values);
 }
 
 /* ---- the run ---- */
 
-static int check_mesh(const struct sl_gpipe_run *run, struct sl_error *error) {
-    const struct sl_network *network = run->network;
-    const int stages = sl_mesh_axis_size(&run->mesh, SL_PIPE_AXIS);
-    const int shards = sl_mesh_axis_size(&run->mesh, SL_TENSOR_AXIS);
+static int check_mesh(const struct gpipe_run *run, struct sl_error *error) {
+    const struct gpipe_network *network = run->network;
+    const int stages = sl_mesh_axis_size(&run->mesh, GPIPE_PIPE_AXIS);
+    const int shards = sl_mesh_axis_size(&run->mesh, GPIPE_TENSOR_AXIS);
     for (int axis = 0; axis < run->mesh.axes; axis++) {
         const char *name = run->mesh.axis[axis].name;
-        if (strcmp(name, SL_PIPE_AXIS) != 0 && strcmp(name, SL_TENSOR_AXIS) != 0)
-            return sl_error_set(error, SL_BAD_INPUT, "--mesh: axis \"%s\" is not one of %s, %s", name, SL_PIPE_AXIS,
-                                SL_TENSOR_AXIS);
+        if (strcmp(name, GPIPE_PIPE_AXIS) != 0 && strcmp(name, GPIPE_TENSOR_AXIS) != 0)
+            return sl_error_set(error, SL_BAD_INPUT, "--mesh: axis \"%s\" is not one of %s, %s", name, GPIPE_PIPE_AXIS,
+                                GPIPE_TENSOR_AXIS);
     }
     if (stages > network->layers)
-        return sl_error_set(error, SL_BAD_INPUT, "--mesh: %s=%d is more than the %d linear layers", SL_PIPE_AXIS,
+        return sl_error_set(error, SL_BAD_INPUT, "--mesh: %s=%d is more than the %d linear layers", GPIPE_PIPE_AXIS,
                             stages, network->layers);
     for (int l = 1; l < network->layers; l += 2) {
         if (network->columns[l] % shards)
             return sl_error_set(error, SL_BAD_INPUT, "--mesh: %s=%d does not divide the %d columns that are sharded",
-                                SL_TENSOR_AXIS, shards, network->columns[l]);
+                                GPIPE_TENSOR_AXIS, shards, network->columns[l]);
     }
     return SL_OK;
 }
 
-int sl_gpipe_open(struct sl_gpipe_run *run, const struct sl_network *network, int microbatches,
-                  struct sl_error *error) {
+int gpipe_open(struct gpipe_run *run, const struct gpipe_network *network, int microbatches, struct sl_error *error) {
     run->network = network;
     SL_TRY(check_mesh(run, error));
-    const int stages = sl_mesh_axis_size(&run->mesh, SL_PIPE_AXIS);
+    const int stages = sl_mesh_axis_size(&run->mesh, GPIPE_PIPE_AXIS);
     SL_TRY(sl_schedule_make(&run->schedule, "gpipe", stages, 1, microbatches, error));
     SL_TRY(sl_schedule_lower(&run->schedule, error));
     run->outputs = calloc(outputs_of(network), sizeof *run->outputs);
     return run->outputs ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the outputs");
 }
 
-void sl_gpipe_free(struct sl_gpipe_run *run) {
+void gpipe_free(struct gpipe_run *run) {
     sl_schedule_free(&run->schedule);
     free(run->outputs);
     sl_store_free(&run->gradients);
 }
 
-bool sl_gpipe_has(const struct sl_gpipe_run *run, const struct sl_failure *failure) {
+bool gpipe_has(const struct gpipe_run *run, const struct gpipe_failure *failure) {
     if (failure->coordinate >= run->mesh.size || failure->microbatch >= run->schedule.microbatches) return false;
-    const int axis = sl_mesh_find_axis(&run->mesh, SL_PIPE_AXIS);
+    const int axis = sl_mesh_find_axis(&run->mesh, GPIPE_PIPE_AXIS);
     const int stage = axis < 0 ? 0 : sl_mesh_index(&run->mesh, failure->coordinate, axis);
     return failure->stage < 0 || failure->stage == stage;
 }
@@ -103,7 +102,7 @@ bool sl_gpipe_has(const struct sl_gpipe_run *run, const struct sl_failure *failu
 /* ---- one coordinate ---- */
 
 struct worker {
-    struct sl_gpipe_run *run;
+    struct gpipe_run *run;
     struct sl_group world;
     struct sl_module *stage;
     struct sl_model model;
@@ -112,53 +111,53 @@ struct worker {
     float *outputs; /* as the run's */
 };
 
-static struct sl_module *build_layer(const struct sl_network *network, const struct sl_mesh *mesh, int layer) {
+static struct sl_module *build_layer(const struct gpipe_network *network, const struct sl_mesh *mesh, int layer) {
     const int in = network->columns[layer], out = network->columns[layer + 1];
     char name[32];
     snprintf(name, sizeof name, "layers.%d", layer);
-    if (sl_mesh_find_axis(mesh, SL_TENSOR_AXIS) < 0) return sl_dense(name, in, out);
-    return layer % 2 ? sl_row_parallel(name, in, out, mesh, SL_TENSOR_AXIS)
-                     : sl_column_parallel(name, in, out, mesh, SL_TENSOR_AXIS);
+    if (sl_mesh_find_axis(mesh, GPIPE_TENSOR_AXIS) < 0) return sl_dense(name, in, out);
+    return layer % 2 ? sl_row_parallel(name, in, out, mesh, GPIPE_TENSOR_AXIS)
+                     : sl_column_parallel(name, in, out, mesh, GPIPE_TENSOR_AXIS);
 }
 
 /* Layers of rank r of R: from r * layers / R on. */
-static struct sl_module *build_stage(const struct sl_network *network, const struct sl_mesh *mesh, int rank,
+static struct sl_module *build_stage(const struct gpipe_network *network, const struct sl_mesh *mesh, int rank,
                                      int ranks) {
     struct sl_module *part[2 * SL_MAX_COORDINATES];
     int parts = 0;
     for (int l = rank * network->layers / ranks; l < (rank + 1) * network->layers / ranks; l++) {
         struct sl_module *layer = part[parts++] = build_layer(network, mesh, l);
-        if (network->relu && l < network->layers - 1) part[parts++] = sl_relu(layer ? layer->out : 0);
+        if (network->relu && l < network->layers - 1) part[parts++] = gpipe_relu(layer ? layer->out : 0);
     }
     return sl_sequential("", parts, part);
 }
 
 static int build(struct worker *worker, struct sl_spmd *self) {
-    const struct sl_gpipe_run *run = worker->run;
-    const struct sl_network *network = run->network;
-    const int rank = sl_axis_index(self, SL_PIPE_AXIS), ranks = sl_axis_size(self, SL_PIPE_AXIS);
+    const struct gpipe_run *run = worker->run;
+    const struct gpipe_network *network = run->network;
+    const int rank = sl_axis_index(self, GPIPE_PIPE_AXIS), ranks = sl_axis_size(self, GPIPE_PIPE_AXIS);
     worker->stage = build_stage(network, self->mesh, rank, ranks);
     if (run->failure && run->failure->coordinate == self->coordinate)
-        worker->stage = sl_failing(worker->stage, run->failure);
+        worker->stage = gpipe_failing(worker->stage, run->failure);
     worker->outputs = calloc(outputs_of(network), sizeof *worker->outputs);
     if (!worker->stage || !worker->outputs) return sl_fail(self, SL_FAILED, "no memory for the model");
     worker->model = (struct sl_model){.loops = 1, .stage = &worker->stage, .layers = 1};
     if (rank < ranks - 1) return SL_OK;
-    worker->model.loss = sl_sum(worker->stage->out, worker->outputs);
+    worker->model.loss = gpipe_sum(worker->stage->out, worker->outputs);
     return worker->model.loss ? SL_OK : sl_fail(self, SL_FAILED, "no memory for the loss");
 }
 
 static int plan(struct worker *worker, struct sl_spmd *self) {
-    static const char *const module_axes[] = {SL_TENSOR_AXIS, NULL};
-    const struct sl_gpipe_run *run = worker->run;
-    const struct sl_pipeline_options options = {.axis = SL_PIPE_AXIS,
+    static const char *const module_axes[] = {GPIPE_TENSOR_AXIS, NULL};
+    const struct gpipe_run *run = worker->run;
+    const struct sl_pipeline_options options = {.axis = GPIPE_PIPE_AXIS,
                                                 .group_axes = module_axes,
                                                 .schedule = &run->schedule,
                                                 .gemm = sl_gemm_find(NULL, &self->error),
                                                 .rows = run->network->batch / run->schedule.microbatches,
                                                 .wgrad_group = 1};
     if (sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory for parameters");
-    worker->parameters.stage_axis = SL_PIPE_AXIS;
+    worker->parameters.stage_axis = GPIPE_PIPE_AXIS;
     SL_TRY(sl_group_axes(self, "*", &worker->world));
     SL_TRY(sl_pipeline_plan(&worker->pipeline, self, &options, &worker->model, &worker->parameters));
     sl_parameters_layout(&worker->parameters, 1, 0, false);
@@ -169,8 +168,8 @@ static int plan(struct worker *worker, struct sl_spmd *self) {
 
 /* Coordinate 0 receives what the last stage has put out, and all gradients. */
 static int collect(struct worker *worker, struct sl_spmd *self) {
-    struct sl_gpipe_run *run = worker->run;
-    const int axis = sl_mesh_find_axis(self->mesh, SL_PIPE_AXIS);
+    struct gpipe_run *run = worker->run;
+    const int axis = sl_mesh_find_axis(self->mesh, GPIPE_PIPE_AXIS);
     const int last = axis < 0 ? 0 : sl_mesh_neighbour(self->mesh, 0, axis, self->mesh->axis[axis].size - 1);
     const size_t count = outputs_of(run->network);
     SL_TRY(sl_broadcast(self, &worker->world, SL_F32, worker->outputs, worker->outputs, count, last));
@@ -179,7 +178,7 @@ static int collect(struct worker *worker, struct sl_spmd *self) {
 }
 
 static int pass(struct worker *worker, struct sl_spmd *self) {
-    struct sl_gpipe_run *run = worker->run;
+    struct gpipe_run *run = worker->run;
     struct sl_pipeline_step step = {.batch = {.inputs = run->network->inputs},
                                     .weight = 1.0f, /* the article adds up its microbatches' losses */
                                     .trace = run->trace ? &run->trace[self->coordinate] : NULL};
@@ -202,6 +201,6 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-int sl_gpipe_pass(struct sl_gpipe_run *run, const struct sl_engine *engine) {
+int gpipe_pass(struct gpipe_run *run, const struct sl_engine *engine) {
     return sl_run(&run->mesh, engine, program, run);
 }

@@ -10,7 +10,7 @@ enum { WIDEST = 400 }; /* iterations of a table that is drawn */
 
 /* ---- as text ---- */
 
-static int print_table(const struct sl_output *output, const struct sl_pipeline *pipeline, struct sl_error *error) {
+static int print_table(const struct sl_output *output, const struct plan_pipeline *pipeline, struct sl_error *error) {
     const struct sl_schedule *schedule = &pipeline->schedule;
     if (pipeline->iterations > WIDEST) {
         fprintf(output->stream, "%d iterations: too many to draw\n", pipeline->iterations);
@@ -21,7 +21,7 @@ static int print_table(const struct sl_output *output, const struct sl_pipeline 
     return status ? sl_error_set(error, status, "no memory to print") : SL_OK;
 }
 
-static void print_phases(FILE *file, const struct sl_pipeline *pipeline) {
+static void print_phases(FILE *file, const struct plan_pipeline *pipeline) {
     const int begin = pipeline->ramp_up, end = begin + pipeline->main;
     if (pipeline->main)
         fprintf(file, "ramp-up: %d iterations, main phase: %d (from iteration %d), ramp-down: %d\n\n", begin,
@@ -32,7 +32,7 @@ static void print_phases(FILE *file, const struct sl_pipeline *pipeline) {
 
 /* ---- as JSON ---- */
 
-static json_t *json_cell(const struct sl_pipeline *pipeline, int rank, const struct sl_action *action) {
+static json_t *json_cell(const struct plan_pipeline *pipeline, int rank, const struct sl_action *action) {
     char text[40];
     snprintf(text, sizeof text, "%d%c%d", sl_schedule_stage(&pipeline->schedule, rank, action->loop),
              sl_action_letter(action->kind), action->microbatch);
@@ -41,7 +41,7 @@ static json_t *json_cell(const struct sl_pipeline *pipeline, int rank, const str
 }
 
 /* A line a rank: what it does, in which iteration, and from when to when that iteration lasts. */
-static int print_json_table(const struct sl_output *output, const struct sl_pipeline *pipeline,
+static int print_json_table(const struct sl_output *output, const struct plan_pipeline *pipeline,
                             struct sl_error *error) {
     for (int r = 0; r < pipeline->schedule.ranks; r++) {
         json_t *cells = json_array();
@@ -56,24 +56,24 @@ static int print_json_table(const struct sl_output *output, const struct sl_pipe
 
 /* ---- the section ---- */
 
-static const struct sl_field field[] = {{"pipeline", "pipeline", -16, SL_FIELD_TEXT},
-                                        {"loops", "loops", 5, SL_FIELD_COUNT},
-                                        {"iterations", "iterations", 10, SL_FIELD_COUNT},
-                                        {"ramp_up", "ramp-up", 7, SL_FIELD_COUNT},
-                                        {"main", "main", 6, SL_FIELD_COUNT},
-                                        {"ramp_down", "ramp-down", 9, SL_FIELD_COUNT},
-                                        {"time", "time ms", 8, SL_FIELD_REAL},
-                                        {"ramp_up_time", "until main", 10, SL_FIELD_REAL},
-                                        {"bubble", "bubble", 7, SL_FIELD_SHARE},
-                                        {"kept", "kept", 5, SL_FIELD_COUNT},
-                                        {"exchanges", "exchanges", 9, SL_FIELD_COUNT},
-                                        {"messages", "messages", 8, SL_FIELD_COUNT},
-                                        {"bytes", "moved", 11, SL_FIELD_BYTES},
-                                        {"latency", "first result", 12, SL_FIELD_REAL},
-                                        {0}};
+static const struct plan_field field[] = {{"pipeline", "pipeline", -16, PLAN_FIELD_TEXT},
+                                          {"loops", "loops", 5, PLAN_FIELD_COUNT},
+                                          {"iterations", "iterations", 10, PLAN_FIELD_COUNT},
+                                          {"ramp_up", "ramp-up", 7, PLAN_FIELD_COUNT},
+                                          {"main", "main", 6, PLAN_FIELD_COUNT},
+                                          {"ramp_down", "ramp-down", 9, PLAN_FIELD_COUNT},
+                                          {"time", "time ms", 8, PLAN_FIELD_REAL},
+                                          {"ramp_up_time", "until main", 10, PLAN_FIELD_REAL},
+                                          {"bubble", "bubble", 7, PLAN_FIELD_SHARE},
+                                          {"kept", "kept", 5, PLAN_FIELD_COUNT},
+                                          {"exchanges", "exchanges", 9, PLAN_FIELD_COUNT},
+                                          {"messages", "messages", 8, PLAN_FIELD_COUNT},
+                                          {"bytes", "moved", 11, PLAN_FIELD_BYTES},
+                                          {"latency", "first result", 12, PLAN_FIELD_REAL},
+                                          {0}};
 
 /* When the first microbatch has been through all stages (and back, in training). */
-static double latency_of(const struct sl_pipeline *pipeline) {
+static double latency_of(const struct plan_pipeline *pipeline) {
     double latency = 0;
     for (int r = 0; r < pipeline->schedule.ranks; r++) {
         for (int i = 0; i < pipeline->schedule.rank[r].count; i++) {
@@ -84,29 +84,29 @@ static double latency_of(const struct sl_pipeline *pipeline) {
     return latency;
 }
 
-static int add_costs(struct sl_rows *rows, const struct sl_job *job, const struct sl_pipeline *pipeline,
+static int add_costs(struct plan_rows *rows, const struct plan_job *job, const struct plan_pipeline *pipeline,
                      struct sl_error *error) {
     const double message =
-        (double)job->microbatch_size * job->sequence * job->hidden * sl_element_bytes(job->precision);
+        (double)job->microbatch_size * job->sequence * job->hidden * plan_element_bytes(job->precision);
     const bool ends = pipeline->main > 0;
-    const union sl_value value[] = {{.text = pipeline->schedule.name},
-                                    {.number = pipeline->schedule.loops},
-                                    {.number = pipeline->iterations},
-                                    {.number = ends ? pipeline->ramp_up : NAN},
-                                    {.number = ends ? pipeline->main : NAN},
-                                    {.number = ends ? pipeline->ramp_down : NAN},
-                                    {.number = pipeline->time},
-                                    {.number = ends ? pipeline->begin[pipeline->ramp_up] : NAN},
-                                    {.number = pipeline->bubble},
-                                    {.number = pipeline->kept},
-                                    {.number = pipeline->exchanges},
-                                    {.number = pipeline->messages},
-                                    {.number = pipeline->messages * message},
-                                    {.number = latency_of(pipeline)}};
-    return sl_rows_add(rows, value, error);
+    const union plan_value value[] = {{.text = pipeline->schedule.name},
+                                      {.number = pipeline->schedule.loops},
+                                      {.number = pipeline->iterations},
+                                      {.number = ends ? pipeline->ramp_up : NAN},
+                                      {.number = ends ? pipeline->main : NAN},
+                                      {.number = ends ? pipeline->ramp_down : NAN},
+                                      {.number = pipeline->time},
+                                      {.number = ends ? pipeline->begin[pipeline->ramp_up] : NAN},
+                                      {.number = pipeline->bubble},
+                                      {.number = pipeline->kept},
+                                      {.number = pipeline->exchanges},
+                                      {.number = pipeline->messages},
+                                      {.number = pipeline->messages * message},
+                                      {.number = latency_of(pipeline)}};
+    return plan_rows_add(rows, value, error);
 }
 
-static int print_pipeline(const struct sl_rows *rows, const struct sl_pipeline *pipeline, struct sl_error *error) {
+static int print_pipeline(const struct plan_rows *rows, const struct plan_pipeline *pipeline, struct sl_error *error) {
     if (rows->json) return print_json_table(rows->output, pipeline, error);
     fprintf(rows->output->stream, "%s\n", pipeline->schedule.name);
     SL_TRY(print_table(rows->output, pipeline, error));
@@ -117,39 +117,40 @@ static int print_pipeline(const struct sl_rows *rows, const struct sl_pipeline *
 enum { MOST_PIPELINES = 8 };
 
 /* The article's, or the one that the job names. Returns how many. */
-static int list_pipelines(const struct sl_job *job, const char **name) {
+static int list_pipelines(const struct plan_job *job, const char **name) {
     int count = 0;
     if (job->pipeline)
         name[count++] = job->pipeline;
     else
-        for (; sl_pipeline_name(count); count++) name[count] = sl_pipeline_name(count);
+        for (; plan_pipeline_name(count); count++) name[count] = plan_pipeline_name(count);
     return count;
 }
 
-int sl_plan_pipelines(struct sl_rows *rows, const struct sl_job *job, struct sl_error *error) {
+int plan_print_pipelines(struct plan_rows *rows, const struct plan_job *job, struct sl_error *error) {
     const char *name[MOST_PIPELINES];
-    struct sl_pipeline pipeline[MOST_PIPELINES] = {0};
+    struct plan_pipeline pipeline[MOST_PIPELINES] = {0};
     const int count = list_pipelines(job, name);
     int status = SL_OK;
-    sl_rows_note(rows,
-                 "Pipelines: %d ranks, %d microbatches; of a rank a forward takes %g ms, a backward %g ms; an exchange "
-                 "%g ms\n\n",
-                 job->stages, job->microbatches, job->forward, job->backward, job->exchange);
+    plan_rows_note(
+        rows,
+        "Pipelines: %d ranks, %d microbatches; of a rank a forward takes %g ms, a backward %g ms; an exchange "
+        "%g ms\n\n",
+        job->stages, job->microbatches, job->forward, job->backward, job->exchange);
     for (int i = 0; i < count && status == SL_OK; i++) {
-        status = sl_pipeline_make(&pipeline[i], job, name[i], error);
+        status = plan_pipeline_make(&pipeline[i], job, name[i], error);
         if (status == SL_OK) status = print_pipeline(rows, &pipeline[i], error);
     }
     if (status == SL_OK)
-        sl_rows_begin(rows, "pipeline",
-                      "All ranks work in step: an iteration takes as long as its longest cell, and states are\n"
-                      "exchanged as late as they can be.",
-                      field);
+        plan_rows_begin(rows, "pipeline",
+                        "All ranks work in step: an iteration takes as long as its longest cell, and states are\n"
+                        "exchanged as late as they can be.",
+                        field);
     for (int i = 0; i < count && status == SL_OK; i++) status = add_costs(rows, job, &pipeline[i], error);
     if (status == SL_OK)
-        sl_rows_note(rows,
-                     "\nkept: most microbatches whose activations a rank keeps; moved: activations and gradients, "
-                     "all messages together\n");
-    for (int i = 0; i < count; i++) sl_pipeline_free(&pipeline[i]);
+        plan_rows_note(rows,
+                       "\nkept: most microbatches whose activations a rank keeps; moved: activations and gradients, "
+                       "all messages together\n");
+    for (int i = 0; i < count; i++) plan_pipeline_free(&pipeline[i]);
     return status;
 }
 
@@ -162,7 +163,7 @@ static int count_actions(const struct sl_schedule *schedule) {
 }
 
 /* The events as they lie in time: what a pair does, one after the other. */
-static void add_events(const struct sl_job *job, const struct sl_pipeline *pipeline, int rank,
+static void add_events(const struct plan_job *job, const struct plan_pipeline *pipeline, int rank,
                        struct sl_simulation *simulation) {
     const struct sl_schedule *schedule = &pipeline->schedule;
     int time = -1;
@@ -171,7 +172,7 @@ static void add_events(const struct sl_job *job, const struct sl_pipeline *pipel
         const struct sl_action *action = &schedule->rank[rank].action[i];
         now = action->time == time ? now : pipeline->begin[action->time];
         time = action->time;
-        const double end = now + sl_pipeline_cost(pipeline, job, rank, action->kind);
+        const double end = now + plan_pipeline_cost(pipeline, job, rank, action->kind);
         simulation->event[simulation->count++] =
             (struct sl_event){.kind = action->kind,
                               .rank = rank,
@@ -185,12 +186,12 @@ static void add_events(const struct sl_job *job, const struct sl_pipeline *pipel
     }
 }
 
-int sl_plan_draw_svg(const struct sl_output *output, const struct sl_job *job, struct sl_error *error) {
-    struct sl_pipeline pipeline = {0};
+int plan_draw_svg(const struct sl_output *output, const struct plan_job *job, struct sl_error *error) {
+    struct plan_pipeline pipeline = {0};
     struct sl_simulation simulation = {0};
     if (!job->pipeline)
         return sl_error_set(error, SL_BAD_INPUT, "--format svg draws one pipeline: --pipeline says which");
-    int status = sl_pipeline_make(&pipeline, job, job->pipeline, error);
+    int status = plan_pipeline_make(&pipeline, job, job->pipeline, error);
     if (status == SL_OK) {
         simulation.event = calloc((size_t)count_actions(&pipeline.schedule), sizeof *simulation.event);
         if (!simulation.event) status = sl_error_set(error, SL_FAILED, "no memory to draw");
@@ -203,6 +204,6 @@ int sl_plan_draw_svg(const struct sl_output *output, const struct sl_job *job, s
         sl_schedule_write_svg(&pipeline.schedule, &simulation, output->stream);
     }
     free(simulation.event);
-    sl_pipeline_free(&pipeline);
+    plan_pipeline_free(&pipeline);
     return status;
 }

@@ -68,7 +68,7 @@ static const struct article_pipeline {
 };
 enum { PIPELINES = sizeof article / sizeof *article };
 
-const char *sl_pipeline_name(int i) { return i >= 0 && i < PIPELINES ? article[i].name : NULL; }
+const char *plan_pipeline_name(int i) { return i >= 0 && i < PIPELINES ? article[i].name : NULL; }
 
 /* NULL: the name is a schedule's, or nobody's. */
 static const struct article_pipeline *find_article(const char *name) {
@@ -77,7 +77,7 @@ static const struct article_pipeline *find_article(const char *name) {
     return NULL;
 }
 
-bool sl_pipeline_trains(const char *name) {
+bool plan_pipeline_trains(const char *name) {
     const struct article_pipeline *of = find_article(name);
     return !of || of->backward;
 }
@@ -100,7 +100,7 @@ static int append_all(struct sl_schedule *schedule, clock_time *when, enum sl_ac
     return SL_OK;
 }
 
-static int make_by_clock(struct sl_schedule *schedule, const struct sl_job *job, int loops,
+static int make_by_clock(struct sl_schedule *schedule, const struct plan_job *job, int loops,
                          const struct article_pipeline *of, struct sl_error *error) {
     SL_TRY(sl_schedule_open(schedule, of->name, job->stages, loops, job->microbatches, error));
     sl_schedule_place_stages(schedule, SL_RING);
@@ -111,7 +111,7 @@ static int make_by_clock(struct sl_schedule *schedule, const struct sl_job *job,
     return SL_OK;
 }
 
-static int make_article(struct sl_schedule *schedule, const struct sl_job *job, const struct article_pipeline *of,
+static int make_article(struct sl_schedule *schedule, const struct plan_job *job, const struct article_pipeline *of,
                         struct sl_error *error) {
     const int loops = larger(job->loops, 1);
     const char *looped = loops > 1 ? of->looped : NULL;
@@ -131,7 +131,7 @@ static int unknown_pipeline(const char *name, struct sl_error *error) {
     return sl_error_set(error, SL_BAD_INPUT, "--pipeline: \"%.60s\" is not one of all, %s", name, names);
 }
 
-static int make_table(struct sl_schedule *schedule, const struct sl_job *job, const char *name,
+static int make_table(struct sl_schedule *schedule, const struct plan_job *job, const char *name,
                       struct sl_error *error) {
     const struct article_pipeline *of = find_article(name);
     if (of) return make_article(schedule, job, of, error);
@@ -142,7 +142,7 @@ static int make_table(struct sl_schedule *schedule, const struct sl_job *job, co
 }
 
 /* Proves a copy, as lowering changes the table. */
-static int prove(const struct sl_job *job, const char *name, struct sl_error *error) {
+static int prove(const struct plan_job *job, const char *name, struct sl_error *error) {
     struct sl_schedule schedule = {0};
     int slots, status = make_table(&schedule, job, name, error);
     if (status == SL_OK) status = sl_schedule_lower(&schedule, error);
@@ -153,8 +153,8 @@ static int prove(const struct sl_job *job, const char *name, struct sl_error *er
 
 /* ---- costs ---- */
 
-double sl_pipeline_cost(const struct sl_pipeline *pipeline, const struct sl_job *job, int rank,
-                        enum sl_action_kind kind) {
+double plan_pipeline_cost(const struct plan_pipeline *pipeline, const struct plan_job *job, int rank,
+                          enum sl_action_kind kind) {
     const double again = job->recompute ? job->forward : 0; /* before the gradients */
     const double gradient = kind == SL_BACKWARD ? job->backward : job->backward / 2;
     const double cost = kind == SL_FORWARD ? job->forward : gradient + (kind == SL_WEIGHT_GRADIENT ? 0 : again);
@@ -162,7 +162,7 @@ double sl_pipeline_cost(const struct sl_pipeline *pipeline, const struct sl_job 
 }
 
 /* Reads "1,1,1.5,1", a number a rank. */
-static int read_weights(struct sl_pipeline *pipeline, const struct sl_job *job, struct sl_error *error) {
+static int read_weights(struct plan_pipeline *pipeline, const struct plan_job *job, struct sl_error *error) {
     const char *text = job->stage_times;
     for (int r = 0; r < job->stages; r++) {
         pipeline->weight[r] = 1;
@@ -192,7 +192,7 @@ static int *time_of(const struct sl_schedule *schedule, int *times, int stage, i
     return &times[(size_t)stage * (size_t)schedule->microbatches + (size_t)microbatch];
 }
 
-static int open_measure(struct sl_pipeline *pipeline, struct measure *measure) {
+static int open_measure(struct plan_pipeline *pipeline, struct measure *measure) {
     const struct sl_schedule *schedule = &pipeline->schedule;
     for (int r = 0; r < schedule->ranks; r++) {
         const struct sl_rank_schedule *rank = &schedule->rank[r];
@@ -212,14 +212,15 @@ static int open_measure(struct sl_pipeline *pipeline, struct measure *measure) {
 }
 
 /* How long each iteration takes (in pipeline->end), who works in it, and how many microbatches RANK keeps. */
-static void measure_rank(struct sl_pipeline *pipeline, const struct sl_job *job, struct measure *measure, int rank) {
+static void measure_rank(struct plan_pipeline *pipeline, const struct plan_job *job, struct measure *measure,
+                         int rank) {
     const struct sl_schedule *schedule = &pipeline->schedule;
     int kept = 0, time = -1;
     double cell = 0;
     for (int i = 0; i < schedule->rank[rank].count; i++) {
         const struct sl_action *action = &schedule->rank[rank].action[i];
         const int stage = sl_schedule_stage(schedule, rank, action->loop);
-        const double cost = sl_pipeline_cost(pipeline, job, rank, action->kind);
+        const double cost = plan_pipeline_cost(pipeline, job, rank, action->kind);
         measure->working[action->time] += action->time != time;
         cell = action->time == time ? cell + cost : cost;
         time = action->time;
@@ -233,14 +234,14 @@ static void measure_rank(struct sl_pipeline *pipeline, const struct sl_job *job,
     }
 }
 
-static void count_message(struct sl_pipeline *pipeline, struct measure *measure, int from, int sent, int to,
+static void count_message(struct plan_pipeline *pipeline, struct measure *measure, int from, int sent, int to,
                           int needed) {
     if (sl_schedule_rank_of(&pipeline->schedule, from) == sl_schedule_rank_of(&pipeline->schedule, to)) return;
     pipeline->messages++;
     measure->latest[needed] = larger(measure->latest[needed], sent);
 }
 
-static void count_messages(struct sl_pipeline *pipeline, struct measure *measure) {
+static void count_messages(struct plan_pipeline *pipeline, struct measure *measure) {
     const struct sl_schedule *schedule = &pipeline->schedule;
     for (int stage = 0; stage + 1 < sl_schedule_stages(schedule); stage++) {
         for (int i = 0; i < schedule->microbatches; i++) {
@@ -255,7 +256,7 @@ static void count_messages(struct sl_pipeline *pipeline, struct measure *measure
 
 /* Iterations one after the other. An exchange right before an iteration carries all states computed by then, so one is
  * needed only before an iteration that uses a state from after the last exchange. */
-static void place_in_time(struct sl_pipeline *pipeline, const struct sl_job *job, const struct measure *measure) {
+static void place_in_time(struct plan_pipeline *pipeline, const struct plan_job *job, const struct measure *measure) {
     int exchanged = 0; /* what was computed before this iteration has been exchanged */
     double now = 0;
     for (int t = 0; t < pipeline->iterations; t++) {
@@ -272,7 +273,7 @@ static void place_in_time(struct sl_pipeline *pipeline, const struct sl_job *job
     pipeline->bubble = now > 0 ? 1 - pipeline->busy / (pipeline->schedule.ranks * now) : 0;
 }
 
-static void find_phases(struct sl_pipeline *pipeline, const struct measure *measure) {
+static void find_phases(struct plan_pipeline *pipeline, const struct measure *measure) {
     for (int begin = 0, end; begin < pipeline->iterations; begin = end + 1) {
         for (end = begin; end < pipeline->iterations && measure->working[end] == pipeline->schedule.ranks;) end++;
         if (end - begin <= pipeline->main) continue;
@@ -282,9 +283,10 @@ static void find_phases(struct sl_pipeline *pipeline, const struct measure *meas
     pipeline->ramp_down = pipeline->iterations - pipeline->main - pipeline->ramp_up;
 }
 
-int sl_pipeline_make(struct sl_pipeline *pipeline, const struct sl_job *job, const char *name, struct sl_error *error) {
+int plan_pipeline_make(struct plan_pipeline *pipeline, const struct plan_job *job, const char *name,
+                       struct sl_error *error) {
     struct measure measure = {0};
-    *pipeline = (struct sl_pipeline){.trains = sl_pipeline_trains(name)};
+    *pipeline = (struct plan_pipeline){.trains = plan_pipeline_trains(name)};
     SL_TRY(make_table(&pipeline->schedule, job, name, error));
     if (pipeline->trains) SL_TRY(prove(job, name, error));
     pipeline->weight = calloc((size_t)job->stages, sizeof *pipeline->weight);
@@ -302,9 +304,9 @@ int sl_pipeline_make(struct sl_pipeline *pipeline, const struct sl_job *job, con
     return status;
 }
 
-void sl_pipeline_free(struct sl_pipeline *pipeline) {
+void plan_pipeline_free(struct plan_pipeline *pipeline) {
     sl_schedule_free(&pipeline->schedule);
     free(pipeline->weight);
     free(pipeline->begin);
-    *pipeline = (struct sl_pipeline){0};
+    *pipeline = (struct plan_pipeline){0};
 }

@@ -11,7 +11,7 @@ enum section { ALL, MEMORY, DATA, PIPELINE, TENSOR, COMMUNICATION, REPLICAS, SEA
 enum format { TABLE, SVG, JSON };
 
 struct config {
-    struct sl_job job;
+    struct plan_job job;
     const char *output;
     int section, format;
     bool json;
@@ -98,8 +98,8 @@ static const struct config defaults = {.job = {.stages = 4,
                                                .vocabulary = 51200,
                                                .sequence = 2048,
                                                .microbatch_size = 1,
-                                               .precision = SL_MIXED,
-                                               .optimizer = SL_ADAM,
+                                               .precision = PLAN_MIXED,
+                                               .optimizer = PLAN_ADAM,
                                                .capacity = 80,
                                                .fast = 300,
                                                .slow = 25,
@@ -110,7 +110,7 @@ static const struct config defaults = {.job = {.stages = 4,
                                                .node = 8}};
 
 /* What the options' ranges do not say. */
-static int check_job(const struct sl_job *job, struct sl_error *error) {
+static int check_job(const struct plan_job *job, struct sl_error *error) {
     const struct {
         const char *name;
         long long size;
@@ -128,25 +128,25 @@ static int check_job(const struct sl_job *job, struct sl_error *error) {
     if (devices * job->tensor > 1 << 20)
         return sl_error_set(error, SL_BAD_INPUT, "--data, --stages, --tensor: %lld devices; allowed are %d",
                             devices * job->tensor, 1 << 20);
-    struct sl_pipeline pipeline;
-    const int status = sl_pipeline_make(&pipeline, job, job->pipeline ? job->pipeline : "inference", error);
-    sl_pipeline_free(&pipeline);
+    struct plan_pipeline pipeline;
+    const int status = plan_pipeline_make(&pipeline, job, job->pipeline ? job->pipeline : "inference", error);
+    plan_pipeline_free(&pipeline);
     return status;
 }
 
 static int print_sections(const struct config *config, const struct sl_output *output, struct sl_error *error) {
-    static sl_plan_section *const section[SECTIONS] = {[MEMORY] = sl_plan_memory,
-                                                       [DATA] = sl_plan_data,
-                                                       [PIPELINE] = sl_plan_pipelines,
-                                                       [TENSOR] = sl_plan_tensor,
-                                                       [COMMUNICATION] = sl_plan_communication,
-                                                       [REPLICAS] = sl_plan_replicas,
-                                                       [SEARCH] = sl_plan_search};
-    struct sl_rows rows = {.output = output, .json = config->format == JSON};
+    static plan_section *const section[SECTIONS] = {[MEMORY] = plan_print_memory,
+                                                    [DATA] = plan_print_data,
+                                                    [PIPELINE] = plan_print_pipelines,
+                                                    [TENSOR] = plan_print_tensor,
+                                                    [COMMUNICATION] = plan_print_communication,
+                                                    [REPLICAS] = plan_print_replicas,
+                                                    [SEARCH] = plan_print_search};
+    struct plan_rows rows = {.output = output, .json = config->format == JSON};
     int printed = 0;
     for (int i = ALL + 1; i < SECTIONS; i++) {
         if (config->section != ALL && config->section != i) continue;
-        if (printed++) sl_rows_note(&rows, "\n");
+        if (printed++) plan_rows_note(&rows, "\n");
         SL_TRY(section[i](&rows, &config->job, error));
     }
     return SL_OK;
@@ -161,7 +161,7 @@ static int run(struct config *config, struct sl_error *error) {
     SL_TRY(check_job(&config->job, error));
     SL_TRY(sl_output_open(&output, config->output, error));
     const int status =
-        config->format == SVG ? sl_plan_draw_svg(&output, &config->job, error) : print_sections(config, &output, error);
+        config->format == SVG ? plan_draw_svg(&output, &config->job, error) : print_sections(config, &output, error);
     return sl_output_close(&output, status, error);
 }
 
@@ -171,11 +171,9 @@ int main(int argc, char **argv) {
         .program = "plan",
         .summary = "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
                    "layers, communication, replicas on nodes, and a search over layouts.",
-        .section = {{"Plan", plan_table, &config},
-                    {"Layout", layout_table, &config},
-                    {"Pipeline", pipeline_table, &config},
-                    {"Model", model_table, &config},
-                    {"Devices", device_table, &config}},
+        .section = SL_SECTIONS({"Plan", plan_table, &config}, {"Layout", layout_table, &config},
+                               {"Pipeline", pipeline_table, &config}, {"Model", model_table, &config},
+                               {"Devices", device_table, &config}),
         .words = {"Schedules", sl_schedule_word},
     };
     struct sl_error error = {0};

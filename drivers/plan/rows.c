@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-void sl_rows_begin(struct sl_rows *rows, const char *section, const char *title, const struct sl_field *field) {
+void plan_rows_begin(struct plan_rows *rows, const char *section, const char *title, const struct plan_field *field) {
     rows->section = section;
     rows->field = field;
     if (rows->json) return;
@@ -23,29 +23,29 @@ static void print_bytes(struct sl_table *table, double bytes) {
     sl_table_cell(table, i ? "%.2f %s" : "%.0f %s", bytes, unit[i]);
 }
 
-static void print_cell(struct sl_table *table, enum sl_field_kind kind, union sl_value value) {
-    if (kind == SL_FIELD_TEXT)
+static void print_cell(struct sl_table *table, enum plan_field_kind kind, union plan_value value) {
+    if (kind == PLAN_FIELD_TEXT)
         sl_table_cell(table, "%s", value.text);
     else if (isnan(value.number))
         sl_table_cell(table, "-");
-    else if (kind == SL_FIELD_COUNT)
+    else if (kind == PLAN_FIELD_COUNT)
         sl_table_cell(table, "%.0f", value.number);
-    else if (kind == SL_FIELD_REAL)
+    else if (kind == PLAN_FIELD_REAL)
         sl_table_cell(table, "%.6g", value.number);
-    else if (kind == SL_FIELD_SHARE)
+    else if (kind == PLAN_FIELD_SHARE)
         sl_table_cell(table, "%.1f %%", 100 * value.number);
     else
         print_bytes(table, value.number);
 }
 
 /* A whole number has no decimal point. */
-static json_t *json_of(enum sl_field_kind kind, union sl_value value) {
-    if (kind == SL_FIELD_TEXT) return json_string(value.text);
-    const bool whole = (kind == SL_FIELD_COUNT || kind == SL_FIELD_BYTES) && fabs(value.number) < 1e15;
+static json_t *json_of(enum plan_field_kind kind, union plan_value value) {
+    if (kind == PLAN_FIELD_TEXT) return json_string(value.text);
+    const bool whole = (kind == PLAN_FIELD_COUNT || kind == PLAN_FIELD_BYTES) && fabs(value.number) < 1e15;
     return whole ? json_integer((json_int_t)(value.number + 0.5)) : sl_json_real(value.number);
 }
 
-int sl_rows_add(struct sl_rows *rows, const union sl_value *value, struct sl_error *error) {
+int plan_rows_add(struct plan_rows *rows, const union plan_value *value, struct sl_error *error) {
     json_t *object = rows->json ? json_pack("{s:s}", "section", rows->section) : NULL;
     for (int i = 0; rows->field[i].key; i++) {
         if (rows->json)
@@ -56,7 +56,7 @@ int sl_rows_add(struct sl_rows *rows, const union sl_value *value, struct sl_err
     return rows->json ? sl_json_print(rows->output->stream, rows->output->name, object, error) : SL_OK;
 }
 
-void sl_rows_note(const struct sl_rows *rows, const char *format, ...) {
+void plan_rows_note(const struct plan_rows *rows, const char *format, ...) {
     if (rows->json) return;
     va_list arguments;
     va_start(arguments, format);

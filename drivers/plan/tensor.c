@@ -128,44 +128,45 @@ static int compare(int members, double *difference, struct sl_error *error) {
 
 /* ---- the section ---- */
 
-static const struct sl_field field[] = {{"tensor", "tensor", -20, SL_FIELD_TEXT},
-                                        {"shape", "shape", -18, SL_FIELD_TEXT},
-                                        {"split", "split", -20, SL_FIELD_TEXT},
-                                        {"shard", "of a device", -18, SL_FIELD_TEXT},
-                                        {"elements", "elements", 12, SL_FIELD_COUNT},
-                                        {"bytes", "bytes", 12, SL_FIELD_BYTES},
-                                        {0}};
+static const struct plan_field field[] = {{"tensor", "tensor", -20, PLAN_FIELD_TEXT},
+                                          {"shape", "shape", -18, PLAN_FIELD_TEXT},
+                                          {"split", "split", -20, PLAN_FIELD_TEXT},
+                                          {"shard", "of a device", -18, PLAN_FIELD_TEXT},
+                                          {"elements", "elements", 12, PLAN_FIELD_COUNT},
+                                          {"bytes", "bytes", 12, PLAN_FIELD_BYTES},
+                                          {0}};
 
 /* ROWS x COLUMNS, of which a device has one in BY_ROWS and one in BY_COLUMNS; COLUMNS 0: a vector. */
-static int add(struct sl_rows *rows, const struct sl_job *job, const char *name, const char *split, double row_count,
-               double columns, int by_rows, int by_columns, struct sl_error *error) {
+static int add(struct plan_rows *rows, const struct plan_job *job, const char *name, const char *split,
+               double row_count, double columns, int by_rows, int by_columns, struct sl_error *error) {
     char shape[40], shard[40];
     const double local_rows = row_count / by_rows, local_columns = columns / by_columns;
     const double elements = local_rows * (columns > 0 ? local_columns : 1);
     snprintf(shape, sizeof shape, columns > 0 ? "%.0f x %.0f" : "%.0f", row_count, columns);
     snprintf(shard, sizeof shard, columns > 0 ? "%.0f x %.0f" : "%.0f", local_rows, local_columns);
-    const union sl_value value[] = {{.text = name},       {.text = shape},
-                                    {.text = split},      {.text = shard},
-                                    {.number = elements}, {.number = elements * sl_element_bytes(job->precision)}};
-    return sl_rows_add(rows, value, error);
+    const union plan_value value[] = {{.text = name},       {.text = shape},
+                                      {.text = split},      {.text = shard},
+                                      {.number = elements}, {.number = elements * plan_element_bytes(job->precision)}};
+    return plan_rows_add(rows, value, error);
 }
 
-static const struct sl_field check_field[] = {{"layer", "layer", -20, SL_FIELD_TEXT},
-                                              {"members", "members", 8, SL_FIELD_COUNT},
-                                              {"difference", "largest difference from one device", 36, SL_FIELD_REAL},
-                                              {0}};
+static const struct plan_field check_field[] = {
+    {"layer", "layer", -20, PLAN_FIELD_TEXT},
+    {"members", "members", 8, PLAN_FIELD_COUNT},
+    {"difference", "largest difference from one device", 36, PLAN_FIELD_REAL},
+    {0}};
 
-static int check(struct sl_rows *rows, int members, struct sl_error *error) {
+static int check(struct plan_rows *rows, int members, struct sl_error *error) {
     static const char *const name[] = {"perceptron", "embedding"};
     static const double allowed[] = {1e-5, 0}; /* sums in another order; of each row all but one are zeros */
     double difference[OUTPUTS];
     SL_TRY(compare(members, difference, error));
-    sl_rows_note(rows, "\n");
-    sl_rows_begin(rows, "tensor_check", "A small one of each, run on that many coordinates and on one:", check_field);
+    plan_rows_note(rows, "\n");
+    plan_rows_begin(rows, "tensor_check", "A small one of each, run on that many coordinates and on one:", check_field);
     int wrong = -1;
     for (int o = 0; o < OUTPUTS; o++) {
-        const union sl_value value[] = {{.text = name[o]}, {.number = members}, {.number = difference[o]}};
-        SL_TRY(sl_rows_add(rows, value, error));
+        const union plan_value value[] = {{.text = name[o]}, {.number = members}, {.number = difference[o]}};
+        SL_TRY(plan_rows_add(rows, value, error));
         if (!(difference[o] <= allowed[o])) wrong = o;
     }
     if (wrong < 0) return SL_OK;
@@ -173,10 +174,10 @@ static int check(struct sl_rows *rows, int members, struct sl_error *error) {
                         members, difference[wrong], allowed[wrong]);
 }
 
-int sl_plan_tensor(struct sl_rows *rows, const struct sl_job *job, struct sl_error *error) {
+int plan_print_tensor(struct plan_rows *rows, const struct plan_job *job, struct sl_error *error) {
     const double d = job->hidden, middle = d * job->expansion;
     const int n = job->tensor;
-    sl_rows_begin(rows, "tensor", "Tensor: a layer's parts on each of the group's devices, for one token", field);
+    plan_rows_begin(rows, "tensor", "Tensor: a layer's parts on each of the group's devices, for one token", field);
     SL_TRY(add(rows, job, "W1", "by rows", middle, d, n, 1, error));
     SL_TRY(add(rows, job, "b1", "by rows", middle, 0, n, 1, error));
     SL_TRY(add(rows, job, "z = f(W1 x + b1)", "as W1", middle, 0, n, 1, error));

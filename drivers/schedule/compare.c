@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const sl_part_name[SL_PARTS] = {"compute", "waiting", "communication", "reduction", "optimizer", "rest"};
+const char *const schedule_part_name[SCHEDULE_PARTS] = {"compute",   "waiting",   "communication",
+                                                        "reduction", "optimizer", "rest"};
 
-struct sl_trace_record {
-    enum sl_part part;
+struct schedule_record {
+    enum schedule_part part;
     char letter; /* compute: F B I W; communication: s(end), t(ake) or another one's */
-    int step, data, rank, loop;
+    int step, pipeline, rank, loop;
     int stage, microbatch, count;
     double begin, end;
 };
@@ -31,22 +32,22 @@ static int wrong(const struct reader *reader, const char *what) {
 }
 
 /* False: an event of another kind. */
-static bool find_part(const char *category, enum sl_part *part) {
-    static const char *const name[SL_PARTS] = {"compute", "waiting", "communication", "reduce", "optimizer"};
-    for (*part = 0; *part < SL_PART_REST; ++*part)
+static bool find_part(const char *category, enum schedule_part *part) {
+    static const char *const name[SCHEDULE_PARTS] = {"compute", "waiting", "communication", "reduce", "optimizer"};
+    for (*part = 0; *part < SCHEDULE_PART_REST; ++*part)
         if (!strcmp(name[*part], category)) return true;
     return false;
 }
 
-static char letter_of(const struct sl_trace_record *record, const char *name) {
-    return record->part == SL_PART_COMPUTE ? name[strspn(name, "0123456789")] : name[0];
+static char letter_of(const struct schedule_record *record, const char *name) {
+    return record->part == SCHEDULE_PART_COMPUTE ? name[strspn(name, "0123456789")] : name[0];
 }
 
-static int read_event(const struct reader *reader, json_t *object, struct sl_run_trace *trace) {
+static int read_event(const struct reader *reader, json_t *object, struct schedule_trace *trace) {
     const char *name, *category, *phase = "";
     double begin, length;
     json_t *args;
-    struct sl_trace_record record = {.stage = -1, .count = 1};
+    struct schedule_record record = {.stage = -1, .count = 1};
     json_unpack(object, "{s:s}", "ph", &phase);
     if (strcmp(phase, "X")) return SL_OK;
     if (json_unpack(object, "{s:s,s:s,s:F,s:F,s:o}", "name", &name, "cat", &category, "ts", &begin, "dur", &length,
@@ -55,9 +56,10 @@ static int read_event(const struct reader *reader, json_t *object, struct sl_run
     if (!find_part(category, &record.part)) return SL_OK;
     if (!isfinite(begin) || !isfinite(length) || length < 0) return wrong(reader, "its time is none");
     if (json_unpack(args, "{s:i,s:i,s:i,s:i,s?i,s?i,s?i}", "step", &record.step, "rank", &record.rank, "loop",
-                    &record.loop, "data", &record.data, "stage", &record.stage, "microbatch", &record.microbatch,
+                    &record.loop, "data", &record.pipeline, "stage", &record.stage, "microbatch", &record.microbatch,
                     "count", &record.count))
         return wrong(reader, "its args have not all of step, rank, loop, data");
+    json_unpack(args, "{s:i}", "pipeline", &record.pipeline); /* where data alone does not tell */
     record.letter = letter_of(&record, name);
     record.begin = begin / 1000;
     record.end = (begin + length) / 1000;
@@ -65,7 +67,7 @@ static int read_event(const struct reader *reader, json_t *object, struct sl_run
     return SL_OK;
 }
 
-static int read_events(struct sl_run_trace *trace, const json_t *root, struct sl_error *error) {
+static int read_events(struct schedule_trace *trace, const json_t *root, struct sl_error *error) {
     const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents");
     if (!json_is_array(events))
         return sl_error_set(error, SL_BAD_INPUT, "the trace %s: is no trace: there are no traceEvents", trace->path);
@@ -77,24 +79,27 @@ static int read_events(struct sl_run_trace *trace, const json_t *root, struct sl
     return SL_OK;
 }
 
-static void read_description(struct sl_run_trace *trace, json_t *root) {
+static void read_description(struct schedule_trace *trace, json_t *root) {
     const char *name;
     int overlap;
     trace->overlap = true;
+    trace->passes = 1;
     for (int i = 0; i < trace->count; i++)
-        if (trace->record[i].part == SL_PART_COMPUTE && trace->record[i].count > trace->group)
+        if (trace->record[i].part == SCHEDULE_PART_COMPUTE && trace->record[i].count > trace->group)
             trace->group = trace->record[i].count;
     if (json_unpack(root, "{s:{s:s,s:i,s:i,s:i,s:b}}", "shardloop", "schedule", &name, "ranks", &trace->ranks, "loops",
                     &trace->loops, "microbatches", &trace->microbatches, "overlap", &overlap)) {
         trace->ranks = 0;
         return;
     }
+    json_unpack(root, "{s:{s:i}}", "shardloop", "passes", &trace->passes);
+    if (trace->passes < 1) trace->passes = 1;
     trace->overlap = overlap;
     snprintf(trace->name, sizeof trace->name, "%s", name);
 }
 
-int sl_run_trace_read(struct sl_run_trace *trace, const char *path, struct sl_error *error) {
-    *trace = (struct sl_run_trace){.path = path};
+int schedule_trace_read(struct schedule_trace *trace, const char *path, struct sl_error *error) {
+    *trace = (struct schedule_trace){.path = path};
     FILE *file = fopen(path, "r");
     if (!file) return sl_error_set(error, SL_BAD_INPUT, "the trace %s: %s", path, strerror(errno));
     json_error_t place;
@@ -108,23 +113,23 @@ int sl_run_trace_read(struct sl_run_trace *trace, const char *path, struct sl_er
     return status;
 }
 
-void sl_run_trace_free(struct sl_run_trace *trace) {
+void schedule_trace_free(struct schedule_trace *trace) {
     free(trace->record);
-    *trace = (struct sl_run_trace){0};
+    *trace = (struct schedule_trace){0};
 }
 
 /* ---- what a trace must hold ---- */
 
-static bool is_compute(const struct sl_trace_record *record, char first, char second) {
-    return record->part == SL_PART_COMPUTE && (record->letter == first || record->letter == second);
+static bool is_compute(const struct schedule_record *record, char first, char second) {
+    return record->part == SCHEDULE_PART_COMPUTE && (record->letter == first || record->letter == second);
 }
 
-static int check_record(const struct sl_run_trace *trace, const struct sl_schedule *schedule,
-                        const struct sl_trace_record *record, struct sl_error *error) {
+static int check_record(const struct schedule_trace *trace, const struct sl_schedule *schedule,
+                        const struct schedule_record *record, struct sl_error *error) {
     if (record->rank < 0 || record->rank >= schedule->ranks || record->loop < 0 || record->loop >= schedule->loops)
         return sl_error_set(error, SL_BAD_INPUT, "the trace %s: loop %d of rank %d is none of schedule %s's",
                             trace->path, record->loop, record->rank, schedule->name);
-    if (record->part != SL_PART_COMPUTE) return SL_OK;
+    if (record->part != SCHEDULE_PART_COMPUTE) return SL_OK;
     const int stage = sl_schedule_stage(schedule, record->rank, record->loop);
     if (record->stage != stage)
         return sl_error_set(error, SL_BAD_INPUT, "the trace %s: rank %d has stage %d in loop %d, in schedule %s %d",
@@ -137,12 +142,12 @@ static int check_record(const struct sl_run_trace *trace, const struct sl_schedu
 
 /* Steps first, then pipelines, then ranks; of a rank's events the reductions, then all others. */
 static int in_order(const void *left, const void *right) {
-    const struct sl_trace_record *a = left, *b = right;
+    const struct schedule_record *a = left, *b = right;
     if (a->step != b->step) return a->step < b->step ? -1 : 1;
-    if (a->data != b->data) return a->data < b->data ? -1 : 1;
+    if (a->pipeline != b->pipeline) return a->pipeline < b->pipeline ? -1 : 1;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
-    const bool reduces = a->part == SL_PART_REDUCTION;
-    if (reduces != (b->part == SL_PART_REDUCTION)) return reduces ? -1 : 1;
+    const bool reduces = a->part == SCHEDULE_PART_REDUCTION;
+    if (reduces != (b->part == SCHEDULE_PART_REDUCTION)) return reduces ? -1 : 1;
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
@@ -151,13 +156,13 @@ struct range {
     int begin, end;
 };
 
-/* The records from BEGIN on, and before END, that are alike as far as KEYS says: step, data, rank. */
-static struct range range_at(const struct sl_run_trace *trace, int begin, int end, int keys) {
-    const struct sl_trace_record *first = &trace->record[begin];
+/* The records from BEGIN on, and before END, that are alike as far as KEYS says: step, pipeline, rank. */
+static struct range range_at(const struct schedule_trace *trace, int begin, int end, int keys) {
+    const struct schedule_record *first = &trace->record[begin];
     struct range range = {begin, begin};
     for (; range.end < end; range.end++) {
-        const struct sl_trace_record *record = &trace->record[range.end];
-        if (record->step != first->step || (keys > 1 && record->data != first->data) ||
+        const struct schedule_record *record = &trace->record[range.end];
+        if (record->step != first->step || (keys > 1 && record->pipeline != first->pipeline) ||
             (keys > 2 && record->rank != first->rank))
             break;
     }
@@ -165,14 +170,14 @@ static struct range range_at(const struct sl_run_trace *trace, int begin, int en
 }
 
 /* Whether every pipeline of a step did everything: a trace may end within a step, or lack events. */
-static bool is_whole(const struct sl_run_trace *trace, const struct sl_schedule *schedule, struct range step) {
-    const long long all = (long long)sl_schedule_stages(schedule) * schedule->microbatches;
+static bool is_whole(const struct schedule_trace *trace, const struct sl_schedule *schedule, struct range step) {
+    const long long all = (long long)trace->passes * sl_schedule_stages(schedule) * schedule->microbatches;
     struct range pipeline;
     for (int at = step.begin; at < step.end; at = pipeline.end) {
         long long forwards = 0, gradients = 0, weights = 0;
         pipeline = range_at(trace, at, step.end, 2);
         for (int i = pipeline.begin; i < pipeline.end; i++) {
-            const struct sl_trace_record *record = &trace->record[i];
+            const struct schedule_record *record = &trace->record[i];
             forwards += is_compute(record, 'F', 'F') ? record->count : 0;
             gradients += is_compute(record, 'I', 'B') ? record->count : 0;
             weights += is_compute(record, 'W', 'B') ? record->count : 0;
@@ -183,7 +188,7 @@ static bool is_whole(const struct sl_run_trace *trace, const struct sl_schedule 
 }
 
 /* Checks, sorts, and leaves whole steps only. */
-static int prepare(struct sl_run_trace *trace, const struct sl_schedule *schedule, struct sl_error *error) {
+static int prepare(struct schedule_trace *trace, const struct sl_schedule *schedule, struct sl_error *error) {
     for (int i = 0; i < trace->count; i++) SL_TRY(check_record(trace, schedule, &trace->record[i], error));
     qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
     int kept = 0;
@@ -219,45 +224,46 @@ struct stage_means {
 };
 
 /* How long a reduction took from when all pipelines had begun it: until then it waits. STEP has its records. */
-static double reduction_time(const struct sl_run_trace *trace, struct range step, const struct sl_trace_record *of) {
+static double reduction_time(const struct schedule_trace *trace, struct range step, const struct schedule_record *of) {
     double begin = of->begin;
     for (int i = step.begin; i < step.end; i++) {
-        const struct sl_trace_record *record = &trace->record[i];
-        if (record->part == SL_PART_REDUCTION && record->rank == of->rank && record->loop == of->loop)
+        const struct schedule_record *record = &trace->record[i];
+        if (record->part == SCHEDULE_PART_REDUCTION && record->rank == of->rank && record->loop == of->loop)
             begin = fmax(begin, record->begin);
     }
     return fmax(0, of->end - begin);
 }
 
 /* The stage that RANK has in LOOP; -1: the trace does not tell. */
-static int stage_of(const struct sl_run_trace *trace, int rank, int loop) {
+static int stage_of(const struct schedule_trace *trace, int rank, int loop) {
     for (int i = 0; i < trace->count; i++) {
-        const struct sl_trace_record *record = &trace->record[i];
-        if (record->part == SL_PART_COMPUTE && record->rank == rank && record->loop == loop) return record->stage;
+        const struct schedule_record *record = &trace->record[i];
+        if (record->part == SCHEDULE_PART_COMPUTE && record->rank == rank && record->loop == loop) return record->stage;
     }
     return -1;
 }
 
 /* A compute event's own stage, a reduction's by its rank and loop; -1: neither. */
-static int stage_of_record(const struct sl_run_trace *trace, const struct sl_trace_record *record) {
-    if (record->part == SL_PART_COMPUTE) return record->stage;
-    return record->part == SL_PART_REDUCTION ? stage_of(trace, record->rank, record->loop) : -1;
+static int stage_of_record(const struct schedule_trace *trace, const struct schedule_record *record) {
+    if (record->part == SCHEDULE_PART_COMPUTE) return record->stage;
+    return record->part == SCHEDULE_PART_REDUCTION ? stage_of(trace, record->rank, record->loop) : -1;
 }
 
-static int check_stages(const struct sl_run_trace *trace, int stages, struct sl_error *error) {
+static int check_stages(const struct schedule_trace *trace, int stages, struct sl_error *error) {
     int highest = -1;
     for (int i = 0; i < trace->count; i++) {
-        const struct sl_trace_record *record = &trace->record[i];
-        if (record->part == SL_PART_COMPUTE && (record->stage < 0 || record->stage > highest)) highest = record->stage;
-        if (highest < 0 && record->part == SL_PART_COMPUTE) break;
+        const struct schedule_record *record = &trace->record[i];
+        if (record->part == SCHEDULE_PART_COMPUTE && (record->stage < 0 || record->stage > highest))
+            highest = record->stage;
+        if (highest < 0 && record->part == SCHEDULE_PART_COMPUTE) break;
     }
     if (highest == stages - 1) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "the trace %s is of %d stages, the schedule has %d", trace->path,
                         highest + 1, stages);
 }
 
-int sl_run_trace_costs(struct sl_run_trace *trace, int stages, struct sl_costs *costs, struct sl_stage_costs *stage,
-                       struct sl_error *error) {
+int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_costs *costs, struct sl_stage_costs *stage,
+                         struct sl_error *error) {
     SL_TRY(check_stages(trace, stages, error));
     struct stage_means *means = calloc((size_t)stages, sizeof *means);
     struct mean send = {0}, take = {0};
@@ -265,18 +271,18 @@ int sl_run_trace_costs(struct sl_run_trace *trace, int stages, struct sl_costs *
     if (!means) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
     qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
     for (int i = 0; i < trace->count; i++) {
-        const struct sl_trace_record *record = &trace->record[i];
+        const struct schedule_record *record = &trace->record[i];
         const double length = record->end - record->begin;
         const int number = stage_of_record(trace, record);
         if (i == step.end) step = range_at(trace, i, trace->count, 1);
-        if (record->part == SL_PART_COMMUNICATION && record->stage >= 0)
+        if (record->part == SCHEDULE_PART_COMMUNICATION && record->stage >= 0)
             add(record->letter == 's' ? &send : &take, length, 1);
         if (number < 0) continue;
         struct stage_means *of = &means[number];
         if (is_compute(record, 'F', 'F')) add(&of->forward, length, record->count);
         if (is_compute(record, 'I', 'B')) add(&of->input_gradient, length, record->count);
         if (is_compute(record, 'W', 'W')) add(&of->weight_gradient, length, record->count);
-        if (record->part == SL_PART_REDUCTION) add(&of->reduce, reduction_time(trace, step, record), 1);
+        if (record->part == SCHEDULE_PART_REDUCTION) add(&of->reduce, reduction_time(trace, step, record), 1);
     }
     for (int s = 0; s < stages; s++)
         stage[s] = (struct sl_stage_costs){mean_of(&means[s].forward), mean_of(&means[s].input_gradient),
@@ -289,9 +295,9 @@ int sl_run_trace_costs(struct sl_run_trace *trace, int stages, struct sl_costs *
 /* ---- where the time went ---- */
 
 /* The time from BEGIN to END in which one of RANGE's reductions, which are its first records, was under way. */
-static double reducing(const struct sl_run_trace *trace, struct range range, double begin, double end) {
+static double reducing(const struct schedule_trace *trace, struct range range, double begin, double end) {
     double sum = 0;
-    for (int i = range.begin; i < range.end && trace->record[i].part == SL_PART_REDUCTION; i++) {
+    for (int i = range.begin; i < range.end && trace->record[i].part == SCHEDULE_PART_REDUCTION; i++) {
         const double from = fmax(begin, trace->record[i].begin), to = fmin(end, trace->record[i].end);
         if (to <= from) continue;
         sum += to - from;
@@ -301,27 +307,27 @@ static double reducing(const struct sl_run_trace *trace, struct range range, dou
 }
 
 /* Adds the parts of one rank's step, which took from BEGIN to END, to PART. */
-static void add_parts(const struct sl_run_trace *trace, struct range rank, double begin, double end, double *part) {
+static void add_parts(const struct schedule_trace *trace, struct range rank, double begin, double end, double *part) {
     double covered = begin, named = 0;
     for (int i = rank.begin; i < rank.end; i++) {
-        const struct sl_trace_record *record = &trace->record[i];
-        if (record->part == SL_PART_REDUCTION) continue;
+        const struct schedule_record *record = &trace->record[i];
+        if (record->part == SCHEDULE_PART_REDUCTION) continue;
         const double gap = reducing(trace, rank, covered, record->begin);
         part[record->part] += record->end - record->begin;
-        part[SL_PART_REDUCTION] += gap;
+        part[SCHEDULE_PART_REDUCTION] += gap;
         named += record->end - record->begin + gap;
         covered = fmax(covered, record->end);
     }
     const double gap = reducing(trace, rank, covered, end);
-    part[SL_PART_REDUCTION] += gap;
-    part[SL_PART_REST] += end - begin - named - gap;
+    part[SCHEDULE_PART_REDUCTION] += gap;
+    part[SCHEDULE_PART_REST] += end - begin - named - gap;
 }
 
-static double computing(const struct sl_run_trace *trace, struct range range, double *begin, double *end) {
+static double computing(const struct schedule_trace *trace, struct range range, double *begin, double *end) {
     double busy = 0;
     for (int i = range.begin; i < range.end; i++) {
-        const struct sl_trace_record *record = &trace->record[i];
-        if (record->part != SL_PART_COMPUTE) continue;
+        const struct schedule_record *record = &trace->record[i];
+        if (record->part != SCHEDULE_PART_COMPUTE) continue;
         *begin = fmin(*begin, record->begin);
         *end = fmax(*end, record->end);
         busy += record->end - record->begin;
@@ -330,25 +336,25 @@ static double computing(const struct sl_run_trace *trace, struct range range, do
 }
 
 /* Adds one pipeline's step to MEASUREMENT. */
-static void add_pipeline(const struct sl_run_trace *trace, struct range pipeline, double begin, double end, int ranks,
-                         struct sl_measurement *measurement) {
+static void add_pipeline(const struct schedule_trace *trace, struct range pipeline, double begin, double end, int ranks,
+                         struct schedule_measurement *measurement) {
     double first = INFINITY, last = -INFINITY;
     const double busy = computing(trace, pipeline, &first, &last), span = last - first;
     if (span > 0) measurement->bubble += 1 - busy / (ranks * span);
     struct range rank;
     for (int at = pipeline.begin; at < pipeline.end; at = rank.end) {
         rank = range_at(trace, at, pipeline.end, 3);
-        struct sl_measured_rank *of = &measurement->rank[trace->record[at].rank];
+        struct schedule_measured_rank *of = &measurement->rank[trace->record[at].rank];
         add_parts(trace, rank, begin, end, of->part);
         if (span > 0) of->bubble += 1 - computing(trace, rank, &first, &last) / span;
     }
 }
 
-static int measure_parts(const struct sl_run_trace *trace, int ranks, struct sl_measurement *measurement,
+static int measure_parts(const struct schedule_trace *trace, int ranks, struct schedule_measurement *measurement,
                          struct sl_error *error) {
     int pipelines = 0;
     struct range step, pipeline;
-    *measurement = (struct sl_measurement){.rank = calloc((size_t)ranks, sizeof *measurement->rank)};
+    *measurement = (struct schedule_measurement){.rank = calloc((size_t)ranks, sizeof *measurement->rank)};
     if (!measurement->rank) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
     for (int at = 0; at < trace->count; at = step.end) {
         step = range_at(trace, at, trace->count, 1);
@@ -364,32 +370,33 @@ static int measure_parts(const struct sl_run_trace *trace, int ranks, struct sl_
             add_pipeline(trace, pipeline, begin, end, ranks, measurement);
         }
     }
-    measurement->step /= measurement->steps;
+    measurement->step /= measurement->steps * trace->passes;
     measurement->bubble /= pipelines;
     for (int r = 0; r < ranks; r++) {
-        for (int p = 0; p < SL_PARTS; p++) measurement->rank[r].part[p] /= pipelines;
+        for (int p = 0; p < SCHEDULE_PARTS; p++) measurement->rank[r].part[p] /= pipelines * trace->passes;
         measurement->rank[r].bubble /= pipelines;
     }
     return SL_OK;
 }
 
-int sl_run_trace_measure(struct sl_run_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,
-                         struct sl_stage_costs *stage, struct sl_measurement *measurement, struct sl_error *error) {
-    *measurement = (struct sl_measurement){0};
+int schedule_trace_measure(struct schedule_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,
+                           struct sl_stage_costs *stage, struct schedule_measurement *measurement,
+                           struct sl_error *error) {
+    *measurement = (struct schedule_measurement){0};
     SL_TRY(prepare(trace, schedule, error));
-    SL_TRY(sl_run_trace_costs(trace, sl_schedule_stages(schedule), costs, stage, error));
+    SL_TRY(schedule_trace_costs(trace, sl_schedule_stages(schedule), costs, stage, error));
     return measure_parts(trace, schedule->ranks, measurement, error);
 }
 
-void sl_measurement_free(struct sl_measurement *measurement) {
+void schedule_measurement_free(struct schedule_measurement *measurement) {
     free(measurement->rank);
-    *measurement = (struct sl_measurement){0};
+    *measurement = (struct schedule_measurement){0};
 }
 
-void sl_simulated_parts(const struct sl_simulation *simulation, int rank, double part[SL_PARTS]) {
+void schedule_simulated_parts(const struct sl_simulation *simulation, int rank, double part[SCHEDULE_PARTS]) {
     const struct sl_simulated_rank *of = &simulation->rank[rank];
-    memset(part, 0, SL_PARTS * sizeof *part);
-    part[SL_PART_COMPUTE] = of->busy;
-    part[SL_PART_REDUCTION] = fmax(0, of->reduced - of->end);
-    part[SL_PART_WAITING] = simulation->step - part[SL_PART_COMPUTE] - part[SL_PART_REDUCTION];
+    memset(part, 0, SCHEDULE_PARTS * sizeof *part);
+    part[SCHEDULE_PART_COMPUTE] = of->busy;
+    part[SCHEDULE_PART_REDUCTION] = fmax(0, of->reduced - of->end);
+    part[SCHEDULE_PART_WAITING] = simulation->step - part[SCHEDULE_PART_COMPUTE] - part[SCHEDULE_PART_REDUCTION];
 }

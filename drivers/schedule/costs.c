@@ -74,15 +74,15 @@ static int read_entry(const struct reader *reader, const char *name, const json_
 
 static int read_trace(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
                       struct sl_error *error) {
-    struct sl_run_trace trace;
-    int status = sl_run_trace_read(&trace, path, error);
-    if (status == SL_OK) status = sl_run_trace_costs(&trace, stages, costs, stage, error);
-    sl_run_trace_free(&trace);
+    struct schedule_trace trace;
+    int status = schedule_trace_read(&trace, path, error);
+    if (status == SL_OK) status = schedule_trace_costs(&trace, stages, costs, stage, error);
+    schedule_trace_free(&trace);
     return status;
 }
 
-int sl_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
-                  struct sl_error *error) {
+int schedule_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
+                        struct sl_error *error) {
     const struct reader reader = {path, error};
     FILE *file = fopen(path, "r");
     if (!file) return sl_error_set(error, SL_BAD_INPUT, "--costs: %s: %s", path, strerror(errno));

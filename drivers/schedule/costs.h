@@ -11,7 +11,7 @@
 #include "spmd/schedule/simulate.h"
 
 /* Overwrites in COSTS and STAGE [stages] what PATH names. SL_BAD_INPUT says where the file is wrong. */
-int sl_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
-                  struct sl_error *error);
+int schedule_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
+                        struct sl_error *error);
 
 #endif

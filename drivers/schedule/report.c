@@ -7,7 +7,7 @@
 
 /* ---- as text ---- */
 
-void sl_schedule_report_simulation(const struct sl_schedule_report *report) {
+void schedule_report_simulation(const struct schedule_report *report) {
     static const struct sl_column column[] = {
         {"rank", -6}, {"busy ms", 10}, {"idle ms", 10}, {"bubble", 8}, {"kept", 5}};
     const struct sl_simulation *simulation = report->simulation;
@@ -28,14 +28,14 @@ void sl_schedule_report_simulation(const struct sl_schedule_report *report) {
 
 /* A rank's parts and bubble, or all ranks' mean. */
 struct row {
-    double part[SL_PARTS], step, bubble;
+    double part[SCHEDULE_PARTS], step, bubble;
 };
 
-static void add_rank(const struct sl_schedule_report *report, int rank, struct row *measured, struct row *predicted,
+static void add_rank(const struct schedule_report *report, int rank, struct row *measured, struct row *predicted,
                      double weight) {
-    double part[SL_PARTS];
-    sl_simulated_parts(report->simulation, rank, part);
-    for (int p = 0; p < SL_PARTS; p++) {
+    double part[SCHEDULE_PARTS];
+    schedule_simulated_parts(report->simulation, rank, part);
+    for (int p = 0; p < SCHEDULE_PARTS; p++) {
         measured->part[p] += weight * report->measurement->rank[rank].part[p];
         predicted->part[p] += weight * part[p];
     }
@@ -45,7 +45,7 @@ static void add_rank(const struct sl_schedule_report *report, int rank, struct r
     predicted->bubble += weight * report->simulation->rank[rank].bubble;
 }
 
-static void mean_rank(const struct sl_schedule_report *report, struct row *measured, struct row *predicted) {
+static void mean_rank(const struct schedule_report *report, struct row *measured, struct row *predicted) {
     *measured = *predicted = (struct row){{0}, 0, 0};
     for (int r = 0; r < report->simulation->ranks; r++)
         add_rank(report, r, measured, predicted, 1.0 / report->simulation->ranks);
@@ -53,14 +53,14 @@ static void mean_rank(const struct sl_schedule_report *report, struct row *measu
 
 static struct row difference(const struct row *measured, const struct row *predicted) {
     struct row row = {.step = measured->step - predicted->step, .bubble = measured->bubble - predicted->bubble};
-    for (int p = 0; p < SL_PARTS; p++) row.part[p] = measured->part[p] - predicted->part[p];
+    for (int p = 0; p < SCHEDULE_PARTS; p++) row.part[p] = measured->part[p] - predicted->part[p];
     return row;
 }
 
 static void print_row(struct sl_table *table, const char *rank, const char *what, const struct row *row, bool sign) {
     sl_table_cell(table, "%s", rank);
     sl_table_cell(table, "%s", what);
-    for (int p = 0; p < SL_PARTS; p++) sl_table_cell(table, sign ? "%+.2f" : "%.2f", row->part[p]);
+    for (int p = 0; p < SCHEDULE_PARTS; p++) sl_table_cell(table, sign ? "%+.2f" : "%.2f", row->part[p]);
     sl_table_cell(table, sign ? "%+.2f" : "%.2f", row->step);
     sl_table_cell(table, sign ? "%+.1f %%" : "%.1f %%", 100 * row->bubble);
 }
@@ -73,7 +73,7 @@ static void print_rows(struct sl_table *table, const char *rank, const struct ro
     print_row(table, "", "difference", &more, true);
 }
 
-void sl_schedule_report_comparison(const struct sl_schedule_report *report) {
+void schedule_report_comparison(const struct schedule_report *report) {
     static const struct sl_column column[] = {
         {"rank", -4},     {"ms a step", -10}, {"compute", 8}, {"waiting", 8}, {"communication", 13},
         {"reduction", 9}, {"optimizer", 9},   {"rest", 8},    {"step", 9},    {"bubble", 8}};
@@ -82,7 +82,7 @@ void sl_schedule_report_comparison(const struct sl_schedule_report *report) {
     struct sl_table table;
     printf("schedule %s, %d ranks, %d loops, %d microbatches; means of %d steps\n", schedule->name, schedule->ranks,
            schedule->loops, schedule->microbatches, report->measurement->steps);
-    sl_table_begin(&table, stdout, SL_PARTS + 4, column);
+    sl_table_begin(&table, stdout, SCHEDULE_PARTS + 4, column);
     for (int r = 0; r < schedule->ranks; r++) {
         char rank[16];
         snprintf(rank, sizeof rank, "%d", r);
@@ -95,8 +95,8 @@ void sl_schedule_report_comparison(const struct sl_schedule_report *report) {
     const struct row more = difference(&measured, &predicted);
     printf("step measured %.2f ms, predicted %.2f ms (%+.1f %%):", measured.step, predicted.step,
            measured.step > 0 ? 100 * (predicted.step / measured.step - 1) : 0);
-    for (int p = 0; p < SL_PARTS; p++)
-        printf(" %s %+.2f%s", sl_part_name[p], more.part[p], p < SL_PARTS - 1 ? "," : "");
+    for (int p = 0; p < SCHEDULE_PARTS; p++)
+        printf(" %s %+.2f%s", schedule_part_name[p], more.part[p], p < SCHEDULE_PARTS - 1 ? "," : "");
     printf(" ms\n");
 }
 
@@ -110,16 +110,16 @@ static json_t *json_text(const char *text) {
 
 static json_t *json_row(const struct row *row) {
     json_t *object = json_pack("{s:o,s:o}", "step_ms", sl_json_real(row->step), "bubble", sl_json_real(row->bubble));
-    for (int p = 0; object && p < SL_PARTS; p++) {
+    for (int p = 0; object && p < SCHEDULE_PARTS; p++) {
         char key[32];
-        snprintf(key, sizeof key, "%s_ms", sl_part_name[p]);
+        snprintf(key, sizeof key, "%s_ms", schedule_part_name[p]);
         json_object_set_new(object, key, sl_json_real(row->part[p]));
     }
     return object;
 }
 
 /* Adds measured, predicted, difference (means over ranks) and the ranks' own. */
-static void add_comparison(const struct sl_schedule_report *report, json_t *object) {
+static void add_comparison(const struct schedule_report *report, json_t *object) {
     struct row measured, predicted, more;
     json_t *ranks = json_array();
     mean_rank(report, &measured, &predicted);
@@ -137,7 +137,7 @@ static void add_comparison(const struct sl_schedule_report *report, json_t *obje
     json_object_set_new(object, "each_rank", ranks);
 }
 
-int sl_schedule_report_json(const struct sl_schedule_report *report, struct sl_error *error) {
+int schedule_report_json(const struct schedule_report *report, struct sl_error *error) {
     const struct sl_schedule *schedule = report->schedule;
     const struct sl_simulation *simulation = report->simulation;
     json_t *stash = json_array(), *busy = json_array(), *bubble = json_array();
@@ -156,7 +156,7 @@ int sl_schedule_report_json(const struct sl_schedule_report *report, struct sl_e
     return sl_json_print(stdout, "stdout", object, error);
 }
 
-int sl_schedule_report_invalid(const char *name, int ranks, const char *reason, struct sl_error *error) {
+int schedule_report_invalid(const char *name, int ranks, const char *reason, struct sl_error *error) {
     json_t *object = json_pack("{s:o,s:b,s:o}", "name", json_text(name), "valid", false, "reason", json_text(reason));
     if (object && ranks > 0) json_object_set_new(object, "ranks", json_integer(ranks));
     return sl_json_print(stdout, "stdout", object, error);

@@ -4,20 +4,20 @@
 
 #include "drivers/schedule/compare.h"
 
-struct sl_schedule_report {
+struct schedule_report {
     const struct sl_schedule *schedule;
     int buffers; /* that it was proven with */
     const struct sl_simulation *simulation;
-    const struct sl_measurement *measurement; /* NULL: nothing to compare with */
+    const struct schedule_measurement *measurement; /* NULL: nothing to compare with */
 };
 
 /* A line a rank: busy, idle, kept. */
-void sl_schedule_report_simulation(const struct sl_schedule_report *report);
+void schedule_report_simulation(const struct schedule_report *report);
 /* Three lines a rank, and three for their mean: measured, predicted, difference. */
-void sl_schedule_report_comparison(const struct sl_schedule_report *report);
+void schedule_report_comparison(const struct schedule_report *report);
 /* All of it as one object. */
-int sl_schedule_report_json(const struct sl_schedule_report *report, struct sl_error *error);
+int schedule_report_json(const struct schedule_report *report, struct sl_error *error);
 /* {"name":..,"valid":false,"reason":..}; "ranks" where they are known, above 0. */
-int sl_schedule_report_invalid(const char *name, int ranks, const char *reason, struct sl_error *error);
+int schedule_report_invalid(const char *name, int ranks, const char *reason, struct sl_error *error);
 
 #endif

@@ -33,8 +33,8 @@ struct study {
     int buffers, group;
     struct sl_stage_costs *cost; /* [stages] */
     struct sl_simulation simulation;
-    struct sl_run_trace trace;
-    struct sl_measurement measurement;
+    struct schedule_trace trace;
+    struct schedule_measurement measurement;
 };
 
 #define FIELD(name) offsetof(struct config, name)
@@ -90,7 +90,7 @@ static const char *name_of(const struct config *config, const struct study *stud
 static int one_of(int first, int second, int third) { return first > 0 ? first : second > 0 ? second : third; }
 
 static int make(const struct config *config, struct study *study, struct sl_error *error) {
-    const struct sl_run_trace *trace = &study->trace;
+    const struct schedule_trace *trace = &study->trace;
     if (config->file && config->name)
         return sl_error_set(error, SL_BAD_INPUT, "--file and --name: a schedule is read or generated, not both");
     if (config->file) return sl_schedule_read_csv(&study->schedule, config->file, error);
@@ -126,8 +126,9 @@ static int simulate(const struct config *config, struct study *study, struct sl_
                              .overlap = config->compare ? study->trace.overlap : config->overlap,
                              .group = study->group};
     if (config->compare)
-        SL_TRY(sl_run_trace_measure(&study->trace, &study->schedule, &costs, study->cost, &study->measurement, error));
-    if (config->costs) SL_TRY(sl_costs_read(&costs, study->cost, stages, config->costs, error));
+        SL_TRY(
+            schedule_trace_measure(&study->trace, &study->schedule, &costs, study->cost, &study->measurement, error));
+    if (config->costs) SL_TRY(schedule_costs_read(&costs, study->cost, stages, config->costs, error));
     return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
 }
 
@@ -155,14 +156,14 @@ static void print_proof(const struct study *study) {
 }
 
 static int print(const struct config *config, const struct study *study, struct sl_error *error) {
-    const struct sl_schedule_report report = {.schedule = &study->schedule,
-                                              .buffers = study->buffers,
-                                              .simulation = &study->simulation,
-                                              .measurement = config->compare ? &study->measurement : NULL};
+    const struct schedule_report report = {.schedule = &study->schedule,
+                                           .buffers = study->buffers,
+                                           .simulation = &study->simulation,
+                                           .measurement = config->compare ? &study->measurement : NULL};
     int status = SL_OK;
     switch (config->format) {
     case JSON:
-        return sl_schedule_report_json(&report, error);
+        return schedule_report_json(&report, error);
     case SVG:
         sl_schedule_write_svg(&study->schedule, &study->simulation, stdout);
         return SL_OK;
@@ -178,18 +179,18 @@ static int print(const struct config *config, const struct study *study, struct 
     }
     if (status) return sl_error_set(error, status, "no memory to print");
     if (config->check) print_proof(study);
-    if (config->simulate) sl_schedule_report_simulation(&report);
-    if (config->compare) sl_schedule_report_comparison(&report);
+    if (config->simulate) schedule_report_simulation(&report);
+    if (config->compare) schedule_report_comparison(&report);
     return SL_OK;
 }
 
 static int run(const struct config *config, struct study *study, struct sl_error *error) {
-    if (config->compare) SL_TRY(sl_run_trace_read(&study->trace, config->compare, error));
+    if (config->compare) SL_TRY(schedule_trace_read(&study->trace, config->compare, error));
     int status = make(config, study, error);
     if (status == SL_OK) status = prove(config, study, error);
     if (status == SL_BAD_INPUT && config->format == JSON) {
         struct sl_error unwritten = {0};
-        if (sl_schedule_report_invalid(name_of(config, study), study->schedule.ranks, error->message, &unwritten))
+        if (schedule_report_invalid(name_of(config, study), study->schedule.ranks, error->message, &unwritten))
             *error = unwritten;
         return error->status;
     }
@@ -203,9 +204,8 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "schedule",
         .summary = "Generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it.",
-        .section = {{"Schedule", schedule_table, &config},
-                    {"Output", output_table, &config},
-                    {"Simulation", simulation_table, &config}},
+        .section = SL_SECTIONS({"Schedule", schedule_table, &config}, {"Output", output_table, &config},
+                               {"Simulation", simulation_table, &config}),
         .words = {"Schedules", sl_schedule_word},
     };
     struct study study = {0};
@@ -217,8 +217,8 @@ int main(int argc, char **argv) {
         if (status == SL_OK) status = sl_stdout_finish(&error);
         if (status) sl_options_report(&options, &error);
     }
-    sl_measurement_free(&study.measurement);
-    sl_run_trace_free(&study.trace);
+    schedule_measurement_free(&study.measurement);
+    schedule_trace_free(&study.trace);
     sl_schedule_free(&study.schedule);
     sl_simulation_free(&study.simulation);
     free(study.cost);

@@ -4,8 +4,8 @@
 
 #include "drivers/transformer/transformer.h"
 
-struct sl_transformer_sampler {
-    struct sl_transformer_worker *worker;
+struct transformer_sampler {
+    struct sl_worker *worker;
     struct sl_generator *generator;
     int sequences;   /* of a replica */
     int32_t *tokens; /* [sequences, length] */
@@ -13,34 +13,34 @@ struct sl_transformer_sampler {
     struct sl_group replicas;
 };
 
-int sl_transformer_open_sampler(struct sl_transformer_sampler **sampler, struct sl_transformer_worker *worker) {
-    struct sl_transformer_job *job = worker->job;
-    const struct sl_transformer_config *config = job->config;
-    const int sequences = (config->samples + job->data - 1) / job->data;
+int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_worker *worker) {
+    struct transformer_job *job = transformer_job_of(worker);
+    const struct transformer_config *config = job->config;
+    const int sequences = (config->samples + job->job.data - 1) / job->job.data;
     const size_t count = (size_t)sequences * (size_t)job->length;
     const struct sl_generation generation = {
         .transformer = &job->model,
-        .schedule = &job->schedule,
-        .gemm = job->gemm,
-        .precision = job->precision,
+        .schedule = &job->job.schedule,
+        .gemm = job->job.gemm,
+        .precision = job->job.precision,
         .sequences = sequences,
         .prompt = job->prompt_length,
         .length = job->length,
         .sampling = {config->temperature, config->top_k, config->top_p},
         .seed = config->common.seed,
     };
-    struct sl_transformer_sampler *s = *sampler = calloc(1, sizeof *s);
+    struct transformer_sampler *s = *sampler = calloc(1, sizeof *s);
     if (!s) return sl_fail(worker->self, SL_FAILED, "no memory to generate");
     s->worker = worker;
     s->sequences = sequences;
     s->tokens = calloc(count, sizeof *s->tokens);
-    s->all = calloc(count * (size_t)job->data, sizeof *s->all);
+    s->all = calloc(count * (size_t)job->job.data, sizeof *s->all);
     if (!s->tokens || !s->all) return sl_fail(worker->self, SL_FAILED, "no memory to generate");
-    if (job->data > 1) SL_TRY(sl_group_axes(worker->self, sl_data_axis, &s->replicas));
+    if (job->job.data > 1) SL_TRY(sl_group_axes(worker->self, sl_data_axis, &s->replicas));
     return sl_generator_open(&s->generator, worker->self, &generation, sl_trainer_parameters(worker->trainer));
 }
 
-void sl_transformer_close_sampler(struct sl_transformer_sampler *s) {
+void transformer_close_sampler(struct transformer_sampler *s) {
     if (!s) return;
     sl_generator_close(s->generator);
     sl_group_close(s->worker->self, &s->replicas);
@@ -51,7 +51,7 @@ void sl_transformer_close_sampler(struct sl_transformer_sampler *s) {
 
 /* ---- what coordinate 0 says ---- */
 
-static int print_json(struct sl_transformer_job *job, int number, const int32_t *tokens, bool text,
+static int print_json(struct transformer_job *job, int number, const int32_t *tokens, bool text,
                       struct sl_error *error) {
     json_t *list = json_array();
     char *bytes = malloc((size_t)job->length * 4 + 1), *next = bytes;
@@ -65,10 +65,10 @@ static int print_json(struct sl_transformer_job *job, int number, const int32_t 
         json_object_set_new(object, "text", json_stringn(bytes, (size_t)(next - bytes)));
     }
     free(bytes);
-    return sl_transformer_print(job, object, error);
+    return sl_report_print(&job->training.report, object, error);
 }
 
-static void print_text(const struct sl_transformer_job *job, const int32_t *tokens, bool text) {
+static void print_text(const struct transformer_job *job, const int32_t *tokens, bool text) {
     for (int i = 0; i < job->length; i++) {
         const uint8_t byte = (uint8_t)tokens[i];
         if (text)
@@ -79,7 +79,7 @@ static void print_text(const struct sl_transformer_job *job, const int32_t *toke
     printf("\n");
 }
 
-static int report(struct sl_transformer_job *job, const int32_t *tokens, struct sl_error *error) {
+static int report(struct transformer_job *job, const int32_t *tokens, struct sl_error *error) {
     const bool text = job->model.vocabulary <= 256;
     for (int s = 0; s < job->config->samples; s++, tokens += job->length) {
         if (job->config->common.json) {
@@ -95,8 +95,8 @@ static int report(struct sl_transformer_job *job, const int32_t *tokens, struct 
 
 /* ---- every coordinate ---- */
 
-static int generate(struct sl_transformer_sampler *s, struct sl_generated *generated) {
-    struct sl_transformer_job *job = s->worker->job;
+static int generate(struct transformer_sampler *s, struct sl_generated *generated) {
+    struct transformer_job *job = transformer_job_of(s->worker);
     struct sl_spmd *self = s->worker->self;
     const size_t count = (size_t)s->sequences * (size_t)job->length;
     const int32_t *all = s->tokens;
@@ -112,40 +112,39 @@ static int generate(struct sl_transformer_sampler *s, struct sl_generated *gener
     return self->coordinate == 0 ? report(job, all, &self->error) : SL_OK;
 }
 
-int sl_transformer_sample(struct sl_transformer_sampler *s) {
+int transformer_sample(struct transformer_sampler *s) {
     struct sl_generated generated;
-    if (s->worker->self->coordinate == 0) sl_progress_clear(&s->worker->job->progress);
+    if (s->worker->self->coordinate == 0) sl_progress_clear(&transformer_job_of(s->worker)->training.report.progress);
     return generate(s, &generated);
 }
 
-static int report_speed(struct sl_transformer_job *job, const struct sl_generated *generated, int sequences,
+static int report_speed(struct transformer_job *job, const struct sl_generated *generated, int sequences,
                         struct sl_error *error) {
-    const double all = (double)sequences * job->data, decoded = job->length - job->prompt_length - 1;
+    const double all = (double)sequences * job->job.data, decoded = job->length - job->prompt_length - 1;
     const double prefill = 1e3 * all * job->prompt_length / generated->prefill_ms;
     const double decode = decoded > 0 ? 1e3 * all * decoded / generated->decode_ms : NAN;
     if (!job->config->common.json) {
         fprintf(stderr, "prefill %.0f tokens/s, decode %.0f tokens/s\n", prefill, decoded > 0 ? decode : 0.0);
         return SL_OK;
     }
-    return sl_transformer_print(job,
-                                json_pack("{so so so so}", "prefill_tokens_per_second", sl_json_real(prefill),
-                                          "decode_tokens_per_second", sl_json_real(decode), "prefill_ms",
-                                          sl_json_real(generated->prefill_ms), "decode_ms",
-                                          sl_json_real(generated->decode_ms)),
-                                error);
+    return sl_report_print(&job->training.report,
+                           json_pack("{so so so so}", "prefill_tokens_per_second", sl_json_real(prefill),
+                                     "decode_tokens_per_second", sl_json_real(decode), "prefill_ms",
+                                     sl_json_real(generated->prefill_ms), "decode_ms",
+                                     sl_json_real(generated->decode_ms)),
+                           error);
 }
 
-int sl_transformer_generate_program(struct sl_spmd *self, void *arg) {
-    struct sl_transformer_job *job = arg;
-    struct sl_transformer_worker worker;
-    struct sl_transformer_sampler *sampler = NULL;
+int transformer_generate_program(struct sl_spmd *self, void *arg) {
+    struct transformer_job *job = arg;
+    struct sl_worker worker;
     struct sl_generated generated = {0};
-    int status = sl_transformer_open_worker(&worker, self, job);
-    if (status == SL_OK) status = sl_transformer_open_sampler(&sampler, &worker);
-    if (status == SL_OK) status = generate(sampler, &generated);
+    int status = transformer_open_worker(&worker, self, job);
+    struct transformer_worker *own = worker.own;
+    if (status == SL_OK) status = transformer_open_sampler(&own->sampler, &worker);
+    if (status == SL_OK) status = generate(own->sampler, &generated);
     if (status == SL_OK && self->coordinate == 0)
-        status = report_speed(job, &generated, sampler->sequences, &self->error);
-    sl_transformer_close_sampler(sampler);
-    sl_transformer_close_worker(&worker);
+        status = report_speed(job, &generated, own->sampler->sequences, &self->error);
+    sl_worker_close(&worker);
     return status;
 }

@@ -3,14 +3,11 @@
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
-#include "spmd/schedule/registry.h"
 
-#define FIELD(name) offsetof(struct sl_transformer_config, name)
+#define FIELD(name) offsetof(struct transformer_config, name)
 
 enum { MOST = 65536, MOST_LAYERS = 4096, MOST_BATCH = 1 << 20 };
-enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_TF32 };
-
-static const struct sl_option model_table[] = {
+const struct sl_option transformer_model_table[] = {
     {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST, .help = "channels"},
     {"n-heads", SL_OPTION_INTEGER, FIELD(heads), .min = 1, .max = 1024, .help = "of attention"},
     {"blocks", SL_OPTION_INTEGER, FIELD(blocks), .min = 1, .max = MOST_LAYERS, .help = "of layers"},
@@ -24,7 +21,6 @@ static const struct sl_option model_table[] = {
     {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24, .help = "tokens; 0: the data's"},
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true,
      .help = "rate, of what attention and MLP add to the residual"},
-    {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .help = "shard kernels over the data axis, too"},
     {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel),
      .help = "shard the token table, the logits and the loss by tokens over the tensor axis"},
     {"experts", SL_OPTION_INTEGER, FIELD(experts), .min = 0, .max = 4096,
@@ -38,12 +34,10 @@ static const struct sl_option model_table[] = {
      .help = "tokens of a sequence that an expert takes at most, as a multiple of an even share; 0: all"},
     {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6,
      .help = "weight of the loss that makes shares even"},
-    {"precision", SL_OPTION_CHOICE, FIELD(precision), .value = "f32|bf16|tf32",
-     .help = "operands of matrix products; sums, parameters and all else are floats"},
     {0},
 };
 
-static const struct sl_option data_table[] = {
+const struct sl_option transformer_data_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH",
      .help =
          "a text file or a directory of them, a token a byte; token shards of llm.c (a file, or a directory of *.bin); "
@@ -51,65 +45,39 @@ static const struct sl_option data_table[] = {
          "--params where there are any, else the licenses that Debian installs"},
     {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true,
      .help = "share of a text, at its end, that is for evaluation alone"},
-    {"batch", SL_OPTION_INTEGER, FIELD(batch), .min = 1, .max = MOST_BATCH, .help = "sequences a step"},
+    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .help = "sequences a step"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6,
      .help = "batches that an evaluation takes the mean of"},
     {0},
 };
 
-static const struct sl_option pipeline_table[] = {
-    {"schedule", SL_OPTION_TEXT, FIELD(schedule), .value = "NAME", .help = "of the pipeline, one of those below"},
-    {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 0, .max = MOST_LAYERS,
+const struct sl_option transformer_schedule_table[] = {
+    {"schedule", SL_OPTION_TEXT, FIELD(training.schedule), .value = "NAME",
+     .help = "of the pipeline, one of those below"},
+    {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MOST_LAYERS,
      .help = "stages a coordinate of the pipe axis; 0: the least that the schedule has"},
-    {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 0, .max = 4096,
+    {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096,
      .help = "parts of a replica's sequences; 0: of about 256 tokens, and in a pipeline two a rank at least"},
     {0},
 };
 
-static const struct sl_option training_table[] = {
-    {"accumulate", SL_OPTION_INTEGER, FIELD(accumulate), .min = 1, .max = 4096,
-     .help = "passes through the pipeline a step, whose gradients are added up"},
-    {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full",
-     .help = "what is computed again for backward rather than kept: nothing, attention, or whole layers"},
-    {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = 4096,
-     .help = "microbatches of one weight-gradient product; 0: all, or 1 where something is recomputed"},
-    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6,
-     .help = "learning rate of the optimizer, at its highest"},
-    {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = 1e9, .help = "steps over which it rises to that"},
-    {"lr-schedule", SL_OPTION_CHOICE, FIELD(lr_schedule), .value = "constant|cosine",
-     .help = "then it stays, or falls along half a cosine until the last step"},
-    {"min-lr", SL_OPTION_REAL, FIELD(least_rate), .min = 0, .max = 1e6, .help = "to which the cosine falls"},
-    {"clip", SL_OPTION_REAL, FIELD(clip), .min = 0, .max = 1e30,
-     .help = "largest norm of all gradients together; 0: any"},
-    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1,
-     .help = "1: shard the optimizer's state over the data axis, also of what is not sharded itself"},
-    {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
-     .help = "sum a loop's gradients over the data axis while other loops compute"},
-    {"check-replicas", SL_OPTION_FLAG, FIELD(check_replicas),
-     .help = "compare hashes of what several coordinates hold after each step"},
+const struct sl_option transformer_sample_table[] = {
     {"evaluate-every", SL_OPTION_INTEGER, FIELD(evaluate_every), .min = 0, .max = 1e9,
      .help = "steps between evaluations; 0: none"},
     {"sample-every", SL_OPTION_INTEGER, FIELD(sample_every), .min = 0, .max = 1e9,
      .help = "steps between samples; 0: none"},
-    {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .help = "write JSON lines to FILE"},
-    {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE",
-     .help = "write the last step's gradients to FILE (safetensors)"},
-    {"profile", SL_OPTION_FLAG, FIELD(profile), .help = "tell at the end where each coordinate's time went"},
-    {"dry-run", SL_OPTION_FLAG, FIELD(dry_run), .help = "tell what memory each coordinate takes, and do nothing else"},
     {0},
 };
 
-static const struct sl_option parameter_table[] = {
+const struct sl_option transformer_parameter_table[] = {
     {"params", SL_OPTION_TEXT, FIELD(params), .value = "FILE",
      .help =
          "begin with the values in FILE (safetensors, checkpoints too), by their names; or in the latest checkpoint "
          "of a directory"},
-    {"show-shardings", SL_OPTION_FLAG, FIELD(show_shardings),
-     .help = "tell how each parameter is sharded, and do nothing else"},
     {0},
 };
 
-static const struct sl_option generation_table[] = {
+const struct sl_option transformer_generation_table[] = {
     {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .help = "whose bytes are the first tokens"},
     {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .help = "the first tokens as numbers"},
     {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20,
@@ -125,9 +93,10 @@ static const struct sl_option generation_table[] = {
     {0},
 };
 
-struct sl_transformer_config sl_transformer_defaults(enum sl_transformer_command command) {
-    struct sl_transformer_config config = {
+struct transformer_config transformer_defaults(enum transformer_command command) {
+    struct transformer_config config = {
         .common = sl_common_defaults(100),
+        .training = sl_training_defaults(),
         .model_dimension = 256,
         .heads = 8,
         .blocks = 2,
@@ -135,132 +104,57 @@ struct sl_transformer_config sl_transformer_defaults(enum sl_transformer_command
         .sequence = 256,
         .latent = 64,
         .rope = 16,
-        .fsdp = command != SL_COMMAND_GENERATE, /* it would gather all kernels for every token */
         .choices = 2,
         .capacity = 1.25,
         .balance = 0.01,
         .validation = 0.1,
-        .batch = 8,
-        .accumulate = 1,
-        .schedule = "1f1b",
-        .zero = 1,
-        .overlap = true,
-        .learning_rate = 1e-3,
-        .optimizer = sl_optimizer_flags_defaults(),
         .evaluate_batches = 8,
         .samples = 1,
-        .temperature = command == SL_COMMAND_TRAIN ? 0.8 : 1.0,
+        .temperature = command == TRANSFORMER_TRAIN ? 0.8 : 1.0,
         .top_p = 1.0,
     };
     config.common.mesh = "data=2,pipe=2,tensor=2";
+    config.training.schedule = "1f1b";
+    config.training.batch = 8;
+    config.training.fsdp = command != TRANSFORMER_GENERATE; /* it would gather all kernels for every token */
     return config;
-}
-
-void sl_transformer_sections(enum sl_transformer_command command, struct sl_transformer_config *config,
-                             struct sl_option_section *section) {
-    *section++ = (struct sl_option_section){"Mesh", sl_mesh_table, &config->common};
-    *section++ = (struct sl_option_section){"Run", sl_common_table, &config->common};
-    *section++ = (struct sl_option_section){"Model", model_table, config};
-    *section++ = (struct sl_option_section){"Parameters", parameter_table, config};
-    if (command != SL_COMMAND_GENERATE) {
-        *section++ = (struct sl_option_section){"Pipeline", pipeline_table, config};
-        *section++ = (struct sl_option_section){"Data", data_table, config};
-    }
-    if (command == SL_COMMAND_TRAIN) {
-        *section++ = (struct sl_option_section){"Training", training_table, config};
-        *section++ = sl_optimizer_section(&config->optimizer);
-        *section++ = (struct sl_option_section){"Checkpoints", sl_checkpoint_table, &config->checkpoints};
-    }
-    if (command != SL_COMMAND_EVALUATE) *section++ = (struct sl_option_section){"Generation", generation_table, config};
-    *section = (struct sl_option_section){0};
 }
 
 /* ---- preparing ---- */
 
 static const char default_data[] = "/usr/share/common-licenses";
 
-static int read_axes(struct sl_transformer_job *job, struct sl_error *error) {
-    for (int a = 0; a < job->mesh.axes; a++) {
-        const char *name = job->mesh.axis[a].name;
-        if (strcmp(name, sl_data_axis) && strcmp(name, sl_pipe_axis) && strcmp(name, sl_tensor_axis))
-            return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"%s\": the transformer's axes are data, pipe, tensor",
-                                name);
-    }
-    for (int i = 0; i < 3; i++) { /* an axis that was left out is one of size 1 */
-        const char *name = (const char *[]){sl_data_axis, sl_pipe_axis, sl_tensor_axis}[i];
-        if (sl_mesh_find_axis(&job->mesh, name) >= 0) continue;
-        struct sl_axis *axis = &job->mesh.axis[job->mesh.axes++];
-        *axis = (struct sl_axis){.size = 1};
-        strcpy(axis->name, name);
-    }
-    job->data = sl_mesh_axis_size(&job->mesh, sl_data_axis);
-    job->pipe = sl_mesh_axis_size(&job->mesh, sl_pipe_axis);
-    job->tensor = sl_mesh_axis_size(&job->mesh, sl_tensor_axis);
-    return SL_OK;
-}
-
-static int largest_divisor(int number, int most) {
-    int divisor = most < number ? most : number;
-    while (number % divisor) divisor--;
-    return divisor;
-}
-
 /* Enough for a pipeline, where there is one; and so many that what a microbatch leaves stays in a core's cache. */
-static int most_microbatches(const struct sl_transformer_job *job, int sequences) {
+static int most_microbatches(const struct transformer_job *job) {
     enum { TOKENS = 256 }; /* at least, of a microbatch */
+    const int sequences = job->job.pass, enough = job->job.ranks > 1 ? 2 * job->job.ranks : 1;
     const long long parts = (long long)sequences * job->config->sequence / TOKENS;
-    const int enough = job->pipe > 1 ? 2 * job->pipe : 1;
     return parts > enough ? (int)(parts < sequences ? parts : sequences) : enough;
 }
 
-static int split_batch(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
-    if (job->command == SL_COMMAND_GENERATE) {
-        job->local = job->rows = job->microbatches = job->wgrad_group = 1; /* of a pipeline that will not run */
-        return SL_OK;
-    }
-    const int parts = job->data * config->accumulate;
-    if (config->batch % parts)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--batch %d: sequences do not divide over data=%d and %d passes (--accumulate)",
-                            config->batch, job->data, config->accumulate);
-    const int sequences = config->batch / parts;
-    job->local = config->batch / job->data;
-    job->microbatches = config->microbatches;
-    if (!job->microbatches) job->microbatches = largest_divisor(sequences, most_microbatches(job, sequences));
-    if (sequences % job->microbatches)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--microbatches %d: a replica's %d sequences a pass (--batch %d over data=%d, "
-                            "--accumulate %d) do not divide into so many",
-                            job->microbatches, sequences, config->batch, job->data, config->accumulate);
-    job->rows = sequences / job->microbatches * config->sequence;
-    const bool keeps = job->model.recomputation == SL_RECOMPUTE_NONE;
-    job->wgrad_group = config->wgrad_group ? config->wgrad_group : keeps ? job->microbatches : 1;
-    if (job->microbatches % job->wgrad_group)
-        return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
-                            job->wgrad_group, job->microbatches);
-    return SL_OK;
-}
-
-static int make_schedule(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
-    const struct sl_schedule_kind *kind = sl_schedule_find(config->schedule, error);
+static int make_schedule(struct transformer_job *job, struct sl_error *error) {
+    const struct sl_training_options *options = job->job.options;
+    const struct sl_schedule_kind *kind = sl_schedule_find(options->schedule, error);
     if (!kind) return SL_BAD_INPUT;
-    const int loops = config->loops ? config->loops : kind->least_loops;
-    const int layers = config->blocks * config->layers_per_block;
-    SL_TRY(sl_schedule_generate(&job->schedule, kind, job->pipe, loops, job->microbatches, error));
-    if (layers < sl_schedule_stages(&job->schedule))
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "%d layers: each of the %d stages (pipe=%d, loops %d) needs at least one", layers,
-                            sl_schedule_stages(&job->schedule), job->pipe, loops);
-    SL_TRY(sl_schedule_lower(&job->schedule, error));
-    return sl_schedule_slots(&job->schedule, SL_PIPELINE_FEWEST_SLOTS, &job->slots, error);
+    const int loops = options->loops ? options->loops : kind->least_loops;
+    const int layers = job->model.blocks * job->model.layers_per_block;
+    int microbatches = options->microbatches, group = options->wgrad_group;
+    if (!microbatches) microbatches = sl_largest_divisor(job->job.pass, most_microbatches(job));
+    if (!group && job->model.recomputation != SL_RECOMPUTE_NONE) group = 1;
+    SL_TRY(sl_job_schedule(&job->job, kind, loops, microbatches, layers, error));
+    return sl_job_group(&job->job, group, error);
 }
 
-static int open_data(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
+/* A pipeline that will not run: to generate, another one is made over its parameters. */
+static int fit(struct transformer_job *job, struct sl_error *error) {
+    if (job->command != TRANSFORMER_GENERATE) SL_TRY(sl_job_share(&job->job, error));
+    return make_schedule(job, error);
+}
+
+static int open_data(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
     const char *path = config->data ? config->data : default_data;
-    if (job->command == SL_COMMAND_GENERATE) return SL_OK;
+    if (job->command == TRANSFORMER_GENERATE) return SL_OK;
     if (!config->data && config->params && sl_store_find(&job->params, "tokens")) path = config->params;
     SL_TRY(sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error));
     if (!job->model.vocabulary) job->model.vocabulary = job->tokens.vocabulary;
@@ -268,7 +162,7 @@ static int open_data(struct sl_transformer_job *job, struct sl_error *error) {
     return SL_OK;
 }
 
-static int read_prompt_tokens(struct sl_transformer_job *job, const char *text, struct sl_error *error) {
+static int read_prompt_tokens(struct transformer_job *job, const char *text, struct sl_error *error) {
     job->prompt = calloc(strlen(text) + 1, sizeof *job->prompt);
     if (!job->prompt) return sl_error_set(error, SL_FAILED, "no memory for the prompt");
     while (*text) {
@@ -284,10 +178,10 @@ static int read_prompt_tokens(struct sl_transformer_job *job, const char *text, 
     return SL_OK;
 }
 
-static int read_prompt(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
+static int read_prompt(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
     const char *text = config->prompt ? config->prompt : "\n";
-    if (job->command == SL_COMMAND_EVALUATE) return SL_OK;
+    if (job->command == TRANSFORMER_EVALUATE) return SL_OK;
     if (config->prompt_tokens) {
         SL_TRY(read_prompt_tokens(job, config->prompt_tokens, error));
     } else {
@@ -296,41 +190,37 @@ static int read_prompt(struct sl_transformer_job *job, struct sl_error *error) {
         if (!job->prompt) return sl_error_set(error, SL_FAILED, "no memory for the prompt");
         for (int i = 0; i < job->prompt_length; i++) {
             job->prompt[i] = (unsigned char)text[i];
-            if (job->prompt[i] >= job->model.vocabulary && (config->prompt || job->command == SL_COMMAND_GENERATE))
+            if (job->prompt[i] >= job->model.vocabulary && (config->prompt || job->command == TRANSFORMER_GENERATE))
                 return sl_error_set(error, SL_BAD_INPUT, "--prompt: byte %d at place %d, the vocabulary has %d tokens",
                                     job->prompt[i], i, job->model.vocabulary);
             job->prompt[i] %= job->model.vocabulary;
         }
     }
     job->length = config->length ? config->length : config->sequence;
-    if (job->length < job->prompt_length && job->command == SL_COMMAND_GENERATE)
+    if (job->length < job->prompt_length && job->command == TRANSFORMER_GENERATE)
         return sl_error_set(error, SL_BAD_INPUT, "--length %d: the prompt has %d tokens already", job->length,
                             job->prompt_length);
     const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
     return sl_sampling_check(&sampling, error);
 }
 
-static int find_products(struct sl_transformer_job *job, struct sl_error *error) {
-    const int precision = job->config->precision;
-    job->precision = precision == PRECISION_BF16 ? SL_BF16 : SL_F32;
-    job->gemm = sl_gemm_find(precision == PRECISION_TF32 ? "cublas-tf32" : NULL, error);
-    if (!job->gemm) return SL_BAD_INPUT;
-    if (sl_gemm_supports(job->gemm, job->precision)) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "--precision: %s has no products of that kind here", job->gemm->name);
-}
-
-static int read_params(struct sl_transformer_job *job, const char *path, struct sl_error *error) {
+static int read_params(struct transformer_job *job, const char *path, struct sl_error *error) {
     char file[SL_MAX_PATH];
     SL_TRY(sl_checkpoints_find(path, file, error));
     return sl_safetensors_map(&job->params, file, error);
 }
 
-static int prepare_checkpoints(struct sl_transformer_job *job, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
+static int prepare_training(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
     const struct sl_transformer *m = &job->model;
-    struct sl_setting *next = job->checkpoints.setting;
-    job->checkpoints.options = config->checkpoints;
-    job->checkpoints.seed = config->common.seed;
+    struct sl_training *training = &job->training;
+    struct sl_setting *next = training->setting;
+    training->type = &transformer_training;
+    training->job = &job->job;
+    training->report.json = training->json = config->common.json;
+    training->steps = config->common.steps;
+    training->rate = sl_training_rate(&config->training, training->steps);
+    training->from = config->params ? &job->params : NULL;
     *next++ = sl_setting_text("model", "transformer");
     *next++ = sl_setting_number("model-dimension", m->dimension);
     *next++ = sl_setting_number("n-heads", m->heads);
@@ -344,17 +234,22 @@ static int prepare_checkpoints(struct sl_transformer_job *job, struct sl_error *
     *next++ = sl_setting_number("top-k", m->experts ? m->choices : 0);
     *next++ = sl_setting_number("shared-experts", m->experts ? m->shared_experts : 0);
     *next++ = sl_setting_number("expert-dim", m->experts ? m->expert_dimension : 0);
-    if (config->checkpoints.resume && config->params)
-        return sl_error_set(error, SL_BAD_INPUT, "--resume and --params: both give the values to begin with");
-    return sl_checkpoints_check(&config->checkpoints, error);
+    if (!config->training.checkpoints.resume || !config->params) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--resume and --params: both give the values to begin with");
 }
 
-int sl_transformer_prepare(struct sl_transformer_job *job, enum sl_transformer_command command,
-                           const struct sl_transformer_config *config, const struct sl_mesh *mesh,
-                           struct sl_error *error) {
+int transformer_prepare(struct transformer_job *job, enum transformer_command command,
+                        const struct transformer_config *config, const struct sl_mesh *mesh, struct sl_error *error) {
     job->command = command;
     job->config = config;
-    job->mesh = *mesh;
+    job->job = (struct sl_job){.type = &transformer_job_type,
+                               .options = &config->training,
+                               .own = job,
+                               .seed = config->common.seed,
+                               .sequence = command == TRANSFORMER_GENERATE ? 1 : config->sequence,
+                               .forward_only = command != TRANSFORMER_TRAIN,
+                               .local = 1,
+                               .pass = 1};
     job->model = (struct sl_transformer){
         .vocabulary = config->vocabulary,
         .dimension = config->model_dimension,
@@ -365,8 +260,8 @@ int sl_transformer_prepare(struct sl_transformer_job *job, enum sl_transformer_c
         .rope = config->rope,
         .positions = config->sequence > config->length ? config->sequence : config->length,
         .dropout = config->dropout,
-        .recomputation = config->recompute,
-        .fsdp = config->fsdp,
+        .recomputation = config->training.recompute,
+        .fsdp = config->training.fsdp,
         .vocabulary_parallel = config->vocabulary_parallel,
         .experts = config->experts,
         .choices = config->choices,
@@ -374,27 +269,20 @@ int sl_transformer_prepare(struct sl_transformer_job *job, enum sl_transformer_c
         .expert_dimension = config->expert_dimension ? config->expert_dimension : 4 * config->model_dimension,
         .capacity = config->capacity,
         .balance = config->balance};
-    SL_TRY(read_axes(job, error));
+    SL_TRY(sl_job_open(&job->job, mesh, error));
     if (config->params) SL_TRY(read_params(job, config->params, error));
     SL_TRY(open_data(job, error));
     if (!job->model.vocabulary) job->model.vocabulary = 256;
-    SL_TRY(sl_transformer_check(&job->model, &job->mesh, error));
-    SL_TRY(find_products(job, error));
-    SL_TRY(split_batch(job, error));
-    SL_TRY(make_schedule(job, error));
+    SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
+    SL_TRY(fit(job, error));
     SL_TRY(read_prompt(job, error));
-    SL_TRY(prepare_checkpoints(job, error));
-    SL_TRY(sl_optimizer_choose(&config->optimizer, config->learning_rate, &job->optimizer, error));
-    job->optimizer.exact = true;
-    job->ms = calloc((size_t)config->common.steps + 1, sizeof *job->ms);
-    return job->ms ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for %d steps' times", config->common.steps);
+    return prepare_training(job, error);
 }
 
-void sl_transformer_finish(struct sl_transformer_job *job) {
+void transformer_finish(struct transformer_job *job) {
     sl_tokens_close(&job->tokens);
     sl_store_free(&job->params);
-    sl_store_free(&job->gradients);
-    sl_schedule_free(&job->schedule);
+    sl_training_close(&job->training);
+    sl_job_close(&job->job);
     free(job->prompt);
-    free(job->ms);
 }

@@ -1,11 +1,7 @@
-/* train.c - the training loop that every coordinate runs. */
+/* train.c - what a transformer adds to a training: its data, evaluations and samples, and what is told of each step. */
 #include <math.h>
-#include <stdlib.h>
 
-#include "drivers/common/interrupt.h"
 #include "drivers/transformer/transformer.h"
-#include "layers/training/exchange.h"
-#include "layers/training/replicas.h"
 #include "spmd/device/device.h"
 
 /* ---- what the machine can do ---- */
@@ -14,10 +10,10 @@ static const double measured_seconds = 0.05;
 
 /* How many floating-point operations a second products reach with all coordinates at work, on the model's own shape:
  * a microbatch's rows times the MLP's kernel. */
-static int measure_rate(struct sl_transformer_worker *worker, double *rate) {
+static int measure_rate(struct sl_worker *worker, double *rate) {
     struct sl_spmd *self = worker->self;
-    const struct sl_transformer_job *job = worker->job;
-    const int m = job->rows, k = job->model.dimension, n = 4 * k;
+    const struct sl_job *job = worker->job;
+    const int m = job->rows, k = transformer_job_of(worker)->model.dimension, n = 4 * k;
     const size_t size = sl_dtype_size(job->precision);
     struct sl_gemm gemm = {0};
     SL_TRY(sl_gemm_plan(&gemm, job->gemm, job->precision, m, n, k, false, false, SL_EPILOGUE_NONE, &self->error));
@@ -47,102 +43,105 @@ static int measure_rate(struct sl_transformer_worker *worker, double *rate) {
 
 /* ---- steps ---- */
 
-enum { CONSTANT, COSINE }; /* --lr-schedule */
-
-/* Rises linearly over the warm-up, then stays or falls. */
-static double learning_rate(const struct sl_transformer_config *config, int64_t step) {
-    const double highest = config->learning_rate, least = config->least_rate;
-    if (step < config->warmup) return highest * (double)(step + 1) / config->warmup;
-    if (config->lr_schedule == CONSTANT) return highest;
-    const double left = config->common.steps - config->warmup;
-    const double share = left > 0 ? fmin(1.0, (double)(step - config->warmup) / left) : 1.0;
-    return least + 0.5 * (highest - least) * (1 + cos(M_PI * share));
+static int fetch(struct sl_worker *worker, int64_t step, struct sl_batch *batch) {
+    return transformer_fetch(worker, false, sl_training_samples(worker, step), batch);
 }
 
-/* Taken from the data before STEP: steps of the run that goes on here may have had other batches. */
-static int64_t samples_before(const struct sl_transformer_worker *worker, int64_t step) {
-    return worker->samples + (step - worker->first) * worker->job->config->batch;
-}
-
-static int train_step(struct sl_transformer_worker *worker, int64_t step, bool *stop) {
-    struct sl_transformer_job *job = worker->job;
-    struct sl_spmd *self = worker->self;
-    const double began = sl_now(), rate = learning_rate(job->config, step);
-    struct sl_batch batch;
-    struct sl_metrics metrics;
-    SL_TRY(sl_transformer_fetch(worker, false, samples_before(worker, step), &batch));
-    *stop = sl_interrupt_arrived() != 0;
-    sl_trainer_set_learning_rate(worker->trainer, (float)rate);
-    SL_TRY(sl_trainer_step(worker->trainer, &batch, &metrics, stop));
-    if (!isfinite(metrics.loss))
-        return sl_fail(self, SL_FAILED, "the loss of step %lld is not finite", (long long)step);
-    if (job->config->check_replicas) SL_TRY(sl_check_replicas(self, worker->trainer));
-    if (self->coordinate != 0) return SL_OK;
-    return sl_transformer_report_step(job, &metrics, rate, sl_trainer_norm(worker->trainer), 1e3 * (sl_now() - began),
-                                      &self->error);
+static int begin(struct sl_worker *worker) {
+    struct transformer_job *job = transformer_job_of(worker);
+    struct transformer_worker *own = worker->own;
+    if (job->config->sample_every) SL_TRY(transformer_open_sampler(&own->sampler, worker));
+    return measure_rate(worker, &job->rate);
 }
 
 static bool is_due(int every, int64_t step) { return every > 0 && (step + 1) % every == 0; }
 
-static int evaluate(struct sl_transformer_worker *worker, int64_t step) {
+static int report_evaluation(struct transformer_job *job, int64_t step, double loss, struct sl_error *error) {
+    struct sl_report *report = &job->training.report;
+    sl_progress_clear(&report->progress);
+    if (!report->json) printf("after step %lld: evaluation loss %.6f\n", (long long)step, loss);
+    if (!sl_report_wants_json(report)) return SL_OK;
+    return sl_report_print(
+        report, json_pack("{sI so}", "step", (json_int_t)step, "evaluation_loss", sl_json_real(loss)), error);
+}
+
+static int evaluate(struct sl_worker *worker, int64_t step) {
+    struct transformer_job *job = transformer_job_of(worker);
     double loss;
-    SL_TRY(sl_transformer_mean_loss(worker, worker->job->config->evaluate_batches, &loss));
-    if (worker->self->coordinate != 0) return SL_OK;
-    return sl_transformer_report_evaluation(worker->job, step, loss, &worker->self->error);
+    SL_TRY(transformer_mean_loss(worker, job->config->evaluate_batches, &loss));
+    return worker->self->coordinate == 0 ? report_evaluation(job, step, loss, &worker->self->error) : SL_OK;
 }
 
-static int resume(struct sl_transformer_worker *worker) {
-    struct sl_transformer_job *job = worker->job;
-    struct sl_checkpoint about;
-    SL_TRY(sl_checkpoints_resume(&job->checkpoints, worker->self, worker->trainer, &about));
-    worker->first = about.step;
-    worker->samples = about.samples;
-    if (worker->self->coordinate == 0) job->first = about.step;
-    return SL_OK;
+static int after_step(struct sl_worker *worker, const struct sl_step *step, bool last) {
+    const struct transformer_config *config = transformer_job_of(worker)->config;
+    const struct transformer_worker *own = worker->own;
+    (void)last;
+    if (is_due(config->evaluate_every, step->number)) SL_TRY(evaluate(worker, step->number));
+    return is_due(config->sample_every, step->number) ? transformer_sample(own->sampler) : SL_OK;
 }
 
-static int train(struct sl_transformer_worker *worker, struct sl_transformer_sampler *sampler) {
-    struct sl_transformer_job *job = worker->job;
-    const struct sl_transformer_config *config = job->config;
-    struct sl_profile *profile = &job->profile[worker->self->coordinate];
-    bool stop = false;
-    SL_TRY(measure_rate(worker, &job->rate));
-    SL_TRY(resume(worker));
-    for (int64_t step = sl_trainer_steps(worker->trainer); step < config->common.steps && !stop; step++) {
-        SL_TRY(train_step(worker, step, &stop));
-        if (config->profile && !profile->self) { /* from the second step on: the first one generates code */
-            sl_profile_start(profile, worker->self);
-            sl_trainer_set_profile(worker->trainer, profile);
-        }
-        if (stop && worker->self->coordinate == 0) job->interrupted = step + 1 < config->common.steps;
-        if (is_due(config->evaluate_every, step)) SL_TRY(evaluate(worker, step));
-        SL_TRY(sl_checkpoints_save(&job->checkpoints, worker->self, worker->trainer, samples_before(worker, step + 1),
-                                   stop || step + 1 == config->common.steps));
-        if (is_due(config->sample_every, step)) SL_TRY(sl_transformer_sample(sampler));
-    }
-    if (profile->self) sl_profile_end(profile, SL_WORK_OTHER);
-    if (config->profile) SL_TRY(sl_gather_records(worker->self, job->profile, sizeof *job->profile));
-    return config->gradients ? sl_trainer_export(worker->trainer, true, &job->gradients) : SL_OK;
+/* ---- what is told of them ---- */
+
+static double tokens_a_step(const struct transformer_job *job) {
+    return (double)job->job.options->batch * job->config->sequence;
 }
 
-int sl_transformer_train_program(struct sl_spmd *self, void *arg) {
-    struct sl_transformer_job *job = arg;
-    struct sl_transformer_worker worker;
-    struct sl_transformer_sampler *sampler = NULL;
-    int status = sl_transformer_open_worker(&worker, self, job);
-    if (status == SL_OK) {
-        size_t state, activations;
-        sl_trainer_bytes(worker.trainer, &state, &activations);
-        job->state_bytes[self->coordinate] = (double)state;
-        job->activation_bytes[self->coordinate] = (double)activations;
-        status = sl_gather_records(self, job->state_bytes, sizeof *job->state_bytes);
-        if (status == SL_OK) status = sl_gather_records(self, job->activation_bytes, sizeof *job->activation_bytes);
-    }
-    if (status == SL_OK && !job->config->dry_run) {
-        if (job->config->sample_every) status = sl_transformer_open_sampler(&sampler, &worker);
-        if (status == SL_OK) status = train(&worker, sampler);
-    }
-    sl_transformer_close_sampler(sampler);
-    sl_transformer_close_worker(&worker);
-    return status;
+static double tokens_per_second(const struct sl_step *step, const void *own) {
+    return 1e3 * tokens_a_step(own) / step->ms;
 }
+
+/* The model's operations a second as a share of what products alone reach here. */
+static double utilization(const struct sl_step *step, const void *own) {
+    const struct transformer_job *job = own;
+    const double flops = sl_transformer_flops(&job->model, job->config->sequence) * tokens_a_step(job);
+    return flops / (1e-3 * step->ms) / job->rate;
+}
+
+/* The load-balance loss, the layers' mean: 1 where experts get even shares. */
+static double balance(const struct sl_step *step, const void *own) {
+    const struct transformer_job *job = own;
+    if (job->model.experts == 0) return NAN;
+    return step->metrics.auxiliary / tokens_a_step(job) / (job->model.blocks * job->model.layers_per_block);
+}
+
+/* The norm is told only where gradients are clipped, but has its column. */
+static const struct sl_report_field fields[] = {
+    {"step", "step", 6, 'd', 0, false, sl_step_number},
+    {"loss", "loss", 13, 'g', 9, false, sl_step_loss},
+    {"lr", "lr", 10, 'g', 3, false, sl_step_rate},
+    {NULL, "norm", 10, 'g', 4, false, sl_step_norm},
+    {"tokens_per_second", "tokens/s", 10, 'f', 0, false, tokens_per_second},
+    {"mfu", "mfu", 6, 'f', 2, false, utilization},
+    {"ms", "ms", 9, 'f', 2, false, sl_step_ms},
+    {"norm", NULL, 0, 'g', 0, false, sl_step_norm},
+    {"balance", "balance", 9, 'f', 4, true, balance},
+    {0},
+};
+
+/* For people, in long runs: every hundredth of it, and the first steps. */
+static bool shows_step(const struct sl_training *training, int64_t number) {
+    const int64_t steps = training->steps, every = steps > 200 ? steps / 100 : 1;
+    return sl_training_done(training) < 3 || (number + 1) % every == 0;
+}
+
+static json_t *end(struct sl_training *training) {
+    const struct transformer_job *job = training->job->own;
+    struct sl_report *report = &training->report;
+    const struct sl_step typical = {.ms = sl_step_times_median(&report->times)};
+    const double speed = tokens_per_second(&typical, job), share = utilization(&typical, job);
+    const double bytes = sl_memory_most(training->memory, &training->job->mesh);
+    const size_t parameters = sl_transformer_parameters(&job->model);
+    if (!report->json) {
+        printf("parameters %zu, median %.2f ms, %.0f tokens/s, mfu %.2f of %.1f GFLOP/s, ", parameters, typical.ms,
+               speed, share, job->rate / 1e9);
+        printf("%.1f MB a coordinate\n", bytes / 1e6);
+    }
+    return json_pack("{sI so so so so so sI sI}", "parameters", (json_int_t)parameters, "final_loss",
+                     sl_json_real(report->final_loss), "median_ms", sl_json_real(typical.ms), "tokens_per_second",
+                     sl_json_real(speed), "mfu", sl_json_real(share), "products_flops_per_second",
+                     sl_json_real(job->rate), "coordinate_bytes", (json_int_t)bytes, "peak_bytes",
+                     (json_int_t)sl_peak_bytes());
+}
+
+const struct sl_training_type transformer_training = {
+    .fetch = fetch, .begin = begin, .after = after_step, .field = fields, .shows = shows_step, .end = end};

@@ -6,56 +6,12 @@
 #include <string.h>
 
 #include "collectives/engines.h"
-#include "drivers/common/interrupt.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
+#include "drivers/training/shardings_report.h"
 
-static int report_bytes(struct sl_transformer_job *job, struct sl_error *error) {
-    static const struct sl_column column[] = {{"coordinate", -36}, {"parameters, optimizer", 22}, {"activations", 14}};
-    if (!job->config->common.json) sl_table_begin(&job->table, stdout, 3, column);
-    for (int c = 0; c < job->mesh.size; c++) {
-        char name[128];
-        if (job->config->common.json) {
-            SL_TRY(
-                sl_json_print(stdout, "stdout",
-                              json_pack("{si sI sI}", "coordinate", c, "state_bytes", (json_int_t)job->state_bytes[c],
-                                        "activation_bytes", (json_int_t)job->activation_bytes[c]),
-                              error));
-            continue;
-        }
-        sl_table_cell(&job->table, "%s", sl_mesh_describe(&job->mesh, c, name, sizeof name));
-        sl_table_cell(&job->table, "%.2f MB", job->state_bytes[c] / 1e6);
-        sl_table_cell(&job->table, "%.2f MB", job->activation_bytes[c] / 1e6);
-    }
-    return SL_OK;
-}
-
-static int train(struct sl_transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
-    const struct sl_transformer_config *config = job->config;
-    if (config->dry_run) {
-        SL_TRY(sl_run(&job->mesh, engine, sl_transformer_train_program, job));
-        return sl_speaks(engine) ? report_bytes(job, error) : SL_OK;
-    }
-    sl_interrupt_catch();
-    if (!sl_speaks(engine)) return sl_run(&job->mesh, engine, sl_transformer_train_program, job);
-    if (config->gradients && config->common.steps == 0)
-        return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");
-    if (config->gradients) SL_TRY(sl_safetensors_can_write(config->gradients, error));
-    SL_TRY(sl_checkpoints_open(&job->checkpoints, error));
-    SL_TRY(sl_metrics_open(&job->metrics, config->metrics, error));
-    sl_progress_begin(&job->progress, "step", config->common.steps - job->checkpoints.first);
-    int status = sl_run(&job->mesh, engine, sl_transformer_train_program, job);
-    sl_progress_clear(&job->progress);
-    if (status == SL_OK && config->profile)
-        status = sl_profile_report(job->profile, &job->mesh, job->done - 1, config->common.json, error);
-    if (status == SL_OK) status = sl_transformer_report_end(job, error);
-    if (status == SL_OK && config->gradients) status = sl_safetensors_write(&job->gradients, config->gradients, error);
-    const int closed = sl_metrics_close(&job->metrics, status ? NULL : error);
-    return status ? status : closed;
-}
-
-static int evaluate(struct sl_transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
-    SL_TRY(sl_run(&job->mesh, engine, sl_transformer_evaluate_program, job));
+static int evaluate(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
+    SL_TRY(sl_run(&job->job.mesh, engine, transformer_evaluate_program, job));
     if (job->config->common.json)
         return sl_json_print(stdout, "stdout",
                              json_pack("{so sI}", "evaluation_loss", sl_json_real(job->evaluation_loss), "parameters",
@@ -65,24 +21,18 @@ static int evaluate(struct sl_transformer_job *job, const struct sl_engine *engi
     return SL_OK;
 }
 
-static int start(struct sl_transformer_job *job, enum sl_transformer_command command,
-                 const struct sl_transformer_config *config, struct sl_error *error) {
+static int start(struct transformer_job *job, enum transformer_command command, const struct transformer_config *config,
+                 struct sl_error *error) {
     struct sl_mesh mesh;
     struct sl_engine engine;
     SL_TRY(sl_common_open(&config->common, &mesh, &engine, error));
     if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
-    SL_TRY(sl_transformer_prepare(job, command, config, &mesh, error));
+    SL_TRY(transformer_prepare(job, command, config, &mesh, error));
     engine.error = error;
-    if (config->show_shardings) return sl_run(&job->mesh, &engine, sl_transformer_shardings_program, job);
-    switch (command) {
-    case SL_COMMAND_TRAIN:
-        return train(job, &engine, error);
-    case SL_COMMAND_EVALUATE:
-        return evaluate(job, &engine, error);
-    case SL_COMMAND_GENERATE:
-        return sl_run(&job->mesh, &engine, sl_transformer_generate_program, job);
-    }
-    return SL_BAD_INPUT;
+    if (command == TRANSFORMER_TRAIN) return sl_training_run(&job->training, &engine, error);
+    if (config->training.show_shardings) return sl_shardings_report(&job->job, &engine, config->common.json);
+    if (command == TRANSFORMER_EVALUATE) return evaluate(job, &engine, error);
+    return sl_run(&job->job.mesh, &engine, transformer_generate_program, job);
 }
 
 /* ---- main ---- */
@@ -92,9 +42,9 @@ struct command {
 };
 
 static const struct command commands[] = {
-    [SL_COMMAND_TRAIN] = {"train", "transformer train", "Trains the transformer on a text."},
-    [SL_COMMAND_EVALUATE] = {"evaluate", "transformer evaluate", "The mean loss over the part of a text kept for it."},
-    [SL_COMMAND_GENERATE] = {"generate", "transformer generate", "Continues a prompt."},
+    [TRANSFORMER_TRAIN] = {"train", "transformer train", "Trains the transformer on a text."},
+    [TRANSFORMER_EVALUATE] = {"evaluate", "transformer evaluate", "The mean loss over the part of a text kept for it."},
+    [TRANSFORMER_GENERATE] = {"generate", "transformer generate", "Continues a prompt."},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -105,22 +55,43 @@ static int explain(FILE *stream) {
     return SL_OK;
 }
 
-static int run(enum sl_transformer_command command, const char *program, int argc, char **argv) {
-    struct sl_transformer_config config = sl_transformer_defaults(command);
-    struct sl_options options = {
-        .program = program, .summary = commands[command].summary, .engine = &config.common.engine};
-    struct sl_transformer_job job = {.final_loss = NAN, .evaluation_loss = NAN};
+static int run(enum transformer_command command, const char *program, int argc, char **argv) {
+    struct transformer_config config = transformer_defaults(command);
+    struct sl_training_options *training = &config.training;
+    const struct sl_option_section *const sections[COMMANDS] = {
+        [TRANSFORMER_TRAIN] = SL_SECTIONS(
+            {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
+            {"Data", transformer_data_table, &config}, {"Model", transformer_model_table, &config},
+            {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
+            {"Schedule", transformer_schedule_table, &config}, {"Pipeline", sl_pipeline_table, training},
+            sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
+            {"Records", sl_record_table, training}, {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
+            {"Evaluation and samples", transformer_sample_table, &config},
+            {"Generation", transformer_generation_table, &config}),
+        [TRANSFORMER_EVALUATE] =
+            SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
+                        {"Data", transformer_data_table, &config}, {"Model", transformer_model_table, &config},
+                        {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
+                        {"Schedule", transformer_schedule_table, &config}),
+        [TRANSFORMER_GENERATE] = SL_SECTIONS(
+            {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
+            {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},
+            {"Layout", sl_layout_table, training}, {"Generation", transformer_generation_table, &config}),
+    };
+    struct sl_options options = {.program = program,
+                                 .summary = commands[command].summary,
+                                 .engine = &config.common.engine,
+                                 .section = sections[command]};
+    struct transformer_job job = {.evaluation_loss = NAN};
     struct sl_error error = {0};
-    sl_transformer_sections(command, &config, options.section);
-    if (command != SL_COMMAND_GENERATE) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
+    if (command != TRANSFORMER_GENERATE) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = start(&job, command, &config, &error);
         if (status == SL_OK) status = sl_stdout_finish(&error);
         if (status) sl_options_report(&options, &error);
     }
-    sl_checkpoints_close(&job.checkpoints);
-    sl_transformer_finish(&job);
+    transformer_finish(&job);
     sl_options_free(&options);
     return status;
 }
@@ -128,9 +99,9 @@ static int run(enum sl_transformer_command command, const char *program, int arg
 int main(int argc, char **argv) {
     for (int i = 0; argc > 1 && i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i].name))
-            return run((enum sl_transformer_command)i, commands[i].program, argc - 1, argv + 1);
+            return run((enum transformer_command)i, commands[i].program, argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "--help")) return explain(stdout);
-    if (argc > 1 && !strcmp(argv[1], "--version")) return run(SL_COMMAND_TRAIN, "transformer", argc, argv);
+    if (argc > 1 && !strcmp(argv[1], "--version")) return run(TRANSFORMER_TRAIN, "transformer", argc, argv);
     fprintf(stderr, "transformer: %s%.60s%s: choose one of train, evaluate, generate\n",
             argc > 1 ? "there is no \"" : "no command", argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");
     return SL_BAD_INPUT;

@@ -4,14 +4,48 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "layers/modules/modules.h"
+#include "layers/modules/transformer_modules.h"
+
+static const char data_axis[] = "data";
+
+const struct sl_rule *sl_classifier_rules(const struct sl_classifier *classifier) {
+    static const struct sl_rule over_data[] = {{"*.kernel", "-,data"}, {0}};
+    return classifier->fsdp ? over_data : NULL;
+}
+
+const char *const *sl_classifier_axes(const struct sl_classifier *classifier) {
+    static const char *const data[] = {data_axis, NULL};
+    return classifier->fsdp ? data : NULL;
+}
+
+/* Where rules may shard its kernel, a layer whose columns no axis shards. */
+static struct sl_module *build_dense(const struct sl_classifier *classifier, const char *name, int in, int out) {
+    static const struct sl_mesh alone = {.size = 1};
+    const struct sl_channels channels = {&alone, "tensor"};
+    return classifier->fsdp ? sl_sharded_dense(name, in, out, 1, 1, &channels) : sl_dense(name, in, out);
+}
+
+/* sl_mlp_block's modules. What is recomputed selectively ends before the last product, whose result nobody reads in
+ * backward. */
+static struct sl_module *build_mlp(const struct sl_classifier *classifier, const char *name) {
+    const int hidden = classifier->hidden, inside = hidden * classifier->expansion;
+    struct sl_module *const layer[] = {
+        sl_layer_norm("pre_norm", hidden),
+        build_dense(classifier, "input_dense", hidden, inside),
+        sl_silu_dropout(inside, classifier->dropout),
+        build_dense(classifier, "output_dense", inside, hidden),
+    };
+    if (classifier->recomputation != SL_RECOMPUTE_SELECTIVE) return sl_sequential(name, 4, layer);
+    struct sl_module *const part[] = {sl_recompute(sl_sequential("", 3, layer)), layer[3]};
+    return sl_sequential(name, 2, part);
+}
 
 static struct sl_module *build_block(const struct sl_classifier *classifier, int number) {
     char name[32];
     snprintf(name, sizeof name, "blocks.%d", number);
-    struct sl_module *block = sl_mlp_block(name, classifier->hidden, classifier->expansion, classifier->dropout);
+    struct sl_module *block = sl_residual(build_mlp(classifier, name));
     if (block) block->is_layer = true;
-    return block;
+    return classifier->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(block) : block;
 }
 
 /* Stage number STAGE: its layers, the input layer before the first and the output layers after the last. */
@@ -21,11 +55,11 @@ static struct sl_module *build_stage(const struct sl_classifier *classifier, int
     struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
     if (!part) return NULL;
     int parts = 0;
-    if (stage == 0) part[parts++] = sl_dense("input_dense", classifier->inputs, classifier->hidden);
+    if (stage == 0) part[parts++] = build_dense(classifier, "input_dense", classifier->inputs, classifier->hidden);
     for (int layer = first; layer < end; layer++) part[parts++] = build_block(classifier, layer);
     if (stage == stages - 1) {
         part[parts++] = sl_layer_norm("output_norm", classifier->hidden);
-        part[parts++] = sl_dense("output_dense", classifier->hidden, classifier->classes);
+        part[parts++] = build_dense(classifier, "output_dense", classifier->hidden, classifier->classes);
     }
     whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
     free(part);

@@ -4,13 +4,21 @@
 #define SL_LAYERS_MODELS_CLASSIFIER_H
 
 #include "layers/training/model.h"
+#include "layers/models/recomputation.h"
 
 SL_BEGIN_C
 
 struct sl_classifier {
     int inputs, hidden, expansion, classes, layers;
     double dropout;
+    int recomputation; /* enum sl_recomputation: of blocks, selective: up to their last product */
+    bool fsdp;         /* kernels are sharded over the axis "data", too */
 };
+
+/* For sl_pipeline_options: which dim of which parameter is sharded over which axis, and the axes over which modules
+ * communicate. */
+const struct sl_rule *sl_classifier_rules(const struct sl_classifier *classifier);
+const char *const *sl_classifier_axes(const struct sl_classifier *classifier);
 
 /* Builds the part of MODEL that RANK of SCHEDULE holds: stage s of S has the layers s * layers / S, rounded down, to
  * the next stage's first. Free with sl_model_free. */

@@ -16,7 +16,7 @@ static struct sl_key block_key(struct sl_key rank_key, const struct sl_parameter
     const char *dense = strstr(parameter->name, "input_dense") ? "input_dense" : "output_dense";
     const char *const path[] = {"pipeline", "sharded", "mlp_layers", "block", dense, NULL};
     if (!looping) return sl_flax_fold(sl_split(rank_key, (uint32_t)layers, (uint32_t)layer), path, 3);
-    const struct sl_key loop_key = sl_split(rank_key, (uint32_t)loops, (uint32_t)parameter->range);
+    const struct sl_key loop_key = sl_split(rank_key, (uint32_t)loops, (uint32_t)(parameter->range % loops));
     return sl_flax_fold(sl_split(loop_key, 1, 0), path, 7);
 }
 

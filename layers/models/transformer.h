@@ -9,17 +9,16 @@
 #define SL_LAYERS_MODELS_TRANSFORMER_H
 
 #include "layers/training/model.h"
+#include "layers/models/recomputation.h"
 
 SL_BEGIN_C
-
-enum sl_recomputation { SL_RECOMPUTE_NONE, SL_RECOMPUTE_SELECTIVE, SL_RECOMPUTE_FULL }; /* attention's part; layers */
 
 struct sl_transformer {
     int vocabulary, dimension, heads, blocks, layers_per_block;
     int latent, rope;         /* columns of each latent; of the shared rotary key */
     int positions;            /* at most */
     double dropout;           /* of what attention and MLP add to the residual */
-    int recomputation;        /* enum sl_recomputation */
+    int recomputation;        /* enum sl_recomputation; selective: attention */
     bool fsdp;                /* kernels are sharded over data, too */
     bool vocabulary_parallel; /* the table's rows are sharded over tensor */
     int experts;          /* in place of each MLP, sharded over data (layers/modules/transformer_modules.h); 0: MLPs */

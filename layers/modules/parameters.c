@@ -144,6 +144,13 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
     return SL_OK;
 }
 
+/* Of the whole array. */
+static size_t elements_of(const struct sl_parameter *parameter) {
+    size_t elements = 1;
+    for (int d = 0; d < parameter->dims; d++) elements *= parameter->shape[d];
+    return elements;
+}
+
 /* Words of the shard by the element's global index: row and column of the array seen as [rows, last dim]. What is
  * contiguous in the shard's last dim is contiguous in the array, segment by segment. */
 static void words_by_position(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
@@ -162,6 +169,16 @@ static void words_by_position(const struct sl_parameter *parameter, const struct
     }
 }
 
+/* In JAX's layout a word depends on the number of all: the whole array's are drawn, and the shard's are taken. */
+static void words_in_flax_order(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
+                                const struct sl_spmd *self, uint32_t *words) {
+    kernels->random_words(parameter->key, (uint32_t)elements_of(parameter), words);
+    if (parameter->count == elements_of(parameter)) return;
+    for (size_t i = 0; i < parameter->count; i++) /* comes from i or behind it */
+        words[i] = words[sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims,
+                                              parameter->shape, i)];
+}
+
 static void initialize(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
                        const struct sl_kernels *kernels, const struct sl_spmd *self, uint32_t *words) {
     float *value = parameters->range[parameter->range].value + parameter->offset;
@@ -173,7 +190,7 @@ static void initialize(const struct sl_parameters *parameters, const struct sl_p
         break;
     case SL_INIT_TRUNCATED_NORMAL:
         if (parameter->key_is_flax)
-            kernels->random_words(parameter->key, (uint32_t)parameter->count, words);
+            words_in_flax_order(parameter, kernels, self, words);
         else
             words_by_position(parameter, kernels, self, parameter->key, words);
         kernels->truncated_normal((uint32_t)parameter->count, words, parameter->scale, value);
@@ -184,8 +201,11 @@ static void initialize(const struct sl_parameters *parameters, const struct sl_p
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
     const struct sl_kernels *kernels = sl_kernels_select();
     size_t most = 0;
-    for (int i = 0; i < parameters->count; i++)
-        if (parameters->list[i].count > most) most = parameters->list[i].count;
+    for (int i = 0; i < parameters->count; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        const size_t words = parameter->key_is_flax ? elements_of(parameter) : parameter->count;
+        if (words > most) most = words;
+    }
     uint32_t *words = sl_device.take(most * sizeof *words);
     if (!words) return sl_fail(self, SL_FAILED, "no memory for %zu random words", most);
     for (int i = 0; i < parameters->count; i++)

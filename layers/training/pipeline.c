@@ -41,12 +41,18 @@ static void set_batch(struct sl_pipeline *p, int microbatch) {
     };
 }
 
+/* Of ACTION's loop and microbatch. */
+static int *forward_time(struct sl_pipeline *p, const struct sl_action *action) {
+    return &p->forward_time[action->params * p->microbatches + action->microbatch];
+}
+
 static void set_microbatch(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_pipeline_step *step = p->step;
     const int first_row = action->microbatch * p->options.rows;
+    const size_t time = (size_t)*forward_time(p, action);
     set_batch(p, action->microbatch);
     p->context.dropout = (struct sl_dropout_source){
-        .layer_key = step->layer_key ? step->layer_key + (size_t)action->time * (size_t)p->model->layers : NULL,
+        .layer_key = step->layer_key ? step->layer_key + time * (size_t)p->model->layers : NULL,
         .step_key = step->step_key,
         .first_row = step->first_row + (uint32_t)first_row,
     };
@@ -65,6 +71,7 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
         SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
         y = slot;
     }
+    *forward_time(p, action) = action->time;
     set_microbatch(p, action);
     const struct sl_place *kept = &p->kept[action->params].x;
     if (kept->stashed && p->context.phase == SL_TRAIN) {

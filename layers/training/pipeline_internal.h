@@ -40,6 +40,7 @@ struct sl_pipeline {
     struct sl_groups groups;
     struct kept *kept;                /* [loops] */
     struct weight_gradients *weights; /* [loops] */
+    int *forward_time; /* [loops][microbatches]: a backward that recomputes draws its forward's dropout */
     size_t workspace_bytes;
     struct sl_context context;
     /* Where the schedule keeps states that come round; and where the last stage is. */

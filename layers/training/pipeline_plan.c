@@ -112,9 +112,10 @@ static int make_arrays(struct sl_pipeline *p) {
     const size_t loops = (size_t)p->model->loops;
     p->kept = calloc(loops, sizeof *p->kept);
     p->weights = calloc(loops, sizeof *p->weights);
+    p->forward_time = calloc(loops * (size_t)p->microbatches, sizeof *p->forward_time);
     p->ends = calloc(loops, sizeof *p->ends);
     p->link = calloc(4 * loops, sizeof *p->link);
-    if (p->kept && p->weights && p->ends && p->link) return SL_OK;
+    if (p->kept && p->weights && p->forward_time && p->ends && p->link) return SL_OK;
     return sl_fail(p->self, SL_FAILED, "no memory for a pipeline");
 }
 
@@ -265,6 +266,7 @@ void sl_pipeline_close(struct sl_pipeline *p) {
     free(p->again.tensor); /* which p->once shares */
     free(p->kept);
     free(p->weights);
+    free(p->forward_time);
     free(p->ends);
     free(p->link);
     free(p);

@@ -100,6 +100,51 @@ refuses '--timeout: "0" is not a number' $train --dry-run --timeout 0
 refuses '--m: short for more than one option' $train --m 3
 refuses 'no-such-engine' $train --dry-run --engine no-such-engine
 
+# ---- what all training drivers understand: neither other words, nor numbers out of range, nor nothing ----
+
+for driver in looping_pipeline 'transformer train' loss_equality; do
+    for name in accumulate zero wgrad-group warmup loops; do
+        for value in x '' -1 1.5 1e1 99999999999999999999; do
+            refuses "--$name: \"$value\" is not an integer from " $driver --$name "$value"
+        done
+        refuses "--$name: needs a value: an integer from " $driver --$name
+    done
+    refuses '--accumulate: "0" is not an integer from 1 to 4096' $driver --accumulate 0
+    refuses '--zero: "2" is not an integer from 0 to 1' $driver --zero 2
+    for name in lr min-lr weight-decay clip delay-ms; do
+        for value in x '' -1 nan 1e31; do
+            refuses "--$name: \"$value\" is not a number from 0 to " $driver --$name "$value"
+        done
+    done
+    refuses '--recompute: "some" is not one of none|selective|full' $driver --recompute some
+    refuses '--lr-schedule: "step" is not one of constant|cosine' $driver --lr-schedule step
+    refuses '--precision: "f16" is not one of f32|bf16|tf32' $driver --precision f16
+    for name in schedule schedule-file; do
+        refuses "--$name: \"\" is not " $driver --$name ''
+    done
+    for name in fsdp no-fsdp overlap no-overlap show-shardings; do
+        refuses "--$name=1: takes no value" $driver --$name=1
+    done
+    refuses 'there is no' $driver --schedule nope
+    refuses 'nothing: ' $driver --schedule-file nothing
+done
+for driver in looping_pipeline 'transformer train'; do
+    for name in metrics gradients trace save resume; do
+        refuses "--$name: \"\" is not " $driver --$name ''
+    done
+    for value in x '' -1 1.5; do
+        refuses "--save-every: \"$value\" is not an integer from 0" $driver --save-every "$value"
+    done
+    for name in profile check-replicas dry-run; do
+        refuses "--$name=1: takes no value" $driver --$name=1
+    done
+done
+for command in evaluate generate; do
+    refuses '--accumulate: no such option' transformer $command --accumulate 2
+    refuses '--precision: "f16" is not one of f32|bf16|tf32' transformer $command --precision f16
+    refuses '--no-fsdp=1: takes no value' transformer $command --no-fsdp=1
+done
+
 # ---- the transformer's subcommands, shapes, files and prompts ----
 
 choose='choose one of train, evaluate, generate'

@@ -64,6 +64,7 @@ trains_alike 8 --schedule single
 trains_alike 6 --schedule 1f1b --mesh data=3,model=2 --wgrad-group 2 --checked
 trains_alike 4 --schedule interleaved-zb --mesh model=4 --dropout 0.3
 trains_alike 4 --schedule zbv --mesh data=2,model=2 --precision bf16
+trains_alike 4 --schedule 1f1b --mesh data=2,model=2 --fsdp --recompute full --accumulate 2 --clip 0.1
 trains_alike 2 --schedule dualpipev --mesh model=2 --microbatches 6 --checked
 
 run 8 looping_pipeline $small --metrics metrics --trace trace --profile
@@ -106,6 +107,8 @@ run 2 looping_pipeline --hidden 0
 fails 'an option before all others' 2 '--hidden: "0" is not'
 run 8 looping_pipeline --batch 100
 fails 'numbers that do not divide' 2 '--microbatches 8'
+run 8 looping_pipeline --delay-ms 1
+fails 'delays' 2 '--delay-ms: only engine local has delays, not mpi'
 run 8 looping_pipeline --gradients /nowhere/gradients
 fails 'a file that only the first process needs' 2 '/nowhere/gradients'
 

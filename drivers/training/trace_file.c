@@ -1,5 +1,5 @@
 /* trace_file.c - collects traces and writes them as Chrome trace events. */
-#include "drivers/common/trace_file.h"
+#include "drivers/training/trace_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,23 +9,35 @@
 
 enum { MAX_EVENTS = 1 << 19 }; /* of a coordinate */
 
-static int index_along(const struct sl_mesh *mesh, int coordinate, const char *axis) {
-    return sl_mesh_index(mesh, coordinate, sl_mesh_find_axis(mesh, axis));
+static int index_along(const struct sl_job *job, int coordinate, int axis) {
+    return sl_mesh_index(&job->mesh, coordinate, sl_mesh_find_axis(&job->mesh, sl_job_axis(job, axis)));
+}
+
+/* Pipelines are counted along all axes but their own, the last one fastest. */
+static int pipeline_of(const struct sl_job *job, int coordinate) {
+    const struct sl_mesh *mesh = &job->mesh;
+    int pipeline = 0;
+    for (int a = 0; a < mesh->axes; a++)
+        if (strcmp(mesh->axis[a].name, sl_job_axis(job, SL_JOB_PIPE)) != 0)
+            pipeline = pipeline * mesh->axis[a].size + sl_mesh_index(mesh, coordinate, a);
+    return pipeline;
 }
 
 /* What a step leaves: each action may wait and work, a loop is weighed, reduced, used. */
-static int64_t events_a_step(const struct sl_schedule *schedule, int rank) {
-    return 2 * (int64_t)schedule->rank[rank].count + 2 * (int64_t)schedule->loops * (schedule->microbatches + 4) + 8;
+static int64_t events_a_step(const struct sl_job *job, int rank) {
+    const struct sl_schedule *schedule = &job->schedule;
+    const int64_t weights = 2 * (int64_t)schedule->loops * (schedule->microbatches + 4);
+    return job->options->accumulate * (2 * (int64_t)schedule->rank[rank].count + weights) + 8;
 }
 
-int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_experiment *experiment,
-                       int64_t steps, struct sl_error *error) {
-    const struct sl_mesh *mesh = &experiment->mesh;
+int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_job *job, int64_t steps,
+                       struct sl_error *error) {
+    const struct sl_mesh *mesh = &job->mesh;
     *file = (struct sl_trace_file){.path = path, .stream = path ? fopen(path, "w") : NULL};
     if (path && !file->stream) return sl_error_set(error, SL_BAD_INPUT, "cannot write %s: %s", path, strerror(errno));
     for (int c = 0; c < mesh->size; c++) {
-        const int rank = index_along(mesh, c, "model");
-        const int64_t wanted = steps * events_a_step(&experiment->schedule, rank);
+        const int rank = index_along(job, c, SL_JOB_PIPE);
+        const int64_t wanted = steps * events_a_step(job, rank);
         struct sl_trace *trace = &file->trace[c];
         trace->capacity = (int)(wanted < MAX_EVENTS ? wanted : MAX_EVENTS);
         trace->event = calloc((size_t)trace->capacity, sizeof *trace->event);
@@ -66,12 +78,13 @@ static void name_event(const struct sl_trace_event *event, char *name, size_t si
                  event->microbatch + event->count - 1);
 }
 
-static json_t *object_of(const struct sl_trace_event *event, const struct sl_mesh *mesh, int coordinate, double first) {
+static json_t *object_of(const struct sl_trace_event *event, const struct sl_job *job, int coordinate, double first) {
     char name[64];
     name_event(event, name, sizeof name);
-    const int row = event->work == SL_TRACE_REDUCE ? mesh->size + coordinate : coordinate;
-    json_t *args = json_pack("{si si si si}", "step", event->step, "rank", index_along(mesh, coordinate, "model"),
-                             "loop", event->loop, "data", index_along(mesh, coordinate, "data"));
+    const int row = event->work == SL_TRACE_REDUCE ? job->mesh.size + coordinate : coordinate;
+    json_t *args = json_pack("{si si si si}", "step", event->step, "rank", index_along(job, coordinate, SL_JOB_PIPE),
+                             "loop", event->loop, "data", index_along(job, coordinate, SL_JOB_DATA));
+    if (args && job->mesh.axes > 2) json_object_set_new(args, "pipeline", json_integer(pipeline_of(job, coordinate)));
     if (args && event->stage >= 0) {
         json_object_set_new(args, "stage", json_integer(event->stage));
         json_object_set_new(args, "microbatch", json_integer(event->microbatch));
@@ -94,40 +107,41 @@ static int write_object(struct sl_trace_file *file, json_t *object, const char *
     return written ? SL_OK : sl_error_set(error, SL_FAILED, "cannot write %s: %s", file->path, strerror(errno));
 }
 
-static int write_rows(struct sl_trace_file *file, const struct sl_mesh *mesh, struct sl_error *error) {
+static int write_rows(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error) {
+    const struct sl_mesh *mesh = &job->mesh;
     for (int c = 0; c < mesh->size; c++) {
         char name[160], both[200];
         sl_mesh_describe(mesh, c, name, sizeof name);
         SL_TRY(write_object(file, row_name(name, c), ",\n", error));
         snprintf(both, sizeof both, "reductions of %s", name);
-        if (sl_mesh_axis_size(mesh, "data") > 1)
-            SL_TRY(write_object(file, row_name(both, mesh->size + c), ",\n", error));
+        if (job->data > 1) SL_TRY(write_object(file, row_name(both, mesh->size + c), ",\n", error));
     }
     return SL_OK;
 }
 
-static json_t *schedule_of(const struct sl_experiment *experiment, int64_t dropped) {
-    const struct sl_schedule *schedule = &experiment->schedule;
-    return json_pack("{ss si si si si sb sI}", "schedule", schedule->name, "ranks", schedule->ranks, "loops",
-                     schedule->loops, "microbatches", schedule->microbatches, "wgrad_group", experiment->wgrad_group,
-                     "overlap", experiment->overlap, "dropped_events", (json_int_t)dropped);
+static json_t *schedule_of(const struct sl_job *job, int64_t dropped) {
+    const struct sl_schedule *schedule = &job->schedule;
+    return json_pack("{ss si si si si sb si sI}", "schedule", schedule->name, "ranks", schedule->ranks, "loops",
+                     schedule->loops, "microbatches", schedule->microbatches, "wgrad_group", job->wgrad_group,
+                     "overlap", job->options->overlap, "passes", job->options->accumulate, "dropped_events",
+                     (json_int_t)dropped);
 }
 
-int sl_trace_file_write(struct sl_trace_file *file, const struct sl_experiment *experiment, struct sl_error *error) {
-    const struct sl_mesh *mesh = &experiment->mesh;
+int sl_trace_file_write(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error) {
+    const struct sl_mesh *mesh = &job->mesh;
     const double first = first_time(file, mesh->size);
     int64_t dropped = 0;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file->stream);
-    SL_TRY(write_rows(file, mesh, error));
+    SL_TRY(write_rows(file, job, error));
     for (int c = 0; c < mesh->size; c++) {
         const struct sl_trace *trace = &file->trace[c];
         for (int i = 0; i < trace->count; i++)
-            SL_TRY(write_object(file, object_of(&trace->event[i], mesh, c, first), ",\n", error));
+            SL_TRY(write_object(file, object_of(&trace->event[i], job, c, first), ",\n", error));
         dropped += trace->dropped;
     }
     SL_TRY(
         write_object(file, json_pack("{ss ss si}", "name", "end", "ph", "M", "pid", 0), "\n],\"shardloop\":", error));
-    SL_TRY(write_object(file, schedule_of(experiment, dropped), "}\n", error));
+    SL_TRY(write_object(file, schedule_of(job, dropped), "}\n", error));
     FILE *stream = file->stream;
     file->stream = NULL;
     if (fclose(stream)) return sl_error_set(error, SL_FAILED, "cannot write %s: %s", file->path, strerror(errno));

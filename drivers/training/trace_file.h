@@ -2,13 +2,14 @@
  *
  * A row a coordinate holds its compute, communication, waiting and optimizer; a second one its reductions over data,
  * which run beside them. Times are microseconds since the first event. Each event's args name step, rank, stage, loop,
- * microbatch, count and data; "shardloop" beside the events tells the schedule. */
-#ifndef SL_DRIVERS_COMMON_TRACE_FILE_H
-#define SL_DRIVERS_COMMON_TRACE_FILE_H
+ * microbatch, count and data; where the mesh has more axes, also the number of its pipeline. "shardloop" beside the
+ * events tells the schedule, and how many passes through it a step has. */
+#ifndef SL_DRIVERS_TRAINING_TRACE_FILE_H
+#define SL_DRIVERS_TRAINING_TRACE_FILE_H
 
 #include <stdio.h>
 
-#include "drivers/classifier/experiment.h"
+#include "drivers/training/job.h"
 #include "layers/training/trace.h"
 
 struct sl_trace_file {
@@ -19,12 +20,12 @@ struct sl_trace_file {
 
 /* Opens PATH (NULL: none, in a process that does not write it) and takes memory for STEPS steps, or for as many as are
  * sensible. */
-int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_experiment *experiment,
-                       int64_t steps, struct sl_error *error);
+int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_job *job, int64_t steps,
+                       struct sl_error *error);
 /* The coordinate's own trace, on which it begins to record. */
 struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self);
 /* Writes and closes the file. */
-int sl_trace_file_write(struct sl_trace_file *file, const struct sl_experiment *experiment, struct sl_error *error);
+int sl_trace_file_write(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error);
 /* Gives the memory back; also where nothing was opened. */
 void sl_trace_file_free(struct sl_trace_file *file);
 

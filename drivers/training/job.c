@@ -1,0 +1,157 @@
+/* job.c - from options to mesh, schedule and trainer. */
+#include "drivers/training/job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "spmd/schedule/csv.h"
+
+/* ---- axes ---- */
+
+static bool knows_axis(const struct sl_job_type *type, const char *name) {
+    for (const char *const *axis = type->axes; *axis; axis++)
+        if (!strcmp(*axis, name)) return true;
+    return false;
+}
+
+static int refuse_axis(const struct sl_job_type *type, const char *name, struct sl_error *error) {
+    char known[80] = "";
+    for (const char *const *axis = type->axes; *axis; axis++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "", *axis);
+    return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"%s\": %s's axes are %s", name, type->model, known);
+}
+
+/* There is room for an axis that was left out: no others came through. */
+static int read_axes(struct sl_job *job, struct sl_error *error) {
+    struct sl_mesh *mesh = &job->mesh;
+    for (int a = 0; a < mesh->axes; a++)
+        if (!knows_axis(job->type, mesh->axis[a].name)) return refuse_axis(job->type, mesh->axis[a].name, error);
+    for (const char *const *name = job->type->axes; *name; name++) {
+        if (sl_mesh_find_axis(mesh, *name) >= 0) continue;
+        struct sl_axis *axis = &mesh->axis[mesh->axes++];
+        *axis = (struct sl_axis){.size = 1};
+        snprintf(axis->name, sizeof axis->name, "%s", *name);
+    }
+    job->data = sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_DATA));
+    job->ranks = sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_PIPE));
+    return SL_OK;
+}
+
+/* ---- products ---- */
+
+static int find_products(struct sl_job *job, struct sl_error *error) {
+    const int precision = job->options->precision;
+    job->precision = precision == SL_PRODUCTS_BF16 ? SL_BF16 : SL_F32;
+    job->gemm = sl_gemm_find(precision == SL_PRODUCTS_TF32 ? "cublas-tf32" : NULL, error);
+    if (!job->gemm) return error->status;
+    if (sl_gemm_supports(job->gemm, job->precision)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--precision: %s has no products of that kind here", job->gemm->name);
+}
+
+int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, struct sl_error *error) {
+    job->mesh = *mesh;
+    SL_TRY(read_axes(job, error));
+    SL_TRY(sl_optimizer_choose(&job->options->optimizer, job->options->learning_rate, &job->optimizer, error));
+    return find_products(job, error);
+}
+
+/* ---- the batch ---- */
+
+int sl_largest_divisor(int number, int most) {
+    int divisor = most < number ? most : number;
+    while (number % divisor) divisor--;
+    return divisor;
+}
+
+int sl_job_share(struct sl_job *job, struct sl_error *error) {
+    const struct sl_training_options *options = job->options;
+    if (options->batch % (job->data * options->accumulate))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--batch %d: %s do not divide over data=%d and %d passes (--accumulate)", options->batch,
+                            job->type->samples, job->data, options->accumulate);
+    job->local = options->batch / job->data;
+    job->pass = job->local / options->accumulate;
+    return SL_OK;
+}
+
+static int cut_pass(struct sl_job *job, struct sl_error *error) {
+    const struct sl_training_options *options = job->options;
+    const int microbatches = job->schedule.microbatches;
+    job->rows = job->pass / microbatches * (job->sequence ? job->sequence : 1);
+    if (job->pass % microbatches == 0) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "--microbatches %d: a replica's %d %s a pass (--batch %d over data=%d, --accumulate %d) do not "
+                        "divide into so many",
+                        microbatches, job->pass, job->type->samples, options->batch, job->data, options->accumulate);
+}
+
+/* ---- the schedule ---- */
+
+static int read_schedule(struct sl_job *job, struct sl_error *error) {
+    const char *file = job->options->schedule_file;
+    SL_TRY(sl_schedule_read_csv(&job->schedule, file, error));
+    if (job->schedule.ranks == job->ranks) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s has %d ranks, the %s axis %d", file, job->schedule.ranks,
+                        sl_job_axis(job, SL_JOB_PIPE), job->ranks);
+}
+
+int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,
+                    struct sl_error *error) {
+    struct sl_schedule *schedule = &job->schedule;
+    SL_TRY(job->options->schedule_file ? read_schedule(job, error)
+                                       : sl_schedule_generate(schedule, kind, job->ranks, loops, microbatches, error));
+    if (layers < sl_schedule_stages(schedule))
+        return sl_error_set(
+            error, SL_BAD_INPUT, "%d layers: each of the %d stages (%s=%d, loops %d) needs at least one", layers,
+            sl_schedule_stages(schedule), sl_job_axis(job, SL_JOB_PIPE), schedule->ranks, schedule->loops);
+    SL_TRY(sl_schedule_lower(schedule, error));
+    SL_TRY(sl_schedule_slots(schedule, SL_PIPELINE_FEWEST_SLOTS, &job->slots, error));
+    return cut_pass(job, error);
+}
+
+int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
+    const int microbatches = job->schedule.microbatches;
+    job->wgrad_group = group && group < microbatches ? group : microbatches;
+    if (microbatches % job->wgrad_group == 0) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
+                        job->wgrad_group, microbatches);
+}
+
+void sl_job_close(struct sl_job *job) { sl_schedule_free(&job->schedule); }
+
+/* ---- one coordinate ---- */
+
+int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job *job) {
+    const struct sl_training_options *of = job->options;
+    struct sl_trainer_options options = {
+        .pipeline = {.axis = sl_job_axis(job, SL_JOB_PIPE),
+                     .schedule = &job->schedule,
+                     .gemm = job->gemm,
+                     .precision = job->precision,
+                     .slots = job->slots,
+                     .rows = job->rows,
+                     .sequence = job->sequence,
+                     .forward_only = job->forward_only,
+                     .wgrad_group = job->wgrad_group},
+        .data_axis = sl_job_axis(job, SL_JOB_DATA),
+        .optimizer = job->optimizer,
+        .clip = (float)of->clip,
+        .accumulate = of->accumulate,
+        .zero = of->zero == 1,
+        .overlap = of->overlap,
+        .seed = job->seed,
+        .arg = worker,
+    };
+    *worker = (struct sl_worker){.job = job, .self = self};
+    SL_TRY(job->type->open(worker, &options));
+    return sl_trainer_plan(&worker->trainer, self, &options, &worker->model);
+}
+
+int sl_worker_open(struct sl_worker *worker, const struct sl_store *from) {
+    return sl_trainer_open(worker->trainer, from);
+}
+
+void sl_worker_close(struct sl_worker *worker) {
+    sl_trainer_close(worker->trainer);
+    worker->job->type->close(worker);
+}

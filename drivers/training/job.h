@@ -1,0 +1,90 @@
+/* job.h - a driver's model on a mesh, under a schedule: what is decided before the coordinates start, and then one
+ * coordinate's part.
+ *
+ * A job is opened in this order, so that a driver may decide on its own things in between:
+ *     sl_job_open       the axes of the mesh, the matrix products
+ *     sl_job_share      how many samples a replica has, a step and a pass
+ *     sl_job_schedule   the table of actions, microbatches
+ *     sl_job_group      microbatches of a weight-gradient product
+ * All of them return SL_BAD_INPUT with the numbers that do not fit. */
+#ifndef SL_DRIVERS_TRAINING_JOB_H
+#define SL_DRIVERS_TRAINING_JOB_H
+
+#include "drivers/training/training_options.h"
+#include "layers/training/trainer.h"
+#include "spmd/schedule/registry.h"
+
+struct sl_worker;
+
+/* The axes of a job's mesh in struct sl_job_type; what comes after these two is the driver's. */
+enum { SL_JOB_DATA, SL_JOB_PIPE };
+
+/* What a driver gives of its own. */
+struct sl_job_type {
+    const char *model;       /* whose axes these are, in messages: "the transformer" */
+    const char *const *axes; /* names: of samples, of the pipeline's ranks, others; NULL ends them */
+    const char *samples;     /* what a batch consists of, in messages: "sequences" */
+    /* Builds WORKER's part of the model, takes its buffers (worker->own), and changes of OPTIONS, which come filled in
+     * from the job, what its model needs. */
+    int (*open)(struct sl_worker *worker, struct sl_trainer_options *options);
+    /* Gives back what open has taken; also after it has failed. */
+    void (*close)(struct sl_worker *worker);
+};
+
+struct sl_job {
+    /* Given. */
+    const struct sl_job_type *type;
+    const struct sl_training_options *options; /* outlive the job */
+    void *own;                                 /* the driver's */
+    uint64_t seed;
+    int sequence;      /* rows of a sample; 0: a sample is a row, and rows have nothing to do with each other */
+    bool forward_only; /* it will never train */
+    /* Decided. */
+    struct sl_mesh mesh;
+    int data, ranks; /* sizes of these axes */
+    const struct sl_gemm_backend *gemm;
+    enum sl_dtype precision; /* of products' operands */
+    struct sl_optimizer_options optimizer;
+    int local, pass;             /* samples of a replica: a step, and a pass through the pipeline */
+    struct sl_schedule schedule; /* lowered and proven */
+    int slots;                   /* of a channel, with which it is proven */
+    int rows;                    /* of a microbatch */
+    int wgrad_group;
+};
+
+/* Axes that MESH lacks are added with size 1. */
+int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, struct sl_error *error);
+int sl_job_share(struct sl_job *job, struct sl_error *error);
+/* Makes a schedule of KIND, or reads the options' file, which then says how many microbatches there are. The model has
+ * so many LAYERS. */
+int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,
+                    struct sl_error *error);
+/* GROUP 0, or more than all: all microbatches. */
+int sl_job_group(struct sl_job *job, int group, struct sl_error *error);
+/* Also where nothing was opened. */
+void sl_job_close(struct sl_job *job);
+
+/* The largest divisor of NUMBER that is at most MOST. */
+int sl_largest_divisor(int number, int most);
+
+static inline const char *sl_job_axis(const struct sl_job *job, int axis) { return job->type->axes[axis]; }
+
+/* ---- one coordinate ---- */
+
+/* Its part while a program runs. */
+struct sl_worker {
+    struct sl_job *job;
+    struct sl_spmd *self;
+    struct sl_model model;
+    struct sl_trainer *trainer;
+    void *own;              /* the driver's */
+    int64_t first, samples; /* steps, and samples of the data, that were taken before the run goes on here */
+};
+
+/* Plans the coordinate's part. sl_worker_open takes the memory and makes the initial values, or takes those in FROM
+ * (NULL: none). Close it also after a failure. */
+int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job *job);
+int sl_worker_open(struct sl_worker *worker, const struct sl_store *from);
+void sl_worker_close(struct sl_worker *worker);
+
+#endif

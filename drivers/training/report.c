@@ -1,0 +1,129 @@
+/* report.c - a training's lines for people and programs. */
+#include "drivers/training/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- fields of a step ---- */
+
+double sl_step_number(const struct sl_step *step, const void *own) {
+    (void)own;
+    return (double)step->number;
+}
+double sl_step_loss(const struct sl_step *step, const void *own) {
+    (void)own;
+    return step->metrics.loss / step->metrics.rows;
+}
+double sl_step_accuracy(const struct sl_step *step, const void *own) {
+    (void)own;
+    return step->metrics.correct / step->metrics.rows;
+}
+double sl_step_rate(const struct sl_step *step, const void *own) {
+    (void)own;
+    return step->rate;
+}
+double sl_step_norm(const struct sl_step *step, const void *own) {
+    (void)own;
+    return step->norm;
+}
+double sl_step_ms(const struct sl_step *step, const void *own) {
+    (void)own;
+    return step->ms;
+}
+
+/* Milliseconds since the process was executed, from the kernel's record of its start (10 ms ticks). */
+static double ms_since_exec(void) {
+    unsigned long long ticks = 0;
+    FILE *stat = fopen("/proc/self/stat", "r");
+    if (stat) {
+        if (fscanf(stat,
+                   "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                   &ticks) != 1)
+            ticks = 0;
+        fclose(stat);
+    }
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return 1e3 * ((double)now.tv_sec + 1e-9 * (double)now.tv_nsec - (double)ticks / (double)sysconf(_SC_CLK_TCK));
+}
+
+/* ---- files and objects ---- */
+
+int sl_report_open(struct sl_report *report, const char *metrics, int64_t first, int64_t steps,
+                   struct sl_error *error) {
+    report->first = first;
+    report->final_loss = report->first_step_ms = NAN;
+    SL_TRY(sl_metrics_open(&report->metrics, metrics, error));
+    sl_progress_begin(&report->progress, "step", steps - first);
+    return SL_OK;
+}
+
+int sl_report_close(struct sl_report *report, struct sl_error *error) {
+    return sl_metrics_close(&report->metrics, error);
+}
+
+bool sl_report_wants_json(const struct sl_report *report) { return report->json || report->metrics.path; }
+
+int sl_report_print(struct sl_report *report, json_t *object, struct sl_error *error) {
+    int status = SL_OK;
+    if (report->json) status = sl_json_print(stdout, "stdout", json_incref(object), error);
+    const int written = sl_metrics_write(&report->metrics, object, status ? NULL : error);
+    return status ? status : written;
+}
+
+/* ---- steps ---- */
+
+static void begin_table(struct sl_report *report, const struct sl_step *step) {
+    int columns = 0;
+    for (const struct sl_report_field *field = report->field; field->value; field++) {
+        if (!field->title || (field->optional && isnan(field->value(step, report->own)))) continue;
+        if (columns == SL_REPORT_COLUMNS) abort(); /* a driver's fields outgrew the limit */
+        report->shown[columns] = field;
+        report->column[columns++] = (struct sl_column){field->title, field->width};
+    }
+    sl_table_begin(&report->table, stdout, columns, report->column);
+}
+
+static void print_cell(struct sl_table *table, const struct sl_report_field *field, double value) {
+    if (isnan(value))
+        sl_table_cell(table, "-");
+    else if (field->style == 'd')
+        sl_table_cell(table, "%lld", (long long)value);
+    else if (field->style == 'f')
+        sl_table_cell(table, "%.*f", field->digits, value);
+    else
+        sl_table_cell(table, "%.*g", field->digits, value);
+}
+
+static void print_row(struct sl_report *report, const struct sl_step *step) {
+    sl_progress_clear(&report->progress);
+    if (!report->table.stream) begin_table(report, step);
+    for (int c = 0; c < report->table.columns; c++)
+        print_cell(&report->table, report->shown[c], report->shown[c]->value(step, report->own));
+    fflush(stdout);
+}
+
+static json_t *object_of(const struct sl_report *report, const struct sl_step *step) {
+    json_t *object = json_object();
+    for (const struct sl_report_field *field = report->field; object && field->value; field++) {
+        const double value = field->key ? field->value(step, report->own) : NAN;
+        if (isnan(value)) continue;
+        json_object_set_new(object, field->key,
+                            field->style == 'd' ? json_integer((json_int_t)value) : sl_json_real(value));
+    }
+    return object;
+}
+
+int sl_report_step(struct sl_report *report, const struct sl_step *step, bool shown, struct sl_error *error) {
+    sl_step_times_add(&report->times, step->ms);
+    report->final_loss = sl_step_loss(step, NULL);
+    report->samples += step->metrics.rows;
+    if (report->times.count == 1) report->first_step_ms = ms_since_exec();
+    if (shown && !report->json) print_row(report, step);
+    if (ferror(stdout)) return sl_stdout_finish(error);
+    sl_progress_update(&report->progress, report->times.count, report->samples, report->final_loss,
+                       sl_step_accuracy(step, NULL));
+    return sl_report_wants_json(report) ? sl_report_print(report, object_of(report, step), error) : SL_OK;
+}

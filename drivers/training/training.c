@@ -1,0 +1,212 @@
+/* training.c - the loop over steps, and what surrounds it. */
+#include "drivers/training/training.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "collectives/engines.h"
+#include "drivers/common/interrupt.h"
+#include "drivers/common/profile_report.h"
+#include "drivers/training/shardings_report.h"
+#include "layers/training/exchange.h"
+#include "layers/training/replicas.h"
+
+int64_t sl_training_samples(const struct sl_worker *worker, int64_t step) {
+    return worker->samples + (step - worker->first) * worker->job->options->batch;
+}
+
+double sl_peak_bytes(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return 1024.0 * (double)usage.ru_maxrss;
+}
+
+/* ---- what every coordinate does ---- */
+
+static int report_step(struct sl_training *training, const struct sl_step *step, struct sl_error *error) {
+    const bool shown = !training->type->shows || training->type->shows(training, step->number);
+    return sl_report_step(&training->report, step, shown, error);
+}
+
+static int take_step(struct sl_training *training, struct sl_worker *worker, struct sl_step *step, bool *stop) {
+    struct sl_spmd *self = worker->self;
+    const struct sl_training_options *options = training->job->options;
+    const double began = sl_now();
+    struct sl_batch batch;
+    step->rate = sl_learning_rate_at(&training->rate, step->number);
+    step->norm = NAN;
+    SL_TRY(training->type->fetch(worker, step->number, &batch));
+    *stop = sl_interrupt_arrived() != 0;
+    sl_trainer_set_learning_rate(worker->trainer, (float)step->rate);
+    SL_TRY(sl_trainer_step(worker->trainer, &batch, &step->metrics, stop));
+    if (!isfinite(step->metrics.loss))
+        return sl_fail(self, SL_FAILED, "the loss of step %lld is not finite", (long long)step->number);
+    if (options->check_replicas) SL_TRY(sl_check_replicas(self, worker->trainer));
+    if (options->clip > 0) step->norm = sl_trainer_norm(worker->trainer);
+    step->ms = 1e3 * (sl_now() - began);
+    return self->coordinate == 0 ? report_step(training, step, &self->error) : SL_OK;
+}
+
+/* From the second step on: the first one touches memory and generates code. */
+static void start_records(struct sl_training *training, struct sl_worker *worker) {
+    struct sl_spmd *self = worker->self;
+    struct sl_profile *profile = &training->profile[self->coordinate];
+    if (training->job->options->trace) sl_trainer_set_trace(worker->trainer, sl_trace_file_of(&training->trace, self));
+    if (!training->job->options->profile) return;
+    sl_profile_start(profile, self);
+    sl_trainer_set_profile(worker->trainer, profile);
+}
+
+static int gather_records(struct sl_training *training, struct sl_spmd *self) {
+    struct sl_profile *profile = &training->profile[self->coordinate];
+    if (profile->self) sl_profile_end(profile, SL_WORK_OTHER);
+    if (training->job->options->profile) SL_TRY(sl_gather_records(self, training->profile, sizeof *training->profile));
+    return training->job->options->trace ? sl_gather_traces(self, training->trace.trace) : SL_OK;
+}
+
+static int resume(struct sl_training *training, struct sl_worker *worker) {
+    struct sl_checkpoint about;
+    SL_TRY(sl_checkpoints_resume(&training->checkpoints, worker->self, worker->trainer, &about));
+    worker->first = about.step;
+    worker->samples = about.samples;
+    return SL_OK;
+}
+
+static int train(struct sl_training *training, struct sl_worker *worker) {
+    const struct sl_training_type *type = training->type;
+    bool stop = false;
+    SL_TRY(resume(training, worker));
+    if (type->begin) SL_TRY(type->begin(worker));
+    for (int64_t number = worker->first; number < training->steps && !stop; number++) {
+        struct sl_step step = {.number = number};
+        SL_TRY(take_step(training, worker, &step, &stop));
+        if (number == worker->first) start_records(training, worker);
+        const bool last = stop || number + 1 == training->steps;
+        if (stop && worker->self->coordinate == 0) training->interrupted = number + 1 < training->steps;
+        SL_TRY(sl_checkpoints_save(&training->checkpoints, worker->self, worker->trainer,
+                                   sl_training_samples(worker, number + 1), last));
+        if (type->after) SL_TRY(type->after(worker, &step, last));
+    }
+    SL_TRY(gather_records(training, worker->self));
+    if (!training->job->options->gradients) return SL_OK;
+    return sl_trainer_export(worker->trainer, true, &training->gradients);
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct sl_training *training = arg;
+    struct sl_worker worker;
+    int status = sl_worker_plan(&worker, self, training->job);
+    if (status == SL_OK) status = sl_memory_gather(&worker, training->memory);
+    if (!training->job->options->dry_run) {
+        if (status == SL_OK) status = sl_worker_open(&worker, training->from);
+        if (status == SL_OK) status = train(training, &worker);
+    }
+    sl_worker_close(&worker);
+    return status;
+}
+
+/* ---- before and after ---- */
+
+static int check_trace(struct sl_training *training, struct sl_error *error) {
+    if (training->steps - training->checkpoints.first < 2)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--trace records from the second step on: --steps must be 2 at least%s",
+                            training->checkpoints.first ? " after the checkpoint" : "");
+    return sl_trace_file_open(&training->trace, training->job->options->trace, training->job, training->steps - 1,
+                              error);
+}
+
+/* A file that two options name would hold the one that is written last. */
+static int check_same(const char *first, const char *one, const char *second, const char *other,
+                      struct sl_error *error) {
+    if (!one || !other || strcmp(one, other) != 0) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s and %s name the same file, %s", first, second, one);
+}
+
+/* What cannot be written should be known before the training, not after it. */
+static int check_outputs(struct sl_training *training, struct sl_error *error) {
+    const struct sl_training_options *options = training->job->options;
+    SL_TRY(check_same("--gradients", options->gradients, "--metrics", options->metrics, error));
+    SL_TRY(check_same("--trace", options->trace, "--metrics", options->metrics, error));
+    SL_TRY(check_same("--gradients", options->gradients, "--trace", options->trace, error));
+    if (options->trace) SL_TRY(check_trace(training, error));
+    if (!options->gradients) return SL_OK;
+    if (training->steps <= training->checkpoints.first)
+        return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");
+    return sl_safetensors_can_write(options->gradients, error);
+}
+
+static int open_checkpoints(struct sl_training *training, uint64_t seed, struct sl_error *error) {
+    training->checkpoints.options = training->job->options->checkpoints;
+    training->checkpoints.seed = seed;
+    memcpy(training->checkpoints.setting, training->setting, sizeof training->setting);
+    return sl_checkpoints_check(&training->checkpoints.options, error);
+}
+
+/* What a process does that neither prints nor writes. */
+static int take_part(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
+    struct sl_job *job = training->job;
+    if (job->options->trace && training->steps > 1)
+        SL_TRY(sl_trace_file_open(&training->trace, NULL, job, training->steps - 1, error));
+    return sl_run(&job->mesh, engine, program, training);
+}
+
+static int report_end(struct sl_training *training, struct sl_error *error) {
+    json_t *object = training->type->end(training);
+    if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
+    return sl_report_print(&training->report, object, error);
+}
+
+static int finish(struct sl_training *training, struct sl_error *error) {
+    struct sl_job *job = training->job;
+    const struct sl_training_options *options = job->options;
+    if (options->profile)
+        SL_TRY(sl_profile_report(training->profile, &job->mesh, sl_training_done(training) - 1, training->json, error));
+    SL_TRY(report_end(training, error));
+    if (options->gradients) SL_TRY(sl_safetensors_write(&training->gradients, options->gradients, error));
+    return options->trace ? sl_trace_file_write(&training->trace, job, error) : SL_OK;
+}
+
+static int run(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
+    struct sl_report *report = &training->report;
+    struct sl_job *job = training->job;
+    SL_TRY(sl_checkpoints_open(&training->checkpoints, error));
+    SL_TRY(check_outputs(training, error));
+    report->json = training->json;
+    report->field = training->type->field;
+    report->own = job->own;
+    SL_TRY(sl_report_open(report, job->options->metrics, training->checkpoints.first, training->steps, error));
+    int status = sl_run(&job->mesh, engine, program, training);
+    sl_progress_clear(&report->progress);
+    if (status == SL_OK) status = finish(training, error);
+    const int closed = sl_report_close(report, status ? NULL : error);
+    return status ? status : closed;
+}
+
+int sl_training_delay(const struct sl_training_options *options, struct sl_engine *engine, struct sl_error *error) {
+    engine->delay = 1e-3 * options->delay_ms;
+    if (options->delay_ms == 0 || engine->table == &sl_engine_local) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--delay-ms: only engine local has delays, not %s", engine->table->name);
+}
+
+int sl_training_run(struct sl_training *training, struct sl_engine *engine, struct sl_error *error) {
+    struct sl_job *job = training->job;
+    const struct sl_training_options *options = job->options;
+    SL_TRY(open_checkpoints(training, job->seed, error));
+    SL_TRY(sl_training_delay(options, engine, error));
+    engine->error = error;
+    if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
+    if (options->dry_run) {
+        SL_TRY(sl_run(&job->mesh, engine, program, training));
+        return sl_speaks(engine) ? sl_memory_report(training->memory, &job->mesh, training->json, error) : SL_OK;
+    }
+    sl_interrupt_catch();
+    return sl_speaks(engine) ? run(training, engine, error) : take_part(training, engine, error);
+}
+
+void sl_training_close(struct sl_training *training) {
+    sl_store_free(&training->gradients);
+    sl_trace_file_free(&training->trace);
+    sl_checkpoints_close(&training->checkpoints);
+}

@@ -1,0 +1,67 @@
+/* training.h - a training run: the loop over steps that every coordinate runs, and what is done before and after it.
+ *
+ * A driver gives the job (its model), and in struct sl_training_type its data and what it adds to steps and reports. */
+#ifndef SL_DRIVERS_TRAINING_TRAINING_H
+#define SL_DRIVERS_TRAINING_TRAINING_H
+
+#include "drivers/training/job.h"
+#include "drivers/training/learning_rate.h"
+#include "drivers/training/memory_report.h"
+#include "drivers/training/report.h"
+#include "drivers/training/trace_file.h"
+#include "layers/modules/profile.h"
+
+struct sl_training;
+
+struct sl_training_type {
+    /* This coordinate's rows of STEP's batch; they last until the next call. */
+    int (*fetch)(struct sl_worker *worker, int64_t step, struct sl_batch *batch);
+    /* Before the first step, and after the run has been resumed; NULL: nothing is due. */
+    int (*begin)(struct sl_worker *worker);
+    /* After STEP, which may be the LAST, and after it was saved: evaluations, samples; NULL: none. */
+    int (*after)(struct sl_worker *worker, const struct sl_step *step, bool last);
+    /* What is reported of a step, and whether people see that of step NUMBER; NULL: of all. */
+    const struct sl_report_field *field;
+    bool (*shows)(const struct sl_training *training, int64_t number);
+    /* At the end: prints for people, unless the report is in JSON; returns the last JSON object, NULL without memory.
+     */
+    json_t *(*end)(struct sl_training *training);
+};
+
+struct sl_training {
+    /* Given. */
+    const struct sl_training_type *type;
+    struct sl_job *job;
+    bool json;
+    int64_t steps; /* in the end, those before a resumed run included */
+    struct sl_learning_rate rate;
+    const struct sl_store *from;                     /* initial values; NULL: they are made */
+    struct sl_setting setting[SL_MOST_SETTINGS + 1]; /* what stays the same where a run is resumed */
+    /* Filled in. */
+    struct sl_checkpoints checkpoints;
+    struct sl_memory memory[SL_MAX_COORDINATES];
+    struct sl_profile profile[SL_MAX_COORDINATES];
+    struct sl_trace_file trace;
+    /* Written by coordinate 0. */
+    struct sl_report report;
+    struct sl_store gradients;
+    bool interrupted;
+};
+
+/* Gives ENGINE the delay that the options ask for. SL_BAD_INPUT where it has none. */
+int sl_training_delay(const struct sl_training_options *options, struct sl_engine *engine, struct sl_error *error);
+
+/* Trains, or does what the job's options ask for in place of that. ENGINE has been opened; it gets the options'
+ * delay.
+ */
+int sl_training_run(struct sl_training *training, struct sl_engine *engine, struct sl_error *error);
+void sl_training_close(struct sl_training *training);
+
+/* Steps taken in this run. */
+static inline int64_t sl_training_done(const struct sl_training *training) { return training->report.times.count; }
+/* Samples of the data that were taken before STEP: the steps of a resumed run may have had other batches. */
+int64_t sl_training_samples(const struct sl_worker *worker, int64_t step);
+/* The most memory that this process has had, in bytes. */
+double sl_peak_bytes(void);
+
+#endif

@@ -1,0 +1,56 @@
+/* training_options.h - the options of every driver that trains: one struct, and the tables that fill it in.
+ *
+ * A driver's own table has the options whose meaning is the driver's: its schedules, its batch. They may fill in this
+ * struct's fields, too. */
+#ifndef SL_DRIVERS_TRAINING_TRAINING_OPTIONS_H
+#define SL_DRIVERS_TRAINING_TRAINING_OPTIONS_H
+
+#include "drivers/common/checkpoints.h"
+#include "drivers/common/optimizer_options.h"
+#include "drivers/common/options.h"
+#include "drivers/training/learning_rate.h"
+
+enum sl_product_precision { SL_PRODUCTS_F32, SL_PRODUCTS_BF16, SL_PRODUCTS_TF32 };
+
+/* --lr-schedule; the default of some drivers depends on their data. */
+enum sl_rate_schedule { SL_RATE_DEFAULT = -1, SL_RATE_CONSTANT, SL_RATE_COSINE };
+
+struct sl_training_options {
+    /* Filled in by the driver's own table. */
+    const char *schedule;
+    int loops, microbatches, batch;
+    /* By sl_pipeline_table. */
+    const char *schedule_file; /* a table of actions in place of the schedule; NULL: none */
+    int accumulate;            /* passes through the pipeline a step */
+    int recompute;             /* enum sl_recomputation */
+    int wgrad_group;           /* 0: the driver's default */
+    int zero;
+    bool overlap;
+    double delay_ms;
+    /* By sl_layout_table. */
+    int precision; /* enum sl_product_precision */
+    bool fsdp, show_shardings;
+    /* By sl_optimizer_section. */
+    struct sl_optimizer_flags optimizer;
+    /* By sl_rate_table. */
+    double learning_rate, least_rate, clip;
+    int warmup, lr_schedule; /* enum sl_rate_schedule */
+    /* By sl_record_table. */
+    const char *metrics, *gradients, *trace; /* files; NULL: none */
+    bool check_replicas, profile, dry_run;
+    struct sl_checkpoint_options checkpoints;
+};
+
+/* Each over a struct sl_training_options; sl_checkpoint_table is over its checkpoints. */
+extern const struct sl_option sl_pipeline_table[]; /* what a step does, and in which order */
+extern const struct sl_option sl_layout_table[];   /* how parameters are kept; also for those that do not train */
+extern const struct sl_option sl_rate_table[];     /* how far a step moves them */
+extern const struct sl_option sl_record_table[];   /* what is checked and written down */
+
+/* One pass, ZeRO-1, overlap, a constant rate of 1e-3. */
+struct sl_training_options sl_training_defaults(void);
+
+/* What the options say about the learning rates of a run of STEPS. */
+struct sl_learning_rate sl_training_rate(const struct sl_training_options *options, int64_t steps);
+
+#endif

@@ -1,0 +1,314 @@
+#!/bin/sh
+# training_options.sh DRIVERS - the options that all training drivers have do what they say, in each; prints TAP.
+drivers=$1
+. "$(dirname "$0")/../rigs/points.sh"
+
+for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
+
+# run ARGUMENT...: trains the driver's small model; leaves the losses, a line each, in the file losses.
+run() {
+    call $small --json "$@"
+    values loss >losses
+}
+
+# values KEY: its numbers in the lines of JSON that the last call has printed.
+values() {
+    sed -n "s/.*\"$1\":\\([-+.e0-9]*\\).*/\\1/p" out
+}
+
+# same FILE FILE: the same bytes, and some.
+same() {
+    [ -s "$1" ] && cmp -s "$1" "$2"
+}
+
+# near FILE FILE: as many numbers, each within 1e-5 of the other, relatively.
+near() {
+    [ -s "$1" ] && paste "$1" "$2" | awk '
+        { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-5 * ($2 < 0 ? -$2 : $2)) bad = 1 } END { exit bad }'
+}
+
+# norm_of FILE: the norm of all numbers in a safetensors file.
+norm_of() {
+    header=$(od -A n -t u8 -N 8 "$1" | tr -d ' ')
+    od -A n -v -w4 -t f4 -j $((header + 8)) "$1" | awk '{ sum += $1 * $1 } END { printf "%.9g\n", sqrt(sum) }'
+}
+
+# keeps NAME ARGUMENT...: losses and the last gradients are the bits in expected and gradients.
+keeps() {
+    name=$1
+    shift
+    run --steps 3 --gradients others "$@"
+    [ $status = 0 ] && [ ! -s err ] && same losses expected && same others gradients
+    point "$driver_name: $name: $*"
+}
+
+# agrees NAME ARGUMENT...: losses are those in expected, but for their last digits.
+agrees() {
+    name=$1
+    shift
+    run --steps 3 "$@"
+    [ $status = 0 ] && [ ! -s err ] && near losses expected
+    point "$driver_name: $name: $*"
+}
+
+# sum KEY: of its values.
+sum() {
+    values "$1" | awk '{ sum += $1 } END { printf "%.0f\n", sum }'
+}
+
+# wrong TEXT ARGUMENT...: status 2, nothing on stdout, one line on stderr with TEXT in it, also from a subcommand.
+wrong() {
+    text=$1
+    shift
+    call "$@"
+    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "^$driver_name\( train\)\{0,1\}: " err &&
+        grep -qF -- "$text" err
+    point "refused: $driver_name $text"
+}
+
+# ---- one step, in other ways ----
+
+try_steps() {
+    run --steps 3 --gradients gradients
+    mv losses expected
+    [ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <expected)" = 3 ]
+    point "$driver_name: three steps"
+    for kind in full selective; do
+        keeps 'recomputed, the same bits' --recompute $kind --wgrad-group 4
+    done
+    keeps 'replicas are compared' --check-replicas
+    keeps 'nothing overlaps' --no-overlap
+    keeps 'a slow network' --delay-ms 1
+    agrees 'whole optimizer states' --zero 0
+    agrees 'a product a microbatch' --wgrad-group 1
+    agrees 'half the rows a pass, and two passes' --accumulate 2 --microbatches 2
+    agrees 'four passes' --accumulate 4 --microbatches 1
+
+    call $small --dry-run --json
+    [ $status = 0 ] && [ "$(wc -l <out)" = 4 ]
+    point "$driver_name: a line of memory a coordinate"
+    # Where backward follows soon, on the first rank.
+    for kind in none selective full; do
+        call $small --batch 256 --microbatches 32 --wgrad-group 1 --schedule 1f1b --dry-run --json --recompute $kind
+        values activation_bytes | head -n 1
+    done >kept
+    [ $status = 0 ] && [ "$(wc -l <kept)" = 3 ] && sort -rnu kept | cmp -s - kept
+    point "$driver_name: what is recomputed is not kept"
+    call $small --dry-run --json
+    state=$(sum state_bytes)
+    call $small --dry-run --json --zero 0
+    [ $status = 0 ] && [ "$(sum state_bytes)" -gt "$state" ]
+    point "$driver_name: --zero 0 takes more"
+
+    run --steps 4 --delay-ms 20
+    [ $status = 0 ] && values median_ms | awk '{ exit !($1 > 20) }'
+    point "$driver_name: --delay-ms delays"
+}
+
+# ---- schedules ----
+
+try_schedules() {
+    for name in gpipe 1f1b; do
+        "$drivers/schedule" --name $name --stages 2 --microbatches 4 --format csv >table.csv
+        run --steps 3 --schedule $name --gradients gradients
+        mv losses expected
+        keeps 'a file is the schedule of that name' --schedule-file table.csv
+    done
+    "$drivers/schedule" --name gpipe --stages 3 --microbatches 4 --format csv >table.csv
+    wrong "has 3 ranks, the $ranks axis 2" $small --schedule-file table.csv
+    "$drivers/schedule" --name gpipe --stages 2 --microbatches 3 --format csv >table.csv
+    wrong '--microbatches 3: a replica' $small --schedule-file table.csv
+}
+
+# ---- the optimizer ----
+
+try_optimizer() {
+    run --steps 3
+    mv losses expected
+    run --steps 3 --clip 1e9 --gradients gradients
+    [ $status = 0 ] && same losses expected && values norm >norms && [ "$(wc -l <norms)" = 3 ]
+    point "$driver_name: a norm is told where gradients are clipped, and none is cut above it"
+    run --steps 1 --clip 1e9 --gradients gradients
+    values norm >norm
+    norm_of gradients >wanted
+    near norm wanted
+    point "$driver_name: it is the norm of all gradients"
+    run --steps 3 --clip 1e-7
+    values norm | head -n 1 >norm
+    [ $status = 0 ] && near norm wanted && [ "$(head -n 1 losses)" = "$(head -n 1 expected)" ] && ! near losses expected
+    point "$driver_name: what is above it is cut"
+    run --steps 3
+    ! grep -q norm out
+    point "$driver_name: no norm where nothing is clipped"
+
+    run --steps 2 --lr 0.005
+    mv losses wanted
+    run --steps 2 --lr 0.01 --warmup 2
+    [ $status = 0 ] && same losses wanted
+    point "$driver_name: the first of two steps of warm-up has half the rate"
+    run --steps 3 --lr-schedule cosine
+    [ $status = 0 ] && [ "$(head -n 2 losses)" = "$(head -n 2 expected)" ] && ! near losses expected
+    point "$driver_name: --lr-schedule cosine begins at the highest rate and falls"
+    run --steps 3 --lr-schedule cosine --min-lr 0.001
+    [ $status = 0 ] && same losses expected
+    point "$driver_name: it falls to --min-lr"
+    run --steps 3 --weight-decay 0.5
+    [ $status = 0 ] && [ "$(head -n 1 losses)" = "$(head -n 1 expected)" ] && ! near losses expected
+    point "$driver_name: --weight-decay decays"
+}
+
+# ---- kernels over data ----
+
+try_fsdp() {
+    run --steps 3 --no-fsdp
+    mv losses expected
+    agrees 'kernels over data, the same losses' --fsdp
+    agrees 'and more of it' --fsdp --zero 0 --recompute full --accumulate 2 --microbatches 2 --check-replicas
+    run --steps 3 --fsdp --schedule gpipe --gradients gradients
+    mv losses expected
+    for schedule in 1f1b zbv 'looped-bfs --loops 2' 'interleaved-zb --loops 2'; do
+        keeps 'the same bits under all schedules' --fsdp --schedule $schedule
+    done
+
+    call $small --show-shardings --json --fsdp
+    cut -d, -f1 out | sort >sharded
+    [ $status = 0 ] && [ ! -s err ] && grep '\.kernel"' out | grep -q '"spec":"[^"]*data"' &&
+        grep -q "\"$ranks\":1}" out && ! grep '"shape":\[[0-9]*\]' out | grep -q '"spec":"[^"]*data"'
+    point "$driver_name: shardings of kernels, and of nothing else"
+    call $small --show-shardings --json --no-fsdp
+    cut -d, -f1 out | sort | cmp -s - sharded && ! grep -q '"spec":"[^"]*data"' out
+    point "$driver_name: the same names without"
+    call $small --show-shardings --fsdp
+    holds "$driver_name: shardings for people" 'sharded over' 'a coordinate has' "$ranks"
+    call $small --dry-run --json --no-fsdp --zero 0
+    state=$(sum state_bytes)
+    call $small --dry-run --json --fsdp --zero 0
+    [ $status = 0 ] && [ "$(sum state_bytes)" -lt "$state" ]
+    point "$driver_name: less memory"
+}
+
+# ---- checkpoints ----
+
+try_checkpoints() {
+    rm -rf saved
+    run --steps 4 --no-fsdp
+    mv losses expected
+    run --steps 3 --save saved --save-every 2 --no-fsdp
+    [ $status = 0 ] && [ "$(ls saved | wc -l)" = 2 ]
+    point "$driver_name: saved at intervals and at the end"
+    tail -n 2 expected >last
+    file=$(ls saved | head -n 1)
+    run --steps 4 --resume "saved/$file" --no-fsdp
+    [ $status = 0 ] && [ ! -s err ] && same losses last
+    point "$driver_name: it goes on"
+    for how in '--fsdp' '--fsdp --accumulate 2 --microbatches 2' '--recompute full'; do
+        run --steps 4 --resume "saved/$file" $how
+        [ $status = 0 ] && [ ! -s err ] && near losses last
+        point "$driver_name: it goes on with $how"
+    done
+    rm -rf saved
+    run --steps 2 --save saved --fsdp
+    run --steps 4 --resume saved --no-fsdp
+    [ $status = 0 ] && [ ! -s err ] && near losses last
+    point "$driver_name: and from it without"
+}
+
+# ---- records ----
+
+try_records() {
+    run --steps 3 --metrics metrics
+    [ $status = 0 ] && same metrics out
+    point "$driver_name: metrics"
+    run --steps 3 --profile
+    [ $status = 0 ] && [ "$(grep -c '"products_ms":.*"accounted":' out)" = 4 ]
+    point "$driver_name: a profile of every coordinate"
+    for passes in 1 2; do
+        call $small --steps 4 --trace trace --accumulate $passes --microbatches 2 --schedule 1f1b
+        trained=$status
+        timeout 120 "$drivers/schedule" --compare trace --json >out 2>err
+        status=$?
+        [ $trained = 0 ] && [ $status = 0 ] && [ ! -s err ] && grep -q '"name":"1f1b","ranks":2,' out
+        point "$driver_name: a trace of $passes passes is one of its schedule"
+    done
+    wrong '--trace records from the second step on' $small --steps 1 --trace trace
+    wrong 'nowhere/trace' $small --steps 3 --trace nowhere/trace
+    wrong '--gradients and --metrics name the same file, both' $small --gradients both --metrics both
+    wrong '--trace and --metrics name the same file, both' $small --steps 3 --trace both --metrics both
+    wrong '--gradients: no steps' $small --steps 0 --gradients gradients
+    wrong '--save-every 3: needs a directory' $small --save-every 3
+}
+
+try_all() {
+    driver_name=${driver##*/}
+    try_steps
+    try_schedules
+    try_optimizer
+    try_fsdp
+    try_checkpoints
+    try_records
+}
+
+driver=$drivers/looping_pipeline ranks=model
+small='--mesh data=2,model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --dropout 0 --rng global'
+try_all
+driver=$drivers/transformer ranks=pipe
+small='train --mesh data=2,pipe=2 --model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16
+    --latent-dim 8 --rope-dim 4 --batch 16 --microbatches 4 --data text --no-fsdp --schedule gpipe'
+try_all
+
+# More axes than data and pipe: pipelines are told apart in a trace.
+call train --model-dimension 16 --n-heads 4 --sequence 16 --latent-dim 8 --rope-dim 4 --data text --steps 3 --trace trace
+"$drivers/schedule" --compare trace --json >out 2>err && grep -q '"name":"1f1b","ranks":2,' out
+point 'a trace of three axes'
+
+# ---- the notebook's random numbers ----
+
+driver=$drivers/looping_pipeline driver_name=looping_pipeline
+for schedule in looping plain; do
+    small="--mesh data=2,model=4 --layers 4 --hidden 16 --batch 32 --microbatches 4 --rng flax --schedule $schedule"
+    run --steps 3 --gradients gradients
+    mv losses expected
+    for kind in full selective; do
+        keeps 'dropout drawn again is the same' --recompute $kind
+    done
+    agrees "the notebook's initial values and dropout with kernels over data" --fsdp
+    wrong '--rng flax: the notebook has no dropout in 2 passes a step' $small --accumulate 2
+    run --steps 3 --dropout 0
+    mv losses expected
+    agrees 'without dropout passes are defined' --dropout 0 --accumulate 2 --microbatches 2
+done
+small='--mesh data=2,model=4 --layers 4 --hidden 16 --batch 32 --microbatches 4'
+run --steps 3 --rng global
+mv losses expected
+agrees 'in several passes dropout goes by global position' --accumulate 2 --microbatches 2
+
+# ---- loss_equality has them, too ----
+
+driver=$drivers/loss_equality
+for how in '--fsdp' '--recompute full' '--recompute selective --fsdp --zero 0' '--accumulate 2' '--clip 0.5 --warmup 2' \
+    '--lr-schedule cosine --weight-decay 0.1 --no-overlap'; do
+    call --mesh data=2,model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --steps 3 --json $how
+    [ $status = 0 ] && [ ! -s err ] && grep -q '"equal":true}' out
+    point "the same losses: $how"
+done
+call --hidden 16 --show-shardings --json --fsdp
+[ $status = 0 ] && grep -q '"parameter":"blocks.0.input_dense.kernel","shape":\[16,16\],"shard":\[16,8\],"spec":"-,data","model":0}' out
+point 'shardings of the third run'
+
+# ---- real data ----
+
+driver=$drivers/looping_pipeline
+images=/usr/share/datasets/fashion-mnist
+if [ -d $images ]; then
+    small="--mesh data=2,model=2 --layers 2 --hidden 8 --dropout 0 --rng global --data fashion-mnist:$images --batch 96 --lr 0 --steps 1"
+    call $small --microbatches 2 --json
+    values test_loss >expected
+    call $small --microbatches 1 --accumulate 2 --json
+    values test_loss >losses
+    near losses expected
+    point 'an evaluation in two passes takes all test examples'
+else
+    skip images "there is no $images"
+fi
+
+plan
