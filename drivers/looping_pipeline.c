@@ -19,15 +19,15 @@ struct config {
 
 static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
-     .help = "one of the schedules below"},
+     .help = "order of the pipeline's work: one of the schedules below"},
     {0},
 };
 
 static const struct sl_option data_table[] = {
     {"data", SL_OPTION_TEXT, offsetof(struct config, data), .value = "DATA",
-     .help = "random, or fashion-mnist:DIR, the directory of its IDX files"},
+     .help = "training data: random, or fashion-mnist:DIR, where DIR has its IDX files"},
     {"epochs", SL_OPTION_INTEGER, offsetof(struct config, epochs), .min = 0, .max = 1e6,
-     .help = "passes over the training data, whatever --steps says; 0: as many steps as --steps says"},
+     .help = "passes over the training data, in place of --steps; 0: train for --steps"},
     {0},
 };
 

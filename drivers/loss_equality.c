@@ -23,9 +23,9 @@ struct config {
 
 static const struct sl_option driver_table[] = {
     {"single-mesh", SL_OPTION_TEXT, offsetof(struct config, single_mesh), .value = "MESH",
-     .help = "mesh of the run without a pipeline; by default all coordinates along data"},
+     .help = "mesh of the run without a pipeline (default: all coordinates along data)"},
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
-     .help = "schedule of the third run (and --schedule-file is), one of those below"},
+     .help = "schedule of the third run, one of those below; --schedule-file is for the third run, too"},
     {0},
 };
 

@@ -28,21 +28,23 @@ struct config {
 
 static const struct sl_option array_table[] = {
     {"example", SL_OPTION_CHOICE, FIELD(example), .value = "all|addition|gather|layout",
-     .help = "both examples, c = a + b left sharded, the same with c gathered everywhere, or nothing but how --in-spec "
-             "lays out an array of that shape"},
-    {"shape", SL_OPTION_TEXT, FIELD(shape), .value = "SIZE,...", .help = "of a, b and c"},
+     .help = "addition: c = a + b, left sharded; gather: the same, with c gathered everywhere; all: both; layout: only "
+             "draw "
+             "how --in-spec shards an array of that shape"},
+    {"shape", SL_OPTION_TEXT, FIELD(shape), .value = "SIZE,...", .help = "shape of a, b and c"},
     {"in-spec", SL_OPTION_TEXT, FIELD(in_spec), .value = "SPEC",
-     .help = "how a and b are sharded, an entry a dim: axis names joined by +, or - for none (default: dim 0 over the "
-             "mesh's first axis, and so on)"},
+     .help =
+         "how a and b are sharded; each dim has an entry: axis names joined by +, or - for none (default: dim 0 over "
+         "the mesh's first axis, and so on)"},
     {"out-spec", SL_OPTION_TEXT, FIELD(out_spec), .value = "SPEC",
-     .help = "how c is sharded (default: what the example's coordinates return)"},
+     .help = "how c is sharded (default: as the coordinates of the example return it)"},
     {0},
 };
 
 static const struct sl_option output_table[] = {
-    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "text|svg|json", .help = "of what is printed"},
+    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "text|svg|json", .help = "format of the output"},
     {"json", SL_OPTION_FLAG, FIELD(common.json), .help = "short for --format json: one object a line"},
-    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .help = "print there instead of on stdout"},
+    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .help = "print to FILE instead of stdout"},
     {0},
 };
 

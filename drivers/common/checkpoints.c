@@ -16,13 +16,12 @@ enum { KEPT = 2, MOST_STEPS = 1000000000 }; /* checkpoints */
 
 const struct sl_option sl_checkpoint_table[] = {
     {"save", SL_OPTION_TEXT, FIELD(save), .value = "DIR",
-     .help =
-         "save the run in DIR at the end, or when SIGINT or SIGTERM ends it; the latest two checkpoints stay there"},
+     .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM; DIR keeps the latest two"},
     {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS,
-     .help = "save it after every so many steps, too; 0: only at the end"},
+     .help = "also save a checkpoint after every N steps; 0: only at the end"},
     {"resume", SL_OPTION_TEXT, FIELD(resume), .value = "DIR",
-     .help = "go on from the latest checkpoint in DIR, or from a checkpoint, on any mesh; --steps counts those before "
-             "it, too"},
+     .help = "go on from the latest checkpoint in DIR, or from the checkpoint file DIR; the mesh may be another one; "
+             "--steps counts the steps before the checkpoint, too"},
     {0},
 };
 

@@ -361,24 +361,24 @@ int sl_options_report(const struct sl_options *options, const struct sl_error *e
 
 const struct sl_option sl_mesh_table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
-     .help = "axes of the mesh of coordinates, the last one fastest"},
+     .help = "axes of the mesh and their sizes; coordinates are numbered with the last axis fastest"},
     {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
-     .help = "what carries the coordinates: local, threads of this process; mpi, processes started by mpirun or "
-             "srun; nccl, either of them with GPUs"},
+     .help = "what a coordinate is: local, a thread of this process; mpi, a process that mpirun or srun has "
+             "started; nccl, a thread or process with a GPU"},
     {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
-     .help = "seconds that an absent coordinate is waited for"},
+     .help = "seconds after which a coordinate that gives no sign counts as absent, and the run ends"},
     {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),
-     .help = "compare what the coordinates call, and end the run where they disagree"},
+     .help = "check that the members of a group make the same calls; end the run if they do not"},
     {"show-placement", SL_OPTION_FLAG, offsetof(struct sl_common_options, show_placement),
-     .help = "tell on which cores and devices the coordinates run, and do nothing else"},
+     .help = "print on which core and device each coordinate runs, and do nothing else"},
     {0},
 };
 
 const struct sl_option sl_common_table[] = {
     {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed),
-     .help = "of everything random, taken modulo 2^32"},
+     .help = "seed of all random numbers, taken modulo 2^32"},
     {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
-     .help = "training steps"},
+     .help = "number of training steps"},
     {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
     {0},
 };

@@ -5,7 +5,10 @@
 #include <string.h>
 
 static const struct sl_schedule_alias aliases[] = {
-    {.name = "single", .schedule = "gpipe", .help = "no pipeline: all coordinates lie along data", .single = true},
+    {.name = "single",
+     .schedule = "gpipe",
+     .help = "no pipeline: the model axis must have size 1; without --mesh, data=8",
+     .single = true},
     {.name = "plain", .schedule = "gpipe", .help = "gpipe, with the notebook's random numbers"},
     {.name = "looping",
      .schedule = "looped-bfs",

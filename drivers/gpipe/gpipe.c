@@ -27,17 +27,18 @@ struct config {
 
 static const struct sl_option pipeline_table[] = {
     {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = MOST_MICROBATCHES,
-     .help = "of the clock cycles and of the pipeline; the article's are 5 and 3"},
+     .help = "microbatches (default: 5 for the clock cycles, 3 for the pipeline, as in the article)"},
     {"partitions", SL_OPTION_INTEGER, FIELD(partitions), .min = 1, .max = SL_MAX_COORDINATES,
-     .help = "of the clock cycles and of the pipeline; the article's are 3 and 2"},
+     .help = "partitions of the model (default: 3 for the clock cycles, 2 for the pipeline, as in the article)"},
     {"fail", SL_OPTION_TEXT, FIELD(fail), .value = "COORDINATE@ACTION",
-     .help = "a coordinate that fails when it is about to do F, B, I or W (forward, backward, input or weight "
-             "gradient) of a microbatch: 2@B3, with its stage 1@1F2; in the first of the two runs that has it"},
+     .help = "make a coordinate fail just before an action, such as 2@B3: F, B, I or W (forward, backward, input or "
+             "weight gradient) and a microbatch; 1@1F2 names the stage, too. It fails in the first run that has the "
+             "action"},
     {0},
 };
 
 static const struct sl_option run_table[] = {
-    {"seed", SL_OPTION_SEED, FIELD(common.seed), .help = "of everything random, taken modulo 2^32"},
+    {"seed", SL_OPTION_SEED, FIELD(common.seed), .help = "seed of all random numbers, taken modulo 2^32"},
     {"json", SL_OPTION_FLAG, FIELD(common.json), .help = "print the differences as one JSON object and nothing else"},
     {0},
 };

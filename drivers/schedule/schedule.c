@@ -40,41 +40,48 @@ struct study {
 #define FIELD(name) offsetof(struct config, name)
 
 static const struct sl_option schedule_table[] = {
-    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .help = "one of the schedules below; otherwise looped-bfs"},
-    {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = 4096, .help = "ranks of the pipeline; otherwise 4"},
+    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .help = "one of the schedules below (default looped-bfs)"},
+    {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = 4096, .help = "ranks of the pipeline (default 4)"},
     {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = 4096,
-     .help = "stages a rank; otherwise 2 where the schedule can have so many"},
+     .help = "stages of each rank (default 2, or 1 if the schedule cannot have more)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = 65536,
-     .help = "parts of a batch; otherwise 8"},
-    {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE", .help = "a table in PyTorch's CSV format instead"},
+     .help = "parts of a batch (default 8)"},
+    {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE",
+     .help = "read the schedule from FILE (PyTorch's CSV format) instead of generating it"},
     {0},
 };
 static const struct sl_option output_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|indices|csv|svg|json",
-     .help = "one line a rank; the looping pipeline's index arrays; PyTorch's format; a timeline; an object"},
+     .help =
+         "a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a drawn timeline; a JSON object"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
-    {"check", SL_OPTION_FLAG, FIELD(check), .help = "say what was proven about the table"},
+    {"check", SL_OPTION_FLAG, FIELD(check), .help = "print what was proven about the schedule"},
     {"buffers", SL_OPTION_INTEGER, FIELD(buffers), .min = 1, .max = 65536,
-     .help = "messages that may lie between two ranks, each way; otherwise the fewest, from 2 on, that are enough"},
+     .help = "messages that may wait between two ranks, each way (default: the fewest that are enough, at least 2)"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(group), .min = 1, .max = 65536,
-     .help = "microbatches of one weight-gradient product, which runs once the gradient has been sent, as in training; "
-             "otherwise a backward is one piece"},
+     .help =
+         "microbatches in one weight-gradient product; the product runs after the gradient was sent, as in training "
+         "(default: a backward is one piece)"},
     {0},
 };
 static const struct sl_option simulation_table[] = {
-    {"simulate", SL_OPTION_FLAG, FIELD(simulate), .help = "say how long it takes, and where ranks are idle"},
-    {"forward", SL_OPTION_REAL, FIELD(cost.forward), .max = 1e9, .help = "ms of a microbatch in a stage"},
-    {"input-gradient", SL_OPTION_REAL, FIELD(cost.input_gradient), .max = 1e9, .help = "ms"},
-    {"weight-gradient", SL_OPTION_REAL, FIELD(cost.weight_gradient), .max = 1e9, .help = "ms"},
-    {"communication", SL_OPTION_REAL, FIELD(communication), .max = 1e9, .help = "ms of a message between two ranks"},
+    {"simulate", SL_OPTION_FLAG, FIELD(simulate),
+     .help = "print how long the schedule takes, and where ranks are idle"},
+    {"forward", SL_OPTION_REAL, FIELD(cost.forward), .max = 1e9,
+     .help = "ms that a stage takes for the forward of a microbatch"},
+    {"input-gradient", SL_OPTION_REAL, FIELD(cost.input_gradient), .max = 1e9, .help = "ms for its input gradient"},
+    {"weight-gradient", SL_OPTION_REAL, FIELD(cost.weight_gradient), .max = 1e9, .help = "ms for its weight gradient"},
+    {"communication", SL_OPTION_REAL, FIELD(communication), .max = 1e9,
+     .help = "ms that a message between two ranks takes"},
     {"reduce", SL_OPTION_REAL, FIELD(cost.reduce), .max = 1e9, .help = "ms to reduce a stage's gradients over data"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
     {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE",
-     .help = "JSON with any of forward, input_gradient, weight_gradient, reduce (a number, or a list of one a stage), "
-             "communication, overlap; or a trace by looping_pipeline --trace: what was measured there"},
+     .help =
+         "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce (a number, or a "
+         "list with one a stage), communication, overlap; or a trace that a driver's --trace has written"},
     {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE",
-     .help = "simulate what looping_pipeline --trace recorded with the costs measured there, and say where its time "
-             "went instead; the schedule is the trace's unless --name or --file names one"},
+     .help = "simulate the run that TRACE (written by a driver's --trace) recorded, with the costs measured in it, and "
+             "print where its time went instead; the schedule is the trace's, unless --name or --file gives another"},
     {0},
 };
 

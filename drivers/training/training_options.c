@@ -7,59 +7,63 @@ enum { MOST_MICROBATCHES = 4096, MOST_STEPS = 1000000000 };
 
 const struct sl_option sl_pipeline_table[] = {
     {"schedule-file", SL_OPTION_TEXT, FIELD(schedule_file), .value = "FILE",
-     .help = "a table of actions (CSV, one line a rank, as PyTorch writes it) instead of --schedule; it says how many "
-             "microbatches there are"},
+     .help = "read the schedule from FILE (CSV in PyTorch's format, one line a rank) instead of --schedule; FILE also "
+             "sets the number of microbatches"},
     {"accumulate", SL_OPTION_INTEGER, FIELD(accumulate), .min = 1, .max = 4096,
-     .help = "passes through the pipeline a step, whose gradients are added up"},
+     .help = "passes through the pipeline in each step; their gradients are added up"},
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full",
-     .help = "what is computed again for backward rather than kept: nothing, a part of each layer (attention, or an "
-             "MLP block up to its last product), or whole layers"},
+     .help = "what backward computes again, so that it need not be kept: nothing, a part of each layer (attention, or "
+             "an MLP block up to its last product), or whole layers"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES,
-     .help = "microbatches of one weight-gradient product; 0: all, but 1 for a transformer that recomputes something"},
+     .help = "microbatches in one weight-gradient product; 0: all of them, or 1 for a transformer with --recompute"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1,
-     .help = "1: shard the optimizer's state over the data axis, also of what is not sharded itself"},
+     .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 0: each replica keeps all of it"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
      .help = "sum a loop's gradients over the data axis while other loops compute"},
     {"delay-ms", SL_OPTION_REAL, FIELD(delay_ms), .min = 0, .max = 10000,
-     .help = "let every message and sum take so much longer, as on a slow network (engine local)"},
+     .help = "make every message and sum take X ms longer, as on a slow network (engine local only)"},
     {0},
 };
 
 const struct sl_option sl_layout_table[] = {
     {"precision", SL_OPTION_CHOICE, FIELD(precision), .value = "f32|bf16|tf32",
-     .help = "operands of matrix products: floats, or rounded to bf16, or to tf32 in multiplying (on NVIDIA's GPUs); "
-             "sums, parameters and all else are floats"},
-    {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .help = "shard kernels over the data axis, too"},
+     .help = "type of the operands of matrix products; tf32 needs an NVIDIA GPU; sums, parameters and everything else "
+             "are float32"},
+    {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp),
+     .help = "shard kernels over the data axis (FSDP); they are gathered for each use"},
     {"show-shardings", SL_OPTION_FLAG, FIELD(show_shardings),
-     .help = "tell how each parameter is sharded, and do nothing else"},
+     .help = "print how each parameter is sharded, and do nothing else"},
     {0},
 };
 
 const struct sl_option sl_rate_table[] = {
-    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6,
-     .help = "learning rate of the optimizer, at its highest"},
+    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .help = "highest learning rate of the run"},
     {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = MOST_STEPS,
-     .help = "steps over which it rises to that"},
+     .help = "steps in which the learning rate rises from 0 to --lr"},
     {"lr-schedule", SL_OPTION_CHOICE, FIELD(lr_schedule), .value = "constant|cosine",
-     .help = "then it stays, or falls along half a cosine until the last step; where looping_pipeline is told nothing, "
-             "it falls for real data and stays for random data"},
-    {"min-lr", SL_OPTION_REAL, FIELD(least_rate), .min = 0, .max = 1e6, .help = "to which the cosine falls"},
+     .help = "learning rate after the warm-up: it stays, or falls along half a cosine until the last step; "
+             "looping_pipeline's default is cosine for real data and constant for random data"},
+    {"min-lr", SL_OPTION_REAL, FIELD(least_rate), .min = 0, .max = 1e6,
+     .help = "learning rate at the end of the cosine"},
     {"clip", SL_OPTION_REAL, FIELD(clip), .min = 0, .max = 1e30,
-     .help = "largest norm of all gradients together; 0: any"},
+     .help = "scale the gradients down so that the norm of all of them is at most X; 0: never"},
     {0},
 };
 
 const struct sl_option sl_record_table[] = {
     {"check-replicas", SL_OPTION_FLAG, FIELD(check_replicas),
-     .help = "compare hashes of what several coordinates hold after each step"},
-    {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .help = "write JSON lines to FILE"},
+     .help =
+         "after each step, compare hashes of the parameters that several coordinates hold; end the run if they differ"},
+    {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .help = "write a JSON object a step to FILE"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE",
      .help = "write the last step's gradients to FILE (safetensors)"},
     {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE",
-     .help = "write what each coordinate did when to FILE (Chrome trace events: for Perfetto, or schedule --compare)"},
+     .help = "record when each coordinate did what, and write it to FILE (Chrome trace events, for Perfetto or "
+             "schedule --compare)"},
     {"profile", SL_OPTION_FLAG, FIELD(profile),
-     .help = "tell where each coordinate's time went in the steps after the first"},
-    {"dry-run", SL_OPTION_FLAG, FIELD(dry_run), .help = "tell each coordinate's memory, and do nothing else"},
+     .help = "print where each coordinate's time went, without the first step"},
+    {"dry-run", SL_OPTION_FLAG, FIELD(dry_run),
+     .help = "print how much memory each coordinate needs, and do nothing else"},
     {0},
 };
 

@@ -8,88 +8,94 @@
 
 enum { MOST = 65536, MOST_LAYERS = 4096, MOST_BATCH = 1 << 20 };
 const struct sl_option transformer_model_table[] = {
-    {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST, .help = "channels"},
-    {"n-heads", SL_OPTION_INTEGER, FIELD(heads), .min = 1, .max = 1024, .help = "of attention"},
-    {"blocks", SL_OPTION_INTEGER, FIELD(blocks), .min = 1, .max = MOST_LAYERS, .help = "of layers"},
+    {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST,
+     .help = "channels: columns of a token's state"},
+    {"n-heads", SL_OPTION_INTEGER, FIELD(heads), .min = 1, .max = 1024, .help = "number of attention heads"},
+    {"blocks", SL_OPTION_INTEGER, FIELD(blocks), .min = 1, .max = MOST_LAYERS, .help = "number of blocks of layers"},
     {"layers-per-block", SL_OPTION_INTEGER, FIELD(layers_per_block), .min = 1, .max = MOST_LAYERS,
-     .help = "all but the last of a block have rotary positions"},
+     .help = "layers of a block; all but the last one have rotary positions"},
     {"sequence", SL_OPTION_INTEGER, FIELD(sequence), .min = 1, .max = 1 << 20, .help = "tokens of a sample"},
     {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST,
-     .help = "columns of the latent that keys and values are made of, and of the queries'"},
+     .help = "columns of the latent that keys and values are computed from, and of the latent for queries"},
     {"rope-dim", SL_OPTION_INTEGER, FIELD(rope), .min = 0, .max = MOST,
-     .help = "columns of the rotary key that all heads share, and of each head's rotary query; 0: none"},
-    {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24, .help = "tokens; 0: the data's"},
+     .help = "columns with rotary positions: of the one key that all heads share, and of each head's query; 0: none"},
+    {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24,
+     .help = "number of different tokens; 0: as many as the data has"},
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true,
-     .help = "rate, of what attention and MLP add to the residual"},
+     .help = "dropout rate of what attention and MLP add to the residual"},
     {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel),
-     .help = "shard the token table, the logits and the loss by tokens over the tensor axis"},
+     .help = "shard the token table, the logits and the loss over the tensor axis by tokens of the vocabulary"},
     {"experts", SL_OPTION_INTEGER, FIELD(experts), .min = 0, .max = 4096,
-     .help = "MLPs in place of each one, sharded over the data axis, of which a token goes to some; 0: one for all"},
-    {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .help = "experts that a token goes to"},
+     .help = "replace each MLP by a mixture of N experts, sharded over the data axis; 0: no experts"},
+    {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .help = "experts that each token is sent to"},
     {"shared-experts", SL_OPTION_INTEGER, FIELD(shared_experts), .min = 0, .max = 1024,
-     .help = "experts beside them, as one MLP, that all tokens go to"},
+     .help = "experts that every token passes in addition, computed as one MLP"},
     {"expert-dim", SL_OPTION_INTEGER, FIELD(expert_dimension), .min = 0, .max = 4 * MOST,
      .help = "columns inside an expert; 0: four times the channels"},
     {"capacity", SL_OPTION_REAL, FIELD(capacity), .min = 0, .max = 1e6,
-     .help = "tokens of a sequence that an expert takes at most, as a multiple of an even share; 0: all"},
+     .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; 0: no limit"},
     {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6,
-     .help = "weight of the loss that makes shares even"},
+     .help = "weight of the loss that balances the experts' load"},
     {0},
 };
 
 const struct sl_option transformer_data_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH",
      .help =
-         "a text file or a directory of them, a token a byte; token shards of llm.c (a file, or a directory of *.bin); "
-         "or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]; by default the tokens in "
-         "--params where there are any, else the licenses that Debian installs"},
+         "training data: a text file or a directory of text files, where each byte is a token; a token shard of llm.c, "
+         "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
+         "The "
+         "default is the tokens in --params if there are any, else the licenses that Debian installs"},
     {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true,
-     .help = "share of a text, at its end, that is for evaluation alone"},
-    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .help = "sequences a step"},
+     .help = "share of the text, at its end, that is kept for evaluation"},
+    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH,
+     .help = "sequences of a step, over all replicas"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6,
-     .help = "batches that an evaluation takes the mean of"},
+     .help = "batches of an evaluation, which prints their mean loss"},
     {0},
 };
 
 const struct sl_option transformer_schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, FIELD(training.schedule), .value = "NAME",
-     .help = "of the pipeline, one of those below"},
+     .help = "order of the pipeline's work: one of the schedules below"},
     {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MOST_LAYERS,
-     .help = "stages a coordinate of the pipe axis; 0: the least that the schedule has"},
+     .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096,
-     .help = "parts of a replica's sequences; 0: of about 256 tokens, and in a pipeline two a rank at least"},
+     .help = "parts into which a replica's sequences of a pass are divided; 0: parts of about 256 tokens, but at least "
+             "two for each rank of a pipeline"},
     {0},
 };
 
 const struct sl_option transformer_sample_table[] = {
     {"evaluate-every", SL_OPTION_INTEGER, FIELD(evaluate_every), .min = 0, .max = 1e9,
-     .help = "steps between evaluations; 0: none"},
+     .help = "evaluate after every N steps; 0: never"},
     {"sample-every", SL_OPTION_INTEGER, FIELD(sample_every), .min = 0, .max = 1e9,
-     .help = "steps between samples; 0: none"},
+     .help = "print samples after every N steps; 0: never"},
     {0},
 };
 
 const struct sl_option transformer_parameter_table[] = {
     {"params", SL_OPTION_TEXT, FIELD(params), .value = "FILE",
-     .help =
-         "begin with the values in FILE (safetensors, checkpoints too), by their names; or in the latest checkpoint "
-         "of a directory"},
+     .help = "begin with the parameters in FILE: safetensors, or a checkpoint; if FILE is a directory, with its latest "
+             "checkpoint"},
     {0},
 };
 
 const struct sl_option transformer_generation_table[] = {
-    {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .help = "whose bytes are the first tokens"},
-    {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .help = "the first tokens as numbers"},
+    {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT",
+     .help = "text to continue; its bytes are the first tokens"},
+    {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...",
+     .help = "tokens to continue, as numbers"},
     {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20,
-     .help = "tokens in the end, the prompt's included; 0: the sequence's"},
+     .help = "tokens of a sample, including the prompt; 0: --sequence"},
     {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096,
-     .help = "how many; replicas share them, and what does not divide is rounded up"},
+     .help = "number of samples; it is rounded up to a multiple of the replicas, which share the work"},
     {"temperature", SL_OPTION_REAL, FIELD(temperature), .min = 0, .max = 1e6,
-     .help = "divides the logits; 0: always the largest"},
+     .help = "number by which logits are divided; 0: always choose the largest"},
     {"sample-top-k", SL_OPTION_INTEGER, FIELD(top_k), .min = 0, .max = 1 << 24,
-     .help = "choose among the k largest logits; 0: all"},
+     .help = "choose among the N largest logits; 0: among all"},
     {"sample-top-p", SL_OPTION_REAL, FIELD(top_p), .min = 0, .max = 1,
-     .help = "choose among the likeliest that have this probability together"},
+     .help = "choose among the likeliest tokens whose probabilities add up to X"},
     {0},
 };
 
