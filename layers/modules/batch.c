@@ -1,4 +1,4 @@
-/* batch.c - brings examples to the device: through pinned memory, without waiting. */
+/* batch.c - copies examples to the device through pinned memory; the host does not wait for the copies. */
 #include "layers/modules/batch.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ void sl_batch_room_close(struct sl_batch_room *room) {
     sl_device.give_host(room->host_tokens);
 }
 
-/* FROM as the device reaches it: where it lies, or in ROOM, through HOST. */
+/* FROM where the device can read it: at FROM itself, or copied through HOST to ROOM. */
 static const void *bring(const void *from, size_t bytes, void *host, void *room) {
     if (!from || sl_device.shares_memory || sl_device.reaches(from)) return from;
     memcpy(host, from, bytes);

@@ -1,4 +1,4 @@
-/* caches.c - declares and takes what layers remember of sequences. */
+/* caches.c - declares caches and takes their memory. */
 #include "layers/modules/caches.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* caches.h - what layers remember of a sequence while it is generated: apart from parameters and stash.
+/* caches.h - what layers remember of a sequence while it is generated. Caches are neither parameters nor stash.
  *
- * Modules declare their caches while they are planned, in the order of the walk, so that a pipeline for the prompt and
- * one for single tokens, planned over the same model, find the same ones. */
+ * Modules declare their caches when they are planned, in the order in which planning walks over them. The pipeline for
+ * the prompt and the pipeline for single tokens are planned over the same model, so both find the same caches. */
 #ifndef SL_LAYERS_MODULES_CACHES_H
 #define SL_LAYERS_MODULES_CACHES_H
 
@@ -11,27 +11,29 @@ SL_BEGIN_C
 
 struct sl_cache {
     size_t columns;
-    float *data; /* [sequences, positions, columns] */
+    float *data; /* [sequences, positions, columns], in device memory */
 };
 
 struct sl_caches {
-    int sequences; /* of a coordinate: all microbatches' */
-    int positions; /* at most */
+    int sequences; /* sequences of a coordinate, in all its microbatches together */
+    int positions; /* the longest sequence */
     int count, capacity;
     struct sl_cache *cache;
-    int planned; /* how many the pipeline that is being planned has asked for */
+    int planned; /* caches that the pipeline which is being planned has asked for so far */
 };
 
-/* For whoever plans a pipeline: the walk begins. */
+/* Call this before a pipeline is planned over CACHES: its first cache is number 0 again. */
 static inline void sl_caches_begin(struct sl_caches *caches) { caches->planned = 0; }
-/* Number of the next cache of the walk, COLUMNS floats a position; -1 with the error set. Called by sl_plan_cache. */
+/* Returns the number of the next cache, which has COLUMNS floats a position; -1 with the error set if there is no
+ * memory. sl_plan_cache calls it. */
 int sl_caches_declare(struct sl_caches *caches, size_t columns, struct sl_error *error);
+/* Bytes of all declared caches. */
 size_t sl_caches_bytes(const struct sl_caches *caches);
-/* Takes memory for those declared since. */
+/* Takes memory for the caches that have none yet. SL_FAILED if there is not enough. Free with sl_caches_close. */
 int sl_caches_take(struct sl_caches *caches, struct sl_error *error);
 void sl_caches_close(struct sl_caches *caches);
 
-/* Rows of SEQUENCE (of this coordinate), from position 0 on. */
+/* The rows of SEQUENCE (counted in this coordinate) in cache NUMBER, from position 0 on: [positions, columns]. */
 static inline float *sl_cache_rows(const struct sl_caches *caches, int number, int sequence) {
     const struct sl_cache *cache = &caches->cache[number];
     return cache->data + (size_t)sequence * (size_t)caches->positions * cache->columns;

@@ -1,8 +1,8 @@
-/* gradient_check.c - a module's backward functions against differences of its forward.
+/* gradient_check.c - compares a module's backward functions with differences of its forward.
  *
- * Every array is filled with NaNs before a module is to write it, and the workspace before each call, so that what is
- * left out, or read too early, shows as well as what is wrong. The module's arrays are the device's; what is compared
- * or changed here goes through copies. */
+ * Every array is filled with NaNs before a module is to write it, and the workspace before each call. So an element
+ * that is left out or read too early shows, as well as a wrong one. The module's arrays are on the device; values that
+ * are compared or changed here are copied. */
 #include "layers/modules/gradient_check.h"
 
 #include <math.h>

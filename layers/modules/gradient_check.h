@@ -1,4 +1,4 @@
-/* gradient_check.h - compares a module's backward functions with finite differences of its forward. */
+/* gradient_check.h - compares a module's backward functions with finite differences of its forward function. */
 #ifndef SL_LAYERS_MODULES_GRADIENT_CHECK_H
 #define SL_LAYERS_MODULES_GRADIENT_CHECK_H
 
@@ -7,18 +7,21 @@
 SL_BEGIN_C
 
 struct sl_gradient_check {
-    int rows, microbatches, wgrad_group; /* rows a microbatch; weight gradients in groups of this many microbatches */
-    int sequence;                        /* rows of a sequence; 0: rows have nothing to do with each other */
-    float step;                          /* of the central differences, which also take twice of it; 0: 1e-2 */
+    /* Rows of a microbatch; number of microbatches; how many of them one backward_weight call takes. */
+    int rows, microbatches, wgrad_group;
+    int sequence; /* rows of a sequence; 0: rows are independent of each other */
+    float step;   /* of the central differences, which are taken with it and with twice of it; 0: 1e-2 */
     uint64_t seed;
 };
 
-/* Plans MODULE (any but a loss, which has no backward functions) on one coordinate, draws x, dy and parameters from the
- * seed, and writes the largest relative difference (difference over the norm of the tensor's gradient) of dx and of
- * every parameter's gradient to *DIFFERENCE, and the name of the worst tensor to WORST[96] (may be NULL). The loss is
- * sum(y * dy), summed in double; a correct module differs by about 1e-4. Tensors of more than 200 elements are sampled.
- * W is also compared with and without dx. What a module leaves unwritten, or adds to where it should overwrite, gives
- * an infinite difference. */
+/* Plans MODULE on one coordinate, draws x, dy and the parameters from the seed, and compares the gradients of sum(y *
+ * dy), summed in double. *DIFFERENCE receives the largest relative difference among dx and the parameters' gradients:
+ * the norm of the difference over the norm of the tensor's gradient. WORST[96] (may be NULL) receives that tensor's
+ * name. A correct module differs by about 1e-4.
+ *
+ * MODULE may be of any type but a loss, which has no backward functions. Of a tensor with more than 200 elements only a
+ * sample is compared. W is run with and without dx, and the two results are compared, too. The difference is infinite
+ * if the module leaves elements unwritten, or adds to an array that it should overwrite. */
 int sl_gradient_check(struct sl_module *module, const struct sl_gradient_check *check,
                       const struct sl_gemm_backend *gemm, double *difference, char *worst, struct sl_error *error);
 

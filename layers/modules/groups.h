@@ -1,7 +1,8 @@
 /* groups.h - the groups over which modules communicate.
  *
- * All coordinates open the same groups in the same order, but their stages have different modules. So whoever runs
- * modules opens a group for each of a list of axes, once and everywhere, and a module asks for one of them by name. */
+ * All coordinates of the mesh have to open the same groups in the same order, although their stages consist of
+ * different modules. So the pipeline opens a group for each entry of a list of axes, once and on every coordinate, and
+ * a module asks for a group by the name of its axes. */
 #ifndef SL_LAYERS_MODULES_GROUPS_H
 #define SL_LAYERS_MODULES_GROUPS_H
 
@@ -16,14 +17,16 @@ struct sl_groups {
     struct sl_group group[SL_MAX_GROUPS];
 };
 
-/* Opens a group over each of AXES (as for sl_group_axes; NULL after the last; NULL itself: none). Collective over the
- * mesh. An axis that the mesh has not, or of size 1, needs no group. */
+/* Opens a group over each entry of AXES, which are written as for sl_group_axes; the list ends with NULL, and a NULL
+ * list means none. An axis that the mesh lacks or that has size 1 needs no group. Collective over the mesh.
+ * SL_BAD_INPUT if there are more than SL_MAX_GROUPS. Close with sl_groups_close. */
 int sl_groups_open(struct sl_groups *groups, struct sl_spmd *self, const char *const *axes);
 
-/* Closes them. Also after a failure, and where none are open. */
+/* Closes all groups. May be called after a failure, and when no group is open. */
 void sl_groups_close(struct sl_groups *groups, struct sl_spmd *self);
 
-/* *NUMBER of the group over AXES, -1 where coordinates are alone along them. SL_BAD_INPUT: nobody has opened it. */
+/* *NUMBER is the index of the group over AXES, or -1 if the coordinates are alone along them. SL_BAD_INPUT if no such
+ * group has been opened. */
 int sl_groups_find(const struct sl_groups *groups, const struct sl_mesh *mesh, const char *axes, int *number,
                    struct sl_error *error);
 

@@ -1,28 +1,33 @@
-/* module.h - what a layer is: it declares parameters and arrays, then computes forward and the two backward halves.
+/* module.h - what a layer is: it declares parameters and arrays, then computes forward and the two halves of backward.
  *
  * One struct sl_module is one layer of one stage; its type is a table of functions. The life of a module:
  *
- * plan             Declares parameters, stash and workspace for microbatches of plan->rows rows; sets keeps_*.
- * forward          Computes y [rows, out] of x [rows, in].
- * backward_input   I: dx [rows, in] of dy [rows, out]. DX is NULL where nobody needs it, and is never dy. Leaves in the
- *                  stash what W needs, also without DX.
- * backward_weight  W: the parameters' gradients from context->wgrad_group microbatches, the first of which is
- *                  context->microbatch: adds to them where context->accumulate is set, overwrites them otherwise.
+ *     plan             Declares parameters, stash and workspace for microbatches of plan->rows rows; sets keeps_*.
+ *     forward          Computes y [rows, out] from x [rows, in].
+ *     backward_input   I: computes dx [rows, in] from dy [rows, out]. DX is NULL if nobody needs dx, and is never
+ *                      the same array as DY. Leaves in the stash what W needs, also if DX is NULL.
+ *     backward_weight  W: computes the parameters' gradients from context->wgrad_group microbatches, the first of
+ *                      which is context->microbatch. Adds to the gradients if context->accumulate is set, and
+ *                      overwrites them otherwise.
  *
- * A module that sets keeps_input finds x again in both backward calls, one that sets keeps_gradient finds dy again in
- * W: whoever owns the module keeps them in the stash, the rows of consecutive microbatches one after another. Otherwise
- * NULL is passed. What else backward needs, the module keeps itself in arrays of the stash that it declared.
+ * A module that sets keeps_input is given x again in both backward functions, and a module that sets keeps_gradient is
+ * given dy again in W; other modules are given NULL there. Whoever owns the module keeps these rows in the stash,
+ * consecutive microbatches one after another. Anything else that backward needs, the module itself keeps in stash
+ * arrays that it has declared.
  *
- * What a type needs beyond struct sl_module is its own struct, which begins with one:
+ * A type that needs more fields than struct sl_module has its own struct, which begins with a struct sl_module:
+ *
  *     struct dropout {
  *         struct sl_module module;
  *         double rate;
  *     };
  *     static const struct sl_module_type dropout = {..., .bytes = sizeof(struct dropout)};
- * sl_module_new allocates it, filled with zeros, and the type's functions cast the module that they are given.
  *
- * Layers that are repeated through the model set is_layer: dropouts are then numbered by layer, and dropout keys in
- * flax's order are given one a layer.
+ * sl_module_new allocates the own struct, filled with zeros, and the type's functions cast the module that they are
+ * given.
+ *
+ * Layers that the model repeats set is_layer. Dropouts are then numbered by layer, and if dropout keys follow flax's
+ * order, each layer has one key.
  *
  * drivers/examples/custom_module.c is a complete example. */
 #ifndef SL_LAYERS_MODULES_MODULE_H
@@ -38,73 +43,77 @@
 
 SL_BEGIN_C
 
-/* Prefill and decode are evaluation that fills and reads caches: of a prompt, and of one token a sequence. */
+/* What a call is part of. SL_PREFILL evaluates a prompt and fills the caches; SL_DECODE evaluates one more token of
+ * each sequence, and reads and extends the caches. */
 enum sl_phase { SL_TRAIN, SL_EVALUATE, SL_PREFILL, SL_DECODE };
 
-/* Tensors kept between a microbatch's forward and its backward: [slots][rows, cols], owned by the pipeline. Microbatch
- * i lies in slot i % slots, so that a group of consecutive microbatches is one contiguous array. */
+/* Tensors that are kept between a microbatch's forward and its backward, owned by the pipeline. Each is [slots][rows,
+ * cols]. Microbatch i lies in slot i % slots, so that consecutive microbatches of a group are one contiguous array. */
 struct sl_stash_tensor {
-    size_t stride; /* elements a microbatch */
-    size_t offset; /* padded strides of the tensors before it */
+    size_t stride; /* elements of one microbatch */
+    size_t offset; /* in elements of one slot: the padded strides of the tensors before this one */
 };
 struct sl_stash {
-    int slots; /* a multiple of the group; may be set after planning */
+    int slots; /* a multiple of wgrad_group; may be set after planning */
     int count, capacity;
     struct sl_stash_tensor *tensor;
-    size_t elements; /* a slot: all tensors' padded strides */
+    size_t elements; /* elements of one slot: the sum of all tensors' padded strides */
     float *data;     /* [slots * elements] */
 };
 
-/* Where an array of a module's own lies: in the stash, where W finds it again, or in the workspace, where it lasts
- * until the call returns. Filled in by planning, read by sl_at. */
+/* Where a module's own array lies: in the stash, where W finds it again, or in the workspace, where it lasts until the
+ * call returns. Planning fills it in; sl_at returns the address. */
 struct sl_place {
     bool stashed;
-    int number;    /* of the stash tensor, */
-    size_t offset; /* or bytes into the workspace */
+    int number;    /* the stash tensor's number if stashed, */
+    size_t offset; /* or else bytes from the beginning of the workspace */
 };
 
-/* Where dropout's random words come from. */
+/* Where dropout's random words come from. Without layer_key a word follows from step_key, the dropout's number in the
+ * model, and the element's global row and column. */
 struct sl_dropout_source {
-    const struct sl_key *layer_key; /* one key a layer of this stage, words in JAX's layout; NULL: by global position */
-    struct sl_key step_key;         /* by global position: folded with the dropout's number, then (row, column) */
-    uint32_t first_row;             /* global row of the microbatch's first row */
+    /* One key for each layer of this stage, words in JAX's layout; NULL: words by global position. */
+    const struct sl_key *layer_key;
+    /* By global position: folded with the dropout's number, then hashed with (row, column). */
+    struct sl_key step_key;
+    uint32_t first_row; /* global row of the microbatch's first row */
 };
 
-/* Sums over rows. */
+/* Sums over rows. `correct` counts the rows whose largest logit is that of the label. */
 struct sl_metrics {
     double loss, correct, rows;
-    double auxiliary; /* losses beside the model's own, times the rows that they stand for */
+    double auxiliary; /* losses beside the model's own, each multiplied by the number of rows that it stands for */
 };
 
-/* Adds SUMS of loss, hits and rows to METRICS. */
+/* Adds SUMS = {loss, correct, rows} to METRICS. */
 static inline void sl_metrics_add(struct sl_metrics *metrics, const double sums[3]) {
     metrics->loss += sums[0];
     metrics->correct += sums[1];
     metrics->rows += sums[2];
 }
 
-/* What every call gets. Owned by the pipeline, one a coordinate. */
+/* What the functions of a type are given in every call. The pipeline owns one for each coordinate. */
 struct sl_context {
     struct sl_spmd *self;
     const struct sl_kernels *kernels;
     void *queue; /* compute queue; NULL on CPUs */
     enum sl_phase phase;
-    int microbatch;        /* in this step */
-    int rows;              /* of a microbatch */
-    int sequence;          /* rows of one sequence, one after another; 0: rows have nothing to do with each other */
-    int position;          /* of each sequence's first row */
-    int wgrad_group;       /* microbatches of a weight-gradient call */
-    bool accumulate;       /* it adds to the gradients */
-    struct sl_batch batch; /* the microbatch's rows of it, where the device reaches them */
-    float weight;          /* of a row's loss in the gradient */
-    struct sl_metrics *metrics; /* a loss adds to it */
+    int microbatch;        /* number of the microbatch in this step */
+    int rows;              /* rows of a microbatch */
+    int sequence;          /* rows of a sequence, which lie one after another; 0: rows are independent of each other */
+    int position;          /* position of each sequence's first row */
+    int wgrad_group;       /* microbatches that one backward_weight call takes */
+    bool accumulate;       /* backward_weight adds to the gradients */
+    struct sl_batch batch; /* the microbatch's rows of the batch, in memory that the device can read */
+    float weight;          /* factor of each row's loss in the gradient */
+    struct sl_metrics *metrics; /* losses add to it */
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;
     const struct sl_stash *stash;
     const struct sl_groups *groups; /* NULL: none */
-    struct sl_caches *caches;       /* NULL but in prefill and decode */
-    const struct sl_stash *again;   /* of what is recomputed, for backward (layers/modules/recompute.c), */
-    const struct sl_stash *once;    /* and for forward: the same tensors, one slot */
+    struct sl_caches *caches;       /* NULL unless the model generates */
+    const struct sl_stash *again;   /* stash of recomputed modules for backward (layers/modules/recompute.c), */
+    const struct sl_stash *once;    /* and for forward: the same tensors with one slot */
     char *workspace;
     struct sl_profile *profile; /* NULL: nothing is measured */
 };
@@ -114,62 +123,65 @@ struct sl_module;
 /* What planning is given, and what it fills in. */
 struct sl_plan {
     const struct sl_mesh *mesh;
-    const struct sl_rule *rules; /* of parameters' specs; may be NULL */
+    const struct sl_rule *rules; /* rules for the parameters' specs; may be NULL */
     const struct sl_gemm_backend *gemm;
-    enum sl_dtype precision;  /* of products' operands: SL_F32 or SL_BF16; all else is float */
-    int rows;                 /* of a microbatch */
-    int sequence;             /* rows of one sequence; 0: rows have nothing to do with each other */
-    int wgrad_group;          /* microbatches of a weight-gradient product */
-    int loop;                 /* the loop whose storage parameters go to */
+    enum sl_dtype precision;  /* of the operands of products, SL_F32 or SL_BF16; everything else is float */
+    int rows;                 /* rows of a microbatch */
+    int sequence;             /* rows of a sequence; 0: rows are independent of each other */
+    int wgrad_group;          /* microbatches of one weight-gradient product */
+    int loop;                 /* loop to which the parameters belong */
     int layer;                /* the layer's number in its stage */
-    int global_layer;         /* and in the model */
+    int global_layer;         /* the layer's number in the model */
     int dropouts;             /* dropouts planned in this layer so far */
     char name[64];            /* prefix of parameter names: "blocks.3." */
-    struct sl_module *module; /* the one that is being planned */
+    struct sl_module *module; /* the module that is being planned */
     struct sl_parameters *parameters;
     struct sl_stash *stash;
-    struct sl_stash *again;           /* of what is recomputed */
+    struct sl_stash *again;           /* stash of recomputed modules */
     struct sl_caches *caches;         /* NULL: nothing will be generated */
     bool forward_only;                /* there will be no backward call */
-    const struct sl_groups *groups;   /* groups that are open for modules; NULL: none */
-    size_t workspace, workspace_peak; /* bytes now in use, and the most */
+    const struct sl_groups *groups;   /* groups over which modules may communicate; NULL: none */
+    size_t workspace, workspace_peak; /* bytes in use now, and the most so far */
     struct sl_error *error;
 };
 
-enum { SL_MODULE_PARAMETERS = 8 }; /* of one module, at most */
-enum { SL_LAYER_DROPOUTS = 64 };   /* of one layer, at most: they are numbered in the model by layer * 64 */
+enum { SL_MODULE_PARAMETERS = 8 }; /* the most that one module can have */
+/* The most that one layer can have. Dropout d of layer l is number l * 64 + d in the model. */
+enum { SL_LAYER_DROPOUTS = 64 };
 
 struct sl_module_type {
     const char *name;
-    /* These return SL_OK, or a status with the error set; all but plan only that of a communication call that failed.
-     * Use SL_TRY around children and calls. */
+    /* These functions return SL_OK, or a status with the error set. All but plan fail only if a communication call or a
+     * product in them fails. Use SL_TRY around children and calls. */
     int (*plan)(struct sl_module *module, struct sl_plan *plan); /* NULL: nothing to plan */
     int (*forward)(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
-    /* NULL: a loss */
+    /* NULL for a loss */
     int (*backward_input)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx);
-    /* NULL: no parameters */
+    /* NULL for a module without parameters */
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
-    size_t bytes;                              /* of the type's own struct; 0: it needs none */
-    void (*release)(struct sl_module *module); /* gives back what that holds, where it holds any; NULL: nothing */
+    size_t bytes;                              /* size of the type's own struct; 0: it has none */
+    void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
 };
 
 /* One layer of one stage. */
 struct sl_module {
     const struct sl_module_type *type;
-    const char *name; /* what it adds to its parameters' names, "input_dense"; lies behind the type's own struct */
+    const char *name; /* added to the names of its parameters, "input_dense"; stored behind the type's own struct */
     int in, out;      /* columns of x and y */
-    bool is_layer;    /* planning it counts up the plan's layer */
+    bool is_layer;    /* planning it increments the layer's number */
     bool keeps_input, keeps_gradient;
     int parameters;
-    int parameter[SL_MODULE_PARAMETERS]; /* their numbers, in the order in which plan declares them */
+    int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order in which plan declares them */
     int children;
     struct sl_module **child; /* owned */
 };
 
-/* Allocates a module of TYPE. NULL without memory. */
+/* Allocates a module of TYPE; NULL if there is no memory. Free with sl_module_free, or hand it to a parent. A new
+ * module has no children. */
 struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out);
-/* The same with children: owns CHILD[children] from the call on, and frees them where it fails or finds a NULL. */
+/* Allocates a module with children, which it owns from the call on. If it fails, or if a child is NULL, it frees the
+ * children and returns NULL. */
 struct sl_module *sl_module_new_parent(const struct sl_module_type *type, const char *name, int in, int out,
                                        int children, struct sl_module *const *child);
 /* Frees MODULE and its children. NULL is allowed. */
@@ -177,59 +189,64 @@ void sl_module_free(struct sl_module *module);
 
 /* ---- planning ---- */
 
-/* Plans MODULE, which may have been planned before: its name and a dot are added to the prefix of parameters' names
- * while its type plans. Afterwards plan->workspace is the end of what MODULE uses. */
+/* Plans MODULE, which may have been planned before. While its type plans, the prefix of parameter names is extended by
+ * the module's name and a dot. Afterwards plan->workspace is the end of what MODULE uses. */
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan);
-/* Plans a child for its parent. Children share the workspace from BEGIN on, where the first of them began: afterwards
- * plan->workspace is the end of the child that uses most. */
+/* Plans a child for its parent. Call it for each child with the same BEGIN: children use the same workspace, one after
+ * another. Afterwards plan->workspace is the end of what the largest child so far uses. */
 int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin);
 
-/* Declares the next parameter of the module that is being planned, number 0, 1, .. of the module: NAME under the plan's
- * prefix, SHAPE [dims]. SCALE is that of a truncated normal. */
+/* Declares the next parameter of the module that is being planned; the module's parameters are numbered 0, 1, ... in
+ * this order. The full name is the plan's prefix and NAME. SHAPE is [dims]. SCALE is the scale of a truncated normal;
+ * other initializers ignore it. Every coordinate holds the whole array. */
 int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale, int dims,
                       const size_t *shape);
-/* SHAPE is the whole array's, of which this coordinate has the shard under SPEC ("-,tensor": spmd/spec.h). Axes that
- * the mesh has not do not shard. */
+/* Declares a parameter of which this coordinate has only the shard under SPEC ("-,tensor": spmd/spec.h); SHAPE is the
+ * whole array's. Axes that the mesh lacks do not shard. A dim after the first stays whole if only the data axis shards
+ * it and does not divide it. */
 int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape, const char *spec);
-/* The same with the spec that the plan's rules have for its full name. Of a dim after the first, what the data axis
- * does not divide is left whole over it. */
+/* Declares a parameter with the spec that the plan's rules have for its full name. */
 int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                               int dims, const size_t *shape);
-/* The parameter of two stages, the first and the last, whose gradients are added up: both declare it, under NAME as it
- * stands, without prefix; its spec is by the rules. */
+/* Declares a tied parameter: the first and the last stage use the same values, and their gradients are added up. Both
+ * stages declare it. Its full name is NAME, without prefix; its spec comes from the rules. */
 int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                            int dims, const size_t *shape);
 
-/* PLACE in the stash: COUNT floats a microbatch. */
+/* PLACE is in the stash: COUNT floats for each microbatch. */
 int sl_plan_stash(struct sl_plan *plan, size_t count, struct sl_place *place);
-/* PLACE in the workspace, on a cache line. */
+/* PLACE is in the workspace: BYTES, aligned to a cache line. */
 void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *place);
-/* PLACE of COUNT floats: in the stash where W needs them (KEPT) and there will be a backward; else in the workspace. */
+/* PLACE has COUNT floats: in the stash if W needs them (KEPT) and there will be a backward, in the workspace
+ * otherwise. */
 int sl_plan_array(struct sl_plan *plan, size_t count, bool kept, struct sl_place *place);
-/* *NUMBER of a cache of COLUMNS floats a position; only where plan->caches is given. */
+/* *NUMBER is a new cache of COLUMNS floats a position. Allowed only if plan->caches is not NULL. */
 int sl_plan_cache(struct sl_plan *plan, size_t columns, int *number);
-/* *GROUP over AXES, -1 where the coordinate is alone along them. */
+/* *GROUP is the number of the group over AXES, -1 if the coordinate is alone along them. */
 int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 
-/* The planned module's products read its parameters as bf16. */
+/* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
 
-/* ---- for types' other functions ---- */
+/* ---- for the other functions of a type ---- */
 
-/* Of the module's parameter I. */
+/* The values of the module's parameter I: this coordinate's shard. */
 static inline const float *sl_value(const struct sl_module *module, const struct sl_context *context, int i) {
     return sl_parameter_value(context->parameters, module->parameter[i]);
 }
+/* The same values as bf16. */
 static inline const uint16_t *sl_rounded_value(const struct sl_module *module, const struct sl_context *context,
                                                int i) {
     return sl_parameter_rounded(context->parameters, module->parameter[i]);
 }
+/* The gradient of the module's parameter I. */
 static inline float *sl_gradient(const struct sl_module *module, const struct sl_context *context, int i) {
     return sl_parameter_gradient(context->parameters, module->parameter[i]);
 }
 
-/* The array at PLACE: in the stash, that of the context's microbatch; for W the group's follow one another. */
+/* The address of the array at PLACE. A stash array is that of the context's microbatch; for W, those of the following
+ * microbatches lie behind it. */
 static inline void *sl_at(const struct sl_context *context, const struct sl_place *place) {
     const struct sl_stash *stash = context->stash;
     if (!place->stashed) return context->workspace + place->offset;
@@ -238,18 +255,19 @@ static inline void *sl_at(const struct sl_context *context, const struct sl_plac
     return stash->data + tensor->offset * slots + tensor->stride * slot;
 }
 
-/* The group that planning has found; NULL: alone. */
+/* The group with the number that sl_plan_group gave; NULL if the coordinate is alone. */
 static inline const struct sl_group *sl_group_of(const struct sl_context *context, int group) {
     return group < 0 ? NULL : &context->groups->group[group];
 }
 
-/* A collective call of a module, profiled as communication: sl_communicate(context, sl_describe_psum(...)). */
+/* Makes a collective call; the profile counts its time as communication: sl_communicate(context,
+ * sl_describe_psum(...)). */
 #define sl_communicate(context, ...) sl_communicate_at(context, SL_HERE, __VA_ARGS__)
 int sl_communicate_at(struct sl_context *context, const char *site, struct sl_collective call);
-/* X [n] becomes the sum of x of all coordinates of GROUP; does nothing where the coordinate is alone (-1). */
+/* X [n] becomes the sum of X over all coordinates of GROUP. Does nothing if the coordinate is alone (-1). */
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x);
 
-/* A child's functions: of X and DY it is given what it keeps. */
+/* For parents: these call a child's functions, and pass x and dy only if the child keeps them. */
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {
     return module->type->forward(module, context, x, y);

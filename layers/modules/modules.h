@@ -1,6 +1,8 @@
-/* modules.h - the modules there are. Each constructor returns a module that its parent, or sl_module_free, frees; NULL
- * without memory. Those that take modules own them from the call on, and free them where they fail or find a NULL among
- * them, so that constructors may be nested. */
+/* modules.h - the constructors of modules.
+ *
+ * A constructor returns a module that its parent or sl_module_free frees, or NULL if there is no memory. A constructor
+ * that takes modules owns them from the call on. If it fails, or if one of them is NULL, it frees them and returns
+ * NULL, so constructors may be nested. */
 #ifndef SL_LAYERS_MODULES_MODULES_H
 #define SL_LAYERS_MODULES_MODULES_H
 
@@ -11,10 +13,10 @@ SL_BEGIN_C
 /* y = x kernel + bias; kernel [in, out] lecun-normal, bias [out] zeros. Parameters NAME.kernel, NAME.bias. */
 struct sl_module *sl_dense(const char *name, int in, int out);
 
-/* The same with the kernel cut into equal shards over the coordinates along AXIS of MESH, which all have the same rows.
- * By columns: x is the same on all of them, and each has OUT / size columns of y. By rows: each has IN / size columns
- * of x, and y is the same on all. IN and OUT are those of the whole; the module's own are what a coordinate has of
- * them. AXIS outlives the modules. */
+/* sl_dense with its kernel divided into equal shards over the coordinates along AXIS of MESH, all of which have the
+ * same rows. IN and OUT are the widths of the whole layer. Column-parallel: every coordinate has all of x [rows, IN],
+ * and its own columns of y [rows, OUT / size]. Row-parallel: a coordinate has its own columns of x [rows, IN / size],
+ * and every coordinate has all of y [rows, OUT]. AXIS must outlive the modules. */
 struct sl_module *sl_column_parallel(const char *name, int in, int out, const struct sl_mesh *mesh, const char *axis);
 struct sl_module *sl_row_parallel(const char *name, int in, int out, const struct sl_mesh *mesh, const char *axis);
 
@@ -30,19 +32,19 @@ struct sl_module *sl_dropout(int cols, double rate);
 /* sl_dropout(sl_silu(x)) in one pass. */
 struct sl_module *sl_silu_dropout(int cols, double rate);
 
-/* The children one after another. Takes ownership of CHILD[children]. */
+/* Runs the children one after another. Takes ownership of CHILD[children]. */
 struct sl_module *sl_sequential(const char *name, int children, struct sl_module *const *child);
 
 /* y = x + inner(x). Takes ownership of INNER. */
 struct sl_module *sl_residual(struct sl_module *inner);
 
-/* The notebook's residual MLP block: x + output_dense(dropout(silu(input_dense(pre_norm(x))))), with
- * hidden * expansion columns inside. */
+/* The notebook's residual MLP block: y = x + output_dense(dropout(silu(input_dense(pre_norm(x))))), with hidden *
+ * expansion columns inside. */
 struct sl_module *sl_mlp_block(const char *name, int hidden, int expansion, double rate);
 
-/* Softmax cross entropy with labels of the context's batch; rows with label -1 are left out. A loss ends a model: its
- * forward takes x = logits [rows, classes], adds loss, argmax hits and rows to the context's metrics, and leaves the
- * gradient of x, times context->weight, in y [rows, classes]. It has no backward functions. */
+/* Softmax cross entropy with the labels of the context's batch. Rows with label -1 are left out. A loss ends a model:
+ * its forward takes x = logits [rows, classes], adds loss, argmax hits and rows to the context's metrics, and writes
+ * the gradient of x, multiplied by context->weight, to y [rows, classes]. It has no backward functions. */
 struct sl_module *sl_softmax_cross_entropy(int classes);
 
 SL_END_C

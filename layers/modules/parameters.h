@@ -1,12 +1,18 @@
-/* parameters.h - a coordinate's parameters, gradients and optimizer state: flat per loop.
+/* parameters.h - a coordinate's parameters, gradients and optimizer state: flat arrays, a few for each loop.
  *
- * A loop's parameters lie one after another in flat ranges, padded to (size of the data axis) x 64 bytes, so that one
- * collective moves a loop and one fused pass updates it:
- *     [0, loops)           loop l's, whole on all members of the data axis: gradients are to be summed over it
- *     [loops, 2 loops)     those of loop l that specs shard over data (FSDP): modules leave gradients complete
- *     2 loops              tied ones: used by the first and the last stage, whose gradients are added up first
- * Parameters are declared while modules are planned; storage comes afterwards, so that memory can be told without being
- * taken. A model planned again, for other rows, over the same parameters finds what was declared the first time. */
+ * The parameters of a loop lie one after another in flat ranges. Each range is padded to a multiple of (size of the
+ * data axis) x 64 bytes, so that one collective moves a loop's range and one fused pass updates it. The ranges are:
+ *
+ *     [0, loops)           loop l's parameters that every member of the data axis holds: their gradients are summed
+ *                          over the data axis
+ *     [loops, 2 loops)     loop l's parameters whose specs shard them over data (FSDP): the gradients that modules
+ *                          leave are already complete
+ *     2 loops              tied parameters, which the first and the last stage use: the two stages' gradients are
+ *                          added up first
+ *
+ * Parameters are declared while modules are planned. Storage is taken later, so the memory can be computed without
+ * being taken. If a model is planned again over the same parameters, for another number of rows, it finds what the
+ * first planning declared. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_H
 
@@ -17,33 +23,37 @@
 
 SL_BEGIN_C
 
-enum { SL_OPTIMIZER_STATES = 4 }; /* tensors that an optimizer keeps beside each value, at most */
+enum { SL_OPTIMIZER_STATES = 4 }; /* the most tensors that an optimizer keeps beside each value */
 
 enum sl_initializer { SL_INIT_ZEROS, SL_INIT_ONES, SL_INIT_TRUNCATED_NORMAL };
 
 struct sl_parameter {
-    char name[96]; /* global: "blocks.3.input_dense.kernel" */
+    char name[96]; /* name in the whole model: "blocks.3.input_dense.kernel" */
     int dims;
-    size_t shape[SL_MAX_DIMS]; /* global */
+    size_t shape[SL_MAX_DIMS]; /* of the whole array */
     struct sl_spec spec;
     enum sl_initializer initializer;
-    float scale; /* of the truncated normal */
-    bool decay;  /* weight decay applies: as the rules say */
+    float scale; /* scale of the truncated normal */
+    bool decay;  /* the rules say that weight decay applies */
     struct sl_key key;
-    bool key_is_flax; /* key gives the whole array in JAX's layout; otherwise words go by the element's global index */
+    /* The key draws the whole array in JAX's layout. Otherwise a word follows from the element's global index. */
+    bool key_is_flax;
     int range;
-    bool tied, second; /* of two stages; and declared here by both, of which this is the later one: values are shared,
-                          gradients apart */
-    size_t offset, count; /* elements in the flat range; count is the shard's */
+    /* Tied: two stages use it. Second: this coordinate has both stages, and this is the later stage's declaration,
+     * which shares the values but has its own gradient. */
+    bool tied, second;
+    size_t offset, count; /* in elements: where the shard begins in its range, and how many elements it has */
 };
 
 struct sl_range {
-    size_t used, count;                /* elements: of parameters; padded */
-    size_t shard, shard_count;         /* the range that this coordinate updates: all of it without ZeRO-1 */
-    float *value, *gradient;           /* [count] */
-    float *second;                     /* [count]: the later stage's gradients of what both declare; else NULL */
-    float *state[SL_OPTIMIZER_STATES]; /* [shard_count] each: the optimizer's; NULL beyond the parameters' states */
-    uint16_t *rounded;                 /* [count]: the values as bf16; NULL where nobody reads them */
+    size_t used, count;        /* elements of parameters, and with padding */
+    size_t shard, shard_count; /* the part of the range that this coordinate updates: all of it without ZeRO-1 */
+    float *value, *gradient;   /* [count] */
+    /* [count]: the later stage's gradients of tied parameters that this coordinate declares twice; else NULL. */
+    float *second;
+    /* [shard_count] each: the optimizer's tensors; NULL beyond sl_parameters.states. */
+    float *state[SL_OPTIMIZER_STATES];
+    uint16_t *rounded; /* [count]: the values as bf16; NULL if no module reads them */
 };
 
 struct sl_parameters {
@@ -51,17 +61,22 @@ struct sl_parameters {
     struct sl_parameter *list;
     int loops, ranges;
     struct sl_range *range;
-    const char *data_axis, *stage_axis; /* set after opening: of data (NULL: nothing is sharded over it), of stages */
-    const struct sl_decay_rule *decays; /* set after opening: which ones decay; NULL: all */
-    int states;                         /* set before laying out: tensors of the optimizer, called */
-    const char *const *state_name;      /* [states] */
-    bool tied_elsewhere;                /* the tied ones' other stage is another coordinate's, and the first one */
-    bool values_only; /* no gradients and no optimizer state: set before laying out by who will not train */
-    bool laid_out;    /* nothing new can be declared */
-    bool rounds;      /* some module reads rounded values */
-    float *memory;    /* all ranges' storage: one block, so that it lies on huge pages */
+    /* Set after opening: axis of the data (NULL: it shards nothing), axis of the stages. */
+    const char *data_axis, *stage_axis;
+    const struct sl_decay_rule *decays; /* set after opening: which parameters have weight decay; NULL: all */
+    int states;                         /* set before the layout: the optimizer's tensors, with */
+    const char *const *state_name;      /* [states] their names */
+    /* This coordinate has the last stage, and another one has the first: that one's copies of tied parameters count. */
+    bool tied_elsewhere;
+    /* Set before the layout by those that will not train: there are no gradients and no optimizer state. */
+    bool values_only;
+    bool laid_out; /* no new parameter can be declared */
+    bool rounds;   /* a module reads bf16 values */
+    float *memory; /* storage of all ranges in one block, so that it lies on huge pages */
 };
 
+/* Opens an empty list of parameters for a model with LOOPS loops on this coordinate. SL_FAILED, without a message, if
+ * there is no memory. Free with sl_parameters_close. */
 int sl_parameters_open(struct sl_parameters *parameters, int loops);
 void sl_parameters_close(struct sl_parameters *parameters);
 
@@ -69,37 +84,43 @@ static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, i
     return range >= parameters->loops && range < 2 * parameters->loops;
 }
 
-/* Appends a copy of PARAMETER, whose range is its loop's number (range, offset and count are filled in), or finds it
- * where all have been laid out; returns its number, or -1 with the error set. */
+/* Appends a copy of PARAMETER and returns its number, or -1 with the error set. The caller sets PARAMETER's range to
+ * the number of its loop; the copy's range, offset and count are computed. After the layout it only finds the parameter
+ * of that name, which must have the same shape. */
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
                           const struct sl_parameter *parameter, struct sl_error *error);
 
-/* Pads the ranges for a data axis of DATA members of which this is member INDEX; ZERO: optimizer state only for the
- * shard. */
+/* Pads the ranges for a data axis of DATA members, of which this coordinate is member INDEX. ZERO: a member keeps
+ * optimizer state only for its own part of each range. */
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero);
 /* Bytes that sl_parameters_take will take. */
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
+/* Takes the storage, filled with zeros. SL_FAILED if there is not enough memory. */
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error);
 
-/* Gives every parameter a key of its own, from the seed and its name: the same in every layout. */
+/* Gives every parameter a key of its own, which follows from the seed and its name, and so is the same in every
+ * layout. */
 void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed);
 
-/* Whether this coordinate's copy of parameter I stands for all replicas: it is the first along all axes that neither
- * shard it nor hold different stages. With SHARED, members of the data axis stand for a share each. */
+/* Whether this coordinate's copy of parameter I stands for all copies. It does if the coordinate is the first one along
+ * each axis that neither shards the parameter nor holds the stages. With SHARED, the data axis does not count either:
+ * each of its members stands for its own part. */
 bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct sl_spmd *self, int i, bool shared);
 
-/* The part of parameter I that this coordinate updates, and whose optimizer state it has: elements *FIRST to *FIRST +
- * *COUNT of its shard. */
+/* The part of parameter I that this coordinate updates, and for which it has optimizer state: elements [*FIRST, *FIRST
+ * + *COUNT) of its shard. */
 void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count);
-/* That part's state number STATE; [*COUNT]. */
+/* State tensor number STATE of that part: [*COUNT]. */
 float *sl_parameter_state(const struct sl_parameters *parameters, int i, int state);
 
-/* Fills in initial values: made by the first member of DATA, then broadcast over it; those that data shards, by all. */
+/* Fills in the initial values. The first member of DATA draws them and broadcasts them to the others; what is sharded
+ * over data, every member draws itself. Collective over DATA. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 
-/* Rounds RANGE's values, which have changed; does nothing where nobody reads rounded ones. */
+/* Rounds the values of RANGE to bf16; call it after they have changed. Does nothing if no module reads bf16 values. */
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range);
 
+/* Addresses of parameter I on this coordinate: its values, its gradient and its bf16 values, each [count]. */
 static inline float *sl_parameter_value(const struct sl_parameters *parameters, int i) {
     return parameters->range[parameters->list[i].range].value + parameters->list[i].offset;
 }

@@ -1,10 +1,13 @@
-/* profile.h - where a coordinate's time goes: every moment of a step belongs to exactly one kind of work.
+/* profile.h - where a coordinate's time goes. Every moment of a step is counted for exactly one kind of work.
  *
- * Code that begins another kind says so and, when it ends, gives back what was going on before:
+ * Code that begins another kind of work says so, and when it ends, it restores the kind before:
+ *
  *     const enum sl_work before = sl_profile_begin(profile, SL_WORK_PRODUCTS);
  *     ...
  *     sl_profile_end(profile, before);
- * What communication calls spend waiting, the engine tells: it is taken out of the kind that waited. */
+ *
+ * The engine counts how long communication calls wait for peers (self->waited). That time is subtracted from the kind
+ * of work that waited, and is counted as SL_WORK_WAITING. */
 #ifndef SL_LAYERS_MODULES_PROFILE_H
 #define SL_LAYERS_MODULES_PROFILE_H
 
@@ -25,11 +28,13 @@ enum sl_work {
 struct sl_profile {
     struct sl_spmd *self;
     double seconds[SL_WORKS];
-    double mark, waited; /* when the current kind began, and the engine's count of waiting then */
+    /* When the current kind of work began, and the engine's count of waiting then, both in seconds. */
+    double mark, waited;
     enum sl_work current;
 };
 
-/* PROFILE may be NULL in all calls: then nothing is measured. */
+/* Counts the time since the last call for the kind before, which it returns, and begins WORK. If PROFILE is NULL
+ * nothing is measured; the same holds for sl_profile_end. */
 static inline enum sl_work sl_profile_begin(struct sl_profile *profile, enum sl_work work) {
     if (!profile) return SL_WORK_OTHER;
     const enum sl_work before = profile->current;
@@ -42,11 +47,13 @@ static inline enum sl_work sl_profile_begin(struct sl_profile *profile, enum sl_
     return before;
 }
 
+/* Ends a kind of work: BEFORE goes on, which sl_profile_begin returned. */
 static inline void sl_profile_end(struct sl_profile *profile, enum sl_work before) {
     sl_profile_begin(profile, before);
 }
 
-/* Forgets what was measured and begins anew. */
+/* Forgets what was measured, and begins again with SL_WORK_OTHER. From now on the engine counts waiting
+ * (self->timed). */
 static inline void sl_profile_start(struct sl_profile *profile, struct sl_spmd *self) {
     for (int w = 0; w < SL_WORKS; w++) profile->seconds[w] = 0;
     profile->self = self;

@@ -1,9 +1,9 @@
-/* recompute.c - keeps nothing but x between forward and backward (Chen et al., "Training deep nets with sublinear
- * memory cost", 2016).
+/* recompute.c - keeps only x between forward and backward (Chen et al., "Training deep nets with sublinear memory
+ * cost", 2016).
  *
- * What the inner module keeps lies in stashes of their own: in one that is written again at each forward and read by
- * nobody, and in one that has only the microbatches that are on their way backward, which the forward run again before
- * each backward fills. */
+ * The inner module has two stashes of its own. `once` has a single slot, which each forward overwrites and nobody
+ * reads. `again` has slots only for the microbatches that are on their way backward; the forward that runs again before
+ * each backward fills it. */
 #include "layers/modules/transformer_modules.h"
 
 struct recompute {

@@ -1,4 +1,4 @@
-/* rules.c - the first rule that a name matches. */
+/* rules.c - finds the first rule that matches a name. */
 #include "layers/modules/rules.h"
 
 #include <fnmatch.h>

@@ -1,4 +1,4 @@
-/* rules.h - partition specs and weight decay by rules on parameters' names. */
+/* rules.h - rules on parameters' names: partition specs and weight decay. */
 #ifndef SL_LAYERS_MODULES_RULES_H
 #define SL_LAYERS_MODULES_RULES_H
 
@@ -7,20 +7,22 @@
 SL_BEGIN_C
 
 struct sl_rule {
-    const char *pattern; /* of the whole name, as the shell's: "*.kernel" */
+    const char *pattern; /* matches the whole name as in the shell: "*.kernel" */
     const char *spec;    /* spmd/spec.h: "tensor,data" */
 };
 
-/* The spec of the first of RULES (up to a pattern of NULL) that NAME matches; "" where none does, or RULES is NULL. */
+/* Returns the spec of the first of RULES whose pattern matches NAME; "" if none does or RULES is NULL. The list ends
+ * with a pattern of NULL. */
 const char *sl_rule_find(const struct sl_rule *rules, const char *name);
 
-/* Lists of them end with a pattern of NULL. */
+/* A list of these ends with a pattern of NULL. */
 struct sl_decay_rule {
     const char *pattern; /* as above: "*.bias" */
     bool decays;
 };
 
-/* What the first of RULES that NAME matches says; true where none does, or RULES is NULL. */
+/* Returns whether NAME has weight decay by the first of RULES whose pattern matches; true if none does or RULES is
+ * NULL. */
 bool sl_rule_decays(const struct sl_decay_rule *rules, const char *name);
 
 SL_END_C

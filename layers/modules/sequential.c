@@ -1,4 +1,4 @@
-/* sequential.c - modules that are made of modules: one after another, and beside a residual connection. */
+/* sequential.c - modules made of other modules: one after another, and beside a residual connection. */
 #include <stdlib.h>
 
 #include "layers/modules/modules.h"

@@ -1,4 +1,4 @@
-/* shards.c - what modules whose channels are sharded check while they are planned. */
+/* shards.c - checks for the plan functions of modules whose channels are sharded. */
 #include "layers/modules/shards.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* shards.h - what modules whose channels are sharded check while they are planned. */
+/* shards.h - checks for the plan functions of modules whose channels are sharded. */
 #ifndef SL_LAYERS_MODULES_SHARDS_H
 #define SL_LAYERS_MODULES_SHARDS_H
 
@@ -6,17 +6,17 @@
 
 SL_BEGIN_C
 
-/* All are for plan functions, and speak of the module that is being planned. */
+/* All functions here concern the module that is being planned. */
 
-/* SL_BAD_INPUT where COLUMNS, SEGMENTS side by side, do not divide by the coordinates along AXIS. */
+/* SL_BAD_INPUT if COLUMNS, which consist of SEGMENTS side by side, do not divide by the coordinates along AXIS. */
 int sl_plan_columns(const struct sl_plan *plan, const char *axis, int columns, int segments);
 
-/* SL_BAD_INPUT unless dim DIM of the module's parameter I is sharded over AXIS (NULL: none) and nothing else, in
- * SEGMENTS. Where the mesh has one coordinate along an axis, sharding over it makes no difference. */
+/* SL_BAD_INPUT unless dim DIM of the module's parameter I is sharded over AXIS alone (NULL: not at all), in SEGMENTS.
+ * An axis of size 1 counts as no sharding. */
 int sl_plan_expect_sharded(const struct sl_plan *plan, int i, int dim, const char *axis, int segments);
 
-/* The one axis, of more than one coordinate, over which dim DIM of the module's parameter I is sharded; NULL: none, or
- * several. */
+/* Returns the axis over which dim DIM of the module's parameter I is sharded; NULL if there is none, or several. Axes
+ * of size 1 do not count. */
 const char *sl_plan_sharding_axis(const struct sl_plan *plan, int i, int dim);
 
 SL_END_C

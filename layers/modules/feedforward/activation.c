@@ -1,5 +1,5 @@
-/* activation.c - silu, gelu and dropout, the first also with dropout in one pass. Forward leaves the slope, so backward
- * is one product. */
+/* activation.c - silu, gelu and dropout; silu also with dropout in one pass. Forward leaves the slope, so that backward
+ * is one multiplication. */
 #include <math.h>
 
 #include "layers/modules/shards.h"

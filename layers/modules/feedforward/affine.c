@@ -1,4 +1,4 @@
-/* affine.c - x kernel + bias and its gradients, for the modules that are made of them. */
+/* affine.c - y = x kernel + bias and its gradients. */
 #include "layers/modules/feedforward/affine.h"
 
 int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t kernel[2], const char *kernel_spec,

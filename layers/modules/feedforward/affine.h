@@ -1,5 +1,6 @@
-/* affine.h - x kernel + bias and its gradients, for the modules that compute it with their own kernel alone: dense, and
- * its tensor-parallel shards. Such a module's own struct begins with a struct sl_affine. */
+/* affine.h - y = x kernel + bias and its gradients, for modules that multiply with the part of the kernel that they
+ * have: dense, and the two halves of tensor parallelism. The own struct of such a module begins with a struct
+ * sl_affine. */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_AFFINE_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_AFFINE_H
 
@@ -7,26 +8,28 @@
 
 SL_BEGIN_C
 
-enum { SL_AFFINE_KERNEL, SL_AFFINE_BIAS }; /* parameters: also of other modules with a kernel and a bias */
+/* Numbers of the parameters, also in other modules with a kernel and a bias. */
+enum { SL_AFFINE_KERNEL, SL_AFFINE_BIAS };
 
 struct sl_affine {
     struct sl_module module;
     struct sl_products products;
 };
 
-/* Declares kernel [in, out], lecun-normal by the whole one's rows KERNEL[0], and bias [KERNEL[1]], zeros, sharded as
- * the specs say ("": not at all); plans the module's own products. EPILOGUE is the forward product's. */
+/* For plan functions. Declares kernel [KERNEL[0], KERNEL[1]], lecun-normal for KERNEL[0] inputs, and bias [KERNEL[1]],
+ * zeros. Both shapes are those of the whole arrays; KERNEL_SPEC and BIAS_SPEC shard them ("": whole). Plans the
+ * products of module->in by module->out columns; EPILOGUE is the forward product's. */
 int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t kernel[2], const char *kernel_spec,
                    const char *bias_spec, enum sl_epilogue epilogue);
-/* For struct sl_module_type. */
+/* Frees the products: the `release` of the module's type. */
 void sl_affine_release(struct sl_module *module);
 
-/* y [rows, out] = x [rows, in] kernel, plus the bias where the plan has that epilogue. */
+/* y [rows, out] = x [rows, in] kernel, plus the bias if the forward product has that epilogue. */
 int sl_affine_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
-/* dx = dy kernel^T; does nothing where DX is NULL. */
+/* dx [rows, in] = dy [rows, out] kernel^T. Does nothing if DX is NULL. */
 int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                              const float *dy, float *dx);
-/* dkernel (+)= x^T dy, one product over the rows of the whole group; dbias (+)= column sums of dy */
+/* dkernel (+)= x^T dy, one product over the rows of all microbatches of the call; dbias (+)= column sums of dy. */
 int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                               const float *dy);
 

@@ -1,9 +1,9 @@
-/* expert_dense.c - y = x kernel + bias with a kernel for each expert: rows are the experts' own, one expert's after
- * another's, as many for each.
+/* expert_dense.c - y = x kernel + bias with a kernel for each expert. The rows are those of this coordinate's experts:
+ * first all rows of one expert, then as many of the next.
  *
- * Experts are sharded over an axis, and so are rows: whoever has an expert has all rows that come to it, and leaves its
- * whole gradient. Columns are sharded over another axis as those of sharded_dense.c: what the experts make of a
- * coordinate's columns is added up and scattered over y, for all of them at once. */
+ * Experts are sharded over an axis. A coordinate that has an expert has all rows that go to it, and so leaves its whole
+ * gradient. Columns are sharded over another axis as in sharded_dense.c: the products of a coordinate's columns are
+ * summed over the coordinates and scattered over y, for all experts at once. */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"

@@ -1,11 +1,11 @@
-/* experts.c - a mixture of experts: routes tokens, brings them to the coordinates that have their experts, and back.
+/* experts.c - a mixture of experts: routes tokens, sends them to the coordinates that have their experts, and back.
  *
  *     x -- router -- gates ---------------------------------------------------------------+
  *     +-- slots -- all_to_all -- taken -- up, gelu, down -- all_to_all -- returned --- combined --+-- y
  *     +-- shared: up, gelu, down -----------------------------------------------------------------+
  *
- * All coordinates along the channels' axis have all of the router's logits, with the same bits, and so route alike,
- * each its own columns. */
+ * Every coordinate along the channels' axis has all logits of the router, with the same bits. So all of them choose the
+ * same experts, and each routes its own columns. */
 #include <math.h>
 
 #include "layers/modules/feedforward/products.h"

@@ -1,4 +1,4 @@
-/* norm.c - the gradients of norms' factors and shifts. */
+/* norm.c - the gradients of the factor and the shift of layer_norm and rms_norm. */
 #include "layers/modules/feedforward/norm.h"
 
 int sl_norm_plan_sums(struct sl_norm *norm, struct sl_plan *plan) {

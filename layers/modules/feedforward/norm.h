@@ -1,6 +1,5 @@
-/* norm.h - what layer_norm and rms_norm share: a factor and a shift of each column, and where their gradients come
- * from.
- */
+/* norm.h - what layer_norm and rms_norm share: each multiplies a column by a factor and adds a shift. The gradients of
+ * these two parameters are sums over rows, which a microbatch's I begins and W finishes. */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_NORM_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_NORM_H
 
@@ -10,18 +9,18 @@ SL_BEGIN_C
 
 #define SL_NORM_EPSILON 1e-6
 
-enum { SL_NORM_FACTOR, SL_NORM_SHIFT }; /* parameters: scale and bias, gamma and beta */
+enum { SL_NORM_FACTOR, SL_NORM_SHIFT }; /* numbers of the parameters: scale and bias, or gamma and beta */
 
-/* What these modules' own structs begin with. */
+/* The own structs of both modules begin with this one. */
 struct sl_norm {
     struct sl_module module;
-    struct sl_place rstd;   /* [rows]: the factor by which a row was multiplied */
-    struct sl_place sum[2]; /* of each parameter: [columns], the microbatch's gradient, which I leaves */
+    struct sl_place rstd;   /* [rows]: the factor that normalized the row */
+    struct sl_place sum[2]; /* [columns], one for each parameter: the microbatch's gradient, which I computes */
 };
 
-/* Plans SUM. */
+/* Plans norm->sum in the stash. */
 int sl_norm_plan_sums(struct sl_norm *norm, struct sl_plan *plan);
-/* Adds up the microbatches' sums. */
+/* The types' backward_weight: adds up norm->sum of the microbatches. */
 int sl_norm_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                             const float *dy);
 

@@ -1,4 +1,5 @@
-/* rms_norm.c - divides each row by its root mean square over all coordinates' columns, then scales and shifts them. */
+/* rms_norm.c - divides each row by its root mean square, taken over the columns of all coordinates, then scales and
+ * shifts the columns. */
 #include "layers/modules/feedforward/norm.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"

@@ -1,11 +1,11 @@
-/* sharded_dense.c - y = x kernel + bias, where each coordinate along an axis has a share of the columns of x and y.
+/* sharded_dense.c - y = x kernel + bias, where each coordinate along an axis has a share of the columns of x and of y.
  *
- * It has the rows of the kernel that belong to its columns of x. What it makes of them is its share of the sum that is
- * y: the shares are added up and scattered over the columns (a psum_scatter), so that no coordinate ever keeps all of
- * y. Backward is the opposite: all columns of dy are gathered, and then give this coordinate's columns of dx and rows
- * of the kernel's gradient. Where all coordinates need all of y (summed_dense) the two are sums.
+ * A coordinate has the rows of the kernel that belong to its columns of x. Their product is its summand of y: the
+ * summands are added up and scattered over the columns (a psum_scatter), so that no coordinate ever keeps all of y.
+ * Backward is the opposite: all columns of dy are gathered, and give this coordinate's columns of dx and its rows of
+ * the kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums.
  *
- * The columns of the kernel may be sharded, too, over another axis, whose coordinates have other rows of x (FSDP;
+ * The columns of the kernel may also be sharded, over another axis, whose coordinates have different rows of x (FSDP;
  * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, and
  * the sum of their gradients is scattered again. */
 #include "layers/modules/feedforward/affine.h"

@@ -1,10 +1,12 @@
-/* tensor_parallel.c - y = x kernel + bias, the kernel sharded over the coordinates along an axis.
+/* tensor_parallel.c - y = x kernel + bias, with the kernel sharded over the coordinates along an axis.
  *
- * By columns: each makes its columns of y of all of x; what each makes of its columns of dy sums up to dx.
- * By rows: what each makes of its columns of x sums up to y; its columns of dx need nothing but dy.
- * So a pair of the two sums once in forward and once in backward, and what lies between them stays sharded (f and g in
- * Shoeybi et al., "Megatron-LM", 2019). Sums leave the same bits on all coordinates along the axis, so that what each
- * of them computes alone, such as the bias of a kernel sharded by rows, stays the same too. */
+ * By columns: each coordinate computes its columns of y from all of x; dx is the sum of the products of all
+ * coordinates' columns of dy. By rows: y is the sum of the products of all coordinates' columns of x; a coordinate's
+ * columns of dx need only dy.
+ *
+ * So a pair of the two sums once in forward and once in backward, and everything between them stays sharded (f and g in
+ * Shoeybi et al., "Megatron-LM", 2019). Sums leave the same bits on all coordinates along the axis. So what each of
+ * them computes alone, such as the bias of a kernel sharded by rows, stays the same, too. */
 #include <stdio.h>
 
 #include "layers/modules/feedforward/affine.h"

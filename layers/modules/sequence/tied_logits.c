@@ -1,8 +1,9 @@
-/* tied_logits.c - logits = x table^T: the other end of the table of tokens.
+/* tied_logits.c - logits = x table^T, with the table that token_embedding.c looks tokens up in.
  *
- * Each product needs all channels of a coordinate's tokens: by tokens, they come by an all_to_all; otherwise all
- * channels of all tokens are gathered. A microbatch's logits are a coordinate's tokens times its classes, one row after
- * another from the microbatch's beginning on, though there may be room behind them: they need not be ROWS times OUT. */
+ * A product needs all channels of a coordinate's tokens. If the work is divided by tokens, an all_to_all brings them;
+ * otherwise all channels of all tokens are gathered. A microbatch's logits are (the coordinate's tokens) x (its
+ * classes), one row after another from the beginning of the microbatch's array. There may be unused room behind them:
+ * they need not fill ROWS times OUT. */
 #include "layers/modules/feedforward/products.h"
 #include "layers/modules/sequence/token_table.h"
 

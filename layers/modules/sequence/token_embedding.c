@@ -1,8 +1,9 @@
-/* token_embedding.c - y = the rows of the table that tokens name.
+/* token_embedding.c - y = the table's rows of the tokens.
  *
- * A coordinate reads what belongs to its part of the work, and communication brings each its channels of all tokens: by
- * tokens, all columns of its share of each sequence; by classes, all columns of the tokens in its rows of the table,
- * zeros for the others, so that sums are lookups; undivided, its columns of all tokens. */
+ * A coordinate looks up its part of the work, and communication brings each coordinate its channels of all tokens. By
+ * tokens, it looks up all columns of its share of each sequence. By classes, it looks up all columns of the tokens in
+ * its rows of the table and writes zeros for the others, so that the sum over coordinates is the lookup. Undivided, it
+ * looks up its own columns of all tokens. */
 #include "layers/modules/sequence/token_table.h"
 
 struct embedding {

@@ -1,7 +1,7 @@
 /* token_loss.c - softmax cross entropy of the logits that tied_logits.c leaves.
  *
- * Trainers divide sums of metrics by the coordinates along the axis, as if all had counted the same rows. Where a
- * coordinate counts what nobody else does, it therefore counts it once for each of them. */
+ * Trainers divide the sums of metrics by the number of coordinates along the axis, as if each of them had counted the
+ * same rows. So a token that only one coordinate counts is counted once for each of them. */
 #include "layers/modules/sequence/token_table.h"
 #include "spmd/device/device.h"
 

@@ -1,4 +1,4 @@
-/* token_table.c - plans the table of tokens and the division of the work on it, and moves what is divided. */
+/* token_table.c - plans the token table and how coordinates divide the work on it, and moves the parts between them. */
 #include "layers/modules/sequence/token_table.h"
 
 #include "layers/modules/feedforward/products.h"
