@@ -1,4 +1,4 @@
-/* sampling.c - chooses the next token from logits, and shows bytes to people. */
+/* sampling.c - chooses the next token from logits, and prints bytes for people. */
 #include "layers/models/sampling.h"
 
 #include <math.h>

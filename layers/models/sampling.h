@@ -1,4 +1,4 @@
-/* sampling.h - chooses the next token from logits, and shows bytes to people. */
+/* sampling.h - chooses the next token from logits, and prints bytes for people. */
 #ifndef SL_LAYERS_MODELS_SAMPLING_H
 #define SL_LAYERS_MODELS_SAMPLING_H
 
@@ -10,27 +10,28 @@
 SL_BEGIN_C
 
 struct sl_sampling {
-    double temperature; /* logits are divided by it; 0: the largest logit, the first of equals */
-    int top_k;          /* keeps the largest logits, of equals the first ones; 0: all */
-    double top_p;       /* of those keeps the largest until their probabilities reach it, at least one; 1: all */
+    double temperature; /* the logits are divided by it; 0: choose the largest logit, and among equal ones the first */
+    int top_k;          /* keeps this many of the largest logits, and among equal ones the first; 0: all */
+    double top_p;       /* keeps the largest of those until their probabilities sum up to it, at least one; 1: all */
 };
 
-/* SL_BAD_INPUT where a number is out of its range. */
+/* SL_BAD_INPUT if a number is out of its range; the line names it. */
 int sl_sampling_check(const struct sl_sampling *sampling, struct sl_error *error);
 
-/* What sl_sample_token works in: a room a thread. */
+/* Working memory of sl_sample_token. Each thread needs its own. */
 struct sl_sampling_room {
     double *weight; /* [classes] */
     int32_t *heap;  /* [classes] */
 };
 
-/* False without memory. */
+/* False if there is no memory. Free with sl_sampling_room_close. */
 bool sl_sampling_room_open(struct sl_sampling_room *room, int classes);
 void sl_sampling_room_close(struct sl_sampling_room *room);
 
-/* The token that KEY's uniform number falls on where the probabilities of the tokens that are kept lie side by side on
- * [0, 1), in the order of the tokens. Nothing is allocated. Infinite logits share the probability; -1 where a logit is
- * NaN or all are -infinity. ROOM, opened for CLASSES at least, may be NULL where the temperature is 0. */
+/* Draws a token. The probabilities of the tokens that are kept lie side by side on [0, 1), in the order of the tokens;
+ * the result is the token on which KEY's uniform number falls. Logits of +infinity share the whole probability. -1 if a
+ * logit is NaN or if all are -infinity. Allocates nothing. ROOM, opened for at least CLASSES, may be NULL if the
+ * temperature is 0. */
 int32_t sl_sample_token(const struct sl_sampling *sampling, int classes, const float *logits, struct sl_key key,
                         struct sl_sampling_room *room);
 

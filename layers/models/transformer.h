@@ -1,10 +1,10 @@
-/* transformer.h - a transformer with latent attention, its layers over a pipeline, its channels over "tensor", its
- * kernels over "data":
+/* transformer.h - a transformer with latent attention. Its layers are divided over a pipeline, its channels over
+ * "tensor", and its kernels over "data":
  *
  *     embedding, blocks x layers_per_block x { x + mla(norm1(x)); x + mlp(norm2(x)) }, norm, logits = x embedding^T
  *
- * Parameters are called blocks.B.layers.L.{norm1,norm2,mla.*,mlp.*}, norm.*, embedding; with experts, moe.* in place of
- * mlp.*. The last layer of each block has no rotary positions. A stage is a number of layers. */
+ * Parameters are called blocks.B.layers.L.{norm1,norm2,mla.*,mlp.*}, norm.*, embedding; with experts, moe.* takes the
+ * place of mlp.*. The last layer of each block has no rotary positions. A stage consists of consecutive layers. */
 #ifndef SL_LAYERS_MODELS_TRANSFORMER_H
 #define SL_LAYERS_MODELS_TRANSFORMER_H
 
@@ -15,40 +15,42 @@ SL_BEGIN_C
 
 struct sl_transformer {
     int vocabulary, dimension, heads, blocks, layers_per_block;
-    int latent, rope;         /* columns of each latent; of the shared rotary key */
-    int positions;            /* at most */
-    double dropout;           /* of what attention and MLP add to the residual */
+    int latent, rope;         /* columns of each latent; columns of the shared rotary key */
+    int positions;            /* the longest sequence */
+    double dropout;           /* rate of dropout on what attention and MLP add to the residual */
     int recomputation;        /* enum sl_recomputation; selective: attention */
-    bool fsdp;                /* kernels are sharded over data, too */
-    bool vocabulary_parallel; /* the table's rows are sharded over tensor */
-    int experts;          /* in place of each MLP, sharded over data (layers/modules/transformer_modules.h); 0: MLPs */
-    int choices;          /* experts that a token goes to */
-    int expert_dimension; /* columns inside an expert */
-    int shared_experts;   /* so many experts' columns for all tokens */
-    double capacity, balance; /* factor; weight of the load-balance loss */
+    bool fsdp;                /* kernels are also sharded over data */
+    bool vocabulary_parallel; /* the token table's rows are sharded over tensor */
+    int experts; /* number of experts in place of each MLP, sharded over data (transformer_modules.h); 0: MLPs */
+    int choices; /* number of experts that a token goes to */
+    int expert_dimension;     /* columns inside an expert */
+    int shared_experts;       /* all tokens pass an MLP as wide as this many experts */
+    double capacity, balance; /* factor of the number of slots; weight of the load-balance loss */
 };
 
-/* The axes that it knows: of samples, of stages, of channels. */
+/* The axes of samples, of stages and of channels. */
 extern const char sl_data_axis[], sl_pipe_axis[], sl_tensor_axis[]; /* "data", "pipe", "tensor" */
-/* For sl_pipeline_options.module_axes. */
+/* For sl_pipeline_options.group_axes. */
 extern const char *const sl_transformer_axes[];
 
-/* Which dim of which parameter is sharded over which axis. */
+/* The rules that say which dim of which parameter is sharded over which axis. The list is static. */
 const struct sl_rule *sl_transformer_rules(const struct sl_transformer *transformer);
 
-/* SL_BAD_INPUT names the numbers that do not fit each other, or MESH. */
+/* SL_BAD_INPUT if numbers do not fit each other or MESH; the line names them. */
 int sl_transformer_check(const struct sl_transformer *transformer, const struct sl_mesh *mesh, struct sl_error *error);
 
-/* Builds the part of MODEL that RANK of SCHEDULE holds, for sequences of SEQUENCE tokens: stage s of S has the layers
- * s * layers / S, rounded down, to the next stage's first. Free with sl_model_free. */
+/* Builds the part of MODEL that RANK of SCHEDULE holds, for sequences of SEQUENCE tokens. Stage s of S has the layers
+ * from s * layers / S, rounded down, up to the next stage's first. SL_BAD_INPUT if there are fewer layers than stages,
+ * SL_FAILED if there is no memory. Free with sl_model_free, also after a failure. */
 int sl_transformer_build(const struct sl_transformer *transformer, const struct sl_mesh *mesh,
                          const struct sl_schedule *schedule, int rank, int sequence, struct sl_model *model,
                          struct sl_error *error);
 
-/* Of the whole model, tied ones once. */
+/* The number of parameters of the whole model; tied parameters count once. */
 size_t sl_transformer_parameters(const struct sl_transformer *transformer);
-/* Floating-point operations of a training step a token, in sequences of SEQUENCE: forward, and twice that in backward;
- * products of parameters that a token meets and of attention, as far as it is causal. */
+/* Floating-point operations of a training step for each token, in sequences of SEQUENCE tokens: those of forward, and
+ * twice as many in backward. Counted are the products with the parameters that a token meets, and attention as far as
+ * it is causal. */
 double sl_transformer_flops(const struct sl_transformer *transformer, int sequence);
 
 SL_END_C

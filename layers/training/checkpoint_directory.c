@@ -1,4 +1,4 @@
-/* checkpoint_directory.c - a run's latest checkpoints. */
+/* checkpoint_directory.c - finds and removes the checkpoints of a run in a directory. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>

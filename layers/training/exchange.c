@@ -1,4 +1,4 @@
-/* exchange.c - shards from and to a store of whole tensors. */
+/* exchange.c - copies shards from and to a store of whole tensors. */
 #include "layers/training/exchange.h"
 
 #include <stdio.h>

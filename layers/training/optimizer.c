@@ -1,4 +1,4 @@
-/* optimizer.c - the table of optimizers; and the runs of a range that are updated alike. */
+/* optimizer.c - the table of optimizers, and the runs of a range that are updated alike. */
 #include "layers/training/optimizer.h"
 
 #include <stdio.h>

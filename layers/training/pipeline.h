@@ -1,8 +1,8 @@
-/* pipeline.h - the executor: one coordinate walks its rank's lowered schedule.
+/* pipeline.h - the executor: one coordinate walks the lowered schedule of its rank.
  *
- * A stage is a list of modules; the first stage begins with the prologue, the last ends with the epilogue and the loss.
- * Ranks are the coordinates along one axis of the mesh ("model"); hand-over is a channel for each pair of ranks with
- * neighbouring stages, each way: on a ring together a persistent ppermute. Bubbles do no work. */
+ * A stage is a module, usually a list of modules; the loss follows the last stage. Ranks are the coordinates along one
+ * axis of the mesh ("model"). Two ranks that hold neighbouring stages are connected by a channel in each direction; on
+ * a ring all channels together are a persistent ppermute. A rank does no work while it is idle (in a bubble). */
 #ifndef SL_LAYERS_TRAINING_PIPELINE_H
 #define SL_LAYERS_TRAINING_PIPELINE_H
 
@@ -12,64 +12,72 @@
 
 SL_BEGIN_C
 
-/* Slots of a channel. Schedules are proven with the fewest; more let a stage run ahead of the next one, so that a core
- * which several coordinates share goes through many microbatches with one stage's weights in its cache. */
+/* Slots of a channel. A schedule is proven with the smallest number, at least SL_PIPELINE_FEWEST_SLOTS, that works.
+ * More slots let a stage run ahead of the next one, so that a core which several coordinates share computes many
+ * microbatches with the weights of one stage in its cache. */
 enum { SL_PIPELINE_FEWEST_SLOTS = 2, SL_PIPELINE_MOST_SLOTS = 16 };
 
 struct sl_pipeline; /* opaque */
 
 struct sl_pipeline_options {
-    const struct sl_rule *rules;   /* of parameters' specs; may be NULL */
-    const char *axis;              /* the axis of the ranks */
-    const char *const *group_axes; /* others, over which modules communicate (layers/modules/groups.h); may be NULL */
-    const struct sl_schedule *schedule; /* lowered; outlives the pipeline */
+    const struct sl_rule *rules; /* rules for the parameters' specs; may be NULL */
+    const char *axis;            /* axis of the ranks */
+    /* Other axes, over which modules communicate (layers/modules/groups.h); may be NULL. */
+    const char *const *group_axes;
+    const struct sl_schedule *schedule; /* lowered; must outlive the pipeline */
     const struct sl_gemm_backend *gemm;
-    enum sl_dtype precision;  /* of products' operands: SL_F32 or SL_BF16 */
-    int slots;                /* of a channel, with which the schedule is proven; 0: sl_schedule_slots tells */
-    int rows;                 /* of a microbatch */
-    int sequence;             /* rows of one sequence in it; 0: rows have nothing to do with each other */
-    bool forward_only;        /* it will never train */
-    struct sl_caches *caches; /* for prefill and decode; outlives the pipeline; else NULL */
-    int wgrad_group;          /* microbatches of one weight-gradient product; divides the number of microbatches */
+    enum sl_dtype precision; /* of the operands of products: SL_F32 or SL_BF16 */
+    int slots;         /* slots of a channel with which the schedule is proven; 0: as many as sl_schedule_slots says */
+    int rows;          /* rows of a microbatch */
+    int sequence;      /* rows of a sequence; 0: rows are independent of each other */
+    bool forward_only; /* the pipeline will never train */
+    struct sl_caches *caches; /* for prefill and decode; must outlive the pipeline; else NULL */
+    int wgrad_group;          /* microbatches of one weight-gradient product; must divide the number of microbatches */
 };
 
-/* Plans MODEL: parameters are declared, stash, workspace and buffers sized. Nothing large is taken yet. */
+/* Plans MODEL: declares its parameters in PARAMETERS, and computes the sizes of stash, workspace and buffers. Allocates
+ * nothing large. MODEL and PARAMETERS must outlive the pipeline. Collective over the mesh, because groups are opened.
+ * SL_BAD_INPUT if options, schedule and model do not fit each other. Free with sl_pipeline_close, also after a
+ * failure. */
 int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
                      struct sl_model *model, struct sl_parameters *parameters);
 /* Bytes that sl_pipeline_open will take: stash, workspace, buffers, channel slots. */
 size_t sl_pipeline_bytes(const struct sl_pipeline *pipeline);
-/* Columns of the batch's inputs; 0 where this coordinate has not the first stage, and reads none. */
+/* Columns of the batch's inputs; 0 if this coordinate lacks the first stage and so reads no inputs. */
 int sl_pipeline_inputs(const struct sl_pipeline *pipeline);
-/* Takes the memory and opens the channels. */
+/* Takes the memory and opens the channels. SL_FAILED if there is not enough memory. */
 int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
 
-/* Called when a loop's gradients are complete, while other loops still compute. */
+/* Called when the gradients of LOOP are complete, while other loops still compute. */
 typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 
 struct sl_pipeline_step {
-    struct sl_batch batch;          /* this coordinate's rows: all microbatches, one after another */
-    uint32_t first_row;             /* global row of this coordinate's first row */
-    int position;                   /* of each sequence's first row: decoding */
-    bool accumulate;                /* gradients are added to those of the calls before: no longer the first part */
-    struct sl_key step_key;         /* for dropout by global position */
+    struct sl_batch batch;          /* this coordinate's rows, in the order of the microbatches */
+    uint32_t first_row;             /* global number of this coordinate's first row */
+    int position;                   /* position of each sequence's first row, for decoding */
+    bool accumulate;                /* add the gradients to those of the calls before */
+    struct sl_key step_key;         /* key of dropout by global position */
     const struct sl_key *layer_key; /* [iterations][layers of a stage] in JAX's layout, or NULL */
-    float weight;                   /* what each row's loss is multiplied with in the gradient: 1 / rows of the batch */
-    sl_reduce_function *reduce;     /* may be NULL, and so may: */
-    int (*between)(void *arg);      /* called between actions while loops that are complete may be on their way */
+    float weight;                   /* factor of each row's loss in the gradient: 1 / rows of the batch */
+    sl_reduce_function *reduce;     /* may be NULL */
+    int (*between)(void *arg);      /* may be NULL; called between actions, so that complete loops can be reduced */
     void *callback_arg;
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
-    struct sl_metrics metrics;  /* out: sums over this coordinate's rows, zero but on the last stage */
+    struct sl_metrics metrics;  /* out: sums over this coordinate's rows; zero unless it has the last stage */
 };
 
-/* Runs one training step: forward and backward of all microbatches; gradients are left in the parameters. */
+/* Runs forward and backward of all microbatches. The gradients are in the parameters afterwards. Fails if a
+ * communication call or a product fails. */
 int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
-/* Runs the forward actions alone. */
+/* Runs only the forward actions. */
 int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
-/* The same over sequences whose tokens go to the caches, from step->position on: of a prompt, or of one token each. */
+/* Runs only the forward actions, and adds the tokens to the caches from step->position on. PHASE is SL_PREFILL for a
+ * prompt, or SL_DECODE for one token of each sequence. */
 int sl_pipeline_generate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step, enum sl_phase phase);
-/* What the loss has made of the last call's logits: [microbatches][rows, columns], NULL but on the last stage. */
+/* What the loss wrote in the last call, from the logits: [microbatches][rows, columns] in device memory; NULL unless
+ * this coordinate has the last stage. */
 const float *sl_pipeline_outputs(const struct sl_pipeline *pipeline);
 
 SL_END_C

@@ -1,28 +1,30 @@
-/* pipeline_internal.h - what planning a pipeline (pipeline_plan.c) leaves for walking its schedule (pipeline.c). */
+/* pipeline_internal.h - what planning a pipeline (pipeline_plan.c) prepares for walking its schedule (pipeline.c). */
 #ifndef SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 #define SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 
 #include "layers/training/pipeline.h"
 
-/* What W needs of a stage as a whole: the rows of its x and dy, kept over all microbatches. Not kept in the stash where
- * a place is not stashed. */
+/* Where a stage's x and dy are kept for W. A place that is not stashed is not used: the rows lie elsewhere, or W does
+ * not need them. */
 struct kept {
     struct sl_place x, dy;
 };
 
-/* The channels of one loop's stage: to and from the stages after and before it. NULL at the ends of the pipeline. */
+/* The channels of one loop's stage: to and from the stage after it and the stage before it. NULL at the two ends of the
+ * pipeline. */
 struct ends {
     struct sl_channel *take_activation, *send_activation, *take_gradient, *send_gradient;
 };
 
-/* One for each ordered pair of ranks and direction: stages of several loops may share it. */
+/* A channel for one ordered pair of ranks and one kind of data. Stages of several loops may share it. */
 struct link {
     int from, to; /* ranks */
     bool gradients;
     struct sl_channel channel;
 };
 
-/* Weight gradients wait until all microbatches of their group are there, and groups go in ascending order. */
+/* The weight gradients of one loop. A group of microbatches is computed when all of them are ready, and groups are
+ * computed in ascending order. */
 struct weight_gradients {
     bool *ready; /* [microbatches] */
     int next;    /* first microbatch of the next group */
@@ -34,33 +36,36 @@ struct sl_pipeline {
     struct sl_model *model;
     const struct sl_rank_schedule *actions;
     int rank, microbatches;
-    int in, hidden, out; /* columns of the batch's inputs, between stages, of the logits; 0 where there are none here */
+    int in, hidden, out; /* columns of the batch's inputs, between stages, and of the logits; 0 for those that this rank
+                            does not have */
     struct sl_stash stash;
-    struct sl_stash again, once; /* of what is recomputed: for backward, and for a forward whose results go */
+    struct sl_stash again, once; /* of recomputed modules: for backward, and for a forward whose results are not used */
     struct sl_groups groups;
     struct kept *kept;                /* [loops] */
     struct weight_gradients *weights; /* [loops] */
     int *forward_time; /* [loops][microbatches]: a backward that recomputes draws its forward's dropout */
     size_t workspace_bytes;
     struct sl_context context;
-    /* Where the schedule keeps states that come round; and where the last stage is. */
+    /* The stage-input buffer, if the schedule keeps states, and its gradients; then logits and their gradients, on the
+     * last stage's rank. */
     float *inputs, *input_gradients;   /* [microbatches * rows, hidden] */
     float *outputs, *output_gradients; /* [microbatches * rows, out] */
     struct ends *ends;                 /* [loops] */
-    struct link *link;                 /* [links], at most 4 a loop */
+    struct link *link;                 /* [links], at most 4 for each loop */
     int links;
-    const float *state;          /* activation last received, in its slot; NULL: none */
-    const float *state_gradient; /* gradient last received */
+    const float *state;          /* the activation last received, in its slot; NULL: none */
+    const float *state_gradient; /* the gradient last received */
     struct sl_batch_room room;
-    struct sl_batch batch; /* the step's, where the device reaches it */
+    struct sl_batch batch; /* the step's batch, in memory that the device can read */
     struct sl_pipeline_step *step;
 };
 
-/* Elements before MICROBATCH in arrays of rows that stages hand over, and of logits. */
+/* Elements before MICROBATCH in arrays of rows that stages hand over. */
 static inline size_t hidden_row(const struct sl_pipeline *p, int microbatch) {
     return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->hidden;
 }
 
+/* Elements before MICROBATCH in arrays of logits. */
 static inline size_t output_row(const struct sl_pipeline *p, int microbatch) {
     return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->out;
 }
@@ -76,7 +81,7 @@ static inline bool is_first(const struct sl_pipeline *p, int loop) { return stag
 static inline bool is_last(const struct sl_pipeline *p, int loop) {
     return stage_of(p, loop) == sl_schedule_stages(p->options.schedule) - 1;
 }
-/* The last stage, and with it logits and labels, is this rank's highest. */
+/* Whether this rank has the last stage, and so logits and labels. The last stage is its rank's last loop. */
 static inline bool has_loss(const struct sl_pipeline *p) { return is_last(p, p->model->loops - 1); }
 
 #endif

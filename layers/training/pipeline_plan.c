@@ -1,4 +1,4 @@
-/* pipeline_plan.c - plans a rank's stages and takes what walking its schedule needs: memory and channels. */
+/* pipeline_plan.c - plans a rank's stages, and takes the memory and the channels that walking its schedule needs. */
 #include <stdlib.h>
 
 #include "layers/training/pipeline_internal.h"

@@ -1,4 +1,4 @@
-/* replicas.c - compares what coordinates hold in common. */
+/* replicas.c - compares what several coordinates hold in common. */
 #include "layers/training/replicas.h"
 
 #include <md5.h>

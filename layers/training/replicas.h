@@ -1,4 +1,4 @@
-/* replicas.h - whether coordinates that hold the same parameters still do. */
+/* replicas.h - checks that coordinates which hold the same parameters still have the same values. */
 #ifndef SL_LAYERS_TRAINING_REPLICAS_H
 #define SL_LAYERS_TRAINING_REPLICAS_H
 
@@ -6,9 +6,9 @@
 
 SL_BEGIN_C
 
-/* Collective: compares the values and the optimizer state of every parameter that several coordinates hold, along axes
- * that do not shard it or on the two stages that share it, by their MD5 sums. SL_CHECK_FAILED on all coordinates where
- * two have other bits: the line names the parameter, or its state ("optimizer.momentum.norm.gamma"), and them. */
+/* Collective: compares the MD5 sums of values and optimizer state of every parameter that several coordinates hold:
+ * along axes that do not shard it, or on the two stages that share it. SL_CHECK_FAILED on all coordinates if two of
+ * them have different bits; the line names the two and the parameter or its state ("optimizer.momentum.norm.gamma"). */
 int sl_check_replicas(struct sl_spmd *self, struct sl_trainer *trainer);
 
 SL_END_C

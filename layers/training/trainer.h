@@ -1,7 +1,7 @@
-/* trainer.h - a training run of one coordinate: pipeline, gradient reduction over data, optimizer, metrics.
+/* trainer.h - a training run of one coordinate: pipeline, reduction of gradients over data, optimizer, metrics.
  *
- * After a loop's last weight gradient its gradients are summed over the data axis, used and gathered while other loops
- * compute (layers/training/update.h). */
+ * When the last weight gradient of a loop is complete, the loop's gradients are summed over the data axis, the
+ * optimizer uses them, and the new values are gathered, while other loops still compute (layers/training/update.h). */
 #ifndef SL_LAYERS_TRAINING_TRAINER_H
 #define SL_LAYERS_TRAINING_TRAINER_H
 
@@ -14,53 +14,67 @@ SL_BEGIN_C
 
 struct sl_trainer_options {
     struct sl_pipeline_options pipeline;
-    const char *data_axis;
-    struct sl_optimizer_options optimizer; /* may be left out where the pipeline is forward_only */
-    float clip;                            /* the largest norm of all gradients together; 0: any */
-    int accumulate;                        /* passes of the pipeline a step, each over as many rows; 0: one */
-    bool zero, overlap;                    /* shard the optimizer over data; reduce while other loops compute */
+    const char *data_axis;                 /* axis whose coordinates have different rows */
+    struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
+    float clip;                            /* the largest norm of all gradients together; 0: no limit */
+    int accumulate;                        /* passes of the pipeline in a step, each over as many rows; 0: one */
+    bool zero, overlap; /* shard optimizer state over data (ZeRO-1); reduce while other loops compute */
     uint64_t seed;
-    /* Called once after parameters are declared, to replace their keys (may be NULL). */
+    /* Called once after parameters are declared, to replace their keys. May be NULL. */
     void (*assign_keys)(struct sl_parameters *parameters, void *arg);
-    /* Called before each training step for the dropout keys of this step (may be NULL: by global position). */
+    /* Called before each pass of a training step; returns the dropout keys [iterations][layers of a stage] of that
+     * pass. NULL: keys follow from the global position. */
     const struct sl_key *(*step_keys)(void *arg);
     void *arg;
 };
 
-struct sl_trainer; /* opaque; one a coordinate */
+struct sl_trainer; /* opaque; each coordinate has its own */
 
+/* Plans a training run of MODEL: declares its parameters and computes how much memory it needs. Takes no large memory
+ * yet. MODEL must outlive the trainer, and so must what OPTIONS points to. Collective over the mesh. SL_BAD_INPUT if
+ * options, schedule and model do not fit each other, SL_FAILED if there is no memory. Free with sl_trainer_close, also
+ * after a failure. */
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
                     struct sl_model *model);
-/* Bytes of parameters, gradients, optimizer state; and of stash, workspace, buffers. */
+/* *STATE: bytes of parameters, gradients and optimizer state. *ACTIVATIONS: bytes of stash, workspace, buffers and
+ * channels. */
 void sl_trainer_bytes(const struct sl_trainer *trainer, size_t *state, size_t *activations);
-/* Takes the memory and makes (or, where FROM is given, takes over by name) the initial values. */
+/* Takes the memory. The initial values are drawn, or, if FROM is not NULL, copied from its tensors of the same names.
+ * All coordinates pass a store or all pass NULL; the store is read on coordinate 0 alone. Collective over the mesh.
+ * SL_BAD_INPUT names a tensor that does not fit, SL_FAILED if there is not enough memory. */
 int sl_trainer_open(struct sl_trainer *trainer, const struct sl_store *from);
+/* Frees the trainer, but not its model. TRAINER may be NULL. */
 void sl_trainer_close(struct sl_trainer *trainer);
 
-/* From the next step on. */
+/* Sets the learning rate from the next step on. */
 void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rate);
 
-/* The norm of all gradients of the last step, before it was clipped; 0 where nothing is. */
+/* The norm of all gradients of the last step, before clipping; 0 if gradients are not clipped. */
 double sl_trainer_norm(const struct sl_trainer *trainer);
-/* For pipelines over the same parameters, and for checkpoints. */
+/* The trainer's parameters, for other pipelines and for checkpoints. The trainer owns them. */
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *trainer);
+/* The optimizer's settings. */
 const struct sl_optimizer_options *sl_trainer_optimizer(const struct sl_trainer *trainer);
+/* The group of all coordinates of the mesh. */
 const struct sl_group *sl_trainer_world(const struct sl_trainer *trainer);
-/* Steps taken: of the optimizer, and of dropout's keys. */
+/* Steps taken so far. The optimizer and dropout's keys count them. */
 int64_t sl_trainer_steps(const struct sl_trainer *trainer);
+/* Sets the number of steps taken, when a run goes on from a checkpoint. */
 void sl_trainer_set_steps(struct sl_trainer *trainer, int64_t steps);
 
-/* One step on this coordinate's rows: those of the first pass, then of the next. METRICS are the sums over the whole
- * mesh, on every coordinate. *STOP says whether this coordinate wants to stop, and afterwards whether any does: all see
- * the same. */
+/* Takes one training step on this coordinate's rows: first those of the first pass, then those of the next. *METRICS
+ * receives the sums over the whole mesh, on every coordinate. Set *STOP before the call if this coordinate wants to
+ * stop; afterwards *STOP says whether any coordinate wants to, and is the same on all. Collective over the mesh. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
-/* From the next step on; PROFILE (NULL: no more) is the caller's, who calls sl_profile_start. */
+/* Counts times in PROFILE from the next step on; NULL: no longer. The caller owns it and calls sl_profile_start. */
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);
-/* From the next step on; TRACE (NULL: no more) is the caller's. */
+/* Records events in TRACE from the next step on; NULL: no longer. The caller owns it. */
 void sl_trainer_set_trace(struct sl_trainer *trainer, struct sl_trace *trace);
+/* Evaluates the rows of one pass, without training. *METRICS as for a step. Collective over the mesh. */
 int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);
 
-/* Collective: assembles all values (or the last step's gradients) under their global names in STORE on coordinate 0. */
+/* Collective: assembles all values, or the mean gradients of the last step, under their global names in STORE on
+ * coordinate 0. */
 int sl_trainer_export(struct sl_trainer *trainer, bool gradients, struct sl_store *store);
 
 SL_END_C

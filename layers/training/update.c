@@ -1,4 +1,4 @@
-/* update.c - a loop's gradients on their way: summed, used, values gathered. */
+/* update.c - sums a loop's gradients, lets the optimizer use them, and gathers the new values. */
 #include "layers/training/update.h"
 
 #include <math.h>

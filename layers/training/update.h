@@ -1,12 +1,14 @@
-/* update.h - what happens to a loop's gradients once they are complete: they are summed over data, the optimizer uses
- * them, and the new values are gathered.
+/* update.h - what happens to the gradients of a loop when they are complete: they are summed over data, the optimizer
+ * uses the sums, and the new values are gathered.
  *
- * Under overlap each loop is on its way while other loops compute: sl_updates_advance, called between actions, moves on
- * what can move and waits for nobody. Sums and gathers are calls of two groups, so that both keep their order whenever
- * which member comes to advance them. With ZeRO each member of the data axis updates its share; without, all do all.
- * What data shards needs neither sum nor gather. Tied parameters come last: their two stages' gradients are added up
- * first, then they go the same way. Where the gradients' norm is clipped, all sums are waited for before the first is
- * used: the norm is that of all gradients of the mesh, each shard counted once. */
+ * With overlap, these steps go on while other loops compute: sl_updates_advance, called between actions, does what can
+ * be done without waiting. Sums and gathers are calls of two different groups, so that each keeps its order no matter
+ * when a member calls sl_updates_advance. With ZeRO each member of the data axis updates its own part of a range;
+ * without, every member updates all of it. Ranges that are sharded over data need neither sum nor gather.
+ *
+ * Tied parameters come last: first the gradients of their two stages are added up, then they are treated as the others.
+ * If the gradients' norm is clipped, all sums are waited for before the first is used, because the norm is that of all
+ * gradients of the mesh; each shard counts once. */
 #ifndef SL_LAYERS_TRAINING_UPDATE_H
 #define SL_LAYERS_TRAINING_UPDATE_H
 
@@ -17,7 +19,7 @@
 
 SL_BEGIN_C
 
-/* Calls of a group under way at once. */
+/* The most calls of one group that are under way at once. */
 enum { SL_UPDATES_IN_FLIGHT = 4 };
 
 struct sl_updates {
@@ -25,34 +27,40 @@ struct sl_updates {
     struct sl_parameters *parameters;
     const struct sl_kernels *kernels;
     const struct sl_optimizer_options *optimizer;
-    struct sl_group sums, gathers; /* over data */
+    struct sl_group sums, gathers; /* both over data */
     struct sl_group world;
-    struct sl_group ends; /* the stages that share tied parameters, where they are two coordinates; else of size 0 */
+    /* The two coordinates that share tied parameters; of size 0 if one coordinate has both stages. */
+    struct sl_group ends;
     bool zero, overlap;
-    float clip;                 /* the largest norm of all gradients together; 0: any */
-    double norm;                /* of the last step's gradients, where it is clipped */
+    float clip;                 /* the largest norm of all gradients together; 0: no limit */
+    double norm;                /* norm of the last step's gradients, if it is clipped */
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
-    int64_t step;
-    /* Ranges in the order in which they were completed; how many of them have come how far. */
+    int64_t step;               /* number of the step, from 1 */
+    /* The numbers of ranges in the order in which their gradients became complete, and how many of them have come how
+     * far: complete, their sum started, summed, used by the optimizer, ended. */
     int *completed; /* [ranges] */
     int completions, started, summed, used, ended;
-    double *began; /* [ranges] when each one's sum was started */
+    double *began; /* [ranges] when each range's sum was started, in seconds on sl_now's clock */
     struct sl_request sum[SL_UPDATES_IN_FLIGHT], gather[SL_UPDATES_IN_FLIGHT];
 };
 
-/* Opens the groups over DATA_AXIS and the world. The caller has filled in what is above them. Free with
- * sl_updates_close. */
+/* Opens the groups over DATA_AXIS and over all coordinates. The caller has filled in self, parameters, kernels,
+ * optimizer, zero, overlap and clip, and may set profile and trace later. LOOPS is the number of this coordinate's
+ * loops. Collective over the mesh. Free with sl_updates_close. */
 int sl_updates_open(struct sl_updates *updates, const char *data_axis, int loops);
-/* Collective over the mesh: FIRST and LAST are this coordinate's pipeline's ends. Whose parameters are tied, if any. */
+/* Opens the group of the coordinates that share tied parameters: FIRST and LAST have the first and the last stage of
+ * this coordinate's pipeline. Collective over the mesh. */
 int sl_updates_tie(struct sl_updates *updates, int first, int last);
-/* Also after a failure: sees off calls under way, which peers may still read from. */
+/* Waits for calls that are under way, because peers may still read from their memory, and frees what was opened. May be
+ * called after a failure. */
 void sl_updates_close(struct sl_updates *updates);
 
-/* LOOP's gradients are complete. */
+/* Says that the gradients of LOOP are complete. */
 int sl_updates_complete(struct sl_updates *updates, int loop);
+/* Does with overlap what can be done without waiting; otherwise nothing. */
 int sl_updates_advance(struct sl_updates *updates);
-/* Waits until all loops that were completed, and what is tied, have their new values. */
+/* Waits until all complete loops and the tied parameters have their new values. Collective over the mesh. */
 int sl_updates_finish(struct sl_updates *updates);
 
 SL_END_C
