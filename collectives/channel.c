@@ -1,4 +1,4 @@
-/* channel.c - checks that channels are used at their right ends; the engine does the rest. */
+/* channel.c - checks that channels are used at the right ends; the engine does the rest. */
 #include "collectives/channel.h"
 
 int sl_channel_open_at(struct sl_spmd *self, const char *site, struct sl_channel *channel, int from, int to,

@@ -1,9 +1,12 @@
-/* channel.h - persistent point-to-point: a ring of slots from one coordinate to another.
+/* channel.h - persistent one-way connections: a ring of slots from one coordinate to another.
  *
- * The sender acquires a slot, writes into it and posts it; the receiver takes it, reads it and releases it, all in
- * order. The slots are the channel's, so on the local engine a hand-over copies nothing. Both ends open the channel
- * with the same arguments; the n-th opening of a pair at one end meets the n-th at the other. A channel to oneself is
- * opened once and is both ends. */
+ * The sender acquires a slot, writes into it and posts it. The receiver takes it, reads it and releases it. Messages
+ * arrive in the order in which they were posted. The slots belong to the channel, so with engine local a message is
+ * handed over without being copied. Both ends open the channel with the same arguments; the n-th opening of a pair at
+ * one end meets the n-th at the other. A channel to oneself is opened once and is both ends. The engine frees channels
+ * when the run ends.
+ *
+ * The functions return SL_OK, SL_BAD_INPUT if they are used wrongly, or SL_FAILED once the run has ended. */
 #ifndef SL_COLLECTIVES_CHANNEL_H
 #define SL_COLLECTIVES_CHANNEL_H
 
@@ -11,17 +14,20 @@
 
 SL_BEGIN_C
 
-/* SLOTS is how many messages may lie between the two ends; BYTES is rounded up to a cache line. */
+/* Opens this coordinate's end of the channel FROM -> TO; does not wait. SLOTS is the number of messages that may be
+ * between the two ends. A slot has BYTES, rounded up to a cache line. Both numbers must be at least 1. */
 int sl_channel_open_at(struct sl_spmd *self, const char *site, struct sl_channel *channel, int from, int to,
                        size_t bytes, int slots);
 #define sl_channel_open(self, ...) sl_channel_open_at(self, SL_HERE, __VA_ARGS__)
 
-/* Sender: *SLOT is the next free slot (waits for one); post hands the acquired slot over. */
+/* Sender: *SLOT is the next free slot. Waits until there is one. */
 int sl_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot);
+/* Sender: hands the acquired slot over to the receiver. */
 int sl_channel_post(struct sl_spmd *self, struct sl_channel *channel);
 
-/* Receiver: *SLOT is the oldest posted slot (waits for one), readable until release. */
+/* Receiver: *SLOT is the oldest posted slot, readable until it is released. Waits until there is one. */
 int sl_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
+/* Receiver: gives the slot that it has taken back to the sender. */
 int sl_channel_release(struct sl_spmd *self, struct sl_channel *channel);
 
 SL_END_C

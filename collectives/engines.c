@@ -1,4 +1,5 @@
-/* engines.c - the table of engines. One left out of the build still resolves, and says what builds it. */
+/* engines.c - the table of engines. An engine that is not in this build is still listed, and its row says what builds
+ * it. */
 #include "collectives/engines.h"
 
 #include <stdio.h>

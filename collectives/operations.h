@@ -1,7 +1,8 @@
 /* operations.h - the table of collective operations, from which checks, verdicts and engines read what a call does.
  *
- * An operation that combines or moves blocks in a way that the table can say is added in enum sl_operation
- * (spmd/engine.h), the table (operations.c) and the public header (collectives.h): engines have no code for it. */
+ * An operation that combines or moves blocks in a way that the table can express needs an entry in enum sl_operation
+ * (spmd/engine.h), a row in the table (operations.c) and functions in the public header (collectives.h). Engines need
+ * no code for it. */
 #ifndef SL_COLLECTIVES_OPERATIONS_H
 #define SL_COLLECTIVES_OPERATIONS_H
 
@@ -9,20 +10,20 @@
 
 SL_BEGIN_C
 
-/* The members between which and a member data moves. */
+/* The members with which a member exchanges data. */
 enum sl_partners {
     SL_WITH_ALL,
     SL_WITH_ROOT,
-    SL_AT_ROOT_WITH_ALL, /* the root has all partners, the others none */
-    SL_WITH_PAIRED,      /* the call's own source and destination, where there are any */
+    SL_AT_ROOT_WITH_ALL, /* the root exchanges with all members, the others with none */
+    SL_WITH_PAIRED,      /* the call's source and destination, if there are any */
 };
 
 struct sl_operation_row {
     const char *name;
-    enum sl_partners from, to; /* whose input a member's output is made of; whose output its input goes to */
+    enum sl_partners from, to; /* from whose input a member's output is made; to whose output its input goes */
     bool cuts;                 /* the input has a block for each member */
     bool joins;                /* the output has a block from each member */
-    bool zeros;                /* an output that nothing comes to is set to zeros, not left as it is */
+    bool zeros;                /* an output that no member sends to is set to zeros, not left as it is */
     bool in_place;             /* a member's own block may be the same memory in input and output */
     enum sl_reduction reduction;
 };
@@ -33,28 +34,30 @@ static inline const struct sl_operation_row *sl_operation_of(const struct sl_col
     return &sl_operations[call->operation];
 }
 
-/* ---- whom a call concerns ---- */
+/* ---- the members that a call concerns ---- */
 
 /* Positions [begin, end) of a group. */
 struct sl_positions {
     int begin, end;
 };
 
-/* The members whose input comes to this one's output, and those to whose output its input goes. */
+/* The members whose input goes to this member's output. */
 struct sl_positions sl_call_sources(const struct sl_collective *call);
+/* The members to whose output this member's input goes. */
 struct sl_positions sl_call_destinations(const struct sl_collective *call);
 
 static inline bool sl_has_position(struct sl_positions positions, int position) {
     return position >= positions.begin && position < positions.end;
 }
 
-/* Whether this member's input is read, and its output written. */
+/* Whether this member's input is read. */
 bool sl_call_reads(const struct sl_collective *call);
+/* Whether this member's output is written. */
 bool sl_call_writes(const struct sl_collective *call);
 
-/* ---- how its blocks lie ---- */
+/* ---- how the blocks of a call lie ---- */
 
-/* Elements of a block. */
+/* Elements and bytes of a block. */
 static inline size_t sl_block_elements(const struct sl_collective *call) {
     return call->count[0] * call->count[1] * call->count[2];
 }
@@ -62,10 +65,10 @@ static inline size_t sl_block_bytes(const struct sl_collective *call) {
     return sl_block_elements(call) * sl_dtype_size(call->dtype);
 }
 
-/* Whether a block lies in one piece. */
+/* Whether a block is contiguous. */
 bool sl_block_is_solid(const struct sl_collective *call, const struct sl_view *view);
 
-/* Blocks one after another, each in one piece: as buffers have them. */
+/* The view of contiguous blocks one after another, as they lie in buffers. */
 struct sl_view sl_packed_blocks(const struct sl_collective *call);
 
 SL_END_C

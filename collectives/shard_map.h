@@ -9,21 +9,21 @@ SL_BEGIN_C
 
 enum { SL_MAX_ARRAYS = 16 };
 
-/* Sees its own shards: in[i] holds this coordinate's slice, out[i] a zeroed shard to fill; both are freed afterwards.
- */
+/* The function that is mapped. in[i] is this coordinate's shard of input i, and out[i] its shard of output i, filled
+ * with zeros. Both are freed after the function has returned. */
 typedef int sl_shard_function(struct sl_spmd *self, const struct sl_array *in, struct sl_array *out, void *arg);
 
 struct sl_shard_map {
     int inputs, outputs;
-    struct sl_array *input;         /* [inputs] global arrays, read */
+    struct sl_array *input;         /* [inputs] global arrays, which are only read */
     const struct sl_spec *in_spec;  /* [inputs] */
-    struct sl_array *output;        /* [outputs] global arrays with their data allocated by the caller, written */
-    const struct sl_spec *out_spec; /* [outputs]; where it leaves an axis out, the coordinates along it must agree */
+    struct sl_array *output;        /* [outputs] global arrays, whose data the caller has allocated */
+    const struct sl_spec *out_spec; /* [outputs]; coordinates along an axis that a spec leaves out must agree */
 };
 
-/* Runs FUNCTION on every coordinate's shards and assembles the outputs (process 0 receives them where there are
- * several). All shapes are checked before anything runs. Where coordinates that should hold the same output do not, the
- * run fails and names two of them. */
+/* Runs FUNCTION on every coordinate's shards and assembles the outputs; if there are several processes, process 0
+ * receives them. All shapes are checked before anything runs: SL_BAD_INPUT if one does not fit. SL_FAILED if
+ * coordinates that should hold the same output differ; the line names two of them. */
 int sl_shard_map_run(const struct sl_shard_map *map, const struct sl_mesh *mesh, const struct sl_engine *engine,
                      sl_shard_function *function, void *arg);
 

@@ -1,12 +1,36 @@
-/* engine.h - what an engine implements: the one interface between programs and the wires.
+/* engine.h - what an engine implements: the one interface between programs and the hardware that moves their data.
  *
- * Engines live in collectives/, each behind one struct sl_engine_table. Users call
- * collectives/collectives.h and collectives/channel.h, which check arguments and come here.
+ * Each engine is one struct sl_engine_table in collectives/. Programs call collectives/collectives.h and
+ * collectives/channel.h, which check the arguments and then call the engine's functions.
  *
- * Every moving of data is one shape: member i sends member j a block of count[0] x count[1] runs of count[2] contiguous
- * elements. In the sender's input the block for peer j begins at j * input_view.peer, in the receiver's output the
- * block from peer i begins at i * output_view.peer; rows of runs lie stride[0], runs stride[1] apart. All in elements.
- * So a gather along any dim, a scatter and a transposing exchange need no packing where memory is shared. */
+ * All data moves in one form: member i sends member j a block of count[0] x count[1] runs, each of count[2] contiguous
+ * elements. In the sender's input the block for member j begins at j * input_view.peer. In the receiver's output the
+ * block from member i begins at i * output_view.peer. Rows of runs are stride[0] apart, and the runs of a row stride[1]
+ * apart. All of these numbers count elements. So a gather along any dim, a scatter and a transposing exchange need no
+ * packing if memory is shared.
+ *
+ * Besides the functions below, an engine must:
+ *
+ *  - run: fill in mesh, engine, coordinate, device and state of each struct sl_spmd before the program begins. Deliver
+ *    the run's verdict through engine->error, or on stderr. Close the groups and channels that are still open.
+ *  - settle: before a peer can read what this coordinate has enqueued on its device, wait for it (sl_device.settle in
+ *    spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a slot that is posted or
+ *    released. An engine may also refuse devices that do not share the host's memory, as mpi does.
+ *  - count waiting: add the seconds that calls wait for peers to self->waited while self->timed is set.
+ *  - note every call but the opening of groups: its verb, its object (a group or a channel) and its site. Verdicts
+ *    quote them.
+ *  - publish sl_fail: if self->error has a status when a call begins, end the run with that status and message.
+ *  - end for all: once the run has ended, every call returns SL_FAILED, and calls that wait return at once.
+ *  - compare, if engine->checked is set: end the run if two members' calls differ (sl_calls_agree in
+ *    collectives/verdict.h) before their data moves. No member starts a call before all have finished the one that was
+ *    SL_MAX_IN_FLIGHT calls earlier.
+ *  - refuse misuse with SL_BAD_INPUT: more than SL_MAX_IN_FLIGHT calls under way, a second wait for a call, closing a
+ *    group with calls under way, a post without acquire, a release without take.
+ *  - let no wait last forever: prove, or decide when engine->timeout has passed, that the peers deadlock, that a peer
+ *    has returned from its program, or that it is absent (it has neither called, nor waited, nor called sl_progress).
+ *    The verdict has the words of collectives/verdict.h.
+ *  - let go of memory: when a call has ended, with SL_OK or because the run has ended, no peer reads or writes the
+ *    caller's buffers any more. The caller may free them. */
 #ifndef SL_SPMD_ENGINE_H
 #define SL_SPMD_ENGINE_H
 
@@ -15,12 +39,12 @@
 
 SL_BEGIN_C
 
-/* Coordinates that communicate together, in the order in which sums are taken. Filled in by sl_group_axes or
- * sl_group_list; its storage is the caller's, the communicator is the engine's and lives until sl_group_close, or
- * until the run ends. */
+/* Coordinates that communicate together, in the order in which sums are taken. sl_group_axes or sl_group_list fills it
+ * in. Its storage is the caller's. The communicator is the engine's; it lives until sl_group_close, or until the run
+ * ends. */
 struct sl_group {
     int size;
-    int rank; /* this coordinate's position in member, or -1: not a member */
+    int rank; /* this coordinate's position in `member`; -1: it is not a member */
     int member[SL_MAX_COORDINATES];
     char name[48]; /* for verdicts: "data", "data,model", "{0,3}" */
     void *communicator;
@@ -28,29 +52,31 @@ struct sl_group {
 
 enum sl_operation {
     SL_BARRIER,
-    SL_PPERMUTE,     /* out = the block of peer `source`, zeros where source is -1 */
+    SL_PPERMUTE,     /* out = the block of member `source`; zeros if source is -1 */
     SL_PSUM,         /* out = sum of in over the group, in member order */
     SL_PMAX,         /* out = elementwise maximum; a NaN anywhere gives NaN */
-    SL_PSUM_SCATTER, /* out = sum over members of their block for this one */
+    SL_PSUM_SCATTER, /* out = the sum of all members' blocks for this one */
     SL_ALL_GATHER,   /* out = the blocks of all members */
-    SL_ALL_TO_ALL,   /* out = from each member its block for this one */
+    SL_ALL_TO_ALL,   /* out = the block of each member for this one */
     SL_BROADCAST,    /* out = the root's in */
-    SL_GATHER,       /* out at the root = the blocks of all members; elsewhere untouched */
+    SL_GATHER,       /* out at the root = the blocks of all members; elsewhere out is left as it is */
     SL_OPERATIONS
 };
 
 /* How an operation combines the blocks that come to a member, in member order. */
 enum sl_reduction {
-    SL_NO_REDUCTION, /* each has a place of its own */
+    SL_NO_REDUCTION, /* each block has its own place in the output */
     SL_SUM,
     SL_MAXIMUM
 };
 
+/* Where blocks lie in an array, in elements: see above. */
 struct sl_view {
     size_t peer;
     size_t stride[2];
 };
 
+/* A call, as the functions in collectives/collectives.h describe it. */
 struct sl_collective {
     enum sl_operation operation;
     const struct sl_group *group;
@@ -59,24 +85,25 @@ struct sl_collective {
     void *output;
     size_t count[3];
     struct sl_view input_view, output_view;
-    float scale;      /* PSUM, PSUM_SCATTER: float sums are multiplied by it (pmean); 1 otherwise */
-    int source;       /* PPERMUTE: the member this one receives from, -1: none */
-    int destination;  /* PPERMUTE: the member this one sends to, -1: none */
+    float scale;      /* PSUM, PSUM_SCATTER: float sums are multiplied by it (pmean); otherwise 1 */
+    int source;       /* PPERMUTE: the member that this one receives from; -1: none */
+    int destination;  /* PPERMUTE: the member that this one sends to; -1: none */
     int root;         /* BROADCAST, GATHER: position in the group */
     const char *site; /* "file:line" of the call */
 };
 
-/* A collective under way; storage is the caller's, and so are input and output, until sl_wait returns. */
+/* A call that is under way. Its storage, its input and its output are the caller's, who may not touch them until the
+ * call has ended. */
 struct sl_request {
     struct sl_collective call;
-    uint32_t ticket; /* the engine's own, and so is: */
-    bool moved;      /* this member has done its share */
+    uint32_t ticket; /* the engine's own: number of the call in its group */
+    bool moved;      /* the engine's own: how far the call is */
 };
 
-/* One-way, first in first out, from coordinate FROM to coordinate TO (which may be the same). */
+/* A one-way queue of messages from coordinate FROM to coordinate TO, which may be the same. */
 struct sl_channel {
     int from, to;
-    size_t bytes; /* of a slot */
+    size_t bytes; /* bytes of a slot */
     int slots;
     const char *site;
     void *state;
@@ -84,29 +111,39 @@ struct sl_channel {
 
 struct sl_engine_table {
     const char *name;
-    const char *missing; /* NULL, or the CMake option that builds it: then the functions are absent */
+    const char *missing; /* NULL, or the CMake option that builds the engine: then the functions are absent */
     bool apart;          /* coordinates are processes and share no memory */
-    /* NULL, or what the engine is where a launcher has started several processes: NULL, or a table of its own. */
+    /* NULL, or a function that returns the table to use instead of this one if a launcher has started several
+     * processes, or else NULL. */
     const struct sl_engine_table *(*launched)(void);
-    /* NULL, or joins the processes that have been started together with this one. */
+    /* NULL, or joins the processes that have been started together with this one. sl_engine_open calls it. */
     int (*open)(struct sl_error *error);
-    /* NULL, or whether this process, of those, is the one that prints and writes files. */
+    /* NULL, or whether this one of several processes prints and writes files. */
     bool (*speaks)(void);
+    /* Runs PROGRAM at each coordinate: see sl_run. PROGRAM opens the coordinate's device. */
     int (*run)(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
-    /* Collective over the mesh: every coordinate opens the same groups in the same order, members or not. */
+    /* Fills in group->communicator. Collective over the mesh: every coordinate opens the same groups in the same order,
+     * also those of which it is not a member (group->rank is -1). */
     int (*group_open)(struct sl_spmd *self, struct sl_group *group);
-    /* By a member, when none of its calls is under way. SITE is where it closes the group. */
+    /* Frees a member's communicator. Members call it when none of their calls is under way. SITE is the place of the
+     * call. */
     int (*group_close)(struct sl_spmd *self, struct sl_group *group, const char *site);
+    /* Starts request->call. May wait only in checked mode, or for room. */
     int (*start)(struct sl_spmd *self, struct sl_request *request);
+    /* Moves the call on without waiting; *DONE says whether it has ended. */
     int (*test)(struct sl_spmd *self, struct sl_request *request, bool *done);
+    /* Waits until the call has ended. */
     int (*wait)(struct sl_spmd *self, struct sl_request *request);
-    /* Called by both ends; the n-th opening of a pair at one end meets the n-th at the other. Does not wait. */
+    /* Opens an end of a channel without waiting, and fills in channel->state. Both ends call it; the n-th opening of a
+     * pair at one end meets the n-th at the other. A channel to oneself is opened once. If the ends differ in bytes or
+     * slots, the run ends. */
     int (*channel_open)(struct sl_spmd *self, struct sl_channel *channel);
+    /* These four implement the functions of the same names in collectives/channel.h. Acquire and take may wait. */
     int (*channel_acquire)(struct sl_spmd *self, struct sl_channel *channel, void **slot);
     int (*channel_post)(struct sl_spmd *self, struct sl_channel *channel);
     int (*channel_take)(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
     int (*channel_release)(struct sl_spmd *self, struct sl_channel *channel);
-    /* "Still here": beats, moves communication on, and returns SL_FAILED once the run has been aborted. */
+    /* Tells peers that this coordinate is not absent, and moves communication on. SL_FAILED if the run has ended. */
     int (*progress)(struct sl_spmd *self);
 };
 
