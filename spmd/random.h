@@ -1,8 +1,9 @@
-/* random.h - threefry2x32 and what JAX derives from it, inline and callable on a device.
+/* random.h - threefry2x32 and the random numbers that JAX derives from it, inline, so that devices can call them.
  *
- * Bits are those of jax.random with jax_threefry_partitionable off (the layout of JAX 0.4.25): an array of n words
- * hashes the counts 0..n-1 cut in two halves, odd n padded by one zero count. Values agree within 2 ulp, and are the
- * same where JAX runs on a CPU that fuses multiply and add.
+ * The bits are those of jax.random with jax_threefry_partitionable off (the layout of JAX 0.4.25): for an array of n
+ * words the counts 0..n-1 are cut into two halves and hashed in pairs; an odd n is padded by one zero count.
+ * Floating-point values agree with JAX's within 2 ulp, and are the same if JAX runs on a CPU that fuses multiply and
+ * add.
  *
  * Sources: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (20 rounds); erfinv: Giles,
  * "Approximating the erfinv function", GPU Computing Gems 2011. */
@@ -40,6 +41,7 @@ SL_INLINE void sl_threefry2x32(struct sl_key key, uint32_t x0, uint32_t x1, uint
 /* jax.random.PRNGKey(seed), seed taken modulo 2^32. */
 static inline struct sl_key sl_key_of_seed(uint64_t seed) { return (struct sl_key){{0, (uint32_t)seed}}; }
 
+/* jax.random.fold_in(key, data). */
 static inline struct sl_key sl_fold_in(struct sl_key key, uint32_t data) {
     struct sl_key folded;
     sl_threefry2x32(key, 0, data, &folded.word[0], &folded.word[1]);
@@ -54,25 +56,25 @@ SL_INLINE uint32_t sl_random_word(struct sl_key key, uint32_t n, uint32_t i) {
     return i < half ? y0 : y1;
 }
 
-/* Element I of split(key, n). */
+/* Key number I of jax.random.split(key, n). */
 static inline struct sl_key sl_split(struct sl_key key, uint32_t n, uint32_t i) {
     return (struct sl_key){{sl_random_word(key, 2 * n, 2 * i), sl_random_word(key, 2 * n, 2 * i + 1)}};
 }
 
-/* Floats of words. Each is a function of the word alone, so that kernels can make them where they are used. */
+/* Floats from words. Each float depends on its word alone, so that kernels can compute it where they use it. */
 
-/* [0, 1): the upper 23 bits. */
+/* Uniform on [0, 1), from the upper 23 bits. */
 SL_INLINE float sl_uniform_of_word(uint32_t word) { return sl_float_of_bits((word >> 9) | 0x3f800000u) - 1.0f; }
 
-/* [minimum, maximum), up to rounding. */
+/* Uniform on [minimum, maximum), up to rounding. */
 SL_INLINE float sl_uniform_between_of_word(uint32_t word, float minimum, float maximum) {
     const float u = sl_fma(sl_uniform_of_word(word), maximum - minimum, minimum);
     return u > minimum ? u : minimum;
 }
 
-/* log(1 + x) as XLA computes it; elsewhere sl_log1p is the better one. A last bit that differs here becomes three in
- * numbers that are normally distributed, hence the same operations in the same order (Cephes; the logarithm is
- * Eigen's). */
+/* log(1 + x) as XLA computes it; for other purposes sl_log1p is better. A difference in its last bit becomes a
+ * difference of three in normally distributed numbers. So the operations and their order are XLA's (Cephes; the
+ * logarithm is Eigen's). */
 SL_INLINE float sl_xla_log1p(float x) {
     float numerator = 4.5270000862445199635e-5f, denominator = 1.0f;
     numerator = sl_fma(numerator, x, 4.9854102823193375972e-1f);
@@ -131,7 +133,7 @@ SL_INLINE float sl_truncated_normal_of_word(uint32_t word) {
     return x < -limit ? -limit : x > limit ? limit : x;
 }
 
-/* Arrays of N numbers (random.c), each as the function of that name in jax.random. */
+/* Arrays: OUT [N] as by the function of the same name in jax.random (random.c). */
 
 void sl_random_bits(struct sl_key key, uint32_t n, uint32_t *out);
 /* [minimum, maximum) */

@@ -1,8 +1,9 @@
 /* csv.h - schedules as CSV files in PyTorch's format.
  *
- * A row a rank, a cell an iteration: stage, action (F, B, I, W), microbatch, as in 4F0; empty: idle; two that share a
- * cell as in (1F6;6B2)OVERLAP_F_B. Blanks around cells do not matter. Files with communication (SEND_F, UNSHARD, ...)
- * can be read as well: it is left out, as sl_schedule_lower inserts our own. */
+ * Each line is a rank, and each cell an iteration. A cell holds a stage, an action (F, B, I or W) and a microbatch, as
+ * in 4F0. An empty cell is an idle iteration. Two actions that share a cell are written (1F6;6B2)OVERLAP_F_B. Blanks
+ * around cells are ignored. Files with communication (SEND_F, UNSHARD, ...) can be read, too: those actions are left
+ * out, because sl_schedule_lower inserts its own. */
 #ifndef SL_SPMD_SCHEDULE_CSV_H
 #define SL_SPMD_SCHEDULE_CSV_H
 
@@ -12,14 +13,14 @@
 
 SL_BEGIN_C
 
-/* Reads a table of compute actions; its name is the file's without directory and .csv, its placement follows from the
- * rows: every stage on one row, every row the same number of stages, loops in ascending order of stages. Times come
- * from sl_schedule_clock. SL_BAD_INPUT names file, line and column, SL_FAILED: no memory. Whether every action is there
- * is for sl_schedule_check to say. Free with sl_schedule_free. */
+/* Reads a table of compute actions. Its name is the file's, without directory and .csv. Its placement follows from the
+ * lines: each stage must be on one line only, and every line must have the same number of stages; a rank's loops are
+ * its stages in ascending order. Times come from sl_schedule_clock. SL_BAD_INPUT names file, line and column; SL_FAILED
+ * if there is no memory. Whether all actions are there, sl_schedule_check tells. Free with sl_schedule_free. */
 int sl_schedule_read_csv(struct sl_schedule *schedule, const char *path, struct sl_error *error);
 
-/* Writes the compute actions of a table, lowered or not, in the cells that their times say. SL_FAILED: FILE does not
- * take them. */
+/* Writes the compute actions of a table, lowered or not; their times say in which cells they are. SL_FAILED if FILE
+ * cannot be written. */
 int sl_schedule_write_csv(const struct sl_schedule *schedule, FILE *file);
 
 SL_END_C

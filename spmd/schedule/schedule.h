@@ -1,17 +1,20 @@
-/* schedule.h - pipeline schedules as data: a list of actions per rank.
+/* schedule.h - pipeline schedules as data: a list of actions for each rank.
  *
- * A pipeline has `ranks` ranks, each with `loops` stages; which ones is the placement: on a ring stage = loop * ranks +
- * rank, on a V the second loop goes back (stage = 2 * ranks - 1 - rank). A generator (or a file) gives the compute
- * actions, one lowering pass inserts communication and reduction (sl_schedule_lower). Checker, simulator, drawing and
- * the executor all see the lowered table.
+ * A pipeline has `ranks` ranks, and each rank has `loops` stages. The placement says which: on a ring stage = loop *
+ * ranks + rank; on a V the second loop goes back, stage = 2 * ranks - 1 - rank. A generator or a file gives the compute
+ * actions. One pass, sl_schedule_lower, inserts communication and reduction. The checker, the simulator, the drawings
+ * and the executor all read the lowered table.
  *
- * Besides microbatch and loop, an action carries the looping pipeline's columns:
- *   input   forward: row of the batch (stage 0) or of the stage-input buffer that it reads; -1: the state last received
- *   output  row of the output buffer that a forward writes (last stage), -1: it is sent on
- *   update  row of the stage-input buffer that a received state is kept in, -1: used at once
- *   params  which of the rank's loops' parameters
- * Source of the columns: Lippe, "Looping Pipelines". Only breadth-first tables keep states in the stage-input buffer
- * (of the first rank); in all others a state is used when it is taken. */
+ * Besides its microbatch and loop, an action has the columns of the looping pipeline:
+ *
+ *     input   forward: the row that it reads, of the batch (stage 0) or of the stage-input buffer; -1: it reads the
+ *             state that was received last
+ *     output  the row of the output buffer that a forward writes (last stage); -1: its result is sent on
+ *     update  the row of the stage-input buffer in which a received state is kept; -1: it is used at once
+ *     params  the loop of the rank whose parameters are used
+ *
+ * Source of the columns: Lippe, "Looping Pipelines". Only breadth-first tables keep states, in the stage-input buffer
+ * of the first rank; in all other tables a state is used when it is taken. */
 #ifndef SL_SPMD_SCHEDULE_SCHEDULE_H
 #define SL_SPMD_SCHEDULE_SCHEDULE_H
 
@@ -23,7 +26,7 @@ SL_BEGIN_C
 
 enum sl_action_kind {
     SL_FORWARD,         /* F */
-    SL_BACKWARD,        /* B: input and weight gradient */
+    SL_BACKWARD,        /* B: input and weight gradient together */
     SL_INPUT_GRADIENT,  /* I */
     SL_WEIGHT_GRADIENT, /* W */
     SL_SEND_ACTIVATION, /* to the next stage */
@@ -36,11 +39,11 @@ enum sl_action_kind {
 
 struct sl_action {
     enum sl_action_kind kind;
-    int time; /* iteration of the generator's clock, from 0 */
+    int time; /* iteration in which it runs, from 0 */
     int microbatch, loop;
     int input, output, update, params;
-    int peer;    /* SEND, TAKE: the other rank */
-    bool paired; /* it shares its cell with the action before it: the two are free to overlap */
+    int peer;    /* SEND and TAKE: the other rank */
+    bool paired; /* it shares its cell with the action before it: the two may overlap */
 };
 
 struct sl_rank_schedule {
@@ -57,85 +60,96 @@ struct sl_schedule {
     struct sl_rank_schedule *rank; /* [ranks] */
 };
 
-/* Generates NAME (registry.h) for STAGES ranks with LOOPS stages each. SL_BAD_INPUT names the rule of the algorithm
- * that is broken. Breadth-first tables allow fewer microbatches than ranks: a stage sees microbatch i of loop l in
- * iteration i + rank + l * max(microbatches, ranks). Free with sl_schedule_free. */
+/* Generates the schedule called NAME (registry.h) for STAGES ranks with LOOPS stages each. SL_BAD_INPUT names the rule
+ * of the algorithm that the numbers break; SL_FAILED if there is no memory. Breadth-first tables allow fewer
+ * microbatches than ranks: a rank computes microbatch i of loop l in iteration i + rank + l * max(microbatches, ranks).
+ * Free with sl_schedule_free. */
 int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages, int loops, int microbatches,
                      struct sl_error *error);
 void sl_schedule_free(struct sl_schedule *schedule);
 
-/* Inserts TAKE before and SEND after the actions that need them, and a REDUCE after each loop's last weight gradient.
- */
+/* Inserts a TAKE before each action that needs one, a SEND after each action whose result another stage needs, and a
+ * REDUCE after each loop's last weight gradient. */
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error);
 
-/* Proves the lowered table by walking it as the executor would, with SLOTS slots a channel: every action once, nothing
- * before what it needs, messages taken in the order in which their sender posts them, no deadlock. A broken table gets
- * the shortest explanation. Weight gradients run in groups of GROUP microbatches, in ascending order; STASH [ranks]
- * (may be NULL) receives the most microbatches that a rank holds at once, summed over its loops. */
+/* Proves that the lowered table can be executed: walks it as the executor would, with SLOTS slots in each channel.
+ * Every action must be there once, and come after the actions that it needs; messages must be taken in the order in
+ * which they are posted; nothing may deadlock. SL_BAD_INPUT with the shortest explanation otherwise. Weight gradients
+ * run in groups of GROUP microbatches, in ascending order. STASH [ranks] (may be NULL) receives the largest number of
+ * microbatches that each rank holds at once, summed over its loops. */
 int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, int *stash, struct sl_error *error);
 
-/* The lowered table of FORWARD alone, on the stages of LIKE, with MICROBATCHES. Free with sl_schedule_free. */
+/* Makes a lowered table of forward actions alone, with the stages of LIKE and MICROBATCHES microbatches. Free with
+ * sl_schedule_free. */
 int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *like, int microbatches,
                         struct sl_error *error);
 
-/* The fewest slots, at least FEWEST, with which the table can be proven; SL_BAD_INPUT where no number is enough. */
+/* *SLOTS is the smallest number of slots, at least FEWEST, with which sl_schedule_check succeeds. SL_BAD_INPUT if there
+ * is none. */
 int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error);
-/* Microbatches that RANK's stash must have room for in one loop, a multiple of GROUP: from the lowest whose weight
- * gradient is still to come to the highest whose forward was done. */
+/* The number of microbatches, a multiple of GROUP, for which the stash of RANK must have room in each loop: from the
+ * lowest whose weight gradient is still to come to the highest whose forward is done. */
 int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group);
-/* The same for what is made in an input gradient and used by the weight gradient: from the lowest whose input gradient
- * was done and whose weight gradient is still to come. */
+/* The same for arrays that an input gradient writes and the weight gradient reads: from the lowest microbatch whose
+ * input gradient is done and whose weight gradient is still to come to the highest such. */
 int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, int group);
 
-/* Iterations of a breadth-first forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks) - 1. */
+/* Number of iterations of a breadth-first forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks) -
+ * 1. */
 int sl_schedule_iterations(const struct sl_schedule *schedule);
 
-/* Prints the four index rows of each stage, as the notebook does, from the lowered table's own actions. SL_FAILED
- * without memory. */
+/* Prints the four columns above for each stage as rows of indices, as the notebook does, from the lowered table's own
+ * actions. SL_FAILED if there is no memory. */
 int sl_schedule_print_indices(const struct sl_schedule *schedule, FILE *file);
 
-/* Prints one line a rank, one cell an iteration: "4F0" is stage 4, forward, microbatch 0; "0F7+7B3" are two in one
- * iteration. SL_FAILED without memory. */
+/* Prints one line for each rank and one cell for each iteration: "4F0" is the forward of microbatch 0 on stage 4,
+ * "0F7+7B3" are two actions in one iteration. SL_FAILED if there is no memory. */
 int sl_schedule_print_table(const struct sl_schedule *schedule, FILE *file);
 
-/* ---- for generators and passes over tables ---- */
+/* ---- for generators, and for passes over tables ---- */
 
 enum sl_stage_placement { SL_RING, SL_V };
 
-/* An empty table with memory for RANKS x LOOPS stages. SL_FAILED without memory, SL_BAD_INPUT names a number that is
- * out of range. sl_schedule_place_stages fills in the placement; whoever needs another one writes stage and place. */
+/* Makes an empty table for RANKS x LOOPS stages. SL_BAD_INPUT names a number that is out of range; SL_FAILED if there
+ * is no memory. Free with sl_schedule_free. */
 int sl_schedule_open(struct sl_schedule *schedule, const char *name, int ranks, int loops, int microbatches,
                      struct sl_error *error);
+/* Fills in `stage` and `place` for PLACEMENT. A caller that needs another placement writes them itself. */
 void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placement placement);
 
-/* Appends a copy to RANK's list. NULL without memory. */
+/* Appends a copy of ACTION to RANK's list. NULL if there is no memory. */
 struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct sl_action *action);
-/* Appends a compute action of STAGE to the rank that holds it, with its columns: no state is kept. */
+/* Appends a compute action of STAGE to the list of the rank that holds it. Its columns are those of an action that
+ * keeps no state. SL_FAILED if there is no memory. */
 int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch, bool paired);
-/* Gives every compute action its time: each rank does its next cell as soon as what it needs was done in an earlier
- * iteration. SL_BAD_INPUT where that never happens: the message is the shortest explanation (who waits for whom). */
+/* Gives every compute action its time: each rank runs its next cell as soon as the actions that it needs have run in an
+ * earlier iteration. SL_BAD_INPUT if that never happens; the line is the shortest explanation of who waits for whom. */
 int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error);
 
+/* The number of stages. */
 static inline int sl_schedule_stages(const struct sl_schedule *schedule) { return schedule->ranks * schedule->loops; }
+/* The stage that RANK holds as its loop LOOP. */
 static inline int sl_schedule_stage(const struct sl_schedule *schedule, int rank, int loop) {
     return schedule->stage[rank * schedule->loops + loop];
 }
-/* The rank that holds STAGE, and which of its loops that is. */
+/* The rank that holds STAGE. */
 static inline int sl_schedule_rank_of(const struct sl_schedule *schedule, int stage) {
     return schedule->place[stage] / schedule->loops;
 }
+/* The loop of that rank which STAGE is. */
 static inline int sl_schedule_loop_of(const struct sl_schedule *schedule, int stage) {
     return schedule->place[stage] % schedule->loops;
 }
-/* Which of the two gradients an action computes. */
+/* Whether an action of KIND computes the input gradient. */
 static inline bool sl_has_input_gradient(enum sl_action_kind kind) {
     return kind == SL_BACKWARD || kind == SL_INPUT_GRADIENT;
 }
+/* Whether an action of KIND computes the weight gradient. */
 static inline bool sl_has_weight_gradient(enum sl_action_kind kind) {
     return kind == SL_BACKWARD || kind == SL_WEIGHT_GRADIENT;
 }
 
-/* One letter a compute action: F B I W. */
+/* The letter of a compute action: F, B, I or W. */
 char sl_action_letter(enum sl_action_kind kind);
 
 SL_END_C
