@@ -16,14 +16,14 @@ static const struct sl_option table[] = {
     {"decay-biases", SL_OPTION_SWITCH, FIELD(decay_biases),
      .help = "apply weight decay to biases and to the scales and shifts of norms, too"},
     {"beta1", SL_OPTION_REAL, FIELD(beta1), .min = 0, .max = 1, .below = true,
-     .help = "adamw: decay rate of the mean of the gradients"},
+     .help = "decay rate of the mean of the gradients"},
     {"beta2", SL_OPTION_REAL, FIELD(beta2), .min = 0, .max = 1, .below = true,
-     .help = "adamw: decay rate of the mean of the squared gradients"},
+     .help = "decay rate of the mean of the squared gradients"},
     {"epsilon", SL_OPTION_REAL, FIELD(epsilon), .min = 0, .max = 1e6,
-     .help = "adamw: added to the root of that mean before the division"},
+     .help = "added to the root of that mean before the division"},
     {"momentum", SL_OPTION_REAL, FIELD(momentum), .min = 0, .max = 1, .below = true,
-     .help = "sgd: share of the last step's direction that is kept"},
-    {"nesterov", SL_OPTION_FLAG, FIELD(nesterov), .help = "sgd: Nesterov's momentum, which looks one step ahead"},
+     .help = "share of the last step's direction that is kept"},
+    {"nesterov", SL_OPTION_FLAG, FIELD(nesterov), .help = "Nesterov's momentum, which looks one step ahead"},
     {0},
 };
 
@@ -41,20 +41,34 @@ struct sl_optimizer_flags sl_optimizer_flags_defaults(void) {
                                        .decay_biases = true};
 }
 
+/* "adamw, sgd: HELP": the optimizers that use the setting of OPTION come first. */
+static void explain_setting(struct sl_option *option, char *text, size_t size) {
+    const struct sl_optimizer *row;
+    size_t used = 0;
+    for (int i = 0; (row = sl_optimizer_at(i)) && used < size; i++)
+        if (sl_optimizer_uses(row, option->name))
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", row->name);
+    if (!used) return; /* a setting of all */
+    snprintf(text + used, size - used, ": %s", option->help);
+    option->help = text;
+}
+
 struct sl_option_section sl_optimizer_section(struct sl_optimizer_flags *flags) {
     const struct sl_optimizer *row;
+    enum { SIZE = sizeof flags->help[0] };
     _Static_assert(sizeof table <= sizeof flags->table, "room for all options");
     memcpy(flags->table, table, sizeof table);
-    char *const choices = flags->optimizer_help, *const decay = flags->decay_help;
-    strcpy(choices, "the optimizer:");
-    strcpy(decay, "weight decay");
-    for (int i = 0; (row = sl_optimizer_at(i)); i++) {
-        const size_t chosen = strlen(choices), used = strlen(decay);
-        snprintf(choices + chosen, sizeof flags->optimizer_help - chosen, "%s %s (%s)", i ? "," : "", row->name,
-                 row->help);
-        snprintf(decay + used, sizeof flags->decay_help - used, "%s %s has %g", i ? "," : "; by default", row->name,
-                 (double)row->defaults.decay);
+    for (int i = WEIGHT_DECAY + 1; flags->table[i].name; i++) explain_setting(&flags->table[i], flags->help[i], SIZE);
+    char *const choices = flags->help[OPTIMIZER], *const decay = flags->help[WEIGHT_DECAY];
+    size_t chosen = (size_t)snprintf(choices, SIZE, "the optimizer:");
+    size_t decays = (size_t)snprintf(decay, SIZE, "weight decay (default:");
+    for (int i = 0; (row = sl_optimizer_at(i)) && chosen < SIZE && decays < SIZE; i++) {
+        const char *const comma = i ? "," : "";
+        chosen += (size_t)snprintf(choices + chosen, SIZE - chosen, "%s %s (%s)", comma, row->name, row->help);
+        decays += (size_t)snprintf(decay + decays, SIZE - decays, "%s %g for %s", comma, (double)row->defaults.decay,
+                                   row->name);
     }
+    if (decays < SIZE) snprintf(decay + decays, SIZE - decays, ")");
     flags->table[OPTIMIZER].help = choices;
     flags->table[WEIGHT_DECAY].help = decay;
     return (struct sl_option_section){"Optimizer", flags->table, flags};

@@ -1,7 +1,7 @@
 /* optimizer_options.h - the section of options that choose an optimizer: --optimizer and its settings.
  *
  *     struct config { struct sl_optimizer_flags optimizer; } config = {.optimizer = sl_optimizer_flags_defaults()};
- *     struct sl_options options = {.section = {sl_optimizer_section(&config.optimizer)}};
+ *     struct sl_options options = {.section = SL_SECTIONS(sl_optimizer_section(&config.optimizer))};
  *     ... sl_options_parse ...
  *     sl_optimizer_choose(&config.optimizer, learning_rate, &trainer_options.optimizer, &error); */
 #ifndef SL_DRIVERS_COMMON_OPTIMIZER_OPTIONS_H
@@ -15,9 +15,9 @@ struct sl_optimizer_flags {
     /* NAN: not given, the optimizer's default. */
     double weight_decay, beta1, beta2, epsilon, momentum;
     bool nesterov, decay_biases;
-    /* Filled in by sl_optimizer_section: the help lists the optimizers that there are. */
+    /* Filled in by sl_optimizer_section: the help names the optimizers that there are, and those that use a setting. */
     struct sl_option table[10];
-    char optimizer_help[256], decay_help[160];
+    char help[10][512];
 };
 
 struct sl_optimizer_flags sl_optimizer_flags_defaults(void);
