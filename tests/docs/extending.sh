@@ -6,7 +6,9 @@
 # and, where it adds a function of the library, by a program that calls it.
 source=$1
 shift
-for tool in cmake patch; do
+apply='patch -p1 -F0 --no-backup-if-mismatch'
+command -v patch >/dev/null || apply='git apply'
+for tool in cmake ${apply%% *}; do
     if ! command -v $tool >/dev/null; then
         echo "1..0 # SKIP there is no $tool"
         exit
@@ -31,7 +33,7 @@ for page in "$pages"/*.md; do
     name=${page##*/}
     awk '/^```diff$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >diff
     [ -s diff ] || continue
-    (cd copy && patch -p1 -F0 --no-backup-if-mismatch <../diff) >out 2>err
+    (cd copy && GIT_CEILING_DIRECTORIES=$work $apply <../diff) >out 2>err
     status=$?
     [ $status = 0 ]
     point "$name: its diff applies"
