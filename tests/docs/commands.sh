@@ -7,7 +7,7 @@
 #
 # Words that begin with a folder of the repository are files there. sl_NAME and SL_NAME occur in the sources, and so
 # does NAME(): in the one file that its line names, if there is one. Links lead to files and headings. Blocks ```diff are
-# left out: they show what is not there yet.
+# left out: they show what is not there yet (extending.sh).
 build=$1 source=$2
 . "$source/tests/rigs/points.sh"
 folders='spmd collectives layers drivers benchmarks tests docs'

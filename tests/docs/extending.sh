@@ -1,0 +1,133 @@
+#!/bin/sh
+# extending.sh SOURCE OPTION... - what docs/extending adds can be added: all diffs apply to a copy of the sources, which
+# then compiles without warnings; prints TAP. The OPTIONs are those of cmake for the copy.
+#
+# Each page is tried then: by its blocks ```sh extended, which run in a folder where build/host/drivers are the copy's,
+# and, where it adds a function of the library, by a program that calls it.
+source=$1
+shift
+apply='patch -p1 -F0 --no-backup-if-mismatch'
+command -v patch >/dev/null || apply='git apply'
+for tool in cmake ${apply%% *}; do
+    if ! command -v $tool >/dev/null; then
+        echo "1..0 # SKIP there is no $tool"
+        exit
+    fi
+done
+. "$source/tests/rigs/points.sh"
+pages=$source/docs/extending
+
+for page in "$pages"/*.md; do
+    awk 'END { exit NR > 60 }' "$page" || long="$long ${page##*/}"
+done
+echo "longer: $long" >out
+: >err
+[ -z "$long" ]
+point 'pages have at most 60 lines'
+
+# ---- the diffs ----
+
+mkdir copy
+(cd "$source" && cp -R CMakeLists.txt spmd collectives layers drivers benchmarks "$work/copy") 2>err
+for page in "$pages"/*.md; do
+    name=${page##*/}
+    awk '/^```diff$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >diff
+    [ -s diff ] || continue
+    (cd copy && GIT_CEILING_DIRECTORIES=$work $apply <../diff) >out 2>err
+    status=$?
+    [ $status = 0 ]
+    point "$name: its diff applies"
+done
+
+# ---- the build ----
+
+cat >copy/drivers/try.c <<'END'
+/* try.c NAME - tries what the page NAME.md adds to the library. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/collectives.h"
+#include "collectives/engines.h"
+#include "layers/modules/gradient_check.h"
+#include "layers/modules/modules.h"
+
+static int check(struct sl_module *module) {
+    const struct sl_gradient_check check = {.rows = 3, .microbatches = 4, .wgrad_group = 2, .seed = 2};
+    struct sl_error error = {0};
+    double difference = INFINITY;
+    char worst[96] = "";
+    const int status = sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, worst, &error);
+    if (status) fprintf(stderr, "%s\n", error.message);
+    if (!(difference < 1e-3)) fprintf(stderr, "%s differs by %g\n", worst, difference);
+    sl_module_free(module);
+    return status || !(difference < 1e-3);
+}
+
+static int activate(void) {
+    float x[] = {-INFINITY, -2, 0, 3}, slope[4];
+    sl_kernels_select()->sequence->relu2_forward(4, x, x, slope);
+    if (x[0] == 0 && x[1] == 0 && x[2] == 0 && x[3] == 9 && slope[1] == 0 && slope[3] == 6) return 0;
+    fprintf(stderr, "values or slopes are wrong\n");
+    return 1;
+}
+
+static int scatter(struct sl_spmd *self, void *arg) {
+    struct sl_group group;
+    struct sl_request request;
+    int32_t blocks[3][2] = {{1, 2}, {3, 4}, {5, 6}}, mine[2], *own = blocks[self->coordinate];
+    const bool root = self->coordinate == 1;
+    (void)arg;
+    SL_TRY(sl_group_axes(self, "x", &group));
+    SL_TRY(sl_scatter(self, &group, SL_I32, root ? blocks : NULL, mine, 2, 1));
+    if (memcmp(mine, own, sizeof mine) != 0) return sl_fail(self, SL_FAILED, "a wrong block has come");
+    SL_TRY(sl_scatter_start(self, &request, &group, SL_I32, root ? blocks : NULL, root ? own : mine, 2, 1));
+    SL_TRY(sl_wait(self, &request));
+    return memcmp(mine, own, sizeof mine) ? sl_fail(self, SL_FAILED, "a wrong block has come in place") : SL_OK;
+}
+
+static int communicate(void) {
+    struct sl_mesh mesh;
+    struct sl_engine engine;
+    if (sl_mesh_parse(&mesh, "x=3", NULL) || sl_engine_open(&engine, "local", NULL)) return 1;
+    engine.checked = true;
+    return sl_run(&mesh, &engine, scatter, NULL);
+}
+
+int main(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "layer")) return check(sl_bias("bias", 5));
+    if (!strcmp(name, "activation")) return activate() || check(sl_relu2(5));
+    if (!strcmp(name, "collective")) return communicate();
+    return 0;
+}
+END
+echo 'sl_add_driver(try try.c)' >>copy/drivers/CMakeLists.txt
+# Without optimization, which takes half the time; without MPI, for no page needs it.
+cmake -S copy -B build -DCMAKE_BUILD_TYPE=Plain -DCMAKE_C_FLAGS=-Werror -DBUILD_TESTING=OFF -DSL_MPI=OFF "$@" >out 2>err &&
+    cmake --build build --parallel 2 --target try ring schedule looping_pipeline transformer >out 2>err
+status=$?
+[ $status = 0 ] || grep -A 3 -E 'error:|undefined' out >err
+[ $status = 0 ]
+point 'the sources with all diffs compile without warnings'
+[ $status = 0 ] || {
+    plan
+    exit
+}
+
+# ---- the trials ----
+
+mkdir -p run/build/host
+ln -s "$work/build/drivers" run/build/host/drivers
+for page in "$pages"/*.md; do
+    name=${page##*/}
+    grep -q '^```diff$' "$page" || continue
+    echo 'set -eu' >trial.sh
+    echo "build/host/drivers/try ${name%.md}" >>trial.sh
+    awk '/^```sh extended$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >>trial.sh
+    (cd run && timeout 100 sh ../trial.sh) >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ]
+    point "$name: what it adds works"
+done
+plan
