@@ -1,5 +1,5 @@
 /* verdict.h - the words of verdicts, the same for every engine: which coordinate waits for which and where, and which
- * calls differ. */
+ * calls, or ends of a channel, differ. */
 #ifndef SL_COLLECTIVES_VERDICT_H
 #define SL_COLLECTIVES_VERDICT_H
 
@@ -40,6 +40,16 @@ bool sl_calls_agree(const struct sl_collective *mine, const struct sl_collective
 /* Adds a line: MINE, the call of coordinate ME, and THEIRS, the call of coordinate PEER, differ. */
 void sl_verdict_mismatch(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *mine, int me,
                          const struct sl_collective *theirs, int peer);
+
+/* What one end of a channel has opened: slots of so many bytes each. */
+struct sl_channel_end {
+    int slots;
+    size_t bytes;
+    const char *site;
+};
+/* Whether the ends of the channel FROM -> TO are alike; where they are not, the verdict says so. */
+bool sl_channel_ends_agree(struct sl_error *verdict, int from, int to, const struct sl_channel_end *mine,
+                           const struct sl_channel_end *theirs);
 
 SL_END_C
 #endif

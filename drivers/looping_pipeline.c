@@ -237,9 +237,7 @@ int main(int argc, char **argv) {
     training->lr_schedule = SL_RATE_DEFAULT;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = start(&run, &error);
-        if (status == SL_OK) status = sl_stdout_finish(&error);
-        if (status) sl_options_report(&options, &error);
+        status = sl_options_finish(&options, start(&run, &error), &error);
     }
     sl_training_close(&run.training);
     classifier_experiment_free(&run.experiment);

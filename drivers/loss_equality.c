@@ -252,10 +252,7 @@ int main(int argc, char **argv) {
         [LOOPING] = {.name = "looping", .steps = COMPARED_STEPS},
     };
     if (status == SL_OK && !options.answered) {
-        status = compare(&config, trial, &dataset, &trained, &error);
-        const int written = sl_stdout_finish(status ? NULL : &error);
-        if (status == SL_OK) status = written;
-        if (status) sl_options_report(&options, &error);
+        status = sl_options_finish(&options, compare(&config, trial, &dataset, &trained, &error), &error);
     }
     for (int i = 0; i < TRIALS; i++) {
         classifier_experiment_free(&trial[i].experiment);

@@ -457,8 +457,7 @@ int main(int argc, char **argv) {
     struct task task = {.config = &config};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = run(&task, &error);
-        if (status) sl_options_report(&options, &error);
+        status = sl_options_finish(&options, run(&task, &error), &error);
     }
     for (int e = 0; e < task.examples; e++) {
         for (int n = 0; n < task.example[e].arrays; n++) free(task.example[e].array[n].data);

@@ -1,5 +1,6 @@
 /* channel.c - channels of the local engine: a ring of slots that both ends reach. */
 #include "collectives/local/engine.h"
+#include "collectives/verdict.h"
 #include "spmd/device/device.h"
 
 #include <stdio.h>
@@ -73,11 +74,11 @@ int sl_local_channel_open(struct sl_spmd *self, struct sl_channel *channel) {
         return sl_fail(self, SL_FAILED, "no memory for channel %d -> %d of %d slots of %zu bytes (opened at %s)",
                        channel->from, channel->to, channel->slots, channel->bytes, channel->site);
     }
-    if (state->bytes != channel->bytes || state->slots != channel->slots) {
-        sl_local_end(run, SL_FAILED,
-                     "the ends of channel %d -> %d differ: %d slots of %zu bytes at %s, %d slots of %zu bytes at %s",
-                     channel->from, channel->to, channel->slots, channel->bytes, channel->site, state->slots,
-                     state->bytes, state->site);
+    struct sl_error verdict = {0};
+    if (!sl_channel_ends_agree(&verdict, channel->from, channel->to,
+                               &(struct sl_channel_end){channel->slots, channel->bytes, channel->site},
+                               &(struct sl_channel_end){state->slots, state->bytes, state->site})) {
+        sl_local_end(run, SL_FAILED, "%s", verdict.message);
         return sl_local_alive(me);
     }
     channel->state = state;

@@ -131,13 +131,11 @@ static void match(struct sl_mpi_channel *channel) {
     const struct opening *theirs = &channel->opening;
     struct sl_mpi_run *run = channel->run;
     run->unmatched--;
-    if (theirs->bytes == channel->bytes && theirs->slots == channel->slots) return;
     struct sl_error verdict = {0};
-    sl_verdict_add(&verdict,
-                   "the ends of channel %d -> %d differ: %d slots of %zu bytes at %s, %d slots of %zu bytes at %s",
-                   channel->from, channel->to, channel->slots, channel->bytes, channel->site, (int)theirs->slots,
-                   (size_t)theirs->bytes, theirs->site);
-    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+    if (!sl_channel_ends_agree(&verdict, channel->from, channel->to,
+                               &(struct sl_channel_end){channel->slots, channel->bytes, channel->site},
+                               &(struct sl_channel_end){(int)theirs->slots, theirs->bytes, theirs->site}))
+        sl_mpi_propose(run, SL_FAILED, -1, &verdict);
 }
 
 void sl_mpi_channels_match(struct sl_mpi_run *run) {

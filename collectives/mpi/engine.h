@@ -269,6 +269,10 @@ int sl_mpi_previous_peer(const struct sl_collective *call, int k);
 
 /* ---- checked mode (signature.c) ---- */
 
+/* What CALL's signature is, and the call that it stands for, as far as calls are compared. */
+struct sl_mpi_signature sl_mpi_signature_of(const struct sl_collective *call);
+struct sl_collective sl_mpi_call_of(const struct sl_mpi_signature *signature);
+
 /* Tells the others what is called here. */
 void sl_mpi_exchange_signatures(struct sl_mpi_call *c);
 /* Compares the signatures that have come since. False where one differs. */

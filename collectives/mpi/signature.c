@@ -7,18 +7,34 @@
 
 #include <stdio.h>
 
+struct sl_mpi_signature sl_mpi_signature_of(const struct sl_collective *call) {
+    struct sl_mpi_signature signature = {.operation = (int32_t)call->operation,
+                                         .dtype = (int32_t)call->dtype,
+                                         .root = call->root,
+                                         .source = call->source,
+                                         .destination = call->destination,
+                                         .scale = call->scale,
+                                         .elements = sl_block_elements(call)};
+    snprintf(signature.site, sizeof signature.site, "%s", call->site);
+    return signature;
+}
+
+struct sl_collective sl_mpi_call_of(const struct sl_mpi_signature *signature) {
+    return (struct sl_collective){.operation = (enum sl_operation)signature->operation,
+                                  .dtype = (enum sl_dtype)signature->dtype,
+                                  .root = signature->root,
+                                  .source = signature->source,
+                                  .destination = signature->destination,
+                                  .scale = signature->scale,
+                                  .count = {1, 1, signature->elements},
+                                  .site = signature->site};
+}
+
 void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const int tag = sl_mpi_tag_of(c->communicator, c->slot, SL_MPI_SIGNATURE);
     c->phase = SL_MPI_COMPARING;
-    c->mine = (struct sl_mpi_signature){.operation = (int32_t)call->operation,
-                                        .dtype = (int32_t)call->dtype,
-                                        .root = call->root,
-                                        .source = call->source,
-                                        .destination = call->destination,
-                                        .scale = call->scale,
-                                        .elements = sl_block_elements(call)};
-    snprintf(c->mine.site, sizeof c->mine.site, "%s", call->site);
+    c->mine = sl_mpi_signature_of(call);
     for (int k = 1; k < call->group->size; k++) {
         const int from = sl_mpi_previous_peer(call, k), to = sl_mpi_next_peer(call, k);
         sl_mpi_ok(c->run,
@@ -32,20 +48,8 @@ void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
     }
 }
 
-/* What a member calls, as far as it is compared. */
-static struct sl_collective call_of(const struct sl_mpi_signature *signature) {
-    return (struct sl_collective){.operation = (enum sl_operation)signature->operation,
-                                  .dtype = (enum sl_dtype)signature->dtype,
-                                  .root = signature->root,
-                                  .source = signature->source,
-                                  .destination = signature->destination,
-                                  .scale = signature->scale,
-                                  .count = {1, 1, signature->elements},
-                                  .site = signature->site};
-}
-
 bool sl_mpi_compare(struct sl_mpi_call *c) {
-    struct sl_collective mine = call_of(&c->mine); /* the call itself may be over */
+    struct sl_collective mine = sl_mpi_call_of(&c->mine); /* the call itself may be over */
     mine.group = c->call.group;
     int told;
     if (!sl_mpi_ok(c->run, MPI_Testall(mine.group->size, c->tell, &told, MPI_STATUSES_IGNORE), "a signature"))
@@ -54,7 +58,7 @@ bool sl_mpi_compare(struct sl_mpi_call *c) {
         int heard = 0;
         if (c->hear[peer] == MPI_REQUEST_NULL) continue;
         if (!sl_mpi_ok(c->run, MPI_Test(&c->hear[peer], &heard, MPI_STATUS_IGNORE), "a peer's signature")) return false;
-        const struct sl_collective theirs = call_of(&c->theirs[peer]);
+        const struct sl_collective theirs = sl_mpi_call_of(&c->theirs[peer]);
         if (!heard || sl_calls_agree(&mine, &theirs, peer)) continue;
         struct sl_error verdict = {0};
         sl_verdict_mismatch(&verdict, c->run->mesh, &mine, c->run->spmd.coordinate, &theirs, mine.group->member[peer]);

@@ -134,15 +134,7 @@ static int slot_of(const struct group *group) { return (int)(group->ticket % SL_
 /* Compares what has come from PEER; whether it is what is called here. */
 static bool agrees(struct group *group, int peer) {
     struct sl_nccl_coordinate *me = group->of->wire.me;
-    const struct sl_mpi_signature *theirs = &group->theirs[slot_of(group)][peer];
-    const struct sl_collective call = {.operation = (enum sl_operation)theirs->operation,
-                                       .dtype = (enum sl_dtype)theirs->dtype,
-                                       .root = theirs->root,
-                                       .source = theirs->source,
-                                       .destination = theirs->destination,
-                                       .scale = theirs->scale,
-                                       .count = {1, 1, theirs->elements},
-                                       .site = theirs->site};
+    const struct sl_collective call = sl_mpi_call_of(&group->theirs[slot_of(group)][peer]);
     if (!me->run->engine->checked || sl_calls_agree(group->call, &call, peer)) return true;
     struct sl_error verdict = {0};
     sl_verdict_mismatch(&verdict, me->run->mesh, group->call, me->self->coordinate, &call,
@@ -182,14 +174,7 @@ static int begin(struct sl_nccl_group *of, const struct sl_collective *call, uin
     SL_TRY(wait_until(me, are_all_there, missing, group));
     const int slot = slot_of(group), tag = sl_mpi_tag((int64_t)group->number * SL_MAX_IN_FLIGHT + slot, false);
     struct sl_mpi_signature *mine = &group->mine[slot];
-    *mine = (struct sl_mpi_signature){.operation = (int32_t)call->operation,
-                                      .dtype = (int32_t)call->dtype,
-                                      .root = call->root,
-                                      .source = call->source,
-                                      .destination = call->destination,
-                                      .scale = call->scale,
-                                      .elements = sl_block_elements(call)};
-    snprintf(mine->site, sizeof mine->site, "%s", call->site);
+    *mine = sl_mpi_signature_of(call);
     for (int peer = 0; peer < call->group->size; peer++) {
         const int at = call->group->member[peer];
         if (peer == call->group->rank || !(me->run->engine->checked || sl_nccl_needs(call, peer))) continue;
@@ -328,11 +313,9 @@ static int channel_open(struct sl_nccl_channel *of) {
 static void match(struct channel *channel) {
     const struct opening *theirs = &channel->theirs;
     struct sl_nccl_channel *of = channel->of;
-    if (theirs->bytes != of->bytes || theirs->slots != of->slots) {
-        struct sl_error verdict = {0};
-        sl_verdict_add(
-            &verdict, "the ends of channel %d -> %d differ: %d slots of %zu bytes at %s, %d slots of %zu bytes at %s",
-            of->from, of->to, of->slots, of->bytes, of->site, (int)theirs->slots, (size_t)theirs->bytes, theirs->site);
+    struct sl_error verdict = {0};
+    if (!sl_channel_ends_agree(&verdict, of->from, of->to, &(struct sl_channel_end){of->slots, of->bytes, of->site},
+                               &(struct sl_channel_end){(int)theirs->slots, theirs->bytes, theirs->site})) {
         sl_mpi_propose(host_of(of->me), SL_FAILED, -1, &verdict);
     } else if (of->end == SL_NCCL_RECEIVER && !sl_nccl_wire_join(&of->wire, 2, theirs->id, SL_NCCL_RECEIVER)) {
         sl_nccl_fail(&of->wire, "opening", of->site);

@@ -207,11 +207,11 @@ static int channel_open(struct sl_nccl_channel *wanted) {
     if (!channel)
         return sl_fail(me->self, SL_FAILED, "no memory for channel %d -> %d, or NCCL gives no id (opened at %s)",
                        wanted->from, wanted->to, wanted->site);
-    if (channel->bytes != wanted->bytes || channel->slots != wanted->slots) {
-        sl_local_end(host_of(me)->run, SL_FAILED,
-                     "the ends of channel %d -> %d differ: %d slots of %zu bytes at %s, %d slots of %zu bytes at %s",
-                     wanted->from, wanted->to, wanted->slots, wanted->bytes, wanted->site, channel->slots,
-                     channel->bytes, channel->site);
+    struct sl_error verdict = {0};
+    if (!sl_channel_ends_agree(&verdict, wanted->from, wanted->to,
+                               &(struct sl_channel_end){wanted->slots, wanted->bytes, wanted->site},
+                               &(struct sl_channel_end){channel->slots, channel->bytes, channel->site})) {
+        sl_local_end(host_of(me)->run, SL_FAILED, "%s", verdict.message);
         return sl_local_alive(host_of(me));
     }
     wanted->hosts = channel;

@@ -1,4 +1,4 @@
-/* metrics.c - results as JSON lines and as tables. */
+/* metrics.c - results as JSON lines and as tables; JSON files that are read. */
 #include "drivers/common/metrics.h"
 
 #include <errno.h>
@@ -65,4 +65,17 @@ void sl_table_cell(struct sl_table *table, const char *format, ...) {
 int sl_stdout_finish(struct sl_error *error) {
     errno = 0;
     return fflush(stdout) || ferror(stdout) ? refuse("stdout", error) : SL_OK;
+}
+
+json_t *sl_json_read(const char *what, const char *path, size_t flags, struct sl_error *error) {
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        sl_error_set(error, SL_BAD_INPUT, "%s%s: %s", what, path, strerror(errno));
+        return NULL;
+    }
+    json_error_t wrong;
+    json_t *json = json_loadf(file, flags, &wrong);
+    fclose(file);
+    if (!json) sl_error_set(error, SL_BAD_INPUT, "%s%s:%d:%d: %s", what, path, wrong.line, wrong.column, wrong.text);
+    return json;
 }

@@ -1,4 +1,4 @@
-/* metrics.h - results as JSON lines and as tables. */
+/* metrics.h - results as JSON lines and as tables; JSON files that are read. */
 #ifndef SL_DRIVERS_COMMON_METRICS_H
 #define SL_DRIVERS_COMMON_METRICS_H
 
@@ -40,6 +40,9 @@ struct sl_table {
 
 void sl_table_begin(struct sl_table *table, FILE *stream, int columns, const struct sl_column *column);
 void sl_table_cell(struct sl_table *table, const char *format, ...) SL_PRINTF(2, 3);
+
+/* Reads the JSON file PATH, with jansson's FLAGS. NULL, and the error begins with WHAT, where it cannot be read. */
+json_t *sl_json_read(const char *what, const char *path, size_t flags, struct sl_error *error);
 
 /* Flushes stdout; SL_FAILED where not all of it could be written. The last thing that main does. */
 int sl_stdout_finish(struct sl_error *error);

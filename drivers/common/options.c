@@ -357,6 +357,13 @@ int sl_options_report(const struct sl_options *options, const struct sl_error *e
     return error->status;
 }
 
+int sl_options_finish(const struct sl_options *options, int status, struct sl_error *error) {
+    const int written = sl_stdout_finish(status ? NULL : error);
+    if (status == SL_OK) status = written;
+    if (status) sl_options_report(options, error);
+    return status;
+}
+
 /* ---- what all drivers share ---- */
 
 const struct sl_option sl_mesh_table[] = {

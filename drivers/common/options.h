@@ -78,6 +78,9 @@ void sl_options_free(struct sl_options *options);
 /* Prints "PROGRAM: MESSAGE" on stderr, in one of several processes, and returns the error's status, for main to return.
  */
 int sl_options_report(const struct sl_options *options, const struct sl_error *error);
+/* The last thing that main does: flushes stdout, after a failure, too, and reports what has failed. STATUS is that of
+ * what the driver did; returns the exit status. */
+int sl_options_finish(const struct sl_options *options, int status, struct sl_error *error);
 
 /* What every driver that runs on a mesh understands. */
 struct sl_common_options {

@@ -23,16 +23,21 @@ const struct sl_schedule_alias *sl_schedule_find_alias(const char *name) {
     return NULL;
 }
 
+static const char *alias_name(int i) { return i < ALIASES ? aliases[i].name : NULL; }
+
+void sl_schedule_list_names(const char *(*own)(int i), char *text, size_t size) {
+    size_t used = 0;
+    for (int i = 0; own(i) && used < size; i++) used += (size_t)snprintf(text + used, size - used, "%s, ", own(i));
+    if (used < size) sl_schedule_names(text + used, size - used);
+}
+
 int sl_schedule_choose(struct sl_schedule_choice *choice, const char *asked, struct sl_error *error) {
     const struct sl_schedule_alias *alias = sl_schedule_find_alias(asked);
     const struct sl_schedule_kind *kind = sl_schedule_find(alias ? alias->schedule : asked, NULL);
     *choice = (struct sl_schedule_choice){.asked = asked, .kind = kind, .alias = alias};
     if (kind) return SL_OK;
     char names[sizeof error->message];
-    size_t used = 0;
-    for (int i = 0; i < ALIASES && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", aliases[i].name);
-    if (used < sizeof names) sl_schedule_names(names + used, sizeof names - used);
+    sl_schedule_list_names(alias_name, names, sizeof names);
     return sl_error_set(error, SL_BAD_INPUT, "--schedule: there is no \"%.60s\": choose one of %s", asked, names);
 }
 

@@ -24,6 +24,9 @@ int sl_schedule_choose(struct sl_schedule_choice *choice, const char *asked, str
 /* The alias called NAME; NULL: there is none. */
 const struct sl_schedule_alias *sl_schedule_find_alias(const char *name);
 
+/* Writes the names to choose from, with commas: those of OWN, which ends with NULL, then all schedules'. */
+void sl_schedule_list_names(const char *(*own)(int i), char *text, size_t size);
+
 /* For --help: the schedules; and the aliases, then the schedules. */
 struct sl_option_word sl_schedule_word(int i);
 struct sl_option_word sl_schedule_or_alias_word(int i);

@@ -360,10 +360,7 @@ int main(int argc, char **argv) {
     struct experiment experiment[EXPERIMENTS] = {{.output = 0}};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = run_all(experiment, &config, &error);
-        const int written = sl_stdout_finish(status ? NULL : &error);
-        if (status == SL_OK) status = written;
-        if (status) sl_options_report(&options, &error);
+        status = sl_options_finish(&options, run_all(experiment, &config, &error), &error);
     }
     for (int e = 0; e < EXPERIMENTS; e++) {
         gpipe_free(&experiment[e].single);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drivers/common/schedule_choice.h"
 #include "drivers/plan/plan.h"
 #include "spmd/schedule/draw.h"
 #include "spmd/schedule/registry.h"
@@ -124,10 +125,7 @@ static int make_article(struct sl_schedule *schedule, const struct plan_job *job
 
 static int unknown_pipeline(const char *name, struct sl_error *error) {
     char names[sizeof error->message];
-    size_t used = 0;
-    for (int i = 0; i < PIPELINES && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s, ", article[i].name);
-    if (used < sizeof names) sl_schedule_names(names + used, sizeof names - used);
+    sl_schedule_list_names(plan_pipeline_name, names, sizeof names);
     return sl_error_set(error, SL_BAD_INPUT, "--pipeline: \"%.60s\" is not one of all, %s", name, names);
 }
 

@@ -182,8 +182,7 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = run(&config, &error);
-        if (status) sl_options_report(&options, &error);
+        status = sl_options_finish(&options, run(&config, &error), &error);
     }
     sl_options_free(&options);
     return status;

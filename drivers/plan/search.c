@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "drivers/plan/plan.h"
+#include "spmd/base/memory.h"
 
 struct candidate {
     const char *pipeline;
@@ -55,13 +56,9 @@ static double communication_seconds(const struct plan_job *job, const struct can
 }
 
 static int add_candidate(struct search *search, const struct candidate *candidate, struct sl_error *error) {
-    if (search->count == search->capacity) {
-        const int capacity = search->capacity ? 2 * search->capacity : 64;
-        struct candidate *grown = realloc(search->candidate, (size_t)capacity * sizeof *grown);
-        if (!grown) return sl_error_set(error, SL_FAILED, "no memory to search");
-        search->candidate = grown;
-        search->capacity = capacity;
-    }
+    struct candidate *grown = sl_grow(search->candidate, search->count, &search->capacity, 64, sizeof *grown);
+    if (!grown) return sl_error_set(error, SL_FAILED, "no memory to search");
+    search->candidate = grown;
     search->candidate[search->count++] = *candidate;
     return SL_OK;
 }

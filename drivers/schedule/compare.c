@@ -1,11 +1,12 @@
 /* compare.c - reads a training run's trace and takes means. */
 #include "drivers/schedule/compare.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "drivers/common/metrics.h"
 
 const char *const schedule_part_name[SCHEDULE_PARTS] = {"compute",   "waiting",   "communication",
                                                         "reduction", "optimizer", "rest"};
@@ -100,13 +101,8 @@ static void read_description(struct schedule_trace *trace, json_t *root) {
 
 int schedule_trace_read(struct schedule_trace *trace, const char *path, struct sl_error *error) {
     *trace = (struct schedule_trace){.path = path};
-    FILE *file = fopen(path, "r");
-    if (!file) return sl_error_set(error, SL_BAD_INPUT, "the trace %s: %s", path, strerror(errno));
-    json_error_t place;
-    json_t *root = json_loadf(file, 0, &place);
-    fclose(file);
-    if (!root)
-        return sl_error_set(error, SL_BAD_INPUT, "the trace %s:%d:%d: %s", path, place.line, place.column, place.text);
+    json_t *root = sl_json_read("the trace ", path, 0, error);
+    if (!root) return SL_BAD_INPUT;
     const int status = read_events(trace, root, error);
     read_description(trace, root);
     json_decref(root);

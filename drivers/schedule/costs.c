@@ -1,10 +1,10 @@
 /* costs.c - what the actions of a schedule cost, from a file. */
 #include "drivers/schedule/costs.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <string.h>
 
+#include "drivers/common/metrics.h"
 #include "drivers/schedule/compare.h"
 
 /* The numbers of struct sl_stage_costs by name. */
@@ -84,13 +84,8 @@ static int read_trace(struct sl_costs *costs, struct sl_stage_costs *stage, int 
 int schedule_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
                         struct sl_error *error) {
     const struct reader reader = {path, error};
-    FILE *file = fopen(path, "r");
-    if (!file) return sl_error_set(error, SL_BAD_INPUT, "--costs: %s: %s", path, strerror(errno));
-    json_error_t wrong;
-    json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &wrong);
-    fclose(file);
-    if (!object)
-        return sl_error_set(error, SL_BAD_INPUT, "--costs: %s:%d:%d: %s", path, wrong.line, wrong.column, wrong.text);
+    json_t *object = sl_json_read("--costs: ", path, JSON_REJECT_DUPLICATES, error);
+    if (!object) return SL_BAD_INPUT;
     int status = SL_OK;
     if (json_object_get(object, "traceEvents")) {
         json_decref(object);

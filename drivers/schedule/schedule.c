@@ -220,9 +220,7 @@ int main(int argc, char **argv) {
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         if (config.json) config.format = JSON;
-        status = run(&config, &study, &error);
-        if (status == SL_OK) status = sl_stdout_finish(&error);
-        if (status) sl_options_report(&options, &error);
+        status = sl_options_finish(&options, run(&config, &study, &error), &error);
     }
     schedule_measurement_free(&study.measurement);
     schedule_trace_free(&study.trace);

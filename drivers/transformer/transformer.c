@@ -87,9 +87,7 @@ static int run(enum transformer_command command, const char *program, int argc, 
     if (command != TRANSFORMER_GENERATE) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = start(&job, command, &config, &error);
-        if (status == SL_OK) status = sl_stdout_finish(&error);
-        if (status) sl_options_report(&options, &error);
+        status = sl_options_finish(&options, start(&job, command, &config, &error), &error);
     }
     transformer_finish(&job);
     sl_options_free(&options);

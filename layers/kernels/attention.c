@@ -4,27 +4,22 @@
  *
  * A block's scores lie [keys, queries]: queries are the lanes of vectors, so that maxima and sums over keys are taken
  * lane by lane, and the block's queries are transposed once for all blocks of keys. All products of blocks are one
- * function's, made of tiles whose sums stay in registers (vectors are the compilers' own, as in few_rows.c). On NVIDIA
- * a team has a block of queries (backward: a head), its threads the tiles. */
+ * function's, made of tiles whose sums stay in registers. On NVIDIA a team has a block of queries (backward: a head),
+ * its threads the tiles. */
 #include "layers/kernels/attention.h"
+#include "layers/kernels/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"
 
-/* LANES: floats in a vector; TILE, PAIR: rows and vectors of columns of a tile; KEYS: in a block; DEPTH: columns of
- * queries that stay transposed, where there are more they are transposed again for every block of keys. */
+/* PAIR: vectors of columns of a tile; KEYS: in a block; DEPTH: columns of queries that stay transposed, where there are
+ * more they are transposed again for every block of keys. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_TILE(...) SL_PRAGMA(omp parallel for __VA_ARGS__)
-enum { LANES = 1, TILE = 4, PAIR = 1, KEYS = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
+enum { PAIR = 1, KEYS = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
 #else
 #define EACH_TILE(...)
-#if defined(__AVX512F__)
-enum { LANES = 16, TILE = 8, PAIR = 2, KEYS = 64, DEPTH = 256 };
-#elif defined(__AVX__)
-enum { LANES = 8, TILE = 4, PAIR = 2, KEYS = 64, DEPTH = 256 };
-#else
-enum { LANES = 4, TILE = 4, PAIR = 2, KEYS = 64, DEPTH = 256 };
-#endif
+enum { PAIR = 2, KEYS = 64, DEPTH = 256 };
 #endif
 enum {
     QUERIES = 32, /* in a block */
@@ -32,12 +27,6 @@ enum {
     AHEAD = 6,    /* keys between what these multiply and what they ask for */
 };
 
-typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
-
-static inline vector load(const float *from) { return *(const vector *)(const void *)from; }
-static inline void store(float *to, vector x) { *(vector *)(void *)to = x; }
-static inline vector spread(float x) { return x - (vector){0}; }
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* ---- products of blocks ---- */
@@ -158,10 +147,10 @@ SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, c
 SL_INLINE void transpose_four(const float *x, size_t stride, float factor, float *y) {
     four row[4];
     for (size_t i = 0; i < 4; i++) row[i] = factor * *(const four *)(const void *)(x + i * stride);
-    const four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
-    const four high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
-    const four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
-    const four high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+    const four low01 = mix_low(row[0], row[1]);
+    const four high01 = mix_high(row[0], row[1]);
+    const four low23 = mix_low(row[2], row[3]);
+    const four high23 = mix_high(row[2], row[3]);
     *(four *)(void *)y = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
     *(four *)(void *)(y + QUERIES) = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
     *(four *)(void *)(y + 2 * QUERIES) = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);

@@ -1,32 +1,18 @@
 /* few_rows.c - matrix products with few rows, built once per CPU level.
  *
- * The build defines SL_FEW_ROWS, the table's name, and lets the compiler fuse a * b + c. Vectors are the compilers'
- * own: C has no other way to say that a tile of sums stays in registers. */
+ * The build defines SL_FEW_ROWS, the table's name, and lets the compiler fuse a * b + c. */
 #include "layers/kernels/few_rows.h"
+#include "layers/kernels/vectors_internal.h"
 #include "spmd/base/memory.h"
 
 #include <string.h>
 
-#if defined(__AVX512F__)
-enum { LANES = 16, TILE = 8 }; /* floats in a vector; rows of A that share a load of B: 16 sums fill the registers */
-#elif defined(__AVX__)
-enum { LANES = 8, TILE = 4 };
-#else
-enum { LANES = 4, TILE = 4 };
-#endif
 enum {
     PAIR = 2,    /* vectors of columns of B, or rows of B^T, that share a load of A */
     PART = 320,  /* of sums whose terms are added one by one */
     DEPTH = 512, /* of dot products whose rows of A stay in the first-level cache */
     AHEAD = 3,   /* pairs of rows of B^T between what is multiplied and what is asked for */
 };
-
-typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
-
-static inline vector load(const float *from) { return *(const vector *)(const void *)from; }
-static inline void store(float *to, vector x) { *(vector *)(void *)to = x; }
-static inline vector spread(float x) { return x - (vector){0}; }
 
 /* ---- C = A B ---- */
 
@@ -105,10 +91,10 @@ static inline four sum_lanes(vector x0, vector x1, vector x2, vector x3) {
         folded[i] = *(const four *)(const void *)lane;
         for (int l = 4; l < LANES; l += 4) folded[i] += *(const four *)(const void *)(lane + l);
     }
-    const four low01 = __builtin_shufflevector(folded[0], folded[1], 0, 4, 1, 5);
-    const four high01 = __builtin_shufflevector(folded[0], folded[1], 2, 6, 3, 7);
-    const four low23 = __builtin_shufflevector(folded[2], folded[3], 0, 4, 1, 5);
-    const four high23 = __builtin_shufflevector(folded[2], folded[3], 2, 6, 3, 7);
+    const four low01 = mix_low(folded[0], folded[1]);
+    const four high01 = mix_high(folded[0], folded[1]);
+    const four low23 = mix_low(folded[2], folded[3]);
+    const four high23 = mix_high(folded[2], folded[3]);
     const four sum01 = low01 + high01, sum23 = low23 + high23; /* [0 1 0 1], [2 3 2 3] */
     return __builtin_shufflevector(sum01, sum23, 0, 1, 4, 5) + __builtin_shufflevector(sum01, sum23, 2, 3, 6, 7);
 }

@@ -3,21 +3,18 @@
 
 #include <stdlib.h>
 
+#include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
 int sl_caches_declare(struct sl_caches *caches, size_t columns, struct sl_error *error) {
     const int number = caches->planned++;
     if (number < caches->count) return number;
-    if (caches->count == caches->capacity) {
-        const int capacity = caches->capacity ? 2 * caches->capacity : 16;
-        struct sl_cache *grown = realloc(caches->cache, (size_t)capacity * sizeof *grown);
-        if (!grown) {
-            sl_error_set(error, SL_FAILED, "no memory to plan caches");
-            return -1;
-        }
-        caches->cache = grown;
-        caches->capacity = capacity;
+    struct sl_cache *grown = sl_grow(caches->cache, caches->count, &caches->capacity, 16, sizeof *grown);
+    if (!grown) {
+        sl_error_set(error, SL_FAILED, "no memory to plan caches");
+        return -1;
     }
+    caches->cache = grown;
     caches->cache[caches->count++] = (struct sl_cache){.columns = columns};
     return number;
 }

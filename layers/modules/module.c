@@ -160,13 +160,9 @@ int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initi
 
 int sl_plan_stash(struct sl_plan *plan, size_t count, struct sl_place *place) {
     struct sl_stash *stash = plan->stash;
-    if (stash->count == stash->capacity) {
-        const int capacity = stash->capacity ? 2 * stash->capacity : 32;
-        struct sl_stash_tensor *grown = realloc(stash->tensor, (size_t)capacity * sizeof *grown);
-        if (!grown) return sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
-        stash->tensor = grown;
-        stash->capacity = capacity;
-    }
+    struct sl_stash_tensor *grown = sl_grow(stash->tensor, stash->count, &stash->capacity, 32, sizeof *grown);
+    if (!grown) return sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
+    stash->tensor = grown;
     stash->tensor[stash->count] = (struct sl_stash_tensor){.stride = count, .offset = stash->elements};
     stash->elements += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
     *place = (struct sl_place){.stashed = true, .number = stash->count++};

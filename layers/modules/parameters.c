@@ -57,16 +57,12 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
                           const struct sl_parameter *parameter, struct sl_error *error) {
     const int before = parameter->tied ? find(parameters, parameter->name) : -1;
     if (parameters->laid_out) return find_again(parameters, parameter, error);
-    if (parameters->count == parameters->capacity) {
-        const int capacity = parameters->capacity ? 2 * parameters->capacity : 32;
-        struct sl_parameter *grown = realloc(parameters->list, (size_t)capacity * sizeof *grown);
-        if (!grown) {
-            sl_error_set(error, SL_FAILED, "no memory to declare parameter %s", parameter->name);
-            return -1;
-        }
-        parameters->list = grown;
-        parameters->capacity = capacity;
+    struct sl_parameter *grown = sl_grow(parameters->list, parameters->count, &parameters->capacity, 32, sizeof *grown);
+    if (!grown) {
+        sl_error_set(error, SL_FAILED, "no memory to declare parameter %s", parameter->name);
+        return -1;
     }
+    parameters->list = grown;
     size_t local[SL_MAX_DIMS], count = 1;
     struct sl_error misfit = {0};
     if (sl_spec_local_shape(&parameter->spec, mesh, parameter->dims, parameter->shape, local, &misfit)) {

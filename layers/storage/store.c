@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "layers/storage/draft.h"
+#include "spmd/base/memory.h"
 
 bool sl_array_bytes(enum sl_dtype dtype, int dims, const size_t *shape, size_t *bytes) {
     *bytes = sl_dtype_size(dtype);
@@ -26,13 +27,9 @@ struct sl_tensor *sl_store_declare(struct sl_store *store, const char *name, enu
     size_t bytes;
     if (strlen(name) >= sizeof store->tensor->name || dims > SL_MAX_DIMS || !sl_array_bytes(dtype, dims, shape, &bytes))
         return NULL;
-    if (store->count == store->capacity) {
-        const int capacity = store->capacity ? 2 * store->capacity : 32;
-        struct sl_tensor *grown = realloc(store->tensor, (size_t)capacity * sizeof *grown);
-        if (!grown) return NULL;
-        store->tensor = grown;
-        store->capacity = capacity;
-    }
+    struct sl_tensor *grown = sl_grow(store->tensor, store->count, &store->capacity, 32, sizeof *grown);
+    if (!grown) return NULL;
+    store->tensor = grown;
     struct sl_tensor *tensor = &store->tensor[store->count++];
     *tensor = (struct sl_tensor){.array = {.dtype = dtype, .dims = dims}};
     snprintf(tensor->name, sizeof tensor->name, "%s", name);

@@ -1,9 +1,10 @@
-/* memory.c - the memory that training uses.
+/* memory.c - the memory that training uses, and lists that grow.
  *
  * A block begins with a prefix of one cache line that tells how to give it back. Large blocks come from mmap: their
  * pages are zero already and cost nothing until they are touched. */
 #include "spmd/base/memory.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,3 +59,12 @@ void sl_memory_give(void *memory) {
 }
 
 uint64_t sl_memory_count(void) { return atomic_load_explicit(&takes, memory_order_relaxed); }
+
+void *sl_grow(void *array, int count, int *capacity, int least, size_t size) {
+    if (count < *capacity) return array;
+    if (*capacity > INT_MAX / 2) return NULL;
+    const int wanted = *capacity ? 2 * *capacity : least;
+    void *grown = reallocarray(array, (size_t)wanted, size);
+    if (grown) *capacity = wanted;
+    return grown;
+}

@@ -1,4 +1,5 @@
-/* memory.h - the memory that training uses: aligned, counted, on huge pages where large.
+/* memory.h - the memory that training uses: aligned, counted, on huge pages where large; and lists that grow while a
+ * training is planned.
  *
  * Everything is allocated before the first step; a test holds the count still after it. */
 #ifndef SL_SPMD_BASE_MEMORY_H
@@ -14,6 +15,11 @@ void sl_memory_give(void *memory);
 
 /* Calls of sl_memory_take since the process began. */
 uint64_t sl_memory_count(void);
+
+/* Room for one more element behind the COUNT elements of ARRAY, a list of SIZE bytes an element that free() gives back.
+ * A full list is doubled; the first time it has room for LEAST elements. *CAPACITY is 0 before that, and ARRAY is NULL.
+ * Returns the list, which may have moved; NULL without memory, and then the list stays as it was. */
+void *sl_grow(void *array, int count, int *capacity, int least, size_t size);
 
 /* BYTES rounded up to a multiple of ALIGNMENT. */
 static inline size_t sl_round_up(size_t bytes, size_t alignment) {

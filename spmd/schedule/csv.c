@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/base/memory.h"
+
 enum { FEWEST_BYTES = 1 << 14, MOST_BYTES = 1 << 26, HIGHEST_NUMBER = 65535, LONGEST_WORD = 31, END = -1 };
 
 struct item {
@@ -130,13 +132,9 @@ static int note_stage(struct reader *reader, const struct item *item) {
 }
 
 static int note(struct reader *reader, const struct item *item) {
-    if (reader->items == reader->capacity) {
-        const int capacity = reader->capacity ? 2 * reader->capacity : 1024;
-        struct item *grown = realloc(reader->item, (size_t)capacity * sizeof *grown);
-        if (!grown) return SL_FAILED;
-        reader->item = grown;
-        reader->capacity = capacity;
-    }
+    struct item *grown = sl_grow(reader->item, reader->items, &reader->capacity, 1024, sizeof *grown);
+    if (!grown) return SL_FAILED;
+    reader->item = grown;
     reader->item[reader->items++] = *item;
     return note_stage(reader, item);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/base/memory.h"
 #include "spmd/schedule/registry.h"
 
 enum { MAX_STAGES = 4096, MAX_MICROBATCHES = 65536, MAX_CELLS = 1 << 22 };
@@ -64,13 +65,9 @@ void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placem
 }
 
 struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct sl_action *action) {
-    if (rank->count == rank->capacity) {
-        const int capacity = rank->capacity ? 2 * rank->capacity : 64;
-        struct sl_action *grown = realloc(rank->action, (size_t)capacity * sizeof *grown);
-        if (!grown) return NULL;
-        rank->action = grown;
-        rank->capacity = capacity;
-    }
+    struct sl_action *grown = sl_grow(rank->action, rank->count, &rank->capacity, 64, sizeof *grown);
+    if (!grown) return NULL;
+    rank->action = grown;
     rank->action[rank->count] = *action;
     return &rank->action[rank->count++];
 }

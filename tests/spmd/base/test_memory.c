@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -79,6 +81,37 @@ static void rounds_up(void **state) {
     assert_int_equal(sl_round_up(65, 64), 128);
 }
 
+static void grows_lists(void **state) {
+    (void)state;
+    int *list = NULL, capacity = 0;
+    for (int count = 0; count < 100; count++) {
+        int *grown = sl_grow(list, count, &capacity, 3, sizeof *list);
+        assert_non_null(grown);
+        assert_true(capacity > count);
+        list = grown;
+        list[count] = count;
+        for (int i = 0; i <= count; i++) assert_int_equal(list[i], i);
+    }
+    assert_int_equal(capacity, 192); /* 3, doubled */
+    free(list);
+}
+
+static void leaves_a_list_that_cannot_grow(void **state) {
+    (void)state;
+    int capacity = 0;
+    char *list = sl_grow(NULL, 0, &capacity, 2, 1);
+    assert_non_null(list);
+    list[0] = 'a';
+    list[1] = 'b';
+    assert_null(sl_grow(list, 2, &capacity, 2, SIZE_MAX / 2)); /* more bytes than there are */
+    assert_int_equal(capacity, 2);
+    assert_memory_equal(list, "ab", 2);
+    free(list);
+    capacity = INT_MAX / 2 + 1;
+    assert_null(sl_grow(NULL, capacity, &capacity, 1, 1)); /* more elements than can be counted */
+    assert_int_equal(capacity, INT_MAX / 2 + 1);
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
@@ -86,6 +119,8 @@ int main(void) {
         cmocka_unit_test(counts_what_is_taken),
         cmocka_unit_test(large_memory_costs_nothing_until_touched),
         cmocka_unit_test(says_when_there_is_none),
+        cmocka_unit_test(grows_lists),
+        cmocka_unit_test(leaves_a_list_that_cannot_grow),
         cmocka_unit_test(rounds_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,184 @@
+/* rig.c - a benchmark's options, its run over the mesh, rounds of steps and of the floor. */
+#include "benchmarks/rig.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spmd/device/device.h"
+
+/* ---- options ---- */
+
+enum { MAX_OPTIONS = 40, HELP = 2 * MAX_OPTIONS };
+
+static int take_value(struct sl_rig *rig, const struct sl_rig_option *option, const char *value) {
+    if (option->set) return option->set(rig, value);
+    if (option->integer) return sl_read_integer(option->name, value, 1, option->max, option->integer);
+    if (option->real) return sl_read_real(option->name, value, 0, option->most, option->real);
+    if (option->flag) *option->flag = true;
+    if (option->text) *option->text = value;
+    return SL_OK;
+}
+
+static int read_options(struct sl_rig *rig, int argc, char **argv, bool *answered) {
+    const struct sl_rig_option own[] = {
+        {.name = "mesh", .text = &rig->mesh_text},
+        {.name = "schedule", .text = &rig->schedule_name},
+        {.name = "precision", .text = &rig->precision_name},
+        {.name = "engine", .text = &rig->engine},
+        {.name = "steps", .integer = &rig->steps, .max = 1000000},
+        {.name = "warmup", .integer = &rig->warmup, .max = 1000000},
+        {.name = "rounds", .integer = &rig->rounds, .max = 1000},
+        {.name = "floor-seconds", .real = &rig->floor_seconds, .most = 60},
+    };
+    enum { OWN = sizeof own / sizeof *own };
+    const struct sl_rig_option *from[MAX_OPTIONS];
+    struct option option[MAX_OPTIONS + 2] = {{"help", no_argument, NULL, HELP}};
+    int count = 0;
+    for (; count < OWN; count++) from[count] = &own[count];
+    for (const struct sl_rig_option *next = rig->options; next->name && count < MAX_OPTIONS; next++)
+        from[count++] = next;
+    for (int i = 0; i < count; i++)
+        option[1 + i] = (struct option){from[i]->name, from[i]->flag ? no_argument : required_argument, NULL, i};
+    for (int code; (code = getopt_long(argc, argv, "", option, NULL)) != -1;) {
+        if (code == '?') return SL_BAD_INPUT;
+        if (code == HELP) {
+            fputs(rig->usage, stdout);
+            *answered = true;
+            return SL_OK;
+        }
+        SL_TRY(take_value(rig, from[code], optarg));
+    }
+    if (optind == argc) return SL_OK;
+    fprintf(stderr, "%s: \"%.80s\" is no option\n", rig->name, argv[optind]);
+    return SL_BAD_INPUT;
+}
+
+/* ---- the run ---- */
+
+static int set_precision(struct sl_rig *rig, struct sl_error *error) {
+    const char *name = rig->precision_name;
+    const bool tf32 = !strcmp(name, "tf32");
+    rig->precision = strcmp(name, "bf16") ? SL_F32 : SL_BF16;
+    if (rig->precision == SL_F32 && !tf32 && strcmp(name, "f32") != 0)
+        return sl_error_set(error, SL_BAD_INPUT, "--precision: \"%.80s\" is not f32, tf32 or bf16", name);
+    rig->gemm = sl_gemm_find(tf32 ? "cublas-tf32" : NULL, error);
+    return rig->gemm ? SL_OK : error->status;
+}
+
+static int prepare(struct sl_rig *rig, struct sl_error *error) {
+    SL_TRY(sl_mesh_parse(&rig->mesh, rig->mesh_text, error));
+    SL_TRY(set_precision(rig, error));
+    SL_TRY(rig->prepare(rig, error));
+    SL_TRY(sl_schedule_lower(&rig->schedule, error));
+    if (rig->rounds > rig->steps) rig->rounds = rig->steps;
+    rig->ms = calloc((size_t)rig->steps, sizeof *rig->ms);
+    rig->prefill_ms = calloc((size_t)rig->steps, sizeof *rig->prefill_ms);
+    if (!rig->ms || !rig->prefill_ms) return sl_error_set(error, SL_FAILED, "no memory for %d steps", rig->steps);
+    return SL_OK;
+}
+
+static int run_mesh(struct sl_rig *rig, struct sl_error *error) {
+    struct sl_engine engine;
+    SL_TRY(prepare(rig, error));
+    SL_TRY(sl_engine_open(&engine, rig->engine, error));
+    engine.timeout = 3600; /* while the floor is measured, coordinate 0 gives no sign */
+    engine.error = error;
+    return sl_run(&rig->mesh, &engine, rig->program, rig);
+}
+
+int sl_rig_main(struct sl_rig *rig, int argc, char **argv) {
+    struct sl_error error = {0};
+    bool answered = false;
+    sl_cores_find(&rig->cores);
+    int status = read_options(rig, argc, argv, &answered);
+    if (status || answered) return status;
+    status = run_mesh(rig, &error);
+    if (status == SL_OK)
+        rig->print(rig);
+    else
+        fprintf(stderr, "%s: %s\n", rig->name, error.message);
+    sl_floor_close(&rig->floor);
+    sl_schedule_free(&rig->schedule);
+    free(rig->ms);
+    free(rig->prefill_ms);
+    return status;
+}
+
+/* ---- one coordinate ---- */
+
+/* The times go to the rig's from FIRST on; they go nowhere where FIRST is negative. */
+static int take_steps(struct sl_rig *rig, struct sl_spmd *self, sl_rig_take *take, void *worker, int first, int steps) {
+    for (int i = 0; i < steps; i++) {
+        struct sl_rig_step step = {0};
+        SL_TRY(take(worker, &step));
+        if (self->coordinate != 0) continue;
+        if (rig->taken++ == 0) rig->first_loss = step.loss;
+        if (first < 0) continue;
+        rig->ms[first + i] = step.ms;
+        rig->prefill_ms[first + i] = step.prefill_ms;
+        rig->measured++;
+    }
+    return SL_OK;
+}
+
+/* Those with memory of their own that the mesh computes on; cores are counted apart. */
+static int devices_of(const struct sl_rig *rig) {
+    const int count = sl_device.shares_memory ? 0 : sl_device.count();
+    return count < rig->mesh.size ? count : rig->mesh.size;
+}
+
+static int open_floor(struct sl_rig *rig, sl_rig_tell *tell, struct sl_error *error) {
+    rig->peak_bytes = sl_peak_bytes(); /* the steps' own: the floor takes memory, too */
+    rig->floor.cores = &rig->cores;
+    rig->floor.devices = devices_of(rig);
+    rig->floor.precision = rig->precision;
+    rig->floor.backend = rig->gemm;
+    rig->floor.seconds = rig->floor_seconds;
+    tell(rig, &rig->floor);
+    return sl_floor_open(&rig->floor, error);
+}
+
+/* The others sleep in the barrier meanwhile. */
+static int measure_floor(struct sl_rig *rig, struct sl_spmd *self, const struct sl_group *world, sl_rig_tell *tell) {
+    SL_TRY(sl_barrier(self, world));
+    if (self->coordinate == 0) {
+        if (rig->measured == 0) SL_TRY(open_floor(rig, tell, &self->error));
+        SL_TRY(sl_floor_measure(&rig->floor, &self->error));
+    }
+    return sl_barrier(self, world);
+}
+
+int sl_rig_measure(struct sl_rig *rig, struct sl_spmd *self, const struct sl_group *world, sl_rig_take *take,
+                   sl_rig_tell *tell, void *worker) {
+    SL_TRY(take_steps(rig, self, take, worker, -1, rig->warmup));
+    for (int round = 0; round < rig->rounds; round++) {
+        const int begin = rig->steps * round / rig->rounds, end = rig->steps * (round + 1) / rig->rounds;
+        SL_TRY(measure_floor(rig, self, world, tell));
+        SL_TRY(take_steps(rig, self, take, worker, begin, end - begin));
+    }
+    return SL_OK;
+}
+
+int sl_rig_train(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_rig_step *step) {
+    struct sl_metrics metrics;
+    bool stop = false;
+    const double began = sl_now();
+    SL_TRY(sl_trainer_step(trainer, batch, &metrics, &stop));
+    step->ms = 1e3 * (sl_now() - began);
+    step->loss = metrics.loss / metrics.rows;
+    return SL_OK;
+}
+
+/* ---- the result ---- */
+
+void sl_rig_print_name(const struct sl_rig *rig, const char *benchmark) {
+    printf("{\"benchmark\":\"%s\",\"schedule\":\"%s\",\"precision\":\"%s\",\"mesh\":\"%s\",\"threads\":%d,", benchmark,
+           rig->schedule_name, rig->precision_name, rig->mesh_text, rig->mesh.size);
+}
+
+void sl_rig_print_ms(const struct sl_rig *rig, double median, double floor_ms) {
+    printf("\"ms\":%.9g,\"ms_min\":%.9g,\"ms_max\":%.9g,\"floor_ms\":%.9g,\"ratio\":%.9g,", median, rig->ms[0],
+           rig->ms[rig->steps - 1], floor_ms, median / floor_ms);
+}

@@ -1,0 +1,79 @@
+/* rig.h - what the benchmarks of a training step share: options, the run over the mesh, rounds of steps and of the
+ * floor.
+ *
+ * A benchmark says what its options, its step and its floor are. The rig takes the steps in rounds and measures the
+ * floor between them, so that a machine that slows down slows both. */
+#ifndef SL_BENCHMARKS_RIG_H
+#define SL_BENCHMARKS_RIG_H
+
+#include "benchmarks/floor.h"
+#include "collectives/engines.h"
+#include "layers/training/trainer.h"
+#include "spmd/schedule/schedule.h"
+
+struct sl_rig;
+
+/* An option of a benchmark: where its value goes, by its type. A table of them ends with {0}. */
+struct sl_rig_option {
+    const char *name;
+    int *integer, max;  /* from 1 to MAX */
+    double *real, most; /* from 0 to MOST */
+    const char **text;
+    bool *flag;
+    int (*set)(struct sl_rig *rig, const char *value); /* SL_BAD_INPUT after one line on stderr */
+};
+
+/* What a step tells of itself. */
+struct sl_rig_step {
+    double ms;
+    double prefill_ms; /* of a generation */
+    double loss;       /* a row's; of a training step */
+};
+
+struct sl_rig {
+    /* What the benchmark is. */
+    const char *name, *usage;
+    const struct sl_rig_option *options; /* besides the rig's own */
+    void *run;                           /* the benchmark's own state */
+    /* With the mesh known: checks the options, sets the schedule and what RUN needs. */
+    int (*prepare)(struct sl_rig *rig, struct sl_error *error);
+    sl_program *program; /* of a coordinate; its argument is the rig */
+    void (*print)(struct sl_rig *rig);
+
+    /* Options of every benchmark. */
+    const char *mesh_text, *schedule_name, *precision_name, *engine;
+    int steps, warmup, rounds;
+    double floor_seconds;
+
+    enum sl_dtype precision; /* of products' operands */
+    const struct sl_gemm_backend *gemm;
+    struct sl_cores cores;
+    struct sl_mesh mesh;
+    struct sl_schedule schedule;
+
+    /* Written by coordinate 0. */
+    struct sl_floor floor;
+    double *ms, *prefill_ms; /* [steps] */
+    int taken, measured;     /* steps in all; of those whose time is noted */
+    double peak_bytes, first_loss;
+};
+
+/* Reads the options, runs the benchmark and prints its result. Returns the process's exit status. */
+int sl_rig_main(struct sl_rig *rig, int argc, char **argv);
+
+/* On every coordinate: warms up, then takes the steps and measures the floor in turns. STEP takes a step of WORKER;
+ * TELL tells the floor the step's products and its parameters. */
+typedef int sl_rig_take(void *worker, struct sl_rig_step *step);
+typedef void sl_rig_tell(const struct sl_rig *rig, struct sl_floor *floor);
+int sl_rig_measure(struct sl_rig *rig, struct sl_spmd *self, const struct sl_group *world, sl_rig_take *take,
+                   sl_rig_tell *tell, void *worker);
+
+/* Takes a training step, for STEP. */
+int sl_rig_train(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_rig_step *step);
+
+/* The first fields of the JSON object, up to the number of threads. */
+void sl_rig_print_name(const struct sl_rig *rig, const char *benchmark);
+/* The steps' times, whose median is MEDIAN, and the floor's. */
+void sl_rig_print_ms(const struct sl_rig *rig, double median, double floor_ms);
+
+#endif

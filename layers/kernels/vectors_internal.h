@@ -1,0 +1,30 @@
+/* vectors_internal.h - the compilers' vectors of floats, as wide as the CPU level's registers that a file is built for.
+ *
+ * C has no other way to say that a tile of sums stays in registers. */
+#ifndef SL_LAYERS_KERNELS_VECTORS_INTERNAL_H
+#define SL_LAYERS_KERNELS_VECTORS_INTERNAL_H
+
+/* LANES: floats in a vector. TILE: rows of a tile, which share a load of a vector of columns: its sums fill the
+ * registers. */
+#if defined(SL_DEVICE_CUDA)
+enum { LANES = 1, TILE = 4 };
+#elif defined(__AVX512F__)
+enum { LANES = 16, TILE = 8 };
+#elif defined(__AVX__)
+enum { LANES = 8, TILE = 4 };
+#else
+enum { LANES = 4, TILE = 4 };
+#endif
+
+typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+
+static inline vector load(const float *from) { return *(const vector *)(const void *)from; }
+static inline void store(float *to, vector x) { *(vector *)(void *)to = x; }
+static inline vector spread(float x) { return x - (vector){0}; }
+
+/* The first halves of two rows, or their last ones, element by element: a0 b0 a1 b1, or a2 b2 a3 b3. */
+static inline four mix_low(four a, four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+static inline four mix_high(four a, four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+
+#endif
