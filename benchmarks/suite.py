@@ -363,7 +363,7 @@ def main():
             note("benchmarks: there is no NVIDIA GPU here (nvidia-smi finds none)")
             sys.exit(2)
         preset = "cuda" if options.gpu else "host"
-        built = subprocess.run(["sh", "-euc", f". drivers/setup; build {preset}"])
+        built = subprocess.run(["sh", "-euc", f". drivers/setup; configure {preset}; build {preset}"])
         if built.returncode:
             sys.exit(built.returncode)
     results = []

@@ -128,7 +128,7 @@ struct sl_collective sl_describe_psum(const struct sl_group *group, enum sl_dtyp
 
 struct sl_collective sl_describe_pmean(const struct sl_group *group, enum sl_dtype dtype, const void *in, void *out,
                                        size_t count) {
-    if (sl_dtypes[dtype].integer)
+    if (sl_dtype_exists(dtype) && sl_dtypes[dtype].integer)
         return invalid("pmean: the mean of i32 is not defined, nor of other integers: use psum", 0, 0, 0);
     struct sl_collective call = describe(SL_PSUM, group, dtype, in, out, count);
     if (group) call.scale = 1.0f / (float)group->size;
@@ -149,7 +149,7 @@ static size_t product(const size_t *shape, int begin, int end) {
 struct sl_collective sl_describe_psum_scatter_dim(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                                   void *out, int dims, const size_t *shape, int dim) {
     struct sl_collective call = describe(SL_PSUM_SCATTER, group, dtype, in, out, 0);
-    if (!group) return call;
+    if (!group || !group->size) return call; /* sl_start refuses it */
     if (dims < 1 || dims > SL_MAX_DIMS || !shape) {
         return invalid("psum_scatter: an array has 1 to %td dims, not %td", SL_MAX_DIMS, shape ? dims : 0, 0);
     }
@@ -195,7 +195,7 @@ struct sl_collective sl_describe_all_gather(const struct sl_group *group, enum s
 struct sl_collective sl_describe_all_to_all(const struct sl_group *group, enum sl_dtype dtype, const void *in,
                                             void *out, int dims, const size_t *shape, int split, int concat) {
     struct sl_collective call = describe(SL_ALL_TO_ALL, group, dtype, in, out, 0);
-    if (!group) return call;
+    if (!group || !group->size) return call;
     if (dims < 2 || dims > SL_MAX_DIMS || !shape) {
         return invalid("all_to_all: an array has 2 to %td dims, not %td", SL_MAX_DIMS, shape ? dims : 0, 0);
     }
@@ -270,6 +270,7 @@ static const char *reason_against(const struct sl_spmd *self, const struct sl_co
     const bool empty = sl_block_elements(call) == 0;
     const bool rooted = operation->from == SL_WITH_ROOT || operation->to == SL_WITH_ROOT;
     if (group->rank < 0) return "this coordinate is not a member";
+    if (!sl_dtype_exists(call->dtype)) return "there is no such data type";
     if (rooted && (call->root < 0 || call->root >= group->size)) return "the root is not a position in the group";
     const bool reads = sl_call_reads(call), writes = sl_call_writes(call);
     if (!empty && reads && !call->input) return "the input is NULL";

@@ -113,8 +113,9 @@ void sl_verdict_mismatch(struct sl_error *verdict, const struct sl_mesh *mesh, c
 bool sl_channel_ends_agree(struct sl_error *verdict, int from, int to, const struct sl_channel_end *mine,
                            const struct sl_channel_end *theirs) {
     if (mine->bytes == theirs->bytes && mine->slots == theirs->slots) return true;
-    sl_verdict_add(verdict,
-                   "the ends of channel %d -> %d differ: %d slots of %zu bytes at %s, %d slots of %zu bytes at %s",
-                   from, to, mine->slots, mine->bytes, mine->site, theirs->slots, theirs->bytes, theirs->site);
+    sl_verdict_add(
+        verdict,
+        "the ends of channel %d -> %d differ: %d slots of %zu bytes at %.150s, %d slots of %zu bytes at %.150s", from,
+        to, mine->slots, mine->bytes, mine->site, theirs->slots, theirs->bytes, theirs->site);
     return false;
 }

@@ -204,7 +204,8 @@ static int start(struct run *run, struct sl_error *error) {
     struct sl_engine engine;
     /* Without a pipeline, and without a mesh that the user asked for, all coordinates lie along data. */
     const struct sl_schedule_alias *alias = sl_schedule_find_alias(options->schedule);
-    if (alias && alias->single && common.mesh == sl_default_mesh) common.mesh = "data=8,model=1";
+    if (alias && alias->single && !options->schedule_file && common.mesh == sl_default_mesh)
+        common.mesh = "data=8,model=1";
     SL_TRY(sl_common_open(&common, &mesh, &engine, error));
     if (common.show_placement) return sl_placement_report(&mesh, &engine, common.json, error);
     SL_TRY(classifier_dataset_open(&run->dataset, config->data, common.seed, (uint32_t)options->batch, error));

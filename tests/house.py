@@ -39,9 +39,7 @@ PRIVATE = {
     "tests/fake_cuda": "tests/fake_cuda",
 }
 # What includes upward for a while.
-UPWARD = {
-    "drivers/common/trace_file.h": "drivers/classifier/experiment.h",
-}
+UPWARD = {}
 BUILT_ELSEWHERE = {
     "benchmarks/peers/collectives_mpi.c": "benchmarks/peers/setup, without the library",
 }
@@ -120,8 +118,6 @@ def upward_includes(tree):
         if not here:
             yield f"{path}: its folder has no place in the order (tests/house.py)"
             continue
-        if path in UPWARD and UPWARD[path] not in [target for _, target in tree.includes[path]]:
-            yield f"{path}: no longer includes {UPWARD[path]}: take it off UPWARD (tests/house.py)"
         for name, target in tree.includes[path]:
             if not target:
                 yield f"{path}: includes \"{name}\", and there is no such file"

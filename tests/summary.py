@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""summary.py FILE... - what ctest has left about presets (build/PRESET.xml): the tests that failed, those that skipped
-something and why, and, in the last line, their numbers. Exit status: 1 when a test failed, or none ran."""
+"""summary.py [--absent PRESET]... FILE... - what ctest has left about presets (build/PRESET.xml): the tests that failed, those that skipped
+something and why, presets that could not be built, which count as one skipped test, and, in the last line, their
+numbers. Exit status: 1 when a test failed, or none ran."""
 
 import os
 import re
@@ -25,7 +26,12 @@ def reasons(case):
 
 
 counts = {"passed": 0, "failed": 0, "skipped": 0}
-for path in sys.argv[1:]:
+arguments = sys.argv[1:]
+while arguments and arguments[0] == "--absent":
+    print(f"skipped: preset {arguments[1]}: what it is built with is not here")
+    counts["skipped"] += 1
+    arguments = arguments[2:]
+for path in arguments:
     preset = os.path.splitext(os.path.basename(path))[0]
     for case in xml.parse(path).getroot().iter("testcase"):
         result = outcome(case)

@@ -79,9 +79,9 @@ int sl_local_group_open(struct sl_spmd *self, struct sl_group *group) {
 int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const char *site) {
     struct sl_local_coordinate *me = sl_local_self(self);
     struct sl_local_communicator *communicator = group->communicator;
+    SL_TRY(sl_local_enter(me, "closing", "a group", site));
     if (communicator->member[group->rank].under_way)
         return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has calls under way (closed at %s)", group->name, site);
-    SL_TRY(sl_local_enter(me, "closing", "a group", site));
     pthread_mutex_lock(&me->run->opening);
     if (--communicator->left == 0) {
         struct sl_local_communicator **at = &me->run->communicators;

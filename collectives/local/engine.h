@@ -35,7 +35,7 @@ struct sl_local_word {
 
 static inline bool sl_local_reached(uint32_t value, uint32_t target) { return (int32_t)(value - target) >= 0; }
 
-/* ---- a run and its coordinates (local.c) ---- */
+/* ---- a run and its coordinates (engine.c) ---- */
 
 struct sl_local_run;
 

@@ -72,7 +72,7 @@ bool sl_mpi_have_met(void);
 bool sl_mpi_await_all(void);
 const struct sl_mpi_attendance *sl_mpi_attendance(int rank);
 
-/* ---- a run (mpi.c) ---- */
+/* ---- a run (engine.c) ---- */
 
 /* Something that a peer has to do. */
 struct sl_mpi_wait {

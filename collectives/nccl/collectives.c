@@ -2,8 +2,8 @@
  * move.c.
  *
  * A group's communicator is split off the one of all coordinates. To connect takes all members, too, which NCCL does
- * when a communicator is made (nccl.c sees to that) or, pair by pair, at the first calls: they are made when the group
- * is opened, so that later ones do not wait.
+ * when a communicator is made (engine.c sees to that) or, pair by pair, at the first calls: they are made when the
+ * group is opened, so that later ones do not wait.
  *
  * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT) of its group. */
 #include "collectives/nccl/engine.h"
@@ -134,6 +134,9 @@ int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group) {
 
 /* ---- closing ---- */
 
+/* Members may close a group at different lines. */
+static const char closing[] = "closing a group";
+
 static struct sl_nccl_buffer *join(struct sl_nccl_buffer *one, struct sl_nccl_buffer *other) {
     struct sl_nccl_buffer **end = &one;
     while (*end) end = &(*end)->next;
@@ -150,7 +153,7 @@ int sl_nccl_group_close(struct sl_spmd *self, struct sl_group *group, const char
         return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has calls under way (closed at %s)", group->name, site);
     }
     SL_TRY(sl_nccl_await_flights(&closed->wire));
-    SL_TRY(gather(closed, site));
+    SL_TRY(gather(closed, closing));
     SL_TRY(sl_nccl_passed(me, me->run->hosts->enter(me, "closing", "a group", site)));
     SL_TRY(sl_nccl_passed(me, me->run->hosts->group_close(closed)));
     while (*at != closed) at = &(*at)->next;

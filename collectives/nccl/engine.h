@@ -67,7 +67,7 @@ struct sl_nccl_hosts {
     void (*channel_raise)(struct sl_nccl_channel *channel, int end, uint32_t count);
 };
 
-/* ---- a run (nccl.c) ---- */
+/* ---- a run (engine.c) ---- */
 
 /* Memory that lasts until the run ends: to free it waits for everything on the device. */
 struct sl_nccl_memory {

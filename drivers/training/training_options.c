@@ -8,7 +8,7 @@ enum { MOST_MICROBATCHES = 4096, MOST_STEPS = 1000000000 };
 const struct sl_option sl_pipeline_table[] = {
     {"schedule-file", SL_OPTION_TEXT, FIELD(schedule_file), .value = "FILE",
      .help = "read the schedule from FILE (CSV in PyTorch's format, one line a rank) instead of --schedule; FILE also "
-             "sets the number of microbatches"},
+             "sets the numbers of microbatches and loops"},
     {"accumulate", SL_OPTION_INTEGER, FIELD(accumulate), .min = 1, .max = 4096,
      .help = "passes through the pipeline in each step; their gradients are added up"},
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full",
@@ -52,8 +52,8 @@ const struct sl_option sl_rate_table[] = {
 
 const struct sl_option sl_record_table[] = {
     {"check-replicas", SL_OPTION_FLAG, FIELD(check_replicas),
-     .help =
-         "after each step, compare hashes of the parameters that several coordinates hold; end the run if they differ"},
+     .help = "after each step, compare hashes of the parameters and optimizer state that several coordinates hold; end "
+             "the run if they differ"},
     {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .help = "write a JSON object a step to FILE"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE",
      .help = "write the last step's gradients to FILE (safetensors)"},

@@ -102,9 +102,9 @@ static void leave_out_absent_axes(struct sl_spec *spec, const struct sl_mesh *me
 }
 
 /* What the data axis cannot shard equally stays whole over it: FSDP saves memory where it can. */
-static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *mesh, const char *data_axis,
+static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *mesh, const char *data_axis, int dims,
                                   const size_t *shape) {
-    for (int d = 1; data_axis && d < spec->dims; d++) {
+    for (int d = 1; data_axis && d < spec->dims && d < dims; d++) {
         struct sl_spec_dim *dim = &spec->dim[d];
         const size_t shards = (size_t)sl_mesh_axis_size(mesh, data_axis) * (size_t)dim->segments;
         if (dim->axes == 1 && !strcmp(dim->axis[0], data_axis) && shape[d] % shards) dim->axes = 0;
@@ -125,7 +125,7 @@ static int declare(struct sl_plan *plan, const char *prefix, const char *name, s
     if (!spec) spec = sl_rule_find(plan->rules, parameter->name);
     SL_TRY(sl_spec_parse(&parameter->spec, spec, plan->error));
     leave_out_absent_axes(&parameter->spec, plan->mesh);
-    leave_out_uneven_data(&parameter->spec, plan->mesh, plan->parameters->data_axis, shape);
+    leave_out_uneven_data(&parameter->spec, plan->mesh, plan->parameters->data_axis, parameter->dims, shape);
     memcpy(parameter->shape, shape, (size_t)parameter->dims * sizeof *shape);
     const int number = sl_parameters_declare(plan->parameters, plan->mesh, parameter, plan->error);
     if (number < 0) return plan->error->status;

@@ -165,18 +165,26 @@ static void words_by_position(const struct sl_parameter *parameter, const struct
     }
 }
 
-/* In JAX's layout a word depends on the number of all: the whole array's are drawn, and the shard's are taken. */
-static void words_in_flax_order(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
-                                const struct sl_spmd *self, uint32_t *words) {
-    kernels->random_words(parameter->key, (uint32_t)elements_of(parameter), words);
-    if (parameter->count == elements_of(parameter)) return;
-    for (size_t i = 0; i < parameter->count; i++) /* comes from i or behind it */
-        words[i] = words[sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims,
-                                              parameter->shape, i)];
+/* In JAX's layout a word depends on the number of all words. So the words of the whole array are drawn, and the host
+ * picks those of the shard. */
+static int words_in_flax_order(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
+                               struct sl_spmd *self, uint32_t *words) {
+    const size_t elements = elements_of(parameter);
+    kernels->random_words(parameter->key, (uint32_t)elements, words);
+    if (parameter->count == elements) return SL_OK;
+    uint32_t *const all = malloc(elements * sizeof *all);
+    if (!all) return sl_fail(self, SL_FAILED, "no memory for %zu random words", elements);
+    sl_device.copy(all, words, elements * sizeof *all);
+    for (size_t i = 0; i < parameter->count; i++) /* word i comes from position i or behind it */
+        all[i] = all[sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims,
+                                          parameter->shape, i)];
+    sl_device.copy(words, all, parameter->count * sizeof *all);
+    free(all);
+    return SL_OK;
 }
 
-static void initialize(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
-                       const struct sl_kernels *kernels, const struct sl_spmd *self, uint32_t *words) {
+static int initialize(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
+                      const struct sl_kernels *kernels, struct sl_spmd *self, uint32_t *words) {
     float *value = parameters->range[parameter->range].value + parameter->offset;
     switch (parameter->initializer) {
     case SL_INIT_ZEROS:
@@ -186,12 +194,13 @@ static void initialize(const struct sl_parameters *parameters, const struct sl_p
         break;
     case SL_INIT_TRUNCATED_NORMAL:
         if (parameter->key_is_flax)
-            words_in_flax_order(parameter, kernels, self, words);
+            SL_TRY(words_in_flax_order(parameter, kernels, self, words));
         else
             words_by_position(parameter, kernels, self, parameter->key, words);
         kernels->truncated_normal((uint32_t)parameter->count, words, parameter->scale, value);
         break;
     }
+    return SL_OK;
 }
 
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
@@ -204,10 +213,12 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
     }
     uint32_t *words = sl_device.take(most * sizeof *words);
     if (!words) return sl_fail(self, SL_FAILED, "no memory for %zu random words", most);
-    for (int i = 0; i < parameters->count; i++)
+    int status = SL_OK;
+    for (int i = 0; i < parameters->count && status == SL_OK; i++)
         if (data->rank == 0 || sl_range_is_sharded(parameters, parameters->list[i].range))
-            initialize(parameters, &parameters->list[i], kernels, self, words);
+            status = initialize(parameters, &parameters->list[i], kernels, self, words);
     sl_device.give(words);
+    SL_TRY(status);
     for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
         struct sl_range *range = &parameters->range[r];
         if (range->count == 0 || sl_range_is_sharded(parameters, r)) continue;

@@ -204,7 +204,7 @@ void sl_tokens_close(struct sl_tokens *tokens) {
 /* ---- the order of samples ---- */
 
 int64_t sl_tokens_windows(const struct sl_tokens *tokens, bool evaluation, int sequence) {
-    if (sequence < 1) return 0;
+    if (sequence < 1 || !tokens->format) return 0;
     if (tokens->format->rows) return sequence == tokens->columns - 1 ? tokens->count / tokens->columns : 0;
     /* The last input has a label; an epoch that begins at token SEQUENCE - 1 has as many windows as the others. */
     const int64_t part = evaluation ? tokens->count - tokens->training : tokens->training;

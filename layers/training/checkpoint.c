@@ -15,7 +15,8 @@ static const char optimizer_key[] = "optimizer", first_optimizer[] = "adamw"; /*
 static int saved_count(struct sl_trainer *trainer) { return 1 + sl_trainer_parameters(trainer)->states; }
 static enum sl_state saved_at(int i) { return i == 0 ? SL_VALUES : (enum sl_state)(SL_STATES + i - 1); }
 static const char *optimizer_of(const struct sl_trainer *trainer) {
-    return sl_trainer_optimizer(trainer)->method->name;
+    const struct sl_optimizer *method = sl_trainer_optimizer(trainer)->method;
+    return method ? method->name : "none"; /* a trainer that only goes forward may have none */
 }
 
 struct sl_setting sl_setting_text(const char *key, const char *value) {

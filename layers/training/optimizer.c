@@ -1,6 +1,7 @@
 /* optimizer.c - the table of optimizers, and the runs of a range that are updated alike. */
 #include "layers/training/optimizer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,11 +57,12 @@ int sl_optimizer_check(const struct sl_optimizer_options *o, struct sl_error *er
                     {"momentum", (double)o->momentum, false}};
     if (!o->method) return sl_error_set(error, SL_BAD_INPUT, "no optimizer was chosen (its method is NULL)");
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        const bool fits = settings[i].value >= 0 && (!settings[i].below_one || settings[i].value < 1);
+        const bool fits =
+            settings[i].value >= 0 && isfinite(settings[i].value) && (!settings[i].below_one || settings[i].value < 1);
         if (!fits)
             return sl_error_set(error, SL_BAD_INPUT, "optimizer %s: %s is %g, must be %s", o->method->name,
                                 settings[i].name, settings[i].value,
-                                settings[i].below_one ? "from 0 to below 1" : "at least 0");
+                                settings[i].below_one ? "from 0 to below 1" : "at least 0, and finite");
     }
     return o->method->check ? o->method->check(o, error) : SL_OK;
 }

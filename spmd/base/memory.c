@@ -64,7 +64,9 @@ void *sl_grow(void *array, int count, int *capacity, int least, size_t size) {
     if (count < *capacity) return array;
     if (*capacity > INT_MAX / 2) return NULL;
     const int wanted = *capacity ? 2 * *capacity : least;
-    void *grown = reallocarray(array, (size_t)wanted, size);
+    size_t bytes;
+    if (__builtin_mul_overflow((size_t)wanted, size, &bytes)) return NULL;
+    void *grown = realloc(array, bytes);
     if (grown) *capacity = wanted;
     return grown;
 }

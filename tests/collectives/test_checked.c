@@ -470,6 +470,14 @@ static int argument_program(struct sl_spmd *self, void *arg) {
     case 33:
         SL_TRY(sl_group_close(self, &alone));
         return sl_barrier(self, &alone);
+    case 34:
+        SL_TRY(sl_group_close(self, &alone));
+        return sl_psum_scatter(self, &alone, SL_F32, x, y, 3);
+    case 35:
+        SL_TRY(sl_group_close(self, &alone));
+        return sl_all_to_all(self, &alone, SL_F32, x, y, 2, shape, 0, 1);
+    case 36:
+        return sl_pmean(self, &world, (enum sl_dtype)1000, x, y, 3);
     default:
         return -1;
     }
@@ -512,6 +520,9 @@ static void test_arguments(void **state) {
         "all_gather: dim -1 is not one of 2 dims",
         "the group \"\" has calls under way (closed at ",
         "barrier: the group is NULL or not open",
+        "psum_scatter: the group is NULL or not open",
+        "all_to_all: the group is NULL or not open",
+        "pmean over \"*\": there is no such data type",
     };
     for (int i = 0; i < (int)(sizeof text / sizeof *text); i++) {
         EXPECT_VERDICT(((struct test_run){.mesh = "x=4", .checked = true, .arg = &i}), argument_program, SL_BAD_INPUT,

@@ -44,6 +44,7 @@ offload)
     all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels"
     all_ran "attention runs on a device" "$layers/kernels/attention.c" "$build/tests/test_attention_kernels"
     all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts"
+    all_ran "the optimizer sgd runs on a device" "$layers/training/optimizer_sgd.c" "$build/tests/test_sgd"
     all_ran "plain products run on a device" "$layers/kernels/gemm_reference.c" "$build/tests/test_gemm"
     all_ran "sums of collectives run on a device" "$layers/../collectives/reduce.c" "$build/tests/test_collectives"
     all_ran "a module of one's own runs on a device" "$layers/../drivers/examples/custom_module.c" "$build/drivers/custom_module"

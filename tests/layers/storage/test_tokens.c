@@ -124,6 +124,7 @@ static void expect_refusal(const char *name, double validation, int sequence, co
     assert_memory_equal(error.message, name, strlen(name));
     if (!strstr(error.message, reason)) fail_msg("\"%s\" is not in: %s", reason, error.message);
     assert_null(tokens.file);
+    assert_int_equal(sl_tokens_windows(&tokens, false, sequence), 0); /* nothing is open */
     sl_tokens_close(&tokens);
 }
 
