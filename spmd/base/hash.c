@@ -1,0 +1,37 @@
+/* hash.c - checksums by xxHash. */
+#include "spmd/base/hash.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+uint64_t sl_hash(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
+/* The library's state is all that there is. */
+static XXH3_state_t *state_of(struct sl_hasher *hasher) { return (XXH3_state_t *)hasher; }
+
+struct sl_hasher *sl_hasher_new(void) {
+    XXH3_state_t *state = XXH3_createState();
+    if (state) XXH3_64bits_reset(state);
+    return (struct sl_hasher *)state;
+}
+
+void sl_hasher_add(struct sl_hasher *hasher, const void *data, size_t bytes) {
+    XXH3_64bits_update(state_of(hasher), data, bytes);
+}
+
+void sl_hasher_add_text(struct sl_hasher *hasher, const char *text) { sl_hasher_add(hasher, text, strlen(text) + 1); }
+
+uint64_t sl_hasher_end(struct sl_hasher *hasher) {
+    const uint64_t hash = XXH3_64bits_digest(state_of(hasher));
+    XXH3_64bits_reset(state_of(hasher));
+    return hash;
+}
+
+void sl_hasher_free(struct sl_hasher *hasher) { XXH3_freeState(state_of(hasher)); }
+
+char *sl_hash_print(uint64_t hash, char text[SL_HASH_DIGITS + 1]) {
+    snprintf(text, SL_HASH_DIGITS + 1, "%016" PRIx64, hash);
+    return text;
+}
