@@ -10,6 +10,7 @@
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
 #include "drivers/common/placement_report.h"
+#include "drivers/common/streams.h"
 #include "spmd/shard_draw.h"
 #include "collectives/shard_map.h"
 
@@ -44,7 +45,8 @@ static const struct sl_option array_table[] = {
 static const struct sl_option output_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "text|svg|json", .help = "format of the output"},
     {"json", SL_OPTION_FLAG, FIELD(common.json), .help = "short for --format json: one object a line"},
-    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .help = "print to FILE instead of stdout"},
+    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
+     .help = "print to FILE instead of stdout"},
     {0},
 };
 

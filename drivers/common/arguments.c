@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/base/file.h"
+#include "spmd/base/memory.h"
+
 /* What a file that includes itself, or a device, runs into. */
 enum { MAX_WORDS = 4096, MAX_DEPTH = 8, MAX_FILE = 1 << 20 };
 
@@ -20,10 +23,20 @@ static int append(struct sl_arguments *arguments, const char *word, struct sl_er
     return SL_OK;
 }
 
+static int note_file(struct sl_arguments *arguments, const char *path, struct sl_error *error) {
+    char **grown = sl_grow(arguments->file, arguments->files, &arguments->capacity, 4, sizeof *grown);
+    char *copy = grown ? strdup(path) : NULL;
+    if (grown) arguments->file = grown;
+    if (!copy) return sl_error_set(error, SL_FAILED, "out of memory");
+    arguments->file[arguments->files++] = copy;
+    return SL_OK;
+}
+
 /* The file's text in *TEXT, to be freed, also when reading it failed. */
 static int read_text(const char *path, char **text, struct sl_error *error) {
-    FILE *file = fopen(path, "r");
-    if (!file) return sl_error_set(error, SL_BAD_INPUT, "@%s: %s", path, strerror(errno));
+    const char *reason;
+    FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, &reason);
+    if (!file) return sl_error_set(error, SL_BAD_INPUT, "@%s: %s", path, reason);
     *text = malloc(MAX_FILE + 1);
     const size_t length = *text ? fread(*text, 1, MAX_FILE + 1, file) : 0;
     const int failure = ferror(file) ? errno : 0;
@@ -73,6 +86,7 @@ static int expand_file(struct sl_arguments *arguments, const char *path, int dep
         return sl_error_set(error, SL_BAD_INPUT, "@%s: files name files more than %d deep", path, MAX_DEPTH);
     }
     char *text = NULL;
+    SL_TRY(note_file(arguments, path, error));
     int status = read_text(path, &text, error);
     for (char *word = text, *rest; !status && *(word = skip_blanks(word)); word = rest) {
         rest = cut_word(word);
@@ -96,5 +110,7 @@ int sl_arguments_expand(struct sl_arguments *arguments, int argc, char **argv, s
 void sl_arguments_free(struct sl_arguments *arguments) {
     for (int i = 0; i < arguments->count; i++) free(arguments->word[i]);
     free(arguments->word);
+    for (int i = 0; i < arguments->files; i++) free(arguments->file[i]);
+    free(arguments->file);
     *arguments = (struct sl_arguments){0};
 }

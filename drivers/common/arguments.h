@@ -11,6 +11,8 @@
 struct sl_arguments {
     int count;
     char **word;
+    int files, capacity;
+    char **file; /* whose words are among them */
 };
 
 int sl_arguments_expand(struct sl_arguments *arguments, int argc, char **argv, struct sl_error *error);

@@ -15,11 +15,11 @@ enum { KEPT = 2, MOST_STEPS = 1000000000 }; /* checkpoints */
 #define FIELD(name) offsetof(struct sl_checkpoint_options, name)
 
 const struct sl_option sl_checkpoint_table[] = {
-    {"save", SL_OPTION_TEXT, FIELD(save), .value = "DIR",
+    {"save", SL_OPTION_TEXT, FIELD(save), .value = "DIR", .path = SL_PATH_SAVED,
      .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM; DIR keeps the latest two"},
     {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS,
      .help = "also save a checkpoint after every N steps; 0: only at the end"},
-    {"resume", SL_OPTION_TEXT, FIELD(resume), .value = "DIR",
+    {"resume", SL_OPTION_TEXT, FIELD(resume), .value = "DIR", .path = SL_PATH_CHECKPOINT,
      .help = "go on from the latest checkpoint in DIR, or from the checkpoint file DIR; the mesh may be another one; "
              "--steps counts the steps before the checkpoint, too"},
     {0},

@@ -1,4 +1,4 @@
-/* interrupt.c - SIGINT and SIGTERM as a question to ask after each step. */
+/* interrupt.c - signals that would end a run in the middle of a step. */
 #include "drivers/common/interrupt.h"
 
 #include <signal.h>
@@ -15,6 +15,7 @@ void sl_interrupt_catch(void) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 int sl_interrupt_arrived(void) { return atomic_load(&arrived); }

@@ -1,8 +1,10 @@
-/* interrupt.h - SIGINT and SIGTERM as a question to ask after each step. */
+/* interrupt.h - signals that would end a run in the middle of a step: SIGINT and SIGTERM are a question to ask after
+ * each one; SIGPIPE is an error of the write. */
 #ifndef SL_DRIVERS_COMMON_INTERRUPT_H
 #define SL_DRIVERS_COMMON_INTERRUPT_H
 
-/* From here on the first SIGINT or SIGTERM only leaves a note; a second one of the same ends the process as usual. */
+/* From here on the first SIGINT or SIGTERM only leaves a note; a second one of the same ends the process as usual. A
+ * write to a pipe that nobody reads any more fails. */
 void sl_interrupt_catch(void);
 
 /* The signal that has arrived, 0 when none has. Threads may see it at different steps: one asks, and tells the others.

@@ -6,6 +6,9 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "drivers/common/output.h"
+#include "spmd/base/file.h"
+
 json_t *sl_json_real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 /* Says that NAME could not be written. */
@@ -24,9 +27,21 @@ int sl_json_print(FILE *stream, const char *name, json_t *object, struct sl_erro
     return failed ? refuse(name, error) : SL_OK;
 }
 
-int sl_metrics_open(struct sl_metrics_file *file, const char *path, struct sl_error *error) {
-    *file = (struct sl_metrics_file){.path = path, .stream = path ? fopen(path, "w") : NULL};
-    if (path && !file->stream) return sl_error_set(error, SL_BAD_INPUT, "--metrics: %s: %s", path, strerror(errno));
+/* Whether PATH's last line has no end: a crash may have cut it off. */
+static bool ends_in_mid_line(const char *path) {
+    const char *reason;
+    FILE *file = sl_file_read(path, SL_FILE_REGULAR, &reason);
+    const bool cut = file && !fseek(file, -1, SEEK_END) && fgetc(file) != '\n';
+    if (file) fclose(file);
+    return cut;
+}
+
+int sl_metrics_open(struct sl_metrics_file *file, const char *path, bool appends, struct sl_error *error) {
+    *file = (struct sl_metrics_file){.path = path};
+    if (!path) return SL_OK;
+    const bool cut = appends && ends_in_mid_line(path);
+    SL_TRY(sl_output_file("--metrics", path, appends, &file->stream, error));
+    if (cut) fputc('\n', file->stream);
     return SL_OK;
 }
 
@@ -62,15 +77,11 @@ void sl_table_cell(struct sl_table *table, const char *format, ...) {
     if (ends_line) fputc('\n', table->stream);
 }
 
-int sl_stdout_finish(struct sl_error *error) {
-    errno = 0;
-    return fflush(stdout) || ferror(stdout) ? refuse("stdout", error) : SL_OK;
-}
-
 json_t *sl_json_read(const char *what, const char *path, size_t flags, struct sl_error *error) {
-    FILE *file = fopen(path, "r");
+    const char *reason;
+    FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE, &reason);
     if (!file) {
-        sl_error_set(error, SL_BAD_INPUT, "%s%s: %s", what, path, strerror(errno));
+        sl_error_set(error, SL_BAD_INPUT, "%s%s: %s", what, path, reason);
         return NULL;
     }
     json_error_t wrong;

@@ -21,7 +21,8 @@ struct sl_metrics_file {
     FILE *stream;
 };
 
-int sl_metrics_open(struct sl_metrics_file *file, const char *path, struct sl_error *error);
+/* APPENDS: what the file holds already stays, and new lines come after it, on a line of their own. */
+int sl_metrics_open(struct sl_metrics_file *file, const char *path, bool appends, struct sl_error *error);
 int sl_metrics_write(struct sl_metrics_file *file, json_t *object, struct sl_error *error);
 int sl_metrics_close(struct sl_metrics_file *file, struct sl_error *error);
 
@@ -43,8 +44,5 @@ void sl_table_cell(struct sl_table *table, const char *format, ...) SL_PRINTF(2,
 
 /* Reads the JSON file PATH, with jansson's FLAGS. NULL, and the error begins with WHAT, where it cannot be read. */
 json_t *sl_json_read(const char *what, const char *path, size_t flags, struct sl_error *error);
-
-/* Flushes stdout; SL_FAILED where not all of it could be written. The last thing that main does. */
-int sl_stdout_finish(struct sl_error *error);
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "collectives/engines.h"
-#include "drivers/common/metrics.h"
+#include "drivers/common/streams.h"
 
 enum {
     MAX_NAMES = 160, /* options, a switch counting twice */
@@ -25,7 +25,7 @@ struct name {
     const struct sl_option *option;
     void *target;
     bool negated;
-    char text[NAME_SIZE];
+    char text[NAME_SIZE]; /* "--name" */
 };
 
 struct parser {
@@ -42,8 +42,8 @@ static void add_name(struct parser *parser, const struct sl_option *option, void
     if (parser->count == MAX_NAMES) abort(); /* a table outgrew the limit above */
     struct name *name = &parser->name[parser->count];
     *name = (struct name){.option = option, .target = (char *)target + option->target, .negated = negated};
-    snprintf(name->text, sizeof name->text, "%s%s", negated ? "no-" : "", option->name);
-    parser->list[parser->count] = (struct option){name->text, takes_value(option) ? required_argument : no_argument,
+    snprintf(name->text, sizeof name->text, "--%s%s", negated ? "no-" : "", option->name);
+    parser->list[parser->count] = (struct option){name->text + 2, takes_value(option) ? required_argument : no_argument,
                                                   NULL, FIRST_VALUE + parser->count};
     parser->count++;
 }
@@ -288,10 +288,10 @@ static int apply(const struct name *name, const char *value, bool apart, struct 
     char allowed[256];
     if (takes_value(name->option)) describe_allowed(name->option, allowed, sizeof allowed);
     if (apart && (!value || !strncmp(value, "--", 2))) {
-        return sl_error_set(error, SL_BAD_INPUT, "--%s: needs a value: %s", name->text, allowed);
+        return sl_error_set(error, SL_BAD_INPUT, "%s: needs a value: %s", name->text, allowed);
     }
     if (!read_value(name, value)) {
-        return sl_error_set(error, SL_BAD_INPUT, "--%s: \"%.80s\" is not %s", name->text, value, allowed);
+        return sl_error_set(error, SL_BAD_INPUT, "%s: \"%.80s\" is not %s", name->text, value, allowed);
     }
     return SL_OK;
 }
@@ -326,8 +326,35 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
     return -1;
 }
 
+/* The file that NAME's option names; NULL: none. */
+static const char *path_of(const struct name *name) {
+    const struct sl_option *option = name->option;
+    if (option->path == SL_PATH_NONE) return NULL;
+    const char *text = *(const char **)name->target;
+    const size_t prefix = option->prefix ? strlen(option->prefix) : 0;
+    return text && (!prefix || !strncmp(text, option->prefix, prefix)) ? text + prefix : NULL;
+}
+
+static int check_paths(const struct parser *parser, const struct sl_arguments *arguments, struct sl_error *error) {
+    struct sl_path *path = calloc((size_t)(parser->count + arguments->files) + 1, sizeof *path);
+    if (!path) return sl_error_set(error, SL_FAILED, "out of memory");
+    int count = 0;
+    for (int i = 0; i < arguments->files; i++)
+        path[count++] = (struct sl_path){"@FILE", arguments->file[i], SL_PATH_ARGUMENTS};
+    for (int i = 0; i < parser->count; i++) {
+        const struct name *name = &parser->name[i];
+        const char *named = path_of(name);
+        if (!named) continue;
+        path[count++] = (struct sl_path){name->text, named, name->option->path};
+    }
+    const int status = sl_paths_check(path, count, error);
+    free(path);
+    return status;
+}
+
 int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     struct sl_error error = {0};
+    sl_streams_begin();
     if (sl_arguments_expand(&options->arguments, argc, argv, &error)) return sl_options_report(options, &error);
     struct parser parser;
     collect_names(&parser, options);
@@ -340,6 +367,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
         sl_stdout_finish(&error);
     } else {
         walk(&parser, &options->arguments, true, &error);
+        if (!error.status) check_paths(&parser, &options->arguments, &error);
     }
     return error.status ? sl_options_report(options, &error) : SL_OK;
 }

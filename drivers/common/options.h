@@ -3,7 +3,8 @@
  *     struct config { int layers; const char *metrics; } config = {.layers = 8};
  *     static const struct sl_option table[] = {
  *         {"layers", SL_OPTION_INTEGER, offsetof(struct config, layers), .min = 1, .max = 512, .help = "MLP blocks"},
- *         {"metrics", SL_OPTION_TEXT, offsetof(struct config, metrics), .value = "FILE", .help = "write JSON lines"},
+ *         {"metrics", SL_OPTION_TEXT, offsetof(struct config, metrics), .value = "FILE", .path = SL_PATH_STREAM,
+ *          .help = "write JSON lines"},
  *         {0}};
  *     struct sl_options options = {.program = "looping_pipeline", .summary = "Trains the classifier.",
  *                                  .section = SL_SECTIONS({"Model", table, &config})};
@@ -15,6 +16,7 @@
 #define SL_DRIVERS_COMMON_OPTIONS_H
 
 #include "drivers/common/arguments.h"
+#include "drivers/common/paths.h"
 #include "spmd/spmd.h"
 
 enum sl_option_kind {
@@ -35,6 +37,8 @@ struct sl_option {
     bool below;        /* REAL: max itself is not allowed */
     const char *value; /* CHOICE: "single|plain|looping"; TEXT: what --help calls it, "FILE" */
     const char *help;
+    enum sl_path_use path; /* TEXT: what becomes of the file that it names */
+    const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */
 };
 
 struct sl_option_section {
@@ -69,7 +73,8 @@ struct sl_options {
 };
 
 /* Fills the sections' structs in from ARGV, a later option overriding an earlier one; @FILE stands for the words in
- * FILE. SL_BAD_INPUT: one line on stderr has said what was wrong and what is allowed. */
+ * FILE. All files that it names are checked (sl_paths_check). SL_BAD_INPUT: one line on stderr has said what was wrong
+ * and what is allowed. */
 int sl_options_parse(struct sl_options *options, int argc, char **argv);
 
 /* Frees the arguments, and so the texts in the sections' structs. */

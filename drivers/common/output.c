@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "spmd/base/file.h"
+
 static int columns_of_stdout(void) {
     const char *terminal = getenv("TERM");
     struct winsize size;
@@ -21,9 +23,15 @@ int sl_output_open(struct sl_output *output, const char *path, struct sl_error *
     return output->stream ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to print");
 }
 
+int sl_output_file(const char *option, const char *path, bool appends, FILE **file, struct sl_error *error) {
+    const char *reason;
+    *file = sl_file_write(path, appends, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, &reason);
+    return *file ? SL_OK : sl_error_set(error, SL_BAD_INPUT, "%s: %s: %s", option, path, reason);
+}
+
 static int write_all(const struct sl_output *output, struct sl_error *error) {
-    FILE *file = output->path ? fopen(output->path, "w") : stdout;
-    if (!file) return sl_error_set(error, SL_BAD_INPUT, "--output: %s: %s", output->path, strerror(errno));
+    FILE *file = stdout;
+    if (output->path) SL_TRY(sl_output_file("--output", output->path, false, &file, error));
     errno = 0;
     bool failed = fwrite(output->text, 1, output->size, file) < output->size;
     failed |= fflush(file) || ferror(file);

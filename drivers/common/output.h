@@ -19,6 +19,10 @@ struct sl_output {
 /* SL_FAILED without memory. */
 int sl_output_open(struct sl_output *output, const char *path, struct sl_error *error);
 
+/* Opens PATH, which OPTION names, for what is written as a stream: a file, a pipe or a device. APPENDS: after what it
+ * holds already. SL_BAD_INPUT where it cannot be opened. */
+int sl_output_file(const char *option, const char *path, bool appends, FILE **file, struct sl_error *error);
+
 /* Writes what was printed to where it belongs if STATUS is SL_OK, and forgets it otherwise. Returns STATUS,
  * SL_BAD_INPUT for a file that cannot be opened, SL_FAILED where not all could be written. */
 int sl_output_close(struct sl_output *output, int status, struct sl_error *error);

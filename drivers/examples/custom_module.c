@@ -5,6 +5,8 @@
  * Its loops stand under the directives of spmd/device/offload.h, so that they run on devices in builds that have any.
  * Whether a module's backward functions belong to its forward, sl_gradient_check (layers/modules/gradient_check.h)
  * tells. */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -108,15 +110,28 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
+/* What was printed may have gone to a full disk. */
+static int finish(int status, const struct sl_error *error) {
+    errno = 0;
+    if (status) {
+        fprintf(stderr, "custom_module: %s\n", error->message);
+    } else if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "custom_module: stdout: %s\n", errno ? strerror(errno) : "could not be written");
+        status = SL_FAILED;
+    }
+    return status;
+}
+
 int main(int argc, char **argv) {
     static struct run run;
     struct sl_error error = {0};
     struct sl_mesh mesh;
     struct sl_engine engine = {0};
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
     const bool help = argc == 2 && !strcmp(argv[1], "--help");
     if (argc > 1) {
         fprintf(help ? stdout : stderr, "custom_module: an example of a module of one's own; it takes no arguments\n");
-        return help ? SL_OK : SL_BAD_INPUT;
+        return help ? finish(SL_OK, NULL) : SL_BAD_INPUT;
     }
     sl_random_normal(sl_key_of_seed(7), BATCH * INPUTS, run.inputs);
     for (int i = 0; i < BATCH; i++) run.labels[i] = run.inputs[2 * i] * run.inputs[2 * i + 1] > 0;
@@ -126,10 +141,7 @@ int main(int argc, char **argv) {
     if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
     engine.error = &error;
     if (status == SL_OK) status = sl_run(&mesh, &engine, program, &run);
-    if (status == SL_OK)
-        printf("accuracy %.4f\n", run.accuracy);
-    else
-        fprintf(stderr, "custom_module: %s\n", error.message);
+    if (status == SL_OK) printf("accuracy %.4f\n", run.accuracy);
     sl_schedule_free(&run.schedule);
-    return status;
+    return finish(status, &error);
 }

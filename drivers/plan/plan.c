@@ -26,7 +26,8 @@ static const struct sl_option plan_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|svg|json",
      .help = "tables, a drawing of one pipeline, or a JSON object a line"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "short for --format json"},
-    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .help = "print to FILE instead of stdout"},
+    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
+     .help = "print to FILE instead of stdout"},
     {0},
 };
 

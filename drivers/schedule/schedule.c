@@ -46,7 +46,7 @@ static const struct sl_option schedule_table[] = {
      .help = "stages of each rank (default 2, or 1 if the schedule cannot have more)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = 65536,
      .help = "parts of a batch (default 8)"},
-    {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE",
+    {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE", .path = SL_PATH_TEXT,
      .help = "read the schedule from FILE (PyTorch's CSV format) instead of generating it"},
     {0},
 };
@@ -75,11 +75,11 @@ static const struct sl_option simulation_table[] = {
      .help = "ms that a message between two ranks takes"},
     {"reduce", SL_OPTION_REAL, FIELD(cost.reduce), .max = 1e9, .help = "ms to reduce a stage's gradients over data"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
-    {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE",
+    {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT,
      .help =
          "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce (a number, or a "
          "list with one a stage), communication, overlap; or a trace that a driver's --trace has written"},
-    {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE",
+    {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE", .path = SL_PATH_TEXT,
      .help = "simulate the run that TRACE (written by a driver's --trace) recorded, with the costs measured in it, and "
              "print where its time went instead; the schedule is the trace's, unless --name or --file gives another"},
     {0},

@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "drivers/common/streams.h"
+
 /* ---- fields of a step ---- */
 
 double sl_step_number(const struct sl_step *step, const void *own) {
@@ -51,11 +53,12 @@ static double ms_since_exec(void) {
 
 /* ---- files and objects ---- */
 
-int sl_report_open(struct sl_report *report, const char *metrics, int64_t first, int64_t steps,
+int sl_report_open(struct sl_report *report, const char *metrics, bool resumed, int64_t first, int64_t steps,
                    struct sl_error *error) {
     report->first = first;
     report->final_loss = report->first_step_ms = NAN;
-    SL_TRY(sl_metrics_open(&report->metrics, metrics, error));
+    SL_TRY(sl_metrics_open(&report->metrics, metrics, resumed, error));
+    report->opened = true;
     sl_progress_begin(&report->progress, "step", steps - first);
     return SL_OK;
 }
@@ -66,11 +69,18 @@ int sl_report_close(struct sl_report *report, struct sl_error *error) {
 
 bool sl_report_wants_json(const struct sl_report *report) { return report->json || report->metrics.path; }
 
+/* Nobody reads stdout any more, or the disk is full: that is no reason to lose what was trained so far. */
+static int lose(struct sl_report *report, const struct sl_error *why, struct sl_error *error) {
+    if (!report->opened) return sl_error_set(error, why->status, "%s", why->message);
+    if (!report->lost.status) report->lost = *why;
+    return SL_OK;
+}
+
 int sl_report_print(struct sl_report *report, json_t *object, struct sl_error *error) {
-    int status = SL_OK;
-    if (report->json) status = sl_json_print(stdout, "stdout", json_incref(object), error);
-    const int written = sl_metrics_write(&report->metrics, object, status ? NULL : error);
-    return status ? status : written;
+    struct sl_error why = {0};
+    if (report->json) sl_json_print(stdout, "stdout", json_incref(object), &why);
+    sl_metrics_write(&report->metrics, object, why.status ? NULL : &why);
+    return why.status ? lose(report, &why, error) : SL_OK;
 }
 
 /* ---- steps ---- */
@@ -102,7 +112,6 @@ static void print_row(struct sl_report *report, const struct sl_step *step) {
     if (!report->table.stream) begin_table(report, step);
     for (int c = 0; c < report->table.columns; c++)
         print_cell(&report->table, report->shown[c], report->shown[c]->value(step, report->own));
-    fflush(stdout);
 }
 
 static json_t *object_of(const struct sl_report *report, const struct sl_step *step) {
@@ -122,7 +131,8 @@ int sl_report_step(struct sl_report *report, const struct sl_step *step, bool sh
     report->samples += step->metrics.rows;
     if (report->times.count == 1) report->first_step_ms = ms_since_exec();
     if (shown && !report->json) print_row(report, step);
-    if (ferror(stdout)) return sl_stdout_finish(error);
+    struct sl_error why = {0};
+    if (sl_stdout_finish(&why)) SL_TRY(lose(report, &why, error));
     sl_progress_update(&report->progress, report->times.count, report->samples, report->final_loss,
                        sl_step_accuracy(step, NULL));
     return sl_report_wants_json(report) ? sl_report_print(report, object_of(report, step), error) : SL_OK;

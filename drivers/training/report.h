@@ -50,15 +50,21 @@ struct sl_report {
     struct sl_step_times times;
     int64_t first; /* steps before this run */
     double samples, final_loss, first_step_ms;
+    /* Of a report that was opened: why its lines can no longer be written. The run should end then, after it was
+     * saved; until then, lines still go wherever they can. */
+    bool opened;
+    struct sl_error lost;
 };
 
-/* METRICS is the file's path, or NULL; the run begins after FIRST of STEPS steps. */
-int sl_report_open(struct sl_report *report, const char *metrics, int64_t first, int64_t steps, struct sl_error *error);
+/* METRICS is the file's path, or NULL; a RESUMED run adds to it. The run begins after FIRST of STEPS steps. */
+int sl_report_open(struct sl_report *report, const char *metrics, bool resumed, int64_t first, int64_t steps,
+                   struct sl_error *error);
 int sl_report_close(struct sl_report *report, struct sl_error *error);
 
 /* Whether somebody reads JSON objects. */
 bool sl_report_wants_json(const struct sl_report *report);
-/* Prints OBJECT to whoever reads JSON, and drops the caller's reference to it. */
+/* Prints OBJECT to whoever reads JSON, and drops the caller's reference to it. A report that was opened keeps what
+ * failed in `lost`, and SL_OK is returned. */
 int sl_report_print(struct sl_report *report, json_t *object, struct sl_error *error);
 /* A step; its row of the table only where SHOWN. */
 int sl_report_step(struct sl_report *report, const struct sl_step *step, bool shown, struct sl_error *error);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "drivers/common/metrics.h"
+#include "drivers/common/output.h"
 
 enum { MAX_EVENTS = 1 << 19 }; /* of a coordinate */
 
@@ -33,8 +34,8 @@ static int64_t events_a_step(const struct sl_job *job, int rank) {
 int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_job *job, int64_t steps,
                        struct sl_error *error) {
     const struct sl_mesh *mesh = &job->mesh;
-    *file = (struct sl_trace_file){.path = path, .stream = path ? fopen(path, "w") : NULL};
-    if (path && !file->stream) return sl_error_set(error, SL_BAD_INPUT, "cannot write %s: %s", path, strerror(errno));
+    *file = (struct sl_trace_file){.path = path};
+    if (path) SL_TRY(sl_output_file("--trace", path, false, &file->stream, error));
     for (int c = 0; c < mesh->size; c++) {
         const int rank = index_along(job, c, SL_JOB_PIPE);
         const int64_t wanted = steps * events_a_step(job, rank);

@@ -37,7 +37,7 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
     step->rate = sl_learning_rate_at(&training->rate, step->number);
     step->norm = NAN;
     SL_TRY(training->type->fetch(worker, step->number, &batch));
-    *stop = sl_interrupt_arrived() != 0;
+    *stop = sl_interrupt_arrived() != 0 || (self->coordinate == 0 && training->report.lost.status);
     sl_trainer_set_learning_rate(worker->trainer, (float)step->rate);
     SL_TRY(sl_trainer_step(worker->trainer, &batch, &step->metrics, stop));
     if (!isfinite(step->metrics.loss))
@@ -117,19 +117,9 @@ static int check_trace(struct sl_training *training, struct sl_error *error) {
                               error);
 }
 
-/* A file that two options name would hold the one that is written last. */
-static int check_same(const char *first, const char *one, const char *second, const char *other,
-                      struct sl_error *error) {
-    if (!one || !other || strcmp(one, other) != 0) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "%s and %s name the same file, %s", first, second, one);
-}
-
 /* What cannot be written should be known before the training, not after it. */
 static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
-    SL_TRY(check_same("--gradients", options->gradients, "--metrics", options->metrics, error));
-    SL_TRY(check_same("--trace", options->trace, "--metrics", options->metrics, error));
-    SL_TRY(check_same("--gradients", options->gradients, "--trace", options->trace, error));
     if (options->trace) SL_TRY(check_trace(training, error));
     if (!options->gradients) return SL_OK;
     if (training->steps <= training->checkpoints.first)
@@ -161,7 +151,7 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
 static int finish(struct sl_training *training, struct sl_error *error) {
     struct sl_job *job = training->job;
     const struct sl_training_options *options = job->options;
-    if (options->profile)
+    if (options->profile && !training->report.lost.status)
         SL_TRY(sl_profile_report(training->profile, &job->mesh, sl_training_done(training) - 1, training->json, error));
     SL_TRY(report_end(training, error));
     if (options->gradients) SL_TRY(sl_safetensors_write(&training->gradients, options->gradients, error));
@@ -176,10 +166,15 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     report->json = training->json;
     report->field = training->type->field;
     report->own = job->own;
-    SL_TRY(sl_report_open(report, job->options->metrics, training->checkpoints.first, training->steps, error));
+    SL_TRY(sl_report_open(report, job->options->metrics, job->options->checkpoints.resume, training->checkpoints.first,
+                          training->steps, error));
     int status = sl_run(&job->mesh, engine, program, training);
     sl_progress_clear(&report->progress);
     if (status == SL_OK) status = finish(training, error);
+    if (status == SL_OK && report->lost.status) {
+        *error = report->lost;
+        status = error->status;
+    }
     const int closed = sl_report_close(report, status ? NULL : error);
     return status ? status : closed;
 }

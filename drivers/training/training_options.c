@@ -6,7 +6,7 @@
 enum { MOST_MICROBATCHES = 4096, MOST_STEPS = 1000000000 };
 
 const struct sl_option sl_pipeline_table[] = {
-    {"schedule-file", SL_OPTION_TEXT, FIELD(schedule_file), .value = "FILE",
+    {"schedule-file", SL_OPTION_TEXT, FIELD(schedule_file), .value = "FILE", .path = SL_PATH_TEXT,
      .help = "read the schedule from FILE (CSV in PyTorch's format, one line a rank) instead of --schedule; FILE also "
              "sets the numbers of microbatches and loops"},
     {"accumulate", SL_OPTION_INTEGER, FIELD(accumulate), .min = 1, .max = 4096,
@@ -54,10 +54,11 @@ const struct sl_option sl_record_table[] = {
     {"check-replicas", SL_OPTION_FLAG, FIELD(check_replicas),
      .help = "after each step, compare hashes of the parameters and optimizer state that several coordinates hold; end "
              "the run if they differ"},
-    {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .help = "write a JSON object a step to FILE"},
-    {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE",
+    {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM,
+     .help = "write a JSON object a step to FILE; with --resume, behind what FILE holds already"},
+    {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE", .path = SL_PATH_REPLACED,
      .help = "write the last step's gradients to FILE (safetensors)"},
-    {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE",
+    {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "record when each coordinate did what, and write it to FILE (Chrome trace events, for Perfetto or "
              "schedule --compare)"},
     {"profile", SL_OPTION_FLAG, FIELD(profile),

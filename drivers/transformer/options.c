@@ -40,12 +40,12 @@ const struct sl_option transformer_model_table[] = {
 };
 
 const struct sl_option transformer_data_table[] = {
-    {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH",
+    {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA,
      .help =
          "training data: a text file or a directory of text files, where each byte is a token; a token shard of llm.c, "
          "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
-         "The "
-         "default is the tokens in --params if there are any, else the licenses that Debian installs"},
+         "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
+         "installs"},
     {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true,
      .help = "share of the text, at its end, that is kept for evaluation"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH,
@@ -75,7 +75,7 @@ const struct sl_option transformer_sample_table[] = {
 };
 
 const struct sl_option transformer_parameter_table[] = {
-    {"params", SL_OPTION_TEXT, FIELD(params), .value = "FILE",
+    {"params", SL_OPTION_TEXT, FIELD(params), .value = "FILE", .path = SL_PATH_CHECKPOINT,
      .help = "begin with the parameters in FILE: safetensors, or a checkpoint; if FILE is a directory, with its latest "
              "checkpoint"},
     {0},
@@ -99,6 +99,8 @@ const struct sl_option transformer_generation_table[] = {
     {0},
 };
 
+static const char default_data[] = "/usr/share/common-licenses";
+
 struct transformer_config transformer_defaults(enum transformer_command command) {
     struct transformer_config config = {
         .common = sl_common_defaults(100),
@@ -113,6 +115,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .choices = 2,
         .capacity = 1.25,
         .balance = 0.01,
+        .data = default_data,
         .validation = 0.1,
         .evaluate_batches = 8,
         .samples = 1,
@@ -127,8 +130,6 @@ struct transformer_config transformer_defaults(enum transformer_command command)
 }
 
 /* ---- preparing ---- */
-
-static const char default_data[] = "/usr/share/common-licenses";
 
 /* Enough for a pipeline, where there is one; and so many that what a microbatch leaves stays in a core's cache. */
 static int most_microbatches(const struct transformer_job *job) {
@@ -159,9 +160,9 @@ static int fit(struct transformer_job *job, struct sl_error *error) {
 
 static int open_data(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
-    const char *path = config->data ? config->data : default_data;
+    const char *path = config->data;
     if (job->command == TRANSFORMER_GENERATE) return SL_OK;
-    if (!config->data && config->params && sl_store_find(&job->params, "tokens")) path = config->params;
+    if (path == default_data && config->params && sl_store_find(&job->params, "tokens")) path = config->params;
     SL_TRY(sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error));
     if (!job->model.vocabulary) job->model.vocabulary = job->tokens.vocabulary;
     job->tokens.vocabulary = job->model.vocabulary;

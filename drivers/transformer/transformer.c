@@ -8,6 +8,7 @@
 #include "collectives/engines.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
+#include "drivers/common/streams.h"
 #include "drivers/training/shardings_report.h"
 
 static int evaluate(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
@@ -48,11 +49,14 @@ static const struct command commands[] = {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static int explain(FILE *stream) {
-    fprintf(stream, "Usage: transformer train|evaluate|generate [OPTION]...\n");
-    for (int i = 0; i < COMMANDS; i++) fprintf(stream, "  %-10s%s\n", commands[i].name, commands[i].summary);
-    fprintf(stream, "transformer COMMAND --help tells a command's options.\n");
-    return SL_OK;
+static int explain(void) {
+    struct sl_error error;
+    printf("Usage: transformer train|evaluate|generate [OPTION]...\n");
+    for (int i = 0; i < COMMANDS; i++) printf("  %-10s%s\n", commands[i].name, commands[i].summary);
+    printf("transformer COMMAND --help tells a command's options.\n");
+    const int status = sl_stdout_finish(&error);
+    if (status) fprintf(stderr, "transformer: %s\n", error.message);
+    return status;
 }
 
 static int run(enum transformer_command command, const char *program, int argc, char **argv) {
@@ -95,10 +99,11 @@ static int run(enum transformer_command command, const char *program, int argc, 
 }
 
 int main(int argc, char **argv) {
+    sl_streams_begin();
     for (int i = 0; argc > 1 && i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i].name))
             return run((enum transformer_command)i, commands[i].program, argc - 1, argv + 1);
-    if (argc > 1 && !strcmp(argv[1], "--help")) return explain(stdout);
+    if (argc > 1 && !strcmp(argv[1], "--help")) return explain();
     if (argc > 1 && !strcmp(argv[1], "--version")) return run(TRANSFORMER_TRAIN, "transformer", argc, argv);
     fprintf(stderr, "transformer: %s%.60s%s: choose one of train, evaluate, generate\n",
             argc > 1 ? "there is no \"" : "no command", argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");

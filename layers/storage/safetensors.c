@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "layers/storage/draft.h"
+#include "spmd/base/file.h"
 
 /* Bytes; the format's own limit of a header. Parts of a file that are synced at once: whole pages. */
 enum { LENGTH = 8, ALIGNMENT = 8, MOST_HEADER = 100000000, SYNCED = 32 << 20 };
@@ -406,8 +407,9 @@ static int read_source(struct source *source, bool maps, struct sl_store *store)
 }
 
 static int read_file(struct sl_store *store, const char *path, bool maps, struct sl_error *error) {
-    struct source source = {.path = path, .file = fopen(path, "rbe"), .error = error};
-    if (!source.file) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    const char *reason;
+    struct source source = {.path = path, .file = sl_file_read(path, SL_FILE_REGULAR, &reason), .error = error};
+    if (!source.file) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, reason);
     struct sl_store read = {0};
     const int status = read_source(&source, maps, &read);
     json_decref(source.header);

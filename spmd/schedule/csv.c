@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/base/file.h"
 #include "spmd/base/memory.h"
 
 enum { FEWEST_BYTES = 1 << 14, MOST_BYTES = 1 << 26, HIGHEST_NUMBER = 65535, LONGEST_WORD = 31, END = -1 };
@@ -284,8 +285,9 @@ int sl_schedule_read_csv(struct sl_schedule *schedule, const char *path, struct 
     struct sl_error own;
     struct reader reader = {.path = path, .error = &own};
     memset(schedule, 0, sizeof *schedule);
-    FILE *file = fopen(path, "r");
-    if (!file) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    const char *reason;
+    FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE, &reason);
+    if (!file) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, reason);
     int status = read_text(&reader, file);
     if (status == SL_OK) status = read_rows(&reader);
     if (status == SL_OK) status = make_table(&reader, schedule);

@@ -1,0 +1,195 @@
+/* paths.c - the files that a command line names. */
+#include "drivers/common/paths.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "spmd/base/file.h"
+
+struct use {
+    bool writes;
+    int kinds;           /* that are taken */
+    const char *allowed; /* the same in words */
+    const char *files;   /* of a directory that are read or written: their names' pattern */
+};
+static const char checkpoints[] = "step-*.safetensors*"; /* with those that are not whole yet */
+static const struct use uses[] = {
+    [SL_PATH_ARGUMENTS] = {false, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, "a regular file, a pipe or a device",
+                           NULL},
+    [SL_PATH_TEXT] = {false, SL_FILE_REGULAR | SL_FILE_PIPE, "a regular file or a pipe", NULL},
+    [SL_PATH_DATA] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", "*"},
+    [SL_PATH_CHECKPOINT] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", checkpoints},
+    [SL_PATH_STREAM] = {true, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, "a regular file, a pipe or a device",
+                        NULL},
+    [SL_PATH_REPLACED] = {true, SL_FILE_REGULAR, "a regular file", NULL},
+    [SL_PATH_SAVED] = {true, SL_FILE_DIRECTORY, "a directory", checkpoints},
+};
+
+/* ---- where a path leads ---- */
+
+struct place {
+    struct sl_path path;
+    bool known;             /* false: it leads nowhere, which whoever opens it will say */
+    struct stat file;       /* or, where that is not there, the last directory on the way to it */
+    char missing[PATH_MAX]; /* the rest of the way; "": the file is there */
+};
+
+/* Takes the last name of PATH away, which then leads to the name's directory, and puts it before MISSING. */
+static bool step_up(char path[PATH_MAX], char missing[PATH_MAX]) {
+    char rest[PATH_MAX], *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    if (snprintf(rest, sizeof rest, "%s%s%s", name, *missing ? "/" : "", missing) >= PATH_MAX) return false;
+    strcpy(missing, rest);
+    if (slash)
+        slash[slash == path] = 0; /* "/" stays */
+    else
+        strcpy(path, ".");
+    return true;
+}
+
+/* Where PATH is a link, replaces it by where that leads. */
+static bool follow_link(char path[PATH_MAX]) {
+    char target[PATH_MAX], missing[PATH_MAX] = "", whole[PATH_MAX];
+    const ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length < 0) return false;
+    target[length] = 0;
+    if (target[0] != '/') {
+        step_up(path, missing);
+        if (snprintf(whole, sizeof whole, "%s/%s", path, target) >= PATH_MAX) return false;
+        strcpy(target, whole);
+    }
+    strcpy(path, target);
+    return true;
+}
+
+/* A file that is not there yet has no inode: its directory's tells where it will be, also at the end of a link. */
+static void find_place(struct place *place) {
+    enum { MOST_LINKS = 40 }; /* as the kernel follows */
+    char path[PATH_MAX];
+    int links = 0;
+    if (snprintf(path, sizeof path, "%s", place->path.path) >= PATH_MAX) return;
+    for (;;) {
+        size_t length = strlen(path);
+        while (length > 1 && path[length - 1] == '/') path[--length] = 0;
+        if (!stat(path, &place->file)) break;
+        if (errno != ENOENT) return;
+        if (follow_link(path) ? ++links > MOST_LINKS : !step_up(path, place->missing)) return;
+    }
+    place->known = true;
+}
+
+static bool is_there(const struct place *place) { return place->known && !*place->missing; }
+
+static bool is_directory(const struct place *place) { return is_there(place) && S_ISDIR(place->file.st_mode); }
+
+static bool same_inode(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* ---- one path ---- */
+
+static int check_kind(const struct place *place, struct sl_error *error) {
+    const struct use *use = &uses[place->path.use];
+    if (!is_there(place) || sl_file_allows(use->kinds, place->file.st_mode)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s %.200s: cannot be opened: it is %s, allowed is %s", place->path.option,
+                        place->path.path, sl_file_kind_name(place->file.st_mode), use->allowed);
+}
+
+/* ---- two paths ---- */
+
+/* Devices keep nothing: several may write to one. */
+static bool are_same(const struct place *a, const struct place *b) {
+    if (!a->known || !b->known || !same_inode(&a->file, &b->file) || strcmp(a->missing, b->missing) != 0) return false;
+    return *a->missing || !S_ISCHR(a->file.st_mode);
+}
+
+/* What is left of the way to PLACE, which is not there, from DIRECTORY on; NULL: it does not lead there. */
+static const char *name_in(const struct place *place, const struct place *directory) {
+    const size_t length = strlen(directory->missing);
+    if (!same_inode(&place->file, &directory->file) || strncmp(place->missing, directory->missing, length) != 0)
+        return NULL;
+    const char *name = place->missing + length;
+    if (length && *name++ != '/') return NULL;
+    return *name && !strchr(name, '/') ? name : NULL;
+}
+
+/* Whether one of the files in DIRECTORY that its option reads or writes is PLACE, by whatever name. */
+static bool holds_inode(const struct place *directory, const struct place *place) {
+    DIR *open = opendir(directory->path.path);
+    bool found = false;
+    for (const struct dirent *entry; open && !found && (entry = readdir(open));) {
+        struct stat file;
+        found = !fnmatch(uses[directory->path.use].files, entry->d_name, 0) &&
+                !fstatat(dirfd(open), entry->d_name, &file, 0) && same_inode(&file, &place->file);
+    }
+    if (open) closedir(open);
+    return found;
+}
+
+/* Whether PLACE is one of the files in DIRECTORY that its option reads or writes, or would become one. */
+static bool holds(const struct place *directory, const struct place *place) {
+    const char *pattern = uses[directory->path.use].files;
+    if (!pattern || !directory->known || !place->known) return false;
+    if (is_there(place))
+        return S_ISREG(place->file.st_mode) && is_directory(directory) && holds_inode(directory, place);
+    if (place->path.use == SL_PATH_SAVED || (is_there(directory) && !is_directory(directory))) return false;
+    const char *name = name_in(place, directory);
+    return name && !fnmatch(pattern, name, 0);
+}
+
+static int refuse_file_of(const struct place *place, const struct place *directory, struct sl_error *error) {
+    const bool named = place->path.path;
+    return sl_error_set(error, SL_BAD_INPUT, "%s%s%.150s: one of the files of %s %.150s", place->path.option,
+                        named ? " " : "", named ? place->path.path : "", directory->path.option, directory->path.path);
+}
+
+/* FIRST is written. */
+static int check_pair(const struct place *first, const struct place *second, struct sl_error *error) {
+    const enum sl_path_use use = first->path.use, other = second->path.use;
+    if (use == SL_PATH_SAVED && other == SL_PATH_CHECKPOINT) return SL_OK;
+    if (are_same(first, second))
+        return sl_error_set(error, SL_BAD_INPUT, "%s and %s name the same %s, %.300s", first->path.option,
+                            second->path.option, is_directory(first) ? "directory" : "file",
+                            first->path.path ? first->path.path : second->path.path);
+    if (holds(second, first)) return refuse_file_of(first, second, error);
+    return use == SL_PATH_SAVED && holds(first, second) ? refuse_file_of(second, first, error) : SL_OK;
+}
+
+/* ---- all paths ---- */
+
+static int check_places(const struct place *place, int count, struct sl_error *error) {
+    for (int i = 0; i < count; i++) SL_TRY(check_kind(&place[i], error));
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < i; j++) {
+            if (uses[place[i].path.use].writes)
+                SL_TRY(check_pair(&place[i], &place[j], error));
+            else if (uses[place[j].path.use].writes)
+                SL_TRY(check_pair(&place[j], &place[i], error));
+        }
+    }
+    return SL_OK;
+}
+
+int sl_paths_check(const struct sl_path *path, int count, struct sl_error *error) {
+    struct place *place = calloc((size_t)count + 1, sizeof *place);
+    if (!place) return sl_error_set(error, SL_FAILED, "out of memory");
+    /* Into a pipe or a terminal, stdout may go beside other things. */
+    struct place *out = &place[count];
+    out->path = (struct sl_path){"stdout", NULL, SL_PATH_STREAM};
+    out->known = !fstat(STDOUT_FILENO, &out->file) && S_ISREG(out->file.st_mode);
+    for (int i = 0; i < count; i++) {
+        place[i].path = path[i];
+        find_place(&place[i]);
+    }
+    const int status = check_places(place, count + 1, error);
+    free(place);
+    return status;
+}
