@@ -2,10 +2,12 @@
 #include "drivers/training/report.h"
 
 #include <math.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "drivers/common/interrupt.h"
 #include "drivers/common/streams.h"
 
 /* ---- fields of a step ---- */
@@ -76,11 +78,35 @@ static int lose(struct sl_report *report, const struct sl_error *why, struct sl_
     return SL_OK;
 }
 
+/* What is printed later goes nowhere. */
+static int lose_stdout(struct sl_report *report, const struct sl_error *why, struct sl_error *error) {
+    if (report->opened && !freopen("/dev/null", "w", stdout))
+        return sl_error_set(error, SL_FAILED, "/dev/null cannot be opened");
+    return lose(report, why, error);
+}
+
+/* Before a line: waits until stdout takes one. A pipe that is full waits for its reader, who may never come back: a
+ * signal ends the wait. */
+static int await_stdout(struct sl_report *report, struct sl_error *error) {
+    enum { PAUSE = 100 }; /* milliseconds */
+    const struct sl_error nobody = {SL_FAILED, "stdout: nobody reads it"};
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    while (report->opened && poll(&out, 1, PAUSE) <= 0)
+        if (sl_interrupt_arrived()) return lose_stdout(report, &nobody, error);
+    return SL_OK;
+}
+
+static int print_json(struct sl_report *report, json_t *object, struct sl_error *error) {
+    struct sl_error why = {0};
+    SL_TRY(await_stdout(report, error));
+    return sl_json_print(stdout, "stdout", json_incref(object), &why) ? lose_stdout(report, &why, error) : SL_OK;
+}
+
 int sl_report_print(struct sl_report *report, json_t *object, struct sl_error *error) {
     struct sl_error why = {0};
-    if (report->json) sl_json_print(stdout, "stdout", json_incref(object), &why);
-    sl_metrics_write(&report->metrics, object, why.status ? NULL : &why);
-    return why.status ? lose(report, &why, error) : SL_OK;
+    int status = report->json ? print_json(report, object, error) : SL_OK;
+    if (sl_metrics_write(&report->metrics, object, &why) && status == SL_OK) status = lose(report, &why, error);
+    return status;
 }
 
 /* ---- steps ---- */
@@ -130,9 +156,12 @@ int sl_report_step(struct sl_report *report, const struct sl_step *step, bool sh
     report->final_loss = sl_step_loss(step, NULL);
     report->samples += step->metrics.rows;
     if (report->times.count == 1) report->first_step_ms = ms_since_exec();
-    if (shown && !report->json) print_row(report, step);
+    if (shown && !report->json) {
+        SL_TRY(await_stdout(report, error));
+        print_row(report, step);
+    }
     struct sl_error why = {0};
-    if (sl_stdout_finish(&why)) SL_TRY(lose(report, &why, error));
+    if (sl_stdout_finish(&why)) SL_TRY(lose_stdout(report, &why, error));
     sl_progress_update(&report->progress, report->times.count, report->samples, report->final_loss,
                        sl_step_accuracy(step, NULL));
     return sl_report_wants_json(report) ? sl_report_print(report, object_of(report, step), error) : SL_OK;
