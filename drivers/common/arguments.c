@@ -35,7 +35,7 @@ static int note_file(struct sl_arguments *arguments, const char *path, struct sl
 /* The file's text in *TEXT, to be freed, also when reading it failed. */
 static int read_text(const char *path, char **text, struct sl_error *error) {
     const char *reason;
-    FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, &reason);
+    FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE | SL_FILE_DIRECTORY, &reason);
     if (!file) return sl_error_set(error, SL_BAD_INPUT, "@%s: %s", path, reason);
     *text = malloc(MAX_FILE + 1);
     const size_t length = *text ? fread(*text, 1, MAX_FILE + 1, file) : 0;

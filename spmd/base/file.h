@@ -1,5 +1,5 @@
 /* file.h - opens files that users name. A path may lead to anything: a directory, a device, a FIFO at whose other end
- * nobody is. Opening never waits longer than a second for that other end. */
+ * nobody is. Opening never waits longer than half a second for that other end. */
 #ifndef SL_SPMD_BASE_FILE_H
 #define SL_SPMD_BASE_FILE_H
 
@@ -18,7 +18,8 @@ const char *sl_file_kind_name(unsigned mode);
 /* Whether a file of mode MODE is one of KINDS. */
 bool sl_file_allows(int kinds, unsigned mode);
 
-/* Opens PATH, which is one of KINDS, to read it. NULL: *REASON says why not, as words that end a message. */
+/* Opens PATH, which is one of KINDS, to read it; of a directory, reading says that it is one. NULL: *REASON says why
+ * not, as words that end a message. */
 FILE *sl_file_read(const char *path, int kinds, const char **reason);
 /* Opens PATH, which is one of KINDS or not there yet, to write it: after its end where APPENDS, otherwise it is emptied
  * first. */

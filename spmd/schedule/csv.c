@@ -286,7 +286,7 @@ int sl_schedule_read_csv(struct sl_schedule *schedule, const char *path, struct 
     struct reader reader = {.path = path, .error = &own};
     memset(schedule, 0, sizeof *schedule);
     const char *reason;
-    FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE, &reason);
+    FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DIRECTORY, &reason);
     if (!file) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, reason);
     int status = read_text(&reader, file);
     if (status == SL_OK) status = read_rows(&reader);

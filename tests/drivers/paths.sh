@@ -1,0 +1,309 @@
+#!/bin/sh
+# paths.sh DRIVERS - whatever the options of all drivers name, no file is written that another option names, and nothing
+# waits for a file that is none; prints TAP.
+#
+# Which options take files is read from --help. One that this script does not know is a failure: it belongs in use_of.
+drivers=$1
+. "$(dirname "$0")/../rigs/points.sh"
+
+small='--layers 2 --hidden 8 --batch 8 --microbatches 2'
+model='--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2'
+
+# command DRIVER: with options that make a short run.
+command() {
+    case $1 in
+    looping_pipeline) echo "looping_pipeline --mesh data=1,model=2 $small --steps 2" ;;
+    loss_equality) echo "loss_equality --mesh data=1,model=2 $small --steps 1" ;;
+    'transformer train') echo "$1 --mesh data=1 $model --batch 2 --steps 2" ;;
+    'transformer evaluate') echo "$1 --mesh data=1 $model --batch 2" ;;
+    'transformer generate') echo "$1 --mesh data=1 $model" ;;
+    *) echo "$1" ;;
+    esac
+}
+
+# use_of OPTION: what becomes of its file. Streams and replaced files are written, and checkpoints in a saved directory.
+use_of() {
+    case $1 in
+    metrics | trace | output) echo stream ;;
+    gradients) echo replaced ;;
+    save) echo saved ;;
+    schedule-file | file | costs | compare | @) echo text ;;
+    params | resume) echo checkpoint ;;
+    data) echo data ;;
+    *) echo unknown ;;
+    esac
+}
+
+# names_file VALUE: whether an option that --help shows with it takes a file.
+names_file() {
+    case $1 in
+    FILE | DIR | PATH | DATA | TRACE) echo yes ;;
+    N | X | TEXT | NAME | MESH | SPEC | COORDINATE@ACTION | *=* | *,* | *'|'*) echo no ;;
+    *) echo unknown ;;
+    esac
+}
+
+# options DRIVER: those that take files, a line each, and @.
+options() {
+    "$drivers/"$1 --help | sed -n 's/^  --\([a-z0-9-]*\) \([^ ][^ ]*\).*/\1 \2/p' | while read -r option value; do
+        case $(names_file "$value") in
+        yes) echo "$option" ;;
+        no) ;;
+        *) echo "unknown-value-$value" ;;
+        esac
+    done
+    echo @
+}
+
+# argument DRIVER OPTION PATH
+argument() {
+    case "$1 $2" in
+    *' @') echo "@$3" ;;
+    'looping_pipeline data') echo "--data fashion-mnist:$3" ;;
+    *) echo "--$2 $3" ;;
+    esac
+}
+
+# run DRIVER ARGUMENT...: leaves status, out and err.
+run() {
+    line=$(command "$1")
+    shift
+    timeout -s KILL 20 "$drivers/"$line "$@" >out 2>err </dev/null
+    status=$?
+}
+
+one_line() {
+    [ "$(wc -l <err)" = 1 ] && grep -q "^$driver: " err
+}
+
+# refused TEXT: the last run was, by one line with TEXT in it.
+refused() {
+    [ $status = 2 ] && [ ! -s out ] && one_line && grep -qF -- "$1" err
+}
+
+# fresh: the file t, by four names, and a directory with it.
+fresh() {
+    rm -rf t link hard new dangling dir elsewhere
+    mkdir dir elsewhere
+    for _ in 1 2 3 4 5 6 7 8; do echo '# a comment among options, a text to train on, no schedule'; done >t
+    cp t kept
+    ln -s t link
+    ln t hard
+    ln -s new dangling
+}
+
+is_written() {
+    case $(use_of "$1") in stream | replaced | saved) true ;; *) false ;; esac
+}
+
+# ---- one file for two options ----
+
+# same_file DRIVER WRITTEN OTHER: t by each of its names.
+same_file() {
+    fresh
+    for names in 't t' 'elsewhere/../t ./t' 'link t' 't link' 'hard t'; do
+        run "$1" $(argument "$1" "$2" ${names% *}) $(argument "$1" "$3" ${names#* })
+        refused "name the same file, " && cmp -s t kept || return 1
+    done
+}
+
+# same_new_file DRIVER WRITTEN OTHER: one that is not there yet.
+same_new_file() {
+    fresh
+    for name in ./new elsewhere/../new dangling; do
+        run "$1" $(argument "$1" "$2" "$name") $(argument "$1" "$3" new)
+        refused "name the same file, " && [ ! -e new ] || return 1
+    done
+}
+
+# file_of DIRECTORY PATH: both options' arguments are refused, and the file stays.
+file_of() {
+    run "$driver" $1 $2
+    refused 'one of the files of ' && cmp -s t kept
+}
+
+# in_directory DRIVER WRITTEN OTHER: a file, there already or not, of the directory that OTHER reads.
+in_directory() {
+    checkpoint=step-00000003.safetensors
+    fresh
+    ln t "dir/$checkpoint"
+    ln -s "dir/$checkpoint" inner
+    for name in "dir/$checkpoint" t inner dir/step-00000004.safetensors; do
+        file_of "$(argument "$1" "$3" dir)" "$(argument "$1" "$2" "$name")" || return 1
+    done
+    rm inner
+}
+
+for driver in looping_pipeline loss_equality schedule plan sharding gpipe 'transformer train' 'transformer evaluate' \
+    'transformer generate'; do
+    list=$(options "$driver")
+    strange=
+    for option in $list; do
+        [ "$(use_of "$option")" != unknown ] || strange="$strange $option"
+    done
+    status=0
+    [ -z "$strange" ]
+    point "$driver: what takes a file is known here$strange"
+    for written in $list; do
+        is_written "$written" || continue
+        for other in $list; do
+            [ "$written" != "$other" ] || continue
+            uses="$(use_of "$written") $(use_of "$other")"
+            case "$driver $other $uses" in
+            *' saved checkpoint' | *' saved') ;; # goes on where it saves; the pair comes the other way round
+            *' saved '*) # a file of the directory
+                fresh
+                ln t dir/step-00000003.safetensors
+                if [ "$driver $other" != 'looping_pipeline data' ]; then
+                    file_of '--save dir' "$(argument "$driver" "$other" dir/step-00000003.safetensors)" &&
+                        file_of '--save dir' "$(argument "$driver" "$other" t)"
+                    point "$driver: --save is the directory of --$other"
+                fi
+                if ! is_written "$other"; then
+                    [ "$(use_of "$other")" != data ] || {
+                        run "$driver" --save dir/ $(argument "$driver" "$other" dir)
+                        refused 'name the same directory, '
+                        point "$driver: --save and --$other are one directory"
+                    }
+                fi
+                ;;
+            *)
+                if [ "$driver $other" != 'looping_pipeline data' ]; then
+                    same_file "$driver" "$written" "$other"
+                    point "$driver: --$written and --$other are one file"
+                fi
+                if is_written "$other"; then
+                    same_new_file "$driver" "$written" "$other"
+                    point "$driver: --$written and --$other are one new file"
+                fi
+                case $uses in
+                *' data' | *' checkpoint')
+                    in_directory "$driver" "$written" "$other"
+                    point "$driver: --$written is one of --$other's files"
+                    ;;
+                esac
+                ;;
+            esac
+        done
+    done
+    # What is printed goes to a file, too. The shell has opened it.
+    for other in $list; do
+        fresh
+        path=t
+        [ "$driver $other" != 'looping_pipeline data' ] || { ln t dir/t && path=dir; }
+        [ "$(use_of "$other")" != saved ] || { ln t dir/step-00000001.safetensors && path=dir; }
+        timeout -s KILL 20 "$drivers/"$(command "$driver") $(argument "$driver" "$other" $path) >>t 2>err </dev/null
+        status=$?
+        : >out
+        [ $status = 2 ] && one_line && grep -q stdout err && cmp -s t kept
+        point "$driver: stdout and --$other are one file"
+    done
+done
+
+# Not the same, though alike.
+driver=looping_pipeline
+fresh
+run "$driver" --save dir --metrics dir/metrics --trace dir/trace --gradients dir/step-1 &&
+    [ $status = 0 ] && run "$driver" --steps 3 --resume dir --save dir --metrics dir/metrics && [ $status = 0 ]
+point 'records lie beside the checkpoints'
+run "$driver" --metrics /dev/null --trace /dev/null
+[ $status = 0 ] && [ ! -s err ]
+point 'devices may be named twice'
+driver='transformer train'
+fresh
+run "$driver" --data t --metrics elsewhere/t --save elsewhere
+[ $status = 0 ] && cmp -s t kept
+point 'another file of the same name'
+run "$driver" --metrics /usr/share/common-licenses/metrics
+refused 'one of the files of --data /usr/share/common-licenses'
+point 'the data that are read without an option'
+
+# ---- what is no file ----
+
+mkfifo fifo
+mkdir empty fifos
+python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket")' 2>/dev/null
+
+# tried KIND DRIVER OPTION PATH: starts it in the background; nothing of the kind may take 10 seconds.
+tried() {
+    cases=$((cases + 1))
+    {
+        timeout -s KILL 10 "$drivers/"$(command "$2") $(argument "$2" "$3" "$4") >"out.$cases" 2>"err.$cases" </dev/null
+        echo "$? $1 $3 $2" >"case.$cases"
+    } &
+    [ $((cases % 8)) != 0 ] || wait
+}
+
+# judge: the lines of all those cases; devices and directories are taken by some options.
+judge() {
+    wait
+    for i in $(seq "$cases"); do
+        read -r status kind option driver <"case.$i"
+        mv "out.$i" out
+        mv "err.$i" err
+        case "$kind $(use_of "$option")" in
+        'device stream' | 'device replaced' | 'directory saved') wanted='[023]' ;;
+        *) wanted=2 ;;
+        esac
+        case $status in
+        $wanted) [ "$status" = 0 ] || one_line ;;
+        *) false ;;
+        esac
+        point "$driver: --$option is a $kind"
+    done
+    cases=0
+}
+
+cases=0
+for driver in looping_pipeline loss_equality schedule plan sharding 'transformer train' 'transformer evaluate' \
+    'transformer generate'; do
+    for option in $(options "$driver"); do
+        mkfifo "fifos/$cases" 2>/dev/null # one of its own: a case must not be the other end of another one
+        tried fifo "$driver" "$option" "fifos/$cases"
+        tried device "$driver" "$option" /dev/zero
+        [ ! -e socket ] || tried socket "$driver" "$option" socket
+        case "$driver $option" in
+        'looping_pipeline save' | 'transformer train save') ;; # a directory is what it takes
+        *) tried directory "$driver" "$option" empty ;;
+        esac
+    done
+    judge
+done
+driver=looping_pipeline
+for path in fifo /dev/zero empty; do
+    rm -rf dir
+    mkdir dir
+    ln -s "../$path" dir/step-00000001.safetensors
+    [ "$path" != /dev/zero ] || ln -sf /dev/zero dir/step-00000001.safetensors
+    run "$driver" --resume dir
+    refused 'no checkpoint is whole: '
+    point "a checkpoint that is $path"
+done
+
+# ---- pipes that have another end ----
+
+"$drivers/schedule" --format csv --name 1f1b >csv
+cat csv >fifo &
+"$drivers/schedule" --file fifo --format csv >out 2>err
+status=$?
+[ $status = 0 ] && [ ! -s err ] && cmp -s out csv
+point 'a schedule comes from a FIFO'
+cat csv | "$drivers/schedule" --file /dev/stdin --format csv >out 2>err
+status=$?
+[ $status = 0 ] && [ ! -s err ] && cmp -s out csv
+point 'a schedule comes from stdin'
+echo '--name 1f1b --format csv' >fifo &
+"$drivers/schedule" @fifo >out 2>err
+status=$?
+[ $status = 0 ] && [ ! -s err ] && cmp -s out csv
+point 'options come from a FIFO'
+cat fifo >got &
+run looping_pipeline --metrics fifo
+wait
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '^{"step":[01],' got)" = 2 ]
+point 'metrics go to a FIFO'
+run looping_pipeline --json --metrics /dev/stderr
+[ $status = 0 ] && cmp -s out err
+point 'metrics go to stderr'
+
+plan
