@@ -144,27 +144,29 @@ for driver in looping_pipeline loss_equality schedule plan sharding gpipe 'trans
     status=0
     [ -z "$strange" ]
     point "$driver: what takes a file is known here$strange"
+    tested=
     for written in $list; do
         is_written "$written" || continue
+        tested="$tested $written "
         for other in $list; do
-            [ "$written" != "$other" ] || continue
+            case $tested in *" $other "*) continue ;; esac # the pair has come the other way round
             uses="$(use_of "$written") $(use_of "$other")"
             case "$driver $other $uses" in
-            *' saved checkpoint' | *' saved') ;; # goes on where it saves; the pair comes the other way round
-            *' saved '*) # a file of the directory
-                fresh
-                ln t dir/step-00000003.safetensors
-                if [ "$driver $other" != 'looping_pipeline data' ]; then
-                    file_of '--save dir' "$(argument "$driver" "$other" dir/step-00000003.safetensors)" &&
-                        file_of '--save dir' "$(argument "$driver" "$other" t)"
-                    point "$driver: --save is the directory of --$other"
+            *' saved checkpoint') ;; # a run goes on where it saves
+            *' saved '* | *' saved') # a file of the directory
+                [ "$written" = save ] && file=$other || file=$written
+                if [ "$driver $file" != 'looping_pipeline data' ]; then
+                    fresh
+                    ln t dir/step-00000003.safetensors
+                    file_of '--save dir' "$(argument "$driver" "$file" dir/step-00000003.safetensors)" &&
+                        file_of '--save dir' "$(argument "$driver" "$file" t)"
+                    point "$driver: --save is the directory of --$file"
                 fi
-                if ! is_written "$other"; then
-                    [ "$(use_of "$other")" != data ] || {
-                        run "$driver" --save dir/ $(argument "$driver" "$other" dir)
-                        refused 'name the same directory, '
-                        point "$driver: --save and --$other are one directory"
-                    }
+                if [ "$(use_of "$file")" = data ]; then
+                    fresh
+                    run "$driver" --save dir/ $(argument "$driver" "$file" dir)
+                    refused 'name the same directory, '
+                    point "$driver: --save and --$file are one directory"
                 fi
                 ;;
             *)
