@@ -55,7 +55,7 @@ const struct sl_option sl_record_table[] = {
      .help = "after each step, compare hashes of the parameters and optimizer state that several coordinates hold; end "
              "the run if they differ"},
     {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "write a JSON object a step to FILE; with --resume, behind what FILE holds already"},
+     .help = "write a JSON object a step to FILE; with --resume, add them to FILE"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE", .path = SL_PATH_REPLACED,
      .help = "write the last step's gradients to FILE (safetensors)"},
     {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,

@@ -9,8 +9,8 @@ drivers=$1
 small='--layers 2 --hidden 8 --batch 8 --microbatches 2'
 model='--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2'
 
-# command DRIVER: with options that make a short run.
-command() {
+# short_run DRIVER: with options that make a short run.
+short_run() {
     case $1 in
     looping_pipeline) echo "looping_pipeline --mesh data=1,model=2 $small --steps 2" ;;
     loss_equality) echo "loss_equality --mesh data=1,model=2 $small --steps 1" ;;
@@ -66,7 +66,7 @@ argument() {
 
 # run DRIVER ARGUMENT...: leaves status, out and err.
 run() {
-    line=$(command "$1")
+    line=$(short_run "$1")
     shift
     timeout -s KILL 20 "$drivers/"$line "$@" >out 2>err </dev/null
     status=$?
@@ -194,7 +194,7 @@ for driver in looping_pipeline loss_equality schedule plan sharding gpipe 'trans
         path=t
         [ "$driver $other" != 'looping_pipeline data' ] || { ln t dir/t && path=dir; }
         [ "$(use_of "$other")" != saved ] || { ln t dir/step-00000001.safetensors && path=dir; }
-        timeout -s KILL 20 "$drivers/"$(command "$driver") $(argument "$driver" "$other" $path) >>t 2>err </dev/null
+        timeout -s KILL 20 "$drivers/"$(short_run "$driver") $(argument "$driver" "$other" $path) >>t 2>err </dev/null
         status=$?
         : >out
         [ $status = 2 ] && one_line && grep -q stdout err && cmp -s t kept
@@ -230,7 +230,7 @@ python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket")' 2>/dev/
 tried() {
     cases=$((cases + 1))
     {
-        timeout -s KILL 10 "$drivers/"$(command "$2") $(argument "$2" "$3" "$4") >"out.$cases" 2>"err.$cases" </dev/null
+        timeout -s KILL 10 "$drivers/"$(short_run "$2") $(argument "$2" "$3" "$4") >"out.$cases" 2>"err.$cases" </dev/null
         echo "$? $1 $3 $2" >"case.$cases"
     } &
     [ $((cases % 8)) != 0 ] || wait
