@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE = 500, PAUSE = 10 }; /* milliseconds */
+enum { PATIENCE = 2000, PAUSE = 10 }; /* milliseconds */
 
 const char *sl_file_kind_name(unsigned mode) {
     switch (mode & S_IFMT) {

@@ -1,5 +1,5 @@
 /* file.h - opens files that users name. A path may lead to anything: a directory, a device, a FIFO at whose other end
- * nobody is. Opening never waits longer than half a second for that other end. */
+ * nobody is. Opening never waits longer than two seconds for that other end. */
 #ifndef SL_SPMD_BASE_FILE_H
 #define SL_SPMD_BASE_FILE_H
 

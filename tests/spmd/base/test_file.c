@@ -130,7 +130,7 @@ static void ended_well(pid_t process) {
 
 static void pipes_wait_for_a_writer(void **state) {
     (void)state;
-    const int times[][2] = {{0, 0}, {100, 0}, {0, 900}};
+    const int times[][2] = {{0, 0}, {100, 0}, {0, 2400}};
     for (int i = 0; i < 3; i++) {
         const char *reason;
         char text[4] = "";
