@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "spmd/base/hash.h"
 
@@ -103,6 +104,7 @@ static int compare(const struct sl_store *store, const struct sl_tensor *tensor,
 int sl_checksums_verify(const struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error) {
     struct pass pass = {.store = store, .between = between, .arg = arg};
     int status = SL_OK;
+    if (store->mapping) madvise(store->mapping, store->mapped, MADV_SEQUENTIAL); /* a disk reads far ahead */
     if (store->checksums) pass.hasher = sl_hasher_new();
     if (store->checksums && !pass.hasher)
         status = sl_error_set(error, SL_FAILED, "%s: no memory for its checksums", store->path);
@@ -113,6 +115,7 @@ int sl_checksums_verify(const struct sl_store *store, int (*between)(void *arg),
         if (status == SL_OK) status = compare(store, &store->tensor[i], checksum, not_finite, error);
     }
     if (pass.hasher) sl_hasher_free(pass.hasher);
+    if (store->mapping) madvise(store->mapping, store->mapped, MADV_NORMAL);
     return status;
 }
 
