@@ -61,9 +61,9 @@ awk '/^```python/ { on = 1; next } /^```/ { on = 0 } on' "$docs/checkpoints.md" 
 if [ -s verify.py ] && "$python" -c 'import xxhash' 2>/dev/null; then
     "$python" verify.py "$(name 2)" >out 2>err
     point 'another program verifies a checkpoint'
-    cp "$(name 2)" other
-    flip other $(($(size_of other) - 1)) 0
-    ! "$python" verify.py other >out 2>err && grep -q 'AssertionError: optimizer.momentum.norm.gamma' err
+    cp "$(name 2)" wrong
+    flip wrong $(($(size_of wrong) - 1)) 0
+    ! "$python" verify.py wrong >out 2>err && grep -q 'AssertionError: optimizer.momentum.norm.gamma' err
     point 'and finds a wrong bit'
 else
     skip 'another program verifies a checkpoint' 'python3 has no package xxhash'
@@ -155,6 +155,7 @@ point 'what it has become has checksums'
 
 # begin ARGUMENT...: a run in the background; returns when it has taken steps.
 begin() {
+    : >log
     "$driver" $train "$@" >log 2>err </dev/null &
     pid=$!
     tries=0
