@@ -8,17 +8,16 @@
 static const struct sl_setting settings[] = {{"model", "small"}, {"layers", "4"}, {NULL, ""}};
 enum { AS_IT_IS, REPAIRED, CHANGED, WAYS };
 
-static const char *directory(void) {
-    static char path[64];
-    if (*path) return path;
-    snprintf(path, sizeof path, "/dev/shm/fuzz_checkpoint.%ld", (long)getpid());
-    FUZZ_PROMISE(!mkdir(path, 0700), "%s", path);
-    return path;
+static char directory[64]; /* of one input */
+
+static void make_directory(void) {
+    snprintf(directory, sizeof directory, "%s/fuzz_checkpoint.XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    FUZZ_PROMISE(mkdtemp(directory), "%s", directory);
 }
 
 static const char *at(int64_t step) {
     static char path[SL_MAX_PATH];
-    FUZZ_PROMISE(!sl_checkpoint_name(directory(), step, path, NULL), "%s", path);
+    FUZZ_PROMISE(!sl_checkpoint_name(directory, step, path, NULL), "%s", path);
     return path;
 }
 
@@ -82,12 +81,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct sl_error error = {0};
     struct sl_checkpoint about = {0};
     bool changed = true;
+    make_directory();
     write_checkpoint(1);
     write_checkpoint(2);
     if (way == CHANGED) changed = change(at(2), data + 1, size - 1);
     if (way != CHANGED) put(at(2), data + 1, size - 1);
     if (way == REPAIRED) repair(at(2));
-    FUZZ_PROMISE(!sl_checkpoint_latest(directory(), path, NULL, &error), "%s", error.message); /* 1 is whole */
+    FUZZ_PROMISE(!sl_checkpoint_latest(directory, path, NULL, &error), "%s", error.message); /* 1 is whole */
     const int checked = sl_checkpoint_check(path, settings, &about, &error);
     if (checked) fuzz_refused(checked, &error);
     FUZZ_PROMISE(checked || (about.step >= 0 && about.samples >= 0), "%s", path);
@@ -95,6 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (verified) fuzz_refused(verified, &error);
     const bool passed = !checked && !verified;
     FUZZ_PROMISE(way != CHANGED || strcmp(path, at(2)) != 0 || passed != changed, "changed: %d", changed);
-    FUZZ_PROMISE(!sl_checkpoint_prune(directory(), INT64_MAX, 1, &error), "%s", error.message);
+    FUZZ_PROMISE(!sl_checkpoint_prune(directory, INT64_MAX, 1, &error), "%s", error.message);
+    FUZZ_PROMISE(!rmdir(directory), "%s is not empty", directory);
     return 0;
 }
