@@ -113,8 +113,8 @@ static void flip(const char *path, off_t place, int bit) {
     close(file);
 }
 
-/* Of every byte of the header one bit, of the data one bit in every 4 KB and in the first and last byte of each tensor;
- * the older checkpoint is named each time. */
+/* Of every third byte of the header one bit (test_checksums.c has every bit), of the data one bit in every 4 KB and in
+ * the first and last byte of each tensor; the older checkpoint is named each time. */
 static int load_flipped(struct worker *worker) {
     struct sl_spmd *self = worker->self;
     const off_t *place = worker->job->user;
@@ -137,7 +137,7 @@ static void flipped_bits_are_refused(void **state) {
     const off_t start = (char *)store.tensor[0].array.data - store.mapping;
     int count = 0;
     for (off_t byte = 0; byte < (off_t)store.mapped; byte++) {
-        bool due = byte < start || byte % 4096 == 0;
+        bool due = (byte < start && byte % 3 == 0) || byte % 4096 == 0;
         for (int t = 0; t < store.count; t++) {
             const off_t first = (char *)store.tensor[t].array.data - store.mapping;
             due = due || byte == first || byte == first + (off_t)sl_tensor_bytes(&store.tensor[t]) - 1;
