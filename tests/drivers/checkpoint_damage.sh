@@ -120,7 +120,7 @@ done
 
 # ---- the first version ----
 
-# It was made by version 0.13 and the options of the test's run, after two steps.
+# It was saved after two steps of the run above, by a program that wrote version 1.
 first="$data/checkpoint_version_1.safetensors"
 line="^transformer: .*checkpoint_version_1.safetensors carries no checksums: damage in it would go unnoticed\$"
 call $train --steps 4 --resume "$first" --json
