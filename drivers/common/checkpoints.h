@@ -22,18 +22,21 @@ struct sl_checkpoints {
     /* Filled in by sl_checkpoints_open. */
     char from[SL_MAX_PATH]; /* the file that --resume has found, */
     int64_t first;          /* and its steps */
-    int lock;               /* of the directory; -1: none */
+    bool locked;
+    int lock; /* of the directory that is saved in, while it is locked */
 };
 
 /* Whether the options fit each other. */
 int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_error *error);
 
-/* FILE is the latest checkpoint where PATH is a directory, otherwise PATH itself. */
-int sl_checkpoints_find(const char *path, char file[SL_MAX_PATH], struct sl_error *error);
+/* Maps the latest checkpoint where PATH is a directory, otherwise PATH itself, for its values. The process that SPEAKS
+ * says on stderr what users should know of a file that is used nevertheless: that it has no checksums, or that a later
+ * one was cut short. The data are yet to be verified: sl_checkpoint_verify. */
+int sl_checkpoints_map(struct sl_store *values, const char *path, bool speaks, struct sl_error *error);
 
-/* Before the run, in the process that writes files: finds what to resume and refuses what does not fit, makes the
- * directory to save in and locks it. It may hold no checkpoint of more steps than the run begins with: that one would
- * be found in place of this run's. */
+/* Before the run, in the process that writes files: finds what to resume and refuses what does not fit, with remarks as
+ * above, makes the directory to save in and locks it. It may hold no checkpoint of more steps than the run begins with:
+ * that one would be found in place of this run's. */
 int sl_checkpoints_open(struct sl_checkpoints *checkpoints, struct sl_error *error);
 void sl_checkpoints_close(struct sl_checkpoints *checkpoints);
 

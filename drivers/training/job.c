@@ -148,6 +148,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
 }
 
 int sl_worker_open(struct sl_worker *worker, const struct sl_store *from) {
+    if (from) SL_TRY(sl_checkpoint_verify(worker->self, worker->trainer, from));
     return sl_trainer_open(worker->trainer, from);
 }
 

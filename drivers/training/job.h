@@ -82,7 +82,7 @@ struct sl_worker {
 };
 
 /* Plans the coordinate's part. sl_worker_open takes the memory and makes the initial values, or takes those in FROM
- * (NULL: none). Close it also after a failure. */
+ * (NULL: none), a file that was mapped and is verified before. Close it also after a failure. */
 int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job *job);
 int sl_worker_open(struct sl_worker *worker, const struct sl_store *from);
 void sl_worker_close(struct sl_worker *worker);

@@ -73,10 +73,18 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
     return SL_OK;
 }
 
+/* The metrics file loses its contents only after a checkpoint or parameters that are damaged have been refused. */
+static int open_report(struct sl_training *training, struct sl_error *error) {
+    const struct sl_training_options *options = training->job->options;
+    return sl_report_open(&training->report, options->metrics, options->checkpoints.resume, training->checkpoints.first,
+                          training->steps, error);
+}
+
 static int train(struct sl_training *training, struct sl_worker *worker) {
     const struct sl_training_type *type = training->type;
     bool stop = false;
     SL_TRY(resume(training, worker));
+    if (worker->self->coordinate == 0) SL_TRY(open_report(training, &worker->self->error));
     if (type->begin) SL_TRY(type->begin(worker));
     for (int64_t number = worker->first; number < training->steps && !stop; number++) {
         struct sl_step step = {.number = number};
@@ -154,7 +162,8 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     if (options->profile && !training->report.lost.status)
         SL_TRY(sl_profile_report(training->profile, &job->mesh, sl_training_done(training) - 1, training->json, error));
     SL_TRY(report_end(training, error));
-    if (options->gradients) SL_TRY(sl_safetensors_write(&training->gradients, options->gradients, error));
+    if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
+        return error->status = SL_FAILED; /* it could be written when the run began */
     return options->trace ? sl_trace_file_write(&training->trace, job, error) : SL_OK;
 }
 
@@ -166,8 +175,6 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     report->json = training->json;
     report->field = training->type->field;
     report->own = job->own;
-    SL_TRY(sl_report_open(report, job->options->metrics, job->options->checkpoints.resume, training->checkpoints.first,
-                          training->steps, error));
     int status = sl_run(&job->mesh, engine, program, training);
     sl_progress_clear(&report->progress);
     if (status == SL_OK) status = finish(training, error);

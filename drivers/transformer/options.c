@@ -211,12 +211,6 @@ static int read_prompt(struct transformer_job *job, struct sl_error *error) {
     return sl_sampling_check(&sampling, error);
 }
 
-static int read_params(struct transformer_job *job, const char *path, struct sl_error *error) {
-    char file[SL_MAX_PATH];
-    SL_TRY(sl_checkpoints_find(path, file, error));
-    return sl_safetensors_map(&job->params, file, error);
-}
-
 static int prepare_training(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const struct sl_transformer *m = &job->model;
@@ -246,7 +240,8 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
 }
 
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
-                        const struct transformer_config *config, const struct sl_mesh *mesh, struct sl_error *error) {
+                        const struct transformer_config *config, const struct sl_mesh *mesh,
+                        const struct sl_engine *engine, struct sl_error *error) {
     job->command = command;
     job->config = config;
     job->job = (struct sl_job){.type = &transformer_job_type,
@@ -277,7 +272,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .capacity = config->capacity,
         .balance = config->balance};
     SL_TRY(sl_job_open(&job->job, mesh, error));
-    if (config->params) SL_TRY(read_params(job, config->params, error));
+    if (config->params) SL_TRY(sl_checkpoints_map(&job->params, config->params, sl_speaks(engine), error));
     SL_TRY(open_data(job, error));
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));

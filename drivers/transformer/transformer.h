@@ -51,7 +51,8 @@ struct transformer_job {
 };
 
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
-                        const struct transformer_config *config, const struct sl_mesh *mesh, struct sl_error *error);
+                        const struct transformer_config *config, const struct sl_mesh *mesh,
+                        const struct sl_engine *engine, struct sl_error *error);
 void transformer_finish(struct transformer_job *job);
 
 /* What a coordinate has of its own (sl_worker.own) while a program runs. */

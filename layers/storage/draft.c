@@ -23,10 +23,12 @@ static void directory_of(const char *path, char *directory) {
     }
 }
 
-/* Makes the renaming last: an entry of a directory is the directory's data. Returns 0, or the number of the error. */
-static int sync_directory_of(const char *path) {
-    char directory[SL_MAX_PATH];
-    directory_of(path, directory);
+/* An entry of a directory is the directory's data. */
+int sl_sync_parent(const char *path) {
+    char trimmed[SL_MAX_PATH], directory[SL_MAX_PATH];
+    snprintf(trimmed, sizeof trimmed, "%s", path);
+    for (size_t end = strlen(trimmed); end > 1 && trimmed[end - 1] == '/';) trimmed[--end] = '\0';
+    directory_of(trimmed, directory);
     const int descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return errno;
     const int number = fsync(descriptor) ? errno : 0;
@@ -34,52 +36,63 @@ static int sync_directory_of(const char *path) {
     return number;
 }
 
-int sl_draft_check(const char *path, struct sl_error *error) {
+/* Writes to PLACE[SL_MAX_PATH] which file PATH means. A link that leads nowhere is that file itself. */
+static int find_place(const char *path, enum sl_links links, char *place, struct sl_error *error) {
+    if (links == SL_LINKS_REPLACED || !realpath(path, place)) snprintf(place, SL_MAX_PATH, "%s", path);
+    if (strlen(path) < SL_MAX_PATH && strlen(place) + 32 <= SL_MAX_PATH) return SL_OK; /* with the temporary suffix */
+    return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", path);
+}
+
+/* Whether PLACE, found for PATH, can be written. */
+static int check_place(const char *path, const char *place, struct sl_error *error) {
     struct stat file;
     char directory[SL_MAX_PATH];
-    if (strlen(path) + 32 > SL_MAX_PATH)
-        return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", path);
-    if (!stat(path, &file) && !S_ISREG(file.st_mode))
+    if (!lstat(place, &file) && !S_ISREG(file.st_mode) && !S_ISLNK(file.st_mode))
         return sl_error_set(error, SL_BAD_INPUT, "%s: not a regular file: only those are replaced", path);
-    directory_of(path, directory);
+    directory_of(place, directory);
     if (access(directory, W_OK | X_OK))
         return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
     return SL_OK;
 }
 
-int sl_draft_open(struct sl_draft *draft, const char *path, struct sl_error *error) {
-    draft->descriptor = -1;
-    SL_TRY(sl_draft_check(path, error));
-    if (!realpath(path, draft->path)) strcpy(draft->path, path);
-    if (snprintf(draft->temporary, SL_MAX_PATH, "%s.%ld.tmp", draft->path, (long)getpid()) >= SL_MAX_PATH)
-        return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", path);
+int sl_draft_check(const char *path, enum sl_links links, struct sl_error *error) {
+    char place[SL_MAX_PATH];
+    SL_TRY(find_place(path, links, place, error));
+    return check_place(path, place, error);
+}
+
+int sl_draft_open(struct sl_draft *draft, const char *path, enum sl_links links, struct sl_error *error) {
+    draft->open = false;
+    SL_TRY(find_place(path, links, draft->path, error));
+    SL_TRY(check_place(path, draft->path, error));
+    snprintf(draft->temporary, SL_MAX_PATH, "%s.%ld.tmp", draft->path, (long)getpid());
     unlink(draft->temporary); /* of a process that had the same number, and was killed */
     draft->descriptor = open(draft->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (draft->descriptor >= 0) return SL_OK;
+    draft->open = draft->descriptor >= 0;
+    if (draft->open) return SL_OK;
     return sl_error_set(error, SL_FAILED, "%s: cannot be written: %s", draft->temporary, strerror(errno));
 }
 
 int sl_draft_finish(struct sl_draft *draft, int number, struct sl_error *error) {
     if (!number && fsync(draft->descriptor)) number = errno;
-    const int descriptor = draft->descriptor;
     if (number) {
         sl_draft_give_up(draft);
     } else {
-        draft->descriptor = -1;
-        if (close(descriptor)) number = errno;
+        draft->open = false;
+        if (close(draft->descriptor)) number = errno;
         if (!number && rename(draft->temporary, draft->path)) number = errno;
         if (number)
             unlink(draft->temporary);
         else
-            number = sync_directory_of(draft->path);
+            number = sl_sync_parent(draft->path);
     }
     if (!number) return SL_OK;
     return sl_error_set(error, SL_FAILED, "%s: cannot be written: %s", draft->path, strerror(number));
 }
 
 void sl_draft_give_up(struct sl_draft *draft) {
-    if (!draft || draft->descriptor < 0) return;
+    if (!draft || !draft->open) return;
     close(draft->descriptor);
     unlink(draft->temporary);
-    draft->descriptor = -1;
+    draft->open = false;
 }

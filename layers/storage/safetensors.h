@@ -10,7 +10,11 @@
  *     sl_safetensors_commit(&store, NULL, NULL, &error);
  *
  * Before the commit the file has a temporary name, PATH.PROCESS.tmp. So a crash leaves either the old file or the new
- * one. sl_store_free removes a file that was not committed. */
+ * one. sl_store_free removes a file that was not committed.
+ *
+ * A store whose field `checksums` is set is written with checksums (layers/storage/checksums.h says what they are), and
+ * then all its floats must be finite. A file with checksums is always checked: its header, and so the notes, names,
+ * dtypes and shapes, when it is read or mapped; the data when it is read, or by sl_safetensors_verify. */
 #ifndef SL_LAYERS_STORAGE_SAFETENSORS_H
 #define SL_LAYERS_STORAGE_SAFETENSORS_H
 
@@ -20,20 +24,29 @@ SL_BEGIN_C
 
 /* SL_BAD_INPUT if PATH cannot be written: it is not a regular file, or its directory is missing or not writable. */
 int sl_safetensors_can_write(const char *path, struct sl_error *error);
-/* Writes STORE, sorted by name. SL_FAILED if the file system fails (disk full); the old file then stays. */
+/* Writes STORE, sorted by name. SL_FAILED if the file system fails (disk full), or if a float of a store with checksums
+ * is not finite; the old file then stays. */
 int sl_safetensors_write(const struct sl_store *store, const char *path, struct sl_error *error);
-/* Replaces STORE by the contents of PATH. SL_BAD_INPUT if the file is missing, malformed or truncated, or if its
- * tensors overlap or leave holes; the line names the path, the tensor and the reason, and STORE is untouched. */
+/* Replaces STORE by the contents of PATH, sorted by name. SL_BAD_INPUT if the file is missing, malformed, truncated or
+ * damaged, or if its tensors overlap or leave holes; the line names the path, the tensor and the reason, and STORE is
+ * untouched. */
 int sl_safetensors_read(struct sl_store *store, const char *path, struct sl_error *error);
-/* The same, but the tensors stay in the mapped file, read-only. Nobody may truncate the file while the store lives. */
+/* The same, but the tensors stay in the mapped file, read-only, and are not looked at. Nobody may truncate the file
+ * while the store lives. */
 int sl_safetensors_map(struct sl_store *store, const char *path, struct sl_error *error);
+/* Reads all data of STORE once, if it was mapped or read. SL_BAD_INPUT names a tensor that is damaged, as its checksum
+ * tells if the file has checksums, or that has a float that is not finite. BETWEEN (may be NULL) is called after every
+ * few megabytes; if it returns a status other than SL_OK, that is returned. */
+int sl_safetensors_verify(const struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error);
+/* Whether PATH was cut short: it ends before the end of what its header says, as the line in ERROR then tells. */
+bool sl_safetensors_is_cut(const char *path, struct sl_error *error);
 
 /* Creates the file for STORE, whose tensors are declared, and reserves all its space: a full disk is SL_FAILED here.
  * Sorts the tensors by name. Free STORE also after a failure. */
 int sl_safetensors_create(struct sl_store *store, const char *path, struct sl_error *error);
-/* Syncs the file, renames it to its path, and frees STORE, also after a failure. BETWEEN (may be NULL) is called again
- * and again while the file is written to the disk; if it returns a status other than SL_OK, the file is removed and
- * that status returned. */
+/* Computes the checksums, if there are to be any, syncs the file, renames it to its path, and frees STORE, also after a
+ * failure. BETWEEN (may be NULL) is called again and again meanwhile; if it returns a status other than SL_OK, the file
+ * is removed and that status returned. SL_FAILED as for sl_safetensors_write. */
 int sl_safetensors_commit(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error);
 
 SL_END_C

@@ -22,52 +22,81 @@ size_t sl_tensor_bytes(const struct sl_tensor *tensor) {
 
 /* ---- tensors ---- */
 
-struct sl_tensor *sl_store_declare(struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
-                                   const size_t *shape) {
-    size_t bytes;
-    if (strlen(name) >= sizeof store->tensor->name || dims > SL_MAX_DIMS || !sl_array_bytes(dtype, dims, shape, &bytes))
-        return NULL;
+static const char *tensor_name(const void *list, int place) { return ((const struct sl_tensor *)list)[place].name; }
+
+static bool is_possible(const struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
+                        const size_t *shape, size_t *bytes) {
+    return strlen(name) < sizeof store->tensor->name && dims <= SL_MAX_DIMS &&
+           sl_array_bytes(dtype, dims, shape, bytes);
+}
+
+/* DATA is the store's from now on. */
+static struct sl_tensor *add_tensor(struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
+                                    const size_t *shape, void *data) {
     struct sl_tensor *grown = sl_grow(store->tensor, store->count, &store->capacity, 32, sizeof *grown);
     if (!grown) return NULL;
     store->tensor = grown;
-    struct sl_tensor *tensor = &store->tensor[store->count++];
-    *tensor = (struct sl_tensor){.array = {.dtype = dtype, .dims = dims}};
+    struct sl_tensor *tensor = &store->tensor[store->count];
+    *tensor = (struct sl_tensor){.array = {.data = data, .dtype = dtype, .dims = dims}};
     snprintf(tensor->name, sizeof tensor->name, "%s", name);
     for (int d = 0; d < dims; d++) tensor->array.shape[d] = shape[d];
+    if (sl_names_add(&store->tensor_names, store->tensor, tensor_name)) return NULL;
+    store->count++;
     return tensor;
+}
+
+struct sl_tensor *sl_store_declare(struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
+                                   const size_t *shape) {
+    size_t bytes;
+    if (!is_possible(store, name, dtype, dims, shape, &bytes)) return NULL;
+    return add_tensor(store, name, dtype, dims, shape, NULL);
 }
 
 struct sl_tensor *sl_store_add(struct sl_store *store, const char *name, enum sl_dtype dtype, int dims,
                                const size_t *shape) {
-    struct sl_tensor *tensor = sl_store_declare(store, name, dtype, dims, shape);
-    if (!tensor) return NULL;
-    const size_t bytes = sl_tensor_bytes(tensor);
-    tensor->array.data = calloc(bytes ? bytes : 1, 1);
-    if (tensor->array.data) return tensor;
-    store->count--;
-    return NULL;
+    size_t bytes;
+    if (!is_possible(store, name, dtype, dims, shape, &bytes)) return NULL;
+    void *data = calloc(bytes ? bytes : 1, 1);
+    struct sl_tensor *tensor = data ? add_tensor(store, name, dtype, dims, shape, data) : NULL;
+    if (!tensor) free(data);
+    return tensor;
 }
 
 struct sl_tensor *sl_store_find(const struct sl_store *store, const char *name) {
-    for (int i = 0; i < store->count; i++)
-        if (!strcmp(store->tensor[i].name, name)) return &store->tensor[i];
-    return NULL;
+    const int place = sl_names_find(&store->tensor_names, store->tensor, tensor_name, name);
+    return place < 0 ? NULL : &store->tensor[place];
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct sl_tensor *)a)->name, ((const struct sl_tensor *)b)->name);
+}
+
+void sl_store_sort(struct sl_store *store) {
+    if (store->count) qsort(store->tensor, (size_t)store->count, sizeof *store->tensor, by_name);
+    sl_names_renew(&store->tensor_names, store->tensor, tensor_name);
 }
 
 /* ---- notes ---- */
 
+static const char *note_key(const void *list, int place) { return ((const struct sl_note *)list)[place].key; }
+
 static struct sl_note *find_note(const struct sl_store *store, const char *key) {
-    for (int i = 0; i < store->notes; i++)
-        if (!strcmp(store->note[i].key, key)) return &store->note[i];
-    return NULL;
+    const int place = sl_names_find(&store->note_names, store->note, note_key, key);
+    return place < 0 ? NULL : &store->note[place];
 }
 
 static struct sl_note *add_note(struct sl_store *store, const char *key) {
-    struct sl_note *grown = realloc(store->note, (size_t)(store->notes + 1) * sizeof *grown);
+    struct sl_note *grown = sl_grow(store->note, store->notes, &store->most_notes, 16, sizeof *grown);
     if (!grown) return NULL;
     store->note = grown;
-    grown[store->notes] = (struct sl_note){.key = strdup(key)};
-    return grown[store->notes].key ? &grown[store->notes++] : NULL;
+    struct sl_note *note = &grown[store->notes];
+    *note = (struct sl_note){.key = strdup(key)};
+    if (!note->key || sl_names_add(&store->note_names, store->note, note_key)) {
+        free(note->key);
+        return NULL;
+    }
+    store->notes++;
+    return note;
 }
 
 int sl_store_set_note(struct sl_store *store, const char *key, const char *text) {
@@ -111,7 +140,10 @@ void sl_store_free(struct sl_store *store) {
     if (store->mapping) munmap(store->mapping, store->mapped);
     sl_draft_give_up(store->draft);
     free(store->draft);
+    free(store->path);
     free(store->tensor);
     free(store->note);
+    sl_names_free(&store->tensor_names);
+    sl_names_free(&store->note_names);
     *store = (struct sl_store){0};
 }

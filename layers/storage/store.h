@@ -2,13 +2,15 @@
 #ifndef SL_LAYERS_STORAGE_STORE_H
 #define SL_LAYERS_STORAGE_STORE_H
 
+#include "layers/storage/names.h"
 #include "spmd/spec.h"
 
 SL_BEGIN_C
 
 struct sl_tensor {
-    char name[128];
+    char name[128];        /* stays as it is while the tensor is in a store */
     struct sl_array array; /* the store owns the data; NULL: the tensor is only declared */
+    uint64_t checksum;     /* of the data in the file that the store was read from, if it has checksums */
 };
 
 struct sl_note {
@@ -19,8 +21,13 @@ struct sl_note {
 struct sl_store {
     int count, capacity;
     struct sl_tensor *tensor;
-    int notes;
+    int notes, most_notes;
     struct sl_note *note;
+    struct sl_names tensor_names, note_names;
+    /* How it is written (layers/storage/safetensors.h); reading sets checksums to what the file has. */
+    bool checksums;
+    bool replaces_links; /* a symbolic link at the path is replaced itself; otherwise the file that it leads to */
+    char *path;          /* the file that it was read from; NULL: none */
     /* If the tensors lie in a mapped file (layers/storage/safetensors.h): */
     char *mapping;          /* where it is mapped; NULL: they do not */
     size_t mapped;          /* bytes */
@@ -35,6 +42,8 @@ struct sl_tensor *sl_store_declare(struct sl_store *store, const char *name, enu
                                    const size_t *shape);
 /* The tensor called NAME, or NULL. */
 struct sl_tensor *sl_store_find(const struct sl_store *store, const char *name);
+/* Sorts the tensors by name, in the order of the names' bytes. */
+void sl_store_sort(struct sl_store *store);
 void sl_store_free(struct sl_store *store);
 /* If the tensors lie in a mapped file: releases the memory of the pages touched so far. Their contents stay in the
  * file. Otherwise does nothing. */

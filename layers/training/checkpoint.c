@@ -8,7 +8,10 @@
 
 #include "layers/training/exchange.h"
 
-static const char version_key[] = "shardloop.checkpoint", version[] = "1", config_prefix[] = "config.";
+static const char version_key[] = "shardloop.checkpoint", config_prefix[] = "config.";
+/* Files of the second version have checksums. '1' and '2' differ in two bits: no single one that is wrong makes a file
+ * with checksums a file that needs none. */
+static const char first_version[] = "1", version[] = "2";
 static const char optimizer_key[] = "optimizer", first_optimizer[] = "adamw"; /* of files that do not name theirs */
 
 /* Values and the optimizer's state: saved_at(0) to saved_at(saved_count - 1). */
@@ -98,21 +101,62 @@ static int compare_settings(const struct sl_store *store, const char *path, cons
     return SL_OK;
 }
 
+/* ---- opening ---- */
+
+/* PATH is damaged, as ERROR says: adds which file the run could go on from in its place. */
+static int name_older(const char *path, struct sl_error *error) {
+    char older[SL_MAX_PATH];
+    if (!error || !sl_checkpoint_older(path, older)) return error ? error->status : SL_BAD_INPUT;
+    const struct sl_error reason = *error;
+    return sl_error_set(error, reason.status, "%s; an older checkpoint is %s", reason.message, older);
+}
+
+/* 0: FILE is no checkpoint. */
+static int read_version(const struct sl_store *file, const char *path, int *number, struct sl_error *error) {
+    const char *found = sl_store_note(file, version_key);
+    const bool first = found && !strcmp(found, first_version);
+    *number = !found ? 0 : first ? 1 : 2;
+    if (!found || first) return SL_OK;
+    if (strcmp(found, version))
+        return sl_error_set(error, SL_BAD_INPUT, "%s: a checkpoint of version %.20s, not %s or %s", path, found,
+                            first_version, version);
+    if (file->checksums) return SL_OK;
+    sl_error_set(error, SL_BAD_INPUT, "%s: damaged: a checkpoint of version %s has checksums, and this one has none",
+                 path, version);
+    return name_older(path, error);
+}
+
+/* A file of a directory tells its step twice. */
+static int read_step(const struct sl_store *file, const char *path, uint64_t *step, struct sl_error *error) {
+    const int64_t named = sl_checkpoint_step_of(path);
+    SL_TRY(read_number(file, path, "step", INT64_MAX, step, error));
+    if (named < 0 || (uint64_t)named == *step) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "%s: the name says step %" PRId64 ", and the checkpoint says step %" PRIu64, path, named,
+                        *step);
+}
+
+int sl_checkpoint_map(struct sl_store *file, const char *path, int *number, struct sl_error *error) {
+    uint64_t step;
+    if (sl_safetensors_map(file, path, error)) return name_older(path, error);
+    SL_TRY(read_version(file, path, number, error));
+    return *number ? read_step(file, path, &step, error) : SL_OK;
+}
+
 /* Maps PATH, the notes of which are those of a checkpoint with these settings. Free FILE also after a failure. */
 static int open_file(struct sl_store *file, const char *path, const struct sl_setting *settings,
                      struct sl_checkpoint *about, struct sl_error *error) {
-    SL_TRY(sl_safetensors_map(file, path, error));
-    const char *found = sl_store_note(file, version_key);
-    if (!found)
+    int number;
+    SL_TRY(sl_checkpoint_map(file, path, &number, error));
+    if (!number)
         return sl_error_set(error, SL_BAD_INPUT, "%s: not a checkpoint: its metadata have no %s", path, version_key);
-    if (strcmp(found, version))
-        return sl_error_set(error, SL_BAD_INPUT, "%s: a checkpoint of version %.20s, not %s", path, found, version);
     uint64_t step, samples;
     SL_TRY(read_number(file, path, "step", INT64_MAX, &step, error));
     SL_TRY(read_number(file, path, "samples", INT64_MAX, &samples, error));
     SL_TRY(read_number(file, path, "seed", UINT64_MAX, &about->seed, error));
     about->step = (int64_t)step;
     about->samples = (int64_t)samples;
+    about->version = number;
     return compare_settings(file, path, settings, error);
 }
 
@@ -133,6 +177,18 @@ static int agree(struct sl_spmd *self, const struct sl_group *world, struct sl_e
     return own->status ? sl_fail(self, own->status, "%s", own->message) : SL_OK;
 }
 
+static int progress(void *arg) { return sl_progress(arg); }
+
+int sl_checkpoint_verify(struct sl_spmd *self, struct sl_trainer *trainer, const struct sl_store *store) {
+    struct sl_error error = {0};
+    if (self->coordinate == 0) {
+        const int status = sl_safetensors_verify(store, progress, self, &error);
+        if (!error.status) SL_TRY(status); /* the run has ended meanwhile */
+        if (error.status == SL_BAD_INPUT) name_older(store->path, &error);
+    }
+    return agree(self, sl_trainer_world(trainer), &error);
+}
+
 static int declare_all(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *store) {
     for (int i = 0; i < saved_count(trainer); i++)
         SL_TRY(sl_declare(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), saved_at(i), store));
@@ -141,19 +197,22 @@ static int declare_all(struct sl_spmd *self, struct sl_trainer *trainer, struct 
 
 /* ---- saving ---- */
 
-static int progress(void *arg) { return sl_progress(arg); }
+/* A path that could be written when the run began may be gone now: that is a failure of the run, not bad input. */
+static void create(struct sl_store *file, const char *path, const char *optimizer, const struct sl_checkpoint *about,
+                   const struct sl_setting *settings, struct sl_error *error) {
+    file->checksums = file->replaces_links = true;
+    if (write_notes(file, optimizer, about, settings))
+        sl_error_set(error, SL_FAILED, "%s: no memory to save the run", path);
+    else if (sl_safetensors_create(file, path, error))
+        error->status = SL_FAILED;
+}
 
 static int save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path, const struct sl_checkpoint *about,
                 const struct sl_setting *settings, struct sl_store *file) {
     const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_error error = {0};
     SL_TRY(declare_all(self, trainer, file));
-    if (self->coordinate == 0) {
-        if (write_notes(file, optimizer_of(trainer), about, settings))
-            sl_error_set(&error, SL_FAILED, "%s: no memory to save the run", path);
-        else
-            sl_safetensors_create(file, path, &error);
-    }
+    if (self->coordinate == 0) create(file, path, optimizer_of(trainer), about, settings, &error);
     SL_TRY(agree(self, world, &error));
     for (int i = 0; i < saved_count(trainer); i++)
         SL_TRY(sl_export(self, world, sl_trainer_parameters(trainer), saved_at(i), 1.0f, file));
@@ -166,7 +225,8 @@ static int save(struct sl_spmd *self, struct sl_trainer *trainer, const char *pa
 
 int sl_checkpoint_save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
                        const struct sl_checkpoint *about, const struct sl_setting *settings) {
-    const struct sl_checkpoint now = {sl_trainer_steps(trainer), about->samples, about->seed};
+    const struct sl_checkpoint now = {
+        .step = sl_trainer_steps(trainer), .samples = about->samples, .seed = about->seed};
     struct sl_store file = {0};
     const int status = save(self, trainer, path, &now, settings, &file);
     sl_store_free(&file);
@@ -238,6 +298,7 @@ int sl_checkpoint_load(struct sl_spmd *self, struct sl_trainer *trainer, const c
                        const struct sl_setting *settings, struct sl_checkpoint *about) {
     struct sl_store file = {0}, wanted = {0};
     int status = check(self, trainer, path, settings, &file, &wanted, about);
+    if (status == SL_OK) status = sl_checkpoint_verify(self, trainer, &file);
     if (status == SL_OK) status = move(self, trainer, &file, about);
     sl_store_free(&file);
     sl_store_free(&wanted);

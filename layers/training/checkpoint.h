@@ -2,15 +2,18 @@
  * come.
  *
  * The layout does not depend on the mesh: a run that one mesh has saved, another mesh can load, bit for bit. Files are
- * safetensors (layers/storage/safetensors.h), which other programs can read. Their metadata are:
+ * safetensors (layers/storage/safetensors.h), which other programs can read. docs/checkpoints.md describes them. Their
+ * metadata are:
  *
- *     shardloop.checkpoint  the version of this layout, 1
+ *     shardloop.checkpoint  the version of this layout: 2; files of version 1 have no checksums, and can be loaded
+ *     shardloop.xxh3        checksums of all the rest (layers/storage/checksums.h)
  *     step, samples, seed   the fields of struct sl_checkpoint
  *     optimizer             its name, as in layers/training/optimizer.h; adamw if the entry is missing
  *     config.KEY            settings that must be the same when the run goes on, such as the model's sizes
  *
- * A directory holds a run's latest checkpoints as step-00000100.safetensors. An older file is removed only after the
- * new one is whole and on the disk. A crash may leave a partial file whose name ends in .tmp. */
+ * A directory holds a run's latest checkpoints as step-00000100.safetensors, which is also what their step entry must
+ * say. An older file is removed only after the new one is whole and on the disk. A crash may leave a partial file whose
+ * name ends in .tmp. A symbolic link under a checkpoint's name is replaced, never followed, when the run saves. */
 #ifndef SL_LAYERS_TRAINING_CHECKPOINT_H
 #define SL_LAYERS_TRAINING_CHECKPOINT_H
 
@@ -23,6 +26,7 @@ struct sl_checkpoint {
     int64_t step;    /* optimizer steps taken so far */
     int64_t samples; /* samples taken so far; the run goes on with the next one */
     uint64_t seed;
+    int64_t version; /* of the file that it was read from; 1: the file has no checksums. Saving ignores it */
 };
 
 /* A list of these ends with a key of NULL. */
@@ -37,21 +41,31 @@ struct sl_setting sl_setting_number(const char *key, int64_t value);
 /* ---- one file ---- */
 
 /* Collective: saves the run in PATH, which coordinate 0 writes. The step is the trainer's; ABOUT's is ignored. All
- * coordinates return the same status: SL_FAILED if the file system fails, and then an older file of that name is still
- * there. */
+ * coordinates return the same status: SL_FAILED if the file system fails, or if a value is not finite, and then an
+ * older file of that name is still there. */
 int sl_checkpoint_save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
                        const struct sl_checkpoint *about, const struct sl_setting *settings);
 
 /* Collective: loads PATH, which coordinate 0 reads; the other coordinates ignore PATH and SETTINGS. TRAINER must be
  * open. It gets the values, the optimizer's state and the number of steps; ABOUT gets the rest. SL_BAD_INPUT on all
- * coordinates, with nothing changed, if the file is no whole checkpoint, if it has other settings or another optimizer
- * (the line names both), or if its tensors are not those of the model and the optimizer. */
+ * coordinates, with nothing changed, if the file is no whole checkpoint, if it is damaged (its checksums tell, or a
+ * value is not finite, or its name says another step), if it has other settings or another optimizer (the line names
+ * both), or if its tensors are not those of the model and the optimizer. Where a damaged file lies in a directory that
+ * has an older one, the line names that one. */
 int sl_checkpoint_load(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
                        const struct sl_setting *settings, struct sl_checkpoint *about);
 
-/* Checks PATH before a run, as far as that is possible without a trainer, and fills in ABOUT. SL_BAD_INPUT as above. */
+/* Checks PATH before a run, as far as that is possible without a trainer and without reading all data, and fills in
+ * ABOUT. SL_BAD_INPUT as above. */
 int sl_checkpoint_check(const char *path, const struct sl_setting *settings, struct sl_checkpoint *about,
                         struct sl_error *error);
+
+/* Maps PATH, the checkpoint of any run or another safetensors file, for its values. *VERSION is as in struct
+ * sl_checkpoint; 0: the file is no checkpoint. SL_BAD_INPUT as above; the data have not been looked at yet. */
+int sl_checkpoint_map(struct sl_store *file, const char *path, int *version, struct sl_error *error);
+/* Collective: coordinate 0 reads all data of STORE, which was mapped, before they are used; the others' STORE is
+ * ignored. TRAINER is planned. SL_BAD_INPUT on all coordinates if the data are damaged or not finite. */
+int sl_checkpoint_verify(struct sl_spmd *self, struct sl_trainer *trainer, const struct sl_store *store);
 
 /* ---- a directory of checkpoints ---- */
 
@@ -59,8 +73,14 @@ int sl_checkpoint_check(const char *path, const struct sl_setting *settings, str
 int sl_checkpoint_name(const char *directory, int64_t step, char path[SL_MAX_PATH], struct sl_error *error);
 
 /* Writes to PATH the name of the checkpoint with the most steps that is whole, as far as its size tells. SL_BAD_INPUT
- * if there is none. */
-int sl_checkpoint_latest(const char *directory, char path[SL_MAX_PATH], struct sl_error *error);
+ * if there is none. SKIPPED (may be NULL) says which one of more steps is not whole; its status is SL_OK if none is. */
+int sl_checkpoint_latest(const char *directory, char path[SL_MAX_PATH], struct sl_error *skipped,
+                         struct sl_error *error);
+/* The same with fewer steps than the checkpoint PATH has. False if there is none, or if PATH's name is no checkpoint's.
+ */
+bool sl_checkpoint_older(const char *path, char older[SL_MAX_PATH]);
+/* How many steps the name of PATH says; -1 if it is no checkpoint's. */
+int64_t sl_checkpoint_step_of(const char *path);
 
 /* The most steps that the name of a checkpoint in DIRECTORY says; -1 if there is none, or no such directory. */
 int64_t sl_checkpoint_last_step(const char *directory);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "layers/training/checkpoint.h"
+#include "spmd/base/memory.h"
 
 static const char prefix[] = "step-", suffix[] = ".safetensors", torn[] = ".tmp";
 enum { DIGITS = 8, MOST_DIGITS = 18 };
@@ -47,14 +48,14 @@ static int list_steps(const char *directory, bool cleans, int64_t **steps, struc
         sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", directory, strerror(errno));
         return -1;
     }
-    int count = 0;
+    int count = 0, capacity = 0;
     for (const struct dirent *entry; count >= 0 && (entry = readdir(open));) {
         const char *rest;
         const int64_t step = step_of(entry->d_name, &rest);
         if (step < 0) continue;
         if (cleans && ends_with(rest, torn)) unlinkat(dirfd(open), entry->d_name, 0);
         if (*rest) continue;
-        int64_t *grown = realloc(*steps, (size_t)(count + 1) * sizeof *grown);
+        int64_t *grown = sl_grow(*steps, count, &capacity, 16, sizeof *grown);
         if (grown) {
             grown[count++] = step;
             *steps = grown;
@@ -68,23 +69,53 @@ static int list_steps(const char *directory, bool cleans, int64_t **steps, struc
     return count;
 }
 
-int sl_checkpoint_latest(const char *directory, char path[SL_MAX_PATH], struct sl_error *error) {
+int sl_checkpoint_latest(const char *directory, char path[SL_MAX_PATH], struct sl_error *skipped,
+                         struct sl_error *error) {
     struct sl_error reason = {0}, first = {0};
-    struct sl_store file = {0};
     int64_t *steps;
     const int count = list_steps(directory, false, &steps, &reason);
     bool found = false;
     for (int i = 0; i < count && !found; i++) {
-        found = !sl_checkpoint_name(directory, steps[i], path, &reason) && !sl_safetensors_map(&file, path, &reason);
+        found = !sl_checkpoint_name(directory, steps[i], path, &reason) && !sl_safetensors_is_cut(path, &reason);
         if (!found && !first.status) first = reason;
     }
-    sl_store_free(&file);
     free(steps);
+    if (skipped) *skipped = first;
     if (found) return SL_OK;
     if (count < 0) return sl_error_set(error, reason.status, "%s", reason.message);
     if (count > 0) return sl_error_set(error, SL_BAD_INPUT, "no checkpoint is whole: %s", first.message);
     return sl_error_set(error, SL_BAD_INPUT, "%s: there is no checkpoint, %s00000000%s or after more steps", directory,
                         prefix, suffix);
+}
+
+/* Cuts PATH into DIRECTORY and the checkpoint's step, which is returned; -1 where its name is no checkpoint's. */
+static int64_t split(const char *path, char directory[SL_MAX_PATH]) {
+    const char *slash = strrchr(path, '/'), *rest;
+    const char *name = slash ? slash + 1 : path;
+    const int64_t step = step_of(name, &rest);
+    if (step < 0 || *rest) return -1;
+    snprintf(directory, SL_MAX_PATH, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    if (!*directory) strcpy(directory, "/");
+    return step;
+}
+
+int64_t sl_checkpoint_step_of(const char *path) {
+    char directory[SL_MAX_PATH];
+    return split(path, directory);
+}
+
+bool sl_checkpoint_older(const char *path, char older[SL_MAX_PATH]) {
+    char directory[SL_MAX_PATH];
+    const int64_t step = split(path, directory);
+    int64_t *steps;
+    if (step < 0) return false;
+    const int count = list_steps(directory, false, &steps, NULL);
+    bool found = false;
+    for (int i = 0; i < count && !found; i++)
+        found = steps[i] < step && !sl_checkpoint_name(directory, steps[i], older, NULL) &&
+                !sl_safetensors_is_cut(older, NULL);
+    free(steps);
+    return found;
 }
 
 int64_t sl_checkpoint_last_step(const char *directory) {
@@ -97,8 +128,9 @@ int64_t sl_checkpoint_last_step(const char *directory) {
 
 int sl_checkpoint_prune(const char *directory, int64_t step, int keep, struct sl_error *error) {
     int64_t *steps;
-    const int count = list_steps(directory, true, &steps, error);
-    int status = count < 0 ? SL_FAILED : SL_OK;
+    struct sl_error reason;
+    const int count = list_steps(directory, true, &steps, &reason);
+    int status = count < 0 ? sl_error_set(error, SL_FAILED, "%s", reason.message) : SL_OK;
     for (int i = 0, older = 0; i < count && status == SL_OK; i++) {
         char path[SL_MAX_PATH];
         if (steps[i] >= step || ++older < keep) continue;

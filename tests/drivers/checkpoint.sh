@@ -132,7 +132,8 @@ point 'at intervals and at the end; the latest two stay'
 echo torn >"$(name 12).17.tmp"
 head -c 1000 "$(name 11)" >"$(name 11).cut" && mv "$(name 11).cut" "$(name 11)"
 train 12 --mesh model=2 --resume saved
-[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <losses)" = 4 ]
+[ $status = 0 ] && [ "$(wc -l <err)" = 1 ] && grep -q "truncated; $(name 8) is taken in its place" err &&
+    [ "$(wc -l <losses)" = 4 ]
 point 'the latest that is whole is resumed'
 rm "$(name 11)"
 train 12 --mesh model=2 --resume "$(name 8)" --save saved

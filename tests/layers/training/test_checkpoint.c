@@ -332,7 +332,7 @@ static void note(struct sl_store *store, const char *key, const char *text) { sl
 static void no_notes(struct sl_store *store) {
     for (int i = 0; i < store->notes; i++) store->note[i].key[0] = '0';
 }
-static void version_2(struct sl_store *store) { note(store, "shardloop.checkpoint", "2"); }
+static void version_3(struct sl_store *store) { note(store, "shardloop.checkpoint", "3"); }
 static void step_x(struct sl_store *store) { note(store, "step", "x"); }
 static void step_negative(struct sl_store *store) { note(store, "step", "-1"); }
 static void step_large(struct sl_store *store) { note(store, "step", "9223372036854775808"); }
@@ -362,7 +362,7 @@ static const struct change changes[] = {
     {leave, "heads is not set in the checkpoint, and 2 here", more_settings},
     {setting_more, "heads is 2 in the checkpoint, and not set here", NULL},
     {no_notes, "not a checkpoint: its metadata have no shardloop.checkpoint", NULL},
-    {version_2, "a checkpoint of version 2, not 1", NULL},
+    {version_3, "a checkpoint of version 3, not 1 or 2", NULL},
     {step_x, "not a checkpoint: step is x, not a number", NULL},
     {step_negative, "step is -1, not a number up to 9223372036854775807", NULL},
     {step_large, "step is 9223372036854775808, not a number", NULL},
@@ -523,7 +523,7 @@ static int resume_and_save_forever(struct worker *worker) {
     char name[SL_MAX_PATH] = "";
     struct sl_checkpoint about;
     if (sl_checkpoint_last_step(worker->job->user) >= 0) {
-        if (self->coordinate == 0) SL_TRY(sl_checkpoint_latest(worker->job->user, name, &self->error));
+        if (self->coordinate == 0) SL_TRY(sl_checkpoint_latest(worker->job->user, name, NULL, &self->error));
         SL_TRY(sl_checkpoint_load(self, worker->trainer, name, settings, &about));
         if (about.samples != 8 * about.step) return sl_fail(self, SL_CHECK_FAILED, "another step's samples");
     }
@@ -552,7 +552,7 @@ static void a_killed_run_can_be_resumed(void **state) {
         char name[SL_MAX_PATH];
         struct sl_error error;
         struct sl_checkpoint about;
-        if (sl_checkpoint_latest(directory, name, &error) || sl_checkpoint_check(name, settings, &about, &error))
+        if (sl_checkpoint_latest(directory, name, NULL, &error) || sl_checkpoint_check(name, settings, &about, &error))
             fail_msg("%s", error.message);
         assert_true(about.step > last);
         assert_int_equal(about.samples, 8 * about.step);
@@ -574,7 +574,7 @@ static void touch(int64_t step, const char *suffix) {
 static void expect_latest(const char *name) {
     char found[SL_MAX_PATH];
     struct sl_error error;
-    if (sl_checkpoint_latest(directory, found, &error)) fail_msg("%s", error.message);
+    if (sl_checkpoint_latest(directory, found, NULL, &error)) fail_msg("%s", error.message);
     assert_string_equal(found + strlen(directory) + 1, name);
 }
 
@@ -590,10 +590,10 @@ static void directories_keep_the_latest(void **state) {
     char found[SL_MAX_PATH], name[SL_MAX_PATH];
     struct sl_error error;
     unlink(path);
-    assert_int_equal(sl_checkpoint_latest("/nowhere", found, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_checkpoint_latest("/nowhere", found, NULL, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "/nowhere: cannot be opened: No such file"));
     assert_int_equal(sl_checkpoint_last_step("/nowhere"), -1);
-    assert_int_equal(sl_checkpoint_latest(directory, found, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_checkpoint_latest(directory, found, NULL, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "there is no checkpoint"));
     static const int64_t steps[] = {5, 20, 100, 99999999, 100000000};
     for (int i = 0; i < 5; i++) touch(steps[i], "");
@@ -620,7 +620,7 @@ static void directories_keep_the_latest(void **state) {
     touch(99999999, "");
     assert_int_equal(sl_checkpoint_name(directory, 99999999, name, &error), SL_OK);
     assert_int_equal(truncate(name, 3), 0);
-    assert_int_equal(sl_checkpoint_latest(directory, found, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_checkpoint_latest(directory, found, NULL, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "no checkpoint is whole: "));
     assert_non_null(strstr(error.message, "step-99999999.safetensors: too short"));
     assert_int_equal(unlink(name), 0);
