@@ -9,10 +9,10 @@
 
 enum {
     MOST_TEXTS = 3,  /* told of a key */
-    TEXT_SHOWN = 64, /* characters of a text that are told */
+    TEXT_SHOWN = 96, /* characters of a text that are told */
     BEFORE = 16,     /* of them, before the first that differs */
     PLACES = 120,    /* bytes that name who has a text */
-    CLAUSE = 480,    /* bytes about a key */
+    CLAUSE = 540,    /* bytes about a key */
 };
 
 /* One process's text of a key. */

@@ -76,10 +76,11 @@ void sl_mpi_meet(const struct sl_mpi_attendance *attending);
 /* Whether all have come. Waits for nobody. */
 bool sl_mpi_have_met(void);
 
-/* Somebody of this host who keeps all others waiting, outside of runs. */
+/* Somebody of this host who keeps all others waiting, outside of runs; or what MPI says. */
 struct sl_mpi_missing {
     int rank;
     bool stopped; /* for the timeout; otherwise it has ended */
+    int code;     /* rank -1: MPI's error */
 };
 /* Waits until all have come, or, more generally, until REQUEST has ended for which all are needed. False when somebody
  * is missing: the process is lost, and has said so if it is the first of this host to find out. */

@@ -79,14 +79,18 @@ bool sl_mpi_await(MPI_Request *request, struct sl_mpi_missing *missing) {
     double gone = 0;
     int ended = 0;
     for (int round = 0;; round++) {
-        MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+        const int code = MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS) {
+            *missing = (struct sl_mpi_missing){.rank = -1, .code = code};
+            break;
+        }
         if (ended) return true;
         sl_mpi_pause(round);
         if (round % 256 != 255) continue;
-        *missing = (struct sl_mpi_missing){find_gone(), false};
+        *missing = (struct sl_mpi_missing){.rank = find_gone()};
         if (missing->rank >= 0 && gone == 0) gone = sl_now();
         if (missing->rank >= 0 && sl_now() > gone + (terminated ? 0 : time_to_come)) break;
-        *missing = (struct sl_mpi_missing){sl_mpi_find_stopped(), true};
+        *missing = (struct sl_mpi_missing){.rank = sl_mpi_find_stopped(), .stopped = true};
         if (missing->rank >= 0) break;
     }
     process.lost = true;
@@ -98,7 +102,12 @@ bool sl_mpi_await_all(struct sl_mpi_missing *missing) { return sl_mpi_await(&mee
 
 int sl_mpi_report_missing(const struct sl_mesh *mesh, const struct sl_mpi_missing *missing, const char *when,
                           struct sl_error *error) {
-    char who[SL_VERDICT_NAME];
+    char who[SL_VERDICT_NAME], reason[MPI_MAX_ERROR_STRING];
+    int length;
+    if (missing->rank < 0) {
+        MPI_Error_string(missing->code, reason, &length);
+        return sl_error_set(error, SL_FAILED, "engine mpi: %s, %s: are the processes of one build?", reason, when);
+    }
     snprintf(who, sizeof who, "process %d", missing->rank);
     if (mesh && missing->rank < mesh->size) sl_verdict_name(mesh, missing->rank, who);
     if (!missing->stopped)
@@ -125,7 +134,9 @@ static void abandon_without(const struct sl_mpi_missing *missing, int status) {
     struct sl_error error = {0};
     sl_mpi_report_missing(NULL, missing, "before all have left MPI", &error);
     if (!status && sl_mpi_speaks()) fprintf(stderr, "%s: %s\n", program_invocation_short_name, error.message);
-    abandon(SL_FAILED);
+    fflush(NULL);
+    sleep_ms(sl_mpi_speaks() ? TIME_TO_PRINT_MS : TIME_TO_SPEAK_MS);
+    _exit(SL_FAILED);
 }
 
 /* At exit. One process leaves MPI only together with the others; some may still be at the beginning of a run, which

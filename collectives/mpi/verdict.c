@@ -302,7 +302,7 @@ void sl_mpi_look(struct sl_mpi_run *run) {
 void sl_mpi_look_for_missing(struct sl_mpi_run *run) {
     struct sl_error verdict = {0};
     look_for_gone(run);
-    const struct sl_mpi_missing missing = {sl_mpi_find_stopped(), true};
+    const struct sl_mpi_missing missing = {.rank = sl_mpi_find_stopped(), .stopped = true};
     if (missing.rank < 0) return;
     sl_mpi_report_missing(run->mesh, &missing, "while others wait for the end of the run", &verdict);
     sl_mpi_propose(run, SL_FAILED, missing.rank, &verdict);
