@@ -98,7 +98,7 @@ static bool differ(struct comparison *c, const struct entry *entry, int count) {
     return found;
 }
 
-/* Writes TEXT, or its part around the first character in which it differs from OTHER, on one line. */
+/* Writes TEXT, or its part around the first character in which it differs from OTHER. */
 static void print_text(const char *text, const char *other, char out[TEXT_SHOWN + 8]) {
     if (!text) {
         strcpy(out, "absent");
@@ -110,8 +110,6 @@ static void print_text(const char *text, const char *other, char out[TEXT_SHOWN 
     first = length <= TEXT_SHOWN || first <= BEFORE ? 0 : first - BEFORE;
     snprintf(out, TEXT_SHOWN + 8, "%s%.*s%s", first ? "..." : "", TEXT_SHOWN, text + first,
              length - first > TEXT_SHOWN ? "..." : "");
-    for (char *at = out; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 127) *at = ' ';
     if (!*out) strcpy(out, "empty");
 }
 
@@ -172,6 +170,12 @@ static bool tell(const struct comparison *c, const char *key, bool first, struct
     return sl_verdict_add(verdict, "%s%s", first ? "" : "; ", clause);
 }
 
+/* Keys and texts may be several lines, and a verdict is one. */
+static void make_one_line(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 127) *text = ' ';
+}
+
 void sl_verdict_signatures(struct sl_error *verdict, const struct sl_mesh *mesh, int processes,
                            const struct sl_signed *signature) {
     struct comparison c = {.mesh = mesh, .processes = processes};
@@ -190,5 +194,6 @@ void sl_verdict_signatures(struct sl_error *verdict, const struct sl_mesh *mesh,
     close_comparison(&c);
     const size_t used = strlen(verdict->message); /* as in sl_verdict_add_more, there is always room */
     if (untold) snprintf(verdict->message + used, sizeof verdict->message - used, "; and %d more", untold);
-    if (!told) sl_verdict_add(verdict, "the processes' signatures differ");
+    if (!told && !untold) sl_verdict_add(verdict, "the processes' signatures differ");
+    make_one_line(verdict->message);
 }

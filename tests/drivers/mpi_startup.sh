@@ -14,7 +14,7 @@ case $(mpirun --version 2>/dev/null) in
 esac
 . "$(dirname "$0")/../rigs/points.sh"
 seconds=2      # --timeout
-most=$((seconds + 15)) # until all is over; launchers take some seconds to end a process that is stopped
+most=$((seconds + 10)) # until all is over, on busy machines, too
 victim=2
 
 now_ms() { date +%s%3N; }
@@ -40,6 +40,14 @@ is_left() {
     return 1
 }
 
+# release_launcher: Open MPI 4.1's mpirun may hang itself after it has ended all processes while some were starting (in
+# PMIx_server_finalize): it has a second. It is the child of timeout.
+release_launcher() {
+    { sleep 1 && kill -KILL $(cat "/proc/$launcher/task/$launcher/children"); } 2>/dev/null &
+    wait $launcher 2>/dev/null
+    status=$?
+}
+
 # moment SIGNAL MS: in a directory of its own. Leaves there the file problem if something is wrong.
 moment() {
     mkdir "$1-$2" && cd "$1-$2" || return
@@ -47,10 +55,9 @@ moment() {
     sleep "$(echo "$2" | awk '{ print $1 / 1000 }')"
     kill -"$1" "$(cat process.$victim)"
     killed=$(now_ms)
-    wait $launcher
-    status=$?
+    while is_left && [ $(($(now_ms) - killed)) -lt $((1000 * most)) ]; do sleep 0.05; done
     took=$(($(now_ms) - killed))
-    sleep 0.2
+    release_launcher
     lines=$(grep -c '^looping_pipeline: ' err)
     {
         [ $status != 0 ] || echo 'status 0'
@@ -91,7 +98,7 @@ if [ "$SL_TEST_LONG" ]; then
     moments STOP $(seq 0 10 1000)
     moments KILL $(seq 0 10 1000)
 else
-    moments STOP 0 30 60 90 120 160 200 300
+    moments STOP 0 40 80 120 160 200 250 300
     moments KILL 0 50 100 200
 fi
 # stands_still WHERE TEXT: the second of three processes does.
