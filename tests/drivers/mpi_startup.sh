@@ -23,7 +23,7 @@ now_ms() { date +%s%3N; }
 begin() {
     timeout -s KILL 60 "$mpirun" 4 sh -c 'echo $$ >process.$OMPI_COMM_WORLD_RANK; exec "$@"' begin \
         "$drivers/looping_pipeline" --engine mpi --mesh data=2,model=2 --layers 4 --hidden 16 --steps 1000000 \
-        --timeout $seconds >out 2>err </dev/null &
+        --json --timeout $seconds >out 2>err </dev/null &
     launcher=$!
     tries=0
     until [ -s process.0 ] && [ -s process.1 ] && [ -s process.2 ] && [ -s process.3 ]; do
@@ -115,6 +115,20 @@ timeout -s KILL 30 "$mpirun" 3 "$tests/stand_still" never >out 2>err </dev/null
 status=$?
 [ $status = 0 ] && [ ! -s err ]
 point 'nobody stands still'
+
+# The launcher is killed; its processes end by themselves, and nobody is left to tidy up.
+mkdir launcher
+cd launcher
+begin
+tries=0
+until [ -s out ] || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
+kill -KILL $(cat "/proc/$launcher/task/$launcher/children")
+wait $launcher 2>/dev/null
+tries=0
+while is_left && [ $((tries += 1)) -le 100 ]; do sleep 0.1; done
+! is_left
+point 'the launcher is killed'
+cd ..
 
 ls /dev/shm | grep segment >after
 grep -vxFf before after >out
