@@ -145,29 +145,33 @@ static void print_places(const struct comparison *c, const char *text, char out[
     }
 }
 
-/* Adds what is said of KEY. False where it does not fit. */
-static bool tell(const struct comparison *c, const char *key, bool first, struct sl_error *verdict) {
-    char clause[CLAUSE], text[TEXT_SHOWN + 8], places[SL_VERDICT_NAME + PLACES];
-    int told = 0, others = 0, used = snprintf(clause, sizeof clause, "%.60s is", key);
-    const char *second = NULL;
+/* Counts the texts of the key; *SECOND becomes the first one that is not process 0's. */
+static int count_texts(const struct comparison *c, const char **second) {
+    int count = 0;
     for (int process = 0; process < c->processes; process++) {
         if (!is_first(c, process)) continue;
-        if (told == 1) second = c->text[process];
-        told++;
+        if (++count == 2) *second = c->text[process];
     }
-    others = told > MOST_TEXTS ? told - MOST_TEXTS : 0;
-    int left = told - others;
-    for (int process = 0; process < c->processes && left; process++) {
+    return count;
+}
+
+/* Adds what is said of KEY, beginning with JOINT. False where it does not fit. */
+static bool tell(const struct comparison *c, const char *key, const char *joint, struct sl_error *verdict) {
+    char clause[CLAUSE], text[TEXT_SHOWN + 8], places[SL_VERDICT_NAME + PLACES];
+    const char *second = NULL;
+    const int count = count_texts(c, &second), most = count < MOST_TEXTS ? count : MOST_TEXTS;
+    int used = snprintf(clause, sizeof clause, "%s%.60s is", joint, key), told = 0;
+    for (int process = 0; told < most && used < CLAUSE; process++) {
         if (!is_first(c, process)) continue;
         print_text(c->text[process], process ? c->text[0] : second, text);
         print_places(c, c->text[process], places);
-        const char *joint = process == 0 ? " " : left > 1 || others ? ", " : " and ";
-        used += snprintf(clause + used, sizeof clause - (size_t)used, "%s%s at %s", joint, text, places);
-        if (used >= CLAUSE) used = CLAUSE - 1;
-        left--;
+        const char *between = !told ? " " : told + 1 == count ? " and " : ", ";
+        used += snprintf(clause + used, sizeof clause - (size_t)used, "%s%s at %s", between, text, places);
+        told++;
     }
-    if (others) snprintf(clause + used, sizeof clause - (size_t)used, " and %d more", others);
-    return sl_verdict_add(verdict, "%s%s", first ? "" : "; ", clause);
+    if (count > most && used < CLAUSE)
+        snprintf(clause + used, sizeof clause - (size_t)used, " and %d more", count - most);
+    return sl_verdict_add(verdict, "%s", clause);
 }
 
 /* Keys and texts may be several lines, and a verdict is one. */
@@ -184,7 +188,7 @@ void sl_verdict_signatures(struct sl_error *verdict, const struct sl_mesh *mesh,
         for (int i = 0, end; i < c.entries; i = end) {
             for (end = i + 1; end < c.entries && !strcmp(c.entry[end].key, c.entry[i].key);) end++;
             if (!differ(&c, &c.entry[i], end - i)) continue;
-            if (!untold && tell(&c, c.entry[i].key, !told, verdict)) {
+            if (!untold && tell(&c, c.entry[i].key, told ? "; " : "", verdict)) {
                 told++;
             } else {
                 untold++;

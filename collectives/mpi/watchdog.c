@@ -62,7 +62,7 @@ static void rest(double seconds) {
 
 /* Time in which this process did not run does not count. */
 static void *look_out(void *arg) {
-    const double tick = watch.timeout < 4 ? watch.timeout / 4 : 1;
+    const double quarter = watch.timeout / 4, tick = quarter < 0.05 ? 0.05 : quarter < 1 ? quarter : 1;
     const double limit = watch.timeout + patience + (sl_mpi_announced_rank() ? turn_to_speak : 0);
     struct sl_mpi_standing standing = {.who = -1}, here = {.who = -1};
     (void)arg;

@@ -78,7 +78,7 @@ moments() {
     while [ $# -gt 0 ]; do
         some=
         for ms in "$@"; do
-            [ "$(echo "$some" | wc -w)" -lt 4 ] || break
+            [ "$(echo "$some" | wc -w)" -lt 8 ] || break
             (moment "$signal" "$ms") &
             some="$some $ms"
         done
