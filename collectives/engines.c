@@ -22,6 +22,10 @@ const struct sl_engine_table *sl_engine_find(const char *name) {
 }
 
 int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error) {
+    return sl_engine_open_within(engine, name, 30, error);
+}
+
+int sl_engine_open_within(struct sl_engine *engine, const char *name, double timeout, struct sl_error *error) {
     const struct sl_engine_table *table = sl_engine_find(name);
     char known[100] = "";
     for (int i = 0; i < ENGINES && !table; i++) {
@@ -32,6 +36,6 @@ int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *
     if (table->missing)
         return sl_error_set(error, SL_BAD_INPUT, "engine \"%s\" is not in this build: configure with -D%s=ON", name,
                             table->missing);
-    *engine = (struct sl_engine){.table = table, .timeout = 30, .checked = SL_CHECKED_DEFAULT};
-    return table->open ? table->open(error) : SL_OK;
+    *engine = (struct sl_engine){.table = table, .timeout = timeout, .checked = SL_CHECKED_DEFAULT};
+    return table->open ? table->open(timeout, error) : SL_OK;
 }

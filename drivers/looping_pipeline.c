@@ -6,6 +6,7 @@
 
 #include "collectives/engines.h"
 #include "drivers/classifier/experiment.h"
+#include "drivers/common/identity.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/training/training.h"
@@ -196,6 +197,14 @@ static void plan_training(struct run *run) {
     describe_run(run);
 }
 
+/* Adds what the run has read to its signature. */
+static int sign(const struct run *run, struct sl_error *error) {
+    const struct config *config = run->config;
+    struct sl_signature *signature = config->common.signature;
+    SL_TRY(sl_sign_file(signature, "--schedule-file", config->model.training.schedule_file, error));
+    return classifier_dataset_sign(&run->dataset, signature, error);
+}
+
 static int start(struct run *run, struct sl_error *error) {
     const struct config *config = run->config;
     const struct sl_training_options *options = &config->model.training;
@@ -212,6 +221,7 @@ static int start(struct run *run, struct sl_error *error) {
     SL_TRY(classifier_experiment_prepare(&run->experiment, &mesh, &config->model, &run->dataset, common.seed, error));
     SL_TRY(count_steps(run, error));
     plan_training(run);
+    if (engine.table->apart) SL_TRY(sign(run, error));
     /* Other engines' coordinates may share several machines. */
     if (!options->dry_run && !options->show_shardings && engine.table == &sl_engine_local)
         SL_TRY(classifier_experiment_check_memory(&run->experiment, error));
@@ -236,6 +246,7 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     struct run run = {.config = &config};
     training->lr_schedule = SL_RATE_DEFAULT;
+    config.common.signature = &options.signature;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = sl_options_finish(&options, start(&run, &error), &error);

@@ -6,6 +6,7 @@
 
 #include "collectives/engines.h"
 #include "drivers/classifier/experiment.h"
+#include "drivers/common/identity.h"
 #include "drivers/common/interrupt.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/placement_report.h"
@@ -207,6 +208,8 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     SL_TRY(
         classifier_dataset_open(dataset, "random", config->common.seed, (uint32_t)config->model.training.batch, error));
     SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, engine.table == &sl_engine_local, error));
+    if (engine.table->apart)
+        SL_TRY(sl_sign_file(config->common.signature, "--schedule-file", config->model.training.schedule_file, error));
     engine.error = error;
     SL_TRY(sl_training_delay(&config->model.training, &engine, error));
     if (config->model.training.show_shardings)
@@ -244,6 +247,7 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     struct classifier_dataset dataset = {0};
     struct sl_store trained = {0};
+    config.common.signature = &options.signature;
     int status = sl_options_parse(&options, argc, argv);
     struct trial trial[TRIALS] = {
         [TRAIN] = {.name = "train", .steps = config.common.steps},

@@ -13,6 +13,9 @@
  *
  *  - run: fill in mesh, engine, coordinate, device and state of each struct sl_spmd before the program begins. Deliver
  *    the run's verdict through engine->error, or on stderr. Close the groups and channels that are still open.
+ *  - start together: processes that do not mean to run the same end with SL_BAD_INPUT, before the program begins. Each
+ *    has a signature (spmd/signature.h): the build, the mesh, `checked`, and what engine->signature holds. The verdict
+ *    tells the keys that differ, the texts and the coordinates (collectives/signatures.h).
  *  - settle: before a peer can read what this coordinate has enqueued on its device, wait for it (sl_device.settle in
  *    spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a slot that is posted or
  *    released. An engine may also refuse devices that do not share the host's memory, as mpi does.
@@ -116,8 +119,9 @@ struct sl_engine_table {
     /* NULL, or a function that returns the table to use instead of this one if a launcher has started several
      * processes, or else NULL. */
     const struct sl_engine_table *(*launched)(void);
-    /* NULL, or joins the processes that have been started together with this one. sl_engine_open calls it. */
-    int (*open)(struct sl_error *error);
+    /* NULL, or joins the processes that have been started together with this one. sl_engine_open calls it. Where that
+     * cannot be, for one that stands still for TIMEOUT seconds, the process may end with a line on stderr. */
+    int (*open)(double timeout, struct sl_error *error);
     /* NULL, or whether this one of several processes prints and writes files. */
     bool (*speaks)(void);
     /* Runs PROGRAM at each coordinate: see sl_run. PROGRAM opens the coordinate's device. */

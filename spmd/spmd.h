@@ -13,6 +13,7 @@
 SL_BEGIN_C
 
 struct sl_engine_table;
+struct sl_signature;
 
 /* An engine as the user configures it. sl_engine_open (collectives/engines.h) fills in the fields. */
 struct sl_engine {
@@ -22,6 +23,9 @@ struct sl_engine {
     double delay;           /* local: seconds by which every call and message is delayed, as on a slow network */
     bool spare;             /* mpi: there may be more processes than coordinates; those beyond the mesh run nothing */
     struct sl_error *error; /* receives the verdict of a failed run; NULL: it is printed on stderr */
+    /* What processes that start a run together have to agree on, besides what the engine signs itself
+     * (spmd/signature.h); NULL: nothing. */
+    const struct sl_signature *signature;
 };
 
 /* What a program knows of its coordinate. The engine owns one for each coordinate while the run lasts. */

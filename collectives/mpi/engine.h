@@ -33,10 +33,11 @@ struct sl_mpi_process {
     bool open;
     MPI_Comm comm; /* of all processes: meetings and messages */
     int rank, size;
+    double timeout; /* seconds: the latest engine's */
     int local_rank; /* among those on this host */
     int largest_tag;
     bool spin;                    /* every process has a core of its own */
-    int speaker;                  /* who prints: the first process, or the first that is left */
+    int speaker;                  /* who prints: the first process, or who knows the verdict; -1: not this one */
     bool lost;                    /* a process does not answer any more: MPI cannot be left in order */
     bool parting;                 /* a process has left */
     struct sl_mpi_run *run;       /* the one under way, or NULL */
@@ -46,13 +47,16 @@ struct sl_mpi_process {
 
 struct sl_mpi_process *sl_mpi_process(void);
 
-/* Starts MPI, once. */
-int sl_mpi_open(struct sl_error *error);
+/* Starts MPI, once. Where another process of this host stands still for TIMEOUT seconds meanwhile, this one ends with a
+ * line on stderr: MPI cannot be told to give up. */
+int sl_mpi_open(double timeout, struct sl_error *error);
 bool sl_mpi_speaks(void);
 
 /* Whether the process of RANK is on this host, can be seen from here, and then, whether it has ended. */
 bool sl_mpi_is_neighbour(int rank);
 bool sl_mpi_is_gone(int rank);
+/* A process of this host that has been stopped for the timeout, or -1. Waits ask again and again. */
+int sl_mpi_find_stopped(void);
 
 /* From catch to release SIGTERM is noted, besides what it did before: launchers send it to those who are left when a
  * process has died, a second or so before they kill them. */
@@ -60,17 +64,72 @@ void sl_mpi_catch_sigterm(void);
 void sl_mpi_release_sigterm(void);
 bool sl_mpi_terminated(void);
 
-/* All processes meet. The occasion, a number that has to be the same everywhere, and a status are told to all. */
+/* All processes meet, and each tells all the same few things. */
 enum sl_mpi_occasion { SL_MPI_START, SL_MPI_FINISH, SL_MPI_CLOSE, SL_MPI_LEAVE };
 struct sl_mpi_attendance {
-    int32_t occasion, number, status;
+    int32_t occasion, number; /* of the run */
+    int32_t status;
+    int32_t bytes; /* start: of the signature that is sent if the hashes differ; and its hash */
+    uint64_t hash;
 };
-void sl_mpi_meet(enum sl_mpi_occasion occasion, int32_t number, int status);
+void sl_mpi_meet(const struct sl_mpi_attendance *attending);
 /* Whether all have come. Waits for nobody. */
 bool sl_mpi_have_met(void);
-/* Waits, outside of runs, until all have come. False when a process of this host has ended instead. */
-bool sl_mpi_await_all(void);
+
+/* Somebody of this host who keeps all others waiting, outside of runs; or what MPI says. */
+struct sl_mpi_missing {
+    int rank;
+    bool stopped; /* for the timeout; otherwise it has ended */
+    int code;     /* rank -1: MPI's error */
+};
+/* Waits until all have come, or, more generally, until REQUEST has ended for which all are needed. False when somebody
+ * is missing: the process is lost, and has said so if it is the first of this host to find out. */
+bool sl_mpi_await_all(struct sl_mpi_missing *missing);
+bool sl_mpi_await(MPI_Request *request, struct sl_mpi_missing *missing);
+/* Puts into words who is missing: a coordinate, unless MESH is NULL. WHEN is "before the run began". SL_FAILED. */
+int sl_mpi_report_missing(const struct sl_mesh *mesh, const struct sl_mpi_missing *missing, const char *when,
+                          struct sl_error *error);
 const struct sl_mpi_attendance *sl_mpi_attendance(int rank);
+
+/* ---- the processes of this host, also before MPI has started (neighbours.c) ---- */
+
+/* What launchers have told by the environment. */
+int sl_mpi_announced_rank(void);
+
+/* Whether this process speaks for the job: the first one of this host that asks does, as long as it lives. */
+bool sl_mpi_claim_word(void);
+
+bool sl_mpi_is_stopped(int pid);
+/* The id of a process of this job that is stopped, -1: there is none. The one looked at first is SUSPECT. */
+int sl_mpi_find_stopped_sibling(int suspect, int *rank);
+
+/* For how long the same one has been seen to stand still. */
+struct sl_mpi_standing {
+    int who; /* -1: nobody */
+    double seconds, looked;
+};
+/* Counts on, if WHO is who it was; the time between two looks counts at most MOST, since this process may not have run,
+ * either. Returns the seconds. */
+double sl_mpi_count_standing(struct sl_mpi_standing *standing, int who, double most);
+
+/* ---- while MPI cannot be asked (watchdog.c) ---- */
+
+/* From guard to unguard a thread ends this process where MPI is not STARTED, or ENDED (as WHAT says) in time. */
+int sl_mpi_guard(const char *what, double timeout, struct sl_error *error);
+void sl_mpi_unguard(void);
+
+/* ---- shared memory of MPI's (segments.c) ---- */
+
+/* Collective over HOST: takes the names of MPI's shared memory away, where all have it mapped. */
+void sl_mpi_hide_segments(MPI_Comm host);
+/* Before MPI is left. */
+void sl_mpi_show_segments(void);
+
+/* ---- the beginning of a run (start.c) ---- */
+
+/* Meets all processes, and compares what they mean to run. SL_BAD_INPUT, with the same message everywhere, says how it
+ * differs; SL_FAILED who has not come. */
+int sl_mpi_start_together(struct sl_mpi_run *run, struct sl_error *error);
 
 /* ---- a run (engine.c) ---- */
 
@@ -180,8 +239,8 @@ void sl_mpi_listen(struct sl_mpi_run *run);
 /* Where a wait has taken a tick, and another: asks, and proposes a verdict where it is in vain. */
 enum { SL_MPI_TICK_MS = 100 };
 void sl_mpi_look(struct sl_mpi_run *run);
-/* The same for who waits for all. */
-void sl_mpi_look_for_gone(struct sl_mpi_run *run);
+/* The same for who waits for all, to whom nobody answers: whether one has ended, or stands still. */
+void sl_mpi_look_for_missing(struct sl_mpi_run *run);
 
 /* Proposes to end the run. ABSENT is the coordinate that does not answer any more, or -1. */
 void sl_mpi_propose(struct sl_mpi_run *run, int status, int absent, const struct sl_error *verdict);

@@ -1,4 +1,6 @@
-/* process.c - this process among the others: starts and leaves MPI, meets the others, knows who has ended. */
+/* process.c - this process among the others: starts and leaves MPI, meets the others, knows who has ended or stands
+ * still.
+ */
 #include "collectives/mpi/engine.h"
 
 #include <errno.h>
@@ -11,12 +13,14 @@
 
 enum { FAREWELL_MS = 2000, TIME_TO_PRINT_MS = 200, TIME_TO_SPEAK_MS = 5000 };
 
-static const double time_to_come = 1; /* for what a process sent to a meeting before it ended */
+static const double time_to_come = 1; /* seconds, for what a process sent to a meeting before it ended */
 
 /* MPI has one state a process. */
 static struct sl_mpi_process process;
 static struct sl_mpi_attendance *attendance; /* [size] */
 static MPI_Request meeting = MPI_REQUEST_NULL;
+
+static volatile sig_atomic_t terminated; /* by SIGTERM */
 
 /* Of each process: its id, or 0 where it cannot be seen from here; and the first process on its host. */
 struct home {
@@ -34,23 +38,14 @@ static void sleep_ms(int ms) {
 /* ---- who prints ---- */
 
 /* Before MPI has started, launchers tell the rank by the environment. */
-static int announced_rank(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *rank = getenv(names[i]);
-        if (rank) return atoi(rank);
-    }
-    return 0;
-}
-
-bool sl_mpi_speaks(void) { return process.open ? process.rank == process.speaker : announced_rank() == 0; }
+bool sl_mpi_speaks(void) { return process.open ? process.rank == process.speaker : sl_mpi_announced_rank() == 0; }
 
 /* ---- meetings ---- */
 
-void sl_mpi_meet(enum sl_mpi_occasion occasion, int32_t number, int status) {
+void sl_mpi_meet(const struct sl_mpi_attendance *attending) {
     static struct sl_mpi_attendance mine; /* MPI reads it until all have met */
-    mine = (struct sl_mpi_attendance){(int32_t)occasion, number, status};
-    MPI_Iallgather(&mine, 3, MPI_INT32_T, attendance, 3, MPI_INT32_T, process.comm, &meeting);
+    mine = *attending;
+    MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, attendance, sizeof mine, MPI_BYTE, process.comm, &meeting);
 }
 
 bool sl_mpi_have_met(void) {
@@ -59,22 +54,67 @@ bool sl_mpi_have_met(void) {
     return met;
 }
 
-static bool is_one_gone(void) {
+/* A process of this host that has ended, or -1. */
+static int find_gone(void) {
     for (int rank = 0; rank < process.size; rank++) {
-        if (sl_mpi_is_gone(rank)) return true;
+        if (sl_mpi_is_gone(rank)) return rank;
     }
+    return -1;
+}
+
+/* Looks once a tick at most, as it takes a file a neighbour. */
+int sl_mpi_find_stopped(void) {
+    static struct sl_mpi_standing standing = {.who = -1};
+    int stopped = -1;
+    if (sl_now() < standing.looked + 1e-3 * SL_MPI_TICK_MS) return -1;
+    if (standing.who >= 0 && sl_mpi_is_stopped(home[standing.who].pid)) stopped = standing.who;
+    for (int rank = 0; rank < process.size && stopped < 0; rank++) {
+        if (home[rank].pid && rank != process.rank && sl_mpi_is_stopped(home[rank].pid)) stopped = rank;
+    }
+    const double seconds = sl_mpi_count_standing(&standing, stopped, 2e-3 * SL_MPI_TICK_MS);
+    return seconds >= process.timeout ? stopped : -1;
+}
+
+bool sl_mpi_await(MPI_Request *request, struct sl_mpi_missing *missing) {
+    double gone = 0;
+    int ended = 0;
+    for (int round = 0;; round++) {
+        const int code = MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS) {
+            *missing = (struct sl_mpi_missing){.rank = -1, .code = code};
+            break;
+        }
+        if (ended) return true;
+        sl_mpi_pause(round);
+        if (round % 256 != 255) continue;
+        *missing = (struct sl_mpi_missing){.rank = find_gone()};
+        if (missing->rank >= 0 && gone == 0) gone = sl_now();
+        if (missing->rank >= 0 && sl_now() > gone + (terminated ? 0 : time_to_come)) break;
+        *missing = (struct sl_mpi_missing){.rank = sl_mpi_find_stopped(), .stopped = true};
+        if (missing->rank >= 0) break;
+    }
+    process.lost = true;
+    process.speaker = sl_mpi_claim_word() ? process.rank : -1;
     return false;
 }
 
-bool sl_mpi_await_all(void) {
-    double gone = 0;
-    for (int round = 0; !sl_mpi_have_met(); round++) {
-        sl_mpi_pause(round);
-        if (round % 1024 != 1023 || !is_one_gone()) continue;
-        if (gone == 0) gone = sl_now();
-        if (sl_now() > gone + time_to_come) return false;
+bool sl_mpi_await_all(struct sl_mpi_missing *missing) { return sl_mpi_await(&meeting, missing); }
+
+int sl_mpi_report_missing(const struct sl_mesh *mesh, const struct sl_mpi_missing *missing, const char *when,
+                          struct sl_error *error) {
+    char who[SL_VERDICT_NAME], reason[MPI_MAX_ERROR_STRING];
+    int length;
+    if (missing->rank < 0) {
+        MPI_Error_string(missing->code, reason, &length);
+        return sl_error_set(error, SL_FAILED, "engine mpi: %s, %s: are the processes of one build?", reason, when);
     }
-    return true;
+    snprintf(who, sizeof who, "process %d", missing->rank);
+    if (mesh && missing->rank < mesh->size) sl_verdict_name(mesh, missing->rank, who);
+    if (!missing->stopped)
+        return sl_error_set(error, SL_FAILED, "engine mpi: %s is lost: its process has ended %s", who, when);
+    return sl_error_set(error, SL_FAILED,
+                        "engine mpi: %s is absent: its process (pid %d) has been stopped for %g s, %s", who,
+                        (int)home[missing->rank].pid, process.timeout, when);
 }
 
 const struct sl_mpi_attendance *sl_mpi_attendance(int rank) { return &attendance[rank]; }
@@ -89,18 +129,34 @@ static void abandon(int status) {
     MPI_Abort(MPI_COMM_WORLD, status ? status : SL_FAILED);
 }
 
+/* At exit, somebody has not come to leave together. Only who speaks says so. */
+static void abandon_without(const struct sl_mpi_missing *missing, int status) {
+    struct sl_error error = {0};
+    sl_mpi_report_missing(NULL, missing, "before all have left MPI", &error);
+    if (!status && sl_mpi_speaks()) fprintf(stderr, "%s: %s\n", program_invocation_short_name, error.message);
+    fflush(NULL);
+    sleep_ms(sl_mpi_speaks() ? TIME_TO_PRINT_MS : TIME_TO_SPEAK_MS);
+    _exit(SL_FAILED);
+}
+
 /* At exit. One process leaves MPI only together with the others; some may still be at the beginning of a run, which
  * so learn that this one does not come. */
 static void leave(int status, void *arg) {
+    struct sl_mpi_missing missing;
     (void)arg;
     int finalized;
     MPI_Finalized(&finalized);
     if (finalized) return;
     if (process.lost || process.run) abandon(status);
-    if (!process.parting) sl_mpi_meet(SL_MPI_LEAVE, process.runs, status);
-    if (!sl_mpi_await_all()) abandon(status);
+    if (!process.parting)
+        sl_mpi_meet(&(struct sl_mpi_attendance){.occasion = SL_MPI_LEAVE, .number = process.runs, .status = status});
+    if (!sl_mpi_await_all(&missing)) abandon_without(&missing, status);
     sl_mpi_stop_listening();
+    sl_mpi_show_segments();
+    fflush(NULL);
+    sl_mpi_guard("ended", process.timeout, NULL);
     MPI_Finalize();
+    sl_mpi_unguard();
 }
 
 /* ---- opening ---- */
@@ -132,13 +188,13 @@ static void find_tags(void) {
     process.largest_tag = known ? *largest : 32767;
 }
 
-int sl_mpi_open(struct sl_error *error) {
-    if (process.open) return SL_OK;
-    int started, finalized, provided;
-    MPI_Initialized(&started);
-    MPI_Finalized(&finalized);
-    if (finalized) return sl_error_set(error, SL_FAILED, "engine mpi: this process has left MPI already");
-    if (!started) MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+static void start_mpi(void) {
+    int provided;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+}
+
+/* Collective: what processes know of each other. STARTED: by this engine, and not by its user. */
+static int join(bool started, struct sl_error *error) {
     MPI_Comm host;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* of functions without a communicator, MPI_Testall */
     MPI_Comm_dup(MPI_COMM_WORLD, &process.comm);
@@ -155,10 +211,25 @@ int sl_mpi_open(struct sl_error *error) {
     find_homes(host);
     find_tags();
     process.spin = find_cores(host);
+    if (started) sl_mpi_hide_segments(host);
     MPI_Comm_free(&host);
     process.open = true;
-    if (!started) on_exit(leave, NULL);
     return SL_OK;
+}
+
+int sl_mpi_open(double timeout, struct sl_error *error) {
+    if (process.open) return SL_OK;
+    int started, finalized;
+    MPI_Initialized(&started);
+    MPI_Finalized(&finalized);
+    if (finalized) return sl_error_set(error, SL_FAILED, "engine mpi: this process has left MPI already");
+    process.timeout = timeout;
+    SL_TRY(sl_mpi_guard("started", timeout, error));
+    if (!started) start_mpi();
+    const int status = join(!started, error);
+    sl_mpi_unguard();
+    if (!started && !status) on_exit(leave, NULL);
+    return status;
 }
 
 bool sl_mpi_is_neighbour(int rank) { return home[rank].pid != 0; }
@@ -167,7 +238,6 @@ bool sl_mpi_is_gone(int rank) { return home[rank].pid && kill(home[rank].pid, 0)
 
 /* ---- SIGTERM ---- */
 
-static volatile sig_atomic_t terminated;
 static struct sigaction before;
 
 /* A process that would have died of it at once dies a little later. */

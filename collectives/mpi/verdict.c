@@ -86,7 +86,7 @@ static void adopt(struct sl_mpi_run *run, const struct sl_mpi_message *end) {
     memcpy(run->verdict.message, end->text, sizeof run->verdict.message);
     sl_mpi_process()->speaker = end->from;
     run->absent = end->peer;
-    if (run->absent >= 0) run->quiet |= UINT64_C(1) << run->absent;
+    if (run->absent >= 0 && run->absent < SL_MAX_COORDINATES) run->quiet |= UINT64_C(1) << run->absent;
 }
 
 /* Ends the run for all, and becomes the one who prints why. */
@@ -273,6 +273,12 @@ static void watch_peer(struct sl_mpi_watch *watch, int peer, uint32_t number) {
     watch->chain[0].number = number;
 }
 
+static void look_for_gone(struct sl_mpi_run *run) {
+    for (int coordinate = 0; coordinate < run->mesh->size; coordinate++) {
+        if (sl_mpi_is_gone(coordinate)) propose_gone(run, coordinate);
+    }
+}
+
 /* Time in which this process did not run does not count as silence. */
 void sl_mpi_look(struct sl_mpi_run *run) {
     struct sl_mpi_watch *watch = &run->watch;
@@ -288,15 +294,18 @@ void sl_mpi_look(struct sl_mpi_run *run) {
     watch->ticked = now;
     watch->count = 0;
     add_link(run, run->spmd.coordinate, peer, run->waits, sl_last_call_describe(&run->place, where, sizeof where));
-    sl_mpi_look_for_gone(run);
+    look_for_gone(run);
     if (watch->silent > limit) propose_absent(run, limit);
     ask(run, peer);
 }
 
-void sl_mpi_look_for_gone(struct sl_mpi_run *run) {
-    for (int coordinate = 0; coordinate < run->mesh->size; coordinate++) {
-        if (sl_mpi_is_gone(coordinate)) propose_gone(run, coordinate);
-    }
+void sl_mpi_look_for_missing(struct sl_mpi_run *run) {
+    struct sl_error verdict = {0};
+    look_for_gone(run);
+    const struct sl_mpi_missing missing = {.rank = sl_mpi_find_stopped(), .stopped = true};
+    if (missing.rank < 0) return;
+    sl_mpi_report_missing(run->mesh, &missing, "while others wait for the end of the run", &verdict);
+    sl_mpi_propose(run, SL_FAILED, missing.rank, &verdict);
 }
 
 /* ---- listening ---- */

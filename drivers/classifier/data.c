@@ -1,10 +1,12 @@
 /* data.c - random examples and Fashion-MNIST. */
 #include "drivers/classifier/data.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "drivers/classifier/idx.h"
+#include "drivers/common/identity.h"
 #include "spmd/random.h"
 
 /* The seed's streams, as the notebook splits them; [0] is the model's. */
@@ -104,6 +106,20 @@ void classifier_dataset_close(struct classifier_dataset *dataset) {
     free_examples(&dataset->train);
     free_examples(&dataset->test);
     *dataset = (struct classifier_dataset){0};
+}
+
+int classifier_dataset_sign(const struct classifier_dataset *dataset, struct sl_signature *signature,
+                            struct sl_error *error) {
+    const struct classifier_examples *train = &dataset->train, *test = &dataset->test;
+    const size_t columns = dataset->columns;
+    char about[100];
+    if (!train->pixels) return SL_OK;
+    snprintf(about, sizeof about, "%u and %u images of %zu pixels", train->count, test->count, columns);
+    const struct sl_piece piece[] = {{train->pixels, columns * train->count},
+                                     {train->labels, sizeof *train->labels * train->count},
+                                     {test->pixels, columns * test->count},
+                                     {test->labels, sizeof *test->labels * test->count}};
+    return sl_sign_contents(signature, "data", about, piece, sizeof piece / sizeof *piece, error);
 }
 
 void classifier_dataset_epoch_order(const struct classifier_dataset *dataset, uint64_t seed, uint32_t epoch,

@@ -3,6 +3,7 @@
 #define SL_DRIVERS_CLASSIFIER_DATA_H
 
 #include "spmd/base/error.h"
+#include "spmd/signature.h"
 
 /* Examples in memory, shared by all coordinates of a process. One of VALUES and PIXELS is there. */
 struct classifier_examples {
@@ -25,6 +26,11 @@ struct classifier_dataset {
 int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec, uint64_t seed, uint32_t batch,
                             struct sl_error *error);
 void classifier_dataset_close(struct classifier_dataset *dataset);
+
+/* Adds "data" to the signature of a run: the sizes and contents of a data set that was read. Random examples follow
+ * from options. */
+int classifier_dataset_sign(const struct classifier_dataset *dataset, struct sl_signature *signature,
+                            struct sl_error *error);
 
 /* Writes the order [train.count] in which EPOCH takes the training examples: a permutation that depends on SEED and
  * EPOCH alone, the identity where the data set is not shuffled. */

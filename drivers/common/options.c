@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "collectives/engines.h"
+#include "drivers/common/identity.h"
 #include "drivers/common/streams.h"
 
 enum {
@@ -368,11 +369,15 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     } else {
         walk(&parser, &options->arguments, true, &error);
         if (!error.status) check_paths(&parser, &options->arguments, &error);
+        if (!error.status) sl_options_sign(&options->signature, options->section, &error);
     }
     return error.status ? sl_options_report(options, &error) : SL_OK;
 }
 
-void sl_options_free(struct sl_options *options) { sl_arguments_free(&options->arguments); }
+void sl_options_free(struct sl_options *options) {
+    sl_arguments_free(&options->arguments);
+    sl_signature_free(&options->signature);
+}
 
 /* Whether this process, of those that a launcher may have started, is the one that prints. */
 static bool speaks(const struct sl_options *options) {
@@ -428,8 +433,8 @@ struct sl_common_options sl_common_defaults(int steps) {
 int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh, struct sl_engine *engine,
                    struct sl_error *error) {
     SL_TRY(sl_mesh_parse(mesh, common->mesh, error));
-    SL_TRY(sl_engine_open(engine, common->engine, error));
-    engine->timeout = common->timeout;
+    SL_TRY(sl_engine_open_within(engine, common->engine, common->timeout, error));
+    engine->signature = common->signature;
     engine->checked |= common->checked;
     if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
     setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* what it cannot find out is no news */

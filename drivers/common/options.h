@@ -17,6 +17,7 @@
 
 #include "drivers/common/arguments.h"
 #include "drivers/common/paths.h"
+#include "spmd/signature.h"
 #include "spmd/spmd.h"
 
 enum sl_option_kind {
@@ -70,6 +71,7 @@ struct sl_options {
     const char *const *engine;               /* its name as the options say; NULL: there is no such option */
     bool answered;                           /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
+    struct sl_signature signature; /* of all options, once they are parsed; more may be added */
 };
 
 /* Fills the sections' structs in from ARGV, a later option overriding an earlier one; @FILE stands for the words in
@@ -77,7 +79,7 @@ struct sl_options {
  * and what is allowed. */
 int sl_options_parse(struct sl_options *options, int argc, char **argv);
 
-/* Frees the arguments, and so the texts in the sections' structs. */
+/* Frees the arguments, and so the texts in the sections' structs, and the signature. */
 void sl_options_free(struct sl_options *options);
 
 /* Prints "PROGRAM: MESSAGE" on stderr, in one of several processes, and returns the error's status, for main to return.
@@ -94,6 +96,7 @@ struct sl_common_options {
     bool checked, show_placement, json;
     uint64_t seed;
     int steps;
+    struct sl_signature *signature; /* the options', for processes to compare; NULL: none */
 };
 
 extern const struct sl_option sl_mesh_table[];   /* mesh and engine */

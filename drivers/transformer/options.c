@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drivers/common/identity.h"
 #include "drivers/transformer/transformer.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
@@ -279,6 +280,16 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     SL_TRY(fit(job, error));
     SL_TRY(read_prompt(job, error));
     return prepare_training(job, error);
+}
+
+int transformer_sign(const struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    struct sl_signature *signature = config->common.signature;
+    char params[SL_MAX_PATH];
+    if (config->params) SL_TRY(sl_checkpoints_find(config->params, params, error));
+    SL_TRY(sl_sign_file(signature, "--params", config->params ? params : NULL, error));
+    SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
+    return job->command == TRANSFORMER_GENERATE ? SL_OK : sl_sign_tokens(signature, &job->tokens, error);
 }
 
 void transformer_finish(struct transformer_job *job) {

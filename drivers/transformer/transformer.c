@@ -29,6 +29,7 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     SL_TRY(sl_common_open(&config->common, &mesh, &engine, error));
     if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
     SL_TRY(transformer_prepare(job, command, config, &mesh, &engine, error));
+    if (engine.table->apart) SL_TRY(transformer_sign(job, error));
     engine.error = error;
     if (command == TRANSFORMER_TRAIN) return sl_training_run(&job->training, &engine, error);
     if (config->training.show_shardings) return sl_shardings_report(&job->job, &engine, config->common.json);
@@ -89,6 +90,7 @@ static int run(enum transformer_command command, const char *program, int argc, 
     struct transformer_job job = {.evaluation_loss = NAN};
     struct sl_error error = {0};
     if (command != TRANSFORMER_GENERATE) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
+    config.common.signature = &options.signature;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = sl_options_finish(&options, start(&job, command, &config, &error), &error);

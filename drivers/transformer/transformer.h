@@ -53,6 +53,8 @@ struct transformer_job {
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
                         const struct transformer_config *config, const struct sl_mesh *mesh,
                         const struct sl_engine *engine, struct sl_error *error);
+/* Adds what the job has read to the signature of the run. */
+int transformer_sign(const struct transformer_job *job, struct sl_error *error);
 void transformer_finish(struct transformer_job *job);
 
 /* What a coordinate has of its own (sl_worker.own) while a program runs. */

@@ -162,7 +162,7 @@ point 'a link that a user names is followed'
 ln -s missing/outside astray
 refused 'astray/: cannot be written' $train --steps 2 --gradients astray/
 ln -s /dev/null device
-refused 'device: not a regular file: only those are replaced' $train --steps 2 --gradients device
+refused 'device: cannot be opened: it is a device, allowed is a regular file' $train --steps 2 --gradients device
 
 # ---- what disappears ----
 

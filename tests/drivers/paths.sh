@@ -273,7 +273,7 @@ for path in fifo /dev/zero empty; do
     ln -s "../$path" dir/step-00000001.safetensors
     [ "$path" != /dev/zero ] || ln -sf /dev/zero dir/step-00000001.safetensors
     run "$driver" --resume dir
-    refused 'no checkpoint is whole: '
+    refused 'dir/step-00000001.safetensors: '
     point "a checkpoint that is $path"
 done
 

@@ -1,0 +1,69 @@
+/* segments.c - takes the names of Open MPI's shared memory away, once all processes of this host have it.
+ *
+ * Each process makes a file in /dev/shm, which its neighbours map while MPI starts. Without a name the memory is there
+ * as long as somebody maps it, so nothing is left when the launcher is killed, which else would remove the files. MPI
+ * removes the file itself when it is left in order, and says so loudly if there is none: it gets an empty one for that.
+ */
+#include "collectives/mpi/engine.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINE = 4096 };
+
+static const char *const prefixes[] = {"/dev/shm/vader_segment.", "/dev/shm/sm_segment."}; /* Open MPI 4, 5 */
+static char *own; /* this process's file; NULL: none, or it has its name */
+
+/* The path of a segment on LINE of /proc/self/maps, or NULL. */
+static char *find_segment(char *line) {
+    line[strcspn(line, "\n")] = 0;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        char *path = strstr(line, prefixes[i]);
+        if (path && !strstr(path, " (deleted)")) return path;
+    }
+    return NULL;
+}
+
+/* Whether PATH, whose last part is a number among the processes of this host, is of RANK. */
+static bool is_of(const char *path, int rank) {
+    const char *number = strrchr(path, '.');
+    return number && strtol(number + 1, NULL, 10) == rank;
+}
+
+/* Counts the segments mapped here, each once, and finds that of RANK. */
+static int count_segments(int rank) {
+    char line[LINE], last[LINE] = "";
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps)) {
+        const char *path = find_segment(line);
+        if (!path || !strcmp(path, last)) continue;
+        strcpy(last, path);
+        count++;
+        if (!own && is_of(path, rank)) own = strdup(path);
+    }
+    if (maps) fclose(maps);
+    return count;
+}
+
+void sl_mpi_hide_segments(MPI_Comm host) {
+    int processes, rank;
+    MPI_Comm_size(host, &processes);
+    MPI_Comm_rank(host, &rank);
+    int all = count_segments(rank) == processes && own;
+    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, host);
+    if (all && !unlink(own)) return;
+    free(own);
+    own = NULL;
+}
+
+void sl_mpi_show_segments(void) {
+    const int file = own ? open(own, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600) : -1;
+    if (file >= 0) close(file);
+    free(own);
+    own = NULL;
+}

@@ -1,0 +1,108 @@
+/* watchdog.c - watches over the functions of MPI that block until all processes have called them, and that nothing can
+ * end: those that start and leave MPI.
+ *
+ * It is a thread that never calls MPI. When another process of this host has been stopped for the timeout, or when the
+ * start as a whole takes PATIENCE longer than the timeout, one process says so, and each ends: the launcher then ends
+ * those that are left. */
+#include "collectives/mpi/engine.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "spmd/spmd.h"
+
+static const double patience = 30;      /* seconds: processes may start late, and not all can be seen from here */
+static const double turn_to_speak = 3;  /* seconds, then others than the first process do */
+static const int time_to_hear = 1;      /* seconds for the line to be passed on, and for others to find it said */
+static const int time_to_be_ended = 10; /* seconds for the launcher, who has been told by the one that spoke */
+
+/* MPI has one state a process, and so has its watchdog. */
+static struct {
+    bool on;
+    const char *what; /* "started" */
+    double timeout;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Says the line, unless another one has, and ends this process. What is in stdout belongs to who may be writing there.
+ */
+static void end_process(const char *reason) {
+    const bool speaks = sl_mpi_claim_word();
+    if (speaks)
+        dprintf(STDERR_FILENO, "%s: engine mpi: MPI has not %s within %g s: %s\n", program_invocation_short_name,
+                watch.what, watch.timeout, reason);
+    sleep((unsigned)(speaks ? time_to_hear : time_to_be_ended));
+    _exit(SL_FAILED);
+}
+
+static void blame(int pid, int rank) {
+    char reason[100];
+    int used =
+        rank < 0 ? snprintf(reason, sizeof reason, "a process") : snprintf(reason, sizeof reason, "process %d", rank);
+    snprintf(reason + used, sizeof reason - (size_t)used, " (pid %d) has been stopped for %g s", pid, watch.timeout);
+    end_process(reason);
+}
+
+/* Waits for SECONDS, or until the watch is over. The lock is held. */
+static void rest(double seconds) {
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    const long long ns = end.tv_nsec + (long long)(1e9 * seconds);
+    end.tv_sec += (time_t)(ns / 1000000000);
+    end.tv_nsec = (long)(ns % 1000000000);
+    if (watch.on) pthread_cond_timedwait(&watch.changed, &watch.lock, &end);
+}
+
+/* Time in which this process did not run does not count. */
+static void *look_out(void *arg) {
+    const double quarter = watch.timeout / 4, tick = quarter < 0.05 ? 0.05 : quarter < 1 ? quarter : 1;
+    const double limit = watch.timeout + patience + (sl_mpi_announced_rank() ? turn_to_speak : 0);
+    struct sl_mpi_standing standing = {.who = -1}, here = {.who = -1};
+    (void)arg;
+    pthread_mutex_lock(&watch.lock);
+    for (rest(tick); watch.on; rest(tick)) {
+        int rank = -1;
+        const int stopped = sl_mpi_find_stopped_sibling(standing.who, &rank);
+        if (sl_mpi_count_standing(&standing, stopped, 2 * tick) >= watch.timeout) blame(stopped, rank);
+        if (sl_mpi_count_standing(&here, getpid(), 2 * tick) >= limit)
+            end_process("not all processes have come, and none of this host is stopped");
+    }
+    pthread_mutex_unlock(&watch.lock);
+    return NULL;
+}
+
+int sl_mpi_guard(const char *what, double timeout, struct sl_error *error) {
+    pthread_condattr_t attributes;
+    sigset_t all, before;
+    watch.what = what;
+    watch.timeout = timeout;
+    watch.on = true;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&watch.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    sigfillset(&all); /* the program's handlers run in its own thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int refused = pthread_create(&watch.thread, NULL, look_out, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!refused) return SL_OK;
+    watch.on = false;
+    return sl_error_set(error, SL_FAILED, "engine mpi: the watchdog cannot start: %s", strerror(refused));
+}
+
+void sl_mpi_unguard(void) {
+    if (!watch.on) return;
+    pthread_mutex_lock(&watch.lock);
+    watch.on = false;
+    pthread_cond_signal(&watch.changed);
+    pthread_mutex_unlock(&watch.lock);
+    pthread_join(watch.thread, NULL);
+    pthread_cond_destroy(&watch.changed);
+}

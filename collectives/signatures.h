@@ -1,0 +1,23 @@
+/* signatures.h - how the signatures (spmd/signature.h) of processes that mean to start the same run differ, in words.
+ */
+#ifndef SL_COLLECTIVES_SIGNATURES_H
+#define SL_COLLECTIVES_SIGNATURES_H
+
+#include "collectives/verdict.h"
+
+SL_BEGIN_C
+
+/* A process's signature as it has come. Processes with the same signature share the bytes. */
+struct sl_signed {
+    const char *bytes;
+    size_t size;
+};
+
+/* Adds to VERDICT each key whose text differs, or that some do not have, in the order of the keys, as far as they fit:
+ * "--lr is 0.001 at coordinates 0, 1 and 0.5 at coordinates 2, 3; --seed is ...". SIGNATURE is [processes], of which
+ * those beyond MESH are no coordinates. The bytes may be anything. */
+void sl_verdict_signatures(struct sl_error *verdict, const struct sl_mesh *mesh, int processes,
+                           const struct sl_signed *signature);
+
+SL_END_C
+#endif

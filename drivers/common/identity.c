@@ -1,0 +1,153 @@
+/* identity.c - prints options' values, and hashes contents. */
+#include "drivers/common/identity.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "layers/storage/token_format.h"
+#include "spmd/base/hash.h"
+
+enum { BLOCK = 1 << 16, BLOCKS = 64, TEXT = 200 };
+
+static int refuse(struct sl_error *error) {
+    return sl_error_set(error, SL_FAILED, "no memory for the run's signature");
+}
+
+static int add(struct sl_signature *signature, const char *key, const char *text, struct sl_error *error) {
+    return sl_signature_add(signature, key, text) ? SL_OK : refuse(error);
+}
+
+/* ---- options ---- */
+
+/* With as few digits as tell VALUE from all others. */
+static void print_real(double value, char text[TEXT]) {
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, TEXT, "%.*g", digits, value);
+        if (isnan(value) || strtod(text, NULL) == value) return;
+    }
+}
+
+static void print_choice(const char *choice, int position, char text[TEXT]) {
+    for (int i = 0; i < position; i++) choice += strcspn(choice, "|") + 1;
+    snprintf(text, TEXT, "%.*s", position < 0 ? 0 : (int)strcspn(choice, "|"), choice);
+}
+
+/* Returns the value, in TEXT or where it lies. */
+static const char *print_value(const struct sl_option *option, const void *target, char text[TEXT]) {
+    switch (option->kind) {
+    case SL_OPTION_FLAG:
+    case SL_OPTION_SWITCH:
+        return *(const bool *)target ? "yes" : "no";
+    case SL_OPTION_INTEGER:
+        snprintf(text, TEXT, "%d", *(const int *)target);
+        break;
+    case SL_OPTION_SEED:
+        snprintf(text, TEXT, "%" PRIu64, *(const uint64_t *)target);
+        break;
+    case SL_OPTION_REAL:
+        print_real(*(const double *)target, text);
+        break;
+    case SL_OPTION_CHOICE:
+        print_choice(option->value, *(const int *)target, text);
+        break;
+    default: /* texts, and paths as texts */
+        return *(const char *const *)target ? *(const char *const *)target : "none";
+    }
+    return text;
+}
+
+int sl_options_sign(struct sl_signature *signature, const struct sl_option_section *section, struct sl_error *error) {
+    char key[TEXT], text[TEXT];
+    for (; section->table; section++) {
+        for (const struct sl_option *option = section->table; option->name; option++) {
+            snprintf(key, sizeof key, "--%s", option->name);
+            SL_TRY(
+                add(signature, key, print_value(option, (const char *)section->target + option->target, text), error));
+        }
+    }
+    return SL_OK;
+}
+
+/* ---- contents ---- */
+
+/* Adds bytes FIRST to FIRST + COUNT - 1 of the pieces to the hash. */
+static void add_range(struct sl_hasher *hasher, const struct sl_piece *piece, int pieces, size_t first, size_t count) {
+    for (int i = 0; i < pieces && count; i++) {
+        if (first >= piece[i].bytes) {
+            first -= piece[i].bytes;
+            continue;
+        }
+        const size_t here = piece[i].bytes - first < count ? piece[i].bytes - first : count;
+        sl_hasher_add(hasher, (const char *)piece[i].data + first, here);
+        count -= here;
+        first = 0;
+    }
+}
+
+int sl_sign_contents(struct sl_signature *signature, const char *key, const char *description,
+                     const struct sl_piece *piece, int pieces, struct sl_error *error) {
+    char text[TEXT + 80], digits[SL_HASH_DIGITS + 1];
+    struct sl_hasher *hasher = sl_hasher_new();
+    size_t total = 0;
+    if (!hasher) return refuse(error);
+    for (int i = 0; i < pieces; i++) total += piece[i].bytes;
+    if (total <= (size_t)BLOCK * BLOCKS) {
+        add_range(hasher, piece, pieces, 0, total);
+    } else {
+        const size_t step = (total - BLOCK) / (BLOCKS - 1);
+        for (size_t block = 0; block + 1 < BLOCKS; block++) add_range(hasher, piece, pieces, step * block, BLOCK);
+        add_range(hasher, piece, pieces, total - BLOCK, BLOCK);
+    }
+    snprintf(text, sizeof text, "%.*s%s%zu bytes, XXH3 %s", TEXT, description, *description ? ", " : "", total,
+             sl_hash_print(sl_hasher_end(hasher), digits));
+    sl_hasher_free(hasher);
+    return add(signature, key, text, error);
+}
+
+static int sign_mapped(struct sl_signature *signature, const char *key, int file, size_t bytes,
+                       struct sl_error *error) {
+    struct sl_piece piece = {NULL, bytes};
+    if (bytes) piece.data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (piece.data == MAP_FAILED) return sl_error_set(error, SL_FAILED, "%s: %s", key, strerror(errno));
+    const int status = sl_sign_contents(signature, key, "", &piece, 1, error);
+    if (piece.data) munmap((void *)piece.data, bytes);
+    return status;
+}
+
+int sl_sign_file(struct sl_signature *signature, const char *key, const char *path, struct sl_error *error) {
+    char name[TEXT];
+    struct stat about;
+    if (!path) return SL_OK;
+    snprintf(name, sizeof name, "contents of %s", key);
+    if (!stat(path, &about) && !S_ISREG(about.st_mode)) return add(signature, name, "not of a regular file", error);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0 || fstat(file, &about)) {
+        sl_error_set(error, SL_BAD_INPUT, "%s %.300s: cannot be read: %s", key, path, strerror(errno));
+    } else {
+        sign_mapped(signature, name, file, (size_t)about.st_size, error);
+    }
+    if (file >= 0) close(file);
+    return error->status;
+}
+
+int sl_sign_tokens(struct sl_signature *signature, const struct sl_tokens *tokens, struct sl_error *error) {
+    char about[TEXT];
+    struct sl_piece *piece = malloc(((size_t)tokens->files + 1) * sizeof *piece);
+    int pieces = 0;
+    if (!piece) return refuse(error);
+    for (int i = 0; i < tokens->files; i++)
+        if (tokens->file[i].map) piece[pieces++] = (struct sl_piece){tokens->file[i].map, tokens->file[i].bytes};
+    snprintf(about, sizeof about, "%s, %" PRId64 " tokens, vocabulary %d", tokens->format->name, tokens->count,
+             tokens->vocabulary);
+    const int status = sl_sign_contents(signature, "data", about, piece, pieces, error);
+    free(piece);
+    return status;
+}

@@ -1,0 +1,139 @@
+#!/bin/sh
+# mpi_startup.sh DRIVERS TESTS - a process that is stopped or killed while MPI starts, while the run begins, or when it
+# ends: each time there is a verdict, and nothing is left; prints TAP. Under tests/run --long it is done at every 10 ms of
+# the first second, and not a dozen times.
+drivers=$1 tests=$2
+mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+case $(mpirun --version 2>/dev/null) in
+'') exec "$mpirun" ;;
+*'Open MPI'*) ;;
+*)
+    echo '1..0 # SKIP Open MPI is not installed'
+    exit
+    ;;
+esac
+. "$(dirname "$0")/../rigs/points.sh"
+seconds=2      # --timeout
+most=$((seconds + 10)) # until all is over, on busy machines, too
+victim=2
+
+now_ms() { date +%s%3N; }
+
+# begin: four processes in the background, which leave their ids in files, and the job's; returns when all have.
+begin() {
+    timeout -s KILL 60 "$mpirun" 4 sh -c 'printf %x $PMIX_NAMESPACE >job; echo $$ >process.$OMPI_COMM_WORLD_RANK; exec "$@"' begin \
+        "$drivers/looping_pipeline" --engine mpi --mesh data=2,model=2 --layers 4 --hidden 16 --steps 1000000 \
+        --json --timeout $seconds >out 2>err </dev/null &
+    launcher=$!
+    tries=0
+    until [ -s process.0 ] && [ -s process.1 ] && [ -s process.2 ] && [ -s process.3 ]; do
+        [ $((tries += 1)) -le 2000 ] || return
+        sleep 0.005
+    done
+}
+
+# is_left: whether a process of the run is, but such as have ended and nobody has asked for their status.
+is_left() {
+    for file in process.*; do
+        grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$(cat "$file")/status" 2>/dev/null && return
+    done
+    return 1
+}
+
+# release_launcher: Open MPI 4.1's mpirun may hang itself after it has ended all processes while some were starting (in
+# PMIx_server_finalize): it has two seconds. It is the child of timeout.
+release_launcher() {
+    { sleep 2 && kill -KILL $(cat "/proc/$launcher/task/$launcher/children") && touch hung; } 2>/dev/null &
+    wait $launcher 2>/dev/null
+    status=$?
+}
+
+# moment SIGNAL MS: in a directory of its own. Leaves there the file problem if something is wrong.
+moment() {
+    mkdir "$1-$2" && cd "$1-$2" || return
+    begin
+    sleep "$(echo "$2" | awk '{ print $1 / 1000 }')"
+    kill -"$1" "$(cat process.$victim)"
+    killed=$(now_ms)
+    while is_left && [ $(($(now_ms) - killed)) -lt $((1000 * most)) ]; do sleep 0.05; done
+    took=$(($(now_ms) - killed))
+    release_launcher
+    lines=$(grep -c '^looping_pipeline: ' err)
+    {
+        [ $status != 0 ] || echo 'status 0'
+        [ $took -lt $((1000 * most)) ] || echo "took $took ms"
+        ! is_left || echo "left: $(cat process.*)"
+        [ "$1" = KILL ] || [ "$lines" = 1 ] || echo "$lines lines"
+        grep -q "process $victim \|coordinate $victim (\|process rank $victim " err || echo "process $victim is not named"
+    } >problem
+    [ -s problem ] || rm problem
+    kill -KILL $(cat process.*) 2>/dev/null
+    cd ..
+}
+
+# moments SIGNAL MS...: all at once, or a few at a time.
+moments() {
+    signal=$1
+    shift
+    while [ $# -gt 0 ]; do
+        some=
+        for ms in "$@"; do
+            [ "$(echo "$some" | wc -w)" -lt 8 ] || break
+            (moment "$signal" "$ms") &
+            some="$some $ms"
+        done
+        wait
+        for ms in $some; do
+            cp "$signal-$ms/err" err
+            cat "$signal-$ms/problem" >out 2>/dev/null
+            [ ! -e "$signal-$ms/problem" ] && [ -e "$signal-$ms/err" ]
+            point "$signal after $ms ms"
+            shift
+        done
+    done
+}
+
+if [ "$SL_TEST_LONG" ]; then
+    moments STOP $(seq 0 10 1000)
+    moments KILL $(seq 0 10 1000)
+else
+    moments STOP 0 40 80 120 160 200 250 300
+    moments KILL 0 50 100 200
+fi
+# stands_still WHERE TEXT: the second of three processes does.
+stands_still() {
+    timeout -s KILL 30 "$mpirun" 3 "$tests/stand_still" "$1" >out 2>err </dev/null
+    status=$?
+    [ $status = 3 ] && [ "$(grep -c '^stand_still: ' err)" = 1 ] && grep -qF -- "$2" err
+    point "stopped $1 the run"
+}
+stands_still before 'has been stopped for 1 s, before the run began'
+stands_still in 'has been stopped for 1 s, while others wait for the end of the run'
+stands_still after 'has been stopped for 1 s, before all have left MPI'
+timeout -s KILL 30 "$mpirun" 3 "$tests/stand_still" never >out 2>err </dev/null
+status=$?
+[ $status = 0 ] && [ ! -s err ]
+point 'nobody stands still'
+
+# The launcher is killed; its processes end by themselves, and nobody is left to tidy up.
+mkdir launcher
+cd launcher
+begin
+tries=0
+until [ -s out ] || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
+kill -KILL $(cat "/proc/$launcher/task/$launcher/children")
+wait $launcher 2>/dev/null
+tries=0
+while is_left && [ $((tries += 1)) -le 100 ]; do sleep 0.1; done
+! is_left
+point 'the launcher is killed'
+cd ..
+
+# Of these jobs, but for those in whose beginning the launcher hung, which should have tidied up.
+for job in */job; do
+    [ -e "${job%job}hung" ] || ls /dev/shm | grep "segment\..*\.$(cat "$job")\."
+done >out
+[ ! -s out ]
+point 'no shared memory is left'
+
+plan
