@@ -285,9 +285,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
 int transformer_sign(const struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     struct sl_signature *signature = config->common.signature;
-    char params[SL_MAX_PATH];
-    if (config->params) SL_TRY(sl_checkpoints_find(config->params, params, error));
-    SL_TRY(sl_sign_file(signature, "--params", config->params ? params : NULL, error));
+    SL_TRY(sl_sign_file(signature, "--params", job->params.path, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
     return job->command == TRANSFORMER_GENERATE ? SL_OK : sl_sign_tokens(signature, &job->tokens, error);
 }
