@@ -86,6 +86,7 @@ static inline int complexity_run(const char *group, struct complexity_row *row, 
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
     for (int i = 0; i < rows; i++)
         test[i] = (struct CMUnitTest){.name = row[i].name, .test_func = complexity_test, .initial_state = &row[i]};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = _cmocka_run_group_tests(group, test, (size_t)rows, NULL, NULL);
     free(test);
     return failed;
