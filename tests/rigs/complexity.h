@@ -22,7 +22,7 @@
 
 #define COMPLEXITY_LIMIT 2.5
 #define COMPLEXITY_SHORTEST 0.004 /* seconds of size n: shorter calls are repeated */
-enum { COMPLEXITY_SIZES = 3, COMPLEXITY_ATTEMPTS = 6, COMPLEXITY_MOST_CALLS = 100000 };
+enum { COMPLEXITY_SIZES = 3, COMPLEXITY_ATTEMPTS = 12, COMPLEXITY_MOST_CALLS = 100000 };
 
 struct complexity_row {
     char name[80];
