@@ -78,7 +78,7 @@ static int read_header(struct reader *reader, int dims, uint32_t *shape) {
 
 /* Reads BYTES bytes, each time as many as there are already. */
 static int read_data(struct reader *reader, struct classifier_idx *idx, uint32_t bytes) {
-    for (uint32_t got = 0, more, wanted; got < bytes; got += more) {
+    for (uint32_t got = 0, more = 0, wanted; got < bytes; got += more) {
         wanted = got > FIRST_BYTES ? got : FIRST_BYTES;
         if (wanted > bytes - got) wanted = bytes - got;
         uint8_t *grown = realloc(idx->data, got + wanted);
