@@ -120,7 +120,7 @@ static void find_checkpoints(const struct complexity_row *row, int n) {
     char latest[SL_MAX_PATH];
     struct sl_error error = {0};
     assert_true(sl_checkpoint_last_step(directory) < n);
-    assert_int_equal(sl_checkpoint_latest(directory, latest, &error), SL_BAD_INPUT); /* none is whole */
+    assert_int_equal(sl_checkpoint_latest(directory, latest, NULL, &error), SL_BAD_INPUT); /* none is whole */
 }
 
 static void prepare_texts(const struct complexity_row *row, int n) {
