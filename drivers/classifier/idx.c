@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* A file under way. A header may claim anything: memory is taken for at most MAX_BYTES. */
-enum { MAX_BYTES = 1 << 30, WORD = 4 };
+/* A file under way. A header may claim anything: memory is taken for at most MAX_BYTES, and only as bytes come. */
+enum { MAX_BYTES = 1 << 30, FIRST_BYTES = 1 << 20, WORD = 4 };
 
 struct reader {
     gzFile file;
@@ -30,13 +30,16 @@ static int read_some(struct reader *reader, void *bytes, uint32_t size, uint32_t
     return SL_OK;
 }
 
+static int ends_early(struct reader *reader, const char *what, uint32_t got, uint32_t size) {
+    return sl_error_set(reader->error, SL_BAD_INPUT, "%s: ends within its %s (%u of %u bytes)", reader->path, what, got,
+                        size);
+}
+
 /* Reads SIZE bytes; WHAT they are is for the message where there are fewer. */
 static int read_exactly(struct reader *reader, void *bytes, uint32_t size, const char *what) {
     uint32_t got = 0;
     SL_TRY(read_some(reader, bytes, size, &got));
-    if (got == size) return SL_OK;
-    return sl_error_set(reader->error, SL_BAD_INPUT, "%s: ends within its %s (%u of %u bytes)", reader->path, what, got,
-                        size);
+    return got == size ? SL_OK : ends_early(reader, what, got, size);
 }
 
 /* The end of the file; where it is compressed, with the check sum of what came before. */
@@ -73,12 +76,24 @@ static int read_header(struct reader *reader, int dims, uint32_t *shape) {
     return SL_OK;
 }
 
+/* Reads BYTES bytes, each time as many as there are already. */
+static int read_data(struct reader *reader, struct classifier_idx *idx, uint32_t bytes) {
+    for (uint32_t got = 0, more = 0, wanted; got < bytes; got += more) {
+        wanted = got > FIRST_BYTES ? got : FIRST_BYTES;
+        if (wanted > bytes - got) wanted = bytes - got;
+        uint8_t *grown = realloc(idx->data, got + wanted);
+        if (!grown) return sl_error_set(reader->error, SL_FAILED, "%s: out of memory", reader->path);
+        idx->data = grown;
+        SL_TRY(read_some(reader, grown + got, wanted, &more));
+        if (more < wanted) return ends_early(reader, "data", got + more, bytes);
+    }
+    return SL_OK;
+}
+
 static int read_file(struct reader *reader, struct classifier_idx *idx, int dims) {
     SL_TRY(read_header(reader, dims, idx->shape));
     const uint32_t bytes = idx->shape[0] * idx->shape[1] * idx->shape[2];
-    idx->data = malloc(bytes);
-    if (!idx->data) return sl_error_set(reader->error, SL_FAILED, "%s: out of memory", reader->path);
-    SL_TRY(read_exactly(reader, idx->data, bytes, "data"));
+    SL_TRY(read_data(reader, idx, bytes));
     return read_end(reader);
 }
 

@@ -13,27 +13,42 @@
 /* What a file that includes itself, or a device, runs into. */
 enum { MAX_WORDS = 4096, MAX_DEPTH = 8, MAX_FILE = 1 << 20 };
 
-static int append(struct sl_arguments *arguments, const char *word, struct sl_error *error) {
-    if (arguments->count == MAX_WORDS) {
-        return sl_error_set(error, SL_BAD_INPUT, "more than %d arguments", MAX_WORDS);
-    }
+/* Files that name files could be read without end, though no word comes of it: each is an argument itself, and the
+ * limit of a file's length is one of all. */
+struct expansion {
+    struct sl_arguments *arguments;
+    size_t bytes; /* of all files so far */
+    struct sl_error *error;
+};
+
+static int count_argument(const struct expansion *expansion) {
+    if (expansion->arguments->count + expansion->arguments->files < MAX_WORDS) return SL_OK;
+    return sl_error_set(expansion->error, SL_BAD_INPUT, "more than %d arguments", MAX_WORDS);
+}
+
+static int append(const struct expansion *expansion, const char *word) {
+    struct sl_arguments *arguments = expansion->arguments;
+    SL_TRY(count_argument(expansion));
     char *copy = strdup(word);
-    if (!copy) return sl_error_set(error, SL_FAILED, "out of memory");
+    if (!copy) return sl_error_set(expansion->error, SL_FAILED, "out of memory");
     arguments->word[arguments->count++] = copy;
     return SL_OK;
 }
 
-static int note_file(struct sl_arguments *arguments, const char *path, struct sl_error *error) {
+static int note_file(const struct expansion *expansion, const char *path) {
+    struct sl_arguments *arguments = expansion->arguments;
+    SL_TRY(count_argument(expansion));
     char **grown = sl_grow(arguments->file, arguments->files, &arguments->capacity, 4, sizeof *grown);
     char *copy = grown ? strdup(path) : NULL;
     if (grown) arguments->file = grown;
-    if (!copy) return sl_error_set(error, SL_FAILED, "out of memory");
+    if (!copy) return sl_error_set(expansion->error, SL_FAILED, "out of memory");
     arguments->file[arguments->files++] = copy;
     return SL_OK;
 }
 
 /* The file's text in *TEXT, to be freed, also when reading it failed. */
-static int read_text(const char *path, char **text, struct sl_error *error) {
+static int read_text(struct expansion *expansion, const char *path, char **text) {
+    struct sl_error *error = expansion->error;
     const char *reason;
     FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE | SL_FILE_DIRECTORY, &reason);
     if (!file) return sl_error_set(error, SL_BAD_INPUT, "@%s: %s", path, reason);
@@ -44,6 +59,9 @@ static int read_text(const char *path, char **text, struct sl_error *error) {
     if (!*text) return sl_error_set(error, SL_FAILED, "out of memory");
     if (failure) return sl_error_set(error, SL_BAD_INPUT, "@%s: %s", path, strerror(failure));
     if (length > MAX_FILE) return sl_error_set(error, SL_BAD_INPUT, "@%s: longer than %d bytes", path, MAX_FILE);
+    expansion->bytes += length;
+    if (expansion->bytes > MAX_FILE)
+        return sl_error_set(error, SL_BAD_INPUT, "@%s: with the files before it longer than %d bytes", path, MAX_FILE);
     if (memchr(*text, 0, length)) return sl_error_set(error, SL_BAD_INPUT, "@%s: is no text: holds a zero byte", path);
     (*text)[length] = 0;
     return SL_OK;
@@ -75,23 +93,23 @@ static char *cut_word(char *text) {
     return rest;
 }
 
-static int expand_file(struct sl_arguments *arguments, const char *path, int depth, struct sl_error *error);
+static int expand_file(struct expansion *expansion, const char *path, int depth);
 
-static int expand_word(struct sl_arguments *arguments, const char *word, int depth, struct sl_error *error) {
-    return word[0] == '@' ? expand_file(arguments, word + 1, depth + 1, error) : append(arguments, word, error);
+static int expand_word(struct expansion *expansion, const char *word, int depth) {
+    return word[0] == '@' ? expand_file(expansion, word + 1, depth + 1) : append(expansion, word);
 }
 
-static int expand_file(struct sl_arguments *arguments, const char *path, int depth, struct sl_error *error) {
+static int expand_file(struct expansion *expansion, const char *path, int depth) {
     if (depth > MAX_DEPTH) {
-        return sl_error_set(error, SL_BAD_INPUT, "@%s: files name files more than %d deep", path, MAX_DEPTH);
+        return sl_error_set(expansion->error, SL_BAD_INPUT, "@%s: files name files more than %d deep", path, MAX_DEPTH);
     }
+    SL_TRY(note_file(expansion, path));
     char *text = NULL;
-    SL_TRY(note_file(arguments, path, error));
-    int status = read_text(path, &text, error);
+    int status = read_text(expansion, path, &text);
     for (char *word = text, *rest; !status && *(word = skip_blanks(word)); word = rest) {
         rest = cut_word(word);
-        status = rest ? expand_word(arguments, word, depth, error)
-                      : sl_error_set(error, SL_BAD_INPUT, "@%s: a quote is not closed: %.40s", path, word);
+        status = rest ? expand_word(expansion, word, depth)
+                      : sl_error_set(expansion->error, SL_BAD_INPUT, "@%s: a quote is not closed: %.40s", path, word);
     }
     free(text);
     return status;
@@ -100,9 +118,10 @@ static int expand_file(struct sl_arguments *arguments, const char *path, int dep
 int sl_arguments_expand(struct sl_arguments *arguments, int argc, char **argv, struct sl_error *error) {
     *arguments = (struct sl_arguments){.word = calloc(MAX_WORDS + 1, sizeof(char *))};
     if (!arguments->word) return sl_error_set(error, SL_FAILED, "out of memory");
+    struct expansion expansion = {.arguments = arguments, .error = error};
     for (int i = 0; i < argc; i++) {
         /* The program's own name is no argument. */
-        SL_TRY(i ? expand_word(arguments, argv[i], 0, error) : append(arguments, argv[i], error));
+        SL_TRY(i ? expand_word(&expansion, argv[i], 0) : append(&expansion, argv[i]));
     }
     return SL_OK;
 }

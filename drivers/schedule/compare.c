@@ -17,6 +17,7 @@ struct schedule_record {
     int step, pipeline, rank, loop;
     int stage, microbatch, count;
     double begin, end;
+    double together; /* of a reduction: when all pipelines of the step had begun it; until then it waits */
 };
 
 /* ---- reading ---- */
@@ -44,6 +45,10 @@ static char letter_of(const struct schedule_record *record, const char *name) {
     return record->part == SCHEDULE_PART_COMPUTE ? name[strspn(name, "0123456789")] : name[0];
 }
 
+/* Microseconds: since whenever, and a day. Sums and means of them are numbers. */
+#define MAX_BEGIN 1e18
+#define MAX_LENGTH 1e11
+
 static int read_event(const struct reader *reader, json_t *object, struct schedule_trace *trace) {
     const char *name, *category, *phase = "";
     double begin, length;
@@ -56,6 +61,8 @@ static int read_event(const struct reader *reader, json_t *object, struct schedu
         return wrong(reader, "has not all of name, cat, ts, dur, args");
     if (!find_part(category, &record.part)) return SL_OK;
     if (!isfinite(begin) || !isfinite(length) || length < 0) return wrong(reader, "its time is none");
+    if (fabs(begin) > MAX_BEGIN || length > MAX_LENGTH)
+        return wrong(reader, "its time is too large: ts is at most 1e18, dur at most 1e11");
     if (json_unpack(args, "{s:i,s:i,s:i,s:i,s?i,s?i,s?i}", "step", &record.step, "rank", &record.rank, "loop",
                     &record.loop, "data", &record.pipeline, "stage", &record.stage, "microbatch", &record.microbatch,
                     "count", &record.count))
@@ -219,30 +226,54 @@ struct stage_means {
     struct mean forward, input_gradient, weight_gradient, reduce;
 };
 
-/* How long a reduction took from when all pipelines had begun it: until then it waits. STEP has its records. */
-static double reduction_time(const struct schedule_trace *trace, struct range step, const struct schedule_record *of) {
-    double begin = of->begin;
-    for (int i = step.begin; i < step.end; i++) {
-        const struct schedule_record *record = &trace->record[i];
-        if (record->part == SCHEDULE_PART_REDUCTION && record->rank == of->rank && record->loop == of->loop)
-            begin = fmax(begin, record->begin);
-    }
-    return fmax(0, of->end - begin);
+/* By rank and loop; first what computed, then reductions, by step. */
+static int by_place(const void *left, const void *right) {
+    const struct schedule_record *a = *(struct schedule_record *const *)left;
+    const struct schedule_record *b = *(struct schedule_record *const *)right;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    if (a->loop != b->loop) return a->loop < b->loop ? -1 : 1;
+    if (a->part != b->part) return a->part == SCHEDULE_PART_REDUCTION ? 1 : -1;
+    if (a->part == SCHEDULE_PART_REDUCTION && a->step != b->step) return a->step < b->step ? -1 : 1;
+    return (a > b) - (a < b);
 }
 
-/* The stage that RANK has in LOOP; -1: the trace does not tell. */
-static int stage_of(const struct schedule_trace *trace, int rank, int loop) {
-    for (int i = 0; i < trace->count; i++) {
-        const struct schedule_record *record = &trace->record[i];
-        if (record->part == SCHEDULE_PART_COMPUTE && record->rank == rank && record->loop == loop) return record->stage;
+/* Notes of the reductions LIST[0] to LIST[COUNT - 1], one rank's in one loop, that STAGE is reduced, and when the last
+ * pipeline of a step began it. */
+static void note_reductions_of(struct schedule_record **list, size_t count, int stage) {
+    for (size_t i = 0, end; i < count; i = end) {
+        double begin = list[i]->begin;
+        for (end = i; end < count && list[end]->step == list[i]->step; end++) begin = fmax(begin, list[end]->begin);
+        for (size_t k = i; k < end; k++) {
+            list[k]->stage = stage;
+            list[k]->together = begin;
+        }
     }
-    return -1;
+}
+
+/* Notes what the event of a reduction does not say itself. The stage is that of the first compute event of its rank and
+ * loop; -1: there is none. */
+static int note_reductions(struct schedule_trace *trace, struct sl_error *error) {
+    struct schedule_record **list = malloc(((size_t)trace->count + 1) * sizeof *list);
+    size_t count = 0, computes;
+    if (!list) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
+    for (int i = 0; i < trace->count; i++) {
+        struct schedule_record *record = &trace->record[i];
+        if (record->part == SCHEDULE_PART_COMPUTE || record->part == SCHEDULE_PART_REDUCTION) list[count++] = record;
+    }
+    qsort(list, count, sizeof *list, by_place);
+    for (size_t i = 0, end; i < count; i = end) {
+        computes = 0;
+        for (end = i; end < count && list[end]->rank == list[i]->rank && list[end]->loop == list[i]->loop; end++)
+            computes += list[end]->part == SCHEDULE_PART_COMPUTE;
+        note_reductions_of(list + i + computes, end - i - computes, computes ? list[i]->stage : -1);
+    }
+    free(list);
+    return SL_OK;
 }
 
 /* A compute event's own stage, a reduction's by its rank and loop; -1: neither. */
-static int stage_of_record(const struct schedule_trace *trace, const struct schedule_record *record) {
-    if (record->part == SCHEDULE_PART_COMPUTE) return record->stage;
-    return record->part == SCHEDULE_PART_REDUCTION ? stage_of(trace, record->rank, record->loop) : -1;
+static int stage_of_record(const struct schedule_record *record) {
+    return record->part == SCHEDULE_PART_COMPUTE || record->part == SCHEDULE_PART_REDUCTION ? record->stage : -1;
 }
 
 static int check_stages(const struct schedule_trace *trace, int stages, struct sl_error *error) {
@@ -261,16 +292,15 @@ static int check_stages(const struct schedule_trace *trace, int stages, struct s
 int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_costs *costs, struct sl_stage_costs *stage,
                          struct sl_error *error) {
     SL_TRY(check_stages(trace, stages, error));
+    qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
+    SL_TRY(note_reductions(trace, error));
     struct stage_means *means = calloc((size_t)stages, sizeof *means);
     struct mean send = {0}, take = {0};
-    struct range step = {0, 0};
     if (!means) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
-    qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
     for (int i = 0; i < trace->count; i++) {
         const struct schedule_record *record = &trace->record[i];
         const double length = record->end - record->begin;
-        const int number = stage_of_record(trace, record);
-        if (i == step.end) step = range_at(trace, i, trace->count, 1);
+        const int number = stage_of_record(record);
         if (record->part == SCHEDULE_PART_COMMUNICATION && record->stage >= 0)
             add(record->letter == 's' ? &send : &take, length, 1);
         if (number < 0) continue;
@@ -278,7 +308,7 @@ int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_cos
         if (is_compute(record, 'F', 'F')) add(&of->forward, length, record->count);
         if (is_compute(record, 'I', 'B')) add(&of->input_gradient, length, record->count);
         if (is_compute(record, 'W', 'W')) add(&of->weight_gradient, length, record->count);
-        if (record->part == SCHEDULE_PART_REDUCTION) add(&of->reduce, reduction_time(trace, step, record), 1);
+        if (record->part == SCHEDULE_PART_REDUCTION) add(&of->reduce, fmax(0, record->end - record->together), 1);
     }
     for (int s = 0; s < stages; s++)
         stage[s] = (struct sl_stage_costs){mean_of(&means[s].forward), mean_of(&means[s].input_gradient),
@@ -290,10 +320,12 @@ int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_cos
 
 /* ---- where the time went ---- */
 
-/* The time from BEGIN to END in which one of RANGE's reductions, which are its first records, was under way. */
-static double reducing(const struct schedule_trace *trace, struct range range, double begin, double end) {
+/* The time from BEGIN to END in which one of the reductions from record *FIRST on, sorted by when they begin, was under
+ * way. Moves *FIRST past those that are over, since no later question goes back before END. */
+static double reducing(const struct schedule_trace *trace, int *first, int last, double begin, double end) {
     double sum = 0;
-    for (int i = range.begin; i < range.end && trace->record[i].part == SCHEDULE_PART_REDUCTION; i++) {
+    while (*first < last && trace->record[*first].end <= begin) ++*first;
+    for (int i = *first; i < last && begin < end && trace->record[i].begin < end; i++) {
         const double from = fmax(begin, trace->record[i].begin), to = fmin(end, trace->record[i].end);
         if (to <= from) continue;
         sum += to - from;
@@ -305,16 +337,17 @@ static double reducing(const struct schedule_trace *trace, struct range range, d
 /* Adds the parts of one rank's step, which took from BEGIN to END, to PART. */
 static void add_parts(const struct schedule_trace *trace, struct range rank, double begin, double end, double *part) {
     double covered = begin, named = 0;
-    for (int i = rank.begin; i < rank.end; i++) {
+    int first = rank.begin, last = rank.begin; /* reductions, which are the rank's first records */
+    while (last < rank.end && trace->record[last].part == SCHEDULE_PART_REDUCTION) last++;
+    for (int i = last; i < rank.end; i++) {
         const struct schedule_record *record = &trace->record[i];
-        if (record->part == SCHEDULE_PART_REDUCTION) continue;
-        const double gap = reducing(trace, rank, covered, record->begin);
+        const double gap = reducing(trace, &first, last, covered, record->begin);
         part[record->part] += record->end - record->begin;
         part[SCHEDULE_PART_REDUCTION] += gap;
         named += record->end - record->begin + gap;
         covered = fmax(covered, record->end);
     }
-    const double gap = reducing(trace, rank, covered, end);
+    const double gap = reducing(trace, &first, last, covered, end);
     part[SCHEDULE_PART_REDUCTION] += gap;
     part[SCHEDULE_PART_REST] += end - begin - named - gap;
 }

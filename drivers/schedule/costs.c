@@ -25,7 +25,9 @@ struct reader {
     struct sl_error *error;
 };
 
-static bool is_cost(const json_t *value) { return json_is_number(value) && json_number_value(value) >= 0; }
+static bool is_cost(const json_t *value) {
+    return json_is_number(value) && json_number_value(value) >= 0 && json_number_value(value) <= SL_MAX_COST;
+}
 
 /* A number, or a list of one number a stage. */
 static int read_field(const struct reader *reader, const struct field *field, const json_t *value,
@@ -40,8 +42,9 @@ static int read_field(const struct reader *reader, const struct field *field, co
         if (!is_cost(number)) {
             char place[16] = "";
             if (list) snprintf(place, sizeof place, "[%d]", s);
-            return sl_error_set(reader->error, SL_BAD_INPUT, "--costs: %s: \"%s\"%s is not a number of at least 0%s",
-                                reader->path, field->name, place, list ? "" : " or a list of them");
+            return sl_error_set(reader->error, SL_BAD_INPUT,
+                                "--costs: %s: \"%s\"%s is not a number of ms from 0 to %g%s", reader->path, field->name,
+                                place, SL_MAX_COST, list ? "" : " or a list of them");
         }
         *(double *)((char *)&stage[s] + field->offset) = json_number_value(number);
     }
@@ -55,7 +58,8 @@ static int read_entry(const struct reader *reader, const char *name, const json_
     if (!strcmp(name, "communication")) {
         if (!is_cost(value))
             return sl_error_set(reader->error, SL_BAD_INPUT,
-                                "--costs: %s: \"communication\" is not a number of at least 0", reader->path);
+                                "--costs: %s: \"communication\" is not a number of ms from 0 to %g", reader->path,
+                                SL_MAX_COST);
         costs->communication = json_number_value(value);
         return SL_OK;
     }

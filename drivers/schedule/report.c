@@ -1,6 +1,7 @@
 /* report.c - simulated and measured times as tables and as JSON. */
 #include "drivers/schedule/report.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "drivers/common/metrics.h"
@@ -93,8 +94,9 @@ void schedule_report_comparison(const struct schedule_report *report) {
     mean_rank(report, &measured, &predicted);
     print_rows(&table, "all", &measured, &predicted);
     const struct row more = difference(&measured, &predicted);
+    const double ratio = predicted.step / measured.step; /* of next to nothing: none */
     printf("step measured %.2f ms, predicted %.2f ms (%+.1f %%):", measured.step, predicted.step,
-           measured.step > 0 ? 100 * (predicted.step / measured.step - 1) : 0);
+           isfinite(ratio) ? 100 * (ratio - 1) : 0);
     for (int p = 0; p < SCHEDULE_PARTS; p++)
         printf(" %s %+.2f%s", schedule_part_name[p], more.part[p], p < SCHEDULE_PARTS - 1 ? "," : "");
     printf(" ms\n");

@@ -67,13 +67,16 @@ static const struct sl_option output_table[] = {
 static const struct sl_option simulation_table[] = {
     {"simulate", SL_OPTION_FLAG, FIELD(simulate),
      .help = "print how long the schedule takes, and where ranks are idle"},
-    {"forward", SL_OPTION_REAL, FIELD(cost.forward), .max = 1e9,
+    {"forward", SL_OPTION_REAL, FIELD(cost.forward), .max = SL_MAX_COST,
      .help = "ms that a stage takes for the forward of a microbatch"},
-    {"input-gradient", SL_OPTION_REAL, FIELD(cost.input_gradient), .max = 1e9, .help = "ms for its input gradient"},
-    {"weight-gradient", SL_OPTION_REAL, FIELD(cost.weight_gradient), .max = 1e9, .help = "ms for its weight gradient"},
-    {"communication", SL_OPTION_REAL, FIELD(communication), .max = 1e9,
+    {"input-gradient", SL_OPTION_REAL, FIELD(cost.input_gradient), .max = SL_MAX_COST,
+     .help = "ms for its input gradient"},
+    {"weight-gradient", SL_OPTION_REAL, FIELD(cost.weight_gradient), .max = SL_MAX_COST,
+     .help = "ms for its weight gradient"},
+    {"communication", SL_OPTION_REAL, FIELD(communication), .max = SL_MAX_COST,
      .help = "ms that a message between two ranks takes"},
-    {"reduce", SL_OPTION_REAL, FIELD(cost.reduce), .max = 1e9, .help = "ms to reduce a stage's gradients over data"},
+    {"reduce", SL_OPTION_REAL, FIELD(cost.reduce), .max = SL_MAX_COST,
+     .help = "ms to reduce a stage's gradients over data"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
     {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT,
      .help =
@@ -116,9 +119,11 @@ static int make(const struct config *config, struct study *study, struct sl_erro
 static int prove(const struct config *config, struct study *study, struct sl_error *error) {
     SL_TRY(sl_schedule_lower(&study->schedule, error));
     study->buffers = config->buffers;
-    if (study->buffers < 1)
-        SL_TRY(sl_schedule_slots(&study->schedule, SL_PIPELINE_FEWEST_SLOTS, &study->buffers, error));
     study->group = one_of(config->group, study->trace.group, 0);
+    if (study->buffers < 1) {
+        SL_TRY(sl_schedule_slots(&study->schedule, SL_PIPELINE_FEWEST_SLOTS, &study->buffers, error));
+        if (study->group <= 1) return SL_OK; /* proven so */
+    }
     return sl_schedule_check(&study->schedule, study->buffers, one_of(study->group, 1, 1), NULL, error);
 }
 

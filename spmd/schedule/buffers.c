@@ -1,26 +1,7 @@
-/* buffers.c - how much room a lowered table needs: slots of the channels, microbatches of the stash. */
+/* buffers.c - how many microbatches the stash of a rank must have room for. */
 #include <stdlib.h>
 
 #include "spmd/schedule/schedule.h"
-
-int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error) {
-    const int all = schedule->loops * schedule->microbatches; /* that one rank can send another */
-    int enough = fewest, few = fewest - 1;
-    struct sl_error refused; /* of a number that is too small */
-    *slots = fewest;
-    if (sl_schedule_check(schedule, fewest, 1, NULL, &refused) == SL_OK) return SL_OK;
-    if (all > fewest) enough = all;
-    SL_TRY(sl_schedule_check(schedule, enough, 1, NULL, error));
-    while (enough - few > 1) {
-        const int middle = few + (enough - few) / 2;
-        if (sl_schedule_check(schedule, middle, 1, NULL, &refused) == SL_OK)
-            enough = middle;
-        else
-            few = middle;
-    }
-    *slots = enough;
-    return SL_OK;
-}
 
 /* Whether a kind of action makes what the weight gradient will use. */
 typedef bool makes_function(enum sl_action_kind kind);
@@ -28,15 +9,15 @@ static bool is_forward(enum sl_action_kind kind) { return kind == SL_FORWARD; }
 
 /* The microbatches of one loop that the stash holds. */
 struct window {
-    int microbatches, group;
     int lowest, highest; /* of the groups that have been made, HIGHEST excluded */
     int next;            /* the groups below it have had their weight gradients */
+    int ready;           /* all microbatches below it are due */
     bool *due;           /* [microbatches] weight gradients that have come along */
 };
 
-static void make_microbatch(struct window *window, int microbatch) {
-    const int first = microbatch / window->group * window->group;
-    if (first + window->group > window->highest) window->highest = first + window->group;
+static void make_microbatch(struct window *window, int microbatch, int group) {
+    const int first = microbatch / group * group;
+    if (first + group > window->highest) window->highest = first + group;
     if (first < window->lowest) window->lowest = first;
 }
 
@@ -46,40 +27,38 @@ static int width(const struct window *window) {
 }
 
 /* Groups run in ascending order, each once all its microbatches are due. */
-static void use_microbatch(struct window *window, int microbatch) {
+static void use_microbatch(struct window *window, int microbatch, int microbatches, int group) {
     window->due[microbatch] = true;
-    for (; window->next < window->microbatches; window->next += window->group) {
-        for (int i = 0; i < window->group; i++)
-            if (!window->due[window->next + i]) return;
-    }
+    while (window->ready < microbatches && window->due[window->ready]) window->ready++;
+    window->next = window->ready / group * group;
 }
 
-/* The widest that LOOP's window becomes as RANK's actions come along. */
-static int window_of(const struct sl_schedule *schedule, int rank, int loop, int group, makes_function *makes,
-                     bool *due) {
+/* The widest that any of the loops' WINDOWs becomes as RANK's actions come along. */
+static int walk(const struct sl_schedule *schedule, int rank, int group, makes_function *makes, struct window *window,
+                bool *due) {
     const int microbatches = schedule->microbatches;
-    struct window window = {.microbatches = microbatches, .group = group, .lowest = microbatches, .due = due};
-    int most = 0;
-    for (int i = 0; i < microbatches; i++) due[i] = false;
+    int most = group;
+    for (int l = 0; l < schedule->loops; l++)
+        window[l] = (struct window){.lowest = microbatches, .due = due + (size_t)l * (size_t)microbatches};
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
-        if (action->loop != loop) continue;
-        if (makes(action->kind)) make_microbatch(&window, action->microbatch);
-        if (width(&window) > most) most = width(&window);
-        if (sl_has_weight_gradient(action->kind)) use_microbatch(&window, action->microbatch);
+        struct window *of = &window[action->loop];
+        if (makes(action->kind)) make_microbatch(of, action->microbatch, group);
+        if (width(of) > most) most = width(of);
+        if (sl_has_weight_gradient(action->kind)) use_microbatch(of, action->microbatch, microbatches, group);
     }
     return most;
 }
 
 static int widest(const struct sl_schedule *schedule, int rank, int group, makes_function *makes) {
-    bool *due = calloc((size_t)schedule->microbatches, sizeof *due);
-    int window = due ? group : schedule->microbatches; /* without memory here: room for all is always enough */
-    for (int l = 0; due && l < schedule->loops; l++) {
-        const int needed = window_of(schedule, rank, l, group, makes, due);
-        if (needed > window) window = needed;
-    }
+    const size_t loops = (size_t)schedule->loops;
+    struct window *window = calloc(loops, sizeof *window);
+    bool *due = calloc(loops * (size_t)schedule->microbatches, sizeof *due);
+    /* Without memory here: room for all is always enough. */
+    const int most = window && due ? walk(schedule, rank, group, makes, window, due) : schedule->microbatches;
+    free(window);
     free(due);
-    return window;
+    return most;
 }
 
 int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group) {

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spmd/schedule/schedule.h"
+#include "spmd/schedule/deadlock.h"
+#include "spmd/schedule/turns.h"
 
 /* Of one microbatch in one stage. */
 struct cell {
@@ -20,6 +21,8 @@ struct cell {
 struct wire {
     int from, to, sent, taken, released, *message;
     int acquired; /* whose slot has been acquired and not yet posted, or NOTHING */
+    int another;  /* a wire from the same rank in the same direction, or NOTHING */
+    int sends;    /* that the table has for it */
 };
 
 /* What a rank has at hand: messages' numbers, or NOTHING. */
@@ -31,14 +34,18 @@ struct hands {
 struct walk {
     const struct sl_schedule *schedule;
     int slots, group;
+    bool grows; /* where nothing else helps, there is one slot more */
+    struct sl_turns turns;
     int *next;           /* [ranks] */
     struct cell *cell;   /* [stages][microbatches] */
     struct wire *wire;   /* each used by the edges below */
     int *edge;           /* [2][stages]: the wire of what stage s sends on (activations), and back (gradients) */
     struct hands *hands; /* [ranks] */
     int *weights;        /* [stages]: first microbatch of the next weight-gradient group */
+    int *ready;          /* [stages]: all microbatches below it have had their weight gradients */
     int *held, *most;    /* [ranks] microbatches between F and W, over all loops: now, and the most */
     int *reductions;     /* [stages] */
+    int *waits;          /* [3 * ranks] for the explanation */
     struct sl_error *error;
 };
 
@@ -86,6 +93,10 @@ static struct wire *sends_on(const struct walk *walk, int rank, const struct sl_
     return NULL;
 }
 
+static bool takes(const struct sl_action *action) {
+    return action->kind == SL_TAKE_ACTIVATION || action->kind == SL_TAKE_GRADIENT;
+}
+
 static struct wire *takes_from(const struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = stage_of(walk, rank, action), stages = sl_schedule_stages(walk->schedule);
     return &walk->wire[action->kind == SL_TAKE_ACTIVATION ? walk->edge[stage - 1] : walk->edge[stages + stage + 1]];
@@ -99,50 +110,25 @@ static const struct sl_action *next_of(const struct walk *walk, int rank) {
 /* The rank that RANK, which is stuck, waits for. */
 static int waits_for(const struct walk *walk, int rank) {
     const struct sl_action *action = next_of(walk, rank);
-    if (action->kind == SL_TAKE_ACTIVATION || action->kind == SL_TAKE_GRADIENT)
-        return takes_from(walk, rank, action)->from;
-    return sends_on(walk, rank, action)->to;
-}
-
-/* From RANK on, each waits for the next: the ranks in the circle that this leads to, *FIRST is one of them; 0 where it
- * leads to a rank that has nothing left to do, the one before which is *FIRST. */
-static int circle(const struct walk *walk, int rank, int *first) {
-    for (int i = 0; i < walk->schedule->ranks; i++) {
-        *first = rank;
-        rank = waits_for(walk, rank);
-        if (!next_of(walk, rank)) return 0;
-    }
-    *first = rank;
-    int length = 0;
-    do {
-        rank = waits_for(walk, rank);
-        length++;
-    } while (rank != *first);
-    return length;
+    return takes(action) ? takes_from(walk, rank, action)->from : sends_on(walk, rank, action)->to;
 }
 
 /* Tells the shortest circle of ranks that wait for each other. */
 static int explain(const struct walk *walk) {
-    int shortest = walk->schedule->ranks + 1, first = 0;
-    for (int r = 0; r < walk->schedule->ranks; r++) {
-        int start;
-        if (!next_of(walk, r)) continue;
-        const int length = circle(walk, r, &start);
-        if (length >= shortest) continue;
-        shortest = length;
-        first = start;
-    }
+    const int ranks = walk->schedule->ranks;
+    int first;
+    for (int r = 0; r < ranks; r++) walk->waits[r] = next_of(walk, r) ? waits_for(walk, r) : SL_WAITS_FOR_NOBODY;
+    const int shortest = sl_deadlock_circle(ranks, walk->waits, walk->waits + ranks, &first);
     char text[400] = "";
     int rank = first;
     for (int i = 0; i < (shortest ? shortest : 1); i++) {
         const struct sl_action *action = next_of(walk, rank);
-        const bool takes = action->kind == SL_TAKE_ACTIVATION || action->kind == SL_TAKE_GRADIENT;
         char line[160];
         const int to = waits_for(walk, rank);
         const int length =
             snprintf(line, sizeof line, "%srank %d in the %s of microbatch %d in stage %d waits for %s%d",
                      i ? ", " : "", rank, kind_name(action->kind), action->microbatch, stage_of(walk, rank, action),
-                     takes ? "rank " : "a free buffer of rank ", to);
+                     takes(action) ? "rank " : "a free buffer of rank ", to);
         if (strlen(text) + (size_t)length + 8 > sizeof text) {
             strcat(text, ", ...");
             break;
@@ -171,12 +157,16 @@ static int acquire(const struct walk *walk, int rank, const struct sl_action *ac
 
 /* The weight gradients that have become due run in groups, in ascending order. */
 static void run_weight_gradients(struct walk *walk, int rank, int stage) {
-    int *next = &walk->weights[stage];
-    for (; *next < walk->schedule->microbatches; *next += walk->group) {
-        for (int i = 0; i < walk->group; i++)
-            if (!walk->cell[message_of(walk, stage, *next + i)].weight_gradient) return;
-        walk->held[rank] -= walk->group;
-    }
+    const int microbatches = walk->schedule->microbatches;
+    int *ready = &walk->ready[stage], *next = &walk->weights[stage];
+    while (*ready < microbatches && walk->cell[message_of(walk, stage, *ready)].weight_gradient) ++*ready;
+    for (; *next + walk->group <= *ready; *next += walk->group) walk->held[rank] -= walk->group;
+}
+
+/* The slot's first end may wait for it. */
+static void release(struct walk *walk, struct wire *wire) {
+    wire->released++;
+    sl_turns_wake(&walk->turns, wire->from);
 }
 
 static int send_message(struct walk *walk, int rank, const struct sl_action *action, struct cell *cell) {
@@ -194,6 +184,7 @@ static int send_message(struct walk *walk, int rank, const struct sl_action *act
     if (action->update >= 0 && !has_slot(walk, wire)) return BLOCKED;
     wire->acquired = NOTHING;
     wire->message[wire->sent++] = message_of(walk, activation ? stage + 1 : stage - 1, action->microbatch);
+    sl_turns_wake(&walk->turns, wire->to);
     if (cell->weight_waits) {
         cell->weight_waits = false;
         run_weight_gradients(walk, rank, stage);
@@ -216,17 +207,17 @@ static int take_message(struct walk *walk, int rank, const struct sl_action *act
         if (*hand != NOTHING) return broken(walk, rank, action, "the one taken before has not been used");
         *hand = message;
     } else {
-        wire->released++;
+        release(walk, wire);
         hands->kept_state[action->update] = message;
     }
     return SL_OK;
 }
 
 /* Uses up what HAND holds, which has to be MESSAGE, and gives its slot back. */
-static bool use(int *hand, int message, struct wire *wire) {
+static bool use(struct walk *walk, int *hand, int message, struct wire *wire) {
     if (*hand != message) return false;
     *hand = NOTHING;
-    wire->released++;
+    release(walk, wire);
     return true;
 }
 
@@ -238,7 +229,7 @@ static int forward(struct walk *walk, int rank, const struct sl_action *action, 
     if (acquired) return acquired;
     if (stage > 0) {
         const bool there = action->input >= 0 ? hands->kept_state[action->input] == message
-                                              : use(&hands->state, message, &walk->wire[walk->edge[stage - 1]]);
+                                              : use(walk, &hands->state, message, &walk->wire[walk->edge[stage - 1]]);
         if (!there) return broken(walk, rank, action, "its input has not been taken");
     }
     cell->forward = true;
@@ -254,7 +245,7 @@ static int input_gradient(struct walk *walk, int rank, const struct sl_action *a
     const int acquired = acquire(walk, rank, action, action->input < 0 ? sends_on(walk, rank, action) : NULL, message);
     if (acquired) return acquired;
     if (!is_last(walk, stage) &&
-        !use(&hands->gradient, message, &walk->wire[walk->edge[sl_schedule_stages(walk->schedule) + stage + 1]]))
+        !use(walk, &hands->gradient, message, &walk->wire[walk->edge[sl_schedule_stages(walk->schedule) + stage + 1]]))
         return broken(walk, rank, action, "its gradient has not been taken");
     if (stage > 0 && action->input >= 0) hands->kept_gradient[action->input] = message;
     cell->input_gradient = true;
@@ -361,48 +352,77 @@ static int check_end(const struct walk *walk, int wires) {
     return SL_OK;
 }
 
+/* One slot more in every channel; false: nobody waits for one. */
+static bool add_slot(struct walk *walk) {
+    bool waited = false;
+    for (int r = 0; r < walk->schedule->ranks; r++) {
+        const struct sl_action *action = next_of(walk, r);
+        if (!action || takes(action)) continue;
+        sl_turns_wake(&walk->turns, r);
+        waited = true;
+    }
+    walk->slots += waited;
+    return waited;
+}
+
 static int walk_to_the_end(struct walk *walk, int wires) {
-    const struct sl_schedule *schedule = walk->schedule;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int r = 0; r < schedule->ranks; r++) {
-            for (const struct sl_action *action; (action = next_of(walk, r)); walk->next[r]++) {
-                const int status = step(walk, r, action);
+    int rank;
+    sl_turns_begin(&walk->turns, walk->schedule->ranks);
+    do {
+        while ((rank = sl_turns_next(&walk->turns)) >= 0) {
+            for (const struct sl_action *action; (action = next_of(walk, rank)); walk->next[rank]++) {
+                const int status = step(walk, rank, action);
                 if (status == BLOCKED) break;
                 if (status) return status;
-                moved = true;
             }
         }
-    }
+    } while (walk->grows && add_slot(walk));
     return check_end(walk, wires);
 }
 
-/* The wire between the ranks of two neighbouring stages: one for each pair of ranks and direction. */
-static int find_wire(struct walk *walk, int *wires, int first, int from, int to) {
-    for (int w = first; w < *wires; w++)
-        if (walk->wire[w].from == from && walk->wire[w].to == to) return w;
-    walk->wire[*wires] = (struct wire){.from = from, .to = to, .acquired = NOTHING};
-    return (*wires)++;
+/* ---- memory ---- */
+
+/* The wire between the ranks of two neighbouring stages: one for each pair of ranks and direction. LAST has the rank's
+ * youngest wire in this direction. */
+static int find_wire(struct walk *walk, int *wires, int *last, int from, int to) {
+    for (int w = last[from]; w != NOTHING; w = walk->wire[w].another)
+        if (walk->wire[w].to == to) return w;
+    walk->wire[*wires] = (struct wire){.from = from, .to = to, .acquired = NOTHING, .another = last[from]};
+    return last[from] = (*wires)++;
+}
+
+/* Wires between neighbouring stages, up or down; LAST [ranks] is for finding them. */
+static void make_edges(struct walk *walk, int *wires, bool up, int *last) {
+    const struct sl_schedule *schedule = walk->schedule;
+    const int stages = sl_schedule_stages(schedule);
+    for (int r = 0; r < schedule->ranks; r++) last[r] = NOTHING;
+    for (int s = up ? 0 : 1; s < (up ? stages - 1 : stages); s++)
+        walk->edge[up ? s : stages + s] = find_wire(walk, wires, last, sl_schedule_rank_of(schedule, s),
+                                                    sl_schedule_rank_of(schedule, up ? s + 1 : s - 1));
+}
+
+static void count_sends(const struct walk *walk) {
+    const struct sl_schedule *schedule = walk->schedule;
+    const int stages = sl_schedule_stages(schedule);
+    for (int r = 0; r < schedule->ranks; r++) {
+        for (int i = 0; i < schedule->rank[r].count; i++) {
+            const struct sl_action *action = &schedule->rank[r].action[i];
+            if (action->loop < 0 || action->loop >= schedule->loops) continue; /* refused when its turn comes */
+            const int stage = stage_of(walk, r, action);
+            if (action->kind == SL_SEND_ACTIVATION && stage < stages - 1) walk->wire[walk->edge[stage]].sends++;
+            if (action->kind == SL_SEND_GRADIENT && stage > 0) walk->wire[walk->edge[stages + stage]].sends++;
+        }
+    }
 }
 
 /* Returns the number of wires; -1 without memory. */
 static int make_wires(struct walk *walk) {
-    const struct sl_schedule *schedule = walk->schedule;
-    const int stages = sl_schedule_stages(schedule);
     int wires = 0;
-    for (int s = 0; s < stages - 1; s++)
-        walk->edge[s] =
-            find_wire(walk, &wires, 0, sl_schedule_rank_of(schedule, s), sl_schedule_rank_of(schedule, s + 1));
-    const int gradients = wires;
-    for (int s = 1; s < stages; s++)
-        walk->edge[stages + s] =
-            find_wire(walk, &wires, gradients, sl_schedule_rank_of(schedule, s), sl_schedule_rank_of(schedule, s - 1));
+    make_edges(walk, &wires, true, walk->waits);
+    make_edges(walk, &wires, false, walk->waits);
+    count_sends(walk);
     for (int w = 0; w < wires; w++) {
-        size_t sends = 1;
-        const struct sl_rank_schedule *from = &schedule->rank[walk->wire[w].from];
-        for (int i = 0; i < from->count; i++)
-            sends += from->action[i].kind == (w < gradients ? SL_SEND_ACTIVATION : SL_SEND_GRADIENT);
-        walk->wire[w].message = calloc(sends, sizeof(int));
+        walk->wire[w].message = calloc((size_t)walk->wire[w].sends + 1, sizeof(int));
         if (!walk->wire[w].message) return -1;
     }
     return wires;
@@ -411,16 +431,18 @@ static int make_wires(struct walk *walk) {
 static bool take_memory(struct walk *walk) {
     const size_t ranks = (size_t)walk->schedule->ranks, stages = (size_t)sl_schedule_stages(walk->schedule);
     const size_t microbatches = (size_t)walk->schedule->microbatches;
-    walk->next = calloc(3 * ranks, sizeof *walk->next);
+    walk->next = calloc(6 * ranks, sizeof *walk->next);
     walk->cell = calloc(stages * microbatches, sizeof *walk->cell);
     walk->wire = calloc(2 * stages, sizeof *walk->wire);
-    walk->edge = calloc(4 * stages, sizeof *walk->edge);
+    walk->edge = calloc(5 * stages, sizeof *walk->edge);
     walk->hands = calloc(ranks, sizeof *walk->hands);
     if (!walk->next || !walk->cell || !walk->wire || !walk->edge || !walk->hands) return false;
     walk->held = walk->next + ranks;
     walk->most = walk->held + ranks;
+    walk->waits = walk->most + ranks;
     walk->weights = walk->edge + 2 * stages;
-    walk->reductions = walk->weights + stages;
+    walk->ready = walk->weights + stages;
+    walk->reductions = walk->ready + stages;
     for (size_t r = 0; r < ranks; r++) {
         int *rows = malloc(2 * microbatches * sizeof *rows);
         if (!rows) return false;
@@ -440,17 +462,38 @@ static void give_memory(struct walk *walk) {
     free(walk->hands);
 }
 
+/* Walks with all but memory and error given. */
+static int prove(struct walk *walk, struct sl_error *error) {
+    walk->error = error;
+    const int wires = take_memory(walk) ? make_wires(walk) : -1;
+    if (wires < 0) return sl_error_set(error, SL_FAILED, "schedule %s: no memory to check it", walk->schedule->name);
+    return walk_to_the_end(walk, wires);
+}
+
 int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, int *stash, struct sl_error *error) {
     if (!schedule->lowered)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s has not been lowered", schedule->name);
     if (group < 1 || schedule->microbatches % group)
         return sl_error_set(error, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
                             schedule->microbatches, group);
-    struct walk walk = {.schedule = schedule, .slots = slots, .group = group, .error = error};
-    const int wires = take_memory(&walk) ? make_wires(&walk) : -1;
-    const int status = wires < 0 ? sl_error_set(error, SL_FAILED, "schedule %s: no memory to check it", schedule->name)
-                                 : walk_to_the_end(&walk, wires);
+    struct walk walk = {.schedule = schedule, .slots = slots, .group = group};
+    const int status = prove(&walk, error);
     if (status == SL_OK && stash) memcpy(stash, walk.most, (size_t)schedule->ranks * sizeof *stash);
     give_memory(&walk);
     return status;
+}
+
+/* A walk that gets stuck goes on with one slot more as one with so many slots would have gone: what a rank does, and
+ * finds in its channels, does not depend on when it does it. */
+int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error) {
+    const int all = schedule->loops * schedule->microbatches; /* that one rank can send another */
+    *slots = fewest;
+    if (schedule->lowered) {
+        struct walk walk = {.schedule = schedule, .slots = fewest, .group = 1, .grows = true};
+        const int status = prove(&walk, error);
+        give_memory(&walk);
+        if (status == SL_OK) *slots = walk.slots;
+        if (status != SL_BAD_INPUT) return status;
+    }
+    return sl_schedule_check(schedule, all > fewest ? all : fewest, 1, NULL, error); /* what is wrong with it */
 }

@@ -12,6 +12,9 @@ struct clock {
     const struct sl_schedule *schedule;
     int *next;                         /* [ranks] first action of the rank's next cell */
     int *forward_done, *backward_done; /* [stages][microbatches] iteration, or NEVER */
+    int *awake, *soon;                 /* [ranks] those to look at in this iteration, and in the next one */
+    int awakes, soons;
+    bool *wakes; /* [ranks] whether it is one of SOON */
     struct sl_error *error;
 };
 
@@ -66,15 +69,35 @@ static bool advance(struct clock *clock, int rank, int time) {
     return true;
 }
 
+/* Only a rank for which something has been done can move in the next iteration. */
+static void wake(struct clock *clock, int rank) {
+    if (clock->wakes[rank]) return;
+    clock->wakes[rank] = true;
+    clock->soon[clock->soons++] = rank;
+}
+
+static void wake_stage(struct clock *clock, int stage) {
+    if (stage >= 0 && stage < sl_schedule_stages(clock->schedule))
+        wake(clock, sl_schedule_rank_of(clock->schedule, stage));
+}
+
 /* Only after all ranks have had their turn: an iteration's results are for the next one. */
 static void note_done(struct clock *clock, int rank, int begin) {
     const struct sl_rank_schedule *actions = &clock->schedule->rank[rank];
     for (int i = begin; i < clock->next[rank]; i++) {
         const struct sl_action *action = &actions->action[i];
-        const size_t cell = cell_of(clock, sl_schedule_stage(clock->schedule, rank, action->loop), action->microbatch);
-        if (action->kind == SL_FORWARD) clock->forward_done[cell] = action->time;
-        if (sl_has_input_gradient(action->kind)) clock->backward_done[cell] = action->time;
+        const int stage = sl_schedule_stage(clock->schedule, rank, action->loop);
+        const size_t cell = cell_of(clock, stage, action->microbatch);
+        if (action->kind == SL_FORWARD) {
+            clock->forward_done[cell] = action->time;
+            wake_stage(clock, stage + 1);
+        }
+        if (sl_has_input_gradient(action->kind)) {
+            clock->backward_done[cell] = action->time;
+            wake_stage(clock, stage - 1);
+        }
     }
+    wake(clock, rank);
 }
 
 /* The action of RANK's next cell that cannot run, and the rank that it waits for. */
@@ -123,30 +146,64 @@ static int explain(struct clock *clock) {
     return sl_error_set(clock->error, SL_BAD_INPUT, "schedule %s: deadlock: %s", schedule->name, text);
 }
 
+/* The ranks that are to be looked at become those of this iteration. */
+static void begin_iteration(struct clock *clock) {
+    int *spare = clock->awake;
+    clock->awake = clock->soon;
+    clock->awakes = clock->soons;
+    clock->soon = spare;
+    clock->soons = 0;
+    for (int i = 0; i < clock->awakes; i++) clock->wakes[clock->awake[i]] = false;
+}
+
+/* BEFORE [ranks] is for the cells that the ranks were at. */
 static int run(struct clock *clock, int *before) {
     const struct sl_schedule *schedule = clock->schedule;
-    for (int time = 0;; time++) {
-        bool moved = false, left = false;
-        memcpy(before, clock->next, (size_t)schedule->ranks * sizeof *before);
-        for (int r = 0; r < schedule->ranks; r++) moved = advance(clock, r, time) || moved;
-        for (int r = 0; r < schedule->ranks; r++) {
-            note_done(clock, r, before[r]);
-            left = left || clock->next[r] < schedule->rank[r].count;
-        }
-        if (!left) return SL_OK;
-        if (!moved) return explain(clock);
+    int left = 0; /* ranks that have not done everything */
+    for (int r = 0; r < schedule->ranks; r++) {
+        wake(clock, r);
+        left += schedule->rank[r].count > 0;
     }
+    for (int time = 0; left; time++) {
+        int moved = 0;
+        begin_iteration(clock);
+        for (int i = 0; i < clock->awakes; i++) {
+            const int rank = clock->awake[i];
+            before[rank] = clock->next[rank];
+            if (advance(clock, rank, time)) clock->awake[moved++] = rank;
+        }
+        if (!moved) return explain(clock);
+        for (int i = 0; i < moved; i++) {
+            const int rank = clock->awake[i];
+            note_done(clock, rank, before[rank]);
+            left -= clock->next[rank] == schedule->rank[rank].count;
+        }
+    }
+    return SL_OK;
 }
 
 int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error) {
     const size_t cells = (size_t)sl_schedule_stages(schedule) * (size_t)schedule->microbatches;
     const size_t ranks = (size_t)schedule->ranks;
-    int *memory = malloc((2 * ranks + 2 * cells) * sizeof *memory);
-    if (!memory) return sl_error_set(error, SL_FAILED, "schedule %s: no memory", schedule->name);
-    struct clock clock = {schedule, memory, memory + 2 * ranks, memory + 2 * ranks + cells, error};
-    memset(memory, 0, 2 * ranks * sizeof *memory);
-    for (size_t i = 0; i < 2 * cells; i++) clock.forward_done[i] = NEVER;
-    const int status = run(&clock, memory + ranks);
+    int *memory = malloc((4 * ranks + 2 * cells) * sizeof *memory), *done = memory + 4 * ranks;
+    bool *wakes = calloc(ranks, sizeof *wakes);
+    int status = SL_FAILED;
+    if (memory && wakes) {
+        struct clock clock = {.schedule = schedule,
+                              .next = memory,
+                              .forward_done = done,
+                              .backward_done = done + cells,
+                              .awake = memory + ranks,
+                              .soon = memory + 2 * ranks,
+                              .wakes = wakes,
+                              .error = error};
+        memset(memory, 0, ranks * sizeof *memory);
+        for (size_t i = 0; i < 2 * cells; i++) done[i] = NEVER;
+        status = run(&clock, memory + 3 * ranks);
+    } else {
+        sl_error_set(error, SL_FAILED, "schedule %s: no memory", schedule->name);
+    }
     free(memory);
+    free(wakes);
     return status;
 }

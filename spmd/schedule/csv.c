@@ -26,7 +26,7 @@ struct reader {
     int length, at, line, row; /* LINE: where the row begins; rows count from 0 */
     struct item *item;         /* compute actions in the file's order */
     int items, capacity;
-    int *row_of, stages; /* [stages] -1: not seen yet */
+    int *row_of, stages, room; /* [stages] -1: not seen yet; room for so many */
     struct sl_error *error;
 };
 
@@ -119,11 +119,11 @@ static enum sl_action_kind kind_of(const char *word) {
 
 /* Every stage belongs to the row on which it comes up first. */
 static int note_stage(struct reader *reader, const struct item *item) {
-    if (item->stage >= reader->stages) {
-        int *grown = realloc(reader->row_of, (size_t)(item->stage + 1) * sizeof *grown);
+    while (reader->stages <= item->stage) {
+        int *grown = sl_grow(reader->row_of, reader->stages, &reader->room, 64, sizeof *grown);
         if (!grown) return SL_FAILED;
         reader->row_of = grown;
-        while (reader->stages <= item->stage) grown[reader->stages++] = -1;
+        grown[reader->stages++] = -1;
     }
     int *row = &reader->row_of[item->stage];
     if (*row < 0) *row = item->row;
@@ -264,6 +264,16 @@ static int check_stages(const struct reader *reader) {
                   reader->stages, reader->row);
 }
 
+/* A few cells may claim any numbers: what passes takes no more memory than a small multiple of the file. */
+static int check_size(const struct reader *reader, int microbatches) {
+    enum { FEW = 1 << 16, SPARSE = 16 };
+    const long long forwards = (long long)reader->stages * microbatches;
+    if (forwards <= FEW || forwards / SPARSE <= reader->items) return SL_OK;
+    return sl_error_set(reader->error, SL_BAD_INPUT,
+                        "%d stages and %d microbatches have %lld forwards, but the file has %d actions", reader->stages,
+                        microbatches, forwards, reader->items);
+}
+
 static int make_table(const struct reader *reader, struct sl_schedule *schedule) {
     char name[256];
     int highest = 0;
@@ -274,6 +284,7 @@ static int make_table(const struct reader *reader, struct sl_schedule *schedule)
     SL_TRY(check_stages(reader));
     int status =
         sl_schedule_open(schedule, name, reader->row, reader->stages / reader->row, highest + 1, reader->error);
+    if (status == SL_OK) status = check_size(reader, highest + 1);
     if (status == SL_OK) {
         SL_TRY(fill(reader, schedule));
         status = sl_schedule_clock(schedule, reader->error);

@@ -7,7 +7,7 @@
 #include "spmd/base/memory.h"
 #include "spmd/schedule/registry.h"
 
-enum { MAX_STAGES = 4096, MAX_MICROBATCHES = 65536, MAX_CELLS = 1 << 22 };
+enum { MAX_MICROBATCHES = 65536, MAX_CELLS = 1 << 22 };
 
 char sl_action_letter(enum sl_action_kind kind) {
     static const char letter[SL_ACTION_KINDS] = {'F', 'B', 'I', 'W'};
@@ -17,10 +17,10 @@ char sl_action_letter(enum sl_action_kind kind) {
 /* ---- memory ---- */
 
 static int check_numbers(const char *name, int ranks, int loops, int microbatches, struct sl_error *error) {
-    if (ranks < 1 || loops < 1 || (long long)ranks * loops > MAX_STAGES)
+    if (ranks < 1 || loops < 1 || (long long)ranks * loops > SL_MAX_STAGES)
         return sl_error_set(error, SL_BAD_INPUT,
                             "schedule %s: %d stages x %d loops: both must be at least 1, their product at most %d",
-                            name, ranks, loops, MAX_STAGES);
+                            name, ranks, loops, SL_MAX_STAGES);
     if (microbatches < 1 || microbatches > MAX_MICROBATCHES)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d microbatches: must be from 1 to %d", name,
                             microbatches, MAX_MICROBATCHES);

@@ -51,6 +51,8 @@ struct sl_rank_schedule {
     struct sl_action *action;
 };
 
+enum { SL_MAX_STAGES = 4096 }; /* of a pipeline: ranks x loops */
+
 struct sl_schedule {
     char name[32];
     int ranks, loops, microbatches;

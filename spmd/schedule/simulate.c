@@ -1,9 +1,10 @@
 /* simulate.c - walks a lowered table with a clock on every rank. */
 #include "spmd/schedule/simulate.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "spmd/schedule/turns.h"
 
 enum { NOT_SENT = -1 };
 
@@ -11,12 +12,14 @@ enum { NOT_SENT = -1 };
 struct weights {
     bool *due; /* [microbatches] */
     int next;  /* first microbatch of the next group */
+    int ready; /* all microbatches below it are due */
 };
 
 struct walk {
     const struct sl_schedule *schedule;
     const struct sl_costs *costs;
     struct sl_simulation *result;
+    struct sl_turns turns;
     int *next;                     /* [ranks] */
     double *now;                   /* [ranks] */
     double *activation, *gradient; /* [stages][microbatches] when it reaches that stage, or NOT_SENT */
@@ -81,11 +84,9 @@ static void compute(struct walk *walk, enum sl_action_kind kind, int stage, int 
 static void run_weight_gradients(struct walk *walk, int stage) {
     struct weights *weights = &walk->weights[stage];
     const int group = walk->costs->group;
-    for (; weights->next < walk->schedule->microbatches; weights->next += group) {
-        for (int i = 0; i < group; i++)
-            if (!weights->due[weights->next + i]) return;
+    while (weights->ready < walk->schedule->microbatches && weights->due[weights->ready]) weights->ready++;
+    for (; weights->next + group <= weights->ready; weights->next += group)
         compute(walk, SL_WEIGHT_GRADIENT, stage, weights->next, group);
-    }
 }
 
 /* As the executor: after a backward they wait until its gradient has been sent. */
@@ -99,6 +100,7 @@ static void backward_in_groups(struct walk *walk, enum sl_action_kind kind, int 
 static void send(struct walk *walk, int rank, const struct sl_action *action, double *arrival, int to) {
     const double travel = action->peer == rank ? 0 : walk->costs->communication;
     arrival[cell_of(walk, to, action->microbatch)] = walk->now[rank] + travel;
+    sl_turns_wake(&walk->turns, action->peer);
 }
 
 static bool take(struct walk *walk, int rank, double arrival) {
@@ -145,15 +147,11 @@ static bool step(struct walk *walk, int rank, const struct sl_action *action) {
 }
 
 static void walk_to_the_end(struct walk *walk) {
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int r = 0; r < walk->schedule->ranks; r++) {
-            const struct sl_rank_schedule *rank = &walk->schedule->rank[r];
-            while (walk->next[r] < rank->count && step(walk, r, &rank->action[walk->next[r]])) {
-                walk->next[r]++;
-                moved = true;
-            }
-        }
+    int r;
+    sl_turns_begin(&walk->turns, walk->schedule->ranks);
+    while ((r = sl_turns_next(&walk->turns)) >= 0) {
+        const struct sl_rank_schedule *rank = &walk->schedule->rank[r];
+        while (walk->next[r] < rank->count && step(walk, r, &rank->action[walk->next[r]])) walk->next[r]++;
     }
 }
 
@@ -202,14 +200,14 @@ static int check_costs(const struct sl_schedule *schedule, const struct sl_costs
         const struct sl_stage_costs *of = &costs->stage[s];
         const double value[] = {of->forward, of->input_gradient, of->weight_gradient, of->reduce};
         for (int i = 0; i < 4; i++) {
-            if (isfinite(value[i]) && value[i] >= 0) continue;
-            return sl_error_set(error, SL_BAD_INPUT, "the %s of stage %d costs %g: must be a number, at least 0",
-                                name[i], s, value[i]);
+            if (value[i] >= 0 && value[i] <= SL_MAX_COST) continue;
+            return sl_error_set(error, SL_BAD_INPUT, "the %s of stage %d costs %g: must be a number from 0 to %g",
+                                name[i], s, value[i], SL_MAX_COST);
         }
     }
-    if (!isfinite(costs->communication) || costs->communication < 0)
-        return sl_error_set(error, SL_BAD_INPUT, "communication costs %g: must be a number, at least 0",
-                            costs->communication);
+    if (!(costs->communication >= 0 && costs->communication <= SL_MAX_COST))
+        return sl_error_set(error, SL_BAD_INPUT, "communication costs %g: must be a number from 0 to %g",
+                            costs->communication, SL_MAX_COST);
     return SL_OK;
 }
 

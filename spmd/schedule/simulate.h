@@ -11,6 +11,9 @@
 
 SL_BEGIN_C
 
+/* The longest time that anything may take: the sum over a table of all of them is still a number. */
+#define SL_MAX_COST 1e9
+
 /* The times of one stage for one microbatch; `reduce` is for all gradients of one loop. A full backward takes
  * input_gradient + weight_gradient. */
 struct sl_stage_costs {
@@ -55,8 +58,8 @@ struct sl_simulation {
     struct sl_event *event; /* sorted by time within each rank, reductions of a rank among themselves */
 };
 
-/* Simulates a table, after proving it. SL_BAD_INPUT as by sl_schedule_check, or if a time is negative, not finite, or
- * given for another number of stages. Free RESULT with sl_simulation_free. */
+/* Simulates a table, after proving it. SL_BAD_INPUT as by sl_schedule_check, or if a time is not from 0 to SL_MAX_COST,
+ * or times are given for another number of stages. Free RESULT with sl_simulation_free. */
 int sl_schedule_simulate(const struct sl_schedule *lowered, const struct sl_costs *costs, struct sl_simulation *result,
                          struct sl_error *error);
 void sl_simulation_free(struct sl_simulation *simulation);

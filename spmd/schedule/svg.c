@@ -191,7 +191,7 @@ static double find_scale(const struct sl_simulation *simulation) {
         const double length = simulation->event[i].end - simulation->event[i].begin;
         if (simulation->event[i].kind != SL_REDUCE && length > 0) shortest = fmin(shortest, length);
     }
-    if (simulation->step <= 0) return 1;
+    if (simulation->step < 1e-100) return 1; /* nothing that could be seen, and its inverse may be no number */
     return fmin(fmax(16 / shortest, NARROWEST / simulation->step), WIDEST / simulation->step);
 }
 

@@ -259,6 +259,12 @@ refuses '@unclosed: a quote is not closed' $train @unclosed
 printf -- '--json\0' >zero
 refuses '@zero: is no text' $train @zero
 refuses '@/dev/zero: longer than' $train @/dev/zero
+for _ in $(seq 70); do echo '@branch'; done >tree
+for _ in $(seq 70); do echo '@leaf'; done >branch
+echo '# no word comes of it' >leaf
+refuses 'more than 4096 arguments' $train @tree
+seq 60000 | sed 's/^/# /' >long
+refuses '@long: with the files before it longer than 1048576 bytes' $train @long @long @long
 refuses '@.: Is a directory' $train @.
 
 # ---- output that cannot be written ----
@@ -300,6 +306,8 @@ for file in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-uby
     refuses "$file: ends within its data" $read_set
     fresh && truncate -s 5 set/$file
     refuses "$file: ends within its header (5 of" $read_set
+    fresh && printf '\177' | dd of=set/$file bs=1 seek=4 conv=notrunc 2>dd
+    refuses "$file: " $read_set
     fresh && printf x >>set/$file
     refuses "$file: goes on after" $read_set
     # Any byte of the header, damaged: read as something else or refused.

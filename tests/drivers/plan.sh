@@ -198,6 +198,13 @@ point 'layouts of as many devices and samples, those that fit and the fastest fi
 call --data 2 --stages 2 --tensor 2 --layers 4 --hidden 64 --heads 4 --vocabulary 256 --sequence 32
 holds 'all sections' Model Memory Data: Pipelines: Tensor: Communication: Replicas: Search:
 
+for extreme in '--forward 1e-320 --backward 0 --exchange 1e-320' '--forward 1e9 --backward 1e-9' \
+    '--forward 1e9 --backward 1e9 --exchange 1e9 --stages 2 --stage-times 1000000,1'; do
+    call --format svg --pipeline 1f1b $extreme
+    [ $status = 0 ] && [ ! -s err ] && ! grep -qE 'nan|inf' out
+    point "as SVG: $extreme"
+done
+
 # ---- what is wrong gets one line ----
 
 refuses_with 2 '--pipeline: "zigzag" is not one of all, sequential, grouped, interleaved, inference, gpipe' --pipeline zigzag

@@ -117,13 +117,15 @@ refuses '"backward": no such cost; there are forward, input_gradient' $costs
 echo '{"forward": [1, 2, 3]}' >costs
 refuses '"forward" has 3 numbers: must have one a stage, 2' $costs
 echo '{"forward": [1, -2]}' >costs
-refuses '"forward"[1] is not a number of at least 0' $costs
-for value in '"1"' null -1 '{}' true; do
+refuses '"forward"[1] is not a number of ms from 0 to 1e+09' $costs
+for value in '"1"' null -1 '{}' true 1e308 1000000001 -1e-320; do
     echo "{\"weight_gradient\": $value}" >costs
-    refuses '"weight_gradient" is not a number of at least 0 or a list of them' $costs
+    refuses '"weight_gradient" is not a number of ms from 0 to 1e+09 or a list of them' $costs
 done
 echo '{"communication": [1, 2]}' >costs
-refuses '"communication" is not a number of at least 0' $costs
+refuses '"communication" is not a number of ms from 0 to 1e+09' $costs
+echo '{"communication": 1e308}' >costs
+refuses '"communication" is not a number of ms from 0 to 1e+09' $costs
 echo '{"overlap": 1}' >costs
 refuses '"overlap" is not true or false' $costs
 echo '{"forward": 1e999}' >costs
@@ -145,7 +147,7 @@ if command -v xmllint >where || command -v python3 >where; then
         point "a valid drawing: $name"
     done
     for extreme in '--forward 0 --input-gradient 0 --weight-gradient 0' '--forward 1e9' '--forward 1e-9' \
-        '--stages 1 --loops 1 --microbatches 1' '--stages 64 --microbatches 64 --loops 7' '--wgrad-group 8'; do
+        '--forward 1e-320 --input-gradient 0 --weight-gradient 1e-300' '--stages 1 --loops 1 --microbatches 1' '--stages 64 --microbatches 64 --loops 7' '--wgrad-group 8'; do
         call --format svg $extreme
         [ $status = 0 ] && valid_xml out >where && ! grep -qE 'nan|inf' out
         point "a valid drawing: $extreme"
@@ -233,6 +235,15 @@ refuses 'the trace broken: event 0: has not all of name, cat, ts, dur, args' --c
 refuses 'the trace broken: event 1: its args have not all of step, rank, loop, data' --compare broken
 { first_rank && second_rank; } | sed '3s/"dur":/"dur":-/' | trace >broken
 refuses 'the trace broken: event 2: its time is none' --compare broken
+{ first_rank && second_rank; } | sed '3s/"dur":[0-9]*/"dur":1e30/' | trace >broken
+refuses 'the trace broken: event 2: its time is too large: ts is at most 1e18, dur at most 1e11' --compare broken
+refuses 'the trace broken: event 2: its time is too large' --stages 2 --costs broken
+{ first_rank && second_rank; } | sed '3s/"ts":[0-9]*/"ts":-1e30/' | trace >broken
+refuses 'the trace broken: event 2: its time is too large' --compare broken
+{ first_rank && second_rank; } | sed 's/"ts":[0-9]*,"dur":[0-9]*/"ts":0,"dur":1e-320/' | trace >none
+answers 'step measured 0.00 ms, predicted 0.00 ms' --compare none
+! grep -qE 'nan|inf' out
+point 'a trace of no time'
 { first_rank && second_rank; } | sed 's/"microbatch":0/"microbatch":1/' | trace >broken
 refuses 'schedule gpipe has no 1 microbatches from 1 on' --compare broken
 sed 's/"gpipe"/"mine"/' run >broken

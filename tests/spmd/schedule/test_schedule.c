@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "spmd/schedule/schedule.h"
+#include "spmd/schedule/deadlock.h"
+#include "spmd/schedule/registry.h"
 
 static void make(struct sl_schedule *schedule, const char *name, int stages, int loops, int microbatches) {
     struct sl_error error = {0};
@@ -158,6 +159,44 @@ static void a_deadlock_is_named(void **state) {
     sl_schedule_free(&schedule);
 }
 
+/* The shortest circle among several, whoever leads to it; the way's end where there is none. */
+static void the_shortest_circle_is_found(void **state) {
+    (void)state;
+    static const struct {
+        int waits_for[8], length, first;
+    } of[] = {
+        {{1, 2, 3, 4, 2, 6, 5, 0}, 2, 5},  {{1, 2, 0, 4, 3, 3, 3, 3}, 2, 3},        {{7, 0, 1, 2, 3, 4, 5, 6}, 8, 0},
+        {{1, 2, -1, 4, 3, 3, 3, 3}, 0, 1}, {{-1, -1, -1, 3, -1, -1, -1, -1}, 1, 3},
+    };
+    int work[16], first;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        assert_int_equal(sl_deadlock_circle(8, of[i].waits_for, work, &first), of[i].length);
+        assert_int_equal(first, of[i].first);
+    }
+}
+
+/* One walk finds the number of slots that a search among all numbers finds. */
+static void the_fewest_slots_are_found(void **state) {
+    (void)state;
+    for (int i = 0; sl_schedule_kind_at(i); i++) {
+        const struct sl_schedule_kind *kind = sl_schedule_kind_at(i);
+        for (int ranks = 1; ranks <= 6; ranks++) {
+            for (int microbatches = 2 * ranks; microbatches <= 24; microbatches += ranks) {
+                struct sl_schedule schedule;
+                struct sl_error error = {0};
+                int slots, fewest = 1;
+                make(&schedule, kind->name, ranks, kind->default_loops, microbatches);
+                while (sl_schedule_check(&schedule, fewest, 1, NULL, &error)) fewest++;
+                for (int least = 1; least <= 4; least++) {
+                    assert_int_equal(sl_schedule_slots(&schedule, least, &slots, &error), SL_OK);
+                    assert_int_equal(slots, least > fewest ? least : fewest);
+                }
+                sl_schedule_free(&schedule);
+            }
+        }
+    }
+}
+
 static void impossible_numbers_are_refused(void **state) {
     (void)state;
     struct sl_schedule schedule;
@@ -175,6 +214,7 @@ int main(void) {
         cmocka_unit_test(prints_the_articles_indices),    cmocka_unit_test(indices_follow_the_articles_formula),
         cmocka_unit_test(gpipe_follows_the_clock),        cmocka_unit_test(every_size_is_proven),
         cmocka_unit_test(broken_tables_are_refused),      cmocka_unit_test(a_deadlock_is_named),
+        cmocka_unit_test(the_shortest_circle_is_found),   cmocka_unit_test(the_fewest_slots_are_found),
         cmocka_unit_test(impossible_numbers_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -252,6 +252,9 @@ static void what_is_no_file_is_refused(void **state) {
     put(text, length);
     refused(path,
             ": schedule a-table: 1 stages x 100 loops x 65536 microbatches: their product must be at most 4194304");
+    /* A few cells that ask for much memory. */
+    put("0F65535,1F0,2F0,3F0", 19);
+    refused(path, ": 4 stages and 65536 microbatches have 262144 forwards, but the file has 4 actions");
 }
 
 /* ---- mutations ---- */

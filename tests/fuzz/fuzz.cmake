@@ -1,0 +1,27 @@
+# Harnesses, one a parser. A new one is a file fuzz_NAME.c, a folder seeds/NAME and a word in this list.
+set(parsers
+    checkpoint
+    csv
+    idx
+    mesh
+    options
+    safetensors
+    tokens
+    trace)
+if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/fuzz_signature.c)
+    list(APPEND parsers signature)
+endif()
+set(fuzz_trace_needs ${CMAKE_SOURCE_DIR}/drivers/schedule/compare.c ${CMAKE_SOURCE_DIR}/drivers/schedule/costs.c)
+
+add_custom_target(fuzz)
+foreach(name ${parsers})
+    add_executable(fuzz_${name} fuzz/fuzz_${name}.c ${fuzz_${name}_needs})
+    target_link_libraries(fuzz_${name} PRIVATE sl_drivers)
+    add_dependencies(fuzz fuzz_${name})
+    if(SL_SANITIZE MATCHES fuzzer) # tests/fuzz/run runs these
+        target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    else()
+        target_sources(fuzz_${name} PRIVATE fuzz/run_seeds.c)
+        sl_add_test(fuzz_${name} $<TARGET_FILE:fuzz_${name}> ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/seeds/${name})
+    endif()
+endforeach()

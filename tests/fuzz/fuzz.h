@@ -1,0 +1,71 @@
+/* fuzz.h - what the harnesses share. A harness is a file fuzz_NAME.c with one function, LLVMFuzzerTestOneInput, which
+ * hands any bytes to a parser and aborts where a promise is broken.
+ *
+ * It is linked twice: with run_seeds.c, as a test, and in the preset fuzz with libFuzzer. */
+#ifndef SL_TESTS_FUZZ_FUZZ_H
+#define SL_TESTS_FUZZ_FUZZ_H
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "spmd/base/error.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Ends the process where CONDITION, which a parser promises, does not hold. */
+#define FUZZ_PROMISE(condition, ...)                                                                                   \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: broken: %s: ", __FILE__, __LINE__, #condition);                                    \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fputc('\n', stderr);                                                                                       \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* What every refusal promises: a status, and one line of text without control characters. */
+static inline void fuzz_refused(int status, const struct sl_error *error) {
+    FUZZ_PROMISE(status == SL_BAD_INPUT, "status %d: %s", status, error->message);
+    FUZZ_PROMISE(error->status == status, "status %d, the error has %d", status, error->status);
+    FUZZ_PROMISE(error->message[0], "no line");
+    for (const char *c = error->message; *c; c++)
+        FUZZ_PROMISE((unsigned char)*c >= ' ' && *c != 0x7f, "byte %02x in: %s", (unsigned char)*c, error->message);
+}
+
+/* The path of file number I, which holds SIZE bytes and lies in memory. */
+static inline const char *fuzz_file(int i, const void *data, size_t size) {
+    enum { FILES = 4 };
+    static int descriptor[FILES];
+    static char path[FILES][64];
+    if (!descriptor[i]) {
+        descriptor[i] = memfd_create("input", MFD_CLOEXEC);
+        snprintf(path[i], sizeof path[i], "/proc/self/fd/%d", descriptor[i]);
+    }
+    FUZZ_PROMISE(!ftruncate(descriptor[i], 0) && pwrite(descriptor[i], data, size, 0) == (ssize_t)size, "memory");
+    return path[i];
+}
+
+/* A stream that goes nowhere. */
+static inline FILE *fuzz_nowhere(void) {
+    static FILE *file;
+    if (!file) file = fopen("/dev/null", "w");
+    FUZZ_PROMISE(file, "/dev/null");
+    return file;
+}
+
+/* A copy of the bytes that ends with a zero, to be freed. */
+static inline char *fuzz_text(const void *data, size_t size) {
+    char *text = malloc(size + 1);
+    FUZZ_PROMISE(text, "memory");
+    if (size) memcpy(text, data, size);
+    text[size] = 0;
+    return text;
+}
+
+#endif
