@@ -1,0 +1,82 @@
+/* onednn_code.c - has oneDNN generate code, and survives where there is no memory for it.
+ *
+ * The library's generator asks for memory with mmap and malloc, does not look whether it got any, and then writes
+ * through a null pointer. So there must be room before it begins. Another thread may take that room meanwhile;
+ * therefore SIGSEGV is caught as long as the generator runs. After that nothing more is generated, for what the library
+ * had locked stays locked. */
+#include <execinfo.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include "layers/kernels/onednn_internal.h"
+
+enum { ROOM_SGEMM = 32 << 20, ROOM_PRIMITIVE = 4 << 20 }; /* measured: 18 MB and 1 MB */
+
+/* The process's, as the library's code is. */
+static pthread_mutex_t generating = PTHREAD_MUTEX_INITIALIZER;
+static bool generated; /* dnnl_sgemm's code */
+static bool broken;
+static struct sigaction caught_before;
+static _Thread_local sigjmp_buf *landing; /* where the thread goes that generates */
+
+static bool has_room(size_t bytes) {
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return room != MAP_FAILED && !munmap(room, bytes);
+}
+
+/* An exception that passes through glibc, as through pthread_once, aborts the process if glibc cannot load its unwinder
+ * at that moment. This loads it. */
+static bool load_unwinder(void) {
+    void *frame;
+    return backtrace(&frame, 1) > 0;
+}
+
+/* Any other thread faults again, and as it would have without this. */
+static void land(int signal) {
+    if (landing) siglongjmp(*landing, 1);
+    sigaction(signal, &caught_before, NULL);
+}
+
+static bool survive(bool (*call)(void *arg), void *arg) {
+    const struct sigaction catches = {.sa_handler = land};
+    sigjmp_buf here;
+    volatile bool done = false;
+    if (sigaction(SIGSEGV, &catches, &caught_before)) return false;
+    if (sigsetjmp(here, 1)) {
+        broken = true;
+    } else {
+        landing = &here;
+        done = sl_onednn_guard(call, arg);
+    }
+    landing = NULL;
+    sigaction(SIGSEGV, &caught_before, NULL);
+    return done;
+}
+
+/* One product for each of dnnl_sgemm's generators: C = A B, and C = A B^T of few rows. */
+static bool multiply(void *arg) {
+    enum { SIZE = 4 };
+    static const char transposed[] = {'N', 'T'};
+    static const float a[SIZE * SIZE], b[SIZE * SIZE];
+    float c[SIZE * SIZE];
+    (void)arg;
+    for (size_t i = 0; i < sizeof transposed; i++) {
+        if (dnnl_sgemm('N', transposed[i], SIZE, SIZE, SIZE, 1.0f, a, SIZE, b, SIZE, 0.0f, c, SIZE)) return false;
+    }
+    return true;
+}
+
+static bool generate(bool (*call)(void *arg), void *arg) {
+    if (!generated) generated = load_unwinder() && has_room(ROOM_SGEMM) && survive(multiply, NULL);
+    return generated && has_room(ROOM_PRIMITIVE) && survive(call, arg);
+}
+
+bool sl_onednn_generate(bool (*call)(void *arg), void *arg) {
+    pthread_mutex_lock(&generating);
+    const bool done = !broken && generate(call, arg);
+    pthread_mutex_unlock(&generating);
+    return done;
+}
