@@ -38,10 +38,17 @@ struct onednn {
         operands[PRIMITIVES]; /* NULL while a call uses them; one at the same time makes others */
 };
 
-/* Without instructions for bf16 oneDNN either has no such products, or has them slower than those of floats. */
-static bool supports(enum sl_dtype dtype) {
+static bool has_bf16(void *arg) {
     const int isa = (int)dnnl_get_effective_cpu_isa(), needed = dnnl_cpu_isa_avx512_core_bf16;
-    return dtype == SL_F32 || (isa & needed) == needed;
+    *(bool *)arg = (isa & needed) == needed;
+    return true;
+}
+
+/* Without instructions for bf16 oneDNN either has no such products, or has them slower than those of floats. Where it
+ * has no memory to answer, making the product says so. */
+static bool supports(enum sl_dtype dtype) {
+    bool has = true;
+    return dtype == SL_F32 || !sl_onednn_guard(has_bf16, &has) || has;
 }
 
 /* Each coordinate is one thread and computes alone. oneDNN asks the OpenMP runtime that it was linked with (libgomp, or
