@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/kernels/onednn_internal.h"
+#include "layers/kernels/onednn/onednn_internal.h"
 
 enum { PRIMITIVE_ROWS = 16 };
 enum { OVERWRITE, ADD, PRIMITIVES }; /* by what becomes of C */

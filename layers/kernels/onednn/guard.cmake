@@ -1,5 +1,5 @@
-# onednn_guard.cpp, the one file in C++. C's compiler compiles it, so that all else stays C and is linked as C; it needs
-# the library libstdc++, as oneDNN does. (A gcc without g++ compiles no C++.)
+# guard.cpp, the one file in C++. C's compiler compiles it, so that all else stays C and is linked as C; it needs the
+# library libstdc++, as oneDNN does. (A gcc without g++ compiles no C++.)
 include(CheckCSourceCompiles)
 set(standard ${CMAKE_C_STANDARD})
 unset(CMAKE_C_STANDARD) # it is none of C++
@@ -9,14 +9,14 @@ check_c_source_compiles("int main() { try { throw 0; } catch (...) { return 0; }
 unset(CMAKE_REQUIRED_DEFINITIONS)
 unset(CMAKE_REQUIRED_LIBRARIES)
 if(SL_COMPILES_CXX)
-    add_library(sl_onednn_guard OBJECT kernels/onednn_guard.cpp)
+    add_library(sl_onednn_guard OBJECT kernels/onednn/guard.cpp)
     target_link_libraries(sl_onednn_guard PUBLIC sl_options)
     target_compile_options(sl_onednn_guard PRIVATE -xc++ -fno-rtti)
-    set_source_files_properties(kernels/onednn_guard.cpp PROPERTIES LANGUAGE C)
+    set_source_files_properties(kernels/onednn/guard.cpp PROPERTIES LANGUAGE C)
     set(SL_ONEDNN_GUARD $<TARGET_OBJECTS:sl_onednn_guard>)
     set(SL_CXX_LIBRARY stdc++)
 else()
     message(STATUS "${CMAKE_C_COMPILER} compiles no C++ (Debian: g++): where memory runs out, oneDNN aborts the program")
-    list(APPEND onednn kernels/onednn_guard_missing.c)
+    list(APPEND onednn kernels/onednn/guard_missing.c)
 endif()
 set(CMAKE_C_STANDARD ${standard})

@@ -1,9 +1,9 @@
-/* onednn_code.c - has oneDNN generate code, and survives where there is no memory for it.
+/* code.c - has oneDNN generate code, and survives where there is no memory for it.
  *
  * The library's generator asks for memory with mmap and malloc, does not look whether it got any, and then writes
- * through a null pointer. So there must be room before it begins. Another thread may take that room meanwhile;
- * therefore SIGSEGV is caught as long as the generator runs. After that nothing more is generated, for what the library
- * had locked stays locked. */
+ * through a null pointer. So there must be room before it begins. Another thread may take that room meanwhile: that is
+ * why SIGSEGV is caught as long as the generator runs. Once it was caught, nothing more is generated, for what the
+ * library had locked stays locked. */
 #include <execinfo.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include "layers/kernels/onednn_internal.h"
+#include "layers/kernels/onednn/onednn_internal.h"
 
 enum { ROOM_SGEMM = 32 << 20, ROOM_PRIMITIVE = 4 << 20 }; /* measured: 18 MB and 1 MB */
 

@@ -1,7 +1,7 @@
 /* onednn_internal.h - what stands between gemm_onednn.c and a library that answers a lack of memory with an exception,
  * or by writing where there is none. */
-#ifndef SL_LAYERS_KERNELS_ONEDNN_INTERNAL_H
-#define SL_LAYERS_KERNELS_ONEDNN_INTERNAL_H
+#ifndef SL_LAYERS_KERNELS_ONEDNN_ONEDNN_INTERNAL_H
+#define SL_LAYERS_KERNELS_ONEDNN_ONEDNN_INTERNAL_H
 
 #include "spmd/base/base.h"
 

@@ -1,4 +1,0 @@
-/* onednn_guard_missing.c - stands in for onednn_guard.cpp where the compiler compiles no C++: what is thrown aborts. */
-#include "layers/kernels/onednn_internal.h"
-
-bool sl_onednn_guard(bool (*call)(void *arg), void *arg) { return call(arg); }
