@@ -23,7 +23,7 @@ fi
 job() {
     case $1 in
     train) command="transformer train --mesh data=2,tensor=2 $tiny --batch 8 --data text --steps 2" ;;
-    generate) command="transformer generate --mesh data=1,pipe=1,tensor=1 $tiny --vocab-size 256 --prompt a --json" ;;
+    generate) command="transformer generate --mesh data=2,tensor=2 $tiny --vocab-size 256 --prompt a --json" ;;
     looping) command="looping_pipeline $small --steps 2" ;;
     bf16) command="looping_pipeline $small --precision bf16 --steps 2" ;;
     equality) command="loss_equality $small --steps 1" ;;
