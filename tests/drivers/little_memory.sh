@@ -32,11 +32,12 @@ job() {
 }
 
 # ends_well: the last run, of $status, is done, or said in one line why not. (The loader of programs has a status of its
-# own.)
+# own, and libgomp's is 1.)
 ends_well() {
     case $status in
     0) [ ! -s err ] ;;
     2 | 3) [ "$(wc -l <err)" = 1 ] && grep -q "^${command%% *}" err ;;
+    1) [ "$(wc -l <err)" = 1 ] && grep -q '^libgomp: Out of memory' err ;;
     127) [ "$(wc -l <err)" = 1 ] && grep -q 'error while loading shared libraries' err ;;
     *) false ;;
     esac

@@ -1,9 +1,9 @@
 /* code.c - has oneDNN generate code, and survives where there is no memory for it.
  *
  * The library's generator asks for memory with mmap and malloc, does not look whether it got any, and then writes
- * through a null pointer. So there must be room before it begins. Another thread may take that room meanwhile: that is
- * why SIGSEGV is caught as long as the generator runs. Once it was caught, nothing more is generated, for what the
- * library had locked stays locked. */
+ * through a null pointer; or it throws in a destructor. So there must be room before it begins. Another thread may take
+ * that room meanwhile: that is why SIGSEGV and std::terminate are caught as long as the generator runs. Once one was,
+ * nothing more is generated, for what the library had locked stays locked. */
 #include <execinfo.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
@@ -19,7 +19,8 @@ enum { ROOM_SGEMM = 32 << 20, ROOM_PRIMITIVE = 4 << 20 }; /* measured: 18 MB and
 static pthread_mutex_t generating = PTHREAD_MUTEX_INITIALIZER;
 static bool generated; /* dnnl_sgemm's code */
 static bool broken;
-static struct sigaction caught_before;
+static struct sigaction signalled_before;
+static sl_terminate_handler *terminated_before;
 static _Thread_local sigjmp_buf *landing; /* where the thread goes that generates */
 
 static bool has_room(size_t bytes) {
@@ -35,16 +36,22 @@ static bool load_unwinder(void) {
 }
 
 /* Any other thread faults again, and as it would have without this. */
-static void land(int signal) {
+static void land_signalled(int signal) {
     if (landing) siglongjmp(*landing, 1);
-    sigaction(signal, &caught_before, NULL);
+    sigaction(signal, &signalled_before, NULL);
+}
+
+static void land_terminated(void) {
+    if (landing) siglongjmp(*landing, 1);
+    terminated_before();
 }
 
 static bool survive(bool (*call)(void *arg), void *arg) {
-    const struct sigaction catches = {.sa_handler = land};
+    const struct sigaction lands = {.sa_handler = land_signalled};
     sigjmp_buf here;
     volatile bool done = false;
-    if (sigaction(SIGSEGV, &catches, &caught_before)) return false;
+    if (sigaction(SIGSEGV, &lands, &signalled_before)) return false;
+    terminated_before = sl_onednn_set_terminate(land_terminated);
     if (sigsetjmp(here, 1)) {
         broken = true;
     } else {
@@ -52,7 +59,8 @@ static bool survive(bool (*call)(void *arg), void *arg) {
         done = sl_onednn_guard(call, arg);
     }
     landing = NULL;
-    sigaction(SIGSEGV, &caught_before, NULL);
+    sl_onednn_set_terminate(terminated_before);
+    sigaction(SIGSEGV, &signalled_before, NULL);
     return done;
 }
 

@@ -1,5 +1,6 @@
-/* guard.cpp - catches what oneDNN throws. It needs no header of C++ and, of its library, only what oneDNN itself needs.
- */
+/* guard.cpp - catches what oneDNN throws. Of C++'s library it needs what oneDNN itself needs. */
+#include <exception>
+
 #include "layers/kernels/onednn/onednn_internal.h"
 
 bool sl_onednn_guard(bool (*call)(void *arg), void *arg) {
@@ -9,3 +10,5 @@ bool sl_onednn_guard(bool (*call)(void *arg), void *arg) {
         return false;
     }
 }
+
+sl_terminate_handler *sl_onednn_set_terminate(sl_terminate_handler *handler) { return std::set_terminate(handler); }

@@ -2,3 +2,5 @@
 #include "layers/kernels/onednn/onednn_internal.h"
 
 bool sl_onednn_guard(bool (*call)(void *arg), void *arg) { return call(arg); }
+
+sl_terminate_handler *sl_onednn_set_terminate(sl_terminate_handler *handler) { return handler; }
