@@ -1,19 +1,16 @@
 /* code.c - has oneDNN generate code, and survives where there is no memory for it.
  *
  * The library's generator asks for memory with mmap and malloc, does not look whether it got any, and then writes
- * through a null pointer; or it throws in a destructor. So there must be room before it begins. Another thread may take
- * that room meanwhile: that is why SIGSEGV and std::terminate are caught as long as the generator runs. Once one was,
- * nothing more is generated, for what the library had locked stays locked. */
+ * through a null pointer; or it throws in a destructor. To look for room before would not do, for another thread may
+ * take it meanwhile. That is why SIGSEGV and std::terminate are caught as long as the generator runs, in its thread
+ * alone. Once one was, nothing more is generated, for what the library had locked stays locked. */
 #include <execinfo.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <sys/mman.h>
 
 #include "layers/kernels/onednn/onednn_internal.h"
-
-enum { ROOM_SGEMM = 32 << 20, ROOM_PRIMITIVE = 4 << 20 }; /* measured: 18 MB and 1 MB */
 
 /* The process's, as the library's code is. */
 static pthread_mutex_t generating = PTHREAD_MUTEX_INITIALIZER;
@@ -22,11 +19,6 @@ static bool broken;
 static struct sigaction signalled_before;
 static sl_terminate_handler *terminated_before;
 static _Thread_local sigjmp_buf *landing; /* where the thread goes that generates */
-
-static bool has_room(size_t bytes) {
-    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return room != MAP_FAILED && !munmap(room, bytes);
-}
 
 /* An exception that passes through glibc, as through pthread_once, aborts the process if glibc cannot load its unwinder
  * at that moment. This loads it. */
@@ -78,8 +70,8 @@ static bool multiply(void *arg) {
 }
 
 static bool generate(bool (*call)(void *arg), void *arg) {
-    if (!generated) generated = load_unwinder() && has_room(ROOM_SGEMM) && survive(multiply, NULL);
-    return generated && has_room(ROOM_PRIMITIVE) && survive(call, arg);
+    if (!generated) generated = load_unwinder() && survive(multiply, NULL);
+    return generated && survive(call, arg);
 }
 
 bool sl_onednn_generate(bool (*call)(void *arg), void *arg) {

@@ -14,9 +14,9 @@ bool sl_onednn_guard(bool (*call)(void *arg), void *arg);
 typedef void sl_terminate_handler(void);
 sl_terminate_handler *sl_onednn_set_terminate(sl_terminate_handler *handler);
 
-/* The same as sl_onednn_guard for a CALL that may generate code: by one thread at a time, and only where there is room
- * for the code. The first time in a process, the code is generated that all calls of dnnl_sgemm share: afterwards they
- * generate none. */
+/* The same as sl_onednn_guard for a CALL that may generate code: by one thread at a time, and false also where it
+ * writes through a null pointer. The first time in a process, the code is generated that all calls of dnnl_sgemm share:
+ * afterwards they generate none. */
 bool sl_onednn_generate(bool (*call)(void *arg), void *arg);
 
 SL_END_C
