@@ -217,14 +217,15 @@ static int start(struct run *run, struct sl_error *error) {
         common.mesh = "data=8,model=1";
     SL_TRY(sl_common_open(&common, &mesh, &engine, error));
     if (common.show_placement) return sl_placement_report(&mesh, &engine, common.json, error);
-    SL_TRY(classifier_dataset_open(&run->dataset, config->data, common.seed, (uint32_t)options->batch, error));
+    SL_TRY(classifier_dataset_open(&run->dataset, config->data, (uint32_t)options->batch, error));
     SL_TRY(classifier_experiment_prepare(&run->experiment, &mesh, &config->model, &run->dataset, common.seed, error));
     SL_TRY(count_steps(run, error));
     plan_training(run);
     if (engine.table->apart) SL_TRY(sign(run, error));
+    if (run->experiment.job.sizes_only) return sl_training_run(&run->training, &engine, error);
     /* Other engines' coordinates may share several machines. */
-    if (!options->dry_run && !options->show_shardings && engine.table == &sl_engine_local)
-        SL_TRY(classifier_experiment_check_memory(&run->experiment, error));
+    if (engine.table == &sl_engine_local) SL_TRY(classifier_experiment_check_memory(&run->experiment, error));
+    SL_TRY(classifier_dataset_draw(&run->dataset, common.seed, error));
     return sl_training_run(&run->training, &engine, error);
 }
 

@@ -205,8 +205,7 @@ static int compare(const struct config *config, struct trial *trial, struct clas
                             MAX_STEPS);
     SL_TRY(open_meshes(config, &mesh, &single_mesh, &engine, error));
     if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
-    SL_TRY(
-        classifier_dataset_open(dataset, "random", config->common.seed, (uint32_t)config->model.training.batch, error));
+    SL_TRY(classifier_dataset_open(dataset, "random", (uint32_t)config->model.training.batch, error));
     SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, engine.table == &sl_engine_local, error));
     if (engine.table->apart)
         SL_TRY(sl_sign_file(config->common.signature, "--schedule-file", config->model.training.schedule_file, error));
@@ -214,6 +213,7 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     SL_TRY(sl_training_delay(&config->model.training, &engine, error));
     if (config->model.training.show_shardings)
         return sl_shardings_report(&trial[LOOPING].experiment.job, &engine, config->common.json);
+    SL_TRY(classifier_dataset_draw(dataset, config->common.seed, error));
     sl_interrupt_catch();
     for (int i = 0; i < TRIALS; i++) {
         trial[i].from = i == TRAIN ? NULL : trained;

@@ -18,6 +18,7 @@ ORDER = """
     collectives
     collectives/local collectives/mpi
     collectives/nccl
+    layers/kernels/onednn
     layers/kernels layers/storage
     layers/modules
     layers/modules/feedforward
@@ -36,6 +37,7 @@ PRIVATE = {
     "collectives/local": "collectives",
     "collectives/mpi": "collectives",
     "collectives/nccl": "collectives",
+    "layers/kernels/onednn": "layers/kernels",
     "tests/fake_cuda": "tests/fake_cuda",
 }
 # What includes upward for a while.

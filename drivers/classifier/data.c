@@ -20,15 +20,15 @@ static struct sl_key stream_key(uint64_t seed, uint32_t stream) {
     return sl_split(sl_key_of_seed(seed), STREAMS, stream);
 }
 
-static int open_random(struct classifier_dataset *dataset, uint64_t seed, uint32_t batch, struct sl_error *error) {
-    const uint32_t count = batch * RANDOM_COLUMNS;
+int classifier_dataset_draw(struct classifier_dataset *dataset, uint64_t seed, struct sl_error *error) {
     struct classifier_examples *examples = &dataset->train;
-    *examples = (struct classifier_examples){
-        .count = batch, .values = malloc(count * sizeof(float)), .labels = malloc(batch * sizeof(int32_t))};
+    const uint32_t rows = examples->count, count = rows * dataset->columns;
+    if (dataset->shuffled) return SL_OK;
+    examples->values = malloc(count * sizeof *examples->values);
+    examples->labels = malloc(rows * sizeof *examples->labels);
     if (!examples->values || !examples->labels) return sl_error_set(error, SL_FAILED, "--data random: out of memory");
-    dataset->columns = RANDOM_COLUMNS;
     sl_random_normal(stream_key(seed, INPUT_STREAM), count, examples->values);
-    sl_random_randint(stream_key(seed, LABEL_STREAM), batch, 0, CLASSES, examples->labels);
+    sl_random_randint(stream_key(seed, LABEL_STREAM), rows, 0, CLASSES, examples->labels);
     return SL_OK;
 }
 
@@ -84,12 +84,16 @@ static int open_fashion_mnist(struct classifier_dataset *dataset, const char *di
     return read_labels(&dataset->test, directory, "t10k-labels-idx1-ubyte", error);
 }
 
-int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec, uint64_t seed, uint32_t batch,
+int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec, uint32_t batch,
                             struct sl_error *error) {
     static const char fashion_mnist[] = "fashion-mnist:";
     const size_t prefix = sizeof fashion_mnist - 1;
     *dataset = (struct classifier_dataset){.classes = CLASSES};
-    if (!strcmp(spec, "random")) return open_random(dataset, seed, batch, error);
+    if (!strcmp(spec, "random")) {
+        dataset->columns = RANDOM_COLUMNS;
+        dataset->train.count = batch;
+        return SL_OK;
+    }
     if (!strncmp(spec, fashion_mnist, prefix) && spec[prefix]) {
         return open_fashion_mnist(dataset, spec + prefix, error);
     }

@@ -20,11 +20,14 @@ struct classifier_dataset {
     float of_pixel[256];                    /* the input that a pixel becomes */
 };
 
-/* Opens SPEC: "random", BATCH examples (at most 2^20) of 784 normally distributed inputs and labels below 10 as the
- * notebook draws them from SEED; or "fashion-mnist:DIR", the four IDX files in DIR as they are or compressed by gzip.
- * Free with classifier_dataset_close, also after a failure. */
-int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec, uint64_t seed, uint32_t batch,
+/* Opens SPEC: "random", BATCH examples (at most 2^20) of 784 inputs, which are still to be drawn; or
+ * "fashion-mnist:DIR", the four IDX files in DIR as they are or compressed by gzip. Free with classifier_dataset_close,
+ * also after a failure. */
+int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec, uint32_t batch,
                             struct sl_error *error);
+/* Draws random examples: normally distributed inputs and labels below 10, as the notebook draws them from SEED. Does
+ * nothing to others. */
+int classifier_dataset_draw(struct classifier_dataset *dataset, uint64_t seed, struct sl_error *error);
 void classifier_dataset_close(struct classifier_dataset *dataset);
 
 /* Adds "data" to the signature of a run: the sizes and contents of a data set that was read. Random examples follow

@@ -3,9 +3,9 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "drivers/common/schedule_choice.h"
+#include "drivers/training/memory_check.h"
 
 enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, MAX_LAYERS = 4096 };
 
@@ -62,28 +62,20 @@ static int check_arrays(const struct classifier_experiment *experiment, struct s
         classifier->hidden, classifier->expansion, local, largest, INT32_MAX);
 }
 
-/* Parameters (also rounded ones), gradients and optimizer state of all coordinates, and what is kept between forward
- * and backward. */
-static double bytes_needed(const struct classifier_experiment *experiment) {
+/* Of activations, what is kept between forward and backward. */
+int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error) {
     const struct sl_classifier *classifier = &experiment->classifier;
     const struct sl_training_options *options = &experiment->options.training;
     const double inside = (double)classifier->hidden * classifier->expansion;
-    const double parameters = (double)sl_classifier_parameters(classifier);
-    const double replicas = options->fsdp ? 1 : experiment->job.data;
-    const double states = options->zero ? 1 : replicas;
     const double columns = classifier->recomputation ? classifier->hidden : 4.0 * classifier->hidden + 3.0 * inside;
-    const double kept = (double)options->batch / options->accumulate * classifier->layers * columns;
-    const double rounded = experiment->job.precision == SL_BF16 ? replicas / 2 : 0;
-    const int tensors = sl_optimizer_states(&experiment->job.optimizer);
-    return 4 * (parameters * (2 * replicas + tensors * states + rounded) + kept);
-}
-
-int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error) {
-    const double bytes = bytes_needed(experiment);
-    const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    if (bytes <= memory) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "the model needs %.1f GB on data=%d, this machine has %.1f GB",
-                        bytes / 1e9, experiment->job.data, memory / 1e9);
+    const double rows = (double)options->batch / options->accumulate;
+    const double drawn = experiment->dataset->shuffled ? 1 : 2; /* all of the data, and each coordinate's rows */
+    const struct sl_memory_need need = {
+        .parameters = sl_memory_of_parameters(&experiment->job, (double)sl_classifier_parameters(classifier)),
+        .activations = sizeof(float) * rows * classifier->layers * columns,
+        .data = sizeof(float) * drawn * options->batch * (classifier->inputs + 1.0),
+    };
+    return sl_memory_check(&need, error);
 }
 
 /* ---- schedule and random numbers ---- */
@@ -239,6 +231,7 @@ static int open_rows(struct sl_worker *worker) {
     const bool first = own->keys.rank == sl_schedule_rank_of(schedule, 0);
     const bool last = own->keys.rank == sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
     own->first_row = own->keys.data_index * worker->job->local;
+    if (worker->job->sizes_only) return SL_OK;
     if (first) own->inputs = malloc(rows * (size_t)experiment->classifier.inputs * sizeof *own->inputs);
     if (last) own->labels = malloc(rows * sizeof *own->labels);
     if ((!first || own->inputs) && (!last || own->labels)) return SL_OK;

@@ -35,7 +35,7 @@ struct classifier_experiment {
 int classifier_experiment_prepare(struct classifier_experiment *experiment, const struct sl_mesh *mesh,
                                   const struct classifier_options *options, const struct classifier_dataset *dataset,
                                   uint64_t seed, struct sl_error *error);
-/* SL_BAD_INPUT where the run's memory is more than this machine has. */
+/* SL_BAD_INPUT where the run's memory is more than this machine has; asked before the data are drawn. */
 int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error);
 void classifier_experiment_free(struct classifier_experiment *experiment);
 

@@ -50,6 +50,7 @@ static int find_products(struct sl_job *job, struct sl_error *error) {
 
 int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, struct sl_error *error) {
     job->mesh = *mesh;
+    job->sizes_only = job->options->dry_run || job->options->show_shardings;
     SL_TRY(read_axes(job, error));
     SL_TRY(sl_optimizer_choose(&job->options->optimizer, job->options->learning_rate, &job->optimizer, error));
     return find_products(job, error);
@@ -77,7 +78,11 @@ int sl_job_share(struct sl_job *job, struct sl_error *error) {
 static int cut_pass(struct sl_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->options;
     const int microbatches = job->schedule.microbatches;
-    job->rows = job->pass / microbatches * (job->sequence ? job->sequence : 1);
+    const int sequence = job->sequence ? job->sequence : 1;
+    if ((int64_t)job->pass * sequence > INT32_MAX)
+        return sl_error_set(error, SL_BAD_INPUT, "a pass of %d %s, %d tokens each: at most %d tokens are possible",
+                            job->pass, job->type->samples, sequence, INT32_MAX);
+    job->rows = job->pass / microbatches * sequence;
     if (job->pass % microbatches == 0) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "--microbatches %d: a replica's %d %s a pass (--batch %d over data=%d, --accumulate %d) do not "
@@ -132,6 +137,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
                      .rows = job->rows,
                      .sequence = job->sequence,
                      .forward_only = job->forward_only,
+                     .sizes_only = job->sizes_only,
                      .wgrad_group = job->wgrad_group},
         .data_axis = sl_job_axis(job, SL_JOB_DATA),
         .optimizer = job->optimizer,

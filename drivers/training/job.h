@@ -40,6 +40,7 @@ struct sl_job {
     int sequence;      /* rows of a sample; 0: a sample is a row, and rows have nothing to do with each other */
     bool forward_only; /* it will never train */
     /* Decided. */
+    bool sizes_only; /* it only tells of parameters and bytes (--dry-run, --show-shardings) */
     struct sl_mesh mesh;
     int data, ranks; /* sizes of these axes */
     const struct sl_gemm_backend *gemm;

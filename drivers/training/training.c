@@ -8,6 +8,7 @@
 #include "collectives/engines.h"
 #include "drivers/common/interrupt.h"
 #include "drivers/common/profile_report.h"
+#include "drivers/training/memory_check.h"
 #include "drivers/training/shardings_report.h"
 #include "layers/training/exchange.h"
 #include "layers/training/replicas.h"
@@ -107,6 +108,8 @@ static int program(struct sl_spmd *self, void *arg) {
     int status = sl_worker_plan(&worker, self, training->job);
     if (status == SL_OK) status = sl_memory_gather(&worker, training->memory);
     if (!training->job->options->dry_run) {
+        /* Other engines' coordinates may share several machines. */
+        if (status == SL_OK && self->engine->table == &sl_engine_local) status = sl_memory_check_planned(&worker);
         if (status == SL_OK) status = sl_worker_open(&worker, training->from);
         if (status == SL_OK) status = train(training, &worker);
     }

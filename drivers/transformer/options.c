@@ -156,6 +156,7 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
 /* A pipeline that will not run: to generate, another one is made over its parameters. */
 static int fit(struct transformer_job *job, struct sl_error *error) {
     if (job->command != TRANSFORMER_GENERATE) SL_TRY(sl_job_share(&job->job, error));
+    SL_TRY(transformer_check_memory(job, error));
     return make_schedule(job, error);
 }
 
@@ -204,7 +205,6 @@ static int read_prompt(struct transformer_job *job, struct sl_error *error) {
             job->prompt[i] %= job->model.vocabulary;
         }
     }
-    job->length = config->length ? config->length : config->sequence;
     if (job->length < job->prompt_length && job->command == TRANSFORMER_GENERATE)
         return sl_error_set(error, SL_BAD_INPUT, "--length %d: the prompt has %d tokens already", job->length,
                             job->prompt_length);
@@ -245,6 +245,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                         const struct sl_engine *engine, struct sl_error *error) {
     job->command = command;
     job->config = config;
+    job->length = config->length ? config->length : config->sequence;
     job->job = (struct sl_job){.type = &transformer_job_type,
                                .options = &config->training,
                                .own = job,

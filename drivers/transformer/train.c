@@ -130,9 +130,9 @@ static json_t *end(struct sl_training *training) {
     const struct sl_step typical = {.ms = sl_step_times_median(&report->times)};
     const double speed = tokens_per_second(&typical, job), share = utilization(&typical, job);
     const double bytes = sl_memory_most(training->memory, &training->job->mesh);
-    const size_t parameters = sl_transformer_parameters(&job->model);
+    const double parameters = sl_transformer_parameters(&job->model);
     if (!report->json) {
-        printf("parameters %zu, median %.2f ms, %.0f tokens/s, mfu %.2f of %.1f GFLOP/s, ", parameters, typical.ms,
+        printf("parameters %.0f, median %.2f ms, %.0f tokens/s, mfu %.2f of %.1f GFLOP/s, ", parameters, typical.ms,
                speed, share, job->rate / 1e9);
         printf("%.1f MB a coordinate\n", bytes / 1e6);
     }

@@ -28,6 +28,7 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     struct sl_engine engine;
     SL_TRY(sl_common_open(&config->common, &mesh, &engine, error));
     if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
+    job->one_machine = engine.table == &sl_engine_local;
     SL_TRY(transformer_prepare(job, command, config, &mesh, &engine, error));
     if (engine.table->apart) SL_TRY(transformer_sign(job, error));
     engine.error = error;

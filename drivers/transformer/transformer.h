@@ -38,6 +38,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
 struct transformer_job {
     enum transformer_command command;
     const struct transformer_config *config;
+    bool one_machine; /* given: all coordinates are in this machine's memory */
     struct sl_job job;
     struct sl_training training;
     struct sl_transformer model;
@@ -56,6 +57,8 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
 /* Adds what the job has read to the signature of the run. */
 int transformer_sign(const struct transformer_job *job, struct sl_error *error);
 void transformer_finish(struct transformer_job *job);
+/* SL_BAD_INPUT where one machine's memory cannot hold the model. */
+int transformer_check_memory(const struct transformer_job *job, struct sl_error *error);
 
 /* What a coordinate has of its own (sl_worker.own) while a program runs. */
 struct transformer_sampler;

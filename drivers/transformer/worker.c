@@ -9,9 +9,11 @@ static int open_worker(struct sl_worker *worker, struct sl_trainer_options *opti
     const size_t tokens = (size_t)worker->job->local * (size_t)worker->job->sequence;
     struct transformer_worker *own = worker->own = calloc(1, sizeof *own);
     if (!own) return sl_fail(self, SL_FAILED, "no memory for a coordinate");
-    own->inputs = calloc(tokens, sizeof *own->inputs);
-    own->labels = calloc(tokens, sizeof *own->labels);
-    if (!own->inputs || !own->labels) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);
+    if (!worker->job->sizes_only) {
+        own->inputs = calloc(tokens, sizeof *own->inputs);
+        own->labels = calloc(tokens, sizeof *own->labels);
+        if (!own->inputs || !own->labels) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);
+    }
     options->pipeline.rules = sl_transformer_rules(&job->model);
     options->pipeline.group_axes = sl_transformer_axes;
     options->optimizer.exact = true;

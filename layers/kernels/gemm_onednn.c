@@ -11,11 +11,21 @@
 #include <math.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/kernels/onednn/onednn_internal.h"
+
 enum { PRIMITIVE_ROWS = 16 };
 enum { OVERWRITE, ADD, PRIMITIVES }; /* by what becomes of C */
+
+enum { A, B, C, SCRATCHPAD, OPERANDS };
+
+/* A primitive's operands: made once, and pointed at the arrays of each call. */
+struct operands {
+    dnnl_memory_t memory[OPERANDS];
+};
 
 struct onednn {
     int (*get_threads)(void); /* OpenMP's, or NULL where this oneDNN does without */
@@ -24,12 +34,21 @@ struct onednn {
     dnnl_stream_t stream;
     dnnl_memory_desc_t a, b, c, scratchpad[PRIMITIVES];
     dnnl_primitive_t primitive[PRIMITIVES]; /* NULL: dnnl_sgemm */
+    _Atomic(struct operands *)
+        operands[PRIMITIVES]; /* NULL while a call uses them; one at the same time makes others */
 };
 
-/* Without instructions for bf16 oneDNN either has no such products, or has them slower than those of floats. */
-static bool supports(enum sl_dtype dtype) {
+static bool has_bf16(void *arg) {
     const int isa = (int)dnnl_get_effective_cpu_isa(), needed = dnnl_cpu_isa_avx512_core_bf16;
-    return dtype == SL_F32 || (isa & needed) == needed;
+    *(bool *)arg = (isa & needed) == needed;
+    return true;
+}
+
+/* Without instructions for bf16 oneDNN either has no such products, or has them slower than those of floats. Where it
+ * has no memory to answer, making the product says so. */
+static bool supports(enum sl_dtype dtype) {
+    bool has = true;
+    return dtype == SL_F32 || !sl_onednn_guard(has_bf16, &has) || has;
 }
 
 /* Each coordinate is one thread and computes alone. oneDNN asks the OpenMP runtime that it was linked with (libgomp, or
@@ -62,8 +81,17 @@ static void keep_scratch_memory(void) {
     mallopt(M_TRIM_THRESHOLD, 128 << 20);
 }
 
+static void free_operands(struct operands *operands) {
+    if (!operands) return;
+    for (int i = 0; i < OPERANDS; i++) {
+        if (operands->memory[i]) dnnl_memory_destroy(operands->memory[i]);
+    }
+    free(operands);
+}
+
 static void free_state(struct onednn *state) {
     for (int i = 0; i < PRIMITIVES; i++) {
+        free_operands(state->operands[i]);
         if (state->primitive[i]) dnnl_primitive_destroy(state->primitive[i]);
     }
     if (state->stream) dnnl_stream_destroy(state->stream);
@@ -86,7 +114,6 @@ static bool describe_operands(const struct sl_gemm *gemm, struct onednn *state) 
            !describe(&state->c, SL_F32, gemm->m, gemm->n, false);
 }
 
-/* The caller's scratchpad: the library's own belongs to the thread that made the primitive. */
 static bool set_attributes(dnnl_primitive_attr_t attributes, int which) {
     dnnl_post_ops_t sum = NULL;
     const bool set = !dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user) &&
@@ -94,6 +121,20 @@ static bool set_attributes(dnnl_primitive_attr_t attributes, int which) {
                                              !dnnl_primitive_attr_set_post_ops(attributes, sum)));
     if (sum) dnnl_post_ops_destroy(sum);
     return set;
+}
+
+/* A scratchpad of the caller's own: the library's belongs to the thread that made the primitive. */
+static struct operands *make_operands(struct onednn *state, int which) {
+    struct operands *operands = calloc(1, sizeof *operands);
+    if (!operands) return NULL;
+    dnnl_memory_t *memory = operands->memory;
+    if (!dnnl_memory_create(&memory[A], &state->a, state->engine, DNNL_MEMORY_NONE) &&
+        !dnnl_memory_create(&memory[B], &state->b, state->engine, DNNL_MEMORY_NONE) &&
+        !dnnl_memory_create(&memory[C], &state->c, state->engine, DNNL_MEMORY_NONE) &&
+        !dnnl_memory_create(&memory[SCRATCHPAD], &state->scratchpad[which], state->engine, DNNL_MEMORY_ALLOCATE))
+        return operands;
+    free_operands(operands);
+    return NULL;
 }
 
 static bool make_primitive(struct onednn *state, int which) {
@@ -107,17 +148,18 @@ static bool make_primitive(struct onednn *state, int which) {
         state->scratchpad[which] = *dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
     if (description) dnnl_primitive_desc_destroy(description);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
-    return state->primitive[which] != NULL;
+    if (!state->primitive[which]) return false;
+    state->operands[which] = make_operands(state, which);
+    return state->operands[which] != NULL;
 }
 
-static bool make_primitives(const struct sl_gemm *gemm, struct onednn *state) {
+/* What sl_onednn_generate calls. */
+static bool make_primitives(void *arg) {
+    const struct sl_gemm *gemm = arg;
+    struct onednn *state = gemm->state;
     const bool bf16 = gemm->dtype == SL_BF16;
     if (!bf16 && (gemm->transpose_a || !gemm->transpose_b || gemm->epilogue || gemm->m < PRIMITIVE_ROWS)) return true;
-    const int threads = begin_alone(state); /* primitives are made for so many threads */
-    const bool made =
-        describe_operands(gemm, state) && make_primitive(state, OVERWRITE) && (!bf16 || make_primitive(state, ADD));
-    end_alone(state, threads);
-    return made;
+    return describe_operands(gemm, state) && make_primitive(state, OVERWRITE) && (!bf16 || make_primitive(state, ADD));
 }
 
 static int plan(struct sl_gemm *gemm, struct sl_error *error) {
@@ -125,54 +167,69 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
     if (!state) return sl_error_set(error, SL_FAILED, "matrix products: no memory");
     pthread_once(&scratch_memory, keep_scratch_memory);
     find_threads(state);
-    if (!make_primitives(gemm, state)) {
-        free_state(state);
-        return sl_error_set(error, SL_FAILED, "oneDNN could not make the product with m = %d, n = %d, k = %d", gemm->m,
-                            gemm->n, gemm->k);
-    }
     gemm->state = state;
-    return SL_OK;
+    const int threads = begin_alone(state); /* primitives are made for so many threads */
+    const bool made = sl_onednn_generate(make_primitives, gemm);
+    end_alone(state, threads);
+    if (made) return SL_OK;
+    free_state(state);
+    return sl_error_set(error, SL_FAILED, "oneDNN has no memory for the product with m = %d, n = %d, k = %d", gemm->m,
+                        gemm->n, gemm->k);
 }
 
 static void release(struct sl_gemm *gemm) { free_state(gemm->state); }
 
-static bool run_primitive(const struct onednn *state, int which, const void *a, const void *b, float *c) {
-    dnnl_memory_t memory[4] = {NULL, NULL, NULL, NULL};
-    bool done = false;
-    if (!dnnl_memory_create(&memory[0], &state->a, state->engine, (void *)(uintptr_t)a) &&
-        !dnnl_memory_create(&memory[1], &state->b, state->engine, (void *)(uintptr_t)b) &&
-        !dnnl_memory_create(&memory[2], &state->c, state->engine, c) &&
-        !dnnl_memory_create(&memory[3], &state->scratchpad[which], state->engine, DNNL_MEMORY_ALLOCATE)) {
-        const dnnl_exec_arg_t arguments[4] = {{DNNL_ARG_SRC, memory[0]},
-                                              {DNNL_ARG_WEIGHTS, memory[1]},
-                                              {DNNL_ARG_DST, memory[2]},
-                                              {DNNL_ARG_SCRATCHPAD, memory[3]}};
-        done = !dnnl_primitive_execute(state->primitive[which], state->stream, 4, arguments);
-    }
-    for (int i = 0; i < 4; i++) {
-        if (memory[i]) dnnl_memory_destroy(memory[i]);
-    }
+/* A call: what there is to multiply. */
+struct call {
+    const struct sl_gemm *gemm;
+    const void *a, *b;
+    bool accumulate;
+    float *c;
+};
+
+static bool run_primitive(const struct call *call, int which) {
+    struct onednn *state = call->gemm->state;
+    struct operands *operands = atomic_exchange(&state->operands[which], NULL);
+    if (!operands) operands = make_operands(state, which);
+    if (!operands) return false;
+    const dnnl_exec_arg_t arguments[OPERANDS] = {{DNNL_ARG_SRC, operands->memory[A]},
+                                                 {DNNL_ARG_WEIGHTS, operands->memory[B]},
+                                                 {DNNL_ARG_DST, operands->memory[C]},
+                                                 {DNNL_ARG_SCRATCHPAD, operands->memory[SCRATCHPAD]}};
+    const bool done = !dnnl_memory_set_data_handle(operands->memory[A], (void *)(uintptr_t)call->a) &&
+                      !dnnl_memory_set_data_handle(operands->memory[B], (void *)(uintptr_t)call->b) &&
+                      !dnnl_memory_set_data_handle(operands->memory[C], call->c) &&
+                      !dnnl_primitive_execute(state->primitive[which], state->stream, OPERANDS, arguments);
+    free_operands(atomic_exchange(&state->operands[which], operands));
     return done;
 }
 
-static bool run_sgemm(const struct sl_gemm *gemm, const float *a, const float *b, bool accumulate, float *c) {
+static bool run_sgemm(const struct call *call) {
+    const struct sl_gemm *gemm = call->gemm;
     const dnnl_dim_t m = gemm->m, n = gemm->n, k = gemm->k;
-    return !dnnl_sgemm(gemm->transpose_a ? 'T' : 'N', gemm->transpose_b ? 'T' : 'N', m, n, k, 1.0f, a,
-                       gemm->transpose_a ? m : k, b, gemm->transpose_b ? k : n, accumulate ? 1.0f : 0.0f, c, n);
+    return !dnnl_sgemm(gemm->transpose_a ? 'T' : 'N', gemm->transpose_b ? 'T' : 'N', m, n, k, 1.0f, call->a,
+                       gemm->transpose_a ? m : k, call->b, gemm->transpose_b ? k : n, call->accumulate ? 1.0f : 0.0f,
+                       call->c, n);
+}
+
+/* What sl_onednn_guard calls. */
+static bool run(void *arg) {
+    const struct call *call = arg;
+    const struct onednn *state = call->gemm->state;
+    const int which = call->accumulate ? ADD : OVERWRITE;
+    return state->primitive[which] ? run_primitive(call, which) : run_sgemm(call);
 }
 
 static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                    float *c, void *queue) {
     (void)queue;
-    const struct onednn *state = gemm->state;
-    if (gemm->epilogue == SL_EPILOGUE_BIAS) {
-        for (int i = 0; i < gemm->m; i++) memcpy(c + (size_t)i * (size_t)gemm->n, bias, (size_t)gemm->n * sizeof *c);
-        accumulate = true;
-    }
-    const int which = accumulate ? ADD : OVERWRITE, threads = begin_alone(state);
-    const bool done =
-        state->primitive[which] ? run_primitive(state, which, a, b, c) : run_sgemm(gemm, a, b, accumulate, c);
-    end_alone(state, threads);
+    const bool biased = gemm->epilogue == SL_EPILOGUE_BIAS;
+    const size_t columns = (size_t)gemm->n;
+    for (int i = 0; biased && i < gemm->m; i++) memcpy(c + (size_t)i * columns, bias, columns * sizeof *c);
+    struct call call = {gemm, a, b, accumulate || biased, c};
+    const int threads = begin_alone(gemm->state);
+    const bool done = sl_onednn_guard(run, &call);
+    end_alone(gemm->state, threads);
     return done ? SL_OK : SL_FAILED; /* only memory can have run out */
 }
 

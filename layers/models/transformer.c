@@ -199,10 +199,10 @@ static void sum_layers(const struct sl_transformer *t, double *parameters, doubl
     }
 }
 
-size_t sl_transformer_parameters(const struct sl_transformer *t) {
+double sl_transformer_parameters(const struct sl_transformer *t) {
     double parameters, kernels;
     sum_layers(t, &parameters, &kernels);
-    return (size_t)(parameters + 2.0 * t->dimension + (double)t->vocabulary * t->dimension);
+    return parameters + 2.0 * t->dimension + (double)t->vocabulary * t->dimension;
 }
 
 double sl_transformer_flops(const struct sl_transformer *t, int sequence) {

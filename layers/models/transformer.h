@@ -46,8 +46,9 @@ int sl_transformer_build(const struct sl_transformer *transformer, const struct 
                          const struct sl_schedule *schedule, int rank, int sequence, struct sl_model *model,
                          struct sl_error *error);
 
-/* The number of parameters of the whole model; tied parameters count once. */
-size_t sl_transformer_parameters(const struct sl_transformer *transformer);
+/* The number of parameters of the whole model, which may be more than a size_t can count; tied parameters count once.
+ */
+double sl_transformer_parameters(const struct sl_transformer *transformer);
 /* Floating-point operations of a training step for each token, in sequences of SEQUENCE tokens: those of forward, and
  * twice as many in backward. Counted are the products with the parameters that a token meets, and attention as far as
  * it is causal. */

@@ -119,6 +119,7 @@ struct sl_context {
 };
 
 struct sl_module;
+struct sl_rope;
 
 /* What planning is given, and what it fills in. */
 struct sl_plan {
@@ -140,6 +141,8 @@ struct sl_plan {
     struct sl_stash *again;           /* stash of recomputed modules */
     struct sl_caches *caches;         /* NULL: nothing will be generated */
     bool forward_only;                /* there will be no backward call */
+    bool sizes_only;                  /* there will be no call at all: what only calls need is left out */
+    struct sl_rope *ropes;            /* tables that layers share (layers/modules/sequence/rope.h) */
     const struct sl_groups *groups;   /* groups over which modules may communicate; NULL: none */
     size_t workspace, workspace_peak; /* bytes in use now, and the most so far */
     struct sl_error *error;

@@ -31,6 +31,7 @@ struct sl_pipeline_options {
     int rows;          /* rows of a microbatch */
     int sequence;      /* rows of a sequence; 0: rows are independent of each other */
     bool forward_only; /* the pipeline will never train */
+    bool sizes_only;   /* the pipeline will never be opened: it tells of parameters and bytes */
     struct sl_caches *caches; /* for prefill and decode; must outlive the pipeline; else NULL */
     int wgrad_group;          /* microbatches of one weight-gradient product; must divide the number of microbatches */
 };

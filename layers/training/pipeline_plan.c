@@ -89,6 +89,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .again = &p->again,
         .caches = options->caches,
         .forward_only = options->forward_only,
+        .sizes_only = options->sizes_only,
         .groups = &p->groups,
         .error = &p->self->error,
     };

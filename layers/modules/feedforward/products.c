@@ -30,6 +30,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     const bool transposed = shape->transposed;
     sl_products_release(products);
     if (shape->precision == SL_BF16) plan_operands(products, plan, shape);
+    if (plan->sizes_only) return SL_OK;
     SL_TRY(sl_gemm_plan(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
                         shape->epilogue, plan->error));
     if (plan->forward_only) return SL_OK;

@@ -24,8 +24,8 @@ struct sl_products_shape {
     enum sl_epilogue epilogue; /* what the forward product adds to its result */
 };
 
-/* Plans the forward product and, unless plan->forward_only, the two backward products. Frees what an earlier call
- * planned. Free with sl_products_release. */
+/* Plans the forward product and, unless plan->forward_only, the two backward products; none of them if
+ * plan->sizes_only. Frees what an earlier call planned. Free with sl_products_release. */
 int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape);
 void sl_products_release(struct sl_products *products);
 

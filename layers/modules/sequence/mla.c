@@ -48,9 +48,9 @@ struct mla {
     const char *axis; /* over which heads are sharded */
     int group;
     /* A coordinate's own. */
-    size_t heads, columns, latent; /* of q, k and v each; of kv and q latent each */
-    size_t rope, rotated;          /* columns of k_rope, and of q_rope */
-    struct sl_rope keys, queries;
+    size_t heads, columns, latent;  /* of q, k and v each; of kv and q latent each */
+    size_t rope, rotated;           /* columns of k_rope, and of q_rope */
+    struct sl_rope *keys, *queries; /* NULL without rotary positions */
     struct sl_place place[TENSORS];
     struct sl_place scratch;                   /* of attention's backward */
     int keys_values_cache, rotated_keys_cache; /* numbers of caches */
@@ -101,7 +101,7 @@ static int check(const struct mla *mla, const struct sl_plan *plan) {
 }
 
 /* Coordinate INDEX of SIZE. */
-static int plan_shares(struct mla *mla, int index, int size, struct sl_error *error) {
+static int plan_shares(struct mla *mla, int index, int size, struct sl_plan *plan) {
     const struct sl_mla *shape = &mla->shape;
     const int rotated = shape->rope * (shape->heads / size), whole = shape->rope * shape->heads;
     mla->heads = (size_t)(shape->heads / size);
@@ -109,9 +109,10 @@ static int plan_shares(struct mla *mla, int index, int size, struct sl_error *er
     mla->latent = (size_t)(shape->latent / size);
     mla->rope = (size_t)shape->rope;
     mla->rotated = (size_t)rotated;
-    if (shape->rope == 0) return SL_OK;
-    SL_TRY(sl_rope_open(&mla->keys, shape->positions, shape->rope, 0, shape->rope / 2, error));
-    return sl_rope_open(&mla->queries, shape->positions, whole, index * (rotated / 2), rotated / 2, error);
+    if (shape->rope == 0 || plan->sizes_only) return SL_OK;
+    SL_TRY(sl_rope_share(&plan->ropes, shape->positions, shape->rope, 0, shape->rope / 2, &mla->keys, plan->error));
+    return sl_rope_share(&plan->ropes, shape->positions, whole, index * (rotated / 2), rotated / 2, &mla->queries,
+                         plan->error);
 }
 
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
@@ -175,7 +176,7 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(check(mla, plan));
     SL_TRY(sl_plan_group(plan, mla->axis, &mla->group));
     const int index = mla->group < 0 ? 0 : plan->groups->group[mla->group].rank;
-    SL_TRY(plan_shares(mla, index, sl_mesh_axis_size(plan->mesh, mla->axis), plan->error));
+    SL_TRY(plan_shares(mla, index, sl_mesh_axis_size(plan->mesh, mla->axis), plan));
     SL_TRY(plan_children(module, plan));
     SL_TRY(plan_forward(mla, plan));
     if (plan->caches) SL_TRY(plan_caches(mla, plan));
@@ -205,8 +206,8 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
     const size_t rows = (size_t)context->rows, sequence = (size_t)context->sequence;
     const size_t position = (size_t)context->position;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    kernels->rope(rows, mla->rope, sequence, position, mla->keys.cosine, mla->keys.sine, back, keys, keys);
-    kernels->rope(rows, mla->rotated, sequence, position, mla->queries.cosine, mla->queries.sine, back, queries,
+    kernels->rope(rows, mla->rope, sequence, position, mla->keys->cosine, mla->keys->sine, back, keys, keys);
+    kernels->rope(rows, mla->rotated, sequence, position, mla->queries->cosine, mla->queries->sine, back, queries,
                   queries);
 }
 
@@ -330,8 +331,8 @@ static int mla_backward_weight(const struct sl_module *module, struct sl_context
 }
 
 static void release(struct sl_module *module) {
-    sl_rope_close(&((struct mla *)module)->keys);
-    sl_rope_close(&((struct mla *)module)->queries);
+    sl_rope_release(((struct mla *)module)->keys);
+    sl_rope_release(((struct mla *)module)->queries);
 }
 
 static const struct sl_module_type type = {.name = "mla",

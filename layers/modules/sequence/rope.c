@@ -17,29 +17,47 @@ static void fill(const struct sl_rope *rope, float *cosine, float *sine) {
     }
 }
 
-int sl_rope_open(struct sl_rope *rope, int positions, int columns, int first, int pairs, struct sl_error *error) {
-    const size_t count = (size_t)positions * (size_t)pairs;
-    if (rope->cosine && rope->positions == positions && rope->columns == columns && rope->first == first &&
-        rope->pairs == pairs)
-        return SL_OK;
-    sl_rope_close(rope);
-    *rope = (struct sl_rope){.positions = positions, .columns = columns, .first = first, .pairs = pairs};
-    float *host = malloc(2 * count * sizeof *host);
-    rope->cosine = sl_device.take(2 * count * sizeof *host);
-    if (!host || !rope->cosine) {
-        free(host);
-        sl_rope_close(rope);
-        return sl_error_set(error, SL_FAILED, "no memory for the angles of %d positions", positions);
+static bool is_table(const struct sl_rope *rope, int positions, int columns, int first, int pairs) {
+    return rope && rope->positions == positions && rope->columns == columns && rope->first == first &&
+           rope->pairs == pairs;
+}
+
+static bool take(struct sl_rope *rope) {
+    const size_t count = (size_t)rope->positions * (size_t)rope->pairs, bytes = 2 * count * sizeof(float);
+    float *host = malloc(bytes);
+    rope->cosine = sl_device.take(bytes);
+    if (host && rope->cosine) {
+        rope->sine = rope->cosine + count;
+        fill(rope, host, host + count);
+        sl_device.copy(rope->cosine, host, bytes);
+        sl_device.settle(NULL); /* the copy may still be reading */
     }
-    rope->sine = rope->cosine + count;
-    fill(rope, host, host + count);
-    sl_device.copy(rope->cosine, host, 2 * count * sizeof *host);
-    sl_device.settle(NULL); /* the copy may still be reading */
     free(host);
+    return rope->sine;
+}
+
+int sl_rope_share(struct sl_rope **list, int positions, int columns, int first, int pairs, struct sl_rope **rope,
+                  struct sl_error *error) {
+    if (is_table(*rope, positions, columns, first, pairs)) return SL_OK;
+    sl_rope_release(*rope);
+    *rope = *list;
+    while (*rope && !is_table(*rope, positions, columns, first, pairs)) *rope = (*rope)->next;
+    if (!*rope) {
+        struct sl_rope *new = calloc(1, sizeof *new);
+        if (new) *new = (struct sl_rope){.positions = positions, .columns = columns, .first = first, .pairs = pairs};
+        if (!new || !take(new)) {
+            sl_rope_release(new);
+            return sl_error_set(error, SL_FAILED, "no memory for the angles of %d positions", positions);
+        }
+        new->next = *list;
+        *rope = *list = new;
+    }
+    (*rope)->users++;
     return SL_OK;
 }
 
-void sl_rope_close(struct sl_rope *rope) {
+void sl_rope_release(struct sl_rope *rope) {
+    if (!rope || --rope->users > 0) return;
     sl_device.give(rope->cosine);
-    *rope = (struct sl_rope){0};
+    free(rope);
 }

@@ -1,7 +1,7 @@
 /* rope.h - tables of cosines and sines for rotary positions (Su et al. 2021), in memory that the device can read.
  *
  * Position t, counted from 0, rotates pair i of COLUMNS columns by the angle (t + 1) 10000^(-2i / COLUMNS). A
- * coordinate's table has only the pairs that it rotates. */
+ * coordinate's table has only the pairs that it rotates. All layers that are planned together share their tables. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_ROPE_H
 #define SL_LAYERS_MODULES_SEQUENCE_ROPE_H
 
@@ -12,13 +12,18 @@ SL_BEGIN_C
 struct sl_rope {
     int positions, columns;
     int first, pairs;     /* the coordinate's pairs, out of COLUMNS / 2 */
-    float *cosine, *sine; /* [positions, pairs], both in one block; NULL: not open */
+    float *cosine, *sine; /* [positions, pairs], both in one block */
+    int users;
+    struct sl_rope *next; /* in the plan's list */
 };
 
-/* Takes and fills ROPE's table. Does nothing if it is open with the same numbers. SL_FAILED if there is no memory. Free
- * with sl_rope_close. */
-int sl_rope_open(struct sl_rope *rope, int positions, int columns, int first, int pairs, struct sl_error *error);
-void sl_rope_close(struct sl_rope *rope);
+/* *ROPE becomes the table with these numbers: it stays if it is that already, else it is the one in LIST, else it is
+ * taken, filled and put there. One thread uses a list, and as long as it does, nobody releases what is in it. SL_FAILED
+ * if there is no memory. */
+int sl_rope_share(struct sl_rope **list, int positions, int columns, int first, int pairs, struct sl_rope **rope,
+                  struct sl_error *error);
+/* Frees ROPE if nobody else uses it. NULL is allowed. */
+void sl_rope_release(struct sl_rope *rope);
 
 SL_END_C
 #endif

@@ -54,6 +54,7 @@ static int plan_last(struct tied_logits *logits, struct sl_plan *plan) {
     sl_plan_workspace(plan, sequences * columns * sizeof(float), &logits->whole_last);
     sl_plan_workspace(plan, sequences * classes * sizeof(float), &logits->logits_last);
     sl_gemm_release(&logits->last_product);
+    if (plan->sizes_only) return SL_OK;
     return sl_gemm_plan(&logits->last_product, plan->gemm, plan->precision, (int)sequences, (int)classes, (int)columns,
                         false, true, SL_EPILOGUE_NONE, plan->error);
 }

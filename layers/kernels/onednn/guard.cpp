@@ -1,0 +1,14 @@
+/* guard.cpp - catches what oneDNN throws. Of C++'s library it needs what oneDNN itself needs. */
+#include <exception>
+
+#include "layers/kernels/onednn/onednn_internal.h"
+
+bool sl_onednn_guard(bool (*call)(void *arg), void *arg) {
+    try {
+        return call(arg);
+    } catch (...) {
+        return false;
+    }
+}
+
+sl_terminate_handler *sl_onednn_set_terminate(sl_terminate_handler *handler) { return std::set_terminate(handler); }

@@ -1,0 +1,92 @@
+#!/bin/sh
+# little_memory.sh DRIVERS FAULTS - runs with too little memory end with one line, and never by a signal: under a row of
+# limits of the address space, and with allocations that fail (FAULTS is faults/fail_nth.c, built); prints TAP.
+# With SL_TEST_LONG set, many more of both.
+drivers=$1
+faults=$2
+. "$(dirname "$0")/../rigs/points.sh"
+
+head -c 2000 /usr/share/common-licenses/GPL-2 >text
+tiny="--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2"
+small="--hidden 32 --layers 4 --microbatches 2 --batch 64 --mesh data=1,model=2"
+
+limits='20 60 70 80 95 104 120 140 170 200 260 400'
+tries=5
+faulty='train looping'
+if [ -n "${SL_TEST_LONG:-}" ]; then
+    limits=$(seq 20 2 400)
+    tries=600
+    faulty='train looping bf16'
+fi
+
+# job NAME: the command that is tried.
+job() {
+    case $1 in
+    train) command="transformer train --mesh data=2,tensor=2 $tiny --batch 8 --data text --steps 2" ;;
+    generate) command="transformer generate --mesh data=2,tensor=2 $tiny --vocab-size 256 --prompt a --json" ;;
+    looping) command="looping_pipeline $small --steps 2" ;;
+    bf16) command="looping_pipeline $small --precision bf16 --steps 2" ;;
+    equality) command="loss_equality $small --steps 1" ;;
+    gpipe) command=gpipe ;;
+    esac
+}
+
+# ends_well: the last run, of $status, is done, or said in one line why not. (The loader of programs has a status of its
+# own, and libgomp's is 1.)
+ends_well() {
+    case $status in
+    0) [ ! -s err ] ;;
+    2 | 3) [ "$(wc -l <err)" = 1 ] && grep -q "^${command%% *}" err ;;
+    1) [ "$(wc -l <err)" = 1 ] && grep -q '^libgomp: Out of memory' err ;;
+    127) [ "$(wc -l <err)" = 1 ] && grep -q 'error while loading shared libraries' err ;;
+    *) false ;;
+    esac
+}
+
+# try WHAT COMMAND...: collects in bad what did not end well.
+try() {
+    what=$1
+    shift
+    timeout 60 "$@" >out 2>err </dev/null
+    status=$?
+    ends_well || bad="$bad [$what: status $status, $(wc -l <err) lines on stderr]"
+    ended="$ended $status"
+}
+
+# result NAME: all ended well, and some of each: too little memory, and enough.
+result() {
+    for one in 3 $2; do
+        case "$ended " in *" $one "*) ;; *) bad="$bad [none ended with $one]" ;; esac
+    done
+    echo "$bad" >err
+    [ -z "$bad" ]
+    point "$1"
+}
+
+for name in train generate looping bf16 equality gpipe; do
+    job $name
+    bad= ended=
+    for limit in $limits; do
+        try "$limit MB" prlimit --as=$((limit * 1024000)) "$drivers"/$command
+    done
+    result "$name: limits of the address space"
+done
+
+# Each of the program's own allocations would take long, and there are tens of thousands of its libraries'.
+for name in $faulty; do
+    job $name
+    for whose in "" FAIL_LIBRARIES=1; do
+        for after in "" FAIL_AFTER=1; do
+            bad= ended= number=0
+            env LD_PRELOAD="$faults" $whose FAIL_COUNT=count "$drivers"/$command >out 2>err
+            count=$(cat count)
+            while [ $number -lt $tries ]; do
+                nth=$((1 + count * number / tries))
+                try "number $nth" env LD_PRELOAD="$faults" FAIL_NTH=$nth $whose $after "$drivers"/$command
+                number=$((number + 1))
+            done
+            result "$name: allocations fail, of $count ${whose:+with those of libraries }${after:+each after one}"
+        done
+    done
+done
+plan

@@ -1,0 +1,55 @@
+#!/bin/sh
+# too_large.sh DRIVERS - runs that this machine's memory cannot hold are refused by their sizes: soon, and in an address
+# space that has no room for anything large; --dry-run tells of them all the same. Prints TAP.
+drivers=$1
+. "$(dirname "$0")/../rigs/points.sh"
+
+# In seconds; the check itself takes a hundredth of one.
+limited="timeout 10 prlimit --as=2000000000"
+tiny="--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2"
+huge="--model-dimension 65536 --n-heads 64 --blocks 4096"
+for i in 1 2 3; do cat /usr/share/common-licenses/GPL-2; done >text
+
+# refuses_size TEXT DRIVER ARGUMENT...: status 2, one line with TEXT in it.
+refuses_size() {
+    text=$1 driver=$2
+    shift 2
+    $limited "$drivers/$driver" "$@" >out 2>err </dev/null
+    status=$?
+    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "$text" err
+    point "refused: $driver $*"
+}
+
+# tells_size DRIVER ARGUMENT...: --dry-run tells what a coordinate needs.
+tells_size() {
+    driver=$1
+    shift
+    $limited "$drivers/$driver" "$@" --dry-run --json >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"state_bytes":' out)" = 8 ]
+    point "told: $driver $* --dry-run"
+}
+
+has='this machine has'
+refuses_size "$has" transformer train $tiny --data text $huge
+refuses_size "$has" transformer train $tiny --data text $huge --layers-per-block 4096 --experts 4096 --expert-dim 262144
+refuses_size "$has" transformer train $tiny --data text --vocab-size 16777216 --model-dimension 65536
+refuses_size "$has" transformer train $tiny --data text --batch 1048576 --microbatches 8 \
+    --vocab-size 1048576
+refuses_size "$has" transformer train $tiny --data text --layers-per-block 2 --n-heads 1024 --model-dimension 1024 \
+    --rope-dim 65536 --sequence 4096
+refuses_size "$has" transformer evaluate $tiny --data text $huge
+refuses_size "$has" transformer generate $huge
+refuses_size "$has" transformer generate --samples 4096 --length 1048576
+refuses_size 'at most 2147483647' looping_pipeline --batch 1048576 --hidden 65536
+refuses_size "$has" looping_pipeline --batch 1048576 --hidden 1024 --layers 4096
+refuses_size "$has" looping_pipeline --hidden 16384 --layers 4096
+refuses_size 'at most 2147483647' loss_equality --batch 1048576 --hidden 65536
+refuses_size "$has" loss_equality --batch 1048576 --hidden 1024 --layers 4096
+tells_size transformer train $tiny --data text $huge --blocks 512
+tells_size looping_pipeline --batch 1048576 --hidden 1024
+
+# Kept activations are known when all is planned, and nothing large is taken before.
+refuses_size "$has" transformer train $tiny --data text --schedule gpipe --batch 1048576 --microbatches 8 --n-heads 64 \
+    --model-dimension 4096
+plan

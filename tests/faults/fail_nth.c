@@ -1,0 +1,102 @@
+/* fail_nth.c - preloaded into a program, makes one allocation of it fail, or that one and all after it.
+ *
+ *     LD_PRELOAD=fail_nth.so FAIL_NTH=N [FAIL_AFTER=1] [FAIL_LIBRARIES=1] [FAIL_COUNT=FILE] PROGRAM ...
+ *
+ * Counted are calls of malloc, calloc, realloc, aligned_alloc, posix_memalign, strdup, mmap and pthread_create: those
+ * of the program itself, with FAIL_LIBRARIES also those of its libraries, from the start of main on. FAIL_COUNT
+ * receives their number when the program ends. Without FAIL_NTH none fails. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+    *__libc_memalign(size_t, size_t);
+
+typedef void *map(void *, size_t, int, int, int, off_t);
+typedef int start(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+static map *real_mmap;
+static start *real_pthread_create;
+static bool ready, after, libraries;
+static long nth;
+static atomic_long count;
+static uintptr_t begin, end; /* the program's own code and data */
+
+/* The first object is the program. */
+static int find_program(struct dl_phdr_info *object, size_t size, void *arg) {
+    (void)size, (void)arg;
+    begin = UINTPTR_MAX;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+        const uintptr_t first = object->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type != PT_LOAD) continue;
+        if (first < begin) begin = first;
+        if (first + segment->p_memsz > end) end = first + segment->p_memsz;
+    }
+    return 1;
+}
+
+__attribute__((constructor)) static void open_faults(void) {
+    void *symbol = dlsym(RTLD_NEXT, "mmap");
+    memcpy(&real_mmap, &symbol, sizeof symbol);
+    symbol = dlsym(RTLD_NEXT, "pthread_create");
+    memcpy(&real_pthread_create, &symbol, sizeof symbol);
+    dl_iterate_phdr(find_program, NULL);
+    nth = getenv("FAIL_NTH") ? atol(getenv("FAIL_NTH")) : 0;
+    after = getenv("FAIL_AFTER");
+    libraries = getenv("FAIL_LIBRARIES");
+    ready = true;
+}
+
+__attribute__((destructor)) static void close_faults(void) {
+    const char *path = getenv("FAIL_COUNT");
+    ready = false;
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (!file) return;
+    fprintf(file, "%ld\n", atomic_load(&count));
+    fclose(file);
+}
+
+/* Whether the call that returns to CALLER is to fail. */
+static bool fails(const void *caller) {
+    const uintptr_t address = (uintptr_t)caller;
+    if (!ready || (!libraries && (address < begin || address >= end))) return false;
+    const long number = atomic_fetch_add(&count, 1) + 1;
+    if (nth == 0 || (after ? number < nth : number != nth)) return false;
+    errno = ENOMEM;
+    return true;
+}
+
+#define FAILS fails(__builtin_return_address(0))
+
+void *malloc(size_t bytes) { return FAILS ? NULL : __libc_malloc(bytes); }
+void *calloc(size_t elements, size_t bytes) { return FAILS ? NULL : __libc_calloc(elements, bytes); }
+void *realloc(void *memory, size_t bytes) { return FAILS ? NULL : __libc_realloc(memory, bytes); }
+void *aligned_alloc(size_t alignment, size_t bytes) { return FAILS ? NULL : __libc_memalign(alignment, bytes); }
+
+int posix_memalign(void **memory, size_t alignment, size_t bytes) {
+    if (FAILS) return ENOMEM;
+    *memory = __libc_memalign(alignment, bytes);
+    return *memory ? 0 : ENOMEM;
+}
+
+char *strdup(const char *text) {
+    char *copy = FAILS ? NULL : __libc_malloc(strlen(text) + 1);
+    return copy ? strcpy(copy, text) : NULL;
+}
+
+void *mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset) {
+    return FAILS ? MAP_FAILED : real_mmap(address, bytes, protection, flags, file, offset);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg) {
+    return FAILS ? EAGAIN : real_pthread_create(thread, attributes, run, arg);
+}
