@@ -93,7 +93,7 @@ const struct sl_mpi_attendance *sl_mpi_attendance(int rank);
 
 /* ---- the processes of this host, also before MPI has started (neighbours.c) ---- */
 
-/* What launchers have told by the environment. */
+/* What launchers have told by the environment; 0: nothing. The first call is the main thread's. */
 int sl_mpi_announced_rank(void);
 
 /* Whether this process speaks for the job: the first one of this host that asks does, as long as it lives. */

@@ -14,28 +14,43 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PATH = 64, NAME = 80, ENVIRONMENT = 1 << 17 };
+enum { PATH = 64, NAME = 80, JOB = 255, ENVIRONMENT = 1 << 17 };
 
 /* ---- how launchers name processes ---- */
 
 static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
 enum { RANK_NAMES = sizeof rank_names / sizeof *rank_names };
 
+/* How this process was started. It is noted before MPI starts, which changes the environment while the watchdog runs,
+ * and before the launcher may end: whoever is left has init for a parent, as strangers have. */
+static struct {
+    bool noted;
+    int rank, parent;  /* rank -1: no launcher has told one */
+    char job[JOB + 1]; /* PMIx's name; "": none */
+} origin;
+
+static void note_origin(void) {
+    const char *rank = NULL, *job = getenv("PMIX_NAMESPACE");
+    if (origin.noted) return;
+    for (int i = 0; i < RANK_NAMES && !rank; i++) rank = getenv(rank_names[i]);
+    origin.rank = rank ? atoi(rank) : -1;
+    origin.parent = getppid();
+    snprintf(origin.job, sizeof origin.job, "%s", job ? job : "");
+    origin.noted = true;
+}
+
 int sl_mpi_announced_rank(void) {
-    for (int i = 0; i < RANK_NAMES; i++) {
-        const char *rank = getenv(rank_names[i]);
-        if (rank) return atoi(rank);
-    }
-    return 0;
+    note_origin();
+    return origin.rank < 0 ? 0 : origin.rank;
 }
 
 /* What tells this job from others of the user: its launcher, where that gives no name. */
 static void name_job(char name[NAME]) {
-    const char *job = getenv("PMIX_NAMESPACE");
-    if (job) {
-        snprintf(name, NAME, "%.60s", job);
+    note_origin();
+    if (*origin.job) {
+        snprintf(name, NAME, "%.60s", origin.job);
     } else {
-        snprintf(name, NAME, "parent-%ld", (long)getppid());
+        snprintf(name, NAME, "parent-%d", origin.parent);
     }
 }
 
@@ -47,7 +62,9 @@ bool sl_mpi_claim_word(void) {
         snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "shardloop-%ld-%s", (long)getuid(), job);
     const int door = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-    return door < 0 || bind(door, (struct sockaddr *)&address, size) == 0;
+    if (door < 0 || !bind(door, (struct sockaddr *)&address, size)) return true;
+    close(door);
+    return false;
 }
 
 /* ---- looking ---- */
@@ -87,17 +104,19 @@ static const char *find_variable(const char *environment, size_t size, const cha
     return NULL;
 }
 
-/* Whether PID, whose parent is PARENT, is of this job. Writes its rank, -1 if that is not known. */
+/* Whether PID, whose parent is PARENT, is of this job. Writes its rank, -1 if that is not known. The parent is a
+ * launcher, unless this process was started alone: then it is a shell, which may have stopped anything. */
 static bool is_sibling(int pid, int parent, int *rank) {
     static char environment[ENVIRONMENT]; /* of the one watchdog */
     const size_t size = read_file(pid, "environ", environment, sizeof environment);
-    const char *job = getenv("PMIX_NAMESPACE"), *theirs = find_variable(environment, size, "PMIX_NAMESPACE");
+    const char *job = find_variable(environment, size, "PMIX_NAMESPACE");
+    const bool launched = parent == origin.parent && origin.rank >= 0;
     *rank = -1;
     for (int i = 0; i < RANK_NAMES && *rank < 0; i++) {
         const char *value = find_variable(environment, size, rank_names[i]);
         if (value) *rank = atoi(value);
     }
-    return parent == getppid() || (job && theirs && !strcmp(job, theirs));
+    return launched || (*origin.job && job && !strcmp(job, origin.job));
 }
 
 int sl_mpi_find_stopped_sibling(int suspect, int *rank) {

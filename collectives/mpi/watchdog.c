@@ -25,7 +25,7 @@ static const int time_to_be_ended = 10; /* seconds for the launcher, who has bee
 static struct {
     bool on;
     const char *what; /* "started" */
-    double timeout;
+    double timeout, limit;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -63,7 +63,6 @@ static void rest(double seconds) {
 /* Time in which this process did not run does not count. */
 static void *look_out(void *arg) {
     const double quarter = watch.timeout / 4, tick = quarter < 0.05 ? 0.05 : quarter < 1 ? quarter : 1;
-    const double limit = watch.timeout + patience + (sl_mpi_announced_rank() ? turn_to_speak : 0);
     struct sl_mpi_standing standing = {.who = -1}, here = {.who = -1};
     (void)arg;
     pthread_mutex_lock(&watch.lock);
@@ -71,7 +70,7 @@ static void *look_out(void *arg) {
         int rank = -1;
         const int stopped = sl_mpi_find_stopped_sibling(standing.who, &rank);
         if (sl_mpi_count_standing(&standing, stopped, 2 * tick) >= watch.timeout) blame(stopped, rank);
-        if (sl_mpi_count_standing(&here, getpid(), 2 * tick) >= limit)
+        if (sl_mpi_count_standing(&here, getpid(), 2 * tick) >= watch.limit)
             end_process("not all processes have come, and none of this host is stopped");
     }
     pthread_mutex_unlock(&watch.lock);
@@ -83,6 +82,7 @@ int sl_mpi_guard(const char *what, double timeout, struct sl_error *error) {
     sigset_t all, before;
     watch.what = what;
     watch.timeout = timeout;
+    watch.limit = timeout + patience + (sl_mpi_announced_rank() ? turn_to_speak : 0);
     watch.on = true;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
