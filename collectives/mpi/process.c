@@ -42,9 +42,14 @@ bool sl_mpi_speaks(void) { return process.open ? process.rank == process.speaker
 
 /* ---- meetings ---- */
 
+/* Who stands still while this process waits for all. */
+static struct sl_mpi_standing standing = {.who = -1};
+
+/* Nobody has looked at the others since the wait before: what was seen then does not count. */
 void sl_mpi_meet(const struct sl_mpi_attendance *attending) {
     static struct sl_mpi_attendance mine; /* MPI reads it until all have met */
     mine = *attending;
+    standing.who = -1;
     MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, attendance, sizeof mine, MPI_BYTE, process.comm, &meeting);
 }
 
@@ -64,7 +69,6 @@ static int find_gone(void) {
 
 /* Looks once a tick at most, as it takes a file a neighbour. */
 int sl_mpi_find_stopped(void) {
-    static struct sl_mpi_standing standing = {.who = -1};
     int stopped = -1;
     if (sl_now() < standing.looked + 1e-3 * SL_MPI_TICK_MS) return -1;
     if (standing.who >= 0 && sl_mpi_is_stopped(home[standing.who].pid)) stopped = standing.who;
@@ -148,12 +152,12 @@ static void leave(int status, void *arg) {
     MPI_Finalized(&finalized);
     if (finalized) return;
     if (process.lost || process.run) abandon(status);
+    fflush(NULL); /* whoever reads may be slow, and the others' patience with MPI's end begins when all have met */
     if (!process.parting)
         sl_mpi_meet(&(struct sl_mpi_attendance){.occasion = SL_MPI_LEAVE, .number = process.runs, .status = status});
     if (!sl_mpi_await_all(&missing)) abandon_without(&missing, status);
     sl_mpi_stop_listening();
     sl_mpi_show_segments();
-    fflush(NULL);
     sl_mpi_guard("ended", process.timeout, NULL);
     MPI_Finalize();
     sl_mpi_unguard();
