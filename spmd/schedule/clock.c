@@ -185,10 +185,11 @@ static int run(struct clock *clock, int *before) {
 int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error) {
     const size_t cells = (size_t)sl_schedule_stages(schedule) * (size_t)schedule->microbatches;
     const size_t ranks = (size_t)schedule->ranks;
-    int *memory = malloc((4 * ranks + 2 * cells) * sizeof *memory), *done = memory + 4 * ranks;
+    int *memory = malloc((4 * ranks + 2 * cells) * sizeof *memory);
     bool *wakes = calloc(ranks, sizeof *wakes);
     int status = SL_FAILED;
     if (memory && wakes) {
+        int *done = memory + 4 * ranks;
         struct clock clock = {.schedule = schedule,
                               .next = memory,
                               .forward_done = done,
