@@ -61,7 +61,8 @@ int sl_checkpoint_check(const char *path, const struct sl_setting *settings, str
                         struct sl_error *error);
 
 /* Maps PATH, the checkpoint of any run or another safetensors file, for its values. *VERSION is as in struct
- * sl_checkpoint; 0: the file is no checkpoint. SL_BAD_INPUT as above; the data have not been looked at yet. */
+ * sl_checkpoint; 0: the file is no checkpoint. SL_BAD_INPUT as above; the data have not been looked at yet. Free FILE
+ * also after a failure. */
 int sl_checkpoint_map(struct sl_store *file, const char *path, int *version, struct sl_error *error);
 /* Collective: coordinate 0 reads all data of STORE, which was mapped, before they are used; the others' STORE is
  * ignored. TRAINER is planned. SL_BAD_INPUT on all coordinates if the data are damaged or not finite. */
