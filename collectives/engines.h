@@ -23,7 +23,8 @@ const struct sl_engine_table *sl_engine_find(const char *name);
  * `checked`. SL_BAD_INPUT names the engines there are or, for an engine that is not in this build, the CMake option
  * that builds it. */
 int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error);
-/* The same with a timeout of TIMEOUT seconds, which holds while processes find each other, too. */
+/* The same with a timeout of TIMEOUT seconds, which holds while processes find each other, too: programs do what takes
+ * longer, such as reading data, after they have opened the engine. */
 int sl_engine_open_within(struct sl_engine *engine, const char *name, double timeout, struct sl_error *error);
 
 SL_END_C

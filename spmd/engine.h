@@ -119,8 +119,8 @@ struct sl_engine_table {
     /* NULL, or a function that returns the table to use instead of this one if a launcher has started several
      * processes, or else NULL. */
     const struct sl_engine_table *(*launched)(void);
-    /* NULL, or joins the processes that have been started together with this one. sl_engine_open calls it. Where that
-     * cannot be, for one that stands still for TIMEOUT seconds, the process may end with a line on stderr. */
+    /* NULL, or joins the processes that have been started together with this one. sl_engine_open calls it. Where one
+     * stands still for TIMEOUT seconds, or comes much later than that, the process may end with a line on stderr. */
     int (*open)(double timeout, struct sl_error *error);
     /* NULL, or whether this one of several processes prints and writes files. */
     bool (*speaks)(void);

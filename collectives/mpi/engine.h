@@ -47,8 +47,8 @@ struct sl_mpi_process {
 
 struct sl_mpi_process *sl_mpi_process(void);
 
-/* Starts MPI, once. Where another process of this host stands still for TIMEOUT seconds meanwhile, this one ends with a
- * line on stderr: MPI cannot be told to give up. */
+/* Starts MPI, once. Where another process of this host stands still for TIMEOUT seconds meanwhile, or where all
+ * together takes 30 s longer than TIMEOUT, this one ends with a line on stderr: MPI cannot be told to give up. */
 int sl_mpi_open(double timeout, struct sl_error *error);
 bool sl_mpi_speaks(void);
 

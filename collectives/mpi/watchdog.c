@@ -33,11 +33,11 @@ static struct {
 
 /* Says the line, unless another one has, and ends this process. What is in stdout belongs to who may be writing there.
  */
-static void end_process(const char *reason) {
+static void end_process(double seconds, const char *reason) {
     const bool speaks = sl_mpi_claim_word();
     if (speaks)
         dprintf(STDERR_FILENO, "%s: engine mpi: MPI has not %s within %g s: %s\n", program_invocation_short_name,
-                watch.what, watch.timeout, reason);
+                watch.what, seconds, reason);
     sleep((unsigned)(speaks ? time_to_hear : time_to_be_ended));
     _exit(SL_FAILED);
 }
@@ -47,7 +47,7 @@ static void blame(int pid, int rank) {
     int used =
         rank < 0 ? snprintf(reason, sizeof reason, "a process") : snprintf(reason, sizeof reason, "process %d", rank);
     snprintf(reason + used, sizeof reason - (size_t)used, " (pid %d) has been stopped for %g s", pid, watch.timeout);
-    end_process(reason);
+    end_process(watch.timeout, reason);
 }
 
 /* Waits for SECONDS, or until the watch is over. The lock is held. */
@@ -71,7 +71,7 @@ static void *look_out(void *arg) {
         const int stopped = sl_mpi_find_stopped_sibling(standing.who, &rank);
         if (sl_mpi_count_standing(&standing, stopped, 2 * tick) >= watch.timeout) blame(stopped, rank);
         if (sl_mpi_count_standing(&here, getpid(), 2 * tick) >= watch.limit)
-            end_process("not all processes have come, and none of this host is stopped");
+            end_process(watch.timeout + patience, "not all processes have come, and none of this host is stopped");
     }
     pthread_mutex_unlock(&watch.lock);
     return NULL;
