@@ -126,6 +126,8 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
         refuses "--$name=1: takes no value" $driver --$name=1
     done
     refuses 'there is no' $driver --schedule nope
+    "$drivers/schedule" --name 1f1b --stages 4 --microbatches 8 --format csv >table
+    refuses '"nope"' $driver --schedule nope --schedule-file table
     refuses 'nothing: ' $driver --schedule-file nothing
 done
 for driver in looping_pipeline 'transformer train'; do
