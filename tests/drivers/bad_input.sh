@@ -236,6 +236,7 @@ for mesh in '' data data= data=0 data=65 data=2,data=2 2=data data=2x 'data=2,,m
     refuses "" looping_pipeline --dry-run --mesh "$mesh"
 done
 refuses "--data: \"images\" is not random or fashion-mnist:DIR" $train --dry-run --data images
+refuses "--data: \"fashion-mnist:\" is not random or fashion-mnist:DIR" $train --data fashion-mnist: --metrics metrics
 refuses "nothing/train-images-idx3-ubyte.gz: No such file" $train --dry-run --data fashion-mnist:nothing
 
 # ---- files of options: a later option overrides an earlier one ----
