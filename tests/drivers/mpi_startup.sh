@@ -131,7 +131,7 @@ cd ..
 
 # Of these jobs, but for those in whose beginning the launcher hung, which should have tidied up.
 for job in */job; do
-    [ -e "${job%job}hung" ] || ls /dev/shm | grep "segment\..*\.$(cat "$job")\."
+    [ -e "${job%job}hung" ] || ls /dev/shm | grep "segment\..*\.$(cat "$job")\." | sed "s|^|${job%/job}: |"
 done >out
 [ ! -s out ]
 point 'no shared memory is left'
