@@ -62,13 +62,14 @@ static int check_arrays(const struct classifier_experiment *experiment, struct s
         classifier->hidden, classifier->expansion, local, largest, INT32_MAX);
 }
 
-/* Of activations, what is kept between forward and backward. */
+/* Of activations, what is kept between forward and backward: at least one group of microbatches, of all layers. */
 int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error) {
     const struct sl_classifier *classifier = &experiment->classifier;
     const struct sl_training_options *options = &experiment->options.training;
     const double inside = (double)classifier->hidden * classifier->expansion;
-    const double columns = classifier->recomputation ? classifier->hidden : 4.0 * classifier->hidden + 3.0 * inside;
-    const double rows = (double)options->batch / options->accumulate;
+    const double columns = classifier->recomputation ? classifier->hidden : 3.0 * classifier->hidden + 3.0 * inside;
+    const double kept = (double)experiment->job.wgrad_group / experiment->job.schedule.microbatches;
+    const double rows = kept * options->batch / options->accumulate;
     const double drawn = experiment->dataset->shuffled ? 1 : 2; /* all of the data, and each coordinate's rows */
     const struct sl_memory_need need = {
         .parameters = sl_memory_of_parameters(&experiment->job, (double)sl_classifier_parameters(classifier)),
@@ -80,13 +81,12 @@ int classifier_experiment_check_memory(const struct classifier_experiment *exper
 
 /* ---- schedule and random numbers ---- */
 
-/* What the user asked for by name. For whoever asks for no loops: one layer a stage, as far as the schedule can have so
- * many. */
-static int choose_schedule(const struct classifier_experiment *experiment, struct sl_schedule_choice *choice,
-                           int *loops, struct sl_error *error) {
+/* Whether the schedule that the user asked for by name fits. For whoever asks for no loops: one layer a stage, as far
+ * as the schedule can have so many. */
+static int fit_schedule(const struct classifier_experiment *experiment, const struct sl_schedule_choice *choice,
+                        int *loops, struct sl_error *error) {
     const struct sl_training_options *options = &experiment->options.training;
     const int ranks = experiment->job.ranks;
-    SL_TRY(sl_schedule_choose(choice, options->schedule, error));
     if (choice->alias && choice->alias->single && ranks != 1)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s has no pipeline: the model axis is %d, must be 1",
                             options->schedule, ranks);
@@ -113,7 +113,8 @@ static int make_schedule(struct classifier_experiment *experiment, struct sl_err
     struct sl_job *job = &experiment->job;
     struct sl_schedule_choice choice = {0};
     int loops = 0, microbatches = options->microbatches, group = options->wgrad_group;
-    if (!options->schedule_file) SL_TRY(choose_schedule(experiment, &choice, &loops, error));
+    SL_TRY(sl_schedule_choose(&choice, options->schedule, error)); /* a wrong name is wrong beside a file, too */
+    if (!options->schedule_file) SL_TRY(fit_schedule(experiment, &choice, &loops, error));
     if (single) microbatches = sl_largest_divisor(job->pass, microbatches);
     SL_TRY(sl_job_schedule(job, choice.kind, loops, microbatches, experiment->classifier.layers, error));
     if (single && group) group = sl_largest_divisor(microbatches, group);

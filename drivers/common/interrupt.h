@@ -3,8 +3,8 @@
 #ifndef SL_DRIVERS_COMMON_INTERRUPT_H
 #define SL_DRIVERS_COMMON_INTERRUPT_H
 
-/* From here on the first SIGINT or SIGTERM only leaves a note; a second one of the same ends the process as usual. A
- * write to a pipe that nobody reads any more fails. */
+/* From here on the first SIGINT or SIGTERM only leaves a note. One that comes more than a second later ends the process
+ * as usual. A write to a pipe that nobody reads any more fails. */
 void sl_interrupt_catch(void);
 
 /* The signal that has arrived, 0 when none has. Threads may see it at different steps: one asks, and tells the others.

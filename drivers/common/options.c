@@ -333,7 +333,8 @@ static const char *path_of(const struct name *name) {
     if (option->path == SL_PATH_NONE) return NULL;
     const char *text = *(const char **)name->target;
     const size_t prefix = option->prefix ? strlen(option->prefix) : 0;
-    return text && (!prefix || !strncmp(text, option->prefix, prefix)) ? text + prefix : NULL;
+    if (!text || (prefix && strncmp(text, option->prefix, prefix) != 0)) return NULL;
+    return text[prefix] ? text + prefix : NULL;
 }
 
 static int check_paths(const struct parser *parser, const struct sl_arguments *arguments, struct sl_error *error) {

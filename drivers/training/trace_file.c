@@ -31,11 +31,9 @@ static int64_t events_a_step(const struct sl_job *job, int rank) {
     return job->options->accumulate * (2 * (int64_t)schedule->rank[rank].count + weights) + 8;
 }
 
-int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_job *job, int64_t steps,
-                       struct sl_error *error) {
+int sl_trace_file_open(struct sl_trace_file *file, const struct sl_job *job, int64_t steps, struct sl_error *error) {
     const struct sl_mesh *mesh = &job->mesh;
-    *file = (struct sl_trace_file){.path = path};
-    if (path) SL_TRY(sl_output_file("--trace", path, false, &file->stream, error));
+    *file = (struct sl_trace_file){0};
     for (int c = 0; c < mesh->size; c++) {
         const int rank = index_along(job, c, SL_JOB_PIPE);
         const int64_t wanted = steps * events_a_step(job, rank);
@@ -45,6 +43,11 @@ int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struc
         if (!trace->event) return sl_error_set(error, SL_FAILED, "no memory for a trace of %d events", trace->capacity);
     }
     return SL_OK;
+}
+
+int sl_trace_file_create(struct sl_trace_file *file, const char *path, struct sl_error *error) {
+    file->path = path;
+    return sl_output_file("--trace", path, false, &file->stream, error);
 }
 
 struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self) {

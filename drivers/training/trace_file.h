@@ -18,10 +18,10 @@ struct sl_trace_file {
     struct sl_trace trace[SL_MAX_COORDINATES];
 };
 
-/* Opens PATH (NULL: none, in a process that does not write it) and takes memory for STEPS steps, or for as many as are
- * sensible. */
-int sl_trace_file_open(struct sl_trace_file *file, const char *path, const struct sl_job *job, int64_t steps,
-                       struct sl_error *error);
+/* Takes memory for STEPS steps, or for as many as are sensible. */
+int sl_trace_file_open(struct sl_trace_file *file, const struct sl_job *job, int64_t steps, struct sl_error *error);
+/* Opens PATH, which loses its contents, in the process that will write it. */
+int sl_trace_file_create(struct sl_trace_file *file, const char *path, struct sl_error *error);
 /* The coordinate's own trace, on which it begins to record. */
 struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self);
 /* Writes and closes the file. */

@@ -74,9 +74,10 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
     return SL_OK;
 }
 
-/* The metrics file loses its contents only after a checkpoint or parameters that are damaged have been refused. */
-static int open_report(struct sl_training *training, struct sl_error *error) {
+/* Files lose their contents only after a checkpoint or parameters that are damaged have been refused. */
+static int open_records(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
+    if (options->trace) SL_TRY(sl_trace_file_create(&training->trace, options->trace, error));
     return sl_report_open(&training->report, options->metrics, options->checkpoints.resume, training->checkpoints.first,
                           training->steps, error);
 }
@@ -85,7 +86,7 @@ static int train(struct sl_training *training, struct sl_worker *worker) {
     const struct sl_training_type *type = training->type;
     bool stop = false;
     SL_TRY(resume(training, worker));
-    if (worker->self->coordinate == 0) SL_TRY(open_report(training, &worker->self->error));
+    if (worker->self->coordinate == 0) SL_TRY(open_records(training, &worker->self->error));
     if (type->begin) SL_TRY(type->begin(worker));
     for (int64_t number = worker->first; number < training->steps && !stop; number++) {
         struct sl_step step = {.number = number};
@@ -124,8 +125,7 @@ static int check_trace(struct sl_training *training, struct sl_error *error) {
         return sl_error_set(error, SL_BAD_INPUT,
                             "--trace records from the second step on: --steps must be 2 at least%s",
                             training->checkpoints.first ? " after the checkpoint" : "");
-    return sl_trace_file_open(&training->trace, training->job->options->trace, training->job, training->steps - 1,
-                              error);
+    return sl_trace_file_open(&training->trace, training->job, training->steps - 1, error);
 }
 
 /* What cannot be written should be known before the training, not after it. */
@@ -149,7 +149,7 @@ static int open_checkpoints(struct sl_training *training, uint64_t seed, struct 
 static int take_part(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
     struct sl_job *job = training->job;
     if (job->options->trace && training->steps > 1)
-        SL_TRY(sl_trace_file_open(&training->trace, NULL, job, training->steps - 1, error));
+        SL_TRY(sl_trace_file_open(&training->trace, job, training->steps - 1, error));
     return sl_run(&job->mesh, engine, program, training);
 }
 

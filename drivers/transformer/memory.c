@@ -3,7 +3,7 @@
 #include "drivers/transformer/transformer.h"
 
 /* Tables of rotary positions: each coordinate has cosines and sines of the pairs of the shared key, and of its heads'
- * queries. */
+ * queries. The last layer of a block has no rotary positions, and it may be the only one. */
 static double rotary_floats(const struct transformer_job *job) {
     const struct sl_transformer *m = &job->model;
     if (m->layers_per_block < 2) return 0;

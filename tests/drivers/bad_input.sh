@@ -126,6 +126,8 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
         refuses "--$name=1: takes no value" $driver --$name=1
     done
     refuses 'there is no' $driver --schedule nope
+    "$drivers/schedule" --name 1f1b --stages 4 --microbatches 8 --format csv >table
+    refuses '"nope"' $driver --schedule nope --schedule-file table
     refuses 'nothing: ' $driver --schedule-file nothing
 done
 for driver in looping_pipeline 'transformer train'; do
@@ -234,6 +236,7 @@ for mesh in '' data data= data=0 data=65 data=2,data=2 2=data data=2x 'data=2,,m
     refuses "" looping_pipeline --dry-run --mesh "$mesh"
 done
 refuses "--data: \"images\" is not random or fashion-mnist:DIR" $train --dry-run --data images
+refuses "--data: \"fashion-mnist:\" is not random or fashion-mnist:DIR" $train --data fashion-mnist: --metrics metrics
 refuses "nothing/train-images-idx3-ubyte.gz: No such file" $train --dry-run --data fashion-mnist:nothing
 
 # ---- files of options: a later option overrides an earlier one ----

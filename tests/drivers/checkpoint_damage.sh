@@ -64,9 +64,9 @@ mkdir damaged
 for place in 0 8 12 40 60 $((header / 2)) $((header + 6)) $((8 + header)) $((8 + header + 2000)) $((size - 1)); do
     cp "$(name 2)" "$(name 2 damaged)"
     flip "$(name 2 damaged)" "$place" $((place % 8))
-    echo kept >metrics
-    refused "$(name 2 damaged): " $train --steps 4 --resume damaged --save other --metrics metrics --json
-    [ "$(cat metrics)" = kept ] && [ -z "$(ls other 2>/dev/null)" ]
+    echo kept | tee metrics >trace
+    refused "$(name 2 damaged): " $train --steps 4 --resume damaged --save other --metrics metrics --trace trace --json
+    [ "$(cat metrics)" = kept ] && [ "$(cat trace)" = kept ] && [ -z "$(ls other 2>/dev/null)" ]
     point "and nothing is written: byte $place"
 done
 refused 'is damaged: its checksum is ' $train --steps 4 --params damaged --metrics metrics
@@ -147,13 +147,14 @@ begin() {
     until [ "$(wc -l <log)" -gt 3 ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
 }
 
+# The run waits for the reader of its metrics, more than a pipe holds: the link is there before the checkpoint.
 echo mine >outside
-begin --steps 5000 --save linked
-ln -s ../outside "$(name 5000 linked)"
-wait $pid
-status=$?
-[ $status = 0 ] && [ ! -s err ] && [ "$(cat outside)" = mine ] && [ ! -L "$(name 5000 linked)" ] &&
-    [ -f "$(name 5000 linked)" ]
+mkfifo pipe
+{ ln -s ../outside "$(name 1000 linked)" && touch made; cat >/dev/null; } <pipe &
+call $train --steps 1000 --save linked --metrics pipe
+wait
+[ $status = 0 ] && [ -e made ] && [ ! -s err ] && [ "$(cat outside)" = mine ] && [ ! -L "$(name 1000 linked)" ] &&
+    [ -f "$(name 1000 linked)" ]
 point 'a link under the name of a checkpoint is replaced'
 ln -s outside link
 call $train --steps 2 --gradients link

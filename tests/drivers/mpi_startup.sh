@@ -14,14 +14,14 @@ case $(mpirun --version 2>/dev/null) in
 esac
 . "$(dirname "$0")/../rigs/points.sh"
 seconds=2      # --timeout
-most=$((seconds + 10)) # until all is over, on busy machines, too
+most=$((seconds + 30)) # until all is over, on busy machines, too
 victim=2
 
 now_ms() { date +%s%3N; }
 
 # begin: four processes in the background, which leave their ids in files, and the job's; returns when all have.
 begin() {
-    timeout -s KILL 60 "$mpirun" 4 sh -c 'printf %x $PMIX_NAMESPACE >job; echo $$ >process.$OMPI_COMM_WORLD_RANK; exec "$@"' begin \
+    timeout -s KILL 90 "$mpirun" 4 sh -c 'printf %x $PMIX_NAMESPACE >job; echo $$ >process.$OMPI_COMM_WORLD_RANK; exec "$@"' begin \
         "$drivers/looping_pipeline" --engine mpi --mesh data=2,model=2 --layers 4 --hidden 16 --steps 1000000 \
         --json --timeout $seconds >out 2>err </dev/null &
     launcher=$!
@@ -102,7 +102,7 @@ else
 fi
 # stands_still WHERE TEXT: the second of three processes does.
 stands_still() {
-    timeout -s KILL 30 "$mpirun" 3 "$tests/stand_still" "$1" >out 2>err </dev/null
+    timeout -s KILL 120 "$mpirun" 3 "$tests/stand_still" "$1" >out 2>err </dev/null
     status=$?
     [ $status = 3 ] && [ "$(grep -c '^stand_still: ' err)" = 1 ] && grep -qF -- "$2" err
     point "stopped $1 the run"
@@ -131,7 +131,7 @@ cd ..
 
 # Of these jobs, but for those in whose beginning the launcher hung, which should have tidied up.
 for job in */job; do
-    [ -e "${job%job}hung" ] || ls /dev/shm | grep "segment\..*\.$(cat "$job")\."
+    [ -e "${job%job}hung" ] || ls /dev/shm | grep "segment\..*\.$(cat "$job")\." | sed "s|^|${job%/job}: |"
 done >out
 [ ! -s out ]
 point 'no shared memory is left'

@@ -49,6 +49,13 @@ refuses_size "$has" loss_equality --batch 1048576 --hidden 1024 --layers 4096
 tells_size transformer train $tiny --data text $huge --blocks 512
 tells_size looping_pipeline --batch 1048576 --hidden 1024
 
+# What is computed a microbatch at a time is no reason to refuse: here the examples do not fit in the limit.
+prlimit --as=800000000 "$drivers/looping_pipeline" --mesh data=1,model=4 --schedule 1f1b --wgrad-group 1 --layers 64 \
+    --hidden 1024 --batch 262144 --microbatches 4096 --steps 1 >out 2>err </dev/null
+status=$?
+[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'data random: out of memory' err
+point 'kept are the activations of a few microbatches'
+
 # Kept activations are known when all is planned, and nothing large is taken before.
 refuses_size "$has" transformer train $tiny --data text --schedule gpipe --batch 1048576 --microbatches 8 --n-heads 64 \
     --model-dimension 4096

@@ -6,11 +6,9 @@ set(parsers
     mesh
     options
     safetensors
+    signature
     tokens
     trace)
-if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/fuzz_signature.c)
-    list(APPEND parsers signature)
-endif()
 set(fuzz_trace_needs ${CMAKE_SOURCE_DIR}/drivers/schedule/compare.c ${CMAKE_SOURCE_DIR}/drivers/schedule/costs.c)
 
 add_custom_target(fuzz)

@@ -2,22 +2,10 @@
  *
  * The first byte says how many processes there are, up to eight, and the second how many of them share a signature with
  * another. The signatures are the rest, in equal parts. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "collectives/signatures.h"
 #include "spmd/base/hash.h"
 #include "spmd/signature.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void promise(bool kept, const char *what) {
-    if (kept) return;
-    fprintf(stderr, "fuzz_signature: broken: %s\n", what);
-    abort();
-}
+#include "tests/fuzz/fuzz.h"
 
 /* What is read can be written, and is the same. */
 static void read_and_write(const struct sl_signed *from) {
@@ -25,9 +13,10 @@ static void read_and_write(const struct sl_signed *from) {
     struct sl_signature_entry entry;
     size_t at = 0;
     while (sl_signature_next(from->bytes, from->size, &at, &entry))
-        promise(sl_signature_add(&again, entry.key, entry.text), "memory");
-    promise(at <= from->size && again.size == at && (!at || !memcmp(again.bytes, from->bytes, at)), "the same bytes");
-    promise(sl_signature_hash(&again) == sl_hash(from->bytes, at), "the same hash");
+        FUZZ_PROMISE(sl_signature_add(&again, entry.key, entry.text), "memory");
+    FUZZ_PROMISE(at <= from->size && again.size == at && (!at || !memcmp(again.bytes, from->bytes, at)),
+                 "the same bytes");
+    FUZZ_PROMISE(sl_signature_hash(&again) == sl_hash(from->bytes, at), "the same hash");
     sl_signature_free(&again);
 }
 
@@ -39,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const int processes = 1 + data[0] % 8, shared = data[1] % 8;
     const size_t part = (size - 2) / (size_t)processes;
     char *bytes = malloc((size_t)processes * part + 1); /* of this size, so that reading on is seen */
-    promise(bytes && !sl_mesh_parse(&mesh, "data=2,model=2", NULL), "memory");
+    FUZZ_PROMISE(bytes && !sl_mesh_parse(&mesh, "data=2,model=2", NULL), "memory");
     memcpy(bytes, data + 2, (size_t)processes * part);
     for (int i = 0; i < processes; i++) {
         const int of = i < shared ? 0 : i;
@@ -47,9 +36,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         read_and_write(&theirs[i]);
     }
     sl_verdict_signatures(&verdict, &mesh, processes, theirs);
-    promise(memchr(verdict.message, 0, sizeof verdict.message), "the verdict ends");
-    promise(*verdict.message, "a verdict");
-    for (const char *at = verdict.message; *at; at++) promise((unsigned char)*at >= ' ' && *at != 127, "one line");
+    FUZZ_PROMISE(memchr(verdict.message, 0, sizeof verdict.message), "the verdict ends");
+    FUZZ_PROMISE(*verdict.message, "a verdict");
+    for (const char *at = verdict.message; *at; at++) FUZZ_PROMISE((unsigned char)*at >= ' ' && *at != 127, "one line");
     free(bytes);
     return 0;
 }
