@@ -124,6 +124,9 @@ struct sl_engine_table {
     int (*open)(double timeout, struct sl_error *error);
     /* NULL, or whether this one of several processes prints and writes files. */
     bool (*speaks)(void);
+    /* NULL, or whether this process says what has kept it from a run: of those that know the same, one does. It may
+     * take a second to find out. */
+    bool (*reports)(void);
     /* Runs PROGRAM at each coordinate: see sl_run. PROGRAM opens the coordinate's device. */
     int (*run)(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
     /* Fills in group->communicator. Collective over the mesh: every coordinate opens the same groups in the same order,

@@ -12,10 +12,14 @@ bool sl_speaks(const struct sl_engine *engine) {
     return !engine || !engine->table || !engine->table->speaks || engine->table->speaks();
 }
 
+bool sl_reports(const struct sl_engine *engine) {
+    return engine && engine->table && engine->table->reports ? engine->table->reports() : sl_speaks(engine);
+}
+
 int sl_report(const struct sl_engine *engine, const struct sl_error *error) {
     if (engine && engine->error) {
         if (engine->error != error) *engine->error = *error;
-    } else if (sl_speaks(engine)) {
+    } else if (sl_reports(engine)) {
         fprintf(stderr, "shardloop: %s\n", error->message);
     }
     return error->status;

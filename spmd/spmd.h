@@ -52,6 +52,9 @@ int sl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_progra
 /* Whether this process should print and write files. If a launcher has started several processes, only the one that
  * holds coordinate 0 should; after a run that has failed, the one that knows the verdict. */
 bool sl_speaks(const struct sl_engine *engine);
+/* Whether this process should say what has gone wrong. Also one that does not speak should, before its first run: the
+ * others may not know. */
+bool sl_reports(const struct sl_engine *engine);
 
 /* Delivers ERROR to the user of ENGINE: in engine->error, or as a line on stderr. Returns its status. */
 int sl_report(const struct sl_engine *engine, const struct sl_error *error);

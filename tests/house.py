@@ -68,6 +68,9 @@ LONG_FILES = {
 }
 
 
+ROOT = ["CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "README.md"]
+
+
 class Tree:
     """The files below a root by their paths, but for hidden folders and builds, and what its C files include."""
 
@@ -191,6 +194,13 @@ def full_folders(tree):
             yield f"{folder or '.'}: {count} files, and a folder has at most {FILES_IN_A_FOLDER}"
 
 
+def strays(tree):
+    """Beside the root's folders lie only the files that tools and people expect there."""
+    for path in sorted(tree.files):
+        if os.path.dirname(path) == "" and not path.startswith(".") and path not in ROOT:
+            yield f"{path}: what is it? The root has only {', '.join(ROOT)}"
+
+
 def long_files(tree, known=None):
     known = LONG_FILES if known is None else known
     for path in tree.sources:
@@ -209,6 +219,7 @@ RULES = [
     (circles, "files of different folders do not include each other in a circle"),
     (unbuilt_sources, "every .c file is built"),
     (full_folders, f"folders have at most {FILES_IN_A_FOLDER} files"),
+    (strays, "no files lie astray in the root"),
     (long_files, f"files have at most {LINES_IN_A_FILE} lines, but for those listed"),
 ]
 
@@ -272,6 +283,7 @@ BAD = [
     (unbuilt_sources, {"layers/kernels/more/v2.c": ""}, "layers/kernels/more/v2.c: no CMakeLists.txt"),
     (unbuilt_sources, {"tests/lost.c": ""}, "tests/lost.c: no CMakeLists.txt"),
     (full_folders, {f"spmd/{i}.h": "" for i in range(FILES_IN_A_FOLDER)}, "spmd: 33 files"),
+    (strays, {"1e9": ""}, "1e9: what is it?"),
     (long_files, {"spmd/mesh.h": "\n" * (LINES_IN_A_FILE + 1)}, "spmd/mesh.h: 501 lines"),
 ]
 

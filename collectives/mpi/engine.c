@@ -144,6 +144,7 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
         return sl_report(engine, &error);
     }
     process->run = run;
+    process->begun = true;
     const int status = run_here(run, program, arg);
     run->returned = true;
     finish(run, status);
@@ -161,6 +162,7 @@ const struct sl_engine_table sl_engine_mpi = {
     .apart = true,
     .open = sl_mpi_open,
     .speaks = sl_mpi_speaks,
+    .reports = sl_mpi_reports,
     .run = run_mesh,
     .group_open = sl_mpi_group_open,
     .group_close = sl_mpi_group_close,

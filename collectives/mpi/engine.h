@@ -43,6 +43,7 @@ struct sl_mpi_process {
     struct sl_mpi_run *run;       /* the one under way, or NULL */
     struct sl_mpi_run *abandoned; /* MPI may still read and write what they hold */
     int runs;                     /* so far */
+    bool begun;                   /* one of them has: all know of its end */
 };
 
 struct sl_mpi_process *sl_mpi_process(void);
@@ -51,6 +52,7 @@ struct sl_mpi_process *sl_mpi_process(void);
  * together takes 30 s longer than TIMEOUT, this one ends with a line on stderr: MPI cannot be told to give up. */
 int sl_mpi_open(double timeout, struct sl_error *error);
 bool sl_mpi_speaks(void);
+bool sl_mpi_reports(void);
 
 /* Whether the process of RANK is on this host, can be seen from here, and then, whether it has ended. */
 bool sl_mpi_is_neighbour(int rank);
@@ -96,8 +98,11 @@ const struct sl_mpi_attendance *sl_mpi_attendance(int rank);
 /* What launchers have told by the environment; 0: nothing. The first call is the main thread's. */
 int sl_mpi_announced_rank(void);
 
-/* Whether this process speaks for the job: the first one of this host that asks does, as long as it lives. */
+/* Whether this process speaks for the job: the first one of this host that asks does, as long as it lives, and one that
+ * no launcher has started. */
 bool sl_mpi_claim_word(void);
+/* Whether one that lives does. */
+bool sl_mpi_word_is_claimed(void);
 
 bool sl_mpi_is_stopped(int pid);
 /* The id of a process of this job that is stopped, -1: there is none. The one looked at first is SUSPECT. */
@@ -124,6 +129,8 @@ void sl_mpi_unguard(void);
 void sl_mpi_hide_segments(MPI_Comm host);
 /* Before MPI is left. */
 void sl_mpi_show_segments(void);
+/* Before all processes of this job end while MPI starts: removes what they have made so far. */
+void sl_mpi_remove_segments(void);
 
 /* ---- the beginning of a run (start.c) ---- */
 

@@ -54,17 +54,34 @@ static void name_job(char name[NAME]) {
     }
 }
 
-bool sl_mpi_claim_word(void) {
+/* The address that holds the word for this job. Its name begins with a zero byte: it is in memory, and no file. */
+static socklen_t name_word(struct sockaddr_un *address) {
     char job[NAME];
-    struct sockaddr_un address = {.sun_family = AF_UNIX}; /* a first byte of 0: a name in memory, no file */
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     name_job(job);
     const int length =
-        snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "shardloop-%ld-%s", (long)getuid(), job);
+        snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "shardloop-%ld-%s", (long)getuid(), job);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+bool sl_mpi_claim_word(void) {
+    static bool held;
+    struct sockaddr_un address;
+    const socklen_t size = name_word(&address);
+    if (held || origin.rank < 0) return true;
     const int door = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-    if (door < 0 || !bind(door, (struct sockaddr *)&address, size)) return true;
-    close(door);
-    return false;
+    held = door < 0 || !bind(door, (struct sockaddr *)&address, size);
+    if (!held) close(door);
+    return held;
+}
+
+bool sl_mpi_word_is_claimed(void) {
+    struct sockaddr_un address;
+    const socklen_t size = name_word(&address);
+    const int door = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool claimed = door >= 0 && !connect(door, (struct sockaddr *)&address, size);
+    if (door >= 0) close(door);
+    return claimed;
 }
 
 /* ---- looking ---- */

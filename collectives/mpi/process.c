@@ -11,7 +11,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FAREWELL_MS = 2000, TIME_TO_PRINT_MS = 200, TIME_TO_SPEAK_MS = 5000 };
+enum {
+    FAREWELL_MS = 2000,
+    TURN_TO_REPORT_MS = 1000,
+    REPORT_TICK_MS = 20,
+    TIME_TO_CLAIM_MS = 100,
+    TIME_TO_SAY_MS = 1000,
+    TIME_TO_PRINT_MS = 200,
+    TIME_TO_SPEAK_MS = 5000
+};
 
 static const double time_to_come = 1; /* seconds, for what a process sent to a meeting before it ended */
 
@@ -39,6 +47,20 @@ static void sleep_ms(int ms) {
 
 /* Before MPI has started, launchers tell the rank by the environment. */
 bool sl_mpi_speaks(void) { return process.open ? process.rank == process.speaker : sl_mpi_announced_rank() == 0; }
+
+/* What keeps a process from its first run may be its own alone, like a file that its host does not have. Where it is
+ * all processes', the one that prints goes first, and the launcher ends the others, or they find it said. */
+bool sl_mpi_reports(void) {
+    if (process.begun) return sl_mpi_speaks();
+    for (int ms = 0; ms < TURN_TO_REPORT_MS && !sl_mpi_speaks(); ms += REPORT_TICK_MS) {
+        if (sl_mpi_word_is_claimed()) break;
+        sleep_ms(REPORT_TICK_MS);
+    }
+    const bool reports = sl_mpi_claim_word();
+    if (reports && !process.open) sleep_ms(TIME_TO_CLAIM_MS);
+    if (!reports) sleep_ms(TIME_TO_SAY_MS); /* to end earlier would be the end of the one that says it */
+    return reports;
+}
 
 /* ---- meetings ---- */
 

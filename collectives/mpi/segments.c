@@ -6,6 +6,7 @@
  */
 #include "collectives/mpi/engine.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,4 +67,26 @@ void sl_mpi_show_segments(void) {
     if (file >= 0) close(file);
     free(own);
     own = NULL;
+}
+
+/* The job's files differ in the last number alone. */
+static void remove_like(const char *path) {
+    const char *name = strrchr(path, '/') + 1;
+    const size_t same = (size_t)(strrchr(name, '.') + 1 - name);
+    DIR *folder = opendir("/dev/shm");
+    for (const struct dirent *entry; folder && (entry = readdir(folder));)
+        if (!strncmp(entry->d_name, name, same)) unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder) closedir(folder);
+}
+
+void sl_mpi_remove_segments(void) {
+    char line[LINE];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps)) {
+        const char *path = find_segment(line);
+        if (!path) continue;
+        remove_like(path);
+        break;
+    }
+    if (maps) fclose(maps);
 }

@@ -38,7 +38,9 @@ static void end_process(double seconds, const char *reason) {
     if (speaks)
         dprintf(STDERR_FILENO, "%s: engine mpi: MPI has not %s within %g s: %s\n", program_invocation_short_name,
                 watch.what, seconds, reason);
+    sl_mpi_remove_segments();
     sleep((unsigned)(speaks ? time_to_hear : time_to_be_ended));
+    sl_mpi_remove_segments(); /* others may have been a little later */
     _exit(SL_FAILED);
 }
 

@@ -443,6 +443,7 @@ const struct sl_engine_table sl_engine_nccl_processes = {
     .apart = true,
     .open = sl_mpi_open,
     .speaks = sl_mpi_speaks,
+    .reports = sl_mpi_reports,
     .run = sl_nccl_run,
     .group_open = sl_nccl_group_open,
     .group_close = sl_nccl_group_close,

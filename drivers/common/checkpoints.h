@@ -19,6 +19,7 @@ struct sl_checkpoints {
     struct sl_checkpoint_options options;
     uint64_t seed;
     struct sl_setting setting[SL_MOST_SETTINGS + 1]; /* the same wherever the run goes on; a key of NULL ends them */
+    const char *optimizer;                           /* its name */
     /* Filled in by sl_checkpoints_open. */
     char from[SL_MAX_PATH]; /* the file that --resume has found, */
     int64_t first;          /* and its steps */

@@ -380,14 +380,14 @@ void sl_options_free(struct sl_options *options) {
     sl_signature_free(&options->signature);
 }
 
-/* Whether this process, of those that a launcher may have started, is the one that prints. */
-static bool speaks(const struct sl_options *options) {
+/* Whether this process, of those that a launcher may have started, says what is wrong. */
+static bool reports(const struct sl_options *options) {
     const struct sl_engine engine = {.table = options->engine ? sl_engine_find(*options->engine) : NULL};
-    return sl_speaks(&engine);
+    return sl_reports(&engine);
 }
 
 int sl_options_report(const struct sl_options *options, const struct sl_error *error) {
-    if (speaks(options)) fprintf(stderr, "%s: %s\n", options->program, error->message);
+    if (reports(options)) fprintf(stderr, "%s: %s\n", options->program, error->message);
     return error->status;
 }
 

@@ -8,8 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Of a mapped file, what has been cut off meanwhile cannot be read. */
+static void tell_bus_error(int number) {
+    static const char reason[] = ": a file that it reads has become shorter meanwhile (SIGBUS)\n";
+    const char *name = program_invocation_short_name;
+    const bool told =
+        write(STDERR_FILENO, name, strlen(name)) >= 0 && write(STDERR_FILENO, reason, sizeof reason - 1) >= 0;
+    _exit(told || number ? SL_FAILED : SL_OK);
+}
+
 void sl_streams_begin(void) {
     signal(SIGXFSZ, SIG_IGN);
+    signal(SIGBUS, tell_bus_error);
     for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
         if (fcntl(descriptor, F_GETFD) >= 0) continue;
         /* The lowest free number is this one. */

@@ -141,6 +141,7 @@ static int check_outputs(struct sl_training *training, struct sl_error *error) {
 static int open_checkpoints(struct sl_training *training, uint64_t seed, struct sl_error *error) {
     training->checkpoints.options = training->job->options->checkpoints;
     training->checkpoints.seed = seed;
+    training->checkpoints.optimizer = training->job->optimizer.method->name;
     memcpy(training->checkpoints.setting, training->setting, sizeof training->setting);
     return sl_checkpoints_check(&training->checkpoints.options, error);
 }

@@ -160,10 +160,18 @@ static int open_file(struct sl_store *file, const char *path, const struct sl_se
     return compare_settings(file, path, settings, error);
 }
 
-int sl_checkpoint_check(const char *path, const struct sl_setting *settings, struct sl_checkpoint *about,
-                        struct sl_error *error) {
+static int compare_optimizers(const struct sl_store *file, const char *here, const char *path, struct sl_error *error) {
+    const char *note = sl_store_note(file, optimizer_key), *there = note ? note : first_optimizer;
+    if (!strcmp(there, here)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: the optimizer is %.80s in the checkpoint, and %s here", path, there,
+                        here);
+}
+
+int sl_checkpoint_check(const char *path, const struct sl_setting *settings, const char *optimizer,
+                        struct sl_checkpoint *about, struct sl_error *error) {
     struct sl_store file = {0};
-    const int status = open_file(&file, path, settings, about, error);
+    int status = open_file(&file, path, settings, about, error);
+    if (status == SL_OK && optimizer) status = compare_optimizers(&file, optimizer, path, error);
     sl_store_free(&file);
     return status;
 }
@@ -247,13 +255,6 @@ static const char *describe(const struct sl_array *array, char text[160]) {
         used += snprintf(text + used, 160 - (size_t)used, "%s%zu", d ? "," : "", array->shape[d]);
     snprintf(text + used, 160 - (size_t)used, "] of %s", sl_dtypes[array->dtype].label);
     return text;
-}
-
-static int compare_optimizers(const struct sl_store *file, const char *here, const char *path, struct sl_error *error) {
-    const char *note = sl_store_note(file, optimizer_key), *there = note ? note : first_optimizer;
-    if (!strcmp(there, here)) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "%s: the optimizer is %.80s in the checkpoint, and %s here", path, there,
-                        here);
 }
 
 /* The file has the tensors that the model and its optimizer need, and no others. */

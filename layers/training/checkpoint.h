@@ -56,9 +56,9 @@ int sl_checkpoint_load(struct sl_spmd *self, struct sl_trainer *trainer, const c
                        const struct sl_setting *settings, struct sl_checkpoint *about);
 
 /* Checks PATH before a run, as far as that is possible without a trainer and without reading all data, and fills in
- * ABOUT. SL_BAD_INPUT as above. */
-int sl_checkpoint_check(const char *path, const struct sl_setting *settings, struct sl_checkpoint *about,
-                        struct sl_error *error);
+ * ABOUT. OPTIMIZER is the name of the run's; NULL: any will do. SL_BAD_INPUT as above. */
+int sl_checkpoint_check(const char *path, const struct sl_setting *settings, const char *optimizer,
+                        struct sl_checkpoint *about, struct sl_error *error);
 
 /* Maps PATH, the checkpoint of any run or another safetensors file, for its values. *VERSION is as in struct
  * sl_checkpoint; 0: the file is no checkpoint. SL_BAD_INPUT as above; the data have not been looked at yet. Free FILE

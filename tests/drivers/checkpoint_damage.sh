@@ -98,6 +98,10 @@ point 'a checkpoint that was cut short is passed over'
 call $evaluate --params saved
 [ $status = 0 ] && [ "$(wc -l <err)" = 1 ] && grep -q "; $(name 2) is taken in its place" err
 point 'also for --params'
+call $train --steps 3 --resume saved --save saved --json
+[ $status = 0 ] && [ "$(wc -l <err)" = 1 ] && [ -e "$(name 3)" ]
+point 'and the run goes on where it saves'
+rm "$(name 3)"
 
 # ---- names and values ----
 

@@ -180,7 +180,7 @@ ends_in_time
 [ $status = 0 ] && none_left && [ ! -s err ] && tail -n 1 out | grep -q '"interrupted":true'
 point 'SIGTERM ends the run after the step'
 
-export OMPI_MCA_odls_base_sigkill_timeout=20 # mpirun gives a second, which a step can take where others compute, too
+export OMPI_MCA_odls_base_sigkill_timeout=8 # mpirun gives a second, which a step can take where others compute, too
 begin
 unset OMPI_MCA_odls_base_sigkill_timeout
 kill -INT $launcher

@@ -117,4 +117,24 @@ common='--mesh x=2,y=2'
 one sharding --shape 4,4
 refused sharding '--shape is 2,4 at coordinates 0-2 and 4,4 at coordinate 3 (x=1, y=1)$'
 
+# ---- what keeps one process from the run, or all: said once ----
+
+# says_once TEXT
+says_once() {
+    [ $status = 2 ] && [ ! -s out ] && [ "$(grep -c '^looping_pipeline: ' err)" = 1 ] &&
+        grep -q -- "^looping_pipeline: $1" err
+    point "said once: $1"
+}
+common='--mesh data=2,model=2 --layers 4 --hidden 16'
+one looping_pipeline --lr x
+says_once '--lr: "x" is not a number'
+one looping_pipeline --data fashion-mnist:nowhere
+says_once '.*nowhere'
+common="$common --lr x"
+one looping_pipeline
+says_once '--lr: "x" is not a number'
+common='--mesh data=2,model=2 --layers 4 --hidden 16 --data fashion-mnist:nowhere'
+one looping_pipeline
+says_once '.*nowhere'
+
 plan

@@ -182,4 +182,20 @@ status=$?
 [ $status = 0 ] && [ "$(wc -l <metrics)" = 2 ]
 point 'a run that goes on may begin a file'
 
+# ---- files that become shorter ----
+
+mkfifo reader
+seq 5000 >shrinks
+$drivers/transformer train --mesh data=1 $model --batch 2 --data shrinks --steps 100000 >reader 2>err &
+pid=$!
+exec 9<reader
+read -r line <&9 # it has begun
+: >shrinks
+cat <&9 >/dev/null
+wait $pid
+status=$?
+exec 9<&-
+[ $status = 3 ] && one_line transformer 'a file that it reads has become shorter meanwhile'
+point 'data that are cut off in the middle of a run'
+
 plan

@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (way != CHANGED) put(at(2), data + 1, size - 1);
     if (way == REPAIRED) repair(at(2));
     FUZZ_PROMISE(!sl_checkpoint_latest(directory, path, NULL, &error), "%s", error.message); /* 1 is whole */
-    const int checked = sl_checkpoint_check(path, settings, &about, &error);
+    const int checked = sl_checkpoint_check(path, settings, NULL, &about, &error);
     if (checked) fuzz_refused(checked, &error);
     FUZZ_PROMISE(checked || (about.step >= 0 && about.samples >= 0), "%s", path);
     const int verified = verify(path, &error);

@@ -552,7 +552,8 @@ static void a_killed_run_can_be_resumed(void **state) {
         char name[SL_MAX_PATH];
         struct sl_error error;
         struct sl_checkpoint about;
-        if (sl_checkpoint_latest(directory, name, NULL, &error) || sl_checkpoint_check(name, settings, &about, &error))
+        if (sl_checkpoint_latest(directory, name, NULL, &error) ||
+            sl_checkpoint_check(name, settings, NULL, &about, &error))
             fail_msg("%s", error.message);
         assert_true(about.step > last);
         assert_int_equal(about.samples, 8 * about.step);

@@ -186,7 +186,7 @@ static void cut_files_are_refused(void **state) {
     assert_int_equal(sl_checkpoint_latest(directory, found, &skipped, &error), SL_OK);
     assert_string_equal(found, at(2));
     struct sl_checkpoint about;
-    assert_int_equal(sl_checkpoint_check(found, settings, &about, &error), SL_BAD_INPUT);
+    assert_int_equal(sl_checkpoint_check(found, settings, NULL, &about, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, at(1)));
 }
 
