@@ -28,8 +28,8 @@ static const struct sl_setting settings[] = {{"model", "small"}, {NULL, ""}};
 
 /* The checkpoint of so many steps. */
 static const char *at(int64_t step) {
-    static char path[2][SL_MAX_PATH];
-    static int next;
+    static _Thread_local char path[2][SL_MAX_PATH];
+    static _Thread_local int next;
     next ^= 1;
     assert_int_equal(sl_checkpoint_name(directory, step, path[next], NULL), SL_OK);
     return path[next];

@@ -38,9 +38,10 @@ static void nap(int milliseconds) {
     nanosleep(&time, NULL);
 }
 
-static void refused(FILE *file, const char *reason, const char *expected) {
+/* FILE is the result of the call that has set *REASON. */
+static void refused(FILE *file, const char *const *reason, const char *expected) {
     assert_null(file);
-    assert_string_equal(reason, expected);
+    assert_string_equal(*reason, expected);
 }
 
 static void kinds_have_names(void **state) {
@@ -89,12 +90,13 @@ static void other_kinds_are_refused(void **state) {
     const int descriptor = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(descriptor, (const struct sockaddr *)&address, sizeof address), 0);
     const char *const names[] = {"folder", "fifo", "/dev/zero", "socket"};
-    for (int i = 0; i < 4; i++) refused(sl_file_read(names[i], SL_FILE_REGULAR, &reason), reason, "not a regular file");
-    refused(sl_file_read("nothing", ALL, &reason), reason, "No such file or directory");
-    refused(sl_file_write("socket", false, ALL, &reason), reason, "not a regular file");
-    refused(sl_file_write("folder", false, ALL, &reason), reason, "Is a directory");
-    refused(sl_file_write("/dev/null", false, SL_FILE_REGULAR, &reason), reason, "not a regular file");
-    refused(sl_file_write("nowhere/file", false, ALL, &reason), reason, "No such file or directory");
+    for (int i = 0; i < 4; i++)
+        refused(sl_file_read(names[i], SL_FILE_REGULAR, &reason), &reason, "not a regular file");
+    refused(sl_file_read("nothing", ALL, &reason), &reason, "No such file or directory");
+    refused(sl_file_write("socket", false, ALL, &reason), &reason, "not a regular file");
+    refused(sl_file_write("folder", false, ALL, &reason), &reason, "Is a directory");
+    refused(sl_file_write("/dev/null", false, SL_FILE_REGULAR, &reason), &reason, "not a regular file");
+    refused(sl_file_write("nowhere/file", false, ALL, &reason), &reason, "No such file or directory");
     close(descriptor);
 }
 
@@ -103,8 +105,8 @@ static void pipes_without_another_end_are_refused(void **state) {
     const char *reason = NULL;
     struct timespec began, ended;
     clock_gettime(CLOCK_MONOTONIC, &began);
-    refused(sl_file_read("fifo", SL_FILE_PIPE, &reason), reason, "a pipe that nobody writes to");
-    refused(sl_file_write("fifo", false, SL_FILE_PIPE, &reason), reason, "a pipe that nobody reads");
+    refused(sl_file_read("fifo", SL_FILE_PIPE, &reason), &reason, "a pipe that nobody writes to");
+    refused(sl_file_write("fifo", false, SL_FILE_PIPE, &reason), &reason, "a pipe that nobody reads");
     clock_gettime(CLOCK_MONOTONIC, &ended);
     assert_true(ended.tv_sec - began.tv_sec < 20);
 }
