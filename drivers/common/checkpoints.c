@@ -103,16 +103,10 @@ static int lock_directory(struct sl_checkpoints *c, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Of those that a run would find; -1: there is none. */
-static int64_t last_whole_step(const char *directory) {
-    char path[SL_MAX_PATH];
-    return sl_checkpoint_latest(directory, path, NULL, NULL) ? -1 : sl_checkpoint_step_of(path);
-}
-
 static int prepare_directory(struct sl_checkpoints *c, struct sl_error *error) {
     char path[SL_MAX_PATH];
     SL_TRY(lock_directory(c, error));
-    const int64_t last = last_whole_step(c->options.save);
+    const int64_t last = sl_checkpoint_last_step(c->options.save);
     SL_TRY(sl_checkpoint_name(c->options.save, last < 0 ? 0 : last, path, error));
     if (last <= c->first) return sl_draft_check(path, SL_LINKS_REPLACED, error);
     return sl_error_set(error, SL_BAD_INPUT,

@@ -2,7 +2,6 @@
 #include "drivers/common/identity.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,9 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "layers/storage/token_format.h"
+#include "spmd/base/file.h"
 #include "spmd/base/hash.h"
 
 enum { BLOCK = 1 << 16, BLOCKS = 64, TEXT = 200 };
@@ -124,17 +123,18 @@ static int sign_mapped(struct sl_signature *signature, const char *key, int file
 
 int sl_sign_file(struct sl_signature *signature, const char *key, const char *path, struct sl_error *error) {
     char name[TEXT];
+    const char *reason;
     struct stat about;
     if (!path) return SL_OK;
     snprintf(name, sizeof name, "contents of %s", key);
     if (!stat(path, &about) && !S_ISREG(about.st_mode)) return add(signature, name, "not of a regular file", error);
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0 || fstat(file, &about)) {
-        sl_error_set(error, SL_BAD_INPUT, "%s %.300s: cannot be read: %s", key, path, strerror(errno));
-    } else {
-        sign_mapped(signature, name, file, (size_t)about.st_size, error);
-    }
-    if (file >= 0) close(file);
+    FILE *file = sl_file_read(path, SL_FILE_REGULAR, &reason);
+    if (!file) return sl_error_set(error, SL_BAD_INPUT, "%s %.300s: cannot be read: %s", key, path, reason);
+    if (fstat(fileno(file), &about))
+        sl_error_set(error, SL_FAILED, "%s %.300s: cannot be read: %s", key, path, strerror(errno));
+    else
+        sign_mapped(signature, name, fileno(file), (size_t)about.st_size, error);
+    fclose(file);
     return error->status;
 }
 

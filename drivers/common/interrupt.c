@@ -4,7 +4,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <time.h>
+
+#include "spmd/spmd.h"
 
 enum { AT_ONCE = 1000 }; /* milliseconds */
 
@@ -12,17 +13,11 @@ enum { AT_ONCE = 1000 }; /* milliseconds */
 static atomic_int arrived;
 static atomic_llong when; /* the first one came, in milliseconds */
 
-static long long now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
-}
-
 /* A launcher that ends its processes sends each of them the signal twice at once, to it and to its group: that is one
  * request. */
 static void leave_note(int number) {
     long long first = 0;
-    const long long here = now();
+    const long long here = (long long)(1e3 * sl_now());
     if (atomic_compare_exchange_strong(&when, &first, here)) {
         atomic_store(&arrived, number);
     } else if (here - first > AT_ONCE) {

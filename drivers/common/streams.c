@@ -6,15 +6,17 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* Of a mapped file, what has been cut off meanwhile cannot be read. */
 static void tell_bus_error(int number) {
-    static const char reason[] = ": a file that it reads has become shorter meanwhile (SIGBUS)\n";
-    const char *name = program_invocation_short_name;
-    const bool told =
-        write(STDERR_FILENO, name, strlen(name)) >= 0 && write(STDERR_FILENO, reason, sizeof reason - 1) >= 0;
-    _exit(told || number ? SL_FAILED : SL_OK);
+    static char reason[] = ": a file that it reads has become shorter meanwhile (SIGBUS)\n";
+    char *name = program_invocation_short_name;
+    const struct iovec line[] = {{name, strlen(name)}, {reason, sizeof reason - 1}};
+    const ssize_t told = writev(STDERR_FILENO, line, 2);
+    (void)number, (void)told; /* there is no other way to say it */
+    _exit(SL_FAILED);
 }
 
 void sl_streams_begin(void) {

@@ -83,7 +83,7 @@ bool sl_checkpoint_older(const char *path, char older[SL_MAX_PATH]);
 /* How many steps the name of PATH says; -1 if it is no checkpoint's. */
 int64_t sl_checkpoint_step_of(const char *path);
 
-/* The most steps that the name of a checkpoint in DIRECTORY says; -1 if there is none, or no such directory. */
+/* The steps of the checkpoint that sl_checkpoint_latest finds in DIRECTORY; -1 if there is none. */
 int64_t sl_checkpoint_last_step(const char *directory);
 
 /* Removes the checkpoints of fewer steps than STEP, except the latest KEEP - 1 of them, and the files that crashes have

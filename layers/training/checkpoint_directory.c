@@ -119,11 +119,8 @@ bool sl_checkpoint_older(const char *path, char older[SL_MAX_PATH]) {
 }
 
 int64_t sl_checkpoint_last_step(const char *directory) {
-    int64_t *steps;
-    const int count = list_steps(directory, false, &steps, NULL);
-    const int64_t last = count > 0 ? steps[0] : -1;
-    free(steps);
-    return last;
+    char path[SL_MAX_PATH];
+    return sl_checkpoint_latest(directory, path, NULL, NULL) ? -1 : sl_checkpoint_step_of(path);
 }
 
 int sl_checkpoint_prune(const char *directory, int64_t step, int keep, struct sl_error *error) {

@@ -387,4 +387,16 @@ static inline struct job reference_job(const struct reference *reference, const 
     return job;
 }
 
+/* Everything that loading may change, in its bits. */
+static inline uint32_t fingerprint(struct sl_trainer *trainer) {
+    const struct sl_parameters *parameters = sl_trainer_parameters(trainer);
+    const size_t words = sl_parameters_bytes(parameters) / sizeof(uint32_t);
+    uint32_t *word = malloc(words * sizeof *word), sum = mix((uint64_t)sl_trainer_steps(trainer));
+    if (!word) return 0;
+    sl_device.copy(word, parameters->memory, words * sizeof *word);
+    for (size_t i = 0; i < words; i++) sum = mix((uint64_t)sum << 32 | word[i]);
+    free(word);
+    return sum;
+}
+
 #endif

@@ -378,18 +378,6 @@ static const struct change changes[] = {
     {flat, "tensor embedding is [512] of F32 in the checkpoint, and [32,16] of F32 here", NULL},
 };
 
-/* Everything that loading may change, in its bits. */
-static uint32_t fingerprint(struct sl_trainer *trainer) {
-    const struct sl_parameters *parameters = sl_trainer_parameters(trainer);
-    const size_t words = sl_parameters_bytes(parameters) / sizeof(uint32_t);
-    uint32_t *word = malloc(words * sizeof *word), sum = mix((uint64_t)sl_trainer_steps(trainer));
-    if (!word) return 0;
-    sl_device.copy(word, parameters->memory, words * sizeof *word);
-    for (size_t i = 0; i < words; i++) sum = mix((uint64_t)sum << 32 | word[i]);
-    free(word);
-    return sum;
-}
-
 /* The file at OTHER is refused everywhere, with the same line, and nothing changes. The error is then forgotten. */
 static int expect_refusal(struct sl_spmd *self, struct sl_trainer *trainer, const struct sl_setting *wanted,
                           const char *reason) {
