@@ -62,41 +62,44 @@ static void write_files(const char *format, int n) {
 
 /* ---- safetensors ---- */
 
-static void begin_safetensors(FILE *file, const char *header, size_t bytes) {
-    const uint64_t length = strlen(header);
-    fwrite(&length, sizeof length, 1, file);
-    fputs(header, file);
+/* Writes a file whose header FILL prints for a size of N, with BYTES of data. */
+static void write_safetensors(void (*fill)(FILE *header, int n), int n, size_t bytes) {
+    char *header;
+    size_t length;
+    FILE *text = open_memstream(&header, &length);
+    assert_non_null(text);
+    fill(text, n);
+    fclose(text);
+    const uint64_t prefix = length;
+    FILE *file = begin_file();
+    fwrite(&prefix, sizeof prefix, 1, file);
+    fwrite(header, 1, length, file);
     for (size_t i = 0; i < bytes; i++) fputc(0, file);
     assert_int_equal(fclose(file), 0);
+    free(header);
+}
+
+static void print_tensors(FILE *header, int n) {
+    for (int i = 0; i < n; i++)
+        fprintf(header, "%s\"tensor.%07d\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i ? "," : "{",
+                i * 7919 % n, 4 * i, 4 * i + 4);
+    fputc('}', header);
+}
+
+static void print_notes(FILE *header, int n) {
+    for (int i = 0; i < n; i++)
+        fprintf(header, "%s\"key.%07d\":\"%d\"", i ? "," : "{\"__metadata__\":{", i * 7919 % n, i);
+    fputs("}}", header);
 }
 
 static void prepare_tensors(const struct complexity_row *row, int n) {
     (void)row;
-    char *header;
-    size_t length;
-    FILE *text = open_memstream(&header, &length);
-    assert_non_null(text);
-    for (int i = 0; i < n; i++)
-        fprintf(text, "%s\"tensor.%07d\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i ? "," : "{",
-                i * 7919 % n, 4 * i, 4 * i + 4);
-    fputc('}', text);
-    fclose(text);
-    begin_safetensors(begin_file(), header, 4 * (size_t)n);
-    free(header);
+    write_safetensors(print_tensors, n, 4 * (size_t)n);
 }
 
 static void prepare_notes(const struct complexity_row *row, int n) {
     (void)row;
-    char *header;
-    size_t length;
-    FILE *text = open_memstream(&header, &length);
-    assert_non_null(text);
-    for (int i = 0; i < n; i++)
-        fprintf(text, "%s\"key.%07d\":\"%d\"", i ? "," : "{\"__metadata__\":{", i * 7919 % n, i);
-    fputs("}}", text);
-    fclose(text);
-    begin_safetensors(begin_file(), header, 0);
-    free(header);
+    write_safetensors(print_notes, n, 0);
 }
 
 static void read_safetensors(const struct complexity_row *row, int n) {
@@ -151,12 +154,13 @@ static void prepare_shard(const struct complexity_row *row, int n) {
     assert_int_equal(fclose(file), 0);
 }
 
+static void print_rows(FILE *header, int n) {
+    fprintf(header, "{\"tokens\":{\"dtype\":\"I32\",\"shape\":[%d,9],\"data_offsets\":[0,%d]}}", n, 36 * n);
+}
+
 static void prepare_rows(const struct complexity_row *row, int n) {
     (void)row;
-    char header[128];
-    snprintf(header, sizeof header, "{\"tokens\":{\"dtype\":\"I32\",\"shape\":[%d,9],\"data_offsets\":[0,%d]}}", n,
-             36 * n);
-    begin_safetensors(begin_file(), header, 36 * (size_t)n);
+    write_safetensors(print_rows, n, 36 * (size_t)n);
 }
 
 static void read_tokens(const struct complexity_row *row, int n) {

@@ -16,19 +16,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/rigs/folder.h"
+
 #include "layers/storage/checksums.h"
 #include "layers/storage/safetensors.h"
 #include "spmd/base/hash.h"
 
 enum { FLOATS = 3 << 16 }; /* of the large tensor: 768 KB, more than is looked at at once */
 
-static char directory[256], path[300];
+static char directory[FOLDER], path[300];
 
 static int make_directory(void **state) {
     (void)state;
-    const char *parent = getenv("TMPDIR"), *memory = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
-    snprintf(directory, sizeof directory, "%.200s/test_checksums.XXXXXX", parent ? parent : memory);
-    if (!mkdtemp(directory)) return -1;
+    if (!make_folder(directory, "test_checksums")) return -1;
     snprintf(path, sizeof path, "%s/file", directory);
     return 0;
 }

@@ -15,15 +15,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/rigs/folder.h"
+
 #include "layers/storage/safetensors.h"
 
-static char directory[256], path[300];
+static char directory[FOLDER], path[300];
 
 static int make_directory(void **state) {
     (void)state;
-    const char *parent = getenv("TMPDIR");
-    snprintf(directory, sizeof directory, "%.200s/test_safetensors.XXXXXX", parent ? parent : "/tmp");
-    if (!mkdtemp(directory)) return -1;
+    if (!make_folder(directory, "test_safetensors")) return -1;
     snprintf(path, sizeof path, "%s/file", directory);
     return 0;
 }

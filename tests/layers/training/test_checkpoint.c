@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/rigs/folder.h"
 #include "tests/rigs/transformer_job.h"
 
 #include "layers/training/checkpoint.h"
@@ -16,13 +17,11 @@ enum { STEPS = 4 };
 extern char **environ;
 
 /* Only coordinate 0's process looks there; others have a directory of their own. In memory, where syncing is short. */
-static char directory[256], path[300], other[300];
+static char directory[FOLDER], path[300], other[300];
 
 static int make_directory(void **state) {
     (void)state;
-    const char *parent = getenv("TMPDIR"), *memory = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
-    snprintf(directory, sizeof directory, "%.200s/test_checkpoint.XXXXXX", parent ? parent : memory);
-    if (!mkdtemp(directory)) return -1;
+    if (!make_folder(directory, "test_checkpoint")) return -1;
     snprintf(path, sizeof path, "%s/saved", directory);
     snprintf(other, sizeof other, "%s/again", directory);
     return 0;

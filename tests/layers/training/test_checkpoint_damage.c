@@ -5,17 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/rigs/folder.h"
 #include "tests/rigs/transformer_job.h"
 
 #include "layers/training/checkpoint.h"
 
-static char directory[256];
+static char directory[FOLDER];
 
 static int make_directory(void **state) {
     (void)state;
-    const char *parent = getenv("TMPDIR"), *memory = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
-    snprintf(directory, sizeof directory, "%.200s/test_damage.XXXXXX", parent ? parent : memory);
-    return mkdtemp(directory) ? 0 : -1;
+    return make_folder(directory, "test_damage") ? 0 : -1;
 }
 
 static int remove_directory(void **state) {
