@@ -37,8 +37,8 @@ struct job {
 };
 
 static inline struct sl_batch batch_of(const struct sl_spmd *self, const struct job *job) {
-    const int first = BATCH / sl_axis_size(self, "data") * sl_axis_index(self, "data");
-    return (struct sl_batch){.inputs = job->inputs + first * INPUTS, .labels = job->labels + first};
+    const int rows = BATCH / sl_axis_size(self, "data"), first = rows * sl_axis_index(self, "data");
+    return (struct sl_batch){.rows = rows, .inputs = job->inputs + first * INPUTS, .labels = job->labels + first};
 }
 
 /* Steps [FIRST, END). */

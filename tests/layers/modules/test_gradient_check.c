@@ -99,6 +99,7 @@ static const struct sl_module_type scaled = {.name = "scaled",
                                              .forward = scaled_forward,
                                              .backward_input = scaled_backward_input,
                                              .backward_weight = scaled_backward_weight,
+                                             .needs_no_gradient = true, /* I leaves what W needs */
                                              .bytes = sizeof(struct scaled)};
 
 static struct sl_module *make_scaled(enum fault fault) {
