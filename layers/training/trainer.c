@@ -203,10 +203,9 @@ void sl_trainer_set_steps(struct sl_trainer *t, int64_t steps) { t->step = steps
 static int check_rows(const struct sl_trainer *t, const struct sl_batch *batch) {
     const int rows = sl_pipeline_rows(t->pipeline) * passes(t);
     if (batch->rows == rows) return SL_OK;
-    return sl_fail(
-        t->self, SL_BAD_INPUT,
-        "the batch has %d rows (its field rows), but a step takes %d: %d passes over %d microbatches of %d rows",
-        batch->rows, rows, passes(t), t->options.pipeline.schedule->microbatches, t->options.pipeline.rows);
+    return sl_fail(t->self, SL_BAD_INPUT,
+                   "the batch has %d rows (its field rows), but a step takes %d: rows %d x microbatches %d x passes %d",
+                   batch->rows, rows, passes(t), t->options.pipeline.schedule->microbatches, t->options.pipeline.rows);
 }
 
 /* Metrics and norm are the same on all coordinates, and so is what follows from them. */
