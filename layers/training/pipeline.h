@@ -14,7 +14,8 @@
  *     sl_parameters_take        takes their memory
  *     sl_parameters_initialize  draws the initial values
  *     sl_pipeline_open          takes the pipeline's memory and opens its channels
- *     sl_pipeline_train         a step's forward and backward; then sum the gradients over data, and update the values
+ *     sl_pipeline_train         a step's forward and backward; then sum the ranges' gradients over data, and
+ *                               sl_optimizer_update and sl_parameters_round each range
  *     sl_pipeline_close, sl_parameters_close, sl_module_free */
 #ifndef SL_LAYERS_TRAINING_PIPELINE_H
 #define SL_LAYERS_TRAINING_PIPELINE_H
@@ -67,7 +68,8 @@ int sl_pipeline_inputs(const struct sl_pipeline *pipeline);
 int sl_pipeline_targets(const struct sl_pipeline *pipeline);
 /* Rows that the batch of a call has: microbatches times the rows of one. */
 int sl_pipeline_rows(const struct sl_pipeline *pipeline);
-/* Takes the memory and opens the channels. SL_FAILED if there is not enough memory. */
+/* Takes the memory and opens the channels. SL_BAD_INPUT if the parameters have no memory yet, SL_FAILED if there is not
+ * enough. */
 int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
 

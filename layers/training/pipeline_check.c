@@ -83,6 +83,10 @@ static int lacks(const struct sl_pipeline *p, const char *array, const char *who
 
 int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *batch, enum sl_phase phase) {
     const bool has_results = phase == SL_TRAIN || phase == SL_EVALUATE; /* others compute no loss */
+    if (!p->context.workspace)
+        return sl_fail(
+            p->self, SL_BAD_INPUT,
+            "the pipeline has not been opened: sl_pipeline_open, or sl_trainer_open, comes before the first step");
     if (batch->rows != sl_pipeline_rows(p))
         return sl_fail(p->self, SL_BAD_INPUT,
                        "the batch has %d rows (its field rows), but the pipeline takes %d: %d microbatches of %d",

@@ -218,6 +218,10 @@ static int open_links(struct sl_pipeline *p) {
 /* ---- opening and closing ---- */
 
 int sl_pipeline_open(struct sl_pipeline *p) {
+    if (p->context.parameters->count > 0 && !p->context.parameters->memory)
+        return sl_fail(p->self, SL_BAD_INPUT,
+                       "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before "
+                       "sl_pipeline_open");
     p->stash.data = sl_device.take(stash_bytes(&p->stash));
     p->again.data = sl_device.take(stash_bytes(&p->again));
     p->once.data = sl_device.take(stash_bytes(&p->once));

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "layers/training/exchange.h"
 #include "spmd/device/device.h"
@@ -53,6 +54,12 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
                        "the trainer's option data_axis is NULL: it must be the name of the axis whose "
                        "coordinates have different rows, such as \"data\"; an axis that the mesh has "
                        "not is one of size 1");
+    if (!strcmp(options->data_axis, options->pipeline.axis) && sl_axis_size(self, options->data_axis) > 1)
+        return sl_fail(
+            self, SL_BAD_INPUT,
+            "the trainer's option data_axis is \"%s\", and so is the pipeline's option axis: rows and stages "
+            "must lie along different axes",
+            options->data_axis);
     if (!(options->clip >= 0.0f))
         return sl_fail(self, SL_BAD_INPUT,
                        "the trainer's option clip is %g: it must be the largest norm of the gradients, "

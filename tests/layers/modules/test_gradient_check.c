@@ -189,6 +189,12 @@ static void test_checker_refuses(void **state) {
     assert_int_equal(sl_gradient_check(module, &empty, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
                      SL_BAD_INPUT);
     sl_module_free(module);
+    const struct sl_gradient_check fits = {.rows = 3, .microbatches = 2, .wgrad_group = 2};
+    module = sl_mean_squared_error(3);
+    assert_int_equal(sl_gradient_check(module, &fits, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
+                     SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "mean_squared_error has no backward_input, which only a loss may lack"));
+    sl_module_free(module);
 }
 
 int main(void) {

@@ -59,7 +59,9 @@ struct trial {
     struct sl_module *stage[1];
     const struct sl_module_type *type, *end; /* of the stage's last module; of the loss; NULL: the usual ones */
     struct sl_batch batch;
-    bool bare; /* a pipeline without a trainer */
+    bool bare;      /* a pipeline without a trainer */
+    bool evaluates; /* in place of a step */
+    bool hurries;   /* leaves out what comes between planning and the next call */
 };
 
 struct fault {
@@ -75,7 +77,8 @@ static int plan_bare(struct sl_spmd *self, struct trial *trial) {
     struct sl_parameters parameters;
     struct sl_pipeline *pipeline = NULL;
     if (sl_parameters_open(&parameters, 1)) return SL_FAILED;
-    const int status = sl_pipeline_plan(&pipeline, self, &trial->options.pipeline, trial->given, &parameters);
+    int status = sl_pipeline_plan(&pipeline, self, &trial->options.pipeline, trial->given, &parameters);
+    if (status == SL_OK && trial->hurries) status = sl_pipeline_open(pipeline);
     sl_pipeline_close(pipeline);
     sl_parameters_close(&parameters);
     return status;
@@ -86,8 +89,10 @@ static int take_step(struct sl_spmd *self, struct trial *trial) {
     struct sl_metrics metrics;
     bool stop = false;
     int status = sl_trainer_plan(&trainer, self, &trial->options, trial->given);
-    if (status == SL_OK) status = sl_trainer_open(trainer, NULL);
-    if (status == SL_OK) status = sl_trainer_step(trainer, &trial->batch, &metrics, &stop);
+    if (status == SL_OK && !trial->hurries) status = sl_trainer_open(trainer, NULL);
+    if (status == SL_OK)
+        status = trial->evaluates ? sl_trainer_evaluate(trainer, &trial->batch, &metrics)
+                                  : sl_trainer_step(trainer, &trial->batch, &metrics, &stop);
     sl_trainer_close(trainer);
     return status;
 }
@@ -160,11 +165,14 @@ FAULT(no_backward, t->type = &without_backward)
 FAULT(no_forward, t->type = &without_forward)
 FAULT(no_forward_of_loss, t->end = &without_forward)
 FAULT(no_data_axis, t->options.data_axis = NULL)
+FAULT(one_axis, t->options.data_axis = "model")
 FAULT(no_method, t->options.optimizer.method = NULL)
 FAULT(no_clip, t->options.clip = NAN)
 FAULT(no_passes, t->options.accumulate = -1)
 FAULT(no_batch_rows, t->batch.rows = 0)
 FAULT(few_batch_rows, t->batch.rows = BATCH - 1)
+FAULT(few_rows_to_evaluate, t->evaluates = true; t->batch.rows = 2 * BATCH)
+FAULT(hurry, t->hurries = true)
 FAULT(no_targets, t->batch.targets = NULL)
 
 static const struct fault faults[] = {
@@ -188,11 +196,14 @@ static const struct fault faults[] = {
     {"module type absent has no forward", no_forward, false},
     {"module type absent has no forward", no_forward_of_loss, false},
     {"option data_axis is NULL: it must be the name of the axis", no_data_axis, true},
+    {"option data_axis is \"model\", and so is the pipeline's option axis", one_axis, true},
     {"no optimizer was chosen (its method is NULL)", no_method, true},
     {"option clip is nan", no_clip, true},
     {"option accumulate is -1", no_passes, true},
     {"the batch has 0 rows (its field rows), but a step takes 8", no_batch_rows, true},
     {"the batch has 7 rows (its field rows), but a step takes 8", few_batch_rows, true},
+    {"the batch has 16 rows (its field rows), but the pipeline takes 8", few_rows_to_evaluate, true},
+    {"the pipeline has not been opened: sl_pipeline_open, or sl_trainer_open", hurry, true},
     {"the batch has no targets, which the loss", no_targets, true},
 };
 
@@ -225,6 +236,16 @@ static void what_is_missing_is_named(void **state) {
         }
     }
     sl_schedule_free(&unlowered);
+}
+
+static void memory_comes_before_the_pipeline_is_opened(void **state) {
+    static const struct fault hurried = {"", hurry, false};
+    struct mistake mistake = {.fault = &hurried, .schedule = make(true), .bare = true};
+    (void)state;
+    EXPECT_VERDICT(((struct test_run){.mesh = "model=2", .arg = &mistake}), program, SL_BAD_INPUT,
+                   "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before",
+                   "coordinate 1 (model=1)");
+    sl_schedule_free(&mistake.schedule);
 }
 
 /* ---- what batches lack ---- */
@@ -280,6 +301,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_complete_runs),
         cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(memory_comes_before_the_pipeline_is_opened),
         cmocka_unit_test(arrays_that_are_read_are_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

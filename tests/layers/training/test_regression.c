@@ -6,6 +6,7 @@
 #include "tests/rigs/trainer_rig.h"
 
 #include "layers/modules/modules.h"
+#include "layers/training/exchange.h"
 
 /* ---- a linear model ---- */
 
@@ -104,6 +105,75 @@ static void every_layout_has_the_same_bits(void **state) {
     free_job(&alone);
 }
 
+/* ---- a loop of one's own, in the order of calls that pipeline.h has ---- */
+
+static int take_own_steps(struct sl_spmd *self, struct job *job, struct sl_pipeline *pipeline,
+                          struct sl_parameters *parameters, struct sl_group *data) {
+    const struct sl_optimizer_options optimizer = sl_sgd_defaults(0.1f);
+    const struct sl_batch batch = batch_of(self, job);
+    for (int number = 0; number < job->steps; number++) {
+        struct sl_pipeline_step step = {.batch = batch, .weight = 1.0f / (float)batch.rows};
+        SL_TRY(sl_pipeline_train(pipeline, &step));
+        for (int r = 0; r < parameters->ranges; r++) {
+            struct sl_range *range = &parameters->range[r];
+            if (range->count == 0) continue;
+            SL_TRY(sl_psum(self, data, SL_F32, range->gradient, range->gradient, range->count));
+            sl_optimizer_update(&optimizer, sl_kernels_select(), parameters, r, number + 1, 1.0f / (float)data->size);
+        }
+    }
+    return SL_OK;
+}
+
+static int train_by_hand(struct sl_spmd *self, struct job *job, struct sl_model *model, struct sl_pipeline **pipeline,
+                         struct sl_parameters *parameters) {
+    const struct sl_pipeline_options options = {.axis = "model",
+                                                .schedule = &job->table,
+                                                .gemm = sl_gemm_find("reference", &self->error),
+                                                .rows = BATCH / sl_axis_size(self, "data") / job->microbatches,
+                                                .wgrad_group = job->group};
+    struct sl_group data, world;
+    SL_TRY(sl_group_axes(self, "data", &data));
+    SL_TRY(sl_group_axes(self, "*", &world));
+    SL_TRY(build_regression(job, self, model));
+    if (sl_parameters_open(parameters, model->loops)) return SL_FAILED;
+    parameters->data_axis = "data";
+    parameters->stage_axis = "model";
+    SL_TRY(sl_pipeline_plan(pipeline, self, &options, model, parameters));
+    sl_parameters_layout(parameters, data.size, data.rank, false);
+    sl_parameters_seed(parameters, 3);
+    SL_TRY(sl_parameters_take(parameters, &self->error));
+    SL_TRY(sl_parameters_initialize(parameters, self, &data));
+    SL_TRY(sl_pipeline_open(*pipeline));
+    SL_TRY(take_own_steps(self, job, *pipeline, parameters, &data));
+    return sl_export(self, &world, parameters, SL_VALUES, 1.0f, &job->values);
+}
+
+static int program_by_hand(struct sl_spmd *self, void *arg) {
+    struct sl_model model = {0};
+    struct sl_parameters parameters = {0};
+    struct sl_pipeline *pipeline = NULL;
+    const int status = train_by_hand(self, arg, &model, &pipeline, &parameters);
+    sl_pipeline_close(pipeline);
+    sl_parameters_close(&parameters);
+    sl_model_free(&model);
+    return status;
+}
+
+static void a_loop_of_ones_own_has_the_trainers_bits(void **state) {
+    (void)state;
+    const struct sl_optimizer_options sgd = sl_sgd_defaults(0.1f);
+    struct job trainers = deep("data=2,model=2", "looped-bfs", 2), own = trainers;
+    struct sl_error error;
+    trainers.optimizer = &sgd;
+    run_job(&trainers);
+    open_job(&own);
+    if (run_on((struct test_run){.mesh = own.mesh, .checked = true, .arg = &own}, program_by_hand, &error))
+        fail_msg("%s", error.message);
+    expect_same_store(&trainers.values, &own.values);
+    free_job(&trainers);
+    free_job(&own);
+}
+
 static void rounded_operands_are_near(void **state) {
     (void)state;
     struct job exact = deep("data=2,model=2", "1f1b", 1), rounded = exact;
@@ -186,6 +256,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_linear_model_has_the_gradients_of_the_formula),
         cmocka_unit_test(every_layout_has_the_same_bits),
+        cmocka_unit_test(a_loop_of_ones_own_has_the_trainers_bits),
         cmocka_unit_test(rounded_operands_are_near),
         cmocka_unit_test(a_loss_that_is_not_finite_ends_the_run),
         cmocka_unit_test(a_norm_that_is_not_finite_ends_the_run),
