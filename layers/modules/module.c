@@ -90,7 +90,7 @@ static int refuse_unkept(const struct sl_plan *plan, const char *keeps, const ch
         plan->name, plan->module->type->name, keeps, function, rows, need);
 }
 
-/* A parent passes on what it is given: what it does not keep, no child needs. */
+/* A parent keeps for its children; if it does not, sl_module_lacks will say so. */
 static int check_kept(const struct sl_module *module, const struct sl_plan *plan) {
     const struct sl_module_type *type = module->type;
     if (!type->backward_input || plan->forward_only || module->children > 0) return SL_OK;
@@ -241,4 +241,12 @@ int sl_communicate_at(struct sl_context *context, const char *site, struct sl_co
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x) {
     const struct sl_group *peers = sl_group_of(context, group);
     return peers ? sl_communicate(context, sl_describe_psum(peers, SL_F32, x, x, n)) : SL_OK;
+}
+
+/* ---- calls ---- */
+
+int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps) {
+    return sl_fail(context->self, SL_BAD_INPUT,
+                   "module type %s was given no %s in backward: the module around it must set %s if its child does",
+                   module->type->name, rows, keeps);
 }

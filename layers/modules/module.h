@@ -168,7 +168,7 @@ struct sl_module_type {
                           float *dx);
     /* NULL for a module without parameters */
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
-    /* Backward does without x, W does without dy. Parents need not say so: what is not kept, no child keeps. */
+    /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
     unsigned reads;                            /* SL_READS_LABELS and the like; steps refuse batches without it */
     size_t bytes;                              /* size of the type's own struct; 0: it has none */
@@ -285,6 +285,8 @@ int sl_communicate_at(struct sl_context *context, const char *site, struct sl_co
 /* X [n] becomes the sum of X over all coordinates of GROUP. Does nothing if the coordinate is alone (-1). */
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x);
 
+/* SL_BAD_INPUT: ROWS of MODULE, which sets KEEPS, were not kept, because its parent does not set KEEPS. */
+int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps);
 /* For parents: these call a child's functions, and pass x and dy only if the child keeps them. */
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {
@@ -292,11 +294,14 @@ static inline int sl_module_forward(const struct sl_module *module, struct sl_co
 }
 static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                            const float *dy, float *dx) {
+    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
     return module->type->backward_input(module, context, module->keeps_input ? x : NULL, dy, dx);
 }
 static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                             const float *dy) {
     if (!module->type->backward_weight) return SL_OK;
+    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
+    if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
     return module->type->backward_weight(module, context, module->keeps_input ? x : NULL,
                                          module->keeps_gradient ? dy : NULL);
 }

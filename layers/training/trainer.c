@@ -212,7 +212,7 @@ static int check_rows(const struct sl_trainer *t, const struct sl_batch *batch) 
     if (batch->rows == rows) return SL_OK;
     return sl_fail(t->self, SL_BAD_INPUT,
                    "the batch has %d rows (its field rows), but a step takes %d: rows %d x microbatches %d x passes %d",
-                   batch->rows, rows, passes(t), t->options.pipeline.schedule->microbatches, t->options.pipeline.rows);
+                   batch->rows, rows, t->options.pipeline.rows, t->options.pipeline.schedule->microbatches, passes(t));
 }
 
 /* Metrics and norm are the same on all coordinates, and so is what follows from them. */

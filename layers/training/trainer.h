@@ -35,8 +35,7 @@ struct sl_trainer; /* opaque; each coordinate has its own */
 /* Plans a training run of MODEL: declares its parameters and computes how much memory it needs. Takes no large memory
  * yet. MODEL must outlive the trainer, and so must what OPTIONS points to. Collective over the mesh. SL_BAD_INPUT if
  * options, schedule and model do not fit each other; the line names what is missing or wrong. SL_FAILED if there is no
- * memory. Free with sl_trainer_close, also
- * after a failure. */
+ * memory. Free with sl_trainer_close, also after a failure. */
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
                     struct sl_model *model);
 /* *STATE: bytes of parameters, gradients and optimizer state. *ACTIVATIONS: bytes of stash, workspace, buffers and

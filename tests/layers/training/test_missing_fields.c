@@ -50,6 +50,35 @@ static const struct sl_module_type keeps_input = {.name = "forgetful",
 static const struct sl_module_type without_backward = {.name = "oneway", .plan = plan_input, .forward = square};
 static const struct sl_module_type without_forward = {.name = "absent", .plan = plan_input};
 
+/* A module around another one, which forgets to keep what its child keeps. */
+static int plan_around(struct sl_module *module, struct sl_plan *plan) {
+    return sl_module_plan(module->child[0], plan);
+}
+static int plan_around_input(struct sl_module *module, struct sl_plan *plan) {
+    module->keeps_input = true;
+    return sl_module_plan(module->child[0], plan);
+}
+static int around(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    return sl_module_forward(module->child[0], context, x, y);
+}
+static int around_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                       float *dx) {
+    return sl_module_backward_input(module->child[0], context, x, dy, dx);
+}
+static int around_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
+    return sl_module_backward_weight(module->child[0], context, x, dy);
+}
+static const struct sl_module_type wraps = {.name = "wraps",
+                                            .plan = plan_around,
+                                            .forward = around,
+                                            .backward_input = around_back,
+                                            .backward_weight = around_weight};
+static const struct sl_module_type wraps_input = {.name = "wraps",
+                                                  .plan = plan_around_input,
+                                                  .forward = around,
+                                                  .backward_input = around_back,
+                                                  .backward_weight = around_weight};
+
 /* ---- a run that is complete but for one thing ---- */
 
 struct trial {
@@ -99,6 +128,12 @@ static int take_step(struct sl_spmd *self, struct trial *trial) {
 
 static struct sl_module *build_stage(const struct sl_module_type *type, bool last) {
     const int columns = last ? OUT : HIDDEN;
+    const bool has_child = type == &wraps || type == &wraps_input;
+    struct sl_module *dense = has_child ? sl_dense("dense", columns, columns) : NULL;
+    if (has_child)
+        return sl_sequential("back", 2,
+                             (struct sl_module *[]){sl_dense("first", HIDDEN, columns),
+                                                    sl_module_new_parent(type, "own", columns, columns, 1, &dense)});
     return sl_sequential(last ? "back" : "front", 2,
                          (struct sl_module *[]){sl_dense("dense", last ? HIDDEN : IN, columns),
                                                 sl_module_new(type ? type : &squares, "own", columns, columns)});
@@ -161,6 +196,8 @@ FAULT(no_loss, t->model.loss = NULL)
 FAULT(no_loops, t->model.loops = 0)
 FAULT(no_input_kept, t->type = &keeps_nothing)
 FAULT(no_gradient_kept, t->type = &keeps_input)
+FAULT(no_child_input, t->type = &wraps)
+FAULT(no_child_gradient, t->type = &wraps_input)
 FAULT(no_backward, t->type = &without_backward)
 FAULT(no_forward, t->type = &without_forward)
 FAULT(no_forward_of_loss, t->end = &without_forward)
@@ -197,11 +234,15 @@ static const struct fault faults[] = {
     {"module type absent has no forward", no_forward_of_loss, false},
     {"option data_axis is NULL: it must be the name of the axis", no_data_axis, true},
     {"option data_axis is \"model\", and so is the pipeline's option axis", one_axis, true},
+    {"module type dense was given no x in backward: the module around it must set keeps_input", no_child_input, true},
+    {"module type dense was given no dy in backward: the module around it must set keeps_gradient", no_child_gradient,
+     true},
     {"no optimizer was chosen (its method is NULL)", no_method, true},
     {"option clip is nan", no_clip, true},
     {"option accumulate is -1", no_passes, true},
     {"the batch has 0 rows (its field rows), but a step takes 8", no_batch_rows, true},
-    {"the batch has 7 rows (its field rows), but a step takes 8", few_batch_rows, true},
+    {"the batch has 7 rows (its field rows), but a step takes 8: rows 4 x microbatches 2 x passes 1", few_batch_rows,
+     true},
     {"the batch has 16 rows (its field rows), but the pipeline takes 8", few_rows_to_evaluate, true},
     {"the pipeline has not been opened: sl_pipeline_open, or sl_trainer_open", hurry, true},
     {"the batch has no targets, which the loss", no_targets, true},
