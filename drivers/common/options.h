@@ -68,6 +68,7 @@ struct sl_options {
     const char *program, *summary;
     const struct sl_option_section *section; /* up to one without a table */
     struct sl_option_words words;            /* after the sections */
+    struct sl_option_words notation;         /* after those: what signs in the output mean */
     const char *const *engine;               /* its name as the options say; NULL: there is no such option */
     bool answered;                           /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
