@@ -80,6 +80,14 @@ for driver in looping_pipeline loss_equality schedule; do
         refuses "--microbatches: \"$value\" is not an integer from 1" $driver --microbatches "$value"
     done
 done
+for value in x '' -1 +2 2x 1.5 99999999999999999999 nan; do
+    refuses "--width: \"$value\" is not an integer from 0 to 1048576" schedule --width "$value"
+done
+refuses '--width: needs a value' schedule --width
+refuses '--output: needs a value' schedule --output
+refuses '--output: "" is not a text' schedule --output ''
+refuses '--output: missing/file: ' schedule --output missing/file
+refuses '--all=1: takes no value' schedule --all=1
 train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
 for value in x '' nan inf -0.1 1 1.5 1e3x 0x1p-2 ' 0.1' . 1e999; do
     refuses "--dropout: \"$value\" is not a number from 0 to below 1" $train --dry-run --dropout "$value"
