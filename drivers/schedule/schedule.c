@@ -52,8 +52,8 @@ static const struct sl_option schedule_table[] = {
 };
 static const struct sl_option output_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|indices|csv|svg|json",
-     .help =
-         "a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a drawn timeline; a JSON object"},
+     .help = "a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a drawn timeline, with "
+             "--compare the run under what was predicted; a JSON object, with --all one a line"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "print to FILE instead of stdout"},

@@ -85,7 +85,7 @@ for value in x '' -1 +2 2x 1.5 99999999999999999999 nan; do
 done
 refuses '--width: needs a value' schedule --width
 refuses '--output: needs a value' schedule --output
-refuses '--output: "" is not a text' schedule --output ''
+refuses '--output: "" is not FILE' schedule --output ''
 refuses '--output: missing/file: ' schedule --output missing/file
 refuses '--all=1: takes no value' schedule --all=1
 train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
