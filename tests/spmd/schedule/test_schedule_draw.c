@@ -20,7 +20,7 @@ struct drawn {
 };
 
 static void draw(struct drawn *drawn, const char *name, int stages, int loops, int microbatches, double reduce) {
-    const struct sl_stage_costs cost = {1, 2, 1.5, reduce};
+    const struct sl_stage_costs cost = {.forward = 1, .input_gradient = 2, .weight_gradient = 1.5, .reduce = reduce};
     const struct sl_costs costs = {.count = 1, .stage = &cost, .communication = 0.25, .overlap = true};
     struct sl_error error = {0};
     if (sl_schedule_make(&drawn->schedule, name, stages, loops, microbatches, &error) ||
