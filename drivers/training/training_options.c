@@ -37,8 +37,9 @@ const struct sl_option sl_layout_table[] = {
 };
 
 const struct sl_option sl_rate_table[] = {
-    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .help = "highest learning rate of the run"},
-    {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = MOST_STEPS,
+    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .alias = "learning-rate",
+     .help = "highest learning rate of the run"},
+    {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = MOST_STEPS, .alias = "warmup-steps",
      .help = "steps in which the learning rate rises from 0 to --lr"},
     {"lr-schedule", SL_OPTION_CHOICE, FIELD(lr_schedule), .value = "constant|cosine",
      .help = "learning rate after the warm-up: it stays, or falls along half a cosine until the last step; "
