@@ -2,6 +2,7 @@
 #include "drivers/common/launch.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "collectives/engines.h"
 #include "collectives/launcher.h"
@@ -27,9 +28,12 @@ int sl_launch_check(const char *program, const char *engine, struct sl_error *er
     return SL_OK;
 }
 
-bool sl_launch_reports(const char *engine) {
+void sl_launch_report(const char *program, const char *engine, const struct sl_error *error) {
+    enum { MOMENT = 1 }; /* second: a launcher ends all processes when it sees that one of them has failed */
     const struct sl_engine of = {.table = engine ? sl_engine_find(engine) : NULL};
     const struct sl_launch launch = sl_launch_of_process();
-    if (engine == sl_default_engine && is_alone_among_many(&launch, engine)) return launch.rank <= 0;
-    return sl_reports(&of);
+    if (engine == sl_default_engine && launch.rank > 0 && is_alone_among_many(&launch, engine))
+        sleep(MOMENT);
+    else if (sl_reports(&of))
+        fprintf(stderr, "%s: %s\n", program, error->message);
 }

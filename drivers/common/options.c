@@ -448,8 +448,7 @@ void sl_options_free(struct sl_options *options) {
 }
 
 int sl_options_report(const struct sl_options *options, const struct sl_error *error) {
-    if (sl_launch_reports(options->engine ? *options->engine : NULL))
-        fprintf(stderr, "%s: %s\n", options->program, error->message);
+    sl_launch_report(options->program, options->engine ? *options->engine : NULL, error);
     return error->status;
 }
 
