@@ -45,8 +45,12 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
         return sl_fail(self, SL_FAILED, "the loss of step %lld is not finite", (long long)step->number);
     if (options->check_replicas) SL_TRY(sl_check_replicas(self, worker->trainer));
     if (options->clip > 0) step->norm = sl_trainer_norm(worker->trainer);
-    step->ms = 1e3 * (sl_now() - began);
-    return self->coordinate == 0 ? report_step(training, step, &self->error) : SL_OK;
+    const double ended = sl_now();
+    step->ms = 1e3 * (ended - began);
+    if (self->coordinate != 0) return SL_OK;
+    if (options->trace && step->number > worker->first)
+        sl_trace_file_step(&training->trace, step->number, began, ended, sl_step_loss(step, NULL));
+    return report_step(training, step, &self->error);
 }
 
 /* From the second step on: the first one touches memory and generates code. */

@@ -73,6 +73,10 @@ point 'metrics once, a profile of every coordinate'
 "$drivers/schedule" --compare trace >compared 2>err
 [ $? = 0 ] && [ ! -s err ] && [ "$(grep -c 'predicted' compared)" -ge 4 ]
 point 'a trace of every coordinate'
+python3 "$(dirname "$mpirun")/drivers/trace.py" trace metrics 8 >out 2>err
+status=$?
+[ $status = 0 ]
+point "arrows between processes ($(cat out))"
 run 8 looping_pipeline --dry-run
 "$drivers/looping_pipeline" --dry-run >expected
 [ $status = 0 ] && [ ! -s err ] && cmp -s out expected
