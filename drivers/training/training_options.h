@@ -38,6 +38,7 @@ struct sl_training_options {
     /* By sl_record_table. */
     const char *metrics, *gradients, *trace; /* files; NULL: none */
     bool check_replicas, profile, dry_run;
+    int log_every; /* steps from one printed line to the next; 0: the driver's choice */
     struct sl_checkpoint_options checkpoints;
 };
 

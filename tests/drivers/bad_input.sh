@@ -151,7 +151,7 @@ refuses 'no-such-engine' $train --dry-run --engine no-such-engine
 # ---- what all training drivers understand: neither other words, nor numbers out of range, nor nothing ----
 
 for driver in looping_pipeline 'transformer train' loss_equality; do
-    for name in accumulate zero wgrad-group warmup loops; do
+    for name in accumulate zero wgrad-group warmup loops log-every; do
         for value in x '' -1 1.5 1e1 99999999999999999999; do
             refuses "--$name: \"$value\" is not an integer from " $driver --$name "$value"
         done
