@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "drivers/common/identity.h"
-#include "drivers/common/launch.h"
+#include "drivers/command_line/launch.h"
 #include "drivers/common/streams.h"
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 
 enum {
     MAX_NAMES = 160, /* options, a switch counting twice */
@@ -419,6 +419,11 @@ static int check_paths(const struct parser *parser, const struct sl_arguments *a
     return status;
 }
 
+static struct sl_launch_engine engine_of(const struct sl_options *options) {
+    const char *const name = options->engine ? *options->engine : NULL;
+    return (struct sl_launch_engine){.name = name, .asked = name != sl_default_engine};
+}
+
 int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     struct sl_error error = {0};
     sl_streams_begin();
@@ -435,7 +440,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
         sl_stdout_finish(&error);
     } else {
         walk(&parser, &options->arguments, true, &error);
-        if (!error.status && options->engine) sl_launch_check(options->program, *options->engine, &error);
+        if (!error.status) sl_launch_check(options->program, engine_of(options), &error);
         if (!error.status) check_paths(&parser, &options->arguments, &error);
         if (!error.status) sl_options_sign(&options->signature, options->section, &error);
     }
@@ -448,7 +453,7 @@ void sl_options_free(struct sl_options *options) {
 }
 
 int sl_options_report(const struct sl_options *options, const struct sl_error *error) {
-    sl_launch_report(options->program, options->engine ? *options->engine : NULL, error);
+    sl_launch_report(options->program, engine_of(options), error);
     return error->status;
 }
 

@@ -15,8 +15,8 @@
 #ifndef SL_DRIVERS_COMMON_OPTIONS_H
 #define SL_DRIVERS_COMMON_OPTIONS_H
 
-#include "drivers/common/arguments.h"
-#include "drivers/common/paths.h"
+#include "drivers/command_line/arguments.h"
+#include "drivers/command_line/paths.h"
 #include "spmd/signature.h"
 #include "spmd/spmd.h"
 

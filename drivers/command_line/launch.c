@@ -1,23 +1,26 @@
 /* launch.c - the processes that a launcher has started. */
-#include "drivers/common/launch.h"
+#include "drivers/command_line/launch.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
 #include "collectives/engines.h"
 #include "collectives/launcher.h"
-#include "drivers/common/options.h"
 #include "spmd/device/device.h"
 
-/* Whether this process is one of several that know nothing of each other. */
-static bool is_alone_among_many(const struct sl_launch *launch, const char *engine) {
-    return launch->processes > 1 && sl_engine_find(engine) == &sl_engine_local;
+static const struct sl_engine_table *find(struct sl_launch_engine engine) {
+    return engine.name ? sl_engine_find(engine.name) : NULL;
 }
 
-int sl_launch_check(const char *program, const char *engine, struct sl_error *error) {
+/* Whether this process is one of several that know nothing of each other. */
+static bool is_alone_among_many(const struct sl_launch *launch, struct sl_launch_engine engine) {
+    return launch->processes > 1 && find(engine) == &sl_engine_local;
+}
+
+int sl_launch_check(const char *program, struct sl_launch_engine engine, struct sl_error *error) {
     const struct sl_launch launch = sl_launch_of_process();
     if (!is_alone_among_many(&launch, engine)) return SL_OK;
-    if (engine == sl_default_engine)
+    if (!engine.asked)
         return sl_error_set(error, SL_BAD_INPUT,
                             "%d processes were started by %s, but --engine is local: each would run on its own; use "
                             "--engine %s",
@@ -28,11 +31,11 @@ int sl_launch_check(const char *program, const char *engine, struct sl_error *er
     return SL_OK;
 }
 
-void sl_launch_report(const char *program, const char *engine, const struct sl_error *error) {
+void sl_launch_report(const char *program, struct sl_launch_engine engine, const struct sl_error *error) {
     enum { MOMENT = 1 }; /* second: a launcher ends all processes when it sees that one of them has failed */
-    const struct sl_engine of = {.table = engine ? sl_engine_find(engine) : NULL};
+    const struct sl_engine of = {.table = find(engine)};
     const struct sl_launch launch = sl_launch_of_process();
-    if (engine == sl_default_engine && launch.rank > 0 && is_alone_among_many(&launch, engine))
+    if (!engine.asked && launch.rank > 0 && is_alone_among_many(&launch, engine))
         sleep(MOMENT);
     else if (sl_reports(&of))
         fprintf(stderr, "%s: %s\n", program, error->message);
