@@ -10,7 +10,7 @@
 #include "drivers/common/identity.h"
 #include "drivers/command_line/launch.h"
 #include "drivers/common/streams.h"
-#include "drivers/command_line/suggest.h"
+#include "drivers/common/suggest.h"
 
 enum {
     MAX_NAMES = 160, /* options, a switch counting twice */

@@ -9,7 +9,7 @@
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/common/streams.h"
-#include "drivers/command_line/suggest.h"
+#include "drivers/common/suggest.h"
 #include "drivers/training/shardings_report.h"
 
 static int evaluate(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
