@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""trace.py TRACE METRICS COORDINATES - what Chrome's trace viewer and Perfetto need of a trace; status 1 and a line
-where something is missing. METRICS has a run's JSON lines: the first step is the one that is not recorded."""
+"""trace.py TRACE METRICS COORDINATES - what Perfetto needs of a trace of Chrome's format; status 1 and a line where
+something is missing. METRICS has a run's JSON lines: the first step is the one that is not recorded."""
 import json
 import math
 import sys

@@ -1,5 +1,5 @@
 #!/bin/sh
-# trace.sh DRIVERS - what --trace records opens in Chrome's trace viewer and in Perfetto; prints TAP.
+# trace.sh DRIVERS - what --trace records has what Perfetto needs to show it; prints TAP.
 drivers=$1
 check=$(cd "$(dirname "$0")" && pwd)/trace.py
 . "$(dirname "$0")/../rigs/points.sh"
