@@ -1,5 +1,5 @@
 /* arguments.c - a command line with its @FILE arguments replaced by the words in those files. */
-#include "drivers/common/arguments.h"
+#include "drivers/command_line/arguments.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
  *
  * Words are separated by white space; ' and " quote; a # at the start of a word begins a comment that ends with the
  * line. Files may name files, relative to the working directory. */
-#ifndef SL_DRIVERS_COMMON_ARGUMENTS_H
-#define SL_DRIVERS_COMMON_ARGUMENTS_H
+#ifndef SL_DRIVERS_COMMAND_LINE_ARGUMENTS_H
+#define SL_DRIVERS_COMMAND_LINE_ARGUMENTS_H
 
 #include "spmd/base/error.h"
 
