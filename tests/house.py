@@ -25,6 +25,7 @@ ORDER = """
     layers/modules/sequence
     layers/training
     layers/models
+    shardloop
     drivers/common
     drivers/training
     drivers/classifier
