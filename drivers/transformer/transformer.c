@@ -53,11 +53,12 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static int explain(void) {
     struct sl_error error;
-    printf("Usage: transformer train|evaluate|generate [OPTION]...\n");
+    const char *const prefix = sl_program_prefix();
+    printf("Usage: %stransformer train|evaluate|generate [OPTION]...\n", prefix);
     for (int i = 0; i < COMMANDS; i++) printf("  %-10s%s\n", commands[i].name, commands[i].summary);
-    printf("transformer COMMAND --help tells a command's options.\n");
+    printf("%stransformer COMMAND --help tells a command's options.\n", prefix);
     const int status = sl_stdout_finish(&error);
-    if (status) fprintf(stderr, "transformer: %s\n", error.message);
+    if (status) fprintf(stderr, "%stransformer: %s\n", prefix, error.message);
     return status;
 }
 
@@ -108,7 +109,7 @@ int main(int argc, char **argv) {
             return run((enum transformer_command)i, commands[i].program, argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "--help")) return explain();
     if (argc > 1 && !strcmp(argv[1], "--version")) return run(TRANSFORMER_TRAIN, "transformer", argc, argv);
-    fprintf(stderr, "transformer: %s%.60s%s: choose one of train, evaluate, generate\n",
+    fprintf(stderr, "%stransformer: %s%.60s%s: choose one of train, evaluate, generate\n", sl_program_prefix(),
             argc > 1 ? "there is no \"" : "no command", argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");
     return SL_BAD_INPUT;
 }
