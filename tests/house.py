@@ -25,6 +25,7 @@ ORDER = """
     layers/modules/sequence
     layers/training
     layers/models
+    shardloop
     drivers/command_line
     drivers/common
     drivers/training

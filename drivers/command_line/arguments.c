@@ -133,3 +133,10 @@ void sl_arguments_free(struct sl_arguments *arguments) {
     free(arguments->file);
     *arguments = (struct sl_arguments){0};
 }
+
+const char *sl_program_prefix(void) {
+    static const char *const prefixes[] = {"shardloop-", "shardloop "};
+    for (int i = 0; i < 2; i++)
+        if (!strncmp(program_invocation_short_name, prefixes[i], strlen(prefixes[i]))) return prefixes[i];
+    return "";
+}

@@ -18,4 +18,8 @@ struct sl_arguments {
 int sl_arguments_expand(struct sl_arguments *arguments, int argc, char **argv, struct sl_error *error);
 void sl_arguments_free(struct sl_arguments *arguments);
 
+/* What stands before a driver's name in its messages: "shardloop-" where it is installed, "shardloop " where the
+ * command shardloop has started it, and "" in a build folder. */
+const char *sl_program_prefix(void);
+
 #endif

@@ -427,6 +427,8 @@ static struct sl_launch_engine engine_of(const struct sl_options *options) {
 
 int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     struct sl_error error = {0};
+    snprintf(options->called, sizeof options->called, "%s%s", sl_program_prefix(), options->program);
+    options->program = options->called;
     sl_streams_begin();
     if (sl_arguments_expand(&options->arguments, argc, argv, &error)) return sl_options_report(options, &error);
     struct parser parser;

@@ -66,7 +66,7 @@ struct sl_option_words {
 };
 
 struct sl_options {
-    const char *program, *summary;
+    const char *program, *summary;           /* sl_options_parse completes the program's name: sl_program_prefix */
     const struct sl_option_section *section; /* up to one without a table */
     struct sl_option_words words;            /* after the sections */
     struct sl_option_words notation;         /* after those: what signs in the output mean */
@@ -74,6 +74,7 @@ struct sl_options {
     bool answered;                           /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
     struct sl_signature signature; /* of all options, once they are parsed; more may be added */
+    char called[64];               /* `program` is here, once they are parsed */
 };
 
 /* Fills the sections' structs in from ARGV, a later option overriding an earlier one; @FILE stands for the words in

@@ -54,11 +54,12 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static int explain(void) {
     struct sl_error error;
-    printf("Usage: transformer train|evaluate|generate [OPTION]...\n");
+    const char *const prefix = sl_program_prefix();
+    printf("Usage: %stransformer train|evaluate|generate [OPTION]...\n", prefix);
     for (int i = 0; i < COMMANDS; i++) printf("  %-10s%s\n", commands[i].name, commands[i].summary);
-    printf("transformer COMMAND --help tells a command's options.\n");
+    printf("%stransformer COMMAND --help tells a command's options.\n", prefix);
     const int status = sl_stdout_finish(&error);
-    if (status) fprintf(stderr, "transformer: %s\n", error.message);
+    if (status) fprintf(stderr, "%stransformer: %s\n", prefix, error.message);
     return status;
 }
 
@@ -112,7 +113,7 @@ static int refuse(const char *command) {
         sl_error_set(&error, SL_BAD_INPUT, "there is no \"%.60s\": choose one of train, evaluate, generate", command);
         sl_suggest(&nearest, "", &error);
     }
-    fprintf(stderr, "transformer: %s\n", error.message);
+    fprintf(stderr, "%stransformer: %s\n", sl_program_prefix(), error.message);
     return error.status;
 }
 
