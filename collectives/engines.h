@@ -18,6 +18,8 @@ extern const struct sl_engine_table sl_engine_nccl;
 
 /* The engine called NAME; NULL if there is none. */
 const struct sl_engine_table *sl_engine_find(const char *name);
+/* Engine number I, also one that is not in this build; NULL after the last. */
+const struct sl_engine_table *sl_engine_at(int i);
 
 /* Fills in ENGINE with the engine called NAME ("local", "mpi", "nccl") and a timeout of 30 s. `checked` is set if
  * the library is a debug build (CMAKE_BUILD_TYPE Debug); examples and programs under development set it themselves.

@@ -4,16 +4,10 @@
  * custom_module.c leaves to the trainer is done here: the order of calls is that in layers/training/pipeline.h. */
 #include <errno.h>
 #include <math.h>
+#include <shardloop/shardloop.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "collectives/engines.h"
-#include "layers/modules/modules.h"
-#include "layers/modules/transformer_modules.h" /* sl_gelu */
-#include "layers/training/optimizer.h"
-#include "layers/training/pipeline.h"
-#include "spmd/device/offload.h"
 
 enum { INPUTS = 2, HIDDEN = 32, POINTS = 256, MICROBATCHES = 4, STEPS = 600 };
 
