@@ -2,8 +2,10 @@
  *
  * A row a coordinate holds its compute, communication, waiting and optimizer; a second one its reductions over data,
  * which run beside them. Times are microseconds since the first event. Each event's args name step, rank, stage, loop,
- * microbatch, count and data; where the mesh has more axes, also the number of its pipeline. "shardloop" beside the
- * events tells the schedule, and how many passes through it a step has. */
+ * microbatch, count and data; where the mesh has more axes, also the number of its pipeline; transfer and no_core are
+ * the parts of "dur" that modules/profile.h calls so, where they are not 0. "shardloop" beside the events tells the
+ * schedule, how many passes through it a step has, the engine's delay of messages in ms, how many coordinates there
+ * were on how many cores (0: unknown), and whether the engine divides waiting. */
 #ifndef SL_DRIVERS_TRAINING_TRACE_FILE_H
 #define SL_DRIVERS_TRAINING_TRACE_FILE_H
 
@@ -15,6 +17,7 @@
 struct sl_trace_file {
     const char *path;
     FILE *stream;
+    bool divided; /* waiting, by the engine */
     struct sl_trace trace[SL_MAX_COORDINATES];
 };
 

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "collectives/engines.h"
+#include "drivers/common/cores.h"
 #include "drivers/common/interrupt.h"
 #include "drivers/common/profile_report.h"
 #include "drivers/training/memory_check.h"
@@ -164,7 +165,8 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     struct sl_job *job = training->job;
     const struct sl_training_options *options = job->options;
     if (options->profile && !training->report.lost.status)
-        SL_TRY(sl_profile_report(training->profile, &job->mesh, sl_training_done(training) - 1, training->json, error));
+        SL_TRY(sl_profile_report(training->profile, &job->mesh, job->cores, sl_training_done(training) - 1,
+                                 training->json, error));
     SL_TRY(report_end(training, error));
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
         return error->status = SL_FAILED; /* it could be written when the run began */
@@ -201,6 +203,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     const struct sl_training_options *options = job->options;
     SL_TRY(open_checkpoints(training, job->seed, error));
     SL_TRY(sl_training_delay(options, engine, error));
+    job->cores = sl_cores_of(engine);
     engine->error = error;
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {
