@@ -75,6 +75,14 @@ const struct sl_option transformer_sample_table[] = {
     {0},
 };
 
+const struct sl_option transformer_speed_table[] = {
+    {"measure-peak", SL_OPTION_FLAG, FIELD(measure_peak),
+     .help =
+         "measure what matrix products reach here, of which mfu is a share, in place of the number that is kept for "
+         "this machine in ~/.cache/shardloop"},
+    {0},
+};
+
 const struct sl_option transformer_parameter_table[] = {
     {"params", SL_OPTION_TEXT, FIELD(params), .value = "FILE", .path = SL_PATH_CHECKPOINT,
      .help = "begin with the parameters in FILE: safetensors, or a checkpoint; if FILE is a directory, with its latest "

@@ -5,6 +5,7 @@ set(parsers
     idx
     mesh
     options
+    peak
     safetensors
     signature
     tokens
