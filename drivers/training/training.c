@@ -79,6 +79,10 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
 static int open_records(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(sl_trace_file_create(&training->trace, options->trace, error));
+    if (!training->json) {
+        sl_heading_print(stdout, training->job, &training->heading);
+        fflush(stdout); /* what fails is noticed with the first step */
+    }
     return sl_report_open(&training->report, options->metrics, options->checkpoints.resume, training->checkpoints.first,
                           training->steps, error);
 }
@@ -181,6 +185,7 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     report->json = training->json;
     report->field = training->type->field;
     report->own = job->own;
+    report->rows = job->sequence ? "tokens" : "samples";
     int status = sl_run(&job->mesh, engine, program, training);
     sl_progress_clear(&report->progress);
     if (status == SL_OK) status = finish(training, error);
