@@ -232,8 +232,9 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->steps = config->common.steps;
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
-    snprintf(training->heading.data, sizeof training->heading.data, "%s, %lld tokens for training",
-             job->tokens.format->name, (long long)job->tokens.training);
+    if (job->tokens.format)
+        snprintf(training->heading.data, sizeof training->heading.data, "%s, %lld tokens for training",
+                 job->tokens.format->name, (long long)job->tokens.training);
     *next++ = sl_setting_text("model", "transformer");
     *next++ = sl_setting_number("model-dimension", m->dimension);
     *next++ = sl_setting_number("n-heads", m->heads);
