@@ -29,11 +29,11 @@ struct sl_local_pause sl_local_pause_begin(const struct sl_local_coordinate *me,
         .mark = sl_wait_begin(&me->spmd), .seen = get(&latest->time), .starved = get(&latest->starved)};
 }
 
-/* Of LATE seconds that passed between the word's being raised and the waiter's going on, the engine's delay is travel,
- * and so is a waiter's waking up where it has a core of its own. Where cores are shared, the waiter was ready and had
- * none. */
-static void count_late(struct sl_local_coordinate *me, double late) {
-    const double travel = me->run->spin ? late : between(0, me->spmd.engine->delay, late);
+/* Of LATE seconds that passed between the word's being raised and the waiter's going on, those of the DELAY are travel,
+ * and so is waking up where the waiter has a core of its own. For the rest of them it was ready to run and had none: it
+ * shares cores with other coordinates, or with other programs. */
+static void count_late(struct sl_local_coordinate *me, double late, double delay) {
+    const double waking = me->run->spin ? 1e-4 : 0, travel = between(0, delay + waking, late);
     me->spmd.transferred += travel;
     me->spmd.starved += late - travel;
 }
@@ -49,7 +49,7 @@ void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pa
         const double starved = get(&stamp->starved) - pause->starved;
         self->starved += between(0, starved * early / (raised - between(0, pause->seen, since)), early);
     }
-    count_late(me, end - since - early);
+    count_late(me, end - since - early, self->engine->delay);
     note(&me->latest, end, self->starved + sl_starved_at_work(self));
 }
 
@@ -60,5 +60,5 @@ void sl_local_delay(struct sl_local_coordinate *me, double sent) {
     const struct sl_wait_mark mark = sl_wait_begin(&me->spmd);
     clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL); /* a signal may cut it short: it is a simulation */
     const double end = sl_wait_end(&me->spmd, mark);
-    if (me->spmd.timed) count_late(me, end - mark.began);
+    if (me->spmd.timed) count_late(me, end - mark.began, left);
 }

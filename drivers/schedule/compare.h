@@ -81,7 +81,9 @@ int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_cos
                          struct sl_error *error);
 
 /* Means over all of TRACE's whole steps: costs (STAGE [stages]; communication: both ends' work on a message, and the
- * engine's delay) and parts. Work costs what it takes with a core of its own: time without one is not in it.
+ * engine's delay) and parts. A rank's own
+ * work costs what it takes with a core to itself: time without one is not in it. A reduction's cost is all of its time
+ * but the optimizer's.
  * SL_BAD_INPUT where the trace is not one of SCHEDULE. Free with schedule_measurement_free. */
 int schedule_trace_measure(struct schedule_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,
                            struct sl_stage_costs *stage, struct schedule_measurement *measurement,

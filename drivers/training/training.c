@@ -26,7 +26,12 @@ double sl_peak_bytes(void) {
 
 /* ---- what every coordinate does ---- */
 
+/* The heading comes with the first step: of a run that is refused before, stdout has nothing. */
 static int report_step(struct sl_training *training, const struct sl_step *step, struct sl_error *error) {
+    if (!training->json && sl_training_done(training) == 0) {
+        sl_progress_clear(&training->report.progress);
+        sl_heading_print(stdout, training->job, &training->heading);
+    }
     const bool shown = !training->type->shows || training->type->shows(training, step->number);
     return sl_report_step(&training->report, step, shown, error);
 }
@@ -79,10 +84,6 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
 static int open_records(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(sl_trace_file_create(&training->trace, options->trace, error));
-    if (!training->json) {
-        sl_heading_print(stdout, training->job, &training->heading);
-        fflush(stdout); /* what fails is noticed with the first step */
-    }
     return sl_report_open(&training->report, options->metrics, options->checkpoints.resume, training->checkpoints.first,
                           training->steps, error);
 }
