@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "drivers/common/cores.h"
+#include "drivers/speed/cores.h"
 #include "drivers/common/metrics.h"
 
 /* ---- as text ---- */

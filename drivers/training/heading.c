@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "drivers/common/cores.h"
+#include "drivers/speed/cores.h"
 
 /* "mesh data=2,pipe=2,tensor=2 on 4 cores: 2 replicas, each a pipeline of 2 ranks, each rank 2 coordinates" */
 static void print_mesh(FILE *stream, const struct sl_job *job) {

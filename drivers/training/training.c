@@ -6,9 +6,9 @@
 #include <sys/resource.h>
 
 #include "collectives/engines.h"
-#include "drivers/common/cores.h"
+#include "drivers/speed/cores.h"
 #include "drivers/common/interrupt.h"
-#include "drivers/common/profile_report.h"
+#include "drivers/speed/profile_report.h"
 #include "drivers/training/memory_check.h"
 #include "drivers/training/shardings_report.h"
 #include "layers/training/exchange.h"

@@ -245,5 +245,9 @@ static void describe_library(char *text, size_t size) {
     snprintf(text, size, "oneDNN %d.%d.%d, ISA %x", version->major, version->minor, version->patch, (unsigned)isa);
 }
 
-const struct sl_gemm_backend sl_gemm_onednn = {
-    .name = "onednn", .supports = supports, .plan = plan, .execute = execute, .release = release, .describe = describe_library};
+const struct sl_gemm_backend sl_gemm_onednn = {.name = "onednn",
+                                               .supports = supports,
+                                               .plan = plan,
+                                               .execute = execute,
+                                               .release = release,
+                                               .describe = describe_library};

@@ -10,7 +10,7 @@
 #include "drivers/classifier/idx.h"
 #include "drivers/common/options.h"
 #include "drivers/schedule/compare.h"
-#include "drivers/common/peak.h"
+#include "drivers/speed/peak.h"
 #include "drivers/schedule/costs.h"
 #include "layers/storage/safetensors.h"
 #include "layers/storage/tokens.h"

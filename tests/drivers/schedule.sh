@@ -301,7 +301,7 @@ refuses '--file and --name: a schedule is read or generated, not both' --file ta
 refuses 'nothing.csv: cannot be opened: No such file' --file nothing.csv
 refuses 'schedule gpipe: 2 loops: must be 1' --name gpipe --loops 2
 refuses '--forward: "-1" is not a number from 0' --forward -1
-refuses '--optimizer: -1' --optimizer -1
+refuses '--optimizer: "-1" is not a number from 0' --optimizer -1
 refuses '8 microbatches do not divide into weight-gradient groups of 3' --wgrad-group 3
 refuses 'deadlock' --name interleaved-zb --stages 8 --microbatches 16 --buffers 1
 printf '0F0,0F1,0B0,0B0\n' >twice.csv

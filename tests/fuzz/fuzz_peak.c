@@ -1,7 +1,7 @@
 /* fuzz_peak.c - the file of what machines' products reach. */
 #include <math.h>
 
-#include "drivers/common/peak.h"
+#include "drivers/speed/peak.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,9 +1,9 @@
 /* peak_measure.h - what matrix products reach with all of a run's cores at work: measured once a machine, and kept
- * (drivers/common/peak.h). */
-#ifndef SL_DRIVERS_TRAINING_PEAK_MEASURE_H
-#define SL_DRIVERS_TRAINING_PEAK_MEASURE_H
+ * (drivers/speed/peak.h). */
+#ifndef SL_DRIVERS_SPEED_PEAK_MEASURE_H
+#define SL_DRIVERS_SPEED_PEAK_MEASURE_H
 
-#include "drivers/common/peak.h"
+#include "drivers/speed/peak.h"
 #include "drivers/training/job.h"
 
 /* Every coordinate calls it; PEAK is written on coordinate 0. It is what the file holds for coordinate 0's machine,

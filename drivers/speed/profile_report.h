@@ -1,6 +1,6 @@
 /* profile_report.h - prints where the coordinates' time went. */
-#ifndef SL_DRIVERS_COMMON_PROFILE_REPORT_H
-#define SL_DRIVERS_COMMON_PROFILE_REPORT_H
+#ifndef SL_DRIVERS_SPEED_PROFILE_REPORT_H
+#define SL_DRIVERS_SPEED_PROFILE_REPORT_H
 
 #include <stdio.h>
 

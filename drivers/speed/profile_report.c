@@ -1,7 +1,7 @@
 /* profile_report.c - a table, or JSON lines, of profiles. */
-#include "drivers/common/profile_report.h"
+#include "drivers/speed/profile_report.h"
 
-#include "drivers/common/cores.h"
+#include "drivers/speed/cores.h"
 #include "drivers/common/metrics.h"
 
 static const char *const work_name[SL_WORKS] = {"other",         "products", "kernels",  "optimizer",

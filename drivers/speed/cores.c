@@ -1,5 +1,5 @@
 /* cores.c - how many cores a run has, and a line where coordinates share them. */
-#include "drivers/common/cores.h"
+#include "drivers/speed/cores.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* cores.h - how many cores a run has, and a line where coordinates share them. */
-#ifndef SL_DRIVERS_COMMON_CORES_H
-#define SL_DRIVERS_COMMON_CORES_H
+#ifndef SL_DRIVERS_SPEED_CORES_H
+#define SL_DRIVERS_SPEED_CORES_H
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* peak.c - peaks in a JSON file. */
-#include "drivers/common/peak.h"
+#include "drivers/speed/peak.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  *
  * It is shardloop/peaks.json in $XDG_CACHE_HOME, or in ~/.cache where that is unset or no absolute path. Where HOME is
  * unset, too, nothing is kept. */
-#ifndef SL_DRIVERS_COMMON_PEAK_H
-#define SL_DRIVERS_COMMON_PEAK_H
+#ifndef SL_DRIVERS_SPEED_PEAK_H
+#define SL_DRIVERS_SPEED_PEAK_H
 
 #include "layers/storage/draft.h"
 
