@@ -26,6 +26,7 @@ ORDER = """
     layers/training
     layers/models
     drivers/common
+    drivers/speed
     drivers/training
     drivers/classifier
     drivers benchmarks

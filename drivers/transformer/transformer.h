@@ -2,7 +2,7 @@
 #ifndef SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 #define SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 
-#include "drivers/speed/peak_measure.h"
+#include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
 #include "layers/models/transformer.h"

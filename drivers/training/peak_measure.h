@@ -1,7 +1,7 @@
 /* peak_measure.h - what matrix products reach with all of a run's cores at work: measured once a machine, and kept
  * (drivers/speed/peak.h). */
-#ifndef SL_DRIVERS_SPEED_PEAK_MEASURE_H
-#define SL_DRIVERS_SPEED_PEAK_MEASURE_H
+#ifndef SL_DRIVERS_TRAINING_PEAK_MEASURE_H
+#define SL_DRIVERS_TRAINING_PEAK_MEASURE_H
 
 #include "drivers/speed/peak.h"
 #include "drivers/training/job.h"

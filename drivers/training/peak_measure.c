@@ -1,5 +1,5 @@
 /* peak_measure.c - square products of a fixed size, on every core at once: the best of several rounds. */
-#include "drivers/speed/peak_measure.h"
+#include "drivers/training/peak_measure.h"
 
 #include <errno.h>
 #include <stdio.h>
