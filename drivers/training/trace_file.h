@@ -1,11 +1,14 @@
 /* trace_file.h - all coordinates' traces, and the file of Chrome trace events that becomes of them.
  *
- * A row a coordinate holds its compute, communication, waiting and optimizer; a second one its reductions over data,
- * which run beside them. Times are microseconds since the first event. Each event's args name step, rank, stage, loop,
- * microbatch, count and data; where the mesh has more axes, also the number of its pipeline; transfer and no_core are
- * the parts of "dur" that modules/profile.h calls so, where they are not 0. "shardloop" beside the events tells the
- * schedule, how many passes through it a step has, the engine's delay of messages in ms, how many coordinates there
- * were on how many cores (0: unknown), and whether the engine divides waiting. */
+ * A process of that format is a pipeline, and a thread of it, which is a row, a coordinate with its compute,
+ * communication, waiting and optimizer. Rows below it have its reductions over data, which run beside them: as many as
+ * are under way at a time. The first process has a row of steps with their losses. Times are microseconds since the
+ * first step that is recorded. Each event's args name step, rank, stage, loop, microbatch, count and data; where the
+ * mesh has more axes, also the number of its pipeline; transfer and no_core are the parts of "dur" that
+ * modules/profile.h calls so, where they are not 0. An arrow (phases "s" and "f", one id) leads from each send to its
+ * take. "shardloop" beside the events tells the schedule, how many passes through it a step has, the engine's delay of
+ * messages in ms, how many coordinates there were on how many cores (0: unknown), and whether the engine divides
+ * waiting. */
 #ifndef SL_DRIVERS_TRAINING_TRACE_FILE_H
 #define SL_DRIVERS_TRAINING_TRACE_FILE_H
 
@@ -14,10 +17,18 @@
 #include "drivers/training/job.h"
 #include "layers/training/trace.h"
 
+struct sl_trace_step {
+    int64_t number;
+    double begin, end; /* on sl_now's clock */
+    double loss;
+};
+
 struct sl_trace_file {
     const char *path;
     FILE *stream;
-    bool divided; /* waiting, by the engine */
+    int capacity, steps;
+    struct sl_trace_step *step; /* [capacity] */
+    bool divided;               /* waiting, by the engine */
     struct sl_trace trace[SL_MAX_COORDINATES];
 };
 
@@ -27,6 +38,8 @@ int sl_trace_file_open(struct sl_trace_file *file, const struct sl_job *job, int
 int sl_trace_file_create(struct sl_trace_file *file, const char *path, struct sl_error *error);
 /* The coordinate's own trace, on which it begins to record. */
 struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self);
+/* Records step NUMBER; later ones are left out where there is no room. */
+void sl_trace_file_step(struct sl_trace_file *file, int64_t number, double begin, double end, double loss);
 /* Writes and closes the file. */
 int sl_trace_file_write(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error);
 /* Gives the memory back; also where nothing was opened. */
