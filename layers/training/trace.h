@@ -57,7 +57,7 @@ static inline void sl_trace_add(struct sl_trace *trace, struct sl_trace_event ev
 
 /* Begins a piece of work. */
 static inline struct sl_trace_mark sl_trace_begin(const struct sl_trace *trace) {
-    if (!trace) return (struct sl_trace_mark){0};
+    if (!trace) return (struct sl_trace_mark){0, 0, 0, 0, 0};
     const struct sl_spmd *self = trace->self;
     return (struct sl_trace_mark){sl_now(), self->waited, self->transferred, self->starved, sl_starved_at_work(self)};
 }
