@@ -188,6 +188,14 @@ static void describe_run(struct run *run) {
     memcpy(run->training.setting, settings, sizeof settings);
 }
 
+/* For people. */
+static void describe_heading(const struct run *run, struct sl_heading *heading) {
+    const struct classifier_experiment *experiment = &run->experiment;
+    snprintf(heading->data, sizeof heading->data, "%s, %u examples", run->config->data, run->dataset.train.count);
+    snprintf(heading->numbers, sizeof heading->numbers, "%s%s%s%s", experiment->flax ? "flax" : "global",
+             *experiment->no_flax ? " (" : "", experiment->no_flax, *experiment->no_flax ? ")" : "");
+}
+
 static void plan_training(struct run *run) {
     const struct sl_training_options *options = &run->experiment.options.training;
     struct sl_training *training = &run->training;
@@ -197,6 +205,7 @@ static void plan_training(struct run *run) {
     training->rate = sl_training_rate(options, training->steps);
     if (options->lr_schedule == SL_RATE_DEFAULT) training->rate.falls = run->dataset.shuffled;
     describe_run(run);
+    describe_heading(run, &training->heading);
 }
 
 /* Adds what the run has read to its signature. */

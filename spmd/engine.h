@@ -19,7 +19,8 @@
  *  - settle: before a peer can read what this coordinate has enqueued on its device, wait for it (sl_device.settle in
  *    spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a slot that is posted or
  *    released. An engine may also refuse devices that do not share the host's memory, as mpi does.
- *  - count waiting: add the seconds that calls wait for peers to self->waited while self->timed is set.
+ *  - count waiting: add the seconds that calls wait for peers to self->waited while self->timed is set (sl_wait_begin,
+ *    sl_wait_end); where it can, divide them (self->divides).
  *  - note every call but the opening of groups: its verb, its object (a group or a channel) and its site. Verdicts
  *    quote them.
  *  - publish sl_fail: if self->error has a status when a call begins, end the run with that status and message.
@@ -111,6 +112,25 @@ struct sl_channel {
     const char *site;
     void *state;
 };
+
+/* A wait for a peer: an engine brackets it with sl_wait_begin and sl_wait_end, which count it. */
+struct sl_wait_mark {
+    double began, cpu;
+};
+
+static inline struct sl_wait_mark sl_wait_begin(const struct sl_spmd *self) {
+    if (!self->timed) return (struct sl_wait_mark){0, 0};
+    return (struct sl_wait_mark){sl_now(), sl_cpu_now()};
+}
+
+/* Returns when the wait ended; 0 where nothing is counted. */
+static inline double sl_wait_end(struct sl_spmd *self, struct sl_wait_mark mark) {
+    if (!self->timed) return 0;
+    const double now = sl_now();
+    self->waited += now - mark.began;
+    self->waited_cpu += sl_cpu_now() - mark.cpu;
+    return now;
+}
 
 struct sl_engine_table {
     const char *name;

@@ -80,6 +80,12 @@ int sl_fail(struct sl_spmd *self, int status, const char *format, ...) {
     return sl_error_set(&self->error, status, "%s", line);
 }
 
+double sl_cpu_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 double sl_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

@@ -36,9 +36,13 @@ struct sl_spmd {
     int device;            /* number of its device, which the engine chooses; -1: the CPU */
     struct sl_error error; /* filled in by sl_fail */
     void *queue;           /* compute queue, whose work precedes communication; NULL on CPUs */
-    bool timed;            /* set it to let the engine count in `waited` */
-    double waited;         /* seconds for which communication calls have waited for peers */
-    void *state;           /* the engine's own */
+    /* Set `timed` to let the engine count for how many seconds communication calls have waited for peers (`waited`),
+     * and how many CPU seconds that has cost (`waited_cpu`). An engine that `divides` also counts for how long, of
+     * `waited`, what a call waited for was on its way (`transferred`), and for how long this coordinate or the peer was
+     * ready to run and had no core (`starved`); in the rest of `waited` the peer had not come so far. */
+    bool timed, divides;
+    double waited, waited_cpu, transferred, starved;
+    void *state; /* the engine's own */
 };
 
 /* A program. Returns SL_OK, or the status with which it cannot go on. */
@@ -70,6 +74,14 @@ int sl_fail(struct sl_spmd *self, int status, const char *format, ...) SL_PRINTF
 
 /* Seconds on the monotonic clock. */
 double sl_now(void);
+/* CPU seconds of the calling thread. */
+double sl_cpu_now(void);
+
+/* Seconds for which this coordinate's thread was at its own work, ready to run, and had no core, since some moment:
+ * differences count. The thread of a coordinate with a device sleeps while that computes: there it is 0. */
+static inline double sl_starved_at_work(const struct sl_spmd *self) {
+    return self->device >= 0 ? 0 : sl_now() - self->waited - (sl_cpu_now() - self->waited_cpu);
+}
 
 SL_END_C
 #endif

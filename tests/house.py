@@ -28,6 +28,7 @@ ORDER = """
     shardloop
     drivers/command_line
     drivers/common
+    drivers/speed
     drivers/training
     drivers/classifier
     drivers benchmarks

@@ -13,7 +13,8 @@ struct end {
     alignas(SL_CACHE_LINE) struct sl_local_word word; /* messages posted; messages released */
     int slot;
     bool holds;
-    bool open; /* under the run's lock */
+    bool open;                    /* under the run's lock */
+    struct sl_local_stamp *stamp; /* [slots] when each was handed over last */
 };
 
 struct sl_local_channel {
@@ -21,7 +22,6 @@ struct sl_local_channel {
     int from, to, slots;
     size_t bytes, stride; /* of a slot, as wanted and rounded up to cache lines */
     char *memory;
-    double *sent;     /* [slots] when, where the engine delays */
     const char *site; /* where the first end was opened */
     char name[48];    /* for places */
     struct end end[2];
@@ -37,11 +37,15 @@ static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     channel->slots = wanted->slots, channel->bytes = wanted->bytes, channel->site = wanted->site;
     channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
     channel->memory = sl_device.take(channel->stride * (size_t)channel->slots);
-    channel->sent = sl_local_take(sizeof *channel->sent * (size_t)channel->slots);
+    struct sl_local_stamp *stamps = sl_local_take(2 * (size_t)channel->slots * sizeof *stamps);
+    channel->end[SENDER].stamp = stamps;
     snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
-    if (channel->memory && channel->sent) return channel;
+    if (channel->memory && stamps) {
+        channel->end[RECEIVER].stamp = stamps + channel->slots;
+        return channel;
+    }
     sl_device.give(channel->memory);
-    free(channel->sent);
+    free(stamps);
     free(channel);
     return NULL;
 }
@@ -90,7 +94,7 @@ void sl_local_channels_close(struct sl_local_run *run) {
         struct sl_local_channel *channel = run->channels;
         run->channels = channel->next;
         sl_device.give(channel->memory);
-        free(channel->sent);
+        free(channel->end[SENDER].stamp);
         free(channel);
     }
 }
@@ -106,7 +110,8 @@ static int hold(struct sl_spmd *self, struct sl_channel *channel, int which, voi
     struct end *mine = &state->end[which], *theirs = &state->end[!which];
     SL_TRY(sl_local_enter(me, which == SENDER ? "acquire" : "take", state->name, channel->site));
     const uint32_t target = posts(mine) + 1 - (which == SENDER ? (uint32_t)state->slots : 0);
-    SL_TRY(sl_local_wait(me, &theirs->word, target, which == SENDER ? state->to : state->from));
+    SL_TRY(sl_local_wait(me, &theirs->word, target, which == SENDER ? state->to : state->from,
+                         &theirs->stamp[mine->slot]));
     mine->holds = true;
     *slot = state->memory + state->stride * (size_t)mine->slot;
     return SL_OK;
@@ -122,7 +127,7 @@ static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which
     SL_TRY(sl_local_enter(sl_local_self(self), which == SENDER ? "post" : "release", state->name, channel->site));
     SL_TRY(sl_device.settle(&self->error)); /* the other end reads, or writes, the slot next */
     mine->holds = false;
-    if (which == SENDER && self->engine->delay > 0) state->sent[mine->slot] = sl_now();
+    sl_local_stamp(sl_local_self(self), &mine->stamp[mine->slot]);
     mine->slot = mine->slot + 1 < state->slots ? mine->slot + 1 : 0;
     sl_local_post(&mine->word, posts(mine) + 1);
     return SL_OK;
@@ -139,7 +144,7 @@ int sl_local_channel_take(struct sl_spmd *self, struct sl_channel *channel, cons
     SL_TRY(hold(self, channel, RECEIVER, &message));
     const struct sl_local_channel *state = channel->state;
     if (self->engine->delay > 0 && state->from != state->to)
-        sl_local_delay(sl_local_self(self), state->sent[state->end[RECEIVER].slot]);
+        sl_local_delay(sl_local_self(self), state->end[SENDER].stamp[state->end[RECEIVER].slot].time);
     *slot = message;
     return SL_OK;
 }

@@ -23,8 +23,8 @@ struct member {
     alignas(SL_CACHE_LINE) struct sl_local_word arrived;                    /* calls published */
     alignas(SL_CACHE_LINE) struct sl_local_word finished[SL_MAX_IN_FLIGHT]; /* by slot: 1 + number of the call */
     alignas(SL_CACHE_LINE) struct sl_collective call[SL_MAX_IN_FLIGHT];     /* `group` is for the member itself */
-    double started[SL_MAX_IN_FLIGHT];                                       /* where the engine delays */
-    int under_way;                                                          /* calls started and not ended: its own */
+    struct sl_local_stamp started[SL_MAX_IN_FLIGHT], ended[SL_MAX_IN_FLIGHT];
+    int under_way; /* calls started and not ended: its own */
 };
 
 struct sl_local_communicator {
@@ -221,16 +221,19 @@ static int wait_arrived(struct sl_local_coordinate *me, struct sl_local_communic
                         struct sl_positions range) {
     for (int i = range.begin; i < range.end; i++) {
         struct sl_local_word *arrived = &communicator->member[i].arrived;
-        SL_TRY(sl_local_wait(me, arrived, ticket + 1, communicator->coordinate[i]));
+        SL_TRY(sl_local_wait(me, arrived, ticket + 1, communicator->coordinate[i],
+                             &communicator->member[i].started[ticket % SL_MAX_IN_FLIGHT]));
     }
     return SL_OK;
 }
 
 static int wait_finished(struct sl_local_coordinate *me, struct sl_local_communicator *communicator, uint32_t ticket,
                          struct sl_positions range) {
+    const uint32_t slot = ticket % SL_MAX_IN_FLIGHT;
     for (int i = range.begin; i < range.end; i++) {
-        struct sl_local_word *finished = &communicator->member[i].finished[ticket % SL_MAX_IN_FLIGHT];
-        SL_TRY(sl_local_wait(me, finished, ticket + 1, communicator->coordinate[i]));
+        struct member *member = &communicator->member[i];
+        SL_TRY(
+            sl_local_wait(me, &member->finished[slot], ticket + 1, communicator->coordinate[i], &member->ended[slot]));
     }
     return SL_OK;
 }
@@ -250,7 +253,7 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
     if (self->engine->checked) SL_TRY(wait_finished(me, communicator, earlier, all(call)));
     SL_TRY(sl_device.settle(&self->error)); /* the others read what it has computed */
     mine->call[slot] = *call;
-    if (self->engine->delay > 0) mine->started[slot] = sl_now();
+    sl_local_stamp(me, &mine->started[slot]);
     request->ticket = ticket;
     mine->under_way++;
     sl_local_post(&mine->arrived, ticket + 1);
@@ -262,13 +265,19 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
 static double last_started(const struct member *member, uint32_t slot, struct sl_positions range) {
     double last = 0;
     for (int i = range.begin; i < range.end; i++) {
-        if (member[i].started[slot] > last) last = member[i].started[slot];
+        if (member[i].started[slot].time > last) last = member[i].started[slot].time;
     }
     return last;
 }
 
+static struct sl_local_word *finished_word(const struct sl_request *request) {
+    const struct sl_group *group = request->call.group;
+    struct sl_local_communicator *communicator = group->communicator;
+    return &communicator->member[group->rank].finished[request->ticket % SL_MAX_IN_FLIGHT];
+}
+
 /* This member's share, once the members whose data it moves have arrived. */
-static int move_share(struct sl_local_coordinate *me, struct sl_request *request, struct sl_local_word *finished) {
+static int move_share(struct sl_local_coordinate *me, struct sl_request *request) {
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
     if (me->spmd.engine->checked)
@@ -279,14 +288,9 @@ static int move_share(struct sl_local_coordinate *me, struct sl_request *request
     sl_local_end_moving(me);
     SL_TRY(status);
     request->moved = true;
-    sl_local_post(finished, request->ticket + 1);
+    sl_local_stamp(me, &communicator->member[call->group->rank].ended[request->ticket % SL_MAX_IN_FLIGHT]);
+    sl_local_post(finished_word(request), request->ticket + 1);
     return SL_OK;
-}
-
-static struct sl_local_word *finished_word(const struct sl_request *request) {
-    const struct sl_group *group = request->call.group;
-    struct sl_local_communicator *communicator = group->communicator;
-    return &communicator->member[group->rank].finished[request->ticket % SL_MAX_IN_FLIGHT];
 }
 
 static bool has(const struct sl_local_word *word, uint32_t target) {
@@ -307,7 +311,7 @@ int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) 
             if (!has(&member[i].arrived, target)) return SL_OK;
         const double delay = self->engine->delay;
         if (delay > 0 && sl_now() < last_started(member, slot, from) + delay) return SL_OK;
-        SL_TRY(move_share(me, request, finished_word(request)));
+        SL_TRY(move_share(me, request));
     }
     const struct sl_positions by = movers(call);
     for (int i = by.begin; i < by.end; i++)
@@ -321,9 +325,8 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     struct sl_local_coordinate *me = sl_local_self(self);
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
-    struct sl_local_word *finished = finished_word(request);
-    if (!request->moved &&
-        sl_local_reached(atomic_load_explicit(&finished->value, memory_order_relaxed), request->ticket + 1)) {
+    if (!request->moved && sl_local_reached(atomic_load_explicit(&finished_word(request)->value, memory_order_relaxed),
+                                            request->ticket + 1)) {
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)", sl_collective_name(call),
                        call->group->name, call->site);
     }
@@ -333,7 +336,7 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
         SL_TRY(wait_arrived(me, communicator, request->ticket, from));
         if (self->engine->delay > 0)
             sl_local_delay(me, last_started(communicator->member, request->ticket % SL_MAX_IN_FLIGHT, from));
-        SL_TRY(move_share(me, request, finished));
+        SL_TRY(move_share(me, request));
     }
     SL_TRY(wait_finished(me, communicator, request->ticket, movers(call)));
     request->moved = false; /* it has ended: to wait again is an error */

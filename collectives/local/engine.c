@@ -136,7 +136,11 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
     for (int i = 0; i < mesh->size; i++) {
         struct sl_local_coordinate *coordinate = &run->coordinate[i];
         coordinate->run = run;
-        coordinate->spmd = (struct sl_spmd){.mesh = mesh, .engine = engine, .coordinate = i, .state = coordinate};
+        coordinate->spmd = (struct sl_spmd){.mesh = mesh,
+                                            .engine = engine,
+                                            .coordinate = i,
+                                            .state = coordinate,
+                                            .divides = engine->table == &sl_engine_local};
     }
     launch(run);
     const int status = deliver(engine, atomic_load(&run->status), &run->verdict);

@@ -33,6 +33,12 @@ struct sl_local_word {
     _Atomic uint32_t sleepers; /* how many sleep on it: most posts need no system call */
 };
 
+/* What an owner notes beside a word before it raises it, so that waits for it can be divided: when that was, and for
+ * how long it had no core until then. 0: it is not noted. */
+struct sl_local_stamp {
+    _Atomic double time, starved;
+};
+
 static inline bool sl_local_reached(uint32_t value, uint32_t target) { return (int32_t)(value - target) >= 0; }
 
 /* ---- a run and its coordinates (engine.c) ---- */
@@ -55,6 +61,7 @@ struct sl_local_coordinate {
     /* The place: its latest call, as in `psum` `over "data"` `train.c:12`. The object may be
      * a group's text: it is read under the run's lock. */
     _Atomic(const char *) verb, object, site;
+    struct sl_local_stamp latest; /* its last one, of whatever word */
 };
 
 struct sl_local_run {
@@ -93,8 +100,25 @@ int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char 
 /* Raises WORD, of which the caller is the owner, and wakes who sleeps on it. */
 void sl_local_post(struct sl_local_word *word, uint32_t value);
 
-/* Waits until PEER has raised WORD to TARGET. SL_FAILED once the run has ended. */
-int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer);
+/* Waits until PEER has raised WORD to TARGET; STAMP is that of the word then (NULL: it has
+ * none). SL_FAILED once the run has ended. */
+int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
+                  const struct sl_local_stamp *stamp);
+
+/* ---- where the time of waits goes (stamp.c) ---- */
+
+/* Notes in STAMP that ME is about to raise its word: where waits are timed, and where the engine delays. */
+void sl_local_stamp(struct sl_local_coordinate *me, struct sl_local_stamp *stamp);
+
+/* Before a wait for PEER: what divides it afterwards. */
+struct sl_local_pause {
+    struct sl_wait_mark mark;
+    double seen, starved; /* the peer's latest stamp then */
+};
+struct sl_local_pause sl_local_pause_begin(const struct sl_local_coordinate *me, int peer);
+/* Counts the wait. */
+void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pause *pause,
+                        const struct sl_local_stamp *stamp);
 
 /* Sleeps until the engine's delay after SENT (on sl_now's clock) is over. */
 void sl_local_delay(struct sl_local_coordinate *me, double sent);

@@ -92,21 +92,14 @@ static int wait_asleep(struct sl_local_coordinate *me, struct sl_local_word *wor
     return status;
 }
 
-int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer) {
+int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
+                  const struct sl_local_stamp *stamp) {
     if (has_reached(word, target)) return SL_OK;
-    const double began = me->spmd.timed ? sl_now() : 0;
+    const struct sl_local_pause pause = sl_local_pause_begin(me, peer);
     int status = SL_OK;
     if (!wait_awake(me->run, word, target) && wait_asleep(me, word, target, peer)) status = sl_local_alive(me);
-    if (me->spmd.timed) me->spmd.waited += sl_now() - began;
+    sl_local_pause_end(me, &pause, stamp);
     return status;
-}
-
-void sl_local_delay(struct sl_local_coordinate *me, double sent) {
-    const double began = sl_now(), left = sent + me->spmd.engine->delay - began;
-    if (left <= 0) return;
-    const struct timespec time = {(time_t)left, (long)(1e9 * (left - (double)(time_t)left))};
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL); /* a signal may cut it short: it is a simulation */
-    if (me->spmd.timed) me->spmd.waited += sl_now() - began;
 }
 
 /* ---- the end of the run ---- */

@@ -47,8 +47,8 @@ int sl_mpi_turn(struct sl_mpi_run *run) {
 
 int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
     if (wait->ready(wait->of)) return SL_OK;
-    const double began = sl_now();
-    double looked = began;
+    const struct sl_wait_mark mark = sl_wait_begin(&run->spmd);
+    double looked = sl_now();
     int status = SL_OK;
     run->wait = wait;
     run->waits++;
@@ -63,7 +63,7 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
         sl_mpi_look(run);
     }
     run->wait = NULL;
-    if (run->spmd.timed) run->spmd.waited += sl_now() - began;
+    sl_wait_end(&run->spmd, mark);
     return status;
 }
 

@@ -139,7 +139,7 @@ static int begin_checked(struct sl_local_coordinate *host, struct group *group, 
     struct member *mine = &group->member[call->group->rank];
     const uint32_t earlier = ticket - SL_MAX_IN_FLIGHT;
     for (int i = 0; i < group->group.size; i++)
-        SL_TRY(sl_local_wait(host, &group->member[i].begun, earlier + 1, group->group.member[i]));
+        SL_TRY(sl_local_wait(host, &group->member[i].begun, earlier + 1, group->group.member[i], NULL));
     pthread_mutex_lock(&group->lock);
     mine->call[ticket % SL_MAX_IN_FLIGHT] = *call;
     const int status = compare(host, group, call, ticket);
@@ -169,7 +169,7 @@ static int meet(struct sl_nccl_group *of, const struct sl_collective *call, uint
     struct group *group = of->hosts;
     for (int i = 0; i < group->group.size; i++) {
         if (!sl_nccl_needs(call, i)) continue;
-        SL_TRY(sl_local_wait(host_of(of->wire.me), &group->member[i].begun, ticket + 1, group->group.member[i]));
+        SL_TRY(sl_local_wait(host_of(of->wire.me), &group->member[i].begun, ticket + 1, group->group.member[i], NULL));
     }
     return SL_OK;
 }
@@ -227,12 +227,12 @@ static int coordinate_at(const struct sl_nccl_channel *channel, int end) {
 
 static int channel_meet(struct sl_nccl_channel *of) {
     struct channel *channel = of->hosts;
-    return sl_local_wait(host_of(of->me), &channel->open[!of->end], 1, coordinate_at(of, !of->end));
+    return sl_local_wait(host_of(of->me), &channel->open[!of->end], 1, coordinate_at(of, !of->end), NULL);
 }
 
 static int channel_wait(struct sl_nccl_channel *of, int end, uint32_t target) {
     struct channel *channel = of->hosts;
-    return sl_local_wait(host_of(of->me), &channel->messages[!end], target, coordinate_at(of, !end));
+    return sl_local_wait(host_of(of->me), &channel->messages[!end], target, coordinate_at(of, !end), NULL);
 }
 
 static void channel_raise(struct sl_nccl_channel *of, int end, uint32_t count) {

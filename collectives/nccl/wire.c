@@ -222,7 +222,7 @@ static bool has_failed(struct sl_nccl_wire *wire) {
 int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight) {
     struct sl_nccl_coordinate *me = wire->me;
     const struct sl_nccl_flight *awaited = &wire->flight[flight];
-    const double began = sl_now();
+    const struct sl_wait_mark mark = sl_wait_begin(me->self);
     for (int round = 0;; round++) {
         const bool landed = sl_nccl_has_landed(wire, flight);
         SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* what an abort has ended, has not landed */
@@ -230,7 +230,7 @@ int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight) {
         if (has_failed(wire)) return sl_nccl_fail(wire, awaited->verb, awaited->site);
         pause_after(round);
     }
-    if (me->self->timed) me->self->waited += sl_now() - began;
+    sl_wait_end(me->self, mark);
     return SL_OK;
 }
 

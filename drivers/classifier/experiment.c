@@ -2,6 +2,7 @@
 #include "drivers/classifier/experiment.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "drivers/common/schedule_choice.h"
@@ -122,6 +123,18 @@ static int make_schedule(struct classifier_experiment *experiment, struct sl_err
     return sl_job_group(job, group, error);
 }
 
+/* Why flax's order is not defined, of a run that did not ask for it. */
+static void explain_rng(struct classifier_experiment *experiment, const char *asked, bool known, bool passes) {
+    char *why = experiment->no_flax;
+    if (!known)
+        snprintf(why, sizeof experiment->no_flax, "flax has no order for schedule %.60s", asked);
+    else if (passes)
+        snprintf(why, sizeof experiment->no_flax, "flax has no dropout in several passes a step");
+    else
+        snprintf(why, sizeof experiment->no_flax, "flax has no order for %d layers on %d stages",
+                 experiment->classifier.layers, sl_schedule_stages(&experiment->job.schedule));
+}
+
 /* Flax's order is defined where the notebook's modules are: one layer a stage in the looping pipeline. Its stream of
  * dropout has a key a step, and none for a second pass. */
 static int choose_rng(struct classifier_experiment *experiment, struct sl_error *error) {
@@ -148,6 +161,7 @@ static int choose_rng(struct classifier_experiment *experiment, struct sl_error 
                             layers, stages);
     experiment->looping = looping;
     experiment->flax = rng == CLASSIFIER_RNG_DEFAULT ? defined : rng == CLASSIFIER_RNG_FLAX;
+    if (rng == CLASSIFIER_RNG_DEFAULT && !defined) explain_rng(experiment, asked, flat || looping, passes);
     return SL_OK;
 }
 

@@ -28,6 +28,7 @@ struct classifier_experiment {
     struct sl_classifier classifier;
     const struct classifier_dataset *dataset;
     bool flax, looping; /* random numbers in flax's order; of the looping pipeline */
+    char no_flax[120];  /* why they are not, where nobody asked for either; "": they are, or somebody did */
 };
 
 /* OPTIONS' schedule is single, plain, looping, or the name of a schedule; unless a file is given. SL_BAD_INPUT names

@@ -11,9 +11,9 @@
 
 enum { BAR = 10, LINE = 256 };
 
-void sl_progress_begin(struct sl_progress *progress, const char *unit, int64_t total) {
+void sl_progress_begin(struct sl_progress *progress, const char *unit, const char *rows, int64_t total) {
     const char *terminal = getenv("TERM");
-    *progress = (struct sl_progress){.unit = unit, .total = total, .began = sl_now()};
+    *progress = (struct sl_progress){.unit = unit, .rows = rows, .total = total, .began = sl_now()};
     progress->shown = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
@@ -38,11 +38,12 @@ static char *describe_seconds(double seconds, char *text, size_t size) {
     return text;
 }
 
-void sl_progress_update(struct sl_progress *progress, int64_t done, double samples, double loss, double accuracy) {
+void sl_progress_update(struct sl_progress *progress, int64_t done, double rows, double seconds, double loss,
+                        double accuracy) {
     const double now = sl_now();
     if (!progress->shown || (now - progress->drew < 0.1 && done < progress->total)) return;
     progress->drew = now;
-    const double elapsed = now - progress->began > 1e-9 ? now - progress->began : 1e-9;
+    const double elapsed = now - progress->began;
     const double part = done < progress->total ? (double)done / (double)progress->total : 1;
     const int filled = (int)(part * BAR);
     char bar[BAR + 1] = "", remaining[24], line[LINE];
@@ -50,8 +51,9 @@ void sl_progress_update(struct sl_progress *progress, int64_t done, double sampl
     memset(bar + filled, '.', (size_t)(BAR - filled));
     describe_seconds(part > 0 ? elapsed * (1 - part) / part : 0, remaining, sizeof remaining);
     /* The last that a narrow terminal cuts off is the least. */
-    snprintf(line, sizeof line, "%s %lld/%lld [%s] ETA %s  loss %.6f  accuracy %.4f  %.0f samples/s", progress->unit,
-             (long long)done, (long long)progress->total, bar, remaining, loss, accuracy, samples / elapsed);
+    snprintf(line, sizeof line, "%s %lld/%lld [%s] ETA %s  loss %.6f  accuracy %.4f  %.0f %s/s", progress->unit,
+             (long long)done, (long long)progress->total, bar, remaining, loss, accuracy,
+             seconds > 0 ? rows / seconds : 0, progress->rows);
     fprintf(stderr, "\r%.*s\033[K", terminal_width(), line);
     progress->drawn = true;
 }

@@ -9,7 +9,8 @@
 static const struct sl_schedule_alias aliases[] = {
     {.name = "single",
      .schedule = "gpipe",
-     .help = "no pipeline: the model axis must have size 1; without --mesh, data=8",
+     .help = "no pipeline: the model axis must have size 1; without --mesh, data=8, which is 8 replicas of the "
+             "whole model",
      .single = true},
     {.name = "plain", .schedule = "gpipe", .help = "gpipe, with the notebook's random numbers"},
     {.name = "looping",

@@ -58,6 +58,7 @@ static void add_share(struct sl_stage_costs *sum, const struct sl_stage_costs *p
     sum->input_gradient += share * part->input_gradient;
     sum->weight_gradient += share * part->weight_gradient;
     sum->reduce += share * part->reduce;
+    sum->optimizer += share * part->optimizer;
 }
 
 /* The costs of the STAGES that the model's parts make up, each with its share of them, in COST [stages]. */

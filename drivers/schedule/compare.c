@@ -8,9 +8,6 @@
 
 #include "drivers/common/metrics.h"
 
-const char *const schedule_part_name[SCHEDULE_PARTS] = {"compute",   "waiting",   "communication",
-                                                        "reduction", "optimizer", "rest"};
-
 /* ---- reading ---- */
 
 struct reader {
@@ -26,9 +23,13 @@ static int wrong(const struct reader *reader, const char *what) {
 
 /* False: an event of another kind. */
 static bool find_part(const char *category, enum schedule_part *part) {
-    static const char *const name[SCHEDULE_PARTS] = {"compute", "waiting", "communication", "reduce", "optimizer"};
+    static const char *const name[SCHEDULE_PART_REST] = {[SCHEDULE_PART_COMPUTE] = "compute",
+                                                         [SCHEDULE_PART_BUBBLE] = "waiting",
+                                                         [SCHEDULE_PART_COMMUNICATION] = "communication",
+                                                         [SCHEDULE_PART_REDUCTION] = "reduce",
+                                                         [SCHEDULE_PART_OPTIMIZER] = "optimizer"};
     for (*part = 0; *part < SCHEDULE_PART_REST; ++*part)
-        if (!strcmp(name[*part], category)) return true;
+        if (name[*part] && !strcmp(name[*part], category)) return true;
     return false;
 }
 
@@ -39,6 +40,11 @@ static char letter_of(const struct schedule_record *record, const char *name) {
 /* Microseconds: since whenever, and a day. Sums and means of them are numbers. */
 #define MAX_BEGIN 1e18
 #define MAX_LENGTH 1e11
+
+/* Of an event's LENGTH, in ms. */
+static double part_of(const json_t *args, const char *name, double length) {
+    return fmin(fmax(json_number_value(json_object_get(args, name)) / 1000, 0), length);
+}
 
 static int read_event(const struct reader *reader, json_t *object, struct schedule_trace *trace) {
     const char *name, *category, *phase = "";
@@ -62,6 +68,8 @@ static int read_event(const struct reader *reader, json_t *object, struct schedu
     record.letter = letter_of(&record, name);
     record.begin = begin / 1000;
     record.end = (begin + length) / 1000;
+    record.no_core = part_of(args, "no_core", record.end - record.begin);
+    record.transfer = part_of(args, "transfer", record.end - record.begin - record.no_core);
     trace->record[trace->count++] = record;
     return SL_OK;
 }
@@ -76,6 +84,18 @@ static int read_events(struct schedule_trace *trace, const json_t *root, struct 
     for (; reader.position < json_array_size(events); reader.position++)
         SL_TRY(read_event(&reader, json_array_get(events, reader.position), trace));
     return SL_OK;
+}
+
+/* What older traces do not tell. */
+static int read_conditions(struct schedule_trace *trace, json_t *root, struct sl_error *error) {
+    int divided = true;
+    json_unpack(root, "{s:{s:F}}", "shardloop", "delay_ms", &trace->delay);
+    json_unpack(root, "{s:{s:i,s:i}}", "shardloop", "coordinates", &trace->coordinates, "cores", &trace->cores);
+    json_unpack(root, "{s:{s:b}}", "shardloop", "divided", &divided);
+    trace->divided = divided;
+    if (trace->delay >= 0 && trace->delay <= MAX_LENGTH / 1000) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "the trace %s: its delay_ms is %g: must be a number from 0 to %g",
+                        trace->path, trace->delay, MAX_LENGTH / 1000);
 }
 
 static void read_description(struct schedule_trace *trace, json_t *root) {
@@ -101,8 +121,9 @@ int schedule_trace_read(struct schedule_trace *trace, const char *path, struct s
     *trace = (struct schedule_trace){.path = path};
     json_t *root = sl_json_read("the trace ", path, 0, error);
     if (!root) return SL_BAD_INPUT;
-    const int status = read_events(trace, root, error);
+    int status = read_events(trace, root, error);
     read_description(trace, root);
+    if (status == SL_OK) status = read_conditions(trace, root, error);
     json_decref(root);
     return status;
 }
@@ -145,31 +166,14 @@ static int in_order(const void *left, const void *right) {
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* Events of one step, pipeline or rank: records BEGIN to END - 1. */
-struct range {
-    int begin, end;
-};
-
-/* The records from BEGIN on, and before END, that are alike as far as KEYS says: step, pipeline, rank. */
-static struct range range_at(const struct schedule_trace *trace, int begin, int end, int keys) {
-    const struct schedule_record *first = &trace->record[begin];
-    struct range range = {begin, begin};
-    for (; range.end < end; range.end++) {
-        const struct schedule_record *record = &trace->record[range.end];
-        if (record->step != first->step || (keys > 1 && record->pipeline != first->pipeline) ||
-            (keys > 2 && record->rank != first->rank))
-            break;
-    }
-    return range;
-}
-
 /* Whether every pipeline of a step did everything: a trace may end within a step, or lack events. */
-static bool is_whole(const struct schedule_trace *trace, const struct sl_schedule *schedule, struct range step) {
+static bool is_whole(const struct schedule_trace *trace, const struct sl_schedule *schedule,
+                     struct schedule_range step) {
     const long long all = (long long)trace->passes * sl_schedule_stages(schedule) * schedule->microbatches;
-    struct range pipeline;
+    struct schedule_range pipeline;
     for (int at = step.begin; at < step.end; at = pipeline.end) {
         long long forwards = 0, gradients = 0, weights = 0;
-        pipeline = range_at(trace, at, step.end, 2);
+        pipeline = schedule_range_at(trace, at, step.end, 2);
         for (int i = pipeline.begin; i < pipeline.end; i++) {
             const struct schedule_record *record = &trace->record[i];
             forwards += is_compute(record, 'F', 'F') ? record->count : 0;
@@ -186,9 +190,9 @@ static int prepare(struct schedule_trace *trace, const struct sl_schedule *sched
     for (int i = 0; i < trace->count; i++) SL_TRY(check_record(trace, schedule, &trace->record[i], error));
     qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
     int kept = 0;
-    struct range step;
+    struct schedule_range step;
     for (int at = 0; at < trace->count; at = step.end) {
-        step = range_at(trace, at, trace->count, 1);
+        step = schedule_range_at(trace, at, trace->count, 1);
         if (!is_whole(trace, schedule, step)) continue;
         for (int i = step.begin; i < step.end; i++) trace->record[kept++] = trace->record[i];
     }
@@ -214,17 +218,23 @@ static double mean_of(const struct mean *mean) { return mean->count > 0 ? mean->
 
 /* Of one stage. */
 struct stage_means {
-    struct mean forward, input_gradient, weight_gradient, reduce;
+    struct mean forward, input_gradient, weight_gradient, reduce, optimizer;
+    int step, pipeline; /* of the optimizer's last event: a step's events are one turn */
 };
 
-/* By rank and loop; first what computed, then reductions, by step. */
+static bool is_once_a_step(const struct schedule_record *record) {
+    return record->part == SCHEDULE_PART_REDUCTION || record->part == SCHEDULE_PART_OPTIMIZER;
+}
+
+/* By rank and loop; first what computed, then reductions, then the optimizer, both by step and pipeline. */
 static int by_place(const void *left, const void *right) {
     const struct schedule_record *a = *(struct schedule_record *const *)left;
     const struct schedule_record *b = *(struct schedule_record *const *)right;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
     if (a->loop != b->loop) return a->loop < b->loop ? -1 : 1;
-    if (a->part != b->part) return a->part == SCHEDULE_PART_REDUCTION ? 1 : -1;
-    if (a->part == SCHEDULE_PART_REDUCTION && a->step != b->step) return a->step < b->step ? -1 : 1;
+    if (a->part != b->part) return a->part < b->part ? -1 : 1;
+    if (is_once_a_step(a) && a->step != b->step) return a->step < b->step ? -1 : 1;
+    if (is_once_a_step(a) && a->pipeline != b->pipeline) return a->pipeline < b->pipeline ? -1 : 1;
     return (a > b) - (a < b);
 }
 
@@ -241,30 +251,54 @@ static void note_reductions_of(struct schedule_record **list, size_t count, int 
     }
 }
 
-/* Notes what the event of a reduction does not say itself. The stage is that of the first compute event of its rank and
- * loop; -1: there is none. */
+/* Of the steps and pipelines that both lists, one rank's in one loop, have: how long of a reduction the optimizer ran.
+ * Its events are of one thread, and follow one another. */
+static void note_updates(struct schedule_record **reduction, size_t reductions, struct schedule_record **update,
+                         size_t updates, int stage) {
+    size_t first = 0;
+    for (size_t i = 0; i < updates; i++) update[i]->stage = stage;
+    for (size_t i = 0; i < reductions; i++) {
+        struct schedule_record *of = reduction[i];
+        const double begin = of->together, end = of->end;
+        of->updating = 0;
+        while (first < updates && (update[first]->step < of->step ||
+                                   (update[first]->step == of->step && update[first]->pipeline < of->pipeline)))
+            first++;
+        for (size_t u = first;
+             u < updates && u < first + 2 && update[u]->step == of->step && update[u]->pipeline == of->pipeline; u++)
+            of->updating += fmax(0, fmin(end, update[u]->end) - fmax(begin, update[u]->begin));
+    }
+}
+
+/* Notes what the events of reductions and of the optimizer do not say themselves. The stage is that of the first
+ * compute event of their rank and loop; -1: there is none. */
 static int note_reductions(struct schedule_trace *trace, struct sl_error *error) {
     struct schedule_record **list = malloc(((size_t)trace->count + 1) * sizeof *list);
-    size_t count = 0, computes;
+    size_t count = 0, computes, reductions;
     if (!list) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
     for (int i = 0; i < trace->count; i++) {
         struct schedule_record *record = &trace->record[i];
-        if (record->part == SCHEDULE_PART_COMPUTE || record->part == SCHEDULE_PART_REDUCTION) list[count++] = record;
+        if (record->part == SCHEDULE_PART_COMPUTE || is_once_a_step(record)) list[count++] = record;
     }
     qsort(list, count, sizeof *list, by_place);
     for (size_t i = 0, end; i < count; i = end) {
-        computes = 0;
-        for (end = i; end < count && list[end]->rank == list[i]->rank && list[end]->loop == list[i]->loop; end++)
+        computes = reductions = 0;
+        for (end = i; end < count && list[end]->rank == list[i]->rank && list[end]->loop == list[i]->loop; end++) {
             computes += list[end]->part == SCHEDULE_PART_COMPUTE;
-        note_reductions_of(list + i + computes, end - i - computes, computes ? list[i]->stage : -1);
+            reductions += list[end]->part == SCHEDULE_PART_REDUCTION;
+        }
+        struct schedule_record **reduction = list + i + computes, **update = reduction + reductions;
+        const int stage = computes ? list[i]->stage : -1;
+        note_reductions_of(reduction, reductions, stage);
+        note_updates(reduction, reductions, update, end - i - computes - reductions, stage);
     }
     free(list);
     return SL_OK;
 }
 
-/* A compute event's own stage, a reduction's by its rank and loop; -1: neither. */
+/* A compute event's own stage, by rank and loop that of what comes once a step; -1: another event. */
 static int stage_of_record(const struct schedule_record *record) {
-    return record->part == SCHEDULE_PART_COMPUTE || record->part == SCHEDULE_PART_REDUCTION ? record->stage : -1;
+    return record->part == SCHEDULE_PART_COMPUTE || is_once_a_step(record) ? record->stage : -1;
 }
 
 static int check_stages(const struct schedule_trace *trace, int stages, struct sl_error *error) {
@@ -280,6 +314,20 @@ static int check_stages(const struct schedule_trace *trace, int stages, struct s
                         highest + 1, stages);
 }
 
+static void add_costs(struct stage_means *means, const struct schedule_record *record) {
+    const double length = record->end - record->begin - record->no_core, whole = record->end - record->together;
+    if (is_compute(record, 'F', 'F')) add(&means->forward, length, record->count);
+    if (is_compute(record, 'I', 'B')) add(&means->input_gradient, length, record->count);
+    if (is_compute(record, 'W', 'W')) add(&means->weight_gradient, length, record->count);
+    if (record->part == SCHEDULE_PART_REDUCTION) add(&means->reduce, fmax(0, whole - record->updating), 1);
+    if (record->part != SCHEDULE_PART_OPTIMIZER) return;
+    const bool another =
+        means->optimizer.count > 0 && means->step == record->step && means->pipeline == record->pipeline;
+    add(&means->optimizer, length, another ? 0 : 1);
+    means->step = record->step;
+    means->pipeline = record->pipeline;
+}
+
 int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_costs *costs, struct sl_stage_costs *stage,
                          struct sl_error *error) {
     SL_TRY(check_stages(trace, stages, error));
@@ -290,112 +338,17 @@ int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_cos
     if (!means) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
     for (int i = 0; i < trace->count; i++) {
         const struct schedule_record *record = &trace->record[i];
-        const double length = record->end - record->begin;
         const int number = stage_of_record(record);
         if (record->part == SCHEDULE_PART_COMMUNICATION && record->stage >= 0)
-            add(record->letter == 's' ? &send : &take, length, 1);
-        if (number < 0) continue;
-        struct stage_means *of = &means[number];
-        if (is_compute(record, 'F', 'F')) add(&of->forward, length, record->count);
-        if (is_compute(record, 'I', 'B')) add(&of->input_gradient, length, record->count);
-        if (is_compute(record, 'W', 'W')) add(&of->weight_gradient, length, record->count);
-        if (record->part == SCHEDULE_PART_REDUCTION) add(&of->reduce, fmax(0, record->end - record->together), 1);
+            add(record->letter == 's' ? &send : &take, record->end - record->begin - record->no_core, 1);
+        if (number >= 0) add_costs(&means[number], record);
     }
     for (int s = 0; s < stages; s++)
         stage[s] = (struct sl_stage_costs){mean_of(&means[s].forward), mean_of(&means[s].input_gradient),
-                                           mean_of(&means[s].weight_gradient), mean_of(&means[s].reduce)};
-    costs->communication = mean_of(&send) + mean_of(&take);
+                                           mean_of(&means[s].weight_gradient), mean_of(&means[s].reduce),
+                                           fmin(mean_of(&means[s].optimizer) / trace->passes, SL_MAX_COST)};
+    costs->communication = mean_of(&send) + mean_of(&take) + trace->delay;
     free(means);
-    return SL_OK;
-}
-
-/* ---- where the time went ---- */
-
-/* The time from BEGIN to END in which one of the reductions from record *FIRST on, sorted by when they begin, was under
- * way. Moves *FIRST past those that are over, since no later question goes back before END. */
-static double reducing(const struct schedule_trace *trace, int *first, int last, double begin, double end) {
-    double sum = 0;
-    while (*first < last && trace->record[*first].end <= begin) ++*first;
-    for (int i = *first; i < last && begin < end && trace->record[i].begin < end; i++) {
-        const double from = fmax(begin, trace->record[i].begin), to = fmin(end, trace->record[i].end);
-        if (to <= from) continue;
-        sum += to - from;
-        begin = to;
-    }
-    return sum;
-}
-
-/* Adds the parts of one rank's step, which took from BEGIN to END, to PART. */
-static void add_parts(const struct schedule_trace *trace, struct range rank, double begin, double end, double *part) {
-    double covered = begin, named = 0;
-    int first = rank.begin, last = rank.begin; /* reductions, which are the rank's first records */
-    while (last < rank.end && trace->record[last].part == SCHEDULE_PART_REDUCTION) last++;
-    for (int i = last; i < rank.end; i++) {
-        const struct schedule_record *record = &trace->record[i];
-        const double gap = reducing(trace, &first, last, covered, record->begin);
-        part[record->part] += record->end - record->begin;
-        part[SCHEDULE_PART_REDUCTION] += gap;
-        named += record->end - record->begin + gap;
-        covered = fmax(covered, record->end);
-    }
-    const double gap = reducing(trace, &first, last, covered, end);
-    part[SCHEDULE_PART_REDUCTION] += gap;
-    part[SCHEDULE_PART_REST] += end - begin - named - gap;
-}
-
-static double computing(const struct schedule_trace *trace, struct range range, double *begin, double *end) {
-    double busy = 0;
-    for (int i = range.begin; i < range.end; i++) {
-        const struct schedule_record *record = &trace->record[i];
-        if (record->part != SCHEDULE_PART_COMPUTE) continue;
-        *begin = fmin(*begin, record->begin);
-        *end = fmax(*end, record->end);
-        busy += record->end - record->begin;
-    }
-    return busy;
-}
-
-/* Adds one pipeline's step to MEASUREMENT. */
-static void add_pipeline(const struct schedule_trace *trace, struct range pipeline, double begin, double end, int ranks,
-                         struct schedule_measurement *measurement) {
-    double first = INFINITY, last = -INFINITY;
-    const double busy = computing(trace, pipeline, &first, &last), span = last - first;
-    if (span > 0) measurement->bubble += 1 - busy / (ranks * span);
-    struct range rank;
-    for (int at = pipeline.begin; at < pipeline.end; at = rank.end) {
-        rank = range_at(trace, at, pipeline.end, 3);
-        struct schedule_measured_rank *of = &measurement->rank[trace->record[at].rank];
-        add_parts(trace, rank, begin, end, of->part);
-        if (span > 0) of->bubble += 1 - computing(trace, rank, &first, &last) / span;
-    }
-}
-
-static int measure_parts(const struct schedule_trace *trace, int ranks, struct schedule_measurement *measurement,
-                         struct sl_error *error) {
-    int pipelines = 0;
-    struct range step, pipeline;
-    *measurement = (struct schedule_measurement){.rank = calloc((size_t)ranks, sizeof *measurement->rank)};
-    if (!measurement->rank) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
-    for (int at = 0; at < trace->count; at = step.end) {
-        step = range_at(trace, at, trace->count, 1);
-        double begin = INFINITY, end = -INFINITY;
-        for (int i = step.begin; i < step.end; i++) {
-            begin = fmin(begin, trace->record[i].begin);
-            end = fmax(end, trace->record[i].end);
-        }
-        measurement->steps++;
-        measurement->step += end - begin;
-        for (int of = step.begin; of < step.end; of = pipeline.end, pipelines++) {
-            pipeline = range_at(trace, of, step.end, 2);
-            add_pipeline(trace, pipeline, begin, end, ranks, measurement);
-        }
-    }
-    measurement->step /= measurement->steps * trace->passes;
-    measurement->bubble /= pipelines;
-    for (int r = 0; r < ranks; r++) {
-        for (int p = 0; p < SCHEDULE_PARTS; p++) measurement->rank[r].part[p] /= pipelines * trace->passes;
-        measurement->rank[r].bubble /= pipelines;
-    }
     return SL_OK;
 }
 
@@ -405,18 +358,5 @@ int schedule_trace_measure(struct schedule_trace *trace, const struct sl_schedul
     *measurement = (struct schedule_measurement){0};
     SL_TRY(prepare(trace, schedule, error));
     SL_TRY(schedule_trace_costs(trace, sl_schedule_stages(schedule), costs, stage, error));
-    return measure_parts(trace, schedule->ranks, measurement, error);
-}
-
-void schedule_measurement_free(struct schedule_measurement *measurement) {
-    free(measurement->rank);
-    *measurement = (struct schedule_measurement){0};
-}
-
-void schedule_simulated_parts(const struct sl_simulation *simulation, int rank, double part[SCHEDULE_PARTS]) {
-    const struct sl_simulated_rank *of = &simulation->rank[rank];
-    memset(part, 0, SCHEDULE_PARTS * sizeof *part);
-    part[SCHEDULE_PART_COMPUTE] = of->busy;
-    part[SCHEDULE_PART_REDUCTION] = fmax(0, of->reduced - of->end);
-    part[SCHEDULE_PART_WAITING] = simulation->step - part[SCHEDULE_PART_COMPUTE] - part[SCHEDULE_PART_REDUCTION];
+    return schedule_trace_parts(trace, schedule->ranks, measurement, error);
 }

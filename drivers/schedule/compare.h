@@ -11,7 +11,9 @@
 /* Where a rank's time goes: every moment of a step belongs to one of them. */
 enum schedule_part {
     SCHEDULE_PART_COMPUTE,
-    SCHEDULE_PART_WAITING,
+    SCHEDULE_PART_BUBBLE, /* these three as in layers/modules/profile.h */
+    SCHEDULE_PART_TRANSFER,
+    SCHEDULE_PART_NO_CORE,
     SCHEDULE_PART_COMMUNICATION, /* its own work on messages */
     SCHEDULE_PART_REDUCTION,     /* only what nothing else covers */
     SCHEDULE_PART_OPTIMIZER,
@@ -20,14 +22,19 @@ enum schedule_part {
 };
 extern const char *const schedule_part_name[SCHEDULE_PARTS];
 
+/* Of these, the three in which a rank does nothing. */
+double schedule_waiting(const double part[SCHEDULE_PARTS]);
+
 /* An event. */
 struct schedule_record {
-    enum schedule_part part;
-    char letter; /* compute: F B I W; communication: s(end), t(ake) or another one's */
+    enum schedule_part part; /* BUBBLE: waiting */
+    char letter;             /* compute: F B I W; communication: s(end), t(ake) or another one's */
     int step, pipeline, rank, loop;
-    int stage, microbatch, count;
-    double begin, end;
-    double together; /* of a reduction: when all pipelines of the step had begun it; until then it waits */
+    int stage, microbatch, count; /* stage -1: unknown, or none */
+    double begin, end;            /* ms */
+    double transfer, no_core;     /* parts of the time from begin to end */
+    double together;              /* of a reduction: when all pipelines of the step had begun it; until then it waits */
+    double updating;              /* of a reduction: the optimizer's time within it */
 };
 
 struct schedule_trace {
@@ -35,9 +42,12 @@ struct schedule_trace {
     /* What the trace says about its schedule; ranks 0: nothing. */
     char name[32];
     int ranks, loops, microbatches;
-    int passes;   /* through it a step */
-    bool overlap; /* reductions beside compute */
-    int group;    /* microbatches of a weight-gradient product, told from the events */
+    int passes;             /* through it a step */
+    bool overlap;           /* reductions beside compute */
+    double delay;           /* ms by which the engine delayed each message */
+    int coordinates, cores; /* 0: unknown */
+    bool divided;           /* waiting, by the engine; otherwise all of it is bubble */
+    int group;              /* microbatches of a weight-gradient product, told from the events */
     int count;
     struct schedule_record *record;
 };
@@ -53,6 +63,14 @@ struct schedule_measurement {
     struct schedule_measured_rank *rank; /* [ranks] */
 };
 
+/* Events of one step, pipeline or rank: records BEGIN to END - 1. */
+struct schedule_range {
+    int begin, end;
+};
+
+/* The records from BEGIN on, and before END, that are alike as far as KEYS says: step, pipeline, rank. */
+struct schedule_range schedule_range_at(const struct schedule_trace *trace, int begin, int end, int keys);
+
 /* SL_BAD_INPUT says where the file is wrong. Free with schedule_trace_free, also after a failure. */
 int schedule_trace_read(struct schedule_trace *trace, const char *path, struct sl_error *error);
 void schedule_trace_free(struct schedule_trace *trace);
@@ -62,14 +80,20 @@ void schedule_trace_free(struct schedule_trace *trace);
 int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_costs *costs, struct sl_stage_costs *stage,
                          struct sl_error *error);
 
-/* Means over all of TRACE's whole steps: costs (STAGE [stages]; communication: both ends' work on a message) and parts.
+/* Means over all of TRACE's whole steps: costs (STAGE [stages]; communication: both ends' work on a message, and the
+ * engine's delay) and parts. A rank's own
+ * work costs what it takes with a core to itself: time without one is not in it. A reduction's cost is all of its time
+ * but the optimizer's.
  * SL_BAD_INPUT where the trace is not one of SCHEDULE. Free with schedule_measurement_free. */
 int schedule_trace_measure(struct schedule_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,
                            struct sl_stage_costs *stage, struct schedule_measurement *measurement,
                            struct sl_error *error);
+/* The parts alone, of a trace that holds whole steps, in order. */
+int schedule_trace_parts(const struct schedule_trace *trace, int ranks, struct schedule_measurement *measurement,
+                         struct sl_error *error);
 void schedule_measurement_free(struct schedule_measurement *measurement);
 
-/* The same parts of a simulated rank; its communication and optimizer take it no time. */
+/* The same parts of a simulated rank, which has a core to itself; its communication takes it no time. */
 void schedule_simulated_parts(const struct sl_simulation *simulation, int rank, double part[SCHEDULE_PARTS]);
 
 #endif

@@ -1,7 +1,7 @@
 /* costs.h - what the actions of a schedule cost, from a file.
  *
  *     {"forward": 1.5, "input_gradient": [1.2, 1.2, 1.2, 2.5], "weight_gradient": 1.1, "reduce": 3,
- *      "communication": 0.1, "overlap": true}
+ *      "optimizer": 0.4, "communication": 0.1, "overlap": true}
  *
  * Milliseconds; a list has one number a stage. Any of them may be missing. Or the file is a trace that looping_pipeline
  * --trace wrote: then the costs are those measured there, under whatever schedule. */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "drivers/speed/cores.h"
 #include "drivers/common/metrics.h"
 
 /* ---- as text ---- */
@@ -24,8 +25,11 @@ void schedule_report_simulation(const struct schedule_report *report) {
         sl_table_cell(&table, "%.1f %%", 100 * rank->bubble);
         sl_table_cell(&table, "%d", rank->stash);
     }
-    fprintf(file, "step %.6g ms: compute until %.6g ms, then reductions for %.6g ms; bubble %.1f %% of the compute\n",
-            simulation->step, simulation->span, simulation->step - simulation->span, 100 * simulation->bubble);
+    double optimizer = 0;
+    for (int r = 0; r < simulation->ranks; r++) optimizer = fmax(optimizer, simulation->rank[r].optimizer);
+    fprintf(file, "step %.6g ms: compute until %.6g ms, then reductions%s for %.6g ms; bubble %.1f %% of the compute\n",
+            simulation->step, simulation->span, optimizer > 0 ? " and optimizer" : "",
+            simulation->step - simulation->span, 100 * simulation->bubble);
 }
 
 /* A rank's parts and bubble, or all ranks' mean. */
@@ -75,16 +79,25 @@ static void print_rows(struct sl_table *table, const char *rank, const struct ro
     print_row(table, "", "difference", &more, true);
 }
 
+/* What the measured times are not. */
+static void print_conditions(const struct schedule_trace *trace, FILE *file) {
+    char shared[100];
+    if (*sl_cores_describe(trace->coordinates, trace->cores, shared, sizeof shared))
+        fprintf(file, "%s; predicted is for a core each\n", shared);
+    if (!trace->divided) fprintf(file, "measured bubble: all waiting; the engine did not tell transfer from it\n");
+}
+
 void schedule_report_comparison(const struct schedule_report *report) {
     static const struct sl_column column[] = {
-        {"rank", -4},     {"ms a step", -10}, {"compute", 8}, {"waiting", 8}, {"communication", 13},
-        {"reduction", 9}, {"optimizer", 9},   {"rest", 8},    {"step", 9},    {"bubble", 8}};
+        {"rank", -4},          {"ms a step", -10}, {"compute", 8},   {"bubble", 8}, {"transfer", 8}, {"no core", 8},
+        {"communication", 13}, {"reduction", 9},   {"optimizer", 9}, {"rest", 8},   {"step", 9},     {"idle", 8}};
     const struct sl_schedule *schedule = report->schedule;
     struct row measured, predicted;
     FILE *file = report->output->stream;
     struct sl_table table;
     fprintf(file, "schedule %s, %d ranks, %d loops, %d microbatches; means of %d steps\n", schedule->name,
             schedule->ranks, schedule->loops, schedule->microbatches, report->measurement->steps);
+    print_conditions(report->trace, file);
     sl_table_begin(&table, file, SCHEDULE_PARTS + 4, column);
     for (int r = 0; r < schedule->ranks; r++) {
         char rank[16];
@@ -112,13 +125,14 @@ static json_t *json_text(const char *text) {
     return string ? string : json_null();
 }
 
+static const char *const part_key[SCHEDULE_PARTS] = {"compute_ms",       "bubble_ms",    "transfer_ms",  "no_core_ms",
+                                                     "communication_ms", "reduction_ms", "optimizer_ms", "rest_ms"};
+
 static json_t *json_row(const struct row *row) {
     json_t *object = json_pack("{s:o,s:o}", "step_ms", sl_json_real(row->step), "bubble", sl_json_real(row->bubble));
-    for (int p = 0; object && p < SCHEDULE_PARTS; p++) {
-        char key[32];
-        snprintf(key, sizeof key, "%s_ms", schedule_part_name[p]);
-        json_object_set_new(object, key, sl_json_real(row->part[p]));
-    }
+    for (int p = 0; object && p < SCHEDULE_PARTS; p++)
+        json_object_set_new(object, part_key[p], sl_json_real(row->part[p]));
+    if (object) json_object_set_new(object, "waiting_ms", sl_json_real(schedule_waiting(row->part)));
     return object;
 }
 
@@ -129,6 +143,8 @@ static void add_comparison(const struct schedule_report *report, json_t *object)
     mean_rank(report, &measured, &predicted);
     more = difference(&measured, &predicted);
     json_object_set_new(object, "steps", json_integer(report->measurement->steps));
+    json_object_set_new(object, "coordinates", json_integer(report->trace->coordinates));
+    json_object_set_new(object, "cores", json_integer(report->trace->cores));
     json_object_set_new(object, "measured", json_row(&measured));
     json_object_set_new(object, "predicted", json_row(&predicted));
     json_object_set_new(object, "difference", json_row(&more));

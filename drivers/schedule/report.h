@@ -11,6 +11,7 @@ struct schedule_report {
     int buffers; /* that it was proven with */
     const struct sl_simulation *simulation;
     const struct schedule_measurement *measurement; /* NULL: nothing to compare with */
+    const struct schedule_trace *trace;             /* that it was taken from */
 };
 
 /* A line a rank: busy, idle, kept. */

@@ -82,14 +82,19 @@ static const struct sl_option simulation_table[] = {
      .help = "ms that a message between two ranks takes"},
     {"reduce", SL_OPTION_REAL, FIELD(cost.reduce), .max = SL_MAX_COST,
      .help = "ms to reduce a stage's gradients over data"},
+    {"optimizer", SL_OPTION_REAL, FIELD(cost.optimizer), .max = SL_MAX_COST,
+     .help = "ms that the optimizer takes for a stage's parameters, once a step"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
     {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT,
-     .help =
-         "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce (a number, or a "
-         "list with one a stage), communication, overlap; or a trace that a driver's --trace has written"},
+     .help = "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce, optimizer "
+             "(a number, "
+             "or a list with one a stage), communication, overlap; or a trace that a driver's --trace has written"},
     {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE", .path = SL_PATH_TEXT,
-     .help = "simulate the run that TRACE (written by a driver's --trace) recorded, with the costs measured in it, and "
-             "print where its time went instead; the schedule is the trace's, unless --name or --file gives another"},
+     .help =
+         "simulate the run that TRACE (written by a driver's --trace) recorded, with the costs measured in it and a "
+         "core for each coordinate, and print where its time went instead: bubble (what was waited for was not "
+         "computed yet), transfer (it was on its way), no core (coordinates share cores); the schedule is the trace's, "
+         "unless --name or --file gives another"},
     {0},
 };
 
@@ -198,7 +203,8 @@ static int print(const struct config *config, const struct subject *subject, con
                                            .schedule = &study->schedule,
                                            .buffers = study->buffers,
                                            .simulation = &study->simulation,
-                                           .measurement = config->compare ? &subject->measurement : NULL};
+                                           .measurement = config->compare ? &subject->measurement : NULL,
+                                           .trace = &subject->trace};
     int status = SL_OK;
     switch (config->format) {
     case JSON:
@@ -280,7 +286,7 @@ static int run(const struct config *config, struct subject *subject, struct sl_e
 }
 
 int main(int argc, char **argv) {
-    struct config config = {.overlap = true, .cost = {1, 1, 1, 0}};
+    struct config config = {.overlap = true, .cost = {1, 1, 1, 0, 0}};
     struct sl_options options = {
         .program = "schedule",
         .summary = "Generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it.",

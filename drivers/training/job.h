@@ -37,6 +37,7 @@ struct sl_job {
     const struct sl_training_options *options; /* outlive the job */
     void *own;                                 /* the driver's */
     uint64_t seed;
+    int cores;         /* that the coordinates may use; 0: unknown (drivers/speed/cores.h) */
     int sequence;      /* rows of a sample; 0: a sample is a row, and rows have nothing to do with each other */
     bool forward_only; /* it will never train */
     /* Decided. */

@@ -61,7 +61,7 @@ int sl_report_open(struct sl_report *report, const char *metrics, bool resumed, 
     report->final_loss = report->first_step_ms = NAN;
     SL_TRY(sl_metrics_open(&report->metrics, metrics, resumed, error));
     report->opened = true;
-    sl_progress_begin(&report->progress, "step", steps - first);
+    sl_progress_begin(&report->progress, "step", report->rows, steps - first);
     return SL_OK;
 }
 
@@ -159,14 +159,15 @@ static json_t *object_of(const struct sl_report *report, const struct sl_step *s
 int sl_report_step(struct sl_report *report, const struct sl_step *step, bool shown, struct sl_error *error) {
     sl_step_times_add(&report->times, step->ms);
     report->final_loss = sl_step_loss(step, NULL);
-    report->samples += step->metrics.rows;
+    report->rows_done += step->metrics.rows;
+    report->seconds += 1e-3 * step->ms;
     if (report->times.count == 1) report->first_step_ms = ms_since_exec();
     if (shown && !report->json) {
         SL_TRY(await_stdout(report, error));
         print_row(report, step);
     }
     SL_TRY(sl_report_flush(report, error));
-    sl_progress_update(&report->progress, report->times.count, report->samples, report->final_loss,
+    sl_progress_update(&report->progress, report->times.count, report->rows_done, report->seconds, report->final_loss,
                        sl_step_accuracy(step, NULL));
     return sl_report_wants_json(report) ? sl_report_print(report, object_of(report, step), error) : SL_OK;
 }

@@ -42,14 +42,16 @@ struct sl_report {
     bool json;                           /* on stdout, in place of tables */
     const struct sl_report_field *field; /* up to one without a value; at most SL_REPORT_COLUMNS with a title */
     const void *own;                     /* for the fields */
+    const char *rows;                    /* what a batch's rows are: "tokens" */
     struct sl_metrics_file metrics;
     struct sl_progress progress;
     struct sl_table table; /* of steps */
     struct sl_column column[SL_REPORT_COLUMNS];
     const struct sl_report_field *shown[SL_REPORT_COLUMNS]; /* the table's fields */
     struct sl_step_times times;
-    int64_t first; /* steps before this run */
-    double samples, final_loss, first_step_ms;
+    int64_t first;             /* steps before this run */
+    double rows_done, seconds; /* of the steps alone */
+    double final_loss, first_step_ms;
     /* Of a report that was opened: why its lines can no longer be written. The run should end then, after it was
      * saved; until then, lines still go wherever they can. */
     bool opened;

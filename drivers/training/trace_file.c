@@ -48,6 +48,7 @@ int sl_trace_file_create(struct sl_trace_file *file, const char *path, struct sl
 struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self) {
     struct sl_trace *trace = &file->trace[self->coordinate];
     trace->self = self;
+    if (self->coordinate == 0) file->divided = self->divides;
     return trace;
 }
 
@@ -119,6 +120,8 @@ static json_t *object_of(const struct sl_trace_event *event, const struct sl_job
         json_object_set_new(args, "microbatch", json_integer(event->microbatch));
         json_object_set_new(args, "count", json_integer(event->count));
     }
+    if (args && event->transfer > 0) json_object_set_new(args, "transfer", json_real(1e6 * event->transfer));
+    if (args && event->no_core > 0) json_object_set_new(args, "no_core", json_real(1e6 * event->no_core));
     return json_pack("{ss ss ss sf sf si si so*}", "name", name, "cat", category[event->work], "ph", "X", "ts",
                      microseconds(event->begin, first), "dur", 1e6 * (event->end - event->begin), "pid",
                      process_of(job, coordinate), "tid", thread_of(job, coordinate, row), "args", args);
@@ -243,12 +246,13 @@ static int write_events(struct sl_trace_file *file, const struct sl_job *job, st
     return write_arrows(file, job, first, error);
 }
 
-static json_t *schedule_of(const struct sl_job *job, int64_t dropped) {
+static json_t *schedule_of(const struct sl_job *job, int64_t dropped, bool divided) {
     const struct sl_schedule *schedule = &job->schedule;
-    return json_pack("{ss si si si si sb si sI}", "schedule", schedule->name, "ranks", schedule->ranks, "loops",
-                     schedule->loops, "microbatches", schedule->microbatches, "wgrad_group", job->wgrad_group,
+    return json_pack("{ss si si si si sb si sI sf si si sb}", "schedule", schedule->name, "ranks", schedule->ranks,
+                     "loops", schedule->loops, "microbatches", schedule->microbatches, "wgrad_group", job->wgrad_group,
                      "overlap", job->options->overlap, "passes", job->options->accumulate, "dropped_events",
-                     (json_int_t)dropped);
+                     (json_int_t)dropped, "delay_ms", job->options->delay_ms, "coordinates", job->mesh.size, "cores",
+                     job->cores, "divided", divided);
 }
 
 int sl_trace_file_write(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error) {
@@ -258,7 +262,7 @@ int sl_trace_file_write(struct sl_trace_file *file, const struct sl_job *job, st
     SL_TRY(write_events(file, job, error));
     SL_TRY(write_object(file, json_pack("{ss ss si}", "name", "end", "ph", "M", "pid", STEPS),
                         "\n],\"shardloop\":", error));
-    SL_TRY(write_object(file, schedule_of(job, dropped), "}\n", error));
+    SL_TRY(write_object(file, schedule_of(job, dropped, file->divided), "}\n", error));
     FILE *stream = file->stream;
     file->stream = NULL;
     if (fclose(stream)) return sl_error_set(error, SL_FAILED, "cannot write %s: %s", file->path, strerror(errno));

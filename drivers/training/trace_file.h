@@ -4,8 +4,11 @@
  * communication, waiting and optimizer. Rows below it have its reductions over data, which run beside them: as many as
  * are under way at a time. The first process has a row of steps with their losses. Times are microseconds since the
  * first step that is recorded. Each event's args name step, rank, stage, loop, microbatch, count and data; where the
- * mesh has more axes, also the number of its pipeline. An arrow (phases "s" and "f", one id) leads from each send to
- * its take. "shardloop" beside the events tells the schedule, and how many passes through it a step has. */
+ * mesh has more axes, also the number of its pipeline; transfer and no_core are the parts of "dur" that
+ * modules/profile.h calls so, where they are not 0. An arrow (phases "s" and "f", one id) leads from each send to its
+ * take. "shardloop" beside the events tells the schedule, how many passes through it a step has, the engine's delay of
+ * messages in ms, how many coordinates there were on how many cores (0: unknown), and whether the engine divides
+ * waiting. */
 #ifndef SL_DRIVERS_TRAINING_TRACE_FILE_H
 #define SL_DRIVERS_TRAINING_TRACE_FILE_H
 
@@ -25,6 +28,7 @@ struct sl_trace_file {
     FILE *stream;
     int capacity, steps;
     struct sl_trace_step *step; /* [capacity] */
+    bool divided;               /* waiting, by the engine */
     struct sl_trace trace[SL_MAX_COORDINATES];
 };
 

@@ -6,8 +6,9 @@
 #include <sys/resource.h>
 
 #include "collectives/engines.h"
+#include "drivers/speed/cores.h"
 #include "drivers/common/interrupt.h"
-#include "drivers/common/profile_report.h"
+#include "drivers/speed/profile_report.h"
 #include "drivers/training/memory_check.h"
 #include "drivers/training/shardings_report.h"
 #include "layers/training/exchange.h"
@@ -32,7 +33,12 @@ static bool shows(const struct sl_training *training, int64_t number) {
     return !training->type->shows || training->type->shows(training, number);
 }
 
+/* The heading comes with the first step: of a run that is refused before, stdout has nothing. */
 static int report_step(struct sl_training *training, const struct sl_step *step, struct sl_error *error) {
+    if (!training->json && sl_training_done(training) == 0) {
+        sl_progress_clear(&training->report.progress);
+        sl_heading_print(stdout, training->job, &training->heading);
+    }
     const bool shown = shows(training, step->number);
     return sl_report_step(&training->report, step, shown, error);
 }
@@ -175,7 +181,8 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     struct sl_job *job = training->job;
     const struct sl_training_options *options = job->options;
     if (options->profile && !training->report.lost.status)
-        SL_TRY(sl_profile_report(training->profile, &job->mesh, sl_training_done(training) - 1, training->json, error));
+        SL_TRY(sl_profile_report(training->profile, &job->mesh, job->cores, sl_training_done(training) - 1,
+                                 training->json, error));
     SL_TRY(report_end(training, error));
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
         return error->status = SL_FAILED; /* it could be written when the run began */
@@ -190,6 +197,7 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     report->json = training->json;
     report->field = training->type->field;
     report->own = job->own;
+    report->rows = job->sequence ? "tokens" : "samples";
     int status = sl_run(&job->mesh, engine, program, training);
     sl_progress_clear(&report->progress);
     if (status == SL_OK) status = finish(training, error);
@@ -212,6 +220,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     const struct sl_training_options *options = job->options;
     SL_TRY(open_checkpoints(training, job->seed, error));
     SL_TRY(sl_training_delay(options, engine, error));
+    job->cores = sl_cores_of(engine);
     engine->error = error;
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {

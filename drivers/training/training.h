@@ -4,6 +4,7 @@
 #ifndef SL_DRIVERS_TRAINING_TRAINING_H
 #define SL_DRIVERS_TRAINING_TRAINING_H
 
+#include "drivers/training/heading.h"
 #include "drivers/training/job.h"
 #include "drivers/training/learning_rate.h"
 #include "drivers/training/memory_report.h"
@@ -35,7 +36,8 @@ struct sl_training {
     bool json;
     int64_t steps; /* in the end, those before a resumed run included */
     struct sl_learning_rate rate;
-    const struct sl_store *from;                     /* initial values; NULL: they are made */
+    const struct sl_store *from; /* initial values; NULL: they are made */
+    struct sl_heading heading;
     struct sl_setting setting[SL_MOST_SETTINGS + 1]; /* what stays the same where a run is resumed */
     /* Filled in. */
     struct sl_checkpoints checkpoints;

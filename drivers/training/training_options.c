@@ -66,7 +66,9 @@ const struct sl_option sl_record_table[] = {
      .help = "record when each coordinate did what, and write it to FILE (Chrome trace events, for Perfetto or "
              "schedule --compare)"},
     {"profile", SL_OPTION_FLAG, FIELD(profile),
-     .help = "print where each coordinate's time went, without the first step"},
+     .help =
+         "print where each coordinate's time went, without the first step: its own work, and bubble (what it waits for "
+         "has not been computed yet), transfer (it is on its way), no core (coordinates share cores)"},
     {"dry-run", SL_OPTION_FLAG, FIELD(dry_run),
      .help = "print how much memory each coordinate needs, and do nothing else"},
     {0},

@@ -5,6 +5,7 @@
 #include "drivers/common/identity.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/transformer/transformer.h"
+#include "layers/storage/token_format.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
 
@@ -74,6 +75,14 @@ const struct sl_option transformer_sample_table[] = {
      .help = "evaluate after every N steps; 0: never"},
     {"sample-every", SL_OPTION_INTEGER, FIELD(sample_every), .min = 0, .max = 1e9,
      .help = "print samples after every N steps; 0: never"},
+    {0},
+};
+
+const struct sl_option transformer_speed_table[] = {
+    {"measure-peak", SL_OPTION_FLAG, FIELD(measure_peak),
+     .help =
+         "measure what matrix products reach here, of which mfu is a share, in place of the number that is kept for "
+         "this machine in ~/.cache/shardloop"},
     {0},
 };
 
@@ -225,6 +234,9 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->steps = config->common.steps;
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
+    if (job->tokens.format)
+        snprintf(training->heading.data, sizeof training->heading.data, "%s, %lld tokens for training",
+                 job->tokens.format->name, (long long)job->tokens.training);
     *next++ = sl_setting_text("model", "transformer");
     *next++ = sl_setting_number("model-dimension", m->dimension);
     *next++ = sl_setting_number("n-heads", m->heads);

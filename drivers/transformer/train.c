@@ -2,44 +2,6 @@
 #include <math.h>
 
 #include "drivers/transformer/transformer.h"
-#include "spmd/device/device.h"
-
-/* ---- what the machine can do ---- */
-
-static const double measured_seconds = 0.05;
-
-/* How many floating-point operations a second products reach with all coordinates at work, on the model's own shape:
- * a microbatch's rows times the MLP's kernel. */
-static int measure_rate(struct sl_worker *worker, double *rate) {
-    struct sl_spmd *self = worker->self;
-    const struct sl_job *job = worker->job;
-    const int m = job->rows, k = transformer_job_of(worker)->model.dimension, n = 4 * k;
-    const size_t size = sl_dtype_size(job->precision);
-    struct sl_gemm gemm = {0};
-    SL_TRY(sl_gemm_plan(&gemm, job->gemm, job->precision, m, n, k, false, false, SL_EPILOGUE_NONE, &self->error));
-    char *room = sl_device.take(((size_t)m + (size_t)n) * (size_t)k * size + (size_t)m * (size_t)n * sizeof(float));
-    int status = room ? SL_OK : sl_fail(self, SL_FAILED, "no memory to measure products");
-    float done = 0;
-    if (status == SL_OK) {
-        const char *a = room + (size_t)m * (size_t)n * sizeof(float), *b = a + (size_t)m * (size_t)k * size;
-        sl_gemm_execute(&gemm, a, b, NULL, false, (float *)(void *)room, self->queue);
-        sl_device.settle(NULL);
-        status = sl_barrier(self, sl_trainer_world(worker->trainer));
-        const double began = sl_now();
-        double products = 0;
-        while (status == SL_OK && sl_now() - began < measured_seconds) {
-            status = sl_gemm_execute(&gemm, a, b, NULL, false, (float *)(void *)room, self->queue);
-            if (status == SL_OK) status = sl_device.settle(&self->error);
-            products++;
-        }
-        done = (float)(products * 2 * m * (double)n * k / (sl_now() - began));
-    }
-    sl_device.give(room);
-    sl_gemm_release(&gemm);
-    if (status == SL_OK) status = sl_psum(self, sl_trainer_world(worker->trainer), SL_F32, &done, &done, 1);
-    if (self->coordinate == 0) *rate = done;
-    return status;
-}
 
 /* ---- steps ---- */
 
@@ -51,7 +13,7 @@ static int begin(struct sl_worker *worker) {
     struct transformer_job *job = transformer_job_of(worker);
     struct transformer_worker *own = worker->own;
     if (job->config->sample_every) SL_TRY(transformer_open_sampler(&own->sampler, worker));
-    return measure_rate(worker, &job->rate);
+    return sl_peak_find(worker, job->config->measure_peak, &job->peak);
 }
 
 static bool is_due(int every, int64_t step) { return every > 0 && (step + 1) % every == 0; }
@@ -90,11 +52,11 @@ static double tokens_per_second(const struct sl_step *step, const void *own) {
     return 1e3 * tokens_a_step(own) / step->ms;
 }
 
-/* The model's operations a second as a share of what products alone reach here. */
+/* The model's operations a second as a share of what products alone reach on this machine. */
 static double utilization(const struct sl_step *step, const void *own) {
     const struct transformer_job *job = own;
     const double flops = sl_transformer_flops(&job->model, job->config->sequence) * tokens_a_step(job);
-    return flops / (1e-3 * step->ms) / job->rate;
+    return flops / (1e-3 * step->ms) / job->peak.flops;
 }
 
 /* The load-balance loss, the layers' mean: 1 where experts get even shares. */
@@ -132,15 +94,15 @@ static json_t *end(struct sl_training *training) {
     const double bytes = sl_memory_most(training->memory, &training->job->mesh);
     const double parameters = sl_transformer_parameters(&job->model);
     if (!report->json) {
-        printf("parameters %.0f, median %.2f ms, %.0f tokens/s, mfu %.2f of %.1f GFLOP/s, ", parameters, typical.ms,
-               speed, share, job->rate / 1e9);
+        printf("parameters %.0f, median %.2f ms, %.0f tokens/s, mfu %.2f of %.1f GFLOP/s, measured %s, ", parameters,
+               typical.ms, speed, share, job->peak.flops / 1e9, job->peak.date);
         printf("%.1f MB a coordinate\n", bytes / 1e6);
     }
-    return json_pack("{sI so so so so so sI sI}", "parameters", (json_int_t)parameters, "final_loss",
+    return json_pack("{sI so so so so so sI sI ss}", "parameters", (json_int_t)parameters, "final_loss",
                      sl_json_real(report->final_loss), "median_ms", sl_json_real(typical.ms), "tokens_per_second",
                      sl_json_real(speed), "mfu", sl_json_real(share), "products_flops_per_second",
-                     sl_json_real(job->rate), "coordinate_bytes", (json_int_t)bytes, "peak_bytes",
-                     (json_int_t)sl_peak_bytes());
+                     sl_json_real(job->peak.flops), "coordinate_bytes", (json_int_t)bytes, "peak_bytes",
+                     (json_int_t)sl_peak_bytes(), "products_measured", job->peak.date);
 }
 
 const struct sl_training_type transformer_training = {

@@ -74,7 +74,7 @@ static int run(enum transformer_command command, const char *program, int argc, 
             {"Schedule", transformer_schedule_table, &config}, {"Pipeline", sl_pipeline_table, training},
             sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
             {"Records", sl_record_table, training}, {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
-            {"Evaluation and samples", transformer_sample_table, &config},
+            {"Evaluation and samples", transformer_sample_table, &config}, {"Speed", transformer_speed_table, &config},
             {"Generation", transformer_generation_table, &config}),
         [TRANSFORMER_EVALUATE] =
             SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},

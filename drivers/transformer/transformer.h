@@ -2,6 +2,7 @@
 #ifndef SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 #define SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 
+#include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
 #include "layers/models/transformer.h"
@@ -22,6 +23,7 @@ struct transformer_config {
     const char *data, *params;
     double validation;
     int evaluate_every, evaluate_batches, sample_every;
+    bool measure_peak;
     /* generation */
     const char *prompt, *prompt_tokens;
     int length, samples, top_k;
@@ -30,7 +32,7 @@ struct transformer_config {
 
 /* A subcommand's own tables, over the config. */
 extern const struct sl_option transformer_model_table[], transformer_parameter_table[], transformer_schedule_table[],
-    transformer_data_table[], transformer_sample_table[], transformer_generation_table[];
+    transformer_data_table[], transformer_sample_table[], transformer_speed_table[], transformer_generation_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -47,7 +49,7 @@ struct transformer_job {
     int32_t *prompt;
     int prompt_length, length; /* tokens; with what is generated */
     /* Written by coordinate 0. */
-    double rate; /* floating-point operations a second that products reach on the whole mesh */
+    struct sl_peak peak; /* what products reach with the run's cores */
     double evaluation_loss;
 };
 

@@ -1,6 +1,7 @@
 /* gemm.c - finds backends, checks plans. */
 #include "layers/kernels/gemm.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #ifndef SL_GEMM_DEFAULT /* the build's choice */
@@ -32,6 +33,13 @@ const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *er
 bool sl_gemm_supports(const struct sl_gemm_backend *backend, enum sl_dtype dtype) {
     if (backend->missing || (dtype != SL_F32 && dtype != SL_BF16)) return false;
     return !backend->supports || backend->supports(dtype);
+}
+
+void sl_gemm_describe(const struct sl_gemm_backend *backend, char *text, size_t size) {
+    if (backend->describe)
+        backend->describe(text, size);
+    else
+        snprintf(text, size, "%s", backend->name);
 }
 
 static int check(const struct sl_gemm *gemm, struct sl_error *error) {

@@ -34,6 +34,10 @@ struct sl_gemm_backend {
     int (*execute)(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                    float *c, void *queue);
     void (*release)(struct sl_gemm *gemm);
+    /* Which version of a library it is, and which of the CPU's instructions it uses, into TEXT; NULL: its name says
+     * all.
+     */
+    void (*describe)(char *text, size_t size);
 };
 
 extern const struct sl_gemm_backend sl_gemm_cpu;     /* chooses the fastest of the CPU's backends by shape and dtype */
@@ -48,6 +52,9 @@ const struct sl_gemm_backend *sl_gemm_find(const char *name, struct sl_error *er
 
 /* Whether BACKEND is in this build and can multiply DTYPE on this CPU. */
 bool sl_gemm_supports(const struct sl_gemm_backend *backend, enum sl_dtype dtype);
+
+/* What multiplies: BACKEND's name, or what it says of itself: "oneDNN 3.0.0, ISA e7". */
+void sl_gemm_describe(const struct sl_gemm_backend *backend, char *text, size_t size);
 
 /* Plans products of these shapes. Release with sl_gemm_release. */
 int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, enum sl_dtype dtype, int m, int n, int k,

@@ -78,4 +78,8 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
     return SL_OK;
 }
 
-const struct sl_gemm_backend sl_gemm_cpu = {.name = "cpu", .plan = plan, .execute = execute, .release = release};
+/* Of many rows of floats. */
+static void describe(char *text, size_t size) { sl_gemm_describe(library_for(SL_F32), text, size); }
+
+const struct sl_gemm_backend sl_gemm_cpu = {
+    .name = "cpu", .plan = plan, .execute = execute, .release = release, .describe = describe};

@@ -233,5 +233,21 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
     return done ? SL_OK : SL_FAILED; /* only memory can have run out */
 }
 
-const struct sl_gemm_backend sl_gemm_onednn = {
-    .name = "onednn", .supports = supports, .plan = plan, .execute = execute, .release = release};
+static bool find_isa(void *arg) {
+    *(int *)arg = (int)dnnl_get_effective_cpu_isa();
+    return true;
+}
+
+static void describe_library(char *text, size_t size) {
+    const dnnl_version_t *version = dnnl_version();
+    int isa = 0;
+    sl_onednn_guard(find_isa, &isa);
+    snprintf(text, size, "oneDNN %d.%d.%d, ISA %x", version->major, version->minor, version->patch, (unsigned)isa);
+}
+
+const struct sl_gemm_backend sl_gemm_onednn = {.name = "onednn",
+                                               .supports = supports,
+                                               .plan = plan,
+                                               .execute = execute,
+                                               .release = release,
+                                               .describe = describe_library};

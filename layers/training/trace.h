@@ -5,7 +5,7 @@
  *     sl_trace_end(trace, mark, (struct sl_trace_event){.name = "F", .work = SL_TRACE_COMPUTE, .stage = 4, ...});
  *
  * The time that communication calls in between wait for peers becomes an event of its own, before the work. The engine
- * counts that time only while self->timed is set. */
+ * counts that time only while self->timed is set. What transfer and no core are, modules/profile.h tells. */
 #ifndef SL_LAYERS_TRAINING_TRACE_H
 #define SL_LAYERS_TRAINING_TRACE_H
 
@@ -25,6 +25,8 @@ enum sl_trace_work {
 struct sl_trace_event {
     char name[24];     /* "F", "I", "W", "send activation", ... */
     double begin, end; /* in seconds on sl_now's clock */
+    double transfer;   /* of waiting: seconds for which it was for what was on its way */
+    double no_core;    /* seconds for which there was no core: of work, for it; of waiting, for it or the peer */
     enum sl_trace_work work;
     int step, loop;
     int stage;             /* -1: the work belongs to no stage, and microbatch and count mean nothing */
@@ -40,7 +42,7 @@ struct sl_trace {
 };
 
 struct sl_trace_mark {
-    double began, waited;
+    double began, waited, transferred, starved, starved_at_work;
 };
 
 /* Adds EVENT with the trace's step. If TRACE is NULL nothing is recorded; the same holds for the functions below. */
@@ -55,20 +57,25 @@ static inline void sl_trace_add(struct sl_trace *trace, struct sl_trace_event ev
 
 /* Begins a piece of work. */
 static inline struct sl_trace_mark sl_trace_begin(const struct sl_trace *trace) {
-    if (!trace) return (struct sl_trace_mark){0, 0};
-    return (struct sl_trace_mark){sl_now(), trace->self->waited};
+    if (!trace) return (struct sl_trace_mark){0, 0, 0, 0, 0};
+    const struct sl_spmd *self = trace->self;
+    return (struct sl_trace_mark){sl_now(), self->waited, self->transferred, self->starved, sl_starved_at_work(self)};
 }
 
 /* Ends the piece of work that began at MARK, and adds its event. The caller fills in EVENT but for its times. */
 static inline void sl_trace_end(struct sl_trace *trace, struct sl_trace_mark mark, struct sl_trace_event event) {
     if (!trace) return;
-    const double waited = trace->self->waited - mark.waited;
+    const struct sl_spmd *self = trace->self;
+    const double waited = self->waited - mark.waited, starved = sl_starved_at_work(self) - mark.starved_at_work;
+    struct sl_trace_event waiting = event;
     event.begin = mark.began + waited;
     event.end = sl_now();
-    struct sl_trace_event waiting = event;
+    event.no_core = starved < 0 ? 0 : starved < event.end - event.begin ? starved : event.end - event.begin;
     waiting.work = SL_TRACE_WAITING;
     waiting.begin = mark.began;
     waiting.end = event.begin;
+    waiting.transfer = self->transferred - mark.transferred;
+    waiting.no_core = self->starved - mark.starved;
     if (waited > 0) sl_trace_add(trace, waiting);
     sl_trace_add(trace, event);
 }

@@ -15,6 +15,12 @@ struct weights {
     int ready; /* all microbatches below it are due */
 };
 
+/* Loops of a rank whose reductions have begun, in this order. */
+struct updates {
+    int *event; /* [loops] of their reductions */
+    int count, used;
+};
+
 struct walk {
     const struct sl_schedule *schedule;
     const struct sl_costs *costs;
@@ -25,6 +31,8 @@ struct walk {
     double *activation, *gradient; /* [stages][microbatches] when it reaches that stage, or NOT_SENT */
     struct weights *weights;       /* [stages], in groups only */
     bool *due;                     /* memory of the above */
+    struct updates *updates;       /* [ranks] */
+    int *update;                   /* memory of the above */
 };
 
 static double larger(double a, double b) { return a > b ? a : b; }
@@ -103,21 +111,73 @@ static void send(struct walk *walk, int rank, const struct sl_action *action, do
     sl_turns_wake(&walk->turns, action->peer);
 }
 
-static bool take(struct walk *walk, int rank, double arrival) {
+static bool take(struct walk *walk, int rank, const struct sl_action *action, double arrival) {
     if (arrival == NOT_SENT) return false;
-    walk->now[rank] = larger(walk->now[rank], arrival);
+    const double wait = arrival - walk->now[rank], travel = action->peer == rank ? 0 : walk->costs->communication;
+    if (wait <= 0) return true;
+    walk->result->rank[rank].transfer += wait < travel ? wait : travel;
+    walk->now[rank] = arrival;
     return true;
+}
+
+/* ---- reductions and the optimizer ---- */
+
+/* One after another; the rank is ready for it from READY on. */
+static void place_reduction(const struct walk *walk, struct sl_event *event, double ready) {
+    struct sl_simulated_rank *rank = &walk->result->rank[event->rank];
+    event->begin = larger(ready, rank->reduced);
+    event->end = event->begin + cost_of(walk->costs, SL_REDUCE, event->stage);
+    rank->reduced = event->end;
+}
+
+/* Without overlap it is placed after all actions of the rank. */
+static void begin_reduction(struct walk *walk, int rank, int stage, int microbatch) {
+    struct updates *updates = &walk->updates[rank];
+    updates->event[updates->count++] = walk->result->count;
+    struct sl_event *event = add_event(walk, SL_REDUCE, stage, microbatch, 1);
+    if (walk->costs->overlap) place_reduction(walk, event, event->begin);
+}
+
+/* The optimizer's turn, in the order of the reductions. */
+static void update(struct walk *walk, int rank, const struct sl_event *reduction) {
+    const double cost = walk->costs->stage[walk->costs->count > 1 ? reduction->stage : 0].optimizer;
+    walk->now[rank] = larger(walk->now[rank], reduction->end) + cost;
+    walk->result->rank[rank].optimizer += cost;
+    walk->updates[rank].used++;
+}
+
+static struct sl_event *next_update(const struct walk *walk, int rank) {
+    const struct updates *updates = &walk->updates[rank];
+    return updates->used < updates->count ? &walk->result->event[updates->event[updates->used]] : NULL;
+}
+
+/* Before an action: the turns that have come. */
+static void update_between(struct walk *walk, int rank) {
+    const struct sl_event *reduction;
+    while (walk->costs->overlap && (reduction = next_update(walk, rank)) && reduction->end > reduction->begin &&
+           reduction->end <= walk->now[rank])
+        update(walk, rank, reduction);
+}
+
+/* After all actions: the others. */
+static void update_at_the_end(struct walk *walk, int rank) {
+    struct sl_event *reduction;
+    while ((reduction = next_update(walk, rank))) {
+        if (!walk->costs->overlap) place_reduction(walk, reduction, walk->now[rank]);
+        update(walk, rank, reduction);
+    }
 }
 
 /* False: it has to wait for a message that has not been sent yet. */
 static bool step(struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = sl_schedule_stage(walk->schedule, rank, action->loop);
     const size_t cell = cell_of(walk, stage, action->microbatch);
+    update_between(walk, rank);
     switch (action->kind) {
     case SL_TAKE_ACTIVATION:
-        return take(walk, rank, walk->activation[cell]);
+        return take(walk, rank, action, walk->activation[cell]);
     case SL_TAKE_GRADIENT:
-        return take(walk, rank, walk->gradient[cell]);
+        return take(walk, rank, action, walk->gradient[cell]);
     case SL_SEND_ACTIVATION:
         send(walk, rank, action, walk->activation, stage + 1);
         return true;
@@ -125,9 +185,9 @@ static bool step(struct walk *walk, int rank, const struct sl_action *action) {
         send(walk, rank, action, walk->gradient, stage - 1);
         if (walk->costs->group) run_weight_gradients(walk, stage);
         return true;
-    case SL_REDUCE: /* its time is told later */
+    case SL_REDUCE:
         if (walk->costs->group) run_weight_gradients(walk, stage);
-        add_event(walk, SL_REDUCE, stage, action->microbatch, 1);
+        begin_reduction(walk, rank, stage, action->microbatch);
         return true;
     case SL_FORWARD:
         compute(walk, action->kind, stage, action->microbatch, 1);
@@ -157,29 +217,19 @@ static void walk_to_the_end(struct walk *walk) {
 
 /* ---- results ---- */
 
-/* Until here a reduction's event begins where the walk came by. */
-static void place_reductions(const struct walk *walk) {
-    struct sl_simulation *result = walk->result;
-    for (int i = 0; i < result->count; i++) {
-        struct sl_event *event = &result->event[i];
-        if (event->kind != SL_REDUCE) continue;
-        struct sl_simulated_rank *rank = &result->rank[event->rank];
-        const double ready = walk->costs->overlap ? event->begin : walk->now[event->rank];
-        event->begin = larger(ready, rank->reduced);
-        event->end = event->begin + cost_of(walk->costs, SL_REDUCE, event->stage);
-        rank->reduced = event->end;
-    }
-}
-
-static void summarize(const struct walk *walk) {
+static void summarize(struct walk *walk) {
     struct sl_simulation *result = walk->result;
     double busy = 0;
     for (int r = 0; r < result->ranks; r++) {
         struct sl_simulated_rank *rank = &result->rank[r];
+        const double between = rank->optimizer;
         rank->end = walk->now[r];
+        update_at_the_end(walk, r);
+        rank->updated = walk->now[r];
+        rank->reducing = larger(rank->updated, rank->reduced) - rank->end - (rank->optimizer - between);
         busy += rank->busy;
         result->span = larger(result->span, rank->end);
-        result->step = larger(result->step, larger(rank->end, rank->reduced));
+        result->step = larger(result->step, larger(rank->updated, rank->reduced));
     }
     if (result->span <= 0) return;
     for (int r = 0; r < result->ranks; r++)
@@ -191,15 +241,15 @@ static void summarize(const struct walk *walk) {
 /* ---- the whole ---- */
 
 static int check_costs(const struct sl_schedule *schedule, const struct sl_costs *costs, struct sl_error *error) {
-    static const char *const name[] = {"forward", "input gradient", "weight gradient", "reduction"};
+    static const char *const name[] = {"forward", "input gradient", "weight gradient", "reduction", "optimizer"};
     const int stages = sl_schedule_stages(schedule);
     if (costs->count != 1 && costs->count != stages)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s has %d stages, but costs are given for %d",
                             schedule->name, stages, costs->count);
     for (int s = 0; s < costs->count; s++) {
         const struct sl_stage_costs *of = &costs->stage[s];
-        const double value[] = {of->forward, of->input_gradient, of->weight_gradient, of->reduce};
-        for (int i = 0; i < 4; i++) {
+        const double value[] = {of->forward, of->input_gradient, of->weight_gradient, of->reduce, of->optimizer};
+        for (int i = 0; i < 5; i++) {
             if (value[i] >= 0 && value[i] <= SL_MAX_COST) continue;
             return sl_error_set(error, SL_BAD_INPUT, "the %s of stage %d costs %g: must be a number from 0 to %g",
                                 name[i], s, value[i], SL_MAX_COST);
@@ -237,11 +287,14 @@ static bool take_memory(struct walk *walk) {
     walk->activation = malloc(2 * cells * sizeof *walk->activation);
     walk->weights = calloc(stages, sizeof *walk->weights);
     walk->due = calloc(cells, sizeof *walk->due);
+    walk->updates = calloc(ranks, sizeof *walk->updates);
+    walk->update = calloc(stages, sizeof *walk->update);
     if (!result->rank || !result->event || !walk->next || !walk->now || !walk->activation || !walk->weights ||
-        !walk->due)
+        !walk->due || !walk->updates || !walk->update)
         return false;
     walk->gradient = walk->activation + cells;
     for (size_t i = 0; i < 2 * cells; i++) walk->activation[i] = NOT_SENT;
+    for (size_t r = 0; r < ranks; r++) walk->updates[r].event = &walk->update[r * (size_t)schedule->loops];
     for (size_t s = 0; s < stages; s++) walk->weights[s].due = &walk->due[s * (size_t)schedule->microbatches];
     return true;
 }
@@ -252,6 +305,8 @@ static void give_memory(struct walk *walk) {
     free(walk->activation);
     free(walk->weights);
     free(walk->due);
+    free(walk->updates);
+    free(walk->update);
 }
 
 /* With room for all messages: other tables cannot run anywhere. */
@@ -277,7 +332,6 @@ int sl_schedule_simulate(const struct sl_schedule *lowered, const struct sl_cost
                      : sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", lowered->name);
     if (status == SL_OK) {
         walk_to_the_end(&walk);
-        place_reductions(&walk);
         summarize(&walk);
     } else {
         sl_simulation_free(result);

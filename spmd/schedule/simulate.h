@@ -2,8 +2,9 @@
  *
  * The table is walked as the executor walks it. Each rank runs its actions in order. A message leaves at its SEND and
  * arrives `communication` later; a TAKE waits for it. Channels have room for every message, and messages do not slow
- * each other down. A rank's reductions run beside its compute actions, one after another. All times are in one unit,
- * which the caller chooses. */
+ * each other down. A rank's reductions run beside its compute actions, one after another. The optimizer is the
+ * rank's own work: a loop's turn comes when its reduction has ended, between actions; where nothing is reduced, or not
+ * beside compute, after all of them. All times are in one unit, which the caller chooses. */
 #ifndef SL_SPMD_SCHEDULE_SIMULATE_H
 #define SL_SPMD_SCHEDULE_SIMULATE_H
 
@@ -14,10 +15,10 @@ SL_BEGIN_C
 /* The longest time that anything may take: the sum over a table of all of them is still a number. */
 #define SL_MAX_COST 1e9
 
-/* The times of one stage for one microbatch; `reduce` is for all gradients of one loop. A full backward takes
- * input_gradient + weight_gradient. */
+/* The times of one stage for one microbatch; `reduce` and `optimizer` are for all gradients and parameters of one loop,
+ * once a step. A full backward takes input_gradient + weight_gradient. */
 struct sl_stage_costs {
-    double forward, input_gradient, weight_gradient, reduce;
+    double forward, input_gradient, weight_gradient, reduce, optimizer;
 };
 
 struct sl_costs {
@@ -41,17 +42,21 @@ struct sl_event {
 };
 
 struct sl_simulated_rank {
-    double busy;    /* time spent computing */
-    double end;     /* when its compute ends */
-    double reduced; /* when its last reduction ends */
-    double bubble;  /* share of the pipeline's compute span in which it is idle */
-    int stash;      /* the most microbatches held at once, over all its loops */
+    double busy;      /* time spent computing */
+    double optimizer; /* time spent in the optimizer */
+    double transfer;  /* time spent waiting for messages that had been sent */
+    double end;       /* when its compute ends, and the optimizer's turns between actions */
+    double reduced;   /* when its last reduction ends */
+    double reducing;  /* time from `end` on that it waits for reductions */
+    double updated;   /* when the optimizer's last turn ends */
+    double bubble;    /* share of the pipeline's compute span in which it is idle */
+    int stash;        /* the most microbatches held at once, over all its loops */
 };
 
 struct sl_simulation {
     int ranks;
     double span;   /* from the begin of the first compute to the end of the last, over all ranks */
-    double step;   /* until the reductions have ended, too */
+    double step;   /* until the reductions and the optimizer have ended, too */
     double bubble; /* idle share of the span, over all ranks */
     struct sl_simulated_rank *rank;
     int count;

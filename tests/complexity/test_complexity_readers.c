@@ -10,6 +10,7 @@
 #include "drivers/classifier/idx.h"
 #include "drivers/common/options.h"
 #include "drivers/schedule/measured.h"
+#include "drivers/speed/peak.h"
 #include "drivers/schedule/costs.h"
 #include "layers/storage/safetensors.h"
 #include "layers/storage/tokens.h"
@@ -321,6 +322,31 @@ static void compare(const struct complexity_row *row, int n) {
     sl_schedule_free(&schedule);
 }
 
+/* ---- what machines reach ---- */
+
+static void prepare_peaks(const struct complexity_row *row, int n) {
+    (void)row;
+    FILE *file = begin_file();
+    fputs("{\"peaks\":[", file);
+    for (int i = 0; i < n; i++)
+        fprintf(file,
+                "%s{\"host\":\"h%d\",\"processor\":\"p\",\"library\":\"l\",\"precision\":\"f32\",\"cores\":2,"
+                "\"flops_per_second\":1e9,\"date\":\"2001-02-03\"}",
+                i ? "," : "", i);
+    fputs("]}", file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void read_peaks(const struct complexity_row *row, int n) {
+    (void)row;
+    struct sl_peak_key key = {.processor = "p", .library = "l", .precision = "f32", .cores = 2};
+    struct sl_peak peak;
+    struct sl_error error = {0};
+    snprintf(key.host, sizeof key.host, "h%d", n - 1);
+    if (sl_peak_read(path, &key, &peak, &error)) fail_msg("%s", error.message);
+    assert_true(peak.flops == 1e9);
+}
+
 /* ---- command lines, meshes, specs ---- */
 
 static void prepare_words(const struct complexity_row *row, int n) {
@@ -386,6 +412,7 @@ static struct complexity_row rows[] = {
     {"--compare: steps", 128, prepare_comparison, compare, NULL, 0},
     {"--compare: events of a step", 128, prepare_comparison, compare, NULL, 1},
     {"--compare: events of four steps", 128, prepare_comparison, compare, NULL, 4},
+    {"peaks: machines", 200, prepare_peaks, read_peaks, NULL, 0},
     {"options: words of a file", 1000, prepare_words, read_words, NULL, 0},
     {"meshes and specs: letters", 10000, prepare_text, read_mesh_and_spec, "a", 0},
     {"meshes and specs: axes", 10000, prepare_text, read_mesh_and_spec, "a=1,", 0},

@@ -174,6 +174,10 @@ echo '{"forward": [1, 20], "input_gradient": 300, "weight_gradient": [4000.5, 0]
 answers '"step_ms":104621.5,' $costs
 echo '{"reduce": [7, 5], "overlap": false}' >costs
 answers '"step_ms":13.0,' $costs
+echo '{"reduce": [7, 5], "optimizer": [2, 30]}' >costs
+answers '"step_ms":39.0,"compute_ms":6.0' $costs
+answers '"step_ms":43.0,"compute_ms":33.0,' --name gpipe --json --optimizer 10
+answers 'until 33 ms, then reductions and optimizer for 10 ms' --name gpipe --simulate --optimizer 10
 echo '{}' >costs
 answers '"step_ms":16.0,' $costs --forward 6 --communication 0
 refuses '--costs: nothing: No such file' --costs nothing
@@ -184,7 +188,7 @@ refuses '--costs: costs:1:' $costs
 echo '[1]' >costs
 refuses '--costs: costs: is not an object' $costs
 echo '{"backward": 1}' >costs
-refuses '"backward": no such cost; there are forward, input_gradient' $costs
+refuses '"backward": no such cost; there are forward, input_gradient, weight_gradient, reduce, optimizer, com' $costs
 echo '{"forward": [1, 2, 3]}' >costs
 refuses '"forward" has 3 numbers: must have one a stage, 2' $costs
 echo '{"forward": [1, -2]}' >costs
@@ -294,24 +298,56 @@ trace() {
     cat
     echo '{"ph":"M"}],"shardloop":{"schedule":"gpipe","ranks":2,"loops":1,"microbatches":1,"overlap":true}}'
 }
-means=' "steps":1,"measured":{"step_ms":16.0,"bubble":0.538461538,"compute_ms":6.0,"waiting_ms":4.5,'
-means=$means'"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":1.5},'
-predicted='"predicted":{"step_ms":15.5,"bubble":0.52,"compute_ms":6.0,"waiting_ms":7.0,"communication_ms":0.0,'
-predicted=$predicted'"reduction_ms":2.5,"optimizer_ms":0.0,"rest_ms":0.0}'
+means='"measured":{"step_ms":16.0,"bubble":0.538461538,"compute_ms":6.0,"bubble_ms":4.5,"transfer_ms":0.0,'
+means=$means'"no_core_ms":0.0,"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":1.5,'
+means=$means'"waiting_ms":4.5},'
+# The optimizer's ms of the first rank are within its reduction.
+predicted='"predicted":{"step_ms":15.5,"bubble":0.52,"compute_ms":6.0,"bubble_ms":5.5,"transfer_ms":1.0,'
+predicted=$predicted'"no_core_ms":0.0,"communication_ms":0.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":0.0,'
+predicted=$predicted'"waiting_ms":6.5}'
 { first_rank && second_rank; } | trace >run
-answers "${means# }$predicted" --compare run --json
-answers 'step measured 16.00 ms, predicted 15.50 ms (-3.1 %): compute +0.00, waiting -2.50, communication +1.00' \
+answers "$means$predicted" --compare run --json
+answers 'step measured 16.00 ms, predicted 15.50 ms (-3.1 %): compute +0.00, bubble -1.00, transfer -1.00, no core +0.00' \
     --compare run
-grep -qE '^1 +measured +6\.50 +2\.50 +1\.00 +2\.00 +1\.00 +3\.00 +16\.00 +50\.0 %$' out
+grep -qE '^1 +measured +6\.50 +2\.50 +0\.00 +0\.00 +1\.00 +2\.00 +1\.00 +3\.00 +16\.00 +50\.0 %$' out
 point 'every moment of a step has a name'
 { first_rank && second_rank && step=2 first_rank; } | trace >cut
-answers "${means# }$predicted" --compare cut --json
+answers "$means$predicted" --compare cut --json
 echo '{"forward": 4}' >costs
 answers '"predicted":{"step_ms":18.5,' --compare run --costs costs --json
 answers '"step_ms":15.5,' --name 1f1b --stages 2 --microbatches 1 --wgrad-group 1 --costs run --json
 refuses 'the trace run is of 2 stages, the schedule has 4' --name gpipe --stages 4 --costs run
+
+# What the trace says of waiting, of the engine's delay and of cores.
+conditions() { sed "s/\"overlap\":true/&,$1/" run; }
+conditions '"delay_ms":30.0,"coordinates":2,"cores":1,"divided":false' >shared
+answers '2 coordinates share 1 core: times are not those of 2 devices; predicted is for a core each' --compare shared
+grep -qx 'measured bubble: all waiting; the engine did not tell transfer from it' out
+point 'and that waiting was not divided'
+answers '"coordinates":2,"cores":1,' --compare shared --json
+grep -q '"predicted":{"step_ms":75.5,' out # two messages, one after the other
+point 'the delay of messages is predicted'
+conditions '"coordinates":2,"cores":2' >own
+call --compare own
+[ $status = 0 ] && ! grep -q share out
+point 'a core for each coordinate is nothing to tell'
+for delay in -1 1e300; do
+    conditions "\"delay_ms\":$delay" >broken
+    refuses 'the trace broken: its delay_ms is' --compare broken
+done
+# Of the first rank's forward 0.5 ms passed without a core; of its 6.5 ms of waiting 2, and 3 on the way.
+sed -e '/0F0/s/"loop"/"no_core":500,&/' -e '/waiting.*"rank":0/s/"loop"/"no_core":2000,"transfer":3000,&/' run >divided
+answers '"measured":{"step_ms":16.0,"bubble":0.5' --compare divided --json
+measured='{"measured":{"step_ms":16.0,"bubble":0.576923077,"compute_ms":5.0,"bubble_ms":1.5,"transfer_ms":3.0,"no_core_ms":2.5,'
+measured=$measured'"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":0.0,"waiting_ms":7.0}'
+grep -qF "$measured" out
+point 'waiting is divided, and the parts add up to the step'
+# More than the event itself.
+sed '/0F0/s/"loop"/"no_core":1e9,"transfer":-1e9,&/' run >divided
+answers '"no_core_ms":1.0,' --compare divided --json
+
 sed 's/,"shardloop".*/}/' run >plain
-answers "${means# }$predicted" --compare plain --json --name gpipe --stages 2 --microbatches 1
+answers "$means$predicted" --compare plain --json --name gpipe --stages 2 --microbatches 1
 refuses 'has no step with all forwards and backwards of schedule looped-bfs (4 ranks' --compare plain
 first_rank | trace >half
 refuses 'has no step with all forwards and backwards of schedule gpipe (2 ranks' --compare half
@@ -457,6 +493,7 @@ refuses '--file and --name: a schedule is read or generated, not both' --file ta
 refuses 'nothing.csv: cannot be opened: No such file' --file nothing.csv
 refuses 'schedule gpipe: 2 loops: must be 1' --name gpipe --loops 2
 refuses '--forward: "-1" is not a number from 0' --forward -1
+refuses '--optimizer: "-1" is not a number from 0' --optimizer -1
 refuses '8 microbatches do not divide into weight-gradient groups of 3' --wgrad-group 3
 refuses 'deadlock' --name interleaved-zb --stages 8 --microbatches 16 --buffers 1
 printf '0F0,0F1,0B0,0B0\n' >twice.csv

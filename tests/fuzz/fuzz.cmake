@@ -5,12 +5,14 @@ set(parsers
     idx
     mesh
     options
+    peak
     safetensors
     signature
     tokens
     trace)
 set(fuzz_trace_needs ${CMAKE_SOURCE_DIR}/drivers/schedule/compare.c ${CMAKE_SOURCE_DIR}/drivers/schedule/costs.c
-    ${CMAKE_SOURCE_DIR}/drivers/schedule/drawing.c ${CMAKE_SOURCE_DIR}/drivers/schedule/measured.c)
+    ${CMAKE_SOURCE_DIR}/drivers/schedule/drawing.c ${CMAKE_SOURCE_DIR}/drivers/schedule/measured.c
+    ${CMAKE_SOURCE_DIR}/drivers/schedule/parts.c)
 
 add_custom_target(fuzz)
 foreach(name ${parsers})

@@ -1,10 +1,16 @@
 /* profile_report.c - a table, or JSON lines, of profiles. */
-#include "drivers/common/profile_report.h"
+#include "drivers/speed/profile_report.h"
 
+#include "drivers/speed/cores.h"
 #include "drivers/common/metrics.h"
 
-static const char *const work_name[SL_WORKS] = {"other",     "products",      "kernels",
-                                                "optimizer", "communication", "waiting"};
+static const char *const work_name[SL_WORKS] = {"other",         "products", "kernels",  "optimizer",
+                                                "communication", "bubble",   "transfer", "no_core"};
+
+/* Of all kinds in which the coordinate does nothing. */
+static double waiting(const struct sl_profile *profile) {
+    return profile->seconds[SL_WORK_BUBBLE] + profile->seconds[SL_WORK_TRANSFER] + profile->seconds[SL_WORK_NO_CORE];
+}
 
 static double total(const struct sl_profile *profile) {
     double seconds = 0;
@@ -23,6 +29,8 @@ static json_t *object_of(const struct sl_profile *profile, int coordinate, int64
     for (int w = 0; object && w < SL_WORKS; w++) {
         char key[32];
         snprintf(key, sizeof key, "%s_ms", work_name[w]);
+        if (w == SL_WORK_BUBBLE)
+            json_object_set_new(object, "waiting_ms", sl_json_real(1e3 * waiting(profile) / (double)steps));
         json_object_set_new(object, key, sl_json_real(1e3 * profile->seconds[w] / (double)steps));
     }
     if (object) json_object_set_new(object, "accounted", sl_json_real(accounted(profile)));
@@ -37,14 +45,16 @@ static void print_row(struct sl_table *table, const struct sl_profile *profile, 
     sl_table_cell(table, "%.1f %%", 100 * accounted(profile));
 }
 
-int sl_profile_report(const struct sl_profile *profile, const struct sl_mesh *mesh, int64_t steps, bool json,
+int sl_profile_report(const struct sl_profile *profile, const struct sl_mesh *mesh, int cores, int64_t steps, bool json,
                       struct sl_error *error) {
-    static const struct sl_column column[] = {{"ms a step", -22}, {"products", 9}, {"kernels", 8},
-                                              {"optimizer", 10},  {"moving", 8},   {"waiting", 8},
-                                              {"other", 7},       {"total", 8},    {"accounted", 10}};
+    static const struct sl_column column[] = {{"ms a step", -22}, {"products", 8}, {"kernels", 7},  {"optimizer", 9},
+                                              {"moving", 6},      {"bubble", 7},   {"transfer", 8}, {"no core", 7},
+                                              {"other", 6},       {"total", 8},    {"accounted", 9}};
     if (steps < 1) return SL_OK;
     struct sl_table table;
-    if (!json) sl_table_begin(&table, stdout, 9, column);
+    if (!json) sl_cores_print(stdout, mesh->size, cores);
+    if (!json && !profile->divided) printf("bubble: all waiting; the engine does not tell transfer from it\n");
+    if (!json) sl_table_begin(&table, stdout, 11, column);
     for (int c = 0; c < mesh->size; c++) {
         if (json) {
             SL_TRY(sl_json_print(stdout, "stdout", object_of(&profile[c], c, steps), error));

@@ -1,0 +1,64 @@
+/* stamp.c - where the time of a wait goes: when the peer raised the word, and how long it had no core before. */
+#include "collectives/local/engine.h"
+
+#include <time.h>
+
+/* Numbers of their own: what they belong to is ordered by words. */
+static double get(const _Atomic double *place) { return atomic_load_explicit(place, memory_order_relaxed); }
+static void set(_Atomic double *place, double value) { atomic_store_explicit(place, value, memory_order_relaxed); }
+
+static double between(double low, double value, double high) { return value < low ? low : value > high ? high : value; }
+
+static void note(struct sl_local_stamp *stamp, double time, double starved) {
+    set(&stamp->time, time);
+    set(&stamp->starved, starved);
+}
+
+void sl_local_stamp(struct sl_local_coordinate *me, struct sl_local_stamp *stamp) {
+    const struct sl_spmd *self = &me->spmd;
+    if (!self->timed && self->engine->delay <= 0) return;
+    const double now = sl_now(), starved = self->timed ? self->starved + sl_starved_at_work(self) : 0;
+    note(stamp, now, starved);
+    note(&me->latest, now, starved);
+}
+
+struct sl_local_pause sl_local_pause_begin(const struct sl_local_coordinate *me, int peer) {
+    if (!me->spmd.timed) return (struct sl_local_pause){0};
+    const struct sl_local_stamp *latest = &me->run->coordinate[peer].latest;
+    return (struct sl_local_pause){
+        .mark = sl_wait_begin(&me->spmd), .seen = get(&latest->time), .starved = get(&latest->starved)};
+}
+
+/* Of LATE seconds that passed between the word's being raised and the waiter's going on, those of the DELAY are travel,
+ * and so is waking up where the waiter has a core of its own. For the rest of them it was ready to run and had none: it
+ * shares cores with other coordinates, or with other programs. */
+static void count_late(struct sl_local_coordinate *me, double late, double delay) {
+    const double waking = me->run->spin ? 1e-4 : 0, travel = between(0, delay + waking, late);
+    me->spmd.transferred += travel;
+    me->spmd.starved += late - travel;
+}
+
+/* The peer's time without a core since its stamp before the wait counts for the part of that time that was waited. */
+void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pause *pause,
+                        const struct sl_local_stamp *stamp) {
+    struct sl_spmd *self = &me->spmd;
+    const double end = sl_wait_end(self, pause->mark), raised = stamp ? get(&stamp->time) : 0;
+    if (!self->timed || raised <= 0) return;
+    const double since = pause->mark.began, early = between(0, raised - since, end - since);
+    if (early > 0 && pause->seen > 0) {
+        const double starved = get(&stamp->starved) - pause->starved;
+        self->starved += between(0, starved * early / (raised - between(0, pause->seen, since)), early);
+    }
+    count_late(me, end - since - early, self->engine->delay);
+    note(&me->latest, end, self->starved + sl_starved_at_work(self));
+}
+
+void sl_local_delay(struct sl_local_coordinate *me, double sent) {
+    const double left = sent + me->spmd.engine->delay - sl_now();
+    if (left <= 0) return;
+    const struct timespec time = {(time_t)left, (long)(1e9 * (left - (double)(time_t)left))};
+    const struct sl_wait_mark mark = sl_wait_begin(&me->spmd);
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL); /* a signal may cut it short: it is a simulation */
+    const double end = sl_wait_end(&me->spmd, mark);
+    if (me->spmd.timed) count_late(me, end - mark.began, left);
+}

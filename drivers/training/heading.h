@@ -1,0 +1,19 @@
+/* heading.h - the lines at the head of a training run: what it is that the numbers below belong to. */
+#ifndef SL_DRIVERS_TRAINING_HEADING_H
+#define SL_DRIVERS_TRAINING_HEADING_H
+
+#include <stdio.h>
+
+#include "drivers/training/job.h"
+
+/* What a driver adds; "": nothing is told. */
+struct sl_heading {
+    char data[200];    /* what it trains on */
+    char numbers[200]; /* how random numbers are drawn */
+};
+
+/* Prints two lines, and a third one where times are easily taken for what they are not: of coordinates that share
+ * cores, of several replicas without a pipeline. */
+void sl_heading_print(FILE *stream, const struct sl_job *job, const struct sl_heading *heading);
+
+#endif

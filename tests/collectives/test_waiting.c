@@ -1,0 +1,158 @@
+/* test_waiting.c - where the time of waits goes: what engine local tells of it, and that a profile's kinds of work add
+ * up to all of the time. */
+#include <sched.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "collectives/channel.h"
+#include "collectives/collectives.h"
+#include "collectives/engines.h"
+#include "layers/modules/profile.h"
+
+/* Seconds. */
+struct record {
+    double waited, transferred, starved, at_work, elapsed;
+    struct sl_profile profile;
+};
+
+struct job {
+    double delay, work[2]; /* CPU seconds of each coordinate before they meet */
+    int (*meet)(struct sl_spmd *self);
+    struct record record[2];
+};
+
+static void work(double seconds) {
+    const double end = sl_cpu_now() + seconds;
+    while (sl_cpu_now() < end) continue;
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct job *job = arg;
+    struct record *record = &job->record[self->coordinate];
+    struct sl_group world;
+    SL_TRY(sl_group_axes(self, "*", &world));
+    sl_profile_start(&record->profile, self);
+    SL_TRY(sl_barrier(self, &world)); /* both have a stamp, and begin together */
+    const double began = sl_now(), at_work = sl_starved_at_work(self);
+    const struct record before = {.waited = self->waited, .transferred = self->transferred, .starved = self->starved};
+    sl_profile_start(&record->profile, self);
+    const enum sl_work kind = sl_profile_begin(&record->profile, SL_WORK_KERNELS);
+    work(job->work[self->coordinate]);
+    sl_profile_begin(&record->profile, SL_WORK_COMMUNICATION);
+    SL_TRY(job->meet(self));
+    sl_profile_end(&record->profile, kind);
+    record->elapsed = sl_now() - began;
+    record->waited = self->waited - before.waited;
+    record->transferred = self->transferred - before.transferred;
+    record->starved = self->starved - before.starved;
+    record->at_work = sl_starved_at_work(self) - at_work;
+    return SL_OK;
+}
+
+static int send_and_take(struct sl_spmd *self) {
+    struct sl_channel channel;
+    void *slot;
+    const void *message;
+    SL_TRY(sl_channel_open(self, &channel, 0, 1, 64, 2));
+    if (self->coordinate == 0) {
+        SL_TRY(sl_channel_acquire(self, &channel, &slot));
+        return sl_channel_post(self, &channel);
+    }
+    SL_TRY(sl_channel_take(self, &channel, &message));
+    return sl_channel_release(self, &channel);
+}
+
+static int sum(struct sl_spmd *self) {
+    struct sl_group world;
+    float one = 1;
+    SL_TRY(sl_group_axes(self, "*", &world));
+    return sl_psum(self, &world, SL_F32, &one, &one, 1);
+}
+
+static double bubble(const struct record *record) { return record->waited - record->transferred - record->starved; }
+
+/* What holds wherever threads run and whatever else runs there. */
+static void run_job(struct job *job) {
+    struct sl_mesh mesh;
+    struct sl_engine engine;
+    assert_int_equal(sl_mesh_parse(&mesh, "data=2", NULL), SL_OK);
+    assert_int_equal(sl_engine_open(&engine, "local", NULL), SL_OK);
+    engine.delay = job->delay;
+    assert_int_equal(sl_run(&mesh, &engine, program, job), SL_OK);
+    for (int c = 0; c < 2; c++) {
+        const struct record *record = &job->record[c];
+        const double *seconds = record->profile.seconds;
+        double all = 0;
+        print_message("# %d: %.1f ms: waited %.2f, bubble %.2f, transfer %.2f, no core %.2f and at work %.2f\n", c,
+                      1e3 * record->elapsed, 1e3 * record->waited, 1e3 * bubble(record), 1e3 * record->transferred,
+                      1e3 * record->starved, 1e3 * record->at_work);
+        assert_true(record->transferred >= 0 && record->starved >= 0 && bubble(record) > -1e-6);
+        assert_true(record->profile.divided);
+        for (int w = 0; w < SL_WORKS; w++) all += seconds[w];
+        /* But for what passes between two looks at the clock, which a thread without a core may make long. */
+        const double apart = record->elapsed - all - (record->at_work - seconds[SL_WORK_NO_CORE] + record->starved);
+        assert_true(apart > -5e-3 && apart < 5e-3);
+        assert_true(seconds[SL_WORK_KERNELS] > 0.9 * job->work[c]);
+        assert_true(seconds[SL_WORK_KERNELS] < 1.1 * job->work[c] + 1e-3);
+    }
+}
+
+/* The message is sent at once: all but nothing of the wait is the delay. Where something else keeps the cores the
+ * sender may begin late: one of several attempts has to be in time. */
+static void a_delay_is_transfer(void **state) {
+    (void)state;
+    int (*const meet[])(struct sl_spmd *) = {send_and_take, sum};
+    for (int i = 0; i < 2; i++) {
+        bool in_time = false;
+        for (int attempt = 0; attempt < 10 && !in_time; attempt++) {
+            struct job job = {.delay = 0.03, .meet = meet[i]};
+            run_job(&job);
+            in_time = job.record[1].transferred > 0.02 && bubble(&job.record[1]) < 0.1 * job.record[1].transferred;
+        }
+        assert_true(in_time);
+    }
+}
+
+/* The sender computes for a while: that is bubble, however long it takes the sender on a machine with other work. */
+static void a_late_sender_is_bubble(void **state) {
+    (void)state;
+    int (*const meet[])(struct sl_spmd *) = {send_and_take, sum};
+    for (int i = 0; i < 2; i++) {
+        bool in_time = false;
+        for (int attempt = 0; attempt < 10 && !in_time; attempt++) {
+            struct job job = {.work = {0.03, 0}, .meet = meet[i]};
+            run_job(&job);
+            in_time = bubble(&job.record[1]) > 0.025 && bubble(&job.record[1]) < 0.035;
+        }
+        assert_true(in_time);
+    }
+}
+
+/* Both compute for as long, on one core: that they wait for each other is due to it. */
+static void one_core_for_two_is_no_core(void **state) {
+    (void)state;
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
+        if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    struct job job = {.work = {0.04, 0.04}, .meet = sum};
+    run_job(&job);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    double starved = 0;
+    for (int c = 0; c < 2; c++) starved += job.record[c].starved + job.record[c].at_work;
+    assert_true(starved > 0.03);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_delay_is_transfer),
+        cmocka_unit_test(a_late_sender_is_bubble),
+        cmocka_unit_test(one_core_for_two_is_no_core),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
