@@ -12,7 +12,7 @@
 #include "drivers/common/streams.h"
 
 enum {
-    MAX_NAMES = 160, /* options, a switch counting twice */
+    MAX_NAMES = SL_MOST_OPTIONS,
     NAME_SIZE = 40,
     FIRST_VALUE = 256, /* of struct option's val: beyond all characters */
     HELP = MAX_NAMES,
@@ -134,23 +134,28 @@ static bool read_choice(const struct sl_option *option, const char *text, int *t
     }
 }
 
-static bool read_value(const struct name *name, const char *text) {
-    const struct sl_option *option = name->option;
+static bool read_flag(const char *text, bool *target) {
+    const bool yes = !strcmp(text, "yes");
+    if (!yes && strcmp(text, "no") != 0) return false;
+    *target = yes;
+    return true;
+}
+
+bool sl_option_read(const struct sl_option *option, const char *text, void *target) {
     switch (option->kind) {
     case SL_OPTION_FLAG:
     case SL_OPTION_SWITCH:
-        *(bool *)name->target = !name->negated;
-        return true;
+        return read_flag(text, target);
     case SL_OPTION_INTEGER:
-        return read_integer(option, text, name->target);
+        return read_integer(option, text, target);
     case SL_OPTION_SEED:
-        return read_seed(text, name->target);
+        return read_seed(text, target);
     case SL_OPTION_REAL:
-        return read_real(option, text, name->target);
+        return read_real(option, text, target);
     case SL_OPTION_CHOICE:
-        return read_choice(option, text, name->target);
+        return read_choice(option, text, target);
     case SL_OPTION_TEXT:
-        *(const char **)name->target = text;
+        if (*text) *(const char **)target = text;
         return *text != 0;
     }
     return false;
@@ -291,15 +296,22 @@ static int apply(const struct name *name, const char *value, bool apart, struct 
     if (apart && (!value || !strncmp(value, "--", 2))) {
         return sl_error_set(error, SL_BAD_INPUT, "%s: needs a value: %s", name->text, allowed);
     }
-    if (!read_value(name, value)) {
+    if (!sl_option_read(name->option, takes_value(name->option) ? value : name->negated ? "no" : "yes", name->target)) {
         return sl_error_set(error, SL_BAD_INPUT, "%s: \"%.80s\" is not %s", name->text, value, allowed);
     }
     return SL_OK;
 }
 
+static void note_given(struct sl_options *options, const struct sl_option *option) {
+    for (int i = 0; i < options->givens; i++)
+        if (options->given[i] == option) return;
+    options->given[options->givens++] = option;
+}
+
 /* Walks the arguments, setting targets where SET. Returns HELP or VERSION where that was asked for, -1 otherwise. After
  * a mistake it goes on: the engine may still come, which knows who of several processes speaks of the mistake. */
-static int walk(const struct parser *parser, const struct sl_arguments *arguments, bool set, struct sl_error *error) {
+static int walk(const struct parser *parser, struct sl_options *options, bool set, struct sl_error *error) {
+    const struct sl_arguments *arguments = &options->arguments;
     int found;
     struct sl_error first = {0};
     optind = 0; /* starts over */
@@ -317,6 +329,7 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
         } else {
             const char *const value = found == ':' ? NULL : optarg;
             apply(&parser->name[position], value, found == ':' || value == argument, error);
+            note_given(options, parser->name[position].option);
         }
         if (error->status && !first.status) first = *error;
     }
@@ -327,11 +340,8 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
     return -1;
 }
 
-/* The file that NAME's option names; NULL: none. */
-static const char *path_of(const struct name *name) {
-    const struct sl_option *option = name->option;
+const char *sl_option_path(const struct sl_option *option, const char *text) {
     if (option->path == SL_PATH_NONE) return NULL;
-    const char *text = *(const char **)name->target;
     const size_t prefix = option->prefix ? strlen(option->prefix) : 0;
     if (!text || (prefix && strncmp(text, option->prefix, prefix) != 0)) return NULL;
     return text[prefix] ? text + prefix : NULL;
@@ -345,7 +355,8 @@ static int check_paths(const struct parser *parser, const struct sl_arguments *a
         path[count++] = (struct sl_path){"@FILE", arguments->file[i], SL_PATH_ARGUMENTS};
     for (int i = 0; i < parser->count; i++) {
         const struct name *name = &parser->name[i];
-        const char *named = path_of(name);
+        if (name->option->path == SL_PATH_NONE) continue;
+        const char *named = sl_option_path(name->option, *(const char **)name->target);
         if (!named) continue;
         path[count++] = (struct sl_path){name->text, named, name->option->path};
     }
@@ -361,15 +372,17 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     struct parser parser;
     collect_names(&parser, options);
     /* Asked for before any mistake, --help is answered with the defaults still in place. */
-    const int question = walk(&parser, &options->arguments, false, &error);
+    const int question = walk(&parser, options, false, &error);
     if (question == HELP) print_help(options);
     if (question == VERSION) printf("%s (shardloop) %s\n", options->program, SL_VERSION);
     options->answered = question >= 0;
     if (options->answered) {
         sl_stdout_finish(&error);
     } else {
-        walk(&parser, &options->arguments, true, &error);
+        walk(&parser, options, true, &error);
         if (!error.status) check_paths(&parser, &options->arguments, &error);
+        if (!error.status) sl_adopt(options, &error);
+        if (!error.status && *options->adoption.file) check_paths(&parser, &options->arguments, &error);
         if (!error.status) sl_options_sign(&options->signature, options->section, &error);
     }
     return error.status ? sl_options_report(options, &error) : SL_OK;
@@ -378,6 +391,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
 void sl_options_free(struct sl_options *options) {
     sl_arguments_free(&options->arguments);
     sl_signature_free(&options->signature);
+    sl_store_free(&options->adoption.notes);
 }
 
 /* Whether this process, of those that a launcher may have started, says what is wrong. */
@@ -401,7 +415,7 @@ int sl_options_finish(const struct sl_options *options, int status, struct sl_er
 /* ---- what all drivers share ---- */
 
 const struct sl_option sl_mesh_table[] = {
-    {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
+    {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...", .keep = SL_KEPT_FREE,
      .help = "axes of the mesh and their sizes; coordinates are numbered with the last axis fastest"},
     {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
      .help = "what a coordinate is: local, a thread of this process; mpi, a process that mpirun or srun has "
@@ -416,10 +430,10 @@ const struct sl_option sl_mesh_table[] = {
 };
 
 const struct sl_option sl_common_table[] = {
-    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed),
+    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed), .keep = SL_KEPT_STATE,
      .help = "seed of all random numbers, taken modulo 2^32"},
     {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
-     .help = "number of training steps"},
+     .keep = SL_KEPT_RUN, .help = "number of training steps"},
     {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
     {0},
 };
