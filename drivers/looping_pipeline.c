@@ -205,13 +205,12 @@ static int note_run(struct run *run, const struct sl_common_options *common, str
     struct sl_signature data = {0};
     char steps[24];
     snprintf(steps, sizeof steps, "%lld", (long long)training->steps);
+    SL_TRY(sl_describe_option(notes, "mesh", common->mesh, error));
+    SL_TRY(sl_describe_option(notes, "steps", steps, error));
+    SL_TRY(sl_describe_option(notes, "lr-schedule", training->rate.falls ? "cosine" : "constant", error));
+    SL_TRY(sl_describe_option(notes, "rng", run->experiment.flax ? "flax" : "global", error));
     int status = classifier_dataset_sign(&run->dataset, &data, error);
     if (status == SL_OK) status = sl_training_describe(training, common->command, &data, error);
-    if (status == SL_OK) status = sl_describe_option(notes, "mesh", common->mesh, error);
-    if (status == SL_OK) status = sl_describe_option(notes, "steps", steps, error);
-    if (status == SL_OK)
-        status = sl_describe_option(notes, "lr-schedule", training->rate.falls ? "cosine" : "constant", error);
-    if (status == SL_OK) status = sl_describe_option(notes, "rng", run->experiment.flax ? "flax" : "global", error);
     sl_signature_free(&data);
     return status;
 }

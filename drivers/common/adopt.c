@@ -80,6 +80,7 @@ static char *print_kept(const struct sl_option *option, const void *target, bool
 int sl_describe_option(struct sl_store *store, const char *name, const char *value, struct sl_error *error) {
     char key[KEY];
     snprintf(key, sizeof key, "option.%s", name);
+    if (sl_store_note(store, key)) return SL_OK;
     /* A file's notes are UTF-8, which a file's name need not be: an empty text is no value of any option, and whoever
      * resumes the run is asked for it. */
     json_t *utf8 = json_string(value);
@@ -162,7 +163,7 @@ static int compare(struct sl_options *options, const struct entry *entry, struct
     const bool refused = itself && (option->keep == SL_KEPT_SIZE || option->keep == SL_KEPT_STATE);
     if (here && (!there || strcmp(here, there) != 0)) {
         if (there && refused)
-            sl_error_set(error, SL_BAD_INPUT, "%s: --%s is %.80s in the checkpoint, and %.80s here", adoption->file,
+            sl_error_set(error, SL_BAD_INPUT, "%s: %s is %.80s in the checkpoint, and %.80s here", adoption->file,
                          option->name, there, here);
         else if (is_told(options, option) && (itself || sl_store_note(&adoption->notes, program_key)))
             snprintf(adoption->overrides + used, sizeof adoption->overrides - used, "%s--%s %s overrides %s",

@@ -38,10 +38,10 @@ int sl_adopt(struct sl_options *options, struct sl_error *error);
 /* The same from the notes in options->adoption, which came from its file. */
 int sl_adopt_notes(struct sl_options *options, struct sl_error *error);
 
-/* Notes in STORE the program and all options that are kept, with the values that they have now. Files are named by
- * their absolute paths. */
+/* Notes in STORE the program and all options that are kept, with the values that they have now, unless STORE has a note
+ * of them. Files are named by their absolute paths. */
 int sl_describe_options(const struct sl_options *options, struct sl_store *store, struct sl_error *error);
-/* Notes another value of the option NAME, where a run has found one for a default. */
+/* Notes before that a VALUE which the run has found for a default. */
 int sl_describe_option(struct sl_store *store, const char *name, const char *value, struct sl_error *error);
 
 bool sl_option_given(const struct sl_options *options, const char *name);

@@ -76,21 +76,11 @@ void sl_checkpoints_compare_data(const struct sl_options *command, const char *h
     sl_remark("the data have changed since %s was saved: %s there, and %s here", adoption->file, there, here);
 }
 
-static void remark_changes(const struct sl_checkpoints *c) {
-    if (!c->command) return;
-    const struct sl_adoption *adoption = &c->command->adoption;
-    if (*adoption->overrides) sl_remark("%s of the run in %s", adoption->overrides, c->from);
-    sl_checkpoints_compare_data(c->command, sl_store_note(c->notes, data_key));
-}
-
 static int find_checkpoint(struct sl_checkpoints *c, struct sl_checkpoint *about, struct sl_error *error) {
     SL_TRY(sl_checkpoints_find(c->options.resume, true, c->from, error));
     SL_TRY(sl_checkpoint_check(c->from, c->setting, c->optimizer, about, error));
     remark_version(c->from, about->version);
-    if (about->seed == c->seed) {
-        remark_changes(c);
-        return SL_OK;
-    }
+    if (about->seed == c->seed) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%s: seed is %" PRIu64 " in the checkpoint, and %" PRIu64 " here", c->from,
                         about->seed, c->seed);
 }
@@ -191,25 +181,34 @@ static const char *print_command(const struct sl_checkpoints *c, int64_t steps, 
     return text;
 }
 
+static void remark_changes(const struct sl_checkpoints *c) {
+    if (!c->command) return;
+    const struct sl_adoption *adoption = &c->command->adoption;
+    if (*adoption->overrides) sl_remark("%s of the run in %s", adoption->overrides, c->from);
+    sl_checkpoints_compare_data(c->command, sl_store_note(c->notes, data_key));
+}
+
 void sl_checkpoints_tell_begin(const struct sl_checkpoints *c, int64_t steps) {
     const int64_t left = steps - c->first;
+    remark_changes(c);
+    if (c->brief) return;
     if (c->options.resume && left <= 0)
         sl_remark("nothing to do: the run in %s has taken all its %" PRId64 " steps; --steps %" PRId64 " goes on",
                   c->from, c->first, more_than(c->first));
-    if (c->brief || left < LONG) return;
-    if (!c->options.save)
-        sl_remark("nothing of these %" PRId64 " steps will be kept; --save DIR keeps them", left);
-    else if (!c->options.every)
-        sl_remark("only the end of these %" PRId64 " steps will be kept; --save-every N saves on the way, too", left);
+    if (left >= LONG && !c->options.save)
+        printf("nothing of these %" PRId64 " steps will be kept; --save DIR keeps them\n", left);
+    else if (left >= LONG && !c->options.every)
+        printf("only the end of these %" PRId64 " steps will be kept; --save-every N saves on the way, too\n", left);
 }
 
 void sl_checkpoints_tell_end(const struct sl_checkpoints *c, int64_t step, int64_t steps, bool interrupted) {
     char path[SL_MAX_PATH], command[3 * SL_MAX_PATH];
+    if (c->brief) return;
     if (!c->options.save) {
         if (interrupted) sl_remark("interrupted after step %" PRId64 "; nothing was saved: --save DIR saves", step - 1);
         return;
     }
-    if ((c->brief && !interrupted) || sl_checkpoint_name(c->options.save, step, path, NULL)) return;
+    if (sl_checkpoint_name(c->options.save, step, path, NULL)) return;
     print_command(c, interrupted ? 0 : more_than(steps), command, sizeof command);
     if (interrupted)
         sl_remark("interrupted after step %" PRId64 ", saved in %s; go on with: %s", step - 1, path, command);

@@ -22,7 +22,7 @@ struct sl_checkpoints {
     const char *optimizer;                           /* its name */
     const struct sl_options *command;                /* what it goes on with in place of the run's own is told */
     const struct sl_store *notes;                    /* saved with it: its options and data */
-    bool brief;                                      /* for programs: people are told less */
+    bool brief;                                      /* a program reads stdout: people are told less */
     /* Filled in by sl_checkpoints_open. */
     char from[SL_MAX_PATH]; /* the file that --resume has found, */
     int64_t first;          /* and its steps */
@@ -65,9 +65,10 @@ int sl_checkpoints_resume(const struct sl_checkpoints *checkpoints, struct sl_sp
 int sl_checkpoints_save(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last);
 
-/* ---- what people are told, on stderr: by the process that speaks ---- */
+/* ---- what people are told by the process that speaks ---- */
 
-/* Before a run to STEPS: where it will have been for nothing, or has taken them already. */
+/* Before a run to STEPS: what it does not go on with as it was, that it has taken them already, or, on stdout, that
+ * most of it will not be kept. */
 void sl_checkpoints_tell_begin(const struct sl_checkpoints *checkpoints, int64_t steps);
 /* After STEP of STEPS were taken: where they are, and the command that goes on with them. INTERRUPTED: by a signal. */
 void sl_checkpoints_tell_end(const struct sl_checkpoints *checkpoints, int64_t step, int64_t steps, bool interrupted);

@@ -82,13 +82,19 @@ static int open_records(struct sl_training *training, struct sl_error *error) {
                           training->steps, error);
 }
 
+static int begin_records(struct sl_training *training, bool starts, struct sl_error *error) {
+    if (starts) SL_TRY(open_records(training, error));
+    sl_checkpoints_tell_begin(&training->checkpoints, training->steps);
+    return SL_OK;
+}
+
 static int train(struct sl_training *training, struct sl_worker *worker) {
     const struct sl_training_type *type = training->type;
     bool stop = false;
     SL_TRY(resume(training, worker));
     /* A run that has nothing to do leaves the files of the one that did as they are. */
     const bool starts = worker->first < training->steps || !training->job->options->checkpoints.resume;
-    if (starts && worker->self->coordinate == 0) SL_TRY(open_records(training, &worker->self->error));
+    if (worker->self->coordinate == 0) SL_TRY(begin_records(training, starts, &worker->self->error));
     if (type->begin) SL_TRY(type->begin(worker));
     for (int64_t number = worker->first; number < training->steps && !stop; number++) {
         struct sl_step step = {.number = number};
@@ -168,12 +174,15 @@ static bool saves(const struct sl_training *training) {
 }
 
 static int report_end(struct sl_training *training, struct sl_error *error) {
+    const struct sl_checkpoint_options *options = &training->checkpoints.options;
     json_t *object = training->type->end(training);
     char saved[SL_MAX_PATH];
     const int64_t step = training->checkpoints.first + sl_training_done(training);
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
-    if (object && saves(training) && !sl_checkpoint_name(training->checkpoints.options.save, step, saved, NULL))
+    if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
         json_object_set_new(object, "saved", json_string(saved));
+    if (object && !sl_training_done(training) && options->resume)
+        json_object_set_new(object, "nothing_to_do", json_true());
     return sl_report_print(&training->report, object, error);
 }
 
@@ -202,7 +211,7 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     report->json = training->json;
     report->field = training->type->field;
     report->own = job->own;
-    sl_checkpoints_tell_begin(&training->checkpoints, training->steps);
+    report->final_loss = report->first_step_ms = NAN;
     int status = sl_run(&job->mesh, engine, program, training);
     sl_progress_clear(&report->progress);
     if (status == SL_OK) status = finish(training, error);

@@ -223,14 +223,21 @@ static int read_prompt(struct transformer_job *job, struct sl_error *error) {
     return sl_sampling_check(&sampling, error);
 }
 
+static int describe_given_tokens(struct transformer_job *job, struct sl_error *error) {
+    char *path = realpath(job->params.path, NULL);
+    const int status = path ? sl_describe_option(&job->training.notes, "data", path, error) : SL_OK;
+    free(path);
+    return status;
+}
+
 /* What checkpoints tell of the run, with what it has found in its data. */
 static int describe_run(struct transformer_job *job, const struct sl_signature *data, struct sl_error *error) {
     struct sl_store *notes = &job->training.notes;
     char vocabulary[16];
     snprintf(vocabulary, sizeof vocabulary, "%d", job->model.vocabulary);
-    SL_TRY(sl_training_describe(&job->training, job->config->common.command, data, error));
-    if (takes_given_tokens(job)) SL_TRY(sl_describe_option(notes, "data", job->params.path, error));
-    return sl_describe_option(notes, "vocab-size", vocabulary, error);
+    SL_TRY(sl_describe_option(notes, "vocab-size", vocabulary, error));
+    if (takes_given_tokens(job)) SL_TRY(describe_given_tokens(job, error));
+    return sl_training_describe(&job->training, job->config->common.command, data, error);
 }
 
 /* Tells checkpoints of the data, or where a checkpoint tells of other data says so. */
