@@ -204,6 +204,7 @@ void sl_checkpoints_tell_begin(const struct sl_checkpoints *c, int64_t steps) {
 void sl_checkpoints_tell_end(const struct sl_checkpoints *c, int64_t step, int64_t steps, bool interrupted) {
     char path[SL_MAX_PATH], command[3 * SL_MAX_PATH];
     if (c->brief) return;
+    fflush(stdout); /* what it has said comes before */
     if (!c->options.save) {
         if (interrupted) sl_remark("interrupted after step %" PRId64 "; nothing was saved: --save DIR saves", step - 1);
         return;
