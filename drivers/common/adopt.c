@@ -58,6 +58,12 @@ static bool one_given(const struct sl_options *options, const char *names) {
 
 /* ---- what a run notes ---- */
 
+/* "transformer" of "transformer train", wherever it is installed. */
+static void name_program(const struct sl_options *options, char name[KEY]) {
+    const char *program = options->program + (options->program == options->called ? strlen(sl_program_prefix()) : 0);
+    snprintf(name, KEY, "%.*s", (int)strcspn(program, " "), program);
+}
+
 /* The value as a checkpoint tells it, from any directory: to be freed. NULL: there is none, or *WRONG says why. */
 static char *print_kept(const struct sl_option *option, const void *target, bool *failed) {
     char text[SL_OPTION_TEXT_SIZE];
@@ -93,7 +99,7 @@ int sl_describe_options(const struct sl_options *options, struct sl_store *store
     char program[KEY];
     struct place at = {0};
     bool failed = false;
-    snprintf(program, sizeof program, "%.*s", (int)strcspn(options->program, " "), options->program);
+    name_program(options, program);
     failed = sl_store_set_note(store, program_key, program) != SL_OK;
     for (struct entry entry; (entry = next_option(options, &at)).option;) {
         if (!entry.option->keep) continue;
@@ -176,8 +182,9 @@ static int compare(struct sl_options *options, const struct entry *entry, struct
 /* Of another driver's checkpoint nothing is taken over: the run itself refuses it. */
 static bool is_ours(const struct sl_options *options) {
     const char *program = sl_store_note(&options->adoption.notes, program_key);
-    const size_t length = strcspn(options->program, " ");
-    return !program || (strlen(program) == length && !strncmp(options->program, program, length));
+    char name[KEY];
+    name_program(options, name);
+    return !program || !strcmp(program, name);
 }
 
 int sl_adopt_notes(struct sl_options *options, struct sl_error *error) {

@@ -15,9 +15,9 @@
 #ifndef SL_DRIVERS_COMMON_OPTIONS_H
 #define SL_DRIVERS_COMMON_OPTIONS_H
 
+#include "drivers/command_line/arguments.h"
+#include "drivers/command_line/paths.h"
 #include "drivers/common/adopt.h"
-#include "drivers/common/arguments.h"
-#include "drivers/common/paths.h"
 #include "spmd/signature.h"
 #include "spmd/spmd.h"
 
@@ -43,6 +43,7 @@ struct sl_option {
     const char *help;
     enum sl_path_use path; /* TEXT: what becomes of the file that it names */
     const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */
+    const char *alias;     /* another name, taken as a whole word only; NULL: none */
     enum sl_option_keep keep;
     const char *unless; /* "steps|mesh": where one of these is given, it is not taken from a checkpoint */
 };
@@ -70,9 +71,10 @@ struct sl_option_words {
 };
 
 struct sl_options {
-    const char *program, *summary;
+    const char *program, *summary;           /* sl_options_parse completes the program's name: sl_program_prefix */
     const struct sl_option_section *section; /* up to one without a table */
     struct sl_option_words words;            /* after the sections */
+    struct sl_option_words notation;         /* after those: what signs in the output mean */
     const char *const *engine;               /* its name as the options say; NULL: there is no such option */
     bool answered;                           /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
@@ -81,6 +83,7 @@ struct sl_options {
     enum sl_option_keep params;                     /* --params takes these and the kinds before them */
     struct sl_adoption adoption;
     struct sl_signature signature; /* of all options, once they are parsed; more may be added */
+    char called[64];               /* `program` is here, once they are parsed */
 };
 
 /* Fills the sections' structs in from ARGV, a later option overriding an earlier one; @FILE stands for the words in
@@ -118,8 +121,8 @@ struct sl_common_options {
 extern const struct sl_option sl_mesh_table[];   /* mesh and engine */
 extern const struct sl_option sl_common_table[]; /* and what those that train have in common */
 
-/* The notebook's mesh. A driver knows by its address that the user gave none. */
-extern const char sl_default_mesh[];
+/* The notebook's mesh, and the engine local. By their addresses a driver knows that the user gave none. */
+extern const char sl_default_mesh[], sl_default_engine[];
 
 /* The notebook's mesh and seed on the local engine; the number of steps is the driver's. */
 struct sl_common_options sl_common_defaults(int steps);

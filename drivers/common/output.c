@@ -9,16 +9,21 @@
 
 #include "spmd/base/file.h"
 
-static int columns_of_stdout(void) {
-    const char *terminal = getenv("TERM");
+static int width_of_stdout(void) {
     struct winsize size;
-    if (!isatty(STDOUT_FILENO) || getenv("NO_COLOR") || !terminal || !strcmp(terminal, "dumb")) return 0;
+    if (!isatty(STDOUT_FILENO)) return 0;
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+static bool shows_colours(void) {
+    const char *terminal = getenv("TERM");
+    return !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
+}
+
 int sl_output_open(struct sl_output *output, const char *path, struct sl_error *error) {
-    *output =
-        (struct sl_output){.name = path ? path : "stdout", .path = path, .columns = path ? 0 : columns_of_stdout()};
+    const int width = path ? 0 : width_of_stdout();
+    *output = (struct sl_output){
+        .name = path ? path : "stdout", .path = path, .columns = shows_colours() ? width : 0, .width = width};
     output->stream = open_memstream(&output->text, &output->size);
     return output->stream ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to print");
 }

@@ -37,6 +37,10 @@ echo --help >help
 for driver in looping_pipeline loss_equality schedule 'transformer train' 'transformer evaluate' \
     'transformer generate'; do
     answers "Usage: $driver" $driver --help
+    "$drivers/"$driver --help | awk 'length > 80 { long = 1 } END { exit long || !NR }'
+    point "$driver --help: 80 columns"
+    answers "Usage: $driver" $driver -h
+    answers "Usage: $driver" $driver --json -h --nonsense
     answers "Usage: $driver" $driver @help
     answers "$driver (shardloop) " $driver --version
     refuses '--nonsense: no such option' $driver --nonsense
@@ -51,6 +55,50 @@ for driver in looping_pipeline loss_equality schedule 'transformer train' 'trans
     [ $? = 3 ] && one_line_from $driver
     point "$driver --help: a full disk"
 done
+
+# ---- what was meant ----
+
+means() {
+    refuses "did you mean $1?" $2 $3 $4
+}
+for driver in looping_pipeline loss_equality; do
+    means --layers $driver --layr 3
+    means --num-layers $driver --num-layer 3
+    means --learning-rate $driver --learning-rte=3
+    means --learning-rate $driver --learning_rate 3
+    means --lr $driver -lr 3
+    means --clip $driver --max-grad-norm 1
+    means --accumulate $driver --gradient-accumulation-steps 2
+    means --no-overlap $driver --no-overlop
+    means 1f1b $driver --schedule 1f2b
+    means looped-bfs $driver --schedule loped-bfs
+    means bf16 $driver --precision BF16
+    means adamw $driver --optimizer adam
+    means nccl $driver --engine nclc
+    refuses '--gpus: no such option (--help lists them)' $driver --gpus 4
+    refuses "one of flax|global" $driver --rng x
+    refuses '--s: short for more than one option: --show-placement, --seed, --steps, --show-shardings, --s' $driver --s 3
+
+    refuses '--lr: "x" is not a number from 0' $driver --learning-rate x
+    refuses '--learning-: no such option' $driver --learning- 0.1 # an alias has no short forms
+    refuses '"--learning-rate": no such argument' $driver -- --learning-rate
+    answers 'also --learning-rate' $driver --help
+done
+refuses '--no: short for more than one option: --no-fsdp, ' looping_pipeline --no
+means --sequence 'transformer train' --seq-len 64
+means --layers-per-block 'transformer train' --num-layers 4
+means --sample-top-p 'transformer generate' --top-p 0.5
+means looped-bfs 'transformer train' --schedule looping
+means train transformer trian
+means evaluate transformer eval
+means generate transformer Generate
+means looped-bfs schedule --name looped-bsf
+means svg schedule --format SVG
+means gpipe plan --pipeline gpip
+call looping_pipeline --dry-run --json --batch 64 --layers 4 --seed 3 && mv out expected
+call looping_pipeline --dry-run --json --batch-size=64 --num-layers 4 --seed 3
+[ $status = 0 ] && cmp -s out expected
+point 'aliases'
 
 # ---- optimizers ----
 
@@ -80,6 +128,14 @@ for driver in looping_pipeline loss_equality schedule; do
         refuses "--microbatches: \"$value\" is not an integer from 1" $driver --microbatches "$value"
     done
 done
+for value in x '' -1 +2 2x 1.5 99999999999999999999 nan; do
+    refuses "--width: \"$value\" is not an integer from 0 to 1048576" schedule --width "$value"
+done
+refuses '--width: needs a value' schedule --width
+refuses '--output: needs a value' schedule --output
+refuses '--output: "" is not FILE' schedule --output ''
+refuses '--output: missing/file: ' schedule --output missing/file
+refuses '--all=1: takes no value' schedule --all=1
 train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
 for value in x '' nan inf -0.1 1 1.5 1e3x 0x1p-2 ' 0.1' . 1e999; do
     refuses "--dropout: \"$value\" is not a number from 0 to below 1" $train --dry-run --dropout "$value"
@@ -103,7 +159,7 @@ refuses 'no-such-engine' $train --dry-run --engine no-such-engine
 # ---- what all training drivers understand: neither other words, nor numbers out of range, nor nothing ----
 
 for driver in looping_pipeline 'transformer train' loss_equality; do
-    for name in accumulate zero wgrad-group warmup loops; do
+    for name in accumulate zero wgrad-group warmup loops log-every; do
         for value in x '' -1 1.5 1e1 99999999999999999999; do
             refuses "--$name: \"$value\" is not an integer from " $driver --$name "$value"
         done
@@ -155,6 +211,7 @@ for command in sing '' TRAIN train=1 --nonsense --json -- trainer tra; do
     refuses "there is no \"$command\": $choose" transformer "$command"
 done
 answers 'Usage: transformer train|evaluate|generate' transformer --help
+answers 'Usage: transformer train|evaluate|generate' transformer -h
 answers 'transformer' transformer --version
 
 model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'

@@ -11,7 +11,8 @@ set(parsers
     signature
     tokens
     trace)
-set(fuzz_trace_needs ${CMAKE_SOURCE_DIR}/drivers/schedule/compare.c ${CMAKE_SOURCE_DIR}/drivers/schedule/costs.c)
+set(fuzz_trace_needs ${CMAKE_SOURCE_DIR}/drivers/schedule/compare.c ${CMAKE_SOURCE_DIR}/drivers/schedule/costs.c
+    ${CMAKE_SOURCE_DIR}/drivers/schedule/drawing.c ${CMAKE_SOURCE_DIR}/drivers/schedule/measured.c)
 
 add_custom_target(fuzz)
 foreach(name ${parsers})
