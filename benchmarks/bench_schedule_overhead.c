@@ -32,8 +32,12 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     return SL_OK;
 }
 
-static const struct sl_module_type empty = {
-    .name = "empty", .forward = forward, .backward_input = backward_input, .backward_weight = backward_weight};
+static const struct sl_module_type empty = {.name = "empty",
+                                            .forward = forward,
+                                            .backward_input = backward_input,
+                                            .backward_weight = backward_weight,
+                                            .needs_no_input = true,
+                                            .needs_no_gradient = true};
 
 /* ---- the run ---- */
 
@@ -56,7 +60,8 @@ static int call_stage(const struct run *run, const struct sl_model *model, struc
 }
 
 static int measure(struct run *run, const struct sl_model *model, struct sl_pipeline *pipeline) {
-    struct sl_pipeline_step step = {.weight = 1};
+    const float inputs[MICROBATCHES] = {0};
+    struct sl_pipeline_step step = {.batch = {.rows = MICROBATCHES, .inputs = inputs}, .weight = 1};
     struct sl_context context = {0};
     const double actions = (double)run->steps * run->schedule.rank[0].count;
     for (int b = -1; b < BATCHES; b++) { /* the first is not counted */

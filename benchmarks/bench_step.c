@@ -94,8 +94,9 @@ static int open_worker(struct worker *worker, const struct sl_rig *rig) {
 static int take_step(void *arg, struct sl_rig_step *step) {
     struct worker *worker = arg;
     const struct run *run = worker->run;
-    const int first = run->job.batch / run->data * sl_axis_index(worker->self, "data");
-    const struct sl_batch batch = {.inputs = run->inputs + (size_t)first * INPUTS, .labels = run->labels + first};
+    const int rows = run->job.batch / run->data, first = rows * sl_axis_index(worker->self, "data");
+    const struct sl_batch batch = {
+        .rows = rows, .inputs = run->inputs + (size_t)first * INPUTS, .labels = run->labels + first};
     return sl_rig_train(worker->trainer, &batch, step);
 }
 

@@ -84,8 +84,9 @@ static int open_generator(struct worker *worker) {
 static int take_step(void *arg, struct sl_rig_step *step) {
     struct worker *worker = arg;
     const struct run *run = worker->run;
-    const size_t own = (size_t)run->local * (size_t)run->sequence * (size_t)sl_axis_index(worker->self, sl_data_axis);
-    const struct sl_batch batch = {.tokens = run->inputs + own, .labels = run->labels + own};
+    const int rows = run->local * run->sequence;
+    const size_t own = (size_t)rows * (size_t)sl_axis_index(worker->self, sl_data_axis);
+    const struct sl_batch batch = {.rows = rows, .tokens = run->inputs + own, .labels = run->labels + own};
     return sl_rig_train(worker->trainer, &batch, step);
 }
 

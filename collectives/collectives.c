@@ -8,12 +8,19 @@
 
 /* ---- groups ---- */
 
+/* A group that could not be opened is one that is not open, for programs that go on nevertheless. */
+static int leave_closed(struct sl_group *group, int status) {
+    *group = (struct sl_group){0};
+    return status;
+}
+
 static int open_group(struct sl_spmd *self, struct sl_group *group) {
     group->rank = -1;
     for (int i = 0; i < group->size; i++) {
         if (group->member[i] == self->coordinate) group->rank = i;
     }
-    return self->engine->table->group_open(self, group);
+    const int status = self->engine->table->group_open(self, group);
+    return status ? leave_closed(group, status) : SL_OK;
 }
 
 int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group) {
@@ -21,8 +28,8 @@ int sl_group_axes(struct sl_spmd *self, const char *axes, struct sl_group *group
     group->size = sl_mesh_members(self->mesh, self->coordinate, axes, group->member);
     if (group->size < 0) {
         char mesh[200];
-        return sl_fail(self, SL_BAD_INPUT, "group: \"%.60s\" is not a list of axes of the mesh %s", axes,
-                       sl_mesh_print(self->mesh, mesh, sizeof mesh));
+        return leave_closed(group, sl_fail(self, SL_BAD_INPUT, "group: \"%.60s\" is not a list of axes of the mesh %s",
+                                           axes, sl_mesh_print(self->mesh, mesh, sizeof mesh)));
     }
     snprintf(group->name, sizeof group->name, "%s", axes);
     return open_group(self, group);
@@ -38,11 +45,11 @@ int sl_group_list(struct sl_spmd *self, int count, const int *coordinates, struc
     for (int i = 0; i < count; i++) {
         const int coordinate = coordinates[i];
         if (coordinate < 0 || coordinate >= self->mesh->size) {
-            return sl_fail(self, SL_BAD_INPUT, "group: the mesh has coordinates 0 to %d, not %d", self->mesh->size - 1,
-                           coordinate);
+            return leave_closed(group, sl_fail(self, SL_BAD_INPUT, "group: the mesh has coordinates 0 to %d, not %d",
+                                               self->mesh->size - 1, coordinate));
         }
         if (seen >> coordinate & 1) {
-            return sl_fail(self, SL_BAD_INPUT, "group: coordinate %d is listed twice", coordinate);
+            return leave_closed(group, sl_fail(self, SL_BAD_INPUT, "group: coordinate %d is listed twice", coordinate));
         }
         seen |= UINT64_C(1) << coordinate;
         group->member[group->size++] = coordinate;

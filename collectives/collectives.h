@@ -20,7 +20,13 @@
  *
  * In checked mode the members' calls are compared before data moves: operation, dtype, elements, root, pairs and the
  * line of the call must be the same for all. No member starts a call before all have finished the one that was
- * SL_MAX_IN_FLIGHT calls earlier. */
+ * SL_MAX_IN_FLIGHT calls earlier.
+ *
+ * Unchecked, nothing is compared: the n-th call of a member over a group meets the n-th calls of the others, whatever
+ * they are. If one member skips a psum, its next one meets the others' skipped one: sums are wrong with status SL_OK
+ * until somebody waits for a call that never comes, and only then is there a verdict. If counts differ, engine local
+ * writes beyond the smaller array. Neither mode sees whether a program looks at statuses: after a call that has failed,
+ * or was skipped, OUT is what it was before. */
 #ifndef SL_COLLECTIVES_COLLECTIVES_H
 #define SL_COLLECTIVES_COLLECTIVES_H
 

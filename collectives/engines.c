@@ -5,10 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifndef SL_CHECKED_DEFAULT
-#define SL_CHECKED_DEFAULT 0
-#endif
-
 static const struct sl_engine_table *const engines[] = {&sl_engine_local, &sl_engine_mpi, &sl_engine_nccl};
 enum { ENGINES = sizeof engines / sizeof *engines };
 
@@ -38,6 +34,6 @@ int sl_engine_open_within(struct sl_engine *engine, const char *name, double tim
     if (table->missing)
         return sl_error_set(error, SL_BAD_INPUT, "engine \"%s\" is not in this build: configure with -D%s=ON", name,
                             table->missing);
-    *engine = (struct sl_engine){.table = table, .timeout = timeout, .checked = SL_CHECKED_DEFAULT};
+    *engine = (struct sl_engine){.table = table, .timeout = timeout, .checked = SL_CHECKED_BY_DEFAULT};
     return table->open ? table->open(timeout, error) : SL_OK;
 }

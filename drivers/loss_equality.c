@@ -70,8 +70,6 @@ static int take_steps(struct trial *trial, struct sl_worker *worker) {
         sl_trainer_set_learning_rate(worker->trainer, (float)sl_learning_rate_at(&rate, step));
         SL_TRY(sl_trainer_step(worker->trainer, &batch, &metrics, &stop));
         if (stop) return sl_fail(self, SL_FAILED, "interrupted in step %d of %s", step, trial->name);
-        if (!isfinite(metrics.loss))
-            return sl_fail(self, SL_FAILED, "the loss of step %d of %s is not finite", step, trial->name);
         if (self->coordinate == 0) {
             trial->loss[step] = metrics.loss / metrics.rows;
             SL_TRY(log_step(trial, step, &self->error));

@@ -275,17 +275,15 @@ struct sl_batch classifier_fetch(struct sl_worker *worker, const struct classifi
     const uint32_t first = (uint32_t)(batch * worker->job->options->batch + own->first_row);
     classifier_dataset_fetch(experiment->dataset, examples, order, first, (uint32_t)worker->job->local, own->inputs,
                              own->labels);
-    return (struct sl_batch){.inputs = own->inputs, .labels = own->labels};
+    return (struct sl_batch){.rows = worker->job->local, .inputs = own->inputs, .labels = own->labels};
 }
 
 /* Of a batch, the rows of each pass in turn: an evaluation takes one pass. */
 static int test_batch(struct sl_worker *worker, const struct sl_batch *batch, struct sl_metrics *sums) {
     const struct classifier_experiment *experiment = worker->job->own;
-    const size_t pass = (size_t)worker->job->pass, columns = (size_t)experiment->classifier.inputs;
+    const int pass = worker->job->pass;
     for (int p = 0; p < worker->job->options->accumulate; p++) {
-        const size_t first = (size_t)p * pass;
-        const struct sl_batch part = {.inputs = batch->inputs ? batch->inputs + first * columns : NULL,
-                                      .labels = batch->labels ? batch->labels + first : NULL};
+        const struct sl_batch part = sl_batch_rows(batch, p * pass, pass, experiment->classifier.inputs, 0);
         struct sl_metrics metrics;
         SL_TRY(sl_trainer_evaluate(worker->trainer, &part, &metrics));
         sums->loss += metrics.loss;

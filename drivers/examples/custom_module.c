@@ -89,7 +89,7 @@ static int program(struct sl_spmd *self, void *arg) {
                                                .overlap = true,
                                                .seed = 42};
     const int first = sl_axis_index(self, "data") * rows;
-    const struct sl_batch batch = {.inputs = run->inputs + first * INPUTS, .labels = run->labels + first};
+    const struct sl_batch batch = {.rows = rows, .inputs = run->inputs + first * INPUTS, .labels = run->labels + first};
     struct sl_trainer *trainer = NULL;
     struct sl_metrics metrics = {0};
     bool stop = false;
@@ -133,6 +133,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < BATCH; i++) run.labels[i] = run.inputs[2 * i] * run.inputs[2 * i + 1] > 0;
     int status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
     if (status == SL_OK) status = sl_engine_open(&engine, "local", &error);
+    engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
     if (status == SL_OK) status = sl_schedule_make(&run.schedule, "gpipe", 2, 1, MICROBATCHES, &error);
     if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
     engine.error = &error;

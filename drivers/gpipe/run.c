@@ -179,7 +179,7 @@ static int collect(struct worker *worker, struct sl_spmd *self) {
 
 static int pass(struct worker *worker, struct sl_spmd *self) {
     struct gpipe_run *run = worker->run;
-    struct sl_pipeline_step step = {.batch = {.inputs = run->network->inputs},
+    struct sl_pipeline_step step = {.batch = {.rows = run->network->batch, .inputs = run->network->inputs},
                                     .weight = 1.0f, /* the article adds up its microbatches' losses */
                                     .trace = run->trace ? &run->trace[self->coordinate] : NULL};
     SL_TRY(build(worker, self));

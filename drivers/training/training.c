@@ -48,8 +48,6 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
     *stop = sl_interrupt_arrived() != 0 || (self->coordinate == 0 && training->report.lost.status);
     sl_trainer_set_learning_rate(worker->trainer, (float)step->rate);
     SL_TRY(sl_trainer_step(worker->trainer, &batch, &step->metrics, stop));
-    if (!isfinite(step->metrics.loss))
-        return sl_fail(self, SL_FAILED, "the loss of step %lld is not finite", (long long)step->number);
     if (options->check_replicas) SL_TRY(sl_check_replicas(self, worker->trainer));
     if (options->clip > 0) step->norm = sl_trainer_norm(worker->trainer);
     const double ended = sl_now();

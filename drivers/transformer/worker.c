@@ -46,7 +46,8 @@ int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, 
     const int64_t mine = first + (int64_t)sl_axis_index(worker->self, sl_data_axis) * worker->job->local;
     const int status = sl_tokens_fetch(&job->tokens, evaluation, worker->job->seed, mine, worker->job->local,
                                        worker->job->sequence, own->inputs, own->labels, &worker->self->error);
-    *batch = (struct sl_batch){.tokens = own->inputs, .labels = own->labels};
+    *batch = (struct sl_batch){
+        .rows = worker->job->local * worker->job->sequence, .tokens = own->inputs, .labels = own->labels};
     return status;
 }
 

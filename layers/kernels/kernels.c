@@ -269,6 +269,21 @@ static void softmax_cross_entropy(size_t rows, size_t classes, const float *logi
     result[2] += counted;
 }
 
+static void mean_squared_error(size_t rows, size_t columns, const float *outputs, const float *targets, float weight,
+                               float *gradient, double result[3]) {
+    const float factor = 2.0f * weight / (float)columns;
+    const size_t n = rows * columns;
+    double squares = 0.0;
+    SL_ELEMENTWISE(is_device_ptr(outputs, targets, gradient) map(tofrom : squares), reduction(+ : squares))
+    for (size_t i = 0; i < n; i++) {
+        const float error = outputs[i] - targets[i];
+        squares += (double)error * error;
+        gradient[i] = factor * error;
+    }
+    result[0] += squares / (double)columns;
+    result[2] += (double)rows;
+}
+
 /* ---- optimizer ---- */
 
 static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, float *value, float *first_moment,
@@ -307,5 +322,6 @@ const struct sl_kernels SL_KERNELS = {
     .silu_dropout_forward = silu_dropout_forward,
     .dropout_forward = dropout_forward,
     .softmax_cross_entropy = softmax_cross_entropy,
+    .mean_squared_error = mean_squared_error,
     .adamw = adamw,
 };

@@ -73,6 +73,11 @@ struct sl_kernels {
     void (*softmax_cross_entropy)(size_t rows, size_t classes, const float *logits, const int32_t *labels, float weight,
                                   float *dlogits, double result[3]);
 
+    /* Of outputs and targets [rows, columns]. The loss of a row is the mean of (output - target)^2 over its columns;
+     * gradient = 2 (output - target) / columns * weight. result[0] += sum of the losses; result[2] += rows. */
+    void (*mean_squared_error)(size_t rows, size_t columns, const float *outputs, const float *targets, float weight,
+                               float *gradient, double result[3]);
+
     /* All [n], value and moments updated in place. */
     void (*adamw)(size_t n, const struct sl_adamw_step *step, const float *gradient, float *value, float *first_moment,
                   float *second_moment);

@@ -125,7 +125,8 @@ static int choose(struct sl_generator *g, const struct pass *pass, int position)
 /* Runs PASS over tokens that begin at POSITION; g->next are then those at position NEXT. */
 static int run_pass(struct sl_generator *g, struct pass *pass, enum sl_phase phase, const int32_t *tokens, int position,
                     int next) {
-    struct sl_pipeline_step step = {.batch = {.tokens = tokens}, .position = position};
+    struct sl_pipeline_step step = {.batch = {.rows = sl_pipeline_rows(pass->pipeline), .tokens = tokens},
+                                    .position = position};
     SL_TRY(sl_pipeline_generate(pass->pipeline, &step, phase));
     if (g->logits) SL_TRY(choose(g, pass, next));
     if (g->stages.size < 2) return SL_OK;

@@ -5,12 +5,22 @@
 
 #include "spmd/device/device.h"
 
-size_t sl_batch_room_bytes(size_t rows, size_t in) {
-    return sl_device.shares_memory ? 0 : rows * (in * sizeof(float) + 2 * sizeof(int32_t));
+struct sl_batch sl_batch_rows(const struct sl_batch *batch, int first, int rows, int in, int out) {
+    return (struct sl_batch){
+        .rows = rows,
+        .inputs = batch->inputs ? batch->inputs + (size_t)first * (size_t)in : NULL,
+        .labels = batch->labels ? batch->labels + first : NULL,
+        .tokens = batch->tokens ? batch->tokens + first : NULL,
+        .targets = batch->targets ? batch->targets + (size_t)first * (size_t)out : NULL,
+    };
 }
 
-bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in) {
-    *room = (struct sl_batch_room){.rows = rows, .in = in};
+size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out) {
+    return sl_device.shares_memory ? 0 : rows * ((in + out) * sizeof(float) + 2 * sizeof(int32_t));
+}
+
+bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out) {
+    *room = (struct sl_batch_room){.rows = rows, .in = in, .out = out};
     if (sl_device.shares_memory) return true;
     room->inputs = sl_device.take(rows * in * sizeof *room->inputs);
     room->labels = sl_device.take(rows * sizeof *room->labels);
@@ -18,7 +28,10 @@ bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in) {
     room->host_tokens = sl_device.take_host(rows * sizeof *room->host_tokens);
     room->host_inputs = sl_device.take_host(rows * in * sizeof *room->host_inputs);
     room->host_labels = sl_device.take_host(rows * sizeof *room->host_labels);
-    return room->inputs && room->labels && room->host_inputs && room->host_labels && room->tokens && room->host_tokens;
+    room->targets = sl_device.take(rows * out * sizeof *room->targets);
+    room->host_targets = sl_device.take_host(rows * out * sizeof *room->host_targets);
+    return room->inputs && room->labels && room->host_inputs && room->host_labels && room->tokens &&
+           room->host_tokens && room->targets && room->host_targets;
 }
 
 void sl_batch_room_close(struct sl_batch_room *room) {
@@ -28,6 +41,8 @@ void sl_batch_room_close(struct sl_batch_room *room) {
     sl_device.give_host(room->host_labels);
     sl_device.give(room->tokens);
     sl_device.give_host(room->host_tokens);
+    sl_device.give(room->targets);
+    sl_device.give_host(room->host_targets);
 }
 
 /* FROM where the device can read it: at FROM itself, or copied through HOST to ROOM. */
@@ -41,8 +56,10 @@ static const void *bring(const void *from, size_t bytes, void *host, void *room)
 struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch) {
     if (!sl_device.shares_memory) sl_device.settle(NULL); /* it may still copy from the room, or read it */
     return (struct sl_batch){
+        .rows = batch->rows,
         .inputs = bring(batch->inputs, room->rows * room->in * sizeof(float), room->host_inputs, room->inputs),
         .labels = bring(batch->labels, room->rows * sizeof(int32_t), room->host_labels, room->labels),
         .tokens = bring(batch->tokens, room->rows * sizeof(int32_t), room->host_tokens, room->tokens),
+        .targets = bring(batch->targets, room->rows * room->out * sizeof(float), room->host_targets, room->targets),
     };
 }

@@ -1,4 +1,4 @@
-/* batch.h - copies a coordinate's examples to memory that its device can read. */
+/* batch.h - a coordinate's examples, and how they come to memory that its device can read. */
 #ifndef SL_LAYERS_MODULES_BATCH_H
 #define SL_LAYERS_MODULES_BATCH_H
 
@@ -6,26 +6,33 @@
 
 SL_BEGIN_C
 
-/* Examples: inputs [rows, in] or tokens [rows], and labels [rows]. Each pointer may be NULL. */
+/* Examples. An array may be NULL if no stage of this coordinate reads it. */
 struct sl_batch {
-    const float *inputs;
-    const int32_t *labels, *tokens;
+    /* Rows of each array. A token is a row: a batch of tokens has as many rows as sequences times tokens of a sequence.
+     * Also a coordinate that reads none of the arrays says how many rows the batch has. */
+    int rows;
+    const float *inputs;            /* [rows, in] */
+    const int32_t *labels, *tokens; /* [rows] */
+    const float *targets;           /* [rows, out]: what the model's outputs should be, for a regression */
 };
+
+/* Rows [FIRST, FIRST + ROWS) of BATCH, whose inputs have IN columns and whose targets have OUT. */
+struct sl_batch sl_batch_rows(const struct sl_batch *batch, int first, int rows, int in, int out);
 
 /* Buffers for a batch: on the device, and on the host as pinned memory, from which a copy runs while the host goes on.
  * The pointers are NULL if host and device share memory. */
 struct sl_batch_room {
-    size_t rows, in;
-    float *inputs, *host_inputs;
+    size_t rows, in, out;
+    float *inputs, *host_inputs, *targets, *host_targets;
     int32_t *labels, *host_labels, *tokens, *host_tokens;
 };
 
-/* Takes buffers for batches of ROWS rows of IN columns. False if there is no memory. Free with sl_batch_room_close,
- * also after a failure. */
-bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in);
+/* Takes buffers for batches of ROWS rows, whose inputs have IN columns and whose targets have OUT. False if there is no
+ * memory. Free with sl_batch_room_close, also after a failure. */
+bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out);
 void sl_batch_room_close(struct sl_batch_room *room);
 /* Bytes of device memory that sl_batch_room_open takes. */
-size_t sl_batch_room_bytes(size_t rows, size_t in);
+size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out);
 
 /* Returns BATCH at addresses that the device can read. Arrays that it cannot read are copied into ROOM, in the order of
  * the queue. The caller may change BATCH at once. The next call waits for the queue, then uses ROOM again. */

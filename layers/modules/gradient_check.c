@@ -144,6 +144,7 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
     const struct sl_key key = sl_key_of_seed(check->seed);
     const size_t microbatches = (size_t)check->microbatches;
     SL_TRY(refuse(check, error));
+    SL_TRY(sl_module_check(module, false, error));
     c->microbatches = check->microbatches;
     c->group = check->wgrad_group;
     c->step = check->step > 0.0f ? check->step : 1e-2f;

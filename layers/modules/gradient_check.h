@@ -19,9 +19,9 @@ struct sl_gradient_check {
  * the norm of the difference over the norm of the tensor's gradient. WORST[96] (may be NULL) receives that tensor's
  * name. A correct module differs by about 1e-4.
  *
- * MODULE may be of any type but a loss, which has no backward functions. Of a tensor with more than 200 elements only a
- * sample is compared. W is run with and without dx, and the two results are compared, too. The difference is infinite
- * if the module leaves elements unwritten, or adds to an array that it should overwrite. */
+ * MODULE may be of any type but a loss, which has no backward functions: SL_BAD_INPUT. Of a tensor with more than 200
+ * elements only a sample is compared. W is run with and without dx, and the two results are compared, too. The
+ * difference is infinite if the module leaves elements unwritten, or adds to an array that it should overwrite. */
 int sl_gradient_check(struct sl_module *module, const struct sl_gradient_check *check,
                       const struct sl_gemm_backend *gemm, double *difference, char *worst, struct sl_error *error);
 

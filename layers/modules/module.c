@@ -64,12 +64,50 @@ static int plan_named(struct sl_module *module, struct sl_plan *plan) {
     return module->type->plan ? module->type->plan(module, plan) : SL_OK;
 }
 
+unsigned sl_module_reads(const struct sl_module *module) {
+    unsigned reads = module ? module->type->reads : 0;
+    for (int i = 0; module && i < module->children; i++) reads |= sl_module_reads(module->child[i]);
+    return reads;
+}
+
+int sl_module_check(const struct sl_module *module, bool forward_only, struct sl_error *error) {
+    if (!module->type->forward)
+        return sl_error_set(error, SL_BAD_INPUT, "module type %s has no forward", module->type->name);
+    if (!module->type->backward_input && !forward_only)
+        return sl_error_set(error, SL_BAD_INPUT, "module type %s has no backward_input, which only a loss may lack",
+                            module->type->name);
+    for (int i = 0; i < module->children; i++) SL_TRY(sl_module_check(module->child[i], forward_only, error));
+    return SL_OK;
+}
+
+/* KEEPS is the flag that plan has left unset, NEED the one of the type that says that it may. */
+static int refuse_unkept(const struct sl_plan *plan, const char *keeps, const char *function, const char *rows,
+                         const char *need) {
+    return sl_error_set(
+        plan->error, SL_BAD_INPUT,
+        "%s%s: its plan leaves %s unset, so that %s would be given no %s: set it, or, where that is not "
+        "needed, %s in its type",
+        plan->name, plan->module->type->name, keeps, function, rows, need);
+}
+
+/* A parent keeps for its children; if it does not, sl_module_lacks will say so. */
+static int check_kept(const struct sl_module *module, const struct sl_plan *plan) {
+    const struct sl_module_type *type = module->type;
+    if (!type->backward_input || plan->forward_only || module->children > 0) return SL_OK;
+    if (!module->keeps_input && !type->needs_no_input)
+        return refuse_unkept(plan, "keeps_input", "backward", "x", "needs_no_input");
+    if (type->backward_weight && !module->keeps_gradient && !type->needs_no_gradient)
+        return refuse_unkept(plan, "keeps_gradient", "backward_weight", "dy", "needs_no_gradient");
+    return SL_OK;
+}
+
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     struct sl_module *parent = plan->module;
     const size_t prefix = strlen(plan->name);
     plan->module = module;
     module->parameters = 0;
-    const int status = plan_named(module, plan);
+    int status = plan_named(module, plan);
+    if (status == SL_OK) status = check_kept(module, plan);
     plan->module = parent;
     plan->name[prefix] = '\0';
     if (module->is_layer) {
@@ -203,4 +241,12 @@ int sl_communicate_at(struct sl_context *context, const char *site, struct sl_co
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x) {
     const struct sl_group *peers = sl_group_of(context, group);
     return peers ? sl_communicate(context, sl_describe_psum(peers, SL_F32, x, x, n)) : SL_OK;
+}
+
+/* ---- calls ---- */
+
+int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps) {
+    return sl_fail(context->self, SL_BAD_INPUT,
+                   "module type %s was given no %s in backward: the module around it must set %s if its child does",
+                   module->type->name, rows, keeps);
 }

@@ -13,7 +13,9 @@
  * A module that sets keeps_input is given x again in both backward functions, and a module that sets keeps_gradient is
  * given dy again in W; other modules are given NULL there. Whoever owns the module keeps these rows in the stash,
  * consecutive microbatches one after another. Anything else that backward needs, the module itself keeps in stash
- * arrays that it has declared.
+ * arrays that it has declared. A type whose backward functions can do without x says needs_no_input, and one whose W
+ * can do without dy says needs_no_gradient: planning refuses modules that neither keep nor say so, which would read
+ * NULL.
  *
  * A type that needs more fields than struct sl_module has its own struct, which begins with a struct sl_module:
  *
@@ -148,6 +150,9 @@ struct sl_plan {
     struct sl_error *error;
 };
 
+/* What a type's functions read of context->batch, as bits; x, which for the first stage is batch.inputs, apart. */
+enum { SL_READS_LABELS = 1, SL_READS_TOKENS = 2, SL_READS_TARGETS = 4 };
+
 enum { SL_MODULE_PARAMETERS = 8 }; /* the most that one module can have */
 /* The most that one layer can have. Dropout d of layer l is number l * 64 + d in the model. */
 enum { SL_LAYER_DROPOUTS = 64 };
@@ -163,6 +168,9 @@ struct sl_module_type {
                           float *dx);
     /* NULL for a module without parameters */
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
+    /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
+    bool needs_no_input, needs_no_gradient;
+    unsigned reads;                            /* SL_READS_LABELS and the like; steps refuse batches without it */
     size_t bytes;                              /* size of the type's own struct; 0: it has none */
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
 };
@@ -192,8 +200,15 @@ void sl_module_free(struct sl_module *module);
 
 /* ---- planning ---- */
 
-/* Plans MODULE, which may have been planned before. While its type plans, the prefix of parameter names is extended by
- * the module's name and a dot. Afterwards plan->workspace is the end of what MODULE uses. */
+/* SL_BAD_INPUT if MODULE or one of its children lacks a function that a part of a stage needs: forward and, unless
+ * FORWARD_ONLY, backward_input. */
+int sl_module_check(const struct sl_module *module, bool forward_only, struct sl_error *error);
+/* What MODULE and its children read of the batch: SL_READS_LABELS and the like. NULL reads nothing. */
+unsigned sl_module_reads(const struct sl_module *module);
+
+/* Plans MODULE, which may have been planned before. SL_BAD_INPUT if it does not keep what its backward functions need.
+ * While its type plans, the prefix of parameter names is extended by the module's name and a dot. Afterwards
+ * plan->workspace is the end of what MODULE uses. */
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan);
 /* Plans a child for its parent. Call it for each child with the same BEGIN: children use the same workspace, one after
  * another. Afterwards plan->workspace is the end of what the largest child so far uses. */
@@ -270,6 +285,8 @@ int sl_communicate_at(struct sl_context *context, const char *site, struct sl_co
 /* X [n] becomes the sum of X over all coordinates of GROUP. Does nothing if the coordinate is alone (-1). */
 int sl_sum_over(struct sl_context *context, int group, size_t n, float *x);
 
+/* SL_BAD_INPUT: ROWS of MODULE, which sets KEEPS, were not kept, because its parent does not set KEEPS. */
+int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps);
 /* For parents: these call a child's functions, and pass x and dy only if the child keeps them. */
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {
@@ -277,11 +294,14 @@ static inline int sl_module_forward(const struct sl_module *module, struct sl_co
 }
 static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                            const float *dy, float *dx) {
+    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
     return module->type->backward_input(module, context, module->keeps_input ? x : NULL, dy, dx);
 }
 static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                             const float *dy) {
     if (!module->type->backward_weight) return SL_OK;
+    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
+    if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
     return module->type->backward_weight(module, context, module->keeps_input ? x : NULL,
                                          module->keeps_gradient ? dy : NULL);
 }

@@ -47,5 +47,10 @@ struct sl_module *sl_mlp_block(const char *name, int hidden, int expansion, doub
  * the gradient of x, multiplied by context->weight, to y [rows, classes]. It has no backward functions. */
 struct sl_module *sl_softmax_cross_entropy(int classes);
 
+/* Mean squared error to the targets [rows, COLUMNS] of the context's batch, as a loss that ends a model. The loss of a
+ * row is the mean over its columns of (x - target)^2, so that the mean over rows is that of torch.nn.MSELoss. It counts
+ * no hits: metrics.correct stays as it is. */
+struct sl_module *sl_mean_squared_error(int columns);
+
 SL_END_C
 #endif

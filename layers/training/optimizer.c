@@ -44,6 +44,27 @@ struct sl_optimizer_options sl_sgd_defaults(float learning_rate) {
     return sl_optimizer_defaults(&sl_sgd, learning_rate);
 }
 
+/* A row of one's own may lack what the table's have. */
+static int check_method(const struct sl_optimizer *method, struct sl_error *error) {
+    enum { LONGEST = 20 };
+    if (!method->name || !method->name[0])
+        return sl_error_set(error, SL_BAD_INPUT, "the optimizer's method has no name, which checkpoints need");
+    if (!method->update)
+        return sl_error_set(error, SL_BAD_INPUT, "optimizer %.60s: its method has no function update", method->name);
+    for (int s = 0; method->state[s]; s++) {
+        if (s == SL_OPTIMIZER_STATES)
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "optimizer %.60s: the names of its state must end with NULL after %d "
+                                "at most",
+                                method->name, SL_OPTIMIZER_STATES);
+        if (strlen(method->state[s]) > LONGEST)
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "optimizer %.60s: its state's name %.40s has more than %d characters", method->name,
+                                method->state[s], LONGEST);
+    }
+    return SL_OK;
+}
+
 int sl_optimizer_check(const struct sl_optimizer_options *o, struct sl_error *error) {
     const struct {
         const char *name;
@@ -56,6 +77,7 @@ int sl_optimizer_check(const struct sl_optimizer_options *o, struct sl_error *er
                     {"epsilon", (double)o->epsilon, false},
                     {"momentum", (double)o->momentum, false}};
     if (!o->method) return sl_error_set(error, SL_BAD_INPUT, "no optimizer was chosen (its method is NULL)");
+    SL_TRY(check_method(o->method, error));
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         const bool fits =
             settings[i].value >= 0 && isfinite(settings[i].value) && (!settings[i].below_one || settings[i].value < 1);

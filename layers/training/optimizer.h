@@ -6,7 +6,17 @@
  *
  * A new optimizer needs a file optimizer_NAME.c, which defines a row; the row's name in the table of optimizer.c; and
  * the file in layers/kernels/kernels.cmake. Its loops stand under SL_ELEMENTWISE (spmd/device/offload.h), so that the
- * same source runs on CPUs and on devices. */
+ * same source runs on CPUs and on devices.
+ *
+ * An optimizer of one's own needs no change of the library: a row of one's own, which need not be in the table, is
+ * given as the method. Its name and update are enough:
+ *
+ *     static const struct sl_optimizer signs = {.name = "signs", .update = follow_signs};
+ *     options.optimizer = sl_optimizer_defaults(&signs, 1e-3f);
+ *     options.optimizer.arg = &mine;      (handed on to follow_signs as options->arg)
+ *
+ * State that it declares is sharded, saved and resumed as that of the others, under the row's name: a checkpoint of
+ * another name is refused. */
 #ifndef SL_LAYERS_TRAINING_OPTIMIZER_H
 #define SL_LAYERS_TRAINING_OPTIMIZER_H
 
@@ -19,7 +29,8 @@ struct sl_optimizer;
 
 /* An optimizer and its settings. The row's `settings` say which of the fields from beta1 on it uses. */
 struct sl_optimizer_options {
-    const struct sl_optimizer *method;
+    const struct sl_optimizer *method; /* a row of the table or of one's own; must outlive the trainer */
+    void *arg;                         /* for a row of one's own: the library hands it on and does not look at it */
     float learning_rate;
     float decay;                        /* weight decay */
     const struct sl_decay_rule *decays; /* which parameters have weight decay; NULL: all; must outlive the trainer */
@@ -44,7 +55,7 @@ struct sl_optimizer_run {
 };
 
 struct sl_optimizer {
-    const char *name, *help;
+    const char *name, *help; /* what it is called in checkpoints; help may be NULL */
     /* Names of the state tensors, at most 20 characters each; NULL after the last. */
     const char *state[SL_OPTIMIZER_STATES + 1];
     /* Names of the fields of sl_optimizer_options that it uses, "beta1"; NULL after the last. */

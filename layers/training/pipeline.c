@@ -34,11 +34,7 @@ static const float *batch_row(const struct sl_pipeline *p, int microbatch) {
 static void set_batch(struct sl_pipeline *p, int microbatch) {
     const int first_row = microbatch * p->options.rows;
     p->context.microbatch = microbatch;
-    p->context.batch = (struct sl_batch){
-        .inputs = batch_row(p, microbatch),
-        .labels = p->batch.labels ? p->batch.labels + first_row : NULL,
-        .tokens = p->batch.tokens ? p->batch.tokens + first_row : NULL,
-    };
+    p->context.batch = sl_batch_rows(&p->batch, first_row, p->options.rows, p->in, p->out);
 }
 
 /* Of ACTION's loop and microbatch. */
@@ -231,7 +227,8 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
 
 /* ---- steps ---- */
 
-static void begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
+static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
+    SL_TRY(sl_pipeline_check_batch(p, &step->batch, phase));
     p->step = step;
     p->batch = sl_batch_bring(&p->room, &step->batch);
     p->context.phase = phase;
@@ -244,10 +241,11 @@ static void begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enu
         memset(p->weights[l].ready, 0, (size_t)p->microbatches * sizeof *p->weights[l].ready);
         p->weights[l].next = 0;
     }
+    return SL_OK;
 }
 
 int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
-    begin_step(p, step, SL_TRAIN);
+    SL_TRY(begin_step(p, step, SL_TRAIN));
     for (int i = 0; i < p->actions->count; i++) {
         SL_TRY(sl_progress(p->self));
         const enum sl_work before = sl_profile_begin(p->context.profile, work_of(p->actions->action[i].kind));
@@ -259,7 +257,7 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
 }
 
 static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
-    begin_step(p, step, phase);
+    SL_TRY(begin_step(p, step, phase));
     for (int i = 0; i < p->actions->count; i++) {
         const enum sl_action_kind kind = p->actions->action[i].kind;
         if (kind != SL_FORWARD && kind != SL_TAKE_ACTIVATION && kind != SL_SEND_ACTIVATION) continue;
@@ -278,3 +276,5 @@ int sl_pipeline_generate(struct sl_pipeline *p, struct sl_pipeline_step *step, e
 }
 
 const float *sl_pipeline_outputs(const struct sl_pipeline *p) { return p->output_gradients; }
+
+const float *sl_pipeline_predictions(const struct sl_pipeline *p) { return p->outputs; }

@@ -2,7 +2,21 @@
  *
  * A stage is a module, usually a list of modules; the loss follows the last stage. Ranks are the coordinates along one
  * axis of the mesh ("model"). Two ranks that hold neighbouring stages are connected by a channel in each direction; on
- * a ring all channels together are a persistent ppermute. A rank does no work while it is idle (in a bubble). */
+ * a ring all channels together are a persistent ppermute. A rank does no work while it is idle (in a bubble).
+ *
+ * sl_trainer (layers/training/trainer.h) has one, and trains with it. A loop of one's own makes these calls, in this
+ * order; drivers/examples/regression.c is one:
+ *
+ *     sl_parameters_open        an empty list of parameters; set data_axis, stage_axis, and what the optimizer keeps
+ *     sl_pipeline_plan          declares the model's parameters and computes the pipeline's memory
+ *     sl_parameters_layout      pads and shards them for the data axis
+ *     sl_parameters_seed        gives each parameter its random key
+ *     sl_parameters_take        takes their memory
+ *     sl_parameters_initialize  draws the initial values
+ *     sl_pipeline_open          takes the pipeline's memory and opens its channels
+ *     sl_pipeline_train         a step's forward and backward; then sum the ranges' gradients over data, and
+ *                               sl_optimizer_update and sl_parameters_round each range
+ *     sl_pipeline_close, sl_parameters_close, sl_module_free */
 #ifndef SL_LAYERS_TRAINING_PIPELINE_H
 #define SL_LAYERS_TRAINING_PIPELINE_H
 
@@ -36,6 +50,10 @@ struct sl_pipeline_options {
     int wgrad_group;          /* microbatches of one weight-gradient product; must divide the number of microbatches */
 };
 
+/* What sl_pipeline_plan checks first, and sl_trainer_plan, too: SL_BAD_INPUT names the field of OPTIONS or MODEL that
+ * is missing or does not fit, and what is allowed. */
+int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *options, const struct sl_model *model);
+
 /* Plans MODEL: declares its parameters in PARAMETERS, and computes the sizes of stash, workspace and buffers. Allocates
  * nothing large. MODEL and PARAMETERS must outlive the pipeline. Collective over the mesh, because groups are opened.
  * SL_BAD_INPUT if options, schedule and model do not fit each other. Free with sl_pipeline_close, also after a
@@ -46,7 +64,12 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
 size_t sl_pipeline_bytes(const struct sl_pipeline *pipeline);
 /* Columns of the batch's inputs; 0 if this coordinate lacks the first stage and so reads no inputs. */
 int sl_pipeline_inputs(const struct sl_pipeline *pipeline);
-/* Takes the memory and opens the channels. SL_FAILED if there is not enough memory. */
+/* Columns of the batch's targets; 0 if this coordinate has no loss that reads targets. */
+int sl_pipeline_targets(const struct sl_pipeline *pipeline);
+/* Rows that the batch of a call has: microbatches times the rows of one. */
+int sl_pipeline_rows(const struct sl_pipeline *pipeline);
+/* Takes the memory and opens the channels. SL_BAD_INPUT if the parameters have no memory yet, SL_FAILED if there is not
+ * enough. */
 int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
 
@@ -54,7 +77,7 @@ void sl_pipeline_close(struct sl_pipeline *pipeline);
 typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 
 struct sl_pipeline_step {
-    struct sl_batch batch;          /* this coordinate's rows, in the order of the microbatches */
+    struct sl_batch batch;          /* this coordinate's sl_pipeline_rows rows, in the order of the microbatches */
     uint32_t first_row;             /* global number of this coordinate's first row */
     int position;                   /* position of each sequence's first row, for decoding */
     bool accumulate;                /* add the gradients to those of the calls before */
@@ -69,8 +92,9 @@ struct sl_pipeline_step {
     struct sl_metrics metrics;  /* out: sums over this coordinate's rows; zero unless it has the last stage */
 };
 
-/* Runs forward and backward of all microbatches. The gradients are in the parameters afterwards. Fails if a
- * communication call or a product fails. */
+/* Runs forward and backward of all microbatches. The gradients are in the parameters afterwards. SL_BAD_INPUT if the
+ * batch has another number of rows, or lacks what the first stage or the loss reads; fails if a communication call or a
+ * product fails. The same holds for the two functions below. */
 int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* Runs only the forward actions. */
 int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
@@ -80,6 +104,8 @@ int sl_pipeline_generate(struct sl_pipeline *pipeline, struct sl_pipeline_step *
 /* What the loss wrote in the last call, from the logits: [microbatches][rows, columns] in device memory; NULL unless
  * this coordinate has the last stage. */
 const float *sl_pipeline_outputs(const struct sl_pipeline *pipeline);
+/* What the last stage gave in the last call, and the loss took: in the same places. */
+const float *sl_pipeline_predictions(const struct sl_pipeline *pipeline);
 
 SL_END_C
 #endif

@@ -38,6 +38,8 @@ struct sl_pipeline {
     int rank, microbatches;
     int in, hidden, out; /* columns of the batch's inputs, between stages, and of the logits; 0 for those that this rank
                             does not have */
+    unsigned reads;      /* what this rank's stages and loss read of the batch, as in struct sl_module_type */
+    bool reads_inputs;   /* the first stage takes the batch's inputs */
     struct sl_stash stash;
     struct sl_stash again, once; /* of recomputed modules: for backward, and for a forward whose results are not used */
     struct sl_groups groups;
@@ -83,5 +85,8 @@ static inline bool is_last(const struct sl_pipeline *p, int loop) {
 }
 /* Whether this rank has the last stage, and so logits and labels. The last stage is its rank's last loop. */
 static inline bool has_loss(const struct sl_pipeline *p) { return is_last(p, p->model->loops - 1); }
+
+/* SL_BAD_INPUT if BATCH is not what a call in PHASE takes. */
+int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *batch, enum sl_phase phase);
 
 #endif

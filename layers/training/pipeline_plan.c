@@ -25,25 +25,6 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
 }
 
-/* What the executor relies on. */
-static int check_options(const struct sl_pipeline *p, const struct sl_model *model) {
-    const struct sl_pipeline_options *options = &p->options;
-    const struct sl_schedule *schedule = options->schedule;
-    const int ranks = sl_axis_size(p->self, options->axis);
-    if (!options->gemm) return sl_fail(p->self, SL_BAD_INPUT, "the pipeline has no matrix products (gemm is NULL)");
-    if (!schedule->lowered) return sl_fail(p->self, SL_BAD_INPUT, "schedule %s has not been lowered", schedule->name);
-    if (ranks != schedule->ranks)
-        return sl_fail(p->self, SL_BAD_INPUT, "schedule %s is for %d ranks, axis \"%s\" has %d", schedule->name,
-                       schedule->ranks, options->axis, ranks);
-    if (model->loops != schedule->loops)
-        return sl_fail(p->self, SL_BAD_INPUT, "schedule %s has %d loops, the model has %d", schedule->name,
-                       schedule->loops, model->loops);
-    if (options->wgrad_group < 1 || schedule->microbatches % options->wgrad_group)
-        return sl_fail(p->self, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
-                       schedule->microbatches, options->wgrad_group);
-    return SL_OK;
-}
-
 /* All that stages hand over is equally wide: it goes through the same buffers. */
 static int set_hidden(struct sl_pipeline *p, int loop, int columns) {
     if (p->hidden == 0) p->hidden = columns;
@@ -57,7 +38,6 @@ static int set_widths(struct sl_pipeline *p) {
     const struct sl_model *model = p->model;
     for (int l = 0; l < model->loops; l++) {
         const struct sl_module *stage = model->stage[l];
-        if (!stage) return sl_fail(p->self, SL_BAD_INPUT, "the model has no stage for loop %d", l);
         if (is_first(p, l))
             p->in = stage->in;
         else
@@ -68,7 +48,6 @@ static int set_widths(struct sl_pipeline *p) {
             SL_TRY(set_hidden(p, l, stage->out));
     }
     if (!has_loss(p)) return SL_OK;
-    if (!model->loss) return sl_fail(p->self, SL_BAD_INPUT, "the model with the last stage has no loss");
     if (model->loss->in == p->out) return SL_OK;
     return sl_fail(p->self, SL_BAD_INPUT, "the loss takes %d columns, but the last stage gives %d", model->loss->in,
                    p->out);
@@ -109,6 +88,16 @@ static void plan_slots(struct sl_pipeline *p) {
     p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->wgrad_group);
 }
 
+/* A first stage that reads tokens takes no inputs. */
+static void find_reads(struct sl_pipeline *p) {
+    for (int l = 0; l < p->model->loops; l++) {
+        const unsigned reads = sl_module_reads(p->model->stage[l]);
+        p->reads |= reads;
+        if (is_first(p, l)) p->reads_inputs = !(reads & SL_READS_TOKENS);
+    }
+    if (has_loss(p)) p->reads |= sl_module_reads(p->model->loss);
+}
+
 static int make_arrays(struct sl_pipeline *p) {
     const size_t loops = (size_t)p->model->loops;
     p->kept = calloc(loops, sizeof *p->kept);
@@ -126,12 +115,13 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     if (!p) return sl_fail(self, SL_FAILED, "no memory for a pipeline");
     p->self = self;
     p->options = *options;
-    SL_TRY(check_options(p, model));
+    SL_TRY(sl_pipeline_check(self, options, model));
     p->model = model;
     p->rank = sl_axis_index(self, options->axis);
     p->microbatches = options->schedule->microbatches;
     p->actions = &options->schedule->rank[p->rank];
     SL_TRY(set_widths(p));
+    find_reads(p);
     if (!p->options.slots)
         SL_TRY(sl_schedule_slots(options->schedule, SL_PIPELINE_FEWEST_SLOTS, &p->options.slots, &self->error));
     SL_TRY(make_arrays(p));
@@ -155,6 +145,8 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
 }
 
 int sl_pipeline_inputs(const struct sl_pipeline *p) { return p->in; }
+int sl_pipeline_targets(const struct sl_pipeline *p) { return p->reads & SL_READS_TARGETS ? p->out : 0; }
+int sl_pipeline_rows(const struct sl_pipeline *p) { return (int)batch_rows(p); }
 
 /* ---- memory ---- */
 
@@ -181,9 +173,9 @@ static int slots(const struct sl_pipeline *p) {
 size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
     size_t sends = 0;
     for (int l = 0; l < p->model->loops; l++) sends += (size_t)!is_last(p, l) + (size_t)!is_first(p, l);
-    return sl_batch_room_bytes(batch_rows(p), (size_t)p->in) + stash_bytes(&p->stash) + stash_bytes(&p->again) +
-           stash_bytes(&p->once) + p->workspace_bytes + 2 * input_bytes(p) + 2 * output_bytes(p) +
-           sends * (size_t)slots(p) * slot_bytes(p);
+    return sl_batch_room_bytes(batch_rows(p), (size_t)p->in, (size_t)sl_pipeline_targets(p)) + stash_bytes(&p->stash) +
+           stash_bytes(&p->again) + stash_bytes(&p->once) + p->workspace_bytes + 2 * input_bytes(p) +
+           2 * output_bytes(p) + sends * (size_t)slots(p) * slot_bytes(p);
 }
 
 /* ---- channels ---- */
@@ -226,6 +218,10 @@ static int open_links(struct sl_pipeline *p) {
 /* ---- opening and closing ---- */
 
 int sl_pipeline_open(struct sl_pipeline *p) {
+    if (p->context.parameters->count > 0 && !p->context.parameters->memory)
+        return sl_fail(p->self, SL_BAD_INPUT,
+                       "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before "
+                       "sl_pipeline_open");
     p->stash.data = sl_device.take(stash_bytes(&p->stash));
     p->again.data = sl_device.take(stash_bytes(&p->again));
     p->once.data = sl_device.take(stash_bytes(&p->once));
@@ -245,7 +241,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
         p->weights[l].ready = calloc((size_t)p->microbatches, sizeof *p->weights[l].ready);
         taken = taken && p->weights[l].ready;
     }
-    taken = sl_batch_room_open(&p->room, batch_rows(p), (size_t)p->in) && taken;
+    taken = sl_batch_room_open(&p->room, batch_rows(p), (size_t)p->in, (size_t)sl_pipeline_targets(p)) && taken;
     if (!taken) return sl_fail(p->self, SL_FAILED, "no memory for %zu bytes of activations", sl_pipeline_bytes(p));
     return open_links(p);
 }

@@ -1,7 +1,9 @@
 /* trainer.c - one coordinate's training run: pipeline, reduction over data, optimizer, metrics. */
 #include "layers/training/trainer.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "layers/training/exchange.h"
 #include "spmd/device/device.h"
@@ -45,13 +47,42 @@ static int name_states(struct sl_trainer *t) {
     return SL_OK;
 }
 
+/* Those of the pipeline apart. */
+static int check_options(struct sl_spmd *self, const struct sl_trainer_options *options) {
+    if (!options->data_axis)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the trainer's option data_axis is NULL: it must be the name of the axis whose "
+                       "coordinates have different rows, such as \"data\"; an axis that the mesh has "
+                       "not is one of size 1");
+    if (!strcmp(options->data_axis, options->pipeline.axis) && sl_axis_size(self, options->data_axis) > 1)
+        return sl_fail(
+            self, SL_BAD_INPUT,
+            "the trainer's option data_axis is \"%s\", and so is the pipeline's option axis: rows and stages "
+            "must lie along different axes",
+            options->data_axis);
+    if (!(options->clip >= 0.0f))
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the trainer's option clip is %g: it must be the largest norm of the gradients, "
+                       "or 0 for no limit",
+                       (double)options->clip);
+    if (options->accumulate < 0)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the trainer's option accumulate is %d: it must be the passes in a step, or 0, "
+                       "which is one",
+                       options->accumulate);
+    return SL_OK;
+}
+
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
                     struct sl_model *model) {
     struct sl_trainer *t = calloc(1, sizeof *t);
     *trainer = t;
-    if (!t || sl_parameters_open(&t->parameters, model->loops)) return sl_fail(self, SL_FAILED, "no memory to train");
+    if (!t) return sl_fail(self, SL_FAILED, "no memory to train");
     t->self = self;
     t->options = *options;
+    SL_TRY(sl_pipeline_check(self, &options->pipeline, model));
+    SL_TRY(check_options(self, options));
+    if (sl_parameters_open(&t->parameters, model->loops)) return sl_fail(self, SL_FAILED, "no memory to train");
     SL_TRY(name_states(t));
     t->kernels = sl_kernels_select();
     t->updates = (struct sl_updates){.self = self,
@@ -140,21 +171,14 @@ void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
 
 static int passes(const struct sl_trainer *t) { return t->options.accumulate > 0 ? t->options.accumulate : 1; }
 
-static struct sl_batch part_of(const struct sl_batch *batch, size_t rows, size_t columns) {
-    return (struct sl_batch){
-        .inputs = batch->inputs ? batch->inputs + rows * columns : NULL,
-        .labels = batch->labels ? batch->labels + rows : NULL,
-        .tokens = batch->tokens ? batch->tokens + rows : NULL,
-    };
-}
-
 /* Pass number PASS of this step over the pipeline: its rows of the batch. Gradients are summed over data after the last
  * one. */
 static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass, struct sl_metrics *sums) {
     const uint32_t rows = local_rows(t), first = (uint32_t)pass * rows;
     const bool last = pass == passes(t) - 1;
     struct sl_pipeline_step step = {
-        .batch = part_of(batch, first, (size_t)sl_pipeline_inputs(t->pipeline)),
+        .batch = sl_batch_rows(batch, (int)first, (int)rows, sl_pipeline_inputs(t->pipeline),
+                               sl_pipeline_targets(t->pipeline)),
         .first_row = (uint32_t)data_of(t)->rank * rows * (uint32_t)passes(t) + first,
         .accumulate = pass > 0,
         .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),
@@ -175,14 +199,35 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
 }
 
 double sl_trainer_norm(const struct sl_trainer *t) { return t->updates.norm; }
+const struct sl_pipeline *sl_trainer_pipeline(const struct sl_trainer *t) { return t->pipeline; }
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *t) { return &t->parameters; }
 const struct sl_optimizer_options *sl_trainer_optimizer(const struct sl_trainer *t) { return &t->options.optimizer; }
 const struct sl_group *sl_trainer_world(const struct sl_trainer *t) { return &t->updates.world; }
 int64_t sl_trainer_steps(const struct sl_trainer *t) { return t->step; }
 void sl_trainer_set_steps(struct sl_trainer *t, int64_t steps) { t->step = steps; }
 
+/* The parts of an accumulated batch have the rows that the pipeline takes, whatever the whole has. */
+static int check_rows(const struct sl_trainer *t, const struct sl_batch *batch) {
+    const int rows = sl_pipeline_rows(t->pipeline) * passes(t);
+    if (batch->rows == rows) return SL_OK;
+    return sl_fail(t->self, SL_BAD_INPUT,
+                   "the batch has %d rows (its field rows), but a step takes %d: rows %d x microbatches %d x passes %d",
+                   batch->rows, rows, t->options.pipeline.rows, t->options.pipeline.schedule->microbatches, passes(t));
+}
+
+/* Metrics and norm are the same on all coordinates, and so is what follows from them. */
+static int check_finite(const struct sl_trainer *t, const struct sl_metrics *metrics) {
+    const long long step = (long long)t->step - 1;
+    if (t->options.ignore_nan) return SL_OK;
+    if (!isfinite(metrics->loss)) return sl_fail(t->self, SL_FAILED, "the loss of step %lld is not finite", step);
+    if (t->options.clip > 0.0f && !isfinite(t->updates.norm))
+        return sl_fail(t->self, SL_FAILED, "the norm of the gradients of step %lld is not finite", step);
+    return SL_OK;
+}
+
 static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
     struct sl_metrics sums = {0};
+    SL_TRY(check_rows(t, batch));
     t->updates.step = ++t->step;
     if (t->trace) t->trace->step = (int)t->step - 1;
     for (int pass = 0; pass < passes(t); pass++) SL_TRY(run_pass(t, batch, pass, &sums));
@@ -194,7 +239,7 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
     sl_trace_end(t->trace, mark,
                  (struct sl_trace_event){.name = "metrics", .work = SL_TRACE_COMMUNICATION, .stage = -1});
     sl_profile_end(t->profile, before);
-    return SL_OK;
+    return check_finite(t, metrics);
 }
 
 int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {

@@ -19,6 +19,8 @@ struct sl_trainer_options {
     float clip;                            /* the largest norm of all gradients together; 0: no limit */
     int accumulate;                        /* passes of the pipeline in a step, each over as many rows; 0: one */
     bool zero, overlap; /* shard optimizer state over data (ZeRO-1); reduce while other loops compute */
+    /* Go on with a loss that is not finite, or with gradients to be clipped whose norm is not. */
+    bool ignore_nan;
     uint64_t seed;
     /* Called once after parameters are declared, to replace their keys. May be NULL. */
     void (*assign_keys)(struct sl_parameters *parameters, void *arg);
@@ -32,8 +34,8 @@ struct sl_trainer; /* opaque; each coordinate has its own */
 
 /* Plans a training run of MODEL: declares its parameters and computes how much memory it needs. Takes no large memory
  * yet. MODEL must outlive the trainer, and so must what OPTIONS points to. Collective over the mesh. SL_BAD_INPUT if
- * options, schedule and model do not fit each other, SL_FAILED if there is no memory. Free with sl_trainer_close, also
- * after a failure. */
+ * options, schedule and model do not fit each other; the line names what is missing or wrong. SL_FAILED if there is no
+ * memory. Free with sl_trainer_close, also after a failure. */
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
                     struct sl_model *model);
 /* *STATE: bytes of parameters, gradients and optimizer state. *ACTIVATIONS: bytes of stash, workspace, buffers and
@@ -51,6 +53,8 @@ void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rat
 
 /* The norm of all gradients of the last step, before clipping; 0 if gradients are not clipped. */
 double sl_trainer_norm(const struct sl_trainer *trainer);
+/* Its pipeline, for predictions after an evaluation. */
+const struct sl_pipeline *sl_trainer_pipeline(const struct sl_trainer *trainer);
 /* The trainer's parameters, for other pipelines and for checkpoints. The trainer owns them. */
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *trainer);
 /* The optimizer's settings. */
@@ -64,7 +68,11 @@ void sl_trainer_set_steps(struct sl_trainer *trainer, int64_t steps);
 
 /* Takes one training step on this coordinate's rows: first those of the first pass, then those of the next. *METRICS
  * receives the sums over the whole mesh, on every coordinate. Set *STOP before the call if this coordinate wants to
- * stop; afterwards *STOP says whether any coordinate wants to, and is the same on all. Collective over the mesh. */
+ * stop; afterwards *STOP says whether any coordinate wants to, and is the same on all. Collective over the mesh.
+ *
+ * SL_BAD_INPUT if the batch has not as many rows as all passes together take, or lacks what is read. SL_FAILED, on all
+ * coordinates, if the loss is not finite, or if gradients are clipped and their norm is not, unless the option
+ * ignore_nan says otherwise. The values have been updated by then: go on from a checkpoint. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
 /* Counts times in PROFILE from the next step on; NULL: no longer. The caller owns it and calls sl_profile_start. */
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);

@@ -14,6 +14,39 @@ static void sleep_ms(int ms) { sleep_us(1000 * ms); }
 
 static int open_world(struct sl_spmd *self, struct sl_group *world) { return sl_group_axes(self, "*", world); }
 
+/* ---- the default ---- */
+
+static void test_debug_builds_are_checked(void **state) {
+    struct sl_engine engine;
+    (void)state;
+    assert_int_equal(sl_engine_open(&engine, test_engine, NULL), SL_OK);
+    assert_int_equal(engine.checked, SL_DEBUG_BUILD);
+}
+
+/* ---- what happens unchecked ---- */
+
+/* Coordinate 1 skips the first of two sums. */
+static int skipping_program(struct sl_spmd *self, void *arg) {
+    struct sl_group world;
+    float *sums = arg, mine = (float)(self->coordinate + 1), second = 0;
+    SL_TRY(open_world(self, &world));
+    if (self->coordinate != 1) SL_TRY(sl_psum(self, &world, SL_F32, &mine, &sums[self->coordinate], 1));
+    mine *= 100;
+    SL_TRY(sl_psum(self, &world, SL_F32, &mine, &second, 1));
+    if (self->coordinate == 1) sums[1] = second;
+    return SL_OK;
+}
+
+static void test_skipped_sum(void **state) {
+    (void)state;
+    for (int checked = 0; checked < 2; checked++) {
+        float sums[3] = {0};
+        EXPECT_VERDICT(((struct test_run){.mesh = "x=3", .checked = checked, .arg = sums}), skipping_program, SL_FAILED,
+                       checked ? "calls over \"*\" differ" : "coordinate 1 (x=1) returned after psum");
+        for (int i = 0; i < 3 && shares_memory(); i++) assert_true(sums[i] == (checked ? 0 : 204));
+    }
+}
+
 /* ---- calls that differ ---- */
 
 enum difference { OPERATION, DTYPE, COUNT, ROOT, SCALE, SITE, PAIRS, ONE_SIDED_PAIR, DIFFERENCES };
@@ -623,6 +656,8 @@ static void test_engines(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_debug_builds_are_checked),
+        cmocka_unit_test(test_skipped_sum),
         cmocka_unit_test(test_differing_calls),
         cmocka_unit_test(test_distant_members),
         cmocka_unit_test(test_nothing_moves),

@@ -603,6 +603,25 @@ static void test_same_members(void **state) {
     expect_ok("x=2", same_members_program, NULL);
 }
 
+/* The status of the opening was ignored. */
+static int closed_program(struct sl_spmd *self, void *arg) {
+    struct sl_group none, twice;
+    float x = 1, sum = 2;
+    (void)arg;
+    CHECK(self, sl_group_axes(self, "nowhere", &none) == SL_BAD_INPUT);
+    CHECK(self, sl_group_list(self, 2, (int[]){0, 0}, &twice) == SL_BAD_INPUT);
+    CHECK(self, sl_psum(self, &none, SL_F32, &x, &sum, 1) == SL_BAD_INPUT);
+    CHECK(self, sl_psum(self, &twice, SL_F32, &x, &sum, 1) == SL_BAD_INPUT);
+    CHECK(self, sum == 2);
+    return self->error.status;
+}
+
+static void test_not_opened(void **state) {
+    (void)state;
+    EXPECT_VERDICT(((struct test_run){.mesh = "x=2"}), closed_program, SL_BAD_INPUT,
+                   "\"nowhere\" is not a list of axes");
+}
+
 /* Members that neither send nor receive do not wait for those that do. */
 static int holes_program(struct sl_spmd *self, void *arg) {
     (void)arg;
@@ -658,9 +677,10 @@ static void test_repeatable(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_macros),  cmocka_unit_test(test_random), cmocka_unit_test(test_largest_mesh),
-        cmocka_unit_test(test_gather),  cmocka_unit_test(test_nan),    cmocka_unit_test(test_same_members),
-        cmocka_unit_test(test_closing), cmocka_unit_test(test_holes),  cmocka_unit_test(test_repeatable),
+        cmocka_unit_test(test_macros),     cmocka_unit_test(test_random), cmocka_unit_test(test_largest_mesh),
+        cmocka_unit_test(test_gather),     cmocka_unit_test(test_nan),    cmocka_unit_test(test_same_members),
+        cmocka_unit_test(test_closing),    cmocka_unit_test(test_holes),  cmocka_unit_test(test_repeatable),
+        cmocka_unit_test(test_not_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

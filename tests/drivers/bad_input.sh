@@ -113,11 +113,14 @@ for driver in looping_pipeline loss_equality 'transformer train'; do
     refuses '--momentum: "1" is not a number from 0 to below 1' $driver --optimizer sgd --momentum 1
 done
 
-# The example takes no arguments.
+# The examples take no arguments.
 answers 'accuracy 1.0000' custom_module
-answers 'takes no arguments' custom_module --help
-refuses 'takes no arguments' custom_module --steps 3
-refuses 'takes no arguments' custom_module stray
+answers 'step 500  loss 0.00' regression
+for example in custom_module regression; do
+    answers 'takes no arguments' $example --help
+    refuses 'takes no arguments' $example --steps 3
+    refuses 'takes no arguments' $example stray
+done
 
 # ---- numbers ----
 

@@ -75,7 +75,8 @@ static inline int hand_back(const struct sl_module *module, struct sl_context *c
     return SL_OK;
 }
 
-static const struct sl_module_type counter = {.name = "counter", .forward = count_rows, .backward_input = hand_back};
+static const struct sl_module_type counter = {
+    .name = "counter", .forward = count_rows, .backward_input = hand_back, .needs_no_input = true};
 
 static inline struct sl_module *build_block(const struct sl_channels *channels, bool recompute) {
     const int tensor = sl_mesh_axis_size(channels->mesh, channels->axis);

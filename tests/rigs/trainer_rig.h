@@ -16,6 +16,9 @@ struct job {
     int loops, layers, microbatches, group, steps;
     double dropout;
     bool zero, overlap;
+    int accumulate; /* 0: one pass */
+    float clip;     /* 0: none */
+    bool ignore_nan;
     enum sl_dtype precision;
     const char *const *module_axes;               /* over which the model's modules communicate; may be NULL */
     double delay;                                 /* of every message and sum, seconds */
@@ -32,13 +35,17 @@ struct job {
     struct sl_schedule table;
     float inputs[BATCH * INPUTS];
     int32_t labels[BATCH];
+    float targets[BATCH * CLASSES];
     double loss[MAX_STEPS], evaluated; /* means over all rows; of the last values */
     struct sl_store values, gradients;
 };
 
 static inline struct sl_batch batch_of(const struct sl_spmd *self, const struct job *job) {
-    const int first = BATCH / sl_axis_size(self, "data") * sl_axis_index(self, "data");
-    return (struct sl_batch){.inputs = job->inputs + first * INPUTS, .labels = job->labels + first};
+    const int rows = BATCH / sl_axis_size(self, "data"), first = rows * sl_axis_index(self, "data");
+    return (struct sl_batch){.rows = rows,
+                             .inputs = job->inputs + first * INPUTS,
+                             .labels = job->labels + first,
+                             .targets = job->targets + first * CLASSES};
 }
 
 /* Steps [FIRST, END). */
@@ -65,7 +72,7 @@ static inline int evaluate(struct sl_spmd *self, struct job *job, struct sl_trai
 static inline int train_and_export(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
     SL_TRY(sl_trainer_open(trainer, job->from));
     SL_TRY(job->train ? job->train(self, job, trainer) : train_steps(self, job, trainer, 0, job->steps));
-    if (job->steps > 0) SL_TRY(evaluate(self, job, trainer));
+    if (job->steps > 0 && job->accumulate < 2) SL_TRY(evaluate(self, job, trainer));
     SL_TRY(sl_trainer_export(trainer, false, &job->values));
     return sl_trainer_export(trainer, true, &job->gradients);
 }
@@ -93,16 +100,20 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
     struct job *job = arg;
     struct sl_model model = {0};
     struct key_request request = {job, &model, sl_axis_index(self, "model")};
+    const int passes = job->accumulate > 1 ? job->accumulate : 1;
     const struct sl_trainer_options options = {
         .pipeline = {.axis = "model",
                      .group_axes = job->module_axes,
                      .schedule = &job->table,
                      .gemm = sl_gemm_find("reference", &self->error),
                      .precision = job->precision,
-                     .rows = BATCH / sl_axis_size(self, "data") / job->microbatches,
+                     .rows = BATCH / sl_axis_size(self, "data") / job->microbatches / passes,
                      .wgrad_group = job->group},
         .data_axis = "data",
         .optimizer = job->optimizer ? *job->optimizer : sl_adamw_defaults(1e-2f),
+        .clip = job->clip,
+        .accumulate = job->accumulate,
+        .ignore_nan = job->ignore_nan,
         .zero = job->zero,
         .overlap = job->overlap,
         .seed = 3,
@@ -134,6 +145,7 @@ static inline void open_job(struct job *job) {
     }
     sl_random_normal(sl_key_of_seed(5), BATCH * INPUTS, job->inputs);
     sl_random_randint(sl_key_of_seed(6), BATCH, 0, CLASSES, job->labels);
+    sl_random_normal(sl_key_of_seed(7), BATCH * CLASSES, job->targets);
 }
 
 static inline void run_job(struct job *job) {

@@ -90,7 +90,7 @@ static inline struct sl_batch batch_of(struct worker *worker) {
             worker->labels[s * job->sequence + t] = row[t + 1];
         }
     }
-    return (struct sl_batch){.tokens = worker->inputs, .labels = worker->labels};
+    return (struct sl_batch){.rows = worker->local * job->sequence, .tokens = worker->inputs, .labels = worker->labels};
 }
 
 /* Steps [FIRST, END). */

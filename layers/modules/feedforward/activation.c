@@ -122,7 +122,12 @@ static int gelu_forward(const struct sl_module *module, struct sl_context *conte
 /* ---- types and construction ---- */
 
 #define ACTIVATION(NAME, PLAN, FORWARD, STRUCT)                                                                        \
-    {.name = NAME, .plan = PLAN, .forward = FORWARD, .backward_input = backward_input, .bytes = sizeof(struct STRUCT)}
+    {.name = NAME,                                                                                                     \
+     .plan = PLAN,                                                                                                     \
+     .forward = FORWARD,                                                                                               \
+     .backward_input = backward_input,                                                                                 \
+     .needs_no_input = true,                                                                                           \
+     .bytes = sizeof(struct STRUCT)}
 static const struct sl_module_type silu_type = ACTIVATION("silu", plan_slope, silu_forward, activation);
 static const struct sl_module_type gelu_type = ACTIVATION("gelu", plan_slope, gelu_forward, activation);
 static const struct sl_module_type dropout_type = ACTIVATION("dropout", plan_dropout, dropout_forward, dropout);

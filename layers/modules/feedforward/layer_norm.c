@@ -47,6 +47,8 @@ static const struct sl_module_type layer_norm = {.name = "layer_norm",
                                                  .plan = plan,
                                                  .forward = forward,
                                                  .backward_input = backward_input,
+                                                 .needs_no_input = true,
+                                                 .needs_no_gradient = true,
                                                  .backward_weight = sl_norm_backward_weight,
                                                  .bytes = sizeof(struct layer_norm)};
 

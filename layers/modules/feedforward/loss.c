@@ -9,6 +9,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-static const struct sl_module_type type = {.name = "softmax_cross_entropy", .forward = forward};
+static const struct sl_module_type type = {
+    .name = "softmax_cross_entropy", .forward = forward, .reads = SL_READS_LABELS};
 
 struct sl_module *sl_softmax_cross_entropy(int classes) { return sl_module_new(&type, "", classes, classes); }

@@ -68,6 +68,7 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .plan = plan,
                                                .forward = forward,
                                                .backward_input = backward_input,
+                                               .needs_no_gradient = true,
                                                .backward_weight = sl_norm_backward_weight,
                                                .bytes = sizeof(struct rms_norm)};
 

@@ -196,6 +196,7 @@ static const struct sl_module_type type = {.name = "tied_logits",
                                            .plan = plan,
                                            .forward = forward,
                                            .backward_input = backward_input,
+                                           .needs_no_input = true,
                                            .backward_weight = backward_weight,
                                            .bytes = sizeof(struct tied_logits),
                                            .release = release};

@@ -138,6 +138,8 @@ static const struct sl_module_type type = {.name = "token_embedding",
                                            .plan = plan,
                                            .forward = forward,
                                            .backward_input = backward_input,
+                                           .needs_no_input = true,
+                                           .reads = SL_READS_TOKENS,
                                            .backward_weight = backward_weight,
                                            .bytes = sizeof(struct embedding)};
 

@@ -95,8 +95,11 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-static const struct sl_module_type type = {
-    .name = "token_loss", .plan = plan, .forward = forward, .bytes = sizeof(struct token_loss)};
+static const struct sl_module_type type = {.name = "token_loss",
+                                           .plan = plan,
+                                           .forward = forward,
+                                           .reads = SL_READS_LABELS,
+                                           .bytes = sizeof(struct token_loss)};
 
 struct sl_module *sl_token_loss(const struct sl_vocabulary *vocabulary, int sequence,
                                 const struct sl_channels *channels) {

@@ -473,6 +473,36 @@ static void expect_cross_entropy(const struct sl_kernels *kernels, size_t rows, 
     free(dx);
 }
 
+static void mean_squared_error_of_rows(void **state) {
+    (void)state;
+    enum { ROWS = 7, COLUMNS = 37 };
+    static const float known[] = {1, 2, 3, 4}, zeros[] = {1, 0, 0, 0}; /* torch.nn.MSELoss gives 7.25 */
+    const struct sl_kernels *kernels;
+    float *outputs = device_floats(ROWS * COLUMNS), *targets = device_floats(ROWS * COLUMNS);
+    float *gradient = device_floats(ROWS * COLUMNS);
+    for (int k = 0; (kernels = sl_kernels_available(k)); k++) {
+        double result[3] = {100, 200, 300}, loss = 0;
+        memcpy(outputs, known, sizeof known);
+        memcpy(targets, zeros, sizeof zeros);
+        kernels->mean_squared_error(2, 2, outputs, targets, 0.5f, gradient, result);
+        assert_true(result[0] == 100 + 2 * 7.25 && result[1] == 200 && result[2] == 302);
+        for (int i = 0; i < 4; i++) assert_true(gradient[i] == 0.5f * (outputs[i] - targets[i]));
+        sl_random_normal(sl_key_of_seed(1), ROWS * COLUMNS, outputs);
+        sl_random_normal(sl_key_of_seed(2), ROWS * COLUMNS, targets);
+        kernels->mean_squared_error(ROWS, COLUMNS, outputs, targets, 0.25f, gradient, result);
+        for (size_t i = 0; i < ROWS * COLUMNS; i++) {
+            const double error = (double)outputs[i] - targets[i];
+            loss += error * error / COLUMNS;
+            expect_close(name_of(kernels, "gradient"), i, gradient[i], 2 * error / COLUMNS * 0.25, 1e-6, 1e-8);
+        }
+        expect_close(name_of(kernels, "loss"), 0, result[0], 100 + 2 * 7.25 + loss, 1e-7, 0);
+        assert_true(result[1] == 200 && result[2] == 302 + ROWS);
+    }
+    release_array(outputs);
+    release_array(targets);
+    release_array(gradient);
+}
+
 static void softmax_cross_entropy_of_random_rows(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
@@ -554,6 +584,7 @@ int main(void) {
         cmocka_unit_test(silu_with_and_without_dropout),
         cmocka_unit_test(silu_far_out),
         cmocka_unit_test(dropout_keeps_what_the_words_say),
+        cmocka_unit_test(mean_squared_error_of_rows),
         cmocka_unit_test(softmax_cross_entropy_of_random_rows),
         cmocka_unit_test(the_first_of_equal_logits_is_the_guess),
         cmocka_unit_test(the_loss_is_large_without_overflow),

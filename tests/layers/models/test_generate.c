@@ -27,7 +27,8 @@ static int count_hits(struct worker *worker, const int32_t *tokens, bool wrong, 
             worker->labels[s * job->sequence + t] = !made ? 0 : wrong ? (next + 1) % job->model.vocabulary : next;
         }
     }
-    const struct sl_batch batch = {.tokens = worker->inputs, .labels = worker->labels};
+    const struct sl_batch batch = {
+        .rows = worker->local * job->sequence, .tokens = worker->inputs, .labels = worker->labels};
     SL_TRY(sl_trainer_evaluate(worker->trainer, &batch, &metrics));
     *hits = metrics.correct;
     return SL_OK;

@@ -99,6 +99,7 @@ static const struct sl_module_type scaled = {.name = "scaled",
                                              .forward = scaled_forward,
                                              .backward_input = scaled_backward_input,
                                              .backward_weight = scaled_backward_weight,
+                                             .needs_no_gradient = true, /* I leaves what W needs */
                                              .bytes = sizeof(struct scaled)};
 
 static struct sl_module *make_scaled(enum fault fault) {
@@ -187,6 +188,12 @@ static void test_checker_refuses(void **state) {
     const struct sl_gradient_check empty = {.rows = 0, .microbatches = 2, .wgrad_group = 2};
     assert_int_equal(sl_gradient_check(module, &empty, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
                      SL_BAD_INPUT);
+    sl_module_free(module);
+    const struct sl_gradient_check fits = {.rows = 3, .microbatches = 2, .wgrad_group = 2};
+    module = sl_mean_squared_error(3);
+    assert_int_equal(sl_gradient_check(module, &fits, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
+                     SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "mean_squared_error has no backward_input, which only a loss may lack"));
     sl_module_free(module);
 }
 

@@ -497,6 +497,8 @@ static const struct sl_module_type modest = {.name = "modest",
                                              .forward = modest_forward,
                                              .backward_input = modest_backward_input,
                                              .backward_weight = modest_backward_weight,
+                                             .needs_no_input = true,
+                                             .needs_no_gradient = true,
                                              .bytes = sizeof(struct modest)};
 
 static void test_nothing_is_kept_unasked(void **state) {

@@ -1,9 +1,11 @@
 /* test_optimizer.c - the table of optimizers, what is refused, and an optimizer of a user's own: Lion. */
 #include <stdio.h>
 
+#include "tests/rigs/folder.h"
 #include "tests/rigs/optimizer_rig.h"
 #include "tests/rigs/trainer_rig.h"
 
+#include "layers/training/checkpoint.h"
 #include "spmd/device/offload.h"
 
 /* ---- Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023) ----
@@ -90,6 +92,135 @@ static void lion_trains_with_its_state_shared_out(void **state) {
     free_job(&shared);
 }
 
+/* ---- saved and resumed ---- */
+
+struct passage {
+    char path[FOLDER + 20];
+    bool resumes;
+};
+
+/* Half of the steps, a checkpoint, and the other half; or that half alone, from the checkpoint on. */
+static int save_or_resume(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
+    const struct passage *passage = job->user;
+    struct sl_checkpoint about = {.seed = 3};
+    const struct sl_setting none = {0};
+    const int half = job->steps / 2;
+    if (passage->resumes) {
+        SL_TRY(sl_checkpoint_load(self, trainer, passage->path, &none, &about));
+    } else {
+        SL_TRY(train_steps(self, job, trainer, 0, half));
+        SL_TRY(sl_checkpoint_save(self, trainer, passage->path, &about, &none));
+    }
+    return train_steps(self, job, trainer, half, job->steps);
+}
+
+static struct job job_of_halves(const struct sl_optimizer_options *options, struct passage *passage) {
+    return (struct job){.mesh = "data=2,model=2",
+                        .schedule = "1f1b",
+                        .loops = 1,
+                        .layers = 2,
+                        .microbatches = 4,
+                        .group = 4,
+                        .steps = MAX_STEPS,
+                        .zero = true,
+                        .optimizer = options,
+                        .train = save_or_resume,
+                        .user = passage};
+}
+
+static void lion_is_saved_and_resumed_under_its_name(void **state) {
+    (void)state;
+    const struct sl_optimizer_options options = sl_optimizer_defaults(&lion, 1e-3f), adamw = sl_adamw_defaults(1e-3f);
+    struct passage passage = {0};
+    char folder[FOLDER];
+    assert_true(make_folder(folder, "optimizer"));
+    snprintf(passage.path, sizeof passage.path, "%s/lion", folder);
+    struct job whole = job_of_halves(&options, &passage), resumed = whole, other = whole;
+    run_job(&whole);
+    passage.resumes = true;
+    run_job(&resumed);
+    expect_same_store(&whole.values, &resumed.values);
+    other.optimizer = &adamw;
+    open_job(&other);
+    EXPECT_VERDICT(((struct test_run){.mesh = other.mesh, .arg = &other}), train_program, SL_BAD_INPUT,
+                   "the optimizer is lion in the checkpoint, and adamw here");
+    free_job(&whole);
+    free_job(&resumed);
+    free_job(&other);
+    remove(passage.path);
+    rmdir(folder);
+}
+
+/* ---- one function is an optimizer ---- */
+
+struct signs {
+    float rate;
+    _Atomic long elements;
+};
+
+static void follow_signs(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                         const struct sl_optimizer_run *run) {
+    struct signs *signs = options->arg;
+    const float rate = signs->rate, *gradient = run->gradient;
+    float *value = run->value;
+    const size_t n = run->count;
+    (void)kernels;
+    signs->elements += (long)n;
+    SL_ELEMENTWISE(is_device_ptr(gradient, value))
+    for (size_t i = 0; i < n; i++) value[i] -= rate * ((float)(gradient[i] > 0.0f) - (float)(gradient[i] < 0.0f));
+}
+
+static void a_function_and_a_name_are_enough(void **state) {
+    (void)state;
+    static const struct sl_optimizer method = {.name = "signs", .update = follow_signs};
+    struct signs signs = {.rate = 0.125f};
+    struct sl_optimizer_options options = sl_optimizer_defaults(&method, 0);
+    options.arg = &signs;
+    struct job start = {.mesh = "data=2,model=2",
+                        .schedule = "1f1b",
+                        .loops = 1,
+                        .layers = 2,
+                        .microbatches = 4,
+                        .group = 4,
+                        .zero = true,
+                        .optimizer = &options};
+    struct job step = start;
+    step.steps = 1;
+    run_job(&start);
+    assert_int_equal(signs.elements, 0);
+    run_job(&step);
+    assert_true(signs.elements > 0);
+    for (int t = 0; t < start.values.count; t++) {
+        const struct sl_tensor *tensor = &start.values.tensor[t];
+        const float *before = tensor->array.data, *after = same_tensor(&step.values, tensor);
+        const float *gradient = same_tensor(&step.gradients, tensor);
+        for (size_t i = 0; i < sl_array_elements(&tensor->array); i++)
+            assert_true(after[i] == before[i] - 0.125f * (float)((gradient[i] > 0) - (gradient[i] < 0)));
+    }
+    free_job(&start);
+    free_job(&step);
+}
+
+static void a_method_that_lacks_something_is_refused(void **state) {
+    (void)state;
+    const struct {
+        struct sl_optimizer method;
+        const char *reason;
+    } cases[] = {
+        {{.update = follow_signs}, "the optimizer's method has no name"},
+        {{.name = "", .update = follow_signs}, "the optimizer's method has no name"},
+        {{.name = "signs"}, "optimizer signs: its method has no function update"},
+        {{.name = "signs", .update = follow_signs, .state = {"a", "b", "c", "d", "e"}}, "must end with NULL after 4"},
+        {{.name = "signs", .update = follow_signs, .state = {"a_name_of_21_letters__"}}, "more than 20 characters"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct sl_optimizer_options options = sl_optimizer_defaults(&cases[i].method, 1e-3f);
+        struct sl_error error = {0};
+        assert_int_equal(sl_optimizer_check(&options, &error), SL_BAD_INPUT);
+        if (!strstr(error.message, cases[i].reason)) fail_msg("%s, not %s", error.message, cases[i].reason);
+    }
+}
+
 /* ---- the table ---- */
 
 static void rows_are_found_by_their_names(void **state) {
@@ -144,9 +275,14 @@ static void settings_that_do_not_fit_are_refused(void **state) {
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_found_by_their_names),         cmocka_unit_test(sgd_has_state_only_for_its_momentum),
-        cmocka_unit_test(settings_that_do_not_fit_are_refused),  cmocka_unit_test(lion_moves_by_signs),
+        cmocka_unit_test(rows_are_found_by_their_names),
+        cmocka_unit_test(sgd_has_state_only_for_its_momentum),
+        cmocka_unit_test(settings_that_do_not_fit_are_refused),
+        cmocka_unit_test(lion_moves_by_signs),
         cmocka_unit_test(lion_trains_with_its_state_shared_out),
+        cmocka_unit_test(lion_is_saved_and_resumed_under_its_name),
+        cmocka_unit_test(a_function_and_a_name_are_enough),
+        cmocka_unit_test(a_method_that_lacks_something_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,174 @@
+/* regression.c - an example to copy: a regression with a training loop and an optimizer of one's own.
+ *
+ * A small network learns z = sin(3 x) cos(2 y). It is pipelined over "model" and replicated over "data". What
+ * custom_module.c leaves to the trainer is done here: the order of calls is that in layers/training/pipeline.h. */
+#include <errno.h>
+#include <math.h>
+#include <shardloop/shardloop.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { INPUTS = 2, HIDDEN = 32, POINTS = 256, MICROBATCHES = 4, STEPS = 600 };
+
+/* ---- the optimizer: m = 0.9 m + 0.1 gradient, value = value - rate sign(m) ---- */
+
+enum { MOMENTUM }; /* what it keeps beside each value */
+
+static void follow_signs(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                         const struct sl_optimizer_run *run) {
+    const float rate = options->learning_rate, scale = run->gradient_scale;
+    const float *gradient = run->gradient;
+    float *value = run->value, *momentum = run->state[MOMENTUM];
+    const size_t n = run->count;
+    (void)kernels;
+    SL_ELEMENTWISE(is_device_ptr(gradient, value, momentum))
+    for (size_t i = 0; i < n; i++) {
+        const float m = momentum[i] = 0.9f * momentum[i] + 0.1f * scale * gradient[i];
+        value[i] -= rate * ((float)(m > 0.0f) - (float)(m < 0.0f));
+    }
+}
+
+static const struct sl_optimizer signs = {.name = "signs", .state = {[MOMENTUM] = "momentum"}, .update = follow_signs};
+
+/* ---- what every coordinate has ---- */
+
+struct run {
+    struct sl_schedule schedule;
+    float inputs[POINTS * INPUTS], targets[POINTS];
+};
+
+struct worker {
+    struct sl_group data, stages, world;
+    struct sl_module *stage;
+    struct sl_model model;
+    struct sl_parameters parameters;
+    struct sl_pipeline *pipeline;
+    struct sl_optimizer_options optimizer;
+    struct sl_batch batch;     /* this coordinate's rows */
+    float predictions[POINTS]; /* of all coordinates */
+};
+
+static void build(struct worker *w, int rank, int ranks) {
+    const int in = rank ? HIDDEN : INPUTS, last = rank == ranks - 1, out = last ? 1 : HIDDEN;
+    struct sl_module *part[] = {sl_dense("first", in, HIDDEN), sl_gelu(HIDDEN), sl_dense("second", HIDDEN, out)};
+    w->stage = sl_sequential(rank ? "back" : "front", 3, part);
+    w->model = (struct sl_model){.loops = 1, .stage = &w->stage, .loss = last ? sl_mean_squared_error(1) : NULL};
+}
+
+static int open_worker(struct worker *w, struct sl_spmd *self, const struct run *run) {
+    const int rows = POINTS / sl_axis_size(self, "data"), first = rows * sl_axis_index(self, "data");
+    const struct sl_pipeline_options options = {.axis = "model",
+                                                .schedule = &run->schedule,
+                                                .gemm = sl_gemm_find(NULL, &self->error),
+                                                .rows = rows / MICROBATCHES,
+                                                .wgrad_group = MICROBATCHES};
+    w->batch = (struct sl_batch){.rows = rows, .inputs = run->inputs + first * INPUTS, .targets = run->targets + first};
+    SL_TRY(sl_group_axes(self, "data", &w->data));    /* the coordinates that have the same stage, */
+    SL_TRY(sl_group_axes(self, "model", &w->stages)); /* those that have the same rows, */
+    SL_TRY(sl_group_axes(self, "*", &w->world));      /* and all */
+    w->optimizer = sl_optimizer_defaults(&signs, 0);
+    SL_TRY(sl_optimizer_check(&w->optimizer, &self->error));
+    if (sl_parameters_open(&w->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory for parameters");
+    w->parameters.data_axis = "data";
+    w->parameters.stage_axis = "model";
+    w->parameters.states = sl_optimizer_states(&w->optimizer);
+    w->parameters.state_name = signs.state;
+    SL_TRY(sl_pipeline_plan(&w->pipeline, self, &options, &w->model, &w->parameters));
+    sl_parameters_layout(&w->parameters, w->data.size, w->data.rank, false);
+    sl_parameters_seed(&w->parameters, 42);
+    SL_TRY(sl_parameters_take(&w->parameters, &self->error));
+    SL_TRY(sl_parameters_initialize(&w->parameters, self, &w->data));
+    return sl_pipeline_open(w->pipeline);
+}
+
+static void close_worker(struct worker *w) {
+    sl_pipeline_close(w->pipeline);
+    sl_parameters_close(&w->parameters);
+    sl_module_free(w->stage);
+    sl_module_free(w->model.loss);
+}
+
+/* ---- the loop ---- */
+
+/* The gradients of all rows of the mesh are the mean of those of the data axis's coordinates. */
+static int take_step(struct worker *w, struct sl_spmd *self, int number) {
+    struct sl_pipeline_step step = {.batch = w->batch, .weight = 1.0f / (float)w->batch.rows};
+    w->optimizer.learning_rate = 2e-3f * (1.0f - (float)number / STEPS);
+    SL_TRY(sl_pipeline_train(w->pipeline, &step));
+    for (int r = 0; r < w->parameters.ranges; r++) {
+        struct sl_range *range = &w->parameters.range[r];
+        if (range->count == 0) continue;
+        SL_TRY(sl_pmean(self, &w->data, SL_F32, range->gradient, range->gradient, range->count));
+        sl_optimizer_update(&w->optimizer, sl_kernels_select(), &w->parameters, r, number + 1, 1.0f);
+    }
+    /* Only coordinates with the last stage have metrics; the others add zeros. */
+    float sums[] = {(float)step.metrics.loss, (float)step.metrics.rows};
+    SL_TRY(sl_psum(self, &w->world, SL_F32, sums, sums, 2));
+    if (!isfinite(sums[0])) return sl_fail(self, SL_FAILED, "the loss of step %d is not finite", number);
+    if (self->coordinate == 0 && number % 100 == 0) printf("step %3d  loss %.6f\n", number, sums[0] / sums[1]);
+    return SL_OK;
+}
+
+/* Every coordinate gets all predictions: those with the last stage gather theirs, then each gives them to its stages.
+ */
+static int predict(struct worker *w, struct sl_spmd *self) {
+    struct sl_pipeline_step step = {.batch = w->batch};
+    const int last = w->stages.size - 1;
+    SL_TRY(sl_pipeline_evaluate(w->pipeline, &step));
+    if (w->stages.rank == last)
+        SL_TRY(sl_all_gather(self, &w->data, SL_F32, sl_pipeline_predictions(w->pipeline), w->predictions,
+                             (size_t)w->batch.rows));
+    return sl_broadcast(self, &w->stages, SL_F32, w->predictions, w->predictions, POINTS, last);
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    const struct run *run = arg;
+    struct worker w = {0};
+    build(&w, sl_axis_index(self, "model"), sl_axis_size(self, "model"));
+    int status = open_worker(&w, self, run);
+    for (int step = 0; status == SL_OK && step < STEPS; step++) status = take_step(&w, self, step);
+    if (status == SL_OK) status = predict(&w, self);
+    for (int i = 0; status == SL_OK && self->coordinate == 0 && i < POINTS; i += POINTS / 4)
+        printf("x %5.2f  y %5.2f  z %6.3f  predicted %6.3f\n", run->inputs[2 * i], run->inputs[2 * i + 1],
+               run->targets[i], w.predictions[i]);
+    close_worker(&w);
+    return status;
+}
+
+/* What was printed may have gone to a full disk. */
+static int finish(int status, const struct sl_error *error) {
+    errno = 0;
+    if (status) {
+        fprintf(stderr, "regression: %s\n", error->message);
+    } else if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "regression: stdout: %s\n", errno ? strerror(errno) : "could not be written");
+        status = SL_FAILED;
+    }
+    return status;
+}
+
+int main(int argc, char **argv) {
+    static struct run run;
+    struct sl_error error = {0};
+    struct sl_mesh mesh;
+    struct sl_engine engine = {0};
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
+    const bool help = argc == 2 && !strcmp(argv[1], "--help");
+    if (argc > 1) {
+        fprintf(help ? stdout : stderr,
+                "regression: an example of a training loop of one's own; it takes no arguments\n");
+        return help ? finish(SL_OK, NULL) : SL_BAD_INPUT;
+    }
+    sl_random_normal(sl_key_of_seed(7), POINTS * INPUTS, run.inputs);
+    for (int i = 0; i < POINTS; i++) run.targets[i] = sinf(3 * run.inputs[2 * i]) * cosf(2 * run.inputs[2 * i + 1]);
+    int status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
+    if (status == SL_OK) status = sl_engine_open(&engine, "local", &error);
+    engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
+    engine.error = &error;
+    if (status == SL_OK) status = sl_schedule_make(&run.schedule, "1f1b", 2, 1, MICROBATCHES, &error);
+    if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
+    if (status == SL_OK) status = sl_run(&mesh, &engine, program, &run);
+    sl_schedule_free(&run.schedule);
+    return finish(status, &error);
+}

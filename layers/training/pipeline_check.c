@@ -1,0 +1,100 @@
+/* pipeline_check.c - what a pipeline is given: options and model before it is planned, the batch before each call. A
+ * field that was forgotten is NULL or 0, and is named before anything is read through it. */
+#include "layers/training/pipeline_internal.h"
+
+/* ---- options and model ---- */
+
+static int missing(struct sl_spmd *self, const char *field, const char *allowed) {
+    return sl_fail(self, SL_BAD_INPUT, "%s is NULL: it must be %s", field, allowed);
+}
+
+static int too_small(struct sl_spmd *self, const char *field, int value, const char *allowed) {
+    return sl_fail(self, SL_BAD_INPUT, "%s is %d: it must be %s", field, value, allowed);
+}
+
+static int check_options(struct sl_spmd *self, const struct sl_pipeline_options *options) {
+    if (!options->axis)
+        return missing(self, "the pipeline's option axis",
+                       "the name of the axis whose coordinates are the ranks, such as \"model\"");
+    if (!options->schedule)
+        return missing(self, "the pipeline's option schedule", "a schedule that sl_schedule_lower has lowered");
+    if (!options->gemm) return missing(self, "the pipeline's option gemm", "what sl_gemm_find has found");
+    if (options->rows < 1)
+        return too_small(self, "the pipeline's option rows", options->rows, "the rows of a microbatch, 1 at least");
+    if (options->sequence < 0 || (options->sequence > 0 && options->rows % options->sequence))
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the pipeline's option sequence is %d: it must divide the %d rows of a microbatch, or be 0 if "
+                       "rows are independent of each other",
+                       options->sequence, options->rows);
+    if (options->wgrad_group < 1)
+        return too_small(self, "the pipeline's option wgrad_group", options->wgrad_group,
+                         "a number that divides that of the microbatches, 1 at least");
+    return SL_OK;
+}
+
+static int check_schedule(struct sl_spmd *self, const struct sl_pipeline_options *options) {
+    const struct sl_schedule *schedule = options->schedule;
+    const int ranks = sl_axis_size(self, options->axis);
+    if (!schedule->rank)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the pipeline's schedule is empty: make it by sl_schedule_make or read it "
+                       "by sl_schedule_read_csv, then lower it by sl_schedule_lower");
+    if (!schedule->lowered)
+        return sl_fail(self, SL_BAD_INPUT, "schedule %s has not been lowered: call sl_schedule_lower", schedule->name);
+    if (ranks != schedule->ranks)
+        return sl_fail(self, SL_BAD_INPUT, "schedule %s is for %d ranks, axis \"%s\" has %d", schedule->name,
+                       schedule->ranks, options->axis, ranks);
+    if (schedule->microbatches % options->wgrad_group)
+        return sl_fail(self, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
+                       schedule->microbatches, options->wgrad_group);
+    return SL_OK;
+}
+
+static int check_model(struct sl_spmd *self, const struct sl_pipeline_options *options, const struct sl_model *model) {
+    const struct sl_schedule *schedule = options->schedule;
+    const int rank = sl_axis_index(self, options->axis);
+    if (!model) return missing(self, "the model", "a struct sl_model with this rank's stages");
+    if (model->loops != schedule->loops)
+        return sl_fail(self, SL_BAD_INPUT, "schedule %s has %d loops, the model has %d", schedule->name,
+                       schedule->loops, model->loops);
+    if (!model->stage) return missing(self, "the model's field stage", "an array with a module for each loop");
+    for (int l = 0; l < model->loops; l++) {
+        if (!model->stage[l])
+            return sl_fail(self, SL_BAD_INPUT, "the model has no stage for loop %d (its stage[%d] is NULL)", l, l);
+        SL_TRY(sl_module_check(model->stage[l], options->forward_only, &self->error));
+    }
+    if (sl_schedule_stage(schedule, rank, model->loops - 1) != sl_schedule_stages(schedule) - 1) return SL_OK;
+    if (!model->loss)
+        return sl_fail(self, SL_BAD_INPUT, "the model with the last stage has no loss (its loss is NULL)");
+    return sl_module_check(model->loss, true, &self->error);
+}
+
+int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *options, const struct sl_model *model) {
+    SL_TRY(check_options(self, options));
+    SL_TRY(check_schedule(self, options));
+    return check_model(self, options, model);
+}
+
+/* ---- the batch ---- */
+
+static int lacks(const struct sl_pipeline *p, const char *array, const char *who) {
+    return sl_fail(p->self, SL_BAD_INPUT, "the batch has no %s, which %s of this coordinate reads", array, who);
+}
+
+int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *batch, enum sl_phase phase) {
+    const bool has_results = phase == SL_TRAIN || phase == SL_EVALUATE; /* others compute no loss */
+    if (!p->context.workspace)
+        return sl_fail(
+            p->self, SL_BAD_INPUT,
+            "the pipeline has not been opened: sl_pipeline_open, or sl_trainer_open, comes before the first step");
+    if (batch->rows != sl_pipeline_rows(p))
+        return sl_fail(p->self, SL_BAD_INPUT,
+                       "the batch has %d rows (its field rows), but the pipeline takes %d: %d microbatches of %d",
+                       batch->rows, sl_pipeline_rows(p), p->microbatches, p->options.rows);
+    if (p->reads_inputs && !batch->inputs) return lacks(p, "inputs", "the first stage");
+    if (p->reads & SL_READS_TOKENS && !batch->tokens) return lacks(p, "tokens", "a stage");
+    if (!has_results) return SL_OK;
+    if (p->reads & SL_READS_LABELS && !batch->labels) return lacks(p, "labels", "the loss");
+    if (p->reads & SL_READS_TARGETS && !batch->targets) return lacks(p, "targets", "the loss");
+    return SL_OK;
+}
