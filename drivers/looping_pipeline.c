@@ -20,15 +20,16 @@ struct config {
 
 static const struct sl_option schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
-     .help = "order of the pipeline's work: one of the schedules below"},
+     .keep = SL_KEPT_FREE, .help = "order of the pipeline's work: one of the schedules below"},
     {0},
 };
 
 static const struct sl_option data_table[] = {
     {"data", SL_OPTION_TEXT, offsetof(struct config, data), .value = "DATA", .path = SL_PATH_DATA,
-     .prefix = "fashion-mnist:", .help = "training data: random, or fashion-mnist:DIR, where DIR has its IDX files"},
-    {"epochs", SL_OPTION_INTEGER, offsetof(struct config, epochs), .min = 0, .max = 1e6,
-     .help = "passes over the training data, in place of --steps; 0: train for --steps"},
+     .prefix = "fashion-mnist:", .keep = SL_KEPT_DATA,
+     .help = "training data: random, or fashion-mnist:DIR, where DIR has its IDX files"},
+    {"epochs", SL_OPTION_INTEGER, offsetof(struct config, epochs), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
+     .unless = "steps", .help = "passes over the training data, in place of --steps; 0: train for --steps"},
     {0},
 };
 
@@ -208,6 +209,23 @@ static void plan_training(struct run *run) {
     describe_heading(run, &training->heading);
 }
 
+/* What checkpoints tell of the run, with what it has found for defaults. */
+static int note_run(struct run *run, const struct sl_common_options *common, struct sl_error *error) {
+    struct sl_training *training = &run->training;
+    struct sl_store *notes = &training->notes;
+    struct sl_signature data = {0};
+    char steps[24];
+    snprintf(steps, sizeof steps, "%lld", (long long)training->steps);
+    SL_TRY(sl_describe_option(notes, "mesh", common->mesh, error));
+    SL_TRY(sl_describe_option(notes, "steps", steps, error));
+    SL_TRY(sl_describe_option(notes, "lr-schedule", training->rate.falls ? "cosine" : "constant", error));
+    SL_TRY(sl_describe_option(notes, "rng", run->experiment.flax ? "flax" : "global", error));
+    int status = classifier_dataset_sign(&run->dataset, &data, error);
+    if (status == SL_OK) status = sl_training_describe(training, common->command, &data, error);
+    sl_signature_free(&data);
+    return status;
+}
+
 /* Adds what the run has read to its signature. */
 static int sign(const struct run *run, struct sl_error *error) {
     const struct config *config = run->config;
@@ -232,6 +250,7 @@ static int start(struct run *run, struct sl_error *error) {
     SL_TRY(classifier_experiment_prepare(&run->experiment, &mesh, &config->model, &run->dataset, common.seed, error));
     SL_TRY(count_steps(run, error));
     plan_training(run);
+    SL_TRY(note_run(run, &common, error));
     if (engine.table->apart) SL_TRY(sign(run, error));
     if (run->experiment.job.sizes_only) return sl_training_run(&run->training, &engine, error);
     /* Other engines' coordinates may share several machines. */
@@ -259,6 +278,7 @@ int main(int argc, char **argv) {
     struct run run = {.config = &config};
     training->lr_schedule = SL_RATE_DEFAULT;
     config.common.signature = &options.signature;
+    config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = sl_options_finish(&options, start(&run, &error), &error);

@@ -14,23 +14,24 @@ enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, MAX_LAYERS = 4096 };
 
 const struct sl_option classifier_table[] = {
     {"layers", SL_OPTION_INTEGER, FIELD(layers), .min = 1, .max = MAX_LAYERS, .alias = "num-layers",
-     .help = "number of residual MLP blocks"},
-    {"hidden", SL_OPTION_INTEGER, FIELD(hidden), .min = 1, .max = MAX_COLUMNS, .help = "columns between blocks"},
-    {"expansion", SL_OPTION_INTEGER, FIELD(expansion), .min = 1, .max = 64,
+     .keep = SL_KEPT_SIZE, .help = "number of residual MLP blocks"},
+    {"hidden", SL_OPTION_INTEGER, FIELD(hidden), .min = 1, .max = MAX_COLUMNS, .keep = SL_KEPT_SIZE,
+     .help = "columns between blocks"},
+    {"expansion", SL_OPTION_INTEGER, FIELD(expansion), .min = 1, .max = 64, .keep = SL_KEPT_SIZE,
      .help = "columns inside a block, as a multiple of hidden"},
-    {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true,
+    {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
      .help = "dropout rate inside blocks"},
-    {"rng", SL_OPTION_CHOICE, FIELD(rng), .value = "flax|global",
+    {"rng", SL_OPTION_CHOICE, FIELD(rng), .value = "flax|global", .keep = SL_KEPT_RUN,
      .help =
          "how random numbers are drawn: flax, in the notebook's order; global, by position in the whole model and "
          "batch, "
          "so that every layout draws the same. flax is the default where it is defined: for single, plain, and looping "
          "with one layer a stage, but not for dropout with --accumulate"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MAX_BATCH, .alias = "batch-size",
-     .help = "rows of the whole batch, over all replicas"},
-    {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MAX_LAYERS,
-     .help = "stages of each rank of the pipeline; 0: one layer a stage"},
-    {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 1, .max = 4096,
+     .keep = SL_KEPT_STATE, .help = "rows of the whole batch, over all replicas"},
+    {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MAX_LAYERS, .keep = SL_KEPT_FREE,
+     .unless = "schedule|schedule-file|mesh", .help = "stages of each rank of the pipeline; 0: one layer a stage"},
+    {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
      .help = "parts into which a replica's rows of a pass are divided"},
     {0},
 };

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum { KEPT = 2, MOST_STEPS = 1000000000 }; /* checkpoints */
+static const char data_key[] = "data";      /* of the note */
 
 #define FIELD(name) offsetof(struct sl_checkpoint_options, name)
 
@@ -21,8 +22,9 @@ const struct sl_option sl_checkpoint_table[] = {
     {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS,
      .help = "also save a checkpoint after every N steps; 0: only at the end"},
     {"resume", SL_OPTION_TEXT, FIELD(resume), .value = "DIR", .path = SL_PATH_CHECKPOINT,
-     .help = "go on from the latest checkpoint in DIR, or from the checkpoint file DIR; the mesh may be another one; "
-             "--steps counts the steps before the checkpoint, too"},
+     .help =
+         "go on from the latest checkpoint in DIR, or from the checkpoint file DIR, with the options and data of its "
+         "run, as far as no others are given; --steps counts the steps before the checkpoint, too"},
     {0},
 };
 
@@ -33,9 +35,7 @@ int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_
 
 /* ---- before the run ---- */
 
-/* A line for people, about a file that is used nevertheless. */
-static void remark(const char *format, ...) SL_PRINTF(1, 2);
-static void remark(const char *format, ...) {
+void sl_remark(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     fprintf(stderr, "%s: ", program_invocation_short_name);
@@ -45,16 +45,15 @@ static void remark(const char *format, ...) {
 }
 
 static void remark_version(const char *path, int64_t version) {
-    if (version == 1) remark("%s carries no checksums: damage in it would go unnoticed", path);
+    if (version == 1) sl_remark("%s carries no checksums: damage in it would go unnoticed", path);
 }
 
-/* FILE is the latest checkpoint where PATH is a directory, otherwise PATH itself. */
-static int find_file(const char *path, bool speaks, char file[SL_MAX_PATH], struct sl_error *error) {
+int sl_checkpoints_find(const char *path, bool speaks, char file[SL_MAX_PATH], struct sl_error *error) {
     struct stat about;
     struct sl_error skipped = {0};
     if (stat(path, &about) || S_ISDIR(about.st_mode)) {
         SL_TRY(sl_checkpoint_latest(path, file, &skipped, error));
-        if (skipped.status && speaks) remark("%s; %s is taken in its place", skipped.message, file);
+        if (skipped.status && speaks) sl_remark("%s; %s is taken in its place", skipped.message, file);
         return SL_OK;
     }
     if (snprintf(file, SL_MAX_PATH, "%s", path) < SL_MAX_PATH) return SL_OK;
@@ -64,14 +63,21 @@ static int find_file(const char *path, bool speaks, char file[SL_MAX_PATH], stru
 int sl_checkpoints_map(struct sl_store *values, const char *path, bool speaks, struct sl_error *error) {
     char file[SL_MAX_PATH];
     int version;
-    SL_TRY(find_file(path, speaks, file, error));
+    SL_TRY(sl_checkpoints_find(path, speaks, file, error));
     SL_TRY(sl_checkpoint_map(values, file, &version, error));
     if (speaks) remark_version(file, version);
     return SL_OK;
 }
 
+void sl_checkpoints_compare_data(const struct sl_options *command, const char *here) {
+    const struct sl_adoption *adoption = &command->adoption;
+    const char *there = *adoption->file ? sl_store_note(&adoption->notes, data_key) : NULL;
+    if (!here || !there || !strcmp(here, there) || sl_option_given(command, "data")) return;
+    sl_remark("the data have changed since %s was saved: %s there, and %s here", adoption->file, there, here);
+}
+
 static int find_checkpoint(struct sl_checkpoints *c, struct sl_checkpoint *about, struct sl_error *error) {
-    SL_TRY(find_file(c->options.resume, true, c->from, error));
+    SL_TRY(sl_checkpoints_find(c->options.resume, true, c->from, error));
     SL_TRY(sl_checkpoint_check(c->from, c->setting, c->optimizer, about, error));
     remark_version(c->from, about->version);
     if (about->seed == c->seed) return SL_OK;
@@ -143,6 +149,70 @@ int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, st
     const bool due = last || (c->options.every && step % c->options.every == 0);
     if (!c->options.save || !due) return SL_OK;
     SL_TRY(sl_checkpoint_name(c->options.save, step, path, &self->error));
-    SL_TRY(sl_checkpoint_save(self, trainer, path, &about, c->setting));
+    SL_TRY(sl_checkpoint_save(self, trainer, path, &about, c->setting, c->notes));
     return self->coordinate == 0 ? sl_checkpoint_prune(c->options.save, step, KEPT, &self->error) : SL_OK;
+}
+
+/* ---- what people are told ---- */
+
+enum { LONG = 1000, SOME = 100 }; /* steps: too many to lose by chance */
+
+/* As many steps again. */
+static int64_t more_than(int64_t steps) { return steps ? 2 * steps : SOME; }
+
+/* PATH as a shell takes it. */
+static const char *quote(const char *path, char text[SL_MAX_PATH]) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=,./:@%";
+    snprintf(text, SL_MAX_PATH, !path[strspn(path, plain)] ? "%s" : strchr(path, '\'') ? "\"%s\"" : "'%s'", path);
+    return text;
+}
+
+/* The command that goes on with what was saved; to STEPS where that is not 0. */
+static const char *print_command(const struct sl_checkpoints *c, int64_t steps, char *text, size_t size) {
+    char directory[SL_MAX_PATH];
+    const char *program = c->command ? c->command->program : program_invocation_short_name;
+    const char *engine = c->command && c->command->engine ? *c->command->engine : "local";
+    quote(c->options.save, directory);
+    int used = snprintf(text, size, "%s", program);
+    if (strcmp(engine, "local") != 0) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
+    used += snprintf(text + used, size - (size_t)used, " --resume %s --save %s", directory, directory);
+    if (c->options.every) used += snprintf(text + used, size - (size_t)used, " --save-every %d", c->options.every);
+    if (steps) snprintf(text + used, size - (size_t)used, " --steps %" PRId64, steps);
+    return text;
+}
+
+static void remark_changes(const struct sl_checkpoints *c) {
+    if (!c->command) return;
+    const struct sl_adoption *adoption = &c->command->adoption;
+    if (*adoption->overrides) sl_remark("%s of the run in %s", adoption->overrides, c->from);
+    sl_checkpoints_compare_data(c->command, sl_store_note(c->notes, data_key));
+}
+
+void sl_checkpoints_tell_begin(const struct sl_checkpoints *c, int64_t steps) {
+    const int64_t left = steps - c->first;
+    remark_changes(c);
+    if (c->brief) return;
+    if (c->options.resume && left <= 0)
+        sl_remark("nothing to do: the run in %s has taken all its %" PRId64 " steps; --steps %" PRId64 " goes on",
+                  c->from, c->first, more_than(c->first));
+    if (left >= LONG && !c->options.save)
+        printf("nothing of these %" PRId64 " steps will be kept; --save DIR keeps them\n", left);
+    else if (left >= LONG && !c->options.every)
+        printf("only the end of these %" PRId64 " steps will be kept; --save-every N saves on the way, too\n", left);
+}
+
+void sl_checkpoints_tell_end(const struct sl_checkpoints *c, int64_t step, int64_t steps, bool interrupted) {
+    char path[SL_MAX_PATH], command[3 * SL_MAX_PATH];
+    if (c->brief) return;
+    fflush(stdout); /* what it has said comes before */
+    if (!c->options.save) {
+        if (interrupted) sl_remark("interrupted after step %" PRId64 "; nothing was saved: --save DIR saves", step - 1);
+        return;
+    }
+    if (sl_checkpoint_name(c->options.save, step, path, NULL)) return;
+    print_command(c, interrupted ? 0 : more_than(steps), command, sizeof command);
+    if (interrupted)
+        sl_remark("interrupted after step %" PRId64 ", saved in %s; go on with: %s", step - 1, path, command);
+    else
+        sl_remark("saved in %s; go on with: %s", path, command);
 }

@@ -20,6 +20,9 @@ struct sl_checkpoints {
     uint64_t seed;
     struct sl_setting setting[SL_MOST_SETTINGS + 1]; /* the same wherever the run goes on; a key of NULL ends them */
     const char *optimizer;                           /* its name */
+    const struct sl_options *command;                /* what it goes on with in place of the run's own is told */
+    const struct sl_store *notes;                    /* saved with it: its options and data */
+    bool brief;                                      /* a program reads stdout: people are told less */
     /* Filled in by sl_checkpoints_open. */
     char from[SL_MAX_PATH]; /* the file that --resume has found, */
     int64_t first;          /* and its steps */
@@ -29,6 +32,18 @@ struct sl_checkpoints {
 
 /* Whether the options fit each other. */
 int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_error *error);
+
+/* FILE is the latest checkpoint where PATH is a directory, otherwise PATH itself. The process that SPEAKS says on
+ * stderr that a later one was cut short. */
+int sl_checkpoints_find(const char *path, bool speaks, char file[SL_MAX_PATH], struct sl_error *error);
+
+/* Says on stderr, "PROGRAM: ...", what people should know: of a file that is used nevertheless, or of the end of a run.
+ */
+void sl_remark(const char *format, ...) SL_PRINTF(1, 2);
+
+/* Says so where an ADOPTION's run had other data than HERE, their identity (NULL: there are none), although nobody
+ * asked for others. */
+void sl_checkpoints_compare_data(const struct sl_options *command, const char *here);
 
 /* Maps the latest checkpoint where PATH is a directory, otherwise PATH itself, for its values. The process that SPEAKS
  * says on stderr what users should know of a file that is used nevertheless: that it has no checksums, or that a later
@@ -49,5 +64,13 @@ int sl_checkpoints_resume(const struct sl_checkpoints *checkpoints, struct sl_sp
 /* Collective, after each step: saves the run where it is time, or the LAST step. SAMPLES have been taken so far. */
 int sl_checkpoints_save(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last);
+
+/* ---- what people are told by the process that speaks ---- */
+
+/* Before a run to STEPS: what it does not go on with as it was, that it has taken them already, or, on stdout, that
+ * most of it will not be kept. */
+void sl_checkpoints_tell_begin(const struct sl_checkpoints *checkpoints, int64_t steps);
+/* After STEP of STEPS were taken: where they are, and the command that goes on with them. INTERRUPTED: by a signal. */
+void sl_checkpoints_tell_end(const struct sl_checkpoints *checkpoints, int64_t step, int64_t steps, bool interrupted);
 
 #endif

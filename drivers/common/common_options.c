@@ -8,7 +8,7 @@
 #include "drivers/common/suggest.h"
 
 const struct sl_option sl_mesh_table[] = {
-    {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
+    {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...", .keep = SL_KEPT_FREE,
      .help = "axes of the mesh and their sizes; coordinates are numbered with the last axis fastest"},
     {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
      .help = "what a coordinate is: local, a thread of this process; mpi, a process that mpirun or srun has "
@@ -23,10 +23,10 @@ const struct sl_option sl_mesh_table[] = {
 };
 
 const struct sl_option sl_common_table[] = {
-    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed),
+    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed), .keep = SL_KEPT_STATE,
      .help = "seed of all random numbers, taken modulo 2^32"},
     {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
-     .help = "number of training steps"},
+     .keep = SL_KEPT_RUN, .help = "number of training steps"},
     {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
     {0},
 };

@@ -14,7 +14,7 @@
 #include "spmd/base/file.h"
 #include "spmd/base/hash.h"
 
-enum { BLOCK = 1 << 16, BLOCKS = 64, TEXT = 200 };
+enum { BLOCK = 1 << 16, BLOCKS = 64, TEXT = SL_OPTION_TEXT_SIZE };
 
 static int refuse(struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "no memory for the run's signature");
@@ -39,8 +39,7 @@ static void print_choice(const char *choice, int position, char text[TEXT]) {
     snprintf(text, TEXT, "%.*s", position < 0 ? 0 : (int)strcspn(choice, "|"), choice);
 }
 
-/* Returns the value, in TEXT or where it lies. */
-static const char *print_value(const struct sl_option *option, const void *target, char text[TEXT]) {
+const char *sl_option_print(const struct sl_option *option, const void *target, char text[TEXT]) {
     switch (option->kind) {
     case SL_OPTION_FLAG:
     case SL_OPTION_SWITCH:
@@ -68,8 +67,8 @@ int sl_options_sign(struct sl_signature *signature, const struct sl_option_secti
     for (; section->table; section++) {
         for (const struct sl_option *option = section->table; option->name; option++) {
             snprintf(key, sizeof key, "--%s", option->name);
-            SL_TRY(
-                add(signature, key, print_value(option, (const char *)section->target + option->target, text), error));
+            SL_TRY(add(signature, key, sl_option_print(option, (const char *)section->target + option->target, text),
+                       error));
         }
     }
     return SL_OK;

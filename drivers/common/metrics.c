@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "drivers/common/output.h"
 #include "spmd/base/file.h"
@@ -27,22 +29,40 @@ int sl_json_print(FILE *stream, const char *name, json_t *object, struct sl_erro
     return failed ? refuse(name, error) : SL_OK;
 }
 
-/* Whether PATH's last line has no end: a crash may have cut it off. */
-static bool ends_in_mid_line(const char *path) {
-    const char *reason;
-    FILE *file = sl_file_read(path, SL_FILE_REGULAR, &reason);
-    const bool cut = file && !fseek(file, -1, SEEK_END) && fgetc(file) != '\n';
-    if (file) fclose(file);
-    return cut;
+/* Where the lines of FILE end that a run keeps when it goes on after FROM steps; -1: they cannot all be read. */
+static off_t find_end(FILE *file, int64_t from) {
+    char *line = NULL;
+    size_t room = 0;
+    off_t end = 0, next = 0;
+    bool over = false;
+    for (ssize_t length; !over && (length = getline(&line, &room, file)) > 0;) {
+        json_t *object = json_loadb(line, (size_t)length, 0, NULL);
+        const json_t *step = json_object_get(object, "step");
+        over = line[length - 1] != '\n' || (json_is_integer(step) && json_integer_value(step) >= from);
+        next += length;
+        /* Behind a summary there may be more, where a run has gone on before. */
+        if (!over && !json_object_get(object, "final_loss")) end = next;
+        json_decref(object);
+    }
+    free(line);
+    return over || feof(file) ? end : -1;
 }
 
-int sl_metrics_open(struct sl_metrics_file *file, const char *path, bool appends, struct sl_error *error) {
+/* Cuts PATH, which STREAM has open to append to it; nothing where it is no regular file. */
+static int cut(FILE *stream, const char *path, int64_t from, struct sl_error *error) {
+    const char *reason;
+    FILE *file = sl_file_read(path, SL_FILE_REGULAR, &reason);
+    if (!file) return SL_OK;
+    const off_t end = find_end(file, from);
+    fclose(file);
+    return end < 0 || ftruncate(fileno(stream), end) ? refuse(path, error) : SL_OK;
+}
+
+int sl_metrics_open(struct sl_metrics_file *file, const char *path, int64_t from, struct sl_error *error) {
     *file = (struct sl_metrics_file){.path = path};
     if (!path) return SL_OK;
-    const bool cut = appends && ends_in_mid_line(path);
-    SL_TRY(sl_output_file("--metrics", path, appends, &file->stream, error));
-    if (cut) fputc('\n', file->stream);
-    return SL_OK;
+    SL_TRY(sl_output_file("--metrics", path, from >= 0, &file->stream, error));
+    return from >= 0 ? cut(file->stream, path, from, error) : SL_OK;
 }
 
 int sl_metrics_write(struct sl_metrics_file *file, json_t *object, struct sl_error *error) {

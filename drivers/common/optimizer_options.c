@@ -13,19 +13,20 @@ enum { OPTIMIZER, WEIGHT_DECAY }; /* options whose help is written below */
 
 /* Settings of optimizers are called as the fields of struct sl_optimizer_options. */
 static const struct sl_option table[] = {
-    [OPTIMIZER] = {"optimizer", SL_OPTION_TEXT, FIELD(name), .value = "NAME"},
-    [WEIGHT_DECAY] = {"weight-decay", SL_OPTION_REAL, FIELD(weight_decay), .min = 0, .max = 1e6},
-    {"decay-biases", SL_OPTION_SWITCH, FIELD(decay_biases),
+    [OPTIMIZER] = {"optimizer", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .keep = SL_KEPT_STATE},
+    [WEIGHT_DECAY] = {"weight-decay", SL_OPTION_REAL, FIELD(weight_decay), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN},
+    {"decay-biases", SL_OPTION_SWITCH, FIELD(decay_biases), .keep = SL_KEPT_RUN,
      .help = "apply weight decay to biases and to the scales and shifts of norms, too"},
-    {"beta1", SL_OPTION_REAL, FIELD(beta1), .min = 0, .max = 1, .below = true,
+    {"beta1", SL_OPTION_REAL, FIELD(beta1), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
      .help = "decay rate of the mean of the gradients"},
-    {"beta2", SL_OPTION_REAL, FIELD(beta2), .min = 0, .max = 1, .below = true,
+    {"beta2", SL_OPTION_REAL, FIELD(beta2), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
      .help = "decay rate of the mean of the squared gradients"},
-    {"epsilon", SL_OPTION_REAL, FIELD(epsilon), .min = 0, .max = 1e6,
+    {"epsilon", SL_OPTION_REAL, FIELD(epsilon), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
      .help = "added to the root of that mean before the division"},
-    {"momentum", SL_OPTION_REAL, FIELD(momentum), .min = 0, .max = 1, .below = true,
+    {"momentum", SL_OPTION_REAL, FIELD(momentum), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
      .help = "share of the last step's direction that is kept"},
-    {"nesterov", SL_OPTION_FLAG, FIELD(nesterov), .help = "Nesterov's momentum, which looks one step ahead"},
+    {"nesterov", SL_OPTION_FLAG, FIELD(nesterov), .keep = SL_KEPT_RUN,
+     .help = "Nesterov's momentum, which looks one step ahead"},
     {0},
 };
 

@@ -13,7 +13,7 @@
 #include "drivers/common/suggest.h"
 
 enum {
-    MAX_NAMES = 160, /* options, a switch counting twice */
+    MAX_NAMES = SL_MOST_OPTIONS,
     NAME_SIZE = 40,
     FIRST_VALUE = 256, /* of struct option's val: beyond all characters */
     HELP = MAX_NAMES,
@@ -170,23 +170,28 @@ static int suggest_choice(const struct sl_option *option, const char *text, stru
     return sl_suggest(&nearest, "", error);
 }
 
-static bool read_value(const struct name *name, const char *text) {
-    const struct sl_option *option = name->option;
+static bool read_flag(const char *text, bool *target) {
+    const bool yes = !strcmp(text, "yes");
+    if (!yes && strcmp(text, "no") != 0) return false;
+    *target = yes;
+    return true;
+}
+
+bool sl_option_read(const struct sl_option *option, const char *text, void *target) {
     switch (option->kind) {
     case SL_OPTION_FLAG:
     case SL_OPTION_SWITCH:
-        *(bool *)name->target = !name->negated;
-        return true;
+        return read_flag(text, target);
     case SL_OPTION_INTEGER:
-        return read_integer(option, text, name->target);
+        return read_integer(option, text, target);
     case SL_OPTION_SEED:
-        return read_seed(text, name->target);
+        return read_seed(text, target);
     case SL_OPTION_REAL:
-        return read_real(option, text, name->target);
+        return read_real(option, text, target);
     case SL_OPTION_CHOICE:
-        return read_choice(option, text, name->target);
+        return read_choice(option, text, target);
     case SL_OPTION_TEXT:
-        *(const char **)name->target = text;
+        if (*text) *(const char **)target = text;
         return *text != 0;
     }
     return false;
@@ -355,16 +360,23 @@ static int apply(const struct name *name, const char *value, bool apart, struct 
     if (apart && (!value || !strncmp(value, "--", 2))) {
         return sl_error_set(error, SL_BAD_INPUT, "%s: needs a value: %s", name->text, allowed);
     }
-    if (!read_value(name, value)) {
+    if (!sl_option_read(name->option, takes_value(name->option) ? value : name->negated ? "no" : "yes", name->target)) {
         sl_error_set(error, SL_BAD_INPUT, "%s: \"%.80s\" is not %s", name->text, value, allowed);
         return name->option->kind == SL_OPTION_CHOICE ? suggest_choice(name->option, value, error) : error->status;
     }
     return SL_OK;
 }
 
+static void note_given(struct sl_options *options, const struct sl_option *option) {
+    for (int i = 0; i < options->givens; i++)
+        if (options->given[i] == option) return;
+    options->given[options->givens++] = option;
+}
+
 /* Walks the arguments, setting targets where SET. Returns HELP or VERSION where that was asked for, -1 otherwise. After
  * a mistake it goes on: the engine may still come, which knows who of several processes speaks of the mistake. */
-static int walk(const struct parser *parser, const struct sl_arguments *arguments, bool set, struct sl_error *error) {
+static int walk(const struct parser *parser, struct sl_options *options, bool set, struct sl_error *error) {
+    const struct sl_arguments *arguments = &options->arguments;
     int found;
     struct sl_error first = {0};
     optind = 0; /* starts over */
@@ -383,6 +395,7 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
         } else {
             const char *const value = found == ':' ? NULL : optarg;
             apply(&parser->name[position], value, found == ':' || value == arguments->word[optind - 1], error);
+            note_given(options, parser->name[position].option);
         }
         if (error->status && !first.status) first = *error;
     }
@@ -393,11 +406,8 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
     return -1;
 }
 
-/* The file that NAME's option names; NULL: none. */
-static const char *path_of(const struct name *name) {
-    const struct sl_option *option = name->option;
+const char *sl_option_path(const struct sl_option *option, const char *text) {
     if (option->path == SL_PATH_NONE) return NULL;
-    const char *text = *(const char **)name->target;
     const size_t prefix = option->prefix ? strlen(option->prefix) : 0;
     if (!text || (prefix && strncmp(text, option->prefix, prefix) != 0)) return NULL;
     return text[prefix] ? text + prefix : NULL;
@@ -411,7 +421,8 @@ static int check_paths(const struct parser *parser, const struct sl_arguments *a
         path[count++] = (struct sl_path){"@FILE", arguments->file[i], SL_PATH_ARGUMENTS};
     for (int i = 0; i < parser->count; i++) {
         const struct name *name = &parser->name[i];
-        const char *named = path_of(name);
+        if (name->option->path == SL_PATH_NONE) continue;
+        const char *named = sl_option_path(name->option, *(const char **)name->target);
         if (!named) continue;
         path[count++] = (struct sl_path){name->text, named, name->option->path};
     }
@@ -435,16 +446,18 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     collect_names(&parser, options);
     if (rename_aliases(&parser, &options->arguments, &error)) return sl_options_report(options, &error);
     /* Asked for before any mistake, --help is answered with the defaults still in place. */
-    const int question = walk(&parser, &options->arguments, false, &error);
+    const int question = walk(&parser, options, false, &error);
     if (question == HELP) print_help(options);
     if (question == VERSION) printf("%s (shardloop) %s\n", options->program, SL_VERSION);
     options->answered = question >= 0;
     if (options->answered) {
         sl_stdout_finish(&error);
     } else {
-        walk(&parser, &options->arguments, true, &error);
+        walk(&parser, options, true, &error);
         if (!error.status) sl_launch_check(options->program, engine_of(options), &error);
         if (!error.status) check_paths(&parser, &options->arguments, &error);
+        if (!error.status) sl_adopt(options, &error);
+        if (!error.status && *options->adoption.file) check_paths(&parser, &options->arguments, &error);
         if (!error.status) sl_options_sign(&options->signature, options->section, &error);
     }
     return error.status ? sl_options_report(options, &error) : SL_OK;
@@ -453,6 +466,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
 void sl_options_free(struct sl_options *options) {
     sl_arguments_free(&options->arguments);
     sl_signature_free(&options->signature);
+    sl_store_free(&options->adoption.notes);
 }
 
 int sl_options_report(const struct sl_options *options, const struct sl_error *error) {

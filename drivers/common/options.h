@@ -17,6 +17,7 @@
 
 #include "drivers/command_line/arguments.h"
 #include "drivers/command_line/paths.h"
+#include "drivers/common/adopt.h"
 #include "spmd/signature.h"
 #include "spmd/spmd.h"
 
@@ -30,6 +31,8 @@ enum sl_option_kind {
     SL_OPTION_CHOICE,   /* int: position in the list `value` */
 };
 
+enum { SL_MOST_OPTIONS = 160 }; /* of a driver, a switch counting twice */
+
 struct sl_option {
     const char *name; /* without "--"; NULL ends a table */
     enum sl_option_kind kind;
@@ -41,6 +44,8 @@ struct sl_option {
     enum sl_path_use path; /* TEXT: what becomes of the file that it names */
     const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */
     const char *alias;     /* another name, taken as a whole word only; NULL: none */
+    enum sl_option_keep keep;
+    const char *unless; /* "steps|mesh": where one of these is given, it is not taken from a checkpoint */
 };
 
 struct sl_option_section {
@@ -73,6 +78,10 @@ struct sl_options {
     const char *const *engine;               /* its name as the options say; NULL: there is no such option */
     bool answered;                           /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
+    int givens;
+    const struct sl_option *given[SL_MOST_OPTIONS]; /* on the command line, each once */
+    enum sl_option_keep params;                     /* --params takes these and the kinds before them */
+    struct sl_adoption adoption;
     struct sl_signature signature; /* of all options, once they are parsed; more may be added */
     char called[64];               /* `program` is here, once they are parsed */
 };
@@ -81,6 +90,12 @@ struct sl_options {
  * FILE. All files that it names are checked (sl_paths_check). SL_BAD_INPUT: one line on stderr has said what was wrong
  * and what is allowed. */
 int sl_options_parse(struct sl_options *options, int argc, char **argv);
+
+/* Reads TEXT as the command line does, and a flag or switch from "yes" or "no". False, and nothing
+ * changes, where it is not allowed. */
+bool sl_option_read(const struct sl_option *option, const char *text, void *target);
+/* Where in TEXT, an option's value, the name of a file begins; NULL: it names none. */
+const char *sl_option_path(const struct sl_option *option, const char *text);
 
 /* Frees the arguments, and so the texts in the sections' structs, and the signature. */
 void sl_options_free(struct sl_options *options);
@@ -99,7 +114,8 @@ struct sl_common_options {
     bool checked, show_placement, json;
     uint64_t seed;
     int steps;
-    struct sl_signature *signature; /* the options', for processes to compare; NULL: none */
+    struct sl_signature *signature;   /* the options', for processes to compare; NULL: none */
+    const struct sl_options *command; /* the whole command line, for checkpoints to tell; NULL: none is saved */
 };
 
 extern const struct sl_option sl_mesh_table[];   /* mesh and engine */

@@ -58,8 +58,7 @@ static double ms_since_exec(void) {
 int sl_report_open(struct sl_report *report, const char *metrics, bool resumed, int64_t first, int64_t steps,
                    struct sl_error *error) {
     report->first = first;
-    report->final_loss = report->first_step_ms = NAN;
-    SL_TRY(sl_metrics_open(&report->metrics, metrics, resumed, error));
+    SL_TRY(sl_metrics_open(&report->metrics, metrics, resumed ? first : -1, error));
     report->opened = true;
     sl_progress_begin(&report->progress, "step", report->rows, steps - first);
     return SL_OK;

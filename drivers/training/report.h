@@ -58,7 +58,8 @@ struct sl_report {
     struct sl_error lost;
 };
 
-/* METRICS is the file's path, or NULL; a RESUMED run adds to it. The run begins after FIRST of STEPS steps. */
+/* METRICS is the file's path, or NULL; a RESUMED run goes on with its lines. The run begins after FIRST of STEPS steps.
+ */
 int sl_report_open(struct sl_report *report, const char *metrics, bool resumed, int64_t first, int64_t steps,
                    struct sl_error *error);
 int sl_report_close(struct sl_report *report, struct sl_error *error);

@@ -97,11 +97,19 @@ static int open_records(struct sl_training *training, struct sl_error *error) {
                           training->steps, error);
 }
 
+static int begin_records(struct sl_training *training, bool starts, struct sl_error *error) {
+    if (starts) SL_TRY(open_records(training, error));
+    sl_checkpoints_tell_begin(&training->checkpoints, training->steps);
+    return SL_OK;
+}
+
 static int train(struct sl_training *training, struct sl_worker *worker) {
     const struct sl_training_type *type = training->type;
     bool stop = false;
     SL_TRY(resume(training, worker));
-    if (worker->self->coordinate == 0) SL_TRY(open_records(training, &worker->self->error));
+    /* A run that has nothing to do leaves the files of the one that did as they are. */
+    const bool starts = worker->first < training->steps || !training->job->options->checkpoints.resume;
+    if (worker->self->coordinate == 0) SL_TRY(begin_records(training, starts, &worker->self->error));
     if (type->begin) SL_TRY(type->begin(worker));
     if (worker->self->coordinate == 0) SL_TRY(sl_report_flush(&training->report, &worker->self->error));
     for (int64_t number = worker->first; number < training->steps && !stop; number++) {
@@ -115,6 +123,8 @@ static int train(struct sl_training *training, struct sl_worker *worker) {
         if (type->after) SL_TRY(type->after(worker, &step, last));
         if (worker->self->coordinate == 0) SL_TRY(sl_report_flush(&training->report, &worker->self->error));
     }
+    if (training->steps == 0 && starts)
+        SL_TRY(sl_checkpoints_save(&training->checkpoints, worker->self, worker->trainer, 0, true));
     SL_TRY(gather_records(training, worker->self));
     if (!training->job->options->gradients) return SL_OK;
     return sl_trainer_export(worker->trainer, true, &training->gradients);
@@ -160,6 +170,9 @@ static int open_checkpoints(struct sl_training *training, uint64_t seed, struct 
     training->checkpoints.seed = seed;
     training->checkpoints.optimizer = training->job->optimizer.method->name;
     memcpy(training->checkpoints.setting, training->setting, sizeof training->setting);
+    training->checkpoints.command = training->command;
+    training->checkpoints.notes = &training->notes;
+    training->checkpoints.brief = training->json;
     return sl_checkpoints_check(&training->checkpoints.options, error);
 }
 
@@ -171,9 +184,22 @@ static int take_part(struct sl_training *training, const struct sl_engine *engin
     return sl_run(&job->mesh, engine, program, training);
 }
 
+/* Whether the end of the run is in a checkpoint. */
+static bool saves(const struct sl_training *training) {
+    const struct sl_checkpoint_options *options = &training->checkpoints.options;
+    return options->save && (sl_training_done(training) || !options->resume);
+}
+
 static int report_end(struct sl_training *training, struct sl_error *error) {
+    const struct sl_checkpoint_options *options = &training->checkpoints.options;
     json_t *object = training->type->end(training);
+    char saved[SL_MAX_PATH];
+    const int64_t step = training->checkpoints.first + sl_training_done(training);
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
+    if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
+        json_object_set_new(object, "saved", json_string(saved));
+    if (object && !sl_training_done(training) && options->resume)
+        json_object_set_new(object, "nothing_to_do", json_true());
     return sl_report_print(&training->report, object, error);
 }
 
@@ -189,6 +215,12 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     return options->trace ? sl_trace_file_write(&training->trace, job, error) : SL_OK;
 }
 
+static void tell_end(const struct sl_training *training) {
+    const int64_t step = training->checkpoints.first + sl_training_done(training);
+    if (saves(training) || training->interrupted)
+        sl_checkpoints_tell_end(&training->checkpoints, step, training->steps, training->interrupted);
+}
+
 static int run(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
     struct sl_report *report = &training->report;
     struct sl_job *job = training->job;
@@ -198,6 +230,7 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     report->field = training->type->field;
     report->own = job->own;
     report->rows = job->sequence ? "tokens" : "samples";
+    report->final_loss = report->first_step_ms = NAN;
     int status = sl_run(&job->mesh, engine, program, training);
     sl_progress_clear(&report->progress);
     if (status == SL_OK) status = finish(training, error);
@@ -206,6 +239,7 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
         status = error->status;
     }
     const int closed = sl_report_close(report, status ? NULL : error);
+    if (status == SL_OK && closed == SL_OK) tell_end(training);
     return status ? status : closed;
 }
 
@@ -213,6 +247,17 @@ int sl_training_delay(const struct sl_training_options *options, struct sl_engin
     engine->delay = 1e-3 * options->delay_ms;
     if (options->delay_ms == 0 || engine->table == &sl_engine_local) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--delay-ms: only engine local has delays, not %s", engine->table->name);
+}
+
+int sl_training_describe(struct sl_training *training, const struct sl_options *command,
+                         const struct sl_signature *data, struct sl_error *error) {
+    struct sl_signature_entry entry;
+    training->command = command;
+    SL_TRY(sl_describe_options(command, &training->notes, error));
+    for (size_t at = 0; sl_signature_next(data->bytes, data->size, &at, &entry);)
+        if (sl_store_set_note(&training->notes, entry.key, entry.text))
+            return sl_error_set(error, SL_FAILED, "no memory to describe the run");
+    return SL_OK;
 }
 
 int sl_training_run(struct sl_training *training, struct sl_engine *engine, struct sl_error *error) {
@@ -233,6 +278,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
 
 void sl_training_close(struct sl_training *training) {
     sl_store_free(&training->gradients);
+    sl_store_free(&training->notes);
     sl_trace_file_free(&training->trace);
     sl_checkpoints_close(&training->checkpoints);
 }

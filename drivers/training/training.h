@@ -39,6 +39,8 @@ struct sl_training {
     const struct sl_store *from; /* initial values; NULL: they are made */
     struct sl_heading heading;
     struct sl_setting setting[SL_MOST_SETTINGS + 1]; /* what stays the same where a run is resumed */
+    const struct sl_options *command;
+    struct sl_store notes; /* what its checkpoints tell of it beside the settings */
     /* Filled in. */
     struct sl_checkpoints checkpoints;
     struct sl_memory memory[SL_MAX_COORDINATES];
@@ -52,6 +54,11 @@ struct sl_training {
 
 /* Gives ENGINE the delay that the options ask for. SL_BAD_INPUT where it has none. */
 int sl_training_delay(const struct sl_training_options *options, struct sl_engine *engine, struct sl_error *error);
+
+/* Notes in TRAINING what checkpoints tell: all options of COMMAND, and of DATA (which may be empty) the identity. The
+ * driver adds values that it has found for defaults. */
+int sl_training_describe(struct sl_training *training, const struct sl_options *command,
+                         const struct sl_signature *data, struct sl_error *error);
 
 /* Trains, or does what the job's options ask for in place of that. ENGINE has been opened; it gets the options'
  * delay.

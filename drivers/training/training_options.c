@@ -6,17 +6,18 @@
 enum { MOST_MICROBATCHES = 4096, MOST_STEPS = 1000000000 };
 
 const struct sl_option sl_pipeline_table[] = {
-    {"schedule-file", SL_OPTION_TEXT, FIELD(schedule_file), .value = "FILE", .path = SL_PATH_TEXT,
+    {"schedule-file", SL_OPTION_TEXT, FIELD(schedule_file), .value = "FILE", .path = SL_PATH_TEXT, .keep = SL_KEPT_FREE,
+     .unless = "schedule|mesh",
      .help = "read the schedule from FILE (CSV in PyTorch's format, one line a rank) instead of --schedule; FILE also "
              "sets the numbers of microbatches and loops"},
-    {"accumulate", SL_OPTION_INTEGER, FIELD(accumulate), .min = 1, .max = 4096,
+    {"accumulate", SL_OPTION_INTEGER, FIELD(accumulate), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
      .help = "passes through the pipeline in each step; their gradients are added up"},
-    {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full",
+    {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full", .keep = SL_KEPT_FREE,
      .help = "what backward computes again, so that it need not be kept: nothing, a part of each layer (attention, or "
              "an MLP block up to its last product), or whole layers"},
-    {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES,
+    {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES, .keep = SL_KEPT_FREE,
      .help = "microbatches in one weight-gradient product; 0: all of them, or 1 for a transformer with --recompute"},
-    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1,
+    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1, /* not kept: it changes no bit of a checkpoint */
      .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 0: each replica keeps all of it"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
      .help = "sum a loop's gradients over the data axis while other loops compute"},
@@ -26,10 +27,10 @@ const struct sl_option sl_pipeline_table[] = {
 };
 
 const struct sl_option sl_layout_table[] = {
-    {"precision", SL_OPTION_CHOICE, FIELD(precision), .value = "f32|bf16|tf32",
+    {"precision", SL_OPTION_CHOICE, FIELD(precision), .value = "f32|bf16|tf32", .keep = SL_KEPT_RUN,
      .help = "type of the operands of matrix products; tf32 needs an NVIDIA GPU; sums, parameters and everything else "
              "are float32"},
-    {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp),
+    {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
      .help = "shard kernels over the data axis (FSDP); they are gathered for each use"},
     {"show-shardings", SL_OPTION_FLAG, FIELD(show_shardings),
      .help = "print how each parameter is sharded, and do nothing else"},
@@ -37,16 +38,16 @@ const struct sl_option sl_layout_table[] = {
 };
 
 const struct sl_option sl_rate_table[] = {
-    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .alias = "learning-rate",
+    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .alias = "learning-rate", .keep = SL_KEPT_RUN,
      .help = "highest learning rate of the run"},
     {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = MOST_STEPS, .alias = "warmup-steps",
-     .help = "steps in which the learning rate rises from 0 to --lr"},
-    {"lr-schedule", SL_OPTION_CHOICE, FIELD(lr_schedule), .value = "constant|cosine",
+     .keep = SL_KEPT_RUN, .help = "steps in which the learning rate rises from 0 to --lr"},
+    {"lr-schedule", SL_OPTION_CHOICE, FIELD(lr_schedule), .value = "constant|cosine", .keep = SL_KEPT_RUN,
      .help = "learning rate after the warm-up: it stays, or falls along half a cosine until the last step; "
              "looping_pipeline's default is cosine for real data and constant for random data"},
-    {"min-lr", SL_OPTION_REAL, FIELD(least_rate), .min = 0, .max = 1e6,
+    {"min-lr", SL_OPTION_REAL, FIELD(least_rate), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
      .help = "learning rate at the end of the cosine"},
-    {"clip", SL_OPTION_REAL, FIELD(clip), .min = 0, .max = 1e30,
+    {"clip", SL_OPTION_REAL, FIELD(clip), .min = 0, .max = 1e30, .keep = SL_KEPT_RUN,
      .help = "scale the gradients down so that the norm of all of them is at most X; 0: never"},
     {0},
 };
@@ -59,7 +60,7 @@ const struct sl_option sl_record_table[] = {
      .help = "print a line for people after every N steps and after the last one; 0: as often as the driver sees fit; "
              "--metrics and --json have all steps"},
     {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "write a JSON object a step to FILE; with --resume, add them to FILE"},
+     .help = "write a JSON object a step to FILE; with --resume, go on with the lines of the steps before"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE", .path = SL_PATH_REPLACED,
      .help = "write the last step's gradients to FILE (safetensors)"},
     {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,

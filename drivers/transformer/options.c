@@ -1,4 +1,5 @@
 /* options.c - the transformer's command lines, and what follows from them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,69 +12,73 @@
 
 enum { MOST = 65536, MOST_LAYERS = 4096, MOST_BATCH = 1 << 20 };
 const struct sl_option transformer_model_table[] = {
-    {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST,
+    {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
      .help = "channels: columns of a token's state"},
-    {"n-heads", SL_OPTION_INTEGER, FIELD(heads), .min = 1, .max = 1024, .alias = "heads",
+    {"n-heads", SL_OPTION_INTEGER, FIELD(heads), .min = 1, .max = 1024, .alias = "heads", .keep = SL_KEPT_SIZE,
      .help = "number of attention heads"},
-    {"blocks", SL_OPTION_INTEGER, FIELD(blocks), .min = 1, .max = MOST_LAYERS, .help = "number of blocks of layers"},
-    {"layers-per-block", SL_OPTION_INTEGER, FIELD(layers_per_block), .min = 1, .max = MOST_LAYERS,
+    {"blocks", SL_OPTION_INTEGER, FIELD(blocks), .min = 1, .max = MOST_LAYERS, .keep = SL_KEPT_SIZE,
+     .help = "number of blocks of layers"},
+    {"layers-per-block", SL_OPTION_INTEGER, FIELD(layers_per_block), .min = 1, .max = MOST_LAYERS, .keep = SL_KEPT_SIZE,
      .help = "layers of a block; all but the last one have rotary positions"},
-    {"sequence", SL_OPTION_INTEGER, FIELD(sequence), .min = 1, .max = 1 << 20, .help = "tokens of a sample"},
-    {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST,
+    {"sequence", SL_OPTION_INTEGER, FIELD(sequence), .min = 1, .max = 1 << 20, .keep = SL_KEPT_MODEL,
+     .help = "tokens of a sample"},
+    {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
      .help = "columns of the latent that keys and values are computed from, and of the latent for queries"},
-    {"rope-dim", SL_OPTION_INTEGER, FIELD(rope), .min = 0, .max = MOST,
+    {"rope-dim", SL_OPTION_INTEGER, FIELD(rope), .min = 0, .max = MOST, .keep = SL_KEPT_SIZE,
      .help = "columns with rotary positions: of the one key that all heads share, and of each head's query; 0: none"},
-    {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24,
+    {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
      .help = "number of different tokens; 0: as many as the data has"},
-    {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true,
+    {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
      .help = "dropout rate of what attention and MLP add to the residual"},
-    {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel),
+    {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel), .keep = SL_KEPT_FREE,
      .help = "shard the token table, the logits and the loss over the tensor axis by tokens of the vocabulary"},
-    {"experts", SL_OPTION_INTEGER, FIELD(experts), .min = 0, .max = 4096,
+    {"experts", SL_OPTION_INTEGER, FIELD(experts), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
      .help = "replace each MLP by a mixture of N experts, sharded over the data axis; 0: no experts"},
-    {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .help = "experts that each token is sent to"},
-    {"shared-experts", SL_OPTION_INTEGER, FIELD(shared_experts), .min = 0, .max = 1024,
+    {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .keep = SL_KEPT_SIZE,
+     .help = "experts that each token is sent to"},
+    {"shared-experts", SL_OPTION_INTEGER, FIELD(shared_experts), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,
      .help = "experts that every token passes in addition, computed as one MLP"},
-    {"expert-dim", SL_OPTION_INTEGER, FIELD(expert_dimension), .min = 0, .max = 4 * MOST,
+    {"expert-dim", SL_OPTION_INTEGER, FIELD(expert_dimension), .min = 0, .max = 4 * MOST, .keep = SL_KEPT_SIZE,
      .help = "columns inside an expert; 0: four times the channels"},
-    {"capacity", SL_OPTION_REAL, FIELD(capacity), .min = 0, .max = 1e6,
+    {"capacity", SL_OPTION_REAL, FIELD(capacity), .min = 0, .max = 1e6, .keep = SL_KEPT_MODEL,
      .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; 0: no limit"},
-    {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6,
+    {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
      .help = "weight of the loss that balances the experts' load"},
     {0},
 };
 
 const struct sl_option transformer_data_table[] = {
-    {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA,
+    {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
      .help =
          "training data: a text file or a directory of text files, where each byte is a token; a token shard of llm.c, "
          "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
          "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
          "installs"},
-    {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true,
+    {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_DATA,
      .help = "share of the text, at its end, that is kept for evaluation"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
-     .help = "sequences of a step, over all replicas"},
-    {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6,
+     .keep = SL_KEPT_RUN, .help = "sequences of a step, over all replicas"},
+    {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,
      .help = "batches of an evaluation, which prints their mean loss"},
     {0},
 };
 
 const struct sl_option transformer_schedule_table[] = {
-    {"schedule", SL_OPTION_TEXT, FIELD(training.schedule), .value = "NAME",
+    {"schedule", SL_OPTION_TEXT, FIELD(training.schedule), .value = "NAME", .keep = SL_KEPT_FREE,
      .help = "order of the pipeline's work: one of the schedules below"},
-    {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MOST_LAYERS,
+    {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MOST_LAYERS, .keep = SL_KEPT_FREE,
+     .unless = "schedule|schedule-file|mesh",
      .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
-    {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096,
+    {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
      .help = "parts into which a replica's sequences of a pass are divided; 0: parts of about 256 tokens, but at least "
              "two for each rank of a pipeline"},
     {0},
 };
 
 const struct sl_option transformer_sample_table[] = {
-    {"evaluate-every", SL_OPTION_INTEGER, FIELD(evaluate_every), .min = 0, .max = 1e9,
+    {"evaluate-every", SL_OPTION_INTEGER, FIELD(evaluate_every), .min = 0, .max = 1e9, .keep = SL_KEPT_FREE,
      .help = "evaluate after every N steps; 0: never"},
-    {"sample-every", SL_OPTION_INTEGER, FIELD(sample_every), .min = 0, .max = 1e9,
+    {"sample-every", SL_OPTION_INTEGER, FIELD(sample_every), .min = 0, .max = 1e9, .keep = SL_KEPT_FREE,
      .help = "print samples after every N steps; 0: never"},
     {0},
 };
@@ -94,19 +99,19 @@ const struct sl_option transformer_parameter_table[] = {
 };
 
 const struct sl_option transformer_generation_table[] = {
-    {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT",
+    {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .keep = SL_KEPT_FREE, .unless = "prompt-tokens",
      .help = "text to continue; its bytes are the first tokens"},
-    {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...",
-     .help = "tokens to continue, as numbers"},
-    {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20,
+    {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .keep = SL_KEPT_FREE,
+     .unless = "prompt", .help = "tokens to continue, as numbers"},
+    {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
      .help = "tokens of a sample, including the prompt; 0: --sequence"},
-    {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096,
+    {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
      .help = "number of samples; it is rounded up to a multiple of the replicas, which share the work"},
-    {"temperature", SL_OPTION_REAL, FIELD(temperature), .min = 0, .max = 1e6,
+    {"temperature", SL_OPTION_REAL, FIELD(temperature), .min = 0, .max = 1e6, .keep = SL_KEPT_FREE,
      .help = "number by which logits are divided; 0: always choose the largest"},
-    {"sample-top-k", SL_OPTION_INTEGER, FIELD(top_k), .min = 0, .max = 1 << 24,
+    {"sample-top-k", SL_OPTION_INTEGER, FIELD(top_k), .min = 0, .max = 1 << 24, .keep = SL_KEPT_FREE,
      .help = "choose among the N largest logits; 0: among all"},
-    {"sample-top-p", SL_OPTION_REAL, FIELD(top_p), .min = 0, .max = 1,
+    {"sample-top-p", SL_OPTION_REAL, FIELD(top_p), .min = 0, .max = 1, .keep = SL_KEPT_FREE,
      .help = "choose among the likeliest tokens whose probabilities add up to X"},
     {0},
 };
@@ -171,11 +176,16 @@ static int fit(struct transformer_job *job, struct sl_error *error) {
     return make_schedule(job, error);
 }
 
+/* Whether the values that were given come with the tokens to train on. */
+static bool takes_given_tokens(const struct transformer_job *job) {
+    return job->config->data == default_data && job->config->params && sl_store_find(&job->params, "tokens");
+}
+
 static int open_data(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *path = config->data;
     if (job->command == TRANSFORMER_GENERATE) return SL_OK;
-    if (path == default_data && config->params && sl_store_find(&job->params, "tokens")) path = config->params;
+    if (takes_given_tokens(job)) path = config->params;
     SL_TRY(sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error));
     if (!job->model.vocabulary) job->model.vocabulary = job->tokens.vocabulary;
     job->tokens.vocabulary = job->model.vocabulary;
@@ -221,6 +231,38 @@ static int read_prompt(struct transformer_job *job, struct sl_error *error) {
                             job->prompt_length);
     const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
     return sl_sampling_check(&sampling, error);
+}
+
+static int describe_given_tokens(struct transformer_job *job, struct sl_error *error) {
+    char *path = realpath(job->params.path, NULL);
+    const int status = path ? sl_describe_option(&job->training.notes, "data", path, error) : SL_OK;
+    free(path);
+    return status;
+}
+
+/* What checkpoints tell of the run, with what it has found in its data. */
+static int describe_run(struct transformer_job *job, const struct sl_signature *data, struct sl_error *error) {
+    struct sl_store *notes = &job->training.notes;
+    char vocabulary[16];
+    snprintf(vocabulary, sizeof vocabulary, "%d", job->model.vocabulary);
+    SL_TRY(sl_describe_option(notes, "vocab-size", vocabulary, error));
+    if (takes_given_tokens(job)) SL_TRY(describe_given_tokens(job, error));
+    return sl_training_describe(&job->training, job->config->common.command, data, error);
+}
+
+/* Tells checkpoints of the data, or where a checkpoint tells of other data says so. */
+static int identify_data(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
+    struct sl_signature data = {0};
+    struct sl_signature_entry entry;
+    size_t at = 0;
+    if (job->command == TRANSFORMER_GENERATE) return SL_OK;
+    int status = sl_sign_tokens(&data, &job->tokens, error);
+    if (status == SL_OK && job->command == TRANSFORMER_TRAIN) status = describe_run(job, &data, error);
+    if (status == SL_OK && job->command == TRANSFORMER_EVALUATE && sl_speaks(engine) &&
+        sl_signature_next(data.bytes, data.size, &at, &entry))
+        sl_checkpoints_compare_data(job->config->common.command, entry.text);
+    sl_signature_free(&data);
+    return status;
 }
 
 static int prepare_training(struct transformer_job *job, struct sl_error *error) {
@@ -294,7 +336,8 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
     SL_TRY(fit(job, error));
     SL_TRY(read_prompt(job, error));
-    return prepare_training(job, error);
+    SL_TRY(prepare_training(job, error));
+    return identify_data(job, engine, error);
 }
 
 int transformer_sign(const struct transformer_job *job, struct sl_error *error) {

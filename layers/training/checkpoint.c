@@ -43,7 +43,9 @@ static int set_number(struct sl_store *store, const char *key, uint64_t number) 
 }
 
 static int write_notes(struct sl_store *store, const char *optimizer, const struct sl_checkpoint *about,
-                       const struct sl_setting *settings) {
+                       const struct sl_setting *settings, const struct sl_store *notes) {
+    for (int i = 0; notes && i < notes->notes; i++)
+        SL_TRY(sl_store_set_note(store, notes->note[i].key, notes->note[i].text));
     SL_TRY(sl_store_set_note(store, version_key, version));
     SL_TRY(sl_store_set_note(store, optimizer_key, optimizer));
     SL_TRY(set_number(store, "step", (uint64_t)about->step));
@@ -207,20 +209,20 @@ static int declare_all(struct sl_spmd *self, struct sl_trainer *trainer, struct 
 
 /* A path that could be written when the run began may be gone now: that is a failure of the run, not bad input. */
 static void create(struct sl_store *file, const char *path, const char *optimizer, const struct sl_checkpoint *about,
-                   const struct sl_setting *settings, struct sl_error *error) {
+                   const struct sl_setting *settings, const struct sl_store *notes, struct sl_error *error) {
     file->checksums = file->replaces_links = true;
-    if (write_notes(file, optimizer, about, settings))
+    if (write_notes(file, optimizer, about, settings, notes))
         sl_error_set(error, SL_FAILED, "%s: no memory to save the run", path);
     else if (sl_safetensors_create(file, path, error))
         error->status = SL_FAILED;
 }
 
 static int save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path, const struct sl_checkpoint *about,
-                const struct sl_setting *settings, struct sl_store *file) {
+                const struct sl_setting *settings, const struct sl_store *notes, struct sl_store *file) {
     const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_error error = {0};
     SL_TRY(declare_all(self, trainer, file));
-    if (self->coordinate == 0) create(file, path, optimizer_of(trainer), about, settings, &error);
+    if (self->coordinate == 0) create(file, path, optimizer_of(trainer), about, settings, notes, &error);
     SL_TRY(agree(self, world, &error));
     for (int i = 0; i < saved_count(trainer); i++)
         SL_TRY(sl_export(self, world, sl_trainer_parameters(trainer), saved_at(i), 1.0f, file));
@@ -232,11 +234,12 @@ static int save(struct sl_spmd *self, struct sl_trainer *trainer, const char *pa
 }
 
 int sl_checkpoint_save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
-                       const struct sl_checkpoint *about, const struct sl_setting *settings) {
+                       const struct sl_checkpoint *about, const struct sl_setting *settings,
+                       const struct sl_store *notes) {
     const struct sl_checkpoint now = {
         .step = sl_trainer_steps(trainer), .samples = about->samples, .seed = about->seed};
     struct sl_store file = {0};
-    const int status = save(self, trainer, path, &now, settings, &file);
+    const int status = save(self, trainer, path, &now, settings, notes, &file);
     sl_store_free(&file);
     return status;
 }

@@ -10,6 +10,7 @@
  *     step, samples, seed   the fields of struct sl_checkpoint
  *     optimizer             its name, as in layers/training/optimizer.h; adamw if the entry is missing
  *     config.KEY            settings that must be the same when the run goes on, such as the model's sizes
+ *     others                what the program that trains wants to find again
  *
  * A directory holds a run's latest checkpoints as step-00000100.safetensors, which is also what their step entry must
  * say. An older file is removed only after the new one is whole and on the disk. A crash may leave a partial file whose
@@ -40,11 +41,13 @@ struct sl_setting sl_setting_number(const char *key, int64_t value);
 
 /* ---- one file ---- */
 
-/* Collective: saves the run in PATH, which coordinate 0 writes. The step is the trainer's; ABOUT's is ignored. All
- * coordinates return the same status: SL_FAILED if the file system fails, or if a value is not finite, and then an
- * older file of that name is still there. */
+/* Collective: saves the run in PATH, which coordinate 0 writes. The step is the trainer's; ABOUT's is ignored. The
+ * notes in NOTES (may be NULL) are saved, too: their keys are others than those above. All coordinates return the same
+ * status: SL_FAILED if the file system fails, or if a value is not finite, and then an older file of that name is still
+ * there. */
 int sl_checkpoint_save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
-                       const struct sl_checkpoint *about, const struct sl_setting *settings);
+                       const struct sl_checkpoint *about, const struct sl_setting *settings,
+                       const struct sl_store *notes);
 
 /* Collective: loads PATH, which coordinate 0 reads; the other coordinates ignore PATH and SETTINGS. TRAINER must be
  * open. It gets the values, the optimizer's state and the number of steps; ABOUT gets the rest. SL_BAD_INPUT on all

@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include "drivers/classifier/idx.h"
+#include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
 #include "drivers/schedule/measured.h"
 #include "drivers/speed/peak.h"
@@ -347,6 +348,22 @@ static void read_peaks(const struct complexity_row *row, int n) {
     assert_true(peak.flops == 1e9);
 }
 
+/* ---- metrics of a run that goes on ---- */
+
+static void prepare_metrics(const struct complexity_row *row, int n) {
+    (void)row;
+    FILE *file = begin_file();
+    for (int i = 0; i < n; i++) fprintf(file, "{\"step\":%d,\"loss\":0.5}\n", i);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void open_metrics(const struct complexity_row *row, int n) {
+    (void)row;
+    struct sl_metrics_file file;
+    struct sl_error error = {0};
+    if (sl_metrics_open(&file, path, n, &error) || sl_metrics_close(&file, &error)) fail_msg("%s", error.message);
+}
+
 /* ---- command lines, meshes, specs ---- */
 
 static void prepare_words(const struct complexity_row *row, int n) {
@@ -413,6 +430,7 @@ static struct complexity_row rows[] = {
     {"--compare: events of a step", 128, prepare_comparison, compare, NULL, 1},
     {"--compare: events of four steps", 128, prepare_comparison, compare, NULL, 4},
     {"peaks: machines", 200, prepare_peaks, read_peaks, NULL, 0},
+    {"--metrics: lines of a run that goes on", 1000, prepare_metrics, open_metrics, NULL, 0},
     {"options: words of a file", 1000, prepare_words, read_words, NULL, 0},
     {"meshes and specs: letters", 10000, prepare_text, read_mesh_and_spec, "a", 0},
     {"meshes and specs: axes", 10000, prepare_text, read_mesh_and_spec, "a=1,", 0},

@@ -165,16 +165,16 @@ rm -rf saved metrics
 $train --steps 4 --save saved --metrics metrics >out 2>err && cp metrics first &&
     $train --steps 6 --resume saved --metrics metrics >out 2>err
 status=$?
-[ $status = 0 ] && [ ! -s err ] && head -n 5 metrics | cmp -s - first && [ "$(wc -l <metrics)" = 8 ] &&
-    only_objects metrics && sed -n 6p metrics | grep -q '^{"step":4,'
+[ $status = 0 ] && [ ! -s err ] && head -n 4 first >lines && head -n 4 metrics | cmp -s - lines && [ "$(wc -l <metrics)" = 7 ] &&
+    only_objects metrics && sed -n 5p metrics | grep -q '^{"step":4,'
 point 'a run that goes on adds to its metrics'
 printf '{"step":4,"lo' >>first
 cp first metrics
 $train --steps 5 --resume saved --metrics metrics >out 2>err
 status=$?
-[ $status = 0 ] && [ ! -s err ] && [ "$(sed -n 6p metrics)" = '{"step":4,"lo' ] &&
-    sed -n 7p metrics | grep -q '^{"step":4,.*}$' && [ "$(wc -l <metrics)" = 8 ]
-point 'a line that was cut off stays a line of its own'
+[ $status = 0 ] && [ ! -s err ] && head -n 4 metrics | cmp -s - lines && sed -n 5p metrics | grep -q '^{"step":4,.*}$' &&
+    [ "$(wc -l <metrics)" = 6 ]
+point 'a line that was cut off goes'
 $train --steps 2 --metrics metrics >out 2>err
 status=$?
 [ $status = 0 ] && [ "$(wc -l <metrics)" = 3 ] && head -n 1 metrics | grep -q '^{"step":0,'

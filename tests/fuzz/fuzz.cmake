@@ -1,9 +1,11 @@
 # Harnesses, one a parser. A new one is a file fuzz_NAME.c, a folder seeds/NAME and a word in this list.
 set(parsers
+    adopt
     checkpoint
     csv
     idx
     mesh
+    metrics
     options
     peak
     safetensors

@@ -94,7 +94,7 @@ static int pass(struct worker *worker) {
         return sl_fail(self, SL_CHECK_FAILED, "step %lld, samples %lld", (long long)sl_trainer_steps(trainer),
                        (long long)about.samples);
     if (self->coordinate == 0) passage->about = about;
-    return sl_checkpoint_save(self, trainer, passage->to, &about, settings);
+    return sl_checkpoint_save(self, trainer, passage->to, &about, settings, NULL);
 }
 
 struct layout {
@@ -174,7 +174,7 @@ static int pass_long(struct worker *worker) {
     const struct passage *passage = worker->job->user;
     struct sl_checkpoint about;
     if (passage->from) SL_TRY(sl_checkpoint_load(worker->self, worker->trainer, passage->from, settings, &about));
-    return sl_checkpoint_save(worker->self, worker->trainer, passage->to, &(struct sl_checkpoint){0}, settings);
+    return sl_checkpoint_save(worker->self, worker->trainer, passage->to, &(struct sl_checkpoint){0}, settings, NULL);
 }
 
 static void long_tensors_travel_in_pieces(void **state) {
@@ -283,7 +283,7 @@ static void sgd_saves_its_momentum(void **state) {
 /* ---- the same run ---- */
 
 static int save(struct worker *worker, const char *to) {
-    return sl_checkpoint_save(worker->self, worker->trainer, to, &(struct sl_checkpoint){0}, settings);
+    return sl_checkpoint_save(worker->self, worker->trainer, to, &(struct sl_checkpoint){0}, settings, NULL);
 }
 
 static int train_and_save(struct worker *worker) {
@@ -500,7 +500,7 @@ static int save_forever(struct worker *worker) {
         const struct sl_checkpoint about = {.samples = 8 * step};
         SL_TRY(train_steps(worker, 0, 1));
         SL_TRY(sl_checkpoint_name(to, step, name, &self->error));
-        SL_TRY(sl_checkpoint_save(self, worker->trainer, name, &about, settings));
+        SL_TRY(sl_checkpoint_save(self, worker->trainer, name, &about, settings, NULL));
         if (self->coordinate == 0) SL_TRY(sl_checkpoint_prune(to, step, 2, &self->error));
     }
 }

@@ -59,7 +59,7 @@ static void run(const char *mesh, int (*program)(struct worker *), void *user) {
 static int save(struct worker *worker, int64_t step) {
     sl_trainer_set_steps(worker->trainer, step);
     return sl_checkpoint_save(worker->self, worker->trainer, at(step), &(struct sl_checkpoint){.samples = 8 * step},
-                              settings);
+                              settings, NULL);
 }
 
 static int save_two(struct worker *worker) {
@@ -239,7 +239,7 @@ static int save_not_finite(struct worker *worker) {
 
 static int save_nowhere(struct worker *worker) {
     const int status = sl_checkpoint_save(worker->self, worker->trainer, "/nowhere/step-00000001.safetensors",
-                                          &(struct sl_checkpoint){0}, settings);
+                                          &(struct sl_checkpoint){0}, settings, NULL);
     const struct sl_error error = worker->self->error;
     worker->self->error = (struct sl_error){0};
     if (status == SL_FAILED && error.status == SL_FAILED && strstr(error.message, "No such file")) return SL_OK;

@@ -109,7 +109,7 @@ static int save_or_resume(struct sl_spmd *self, struct job *job, struct sl_train
         SL_TRY(sl_checkpoint_load(self, trainer, passage->path, &none, &about));
     } else {
         SL_TRY(train_steps(self, job, trainer, 0, half));
-        SL_TRY(sl_checkpoint_save(self, trainer, passage->path, &about, &none));
+        SL_TRY(sl_checkpoint_save(self, trainer, passage->path, &about, &none, NULL));
     }
     return train_steps(self, job, trainer, half, job->steps);
 }

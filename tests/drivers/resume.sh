@@ -1,0 +1,204 @@
+#!/bin/sh
+# resume.sh DRIVERS DATA - a checkpoint tells its run: nobody describes a model again to use it, and a run that is
+# resumed is the same run; prints TAP.
+drivers=$(cd "$1" && pwd)
+data=$(cd "$2" && pwd)
+mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+[ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
+. "$(dirname "$0")/../rigs/points.sh"
+
+driver=$drivers/transformer
+model='--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2'
+how='--mesh data=2,pipe=1 --steps 12 --batch 4 --data text --validation 0.2 --lr 0.01 --warmup 3 --lr-schedule cosine
+    --min-lr 0.001 --clip 1 --dropout 0.1 --microbatches 2 --seed 7'
+seq 1 2000 >text
+
+# name STEPS DIRECTORY
+name() {
+    printf '%s/step-%08d.safetensors' "$2" "$1"
+}
+
+# losses FILE: of its steps.
+losses() {
+    sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$1"
+}
+
+# stop STEPS: what the run in whole has left after so many of its steps is in saved.
+stop() {
+    rm -rf saved
+    mkdir saved
+    cp "$(name "$1" whole)" saved
+}
+
+# said LINE: the only one on stderr. Patterns are those of grep.
+said() {
+    [ "$(wc -l <err)" = 1 ] && grep -q "^transformer: $1\$" err
+}
+
+# refused TEXT COMMAND ARGUMENT...: status 2, nothing on stdout, one line on stderr with TEXT in it.
+refused() {
+    text=$1
+    shift
+    call "$@"
+    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "^transformer $1: " err &&
+        grep -qF -- "$text" err
+    point "refused: $text"
+}
+
+# ---- nothing but --resume ----
+
+call train $model $how --save whole --save-every 6 --metrics whole.metrics --json
+losses out >expected
+[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <expected)" = 12 ] && tail -n 1 out | grep -q '"saved":"whole/step-00000012'
+point 'a run that nobody interrupts'
+stop 6
+mkdir elsewhere
+(cd elsewhere && call train --resume ../saved --save ../saved --json && cp out err .. && exit "$status")
+status=$?
+losses out >got
+tail -n 6 expected | cmp -s - got && [ $status = 0 ] && [ ! -s err ] && cmp -s "$(name 12 saved)" "$(name 12 whole)"
+point 'the same bits with nothing but --resume, from another directory'
+stop 6
+call train --resume saved --mesh data=1,tensor=2 --json
+losses out | paste -d ' ' - got | awk '{ d = $2 - $4 } $1 != $3 || d * d > 1e-8 * $2 * $2 { exit 1 } END { if (NR != 6) exit 1 }' &&
+    [ $status = 0 ] && [ ! -s err ]
+point 'another mesh: the same run within rounding'
+"$driver" train --engine mpi --mesh data=1 --dry-run >out 2>err </dev/null
+if grep -q 'is not in this build' err; then
+    skip 'processes' 'engine mpi is not in this build'
+elif command -v mpirun >/dev/null; then
+    timeout 120 "$mpirun" 2 "$driver" train --engine mpi --resume saved --save saved --json >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ] && [ ! -s err ] && cmp -s "$(name 12 saved)" "$(name 12 whole)"
+    point 'processes: the same bits with nothing but --resume'
+else
+    skip 'processes' 'mpirun is not installed'
+fi
+rm -rf saved
+call train $model $how --steps 0 --save saved
+[ $status = 0 ] && said "saved in $(name 0 saved); go on with: transformer train --resume saved --save saved --steps 100" &&
+    ! grep -q nan out
+point '--steps 0 saves the initial values'
+call train --resume saved --save saved --steps 12 --json
+[ $status = 0 ] && said "--steps 12 overrides 0 of the run in $(name 0 saved)" && cmp -s "$(name 12 saved)" "$(name 12 whole)"
+point 'and goes on from them'
+
+driver=$drivers/looping_pipeline
+small='--layers 4 --hidden 16 --batch 32 --microbatches 4'
+for with in '--mesh data=2,model=2 --schedule 1f1b --optimizer sgd --momentum 0.9 --lr-schedule cosine --dropout 0.2' \
+    '--schedule single --clip 0.5 --decay-biases' '--mesh data=1,model=2 --schedule plain --epochs 4 --batch 16 --precision bf16'; do
+    rm -rf whole.l saved.l
+    call $small $with --steps 4 --save whole.l --save-every 2 --json
+    mkdir saved.l
+    cp "$(name 2 whole.l)" saved.l
+    call --resume saved.l --save saved.l --json
+    [ $status = 0 ] && [ ! -s err ] && cmp -s "$(name 4 saved.l)" "$(name 4 whole.l)"
+    point "the same bits: looping_pipeline $with"
+done
+call --resume saved.l --steps 6 --json
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' out)" = 2 ]
+point '--steps goes before --epochs, and a constant rate goes on without a word'
+
+# ---- what is said ----
+
+driver=$drivers/transformer
+stop 6
+call train --resume saved --lr 0.5 --clip 2 --batch 4 --json
+[ $status = 0 ] && said "--lr 0.5 overrides 0.01, --clip 2 overrides 1 of the run in $(name 6 saved)"
+point 'what is overridden is said in a line'
+call train --resume saved --beta1 0.5 --steps 10 --json
+[ $status = 0 ] && said "--steps 10 overrides 12, --beta1 0.5 overrides what it was of the run in $(name 6 saved)"
+point 'also a number of steps that the learning rate depends on'
+refused 'blocks is 2 in the checkpoint, and 4 here' train --resume saved --blocks 4
+refused 'seed is 7 in the checkpoint, and 8 here' train --resume saved --seed 8
+refused 'optimizer is adamw in the checkpoint, and sgd here' train --resume saved --optimizer sgd
+refused 'model-dimension is 16 in the checkpoint, and 8 here' evaluate --params saved --model-dimension 8
+refused 'n-heads is 2 in the checkpoint, and 4 here' generate --params saved --n-heads 4
+refused 'blocks is 2 in the checkpoint, and 1 here' train --params saved --blocks 1
+cp text kept
+seq 5 2000 >text
+call train --resume saved --json
+[ $status = 0 ] && said "the data have changed since $(name 6 saved) was saved: .* tokens, .* XXH3 .* there, and .* here"
+point 'other data under the same name are said'
+call evaluate --params saved --json
+[ $status = 0 ] && said "the data have changed since $(name 6 saved) was saved: .*"
+point 'also where they are evaluated'
+mv text gone
+refused "$work/text: cannot be opened" train --resume saved
+call train --resume saved --data kept --json
+[ $status = 0 ] && said "--data $work/kept overrides $work/text of the run in $(name 6 saved)"
+point 'data that were moved are given'
+mv kept text
+call train --resume whole --save whole --metrics whole.metrics
+[ $status = 0 ] && said "nothing to do: the run in $(name 12 whole) has taken all its 12 steps; --steps 24 goes on" &&
+    ! grep -q nan out && [ "$(losses whole.metrics)" = "$(cat expected)" ] && tail -n 1 whole.metrics | grep -q final_loss
+point 'a run that has taken its steps has nothing to do'
+
+# ---- nothing but --params ----
+
+call evaluate --params whole --json
+cp out short
+call evaluate $model --data text --validation 0.2 --params whole --json
+[ $status = 0 ] && [ ! -s err ] && cmp -s out short && grep -q loss out
+point 'evaluate: the data of the run'
+call generate --params whole --length 20 --prompt 12 --json
+grep -v per_second out >short
+call generate $model --params whole --length 20 --prompt 12 --json
+[ $status = 0 ] && [ ! -s err ] && grep -v per_second out | cmp -s - short && [ -s short ]
+point 'generate'
+call train --params whole --data text --steps 1 --json
+[ $status = 0 ] && [ ! -s err ] && grep -q '"lr":0.001' out
+point 'train: the model is given, the run is new'
+call generate --params "$data/checkpoint_version_1.safetensors" --mesh data=1 --prompt-tokens 1 --json
+[ $status = 0 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'carries no checksums' err && grep -q '"tokens":\[1,' out
+point 'an older checkpoint tells the sizes of its model'
+
+# ---- metrics ----
+
+stop 6
+{ head -n 9 whole.metrics && printf '{"step":9,"lo'; } >metrics
+call train --resume saved --save saved --metrics metrics
+[ $status = 0 ] && losses metrics | cmp -s - expected && [ "$(grep -c final_loss metrics)" = 1 ] &&
+    tail -n 1 metrics | grep -q final_loss
+point 'after a crash: steps that are taken again have one line'
+call train --resume saved --save saved --metrics metrics --steps 14
+[ $status = 0 ] && [ "$(losses metrics | wc -l)" = 14 ] && [ "$(wc -l <metrics)" = 15 ]
+point 'and the summary comes at the end'
+
+# ---- an interrupted run ----
+
+# The run waits for the reader of its metrics, more than a pipe holds, so that the signal comes in time.
+rm -rf saved
+mkfifo pipe
+long="$model --mesh data=1 --steps 1000 --batch 2 --data text"
+"$driver" train $long --save saved --metrics pipe >out 2>err </dev/null &
+pid=$!
+{
+    read -r line && kill -INT $pid
+    cat >/dev/null
+} <pipe
+wait $pid
+status=$?
+[ $status = 0 ] && said 'interrupted after step [0-9]*, saved in saved/step-[0-9]*.safetensors; go on with: .*' &&
+    grep -q '^only the end of these 1000 steps will be kept; --save-every N saves on the way, too$' out
+point 'an interrupted run tells where it is'
+command=$(sed 's/.*go on with: transformer //' err)
+call $command
+[ $status = 0 ] && grep -q '^transformer: saved in saved/step-00001000.safetensors; go on with: ' err
+point 'and the command that goes on'
+call train $long --save once
+cmp -s "$(name 1000 saved)" "$(name 1000 once)"
+point 'which ends as if nothing had been'
+"$driver" train $long --metrics pipe >out 2>err </dev/null &
+pid=$!
+{
+    read -r line && kill -TERM $pid
+    cat >/dev/null
+} <pipe
+wait $pid
+status=$?
+[ $status = 0 ] && said 'interrupted after step [0-9]*; nothing was saved: --save DIR saves' &&
+    grep -q '^nothing of these 1000 steps will be kept; --save DIR keeps them$' out
+point 'without --save it says that nothing is kept'
+
+plan
