@@ -30,6 +30,7 @@ struct name {
 };
 
 struct parser {
+    struct sl_operands *operands;
     int count;
     struct name name[MAX_NAMES];
     struct option list[MAX_NAMES + 3]; /* for getopt_long; val - FIRST_VALUE is the position in name */
@@ -49,8 +50,8 @@ static void add_name(struct parser *parser, const struct sl_option *option, void
     parser->count++;
 }
 
-static void collect_names(struct parser *parser, const struct sl_options *options) {
-    *parser = (struct parser){0};
+static void collect_names(struct parser *parser, struct sl_options *options) {
+    *parser = (struct parser){.operands = &options->operands};
     for (const struct sl_option_section *section = options->section; section->table; section++) {
         for (const struct sl_option *option = section->table; option->name; option++) {
             add_name(parser, option, section->target, false);
@@ -241,9 +242,15 @@ static void print_words(const struct sl_option_words *words) {
 }
 
 static void print_help(const struct sl_options *options) {
-    printf("Usage: %s [OPTION]... [@FILE]...\n", options->program);
+    const struct sl_operands *operands = &options->operands;
+    printf("Usage: %s [OPTION]... %s%s[@FILE]...\n", options->program, operands->name ? operands->name : "",
+           operands->name ? "... " : "");
     print_wrapped(options->summary, 0, 0);
     putchar('\n');
+    if (operands->name) {
+        printf("\nArguments:\n");
+        print_explanation(operands->help, "", printf("  %s", operands->name));
+    }
     for (const struct sl_option_section *section = options->section; section->table; section++) {
         printf("\n%s:\n", section->title);
         for (const struct sl_option *option = section->table; option->name; option++) {
@@ -297,6 +304,17 @@ static int apply(const struct name *name, const char *value, bool apart, struct 
     return SL_OK;
 }
 
+/* Takes WORD, which is no option. */
+static int take_operand(struct sl_operands *operands, const char *word, struct sl_error *error) {
+    if (operands->name && *word) {
+        operands->word[operands->count++] = word;
+        return SL_OK;
+    }
+    const bool hints = *word && !operands->name;
+    return sl_error_set(error, SL_BAD_INPUT, "\"%.80s\": no such argument%s", word,
+                        hints ? "; options begin with --" : "");
+}
+
 /* Walks the arguments, setting targets where SET. Returns HELP or VERSION where that was asked for, -1 otherwise. After
  * a mistake it goes on: the engine may still come, which knows who of several processes speaks of the mistake. */
 static int walk(const struct parser *parser, const struct sl_arguments *arguments, bool set, struct sl_error *error) {
@@ -313,16 +331,15 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
         } else if (found == '?') {
             refuse(parser, argument, error);
         } else if (found == 1) {
-            sl_error_set(error, SL_BAD_INPUT, "\"%.80s\": no such argument; options begin with --", optarg);
+            take_operand(parser->operands, optarg, error);
         } else {
             const char *const value = found == ':' ? NULL : optarg;
             apply(&parser->name[position], value, found == ':' || value == argument, error);
         }
         if (error->status && !first.status) first = *error;
     }
-    if (set && optind < arguments->count) {
-        sl_error_set(error, SL_BAD_INPUT, "\"%.80s\": no such argument", arguments->word[optind]);
-    }
+    for (int i = optind; set && i < arguments->count && !error->status; i++)
+        take_operand(parser->operands, arguments->word[i], error);
     if (first.status) *error = first;
     return -1;
 }
@@ -338,7 +355,8 @@ static const char *path_of(const struct name *name) {
 }
 
 static int check_paths(const struct parser *parser, const struct sl_arguments *arguments, struct sl_error *error) {
-    struct sl_path *path = calloc((size_t)(parser->count + arguments->files) + 1, sizeof *path);
+    const struct sl_operands *operands = parser->operands;
+    struct sl_path *path = calloc((size_t)(parser->count + arguments->files + operands->count) + 1, sizeof *path);
     if (!path) return sl_error_set(error, SL_FAILED, "out of memory");
     int count = 0;
     for (int i = 0; i < arguments->files; i++)
@@ -349,6 +367,11 @@ static int check_paths(const struct parser *parser, const struct sl_arguments *a
         if (!named) continue;
         path[count++] = (struct sl_path){name->text, named, name->option->path};
     }
+    for (int i = 0; i < operands->count; i++) {
+        const char *word = operands->word[i];
+        path[count++] =
+            (struct sl_path){operands->name, operands->path_of ? operands->path_of(word) : word, operands->path};
+    }
     const int status = sl_paths_check(path, count, error);
     free(path);
     return status;
@@ -358,6 +381,11 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     struct sl_error error = {0};
     sl_streams_begin();
     if (sl_arguments_expand(&options->arguments, argc, argv, &error)) return sl_options_report(options, &error);
+    options->operands.word = calloc((size_t)options->arguments.count + 1, sizeof *options->operands.word);
+    if (!options->operands.word) {
+        sl_error_set(&error, SL_FAILED, "out of memory");
+        return sl_options_report(options, &error);
+    }
     struct parser parser;
     collect_names(&parser, options);
     /* Asked for before any mistake, --help is answered with the defaults still in place. */
@@ -376,6 +404,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
 }
 
 void sl_options_free(struct sl_options *options) {
+    free(options->operands.word);
     sl_arguments_free(&options->arguments);
     sl_signature_free(&options->signature);
 }

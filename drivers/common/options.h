@@ -64,12 +64,22 @@ struct sl_option_words {
     struct sl_option_word (*word)(int i); /* the I-th, from 0 */
 };
 
+/* What a command line has beside options: files, any number of them. */
+struct sl_operands {
+    const char *name, *help; /* in --help, "RUN"; NULL: there are none */
+    enum sl_path_use path;
+    const char *(*path_of)(const char *word); /* where the path in an operand begins; NULL: it is one */
+    int count;
+    const char **word; /* they live until sl_options_free */
+};
+
 struct sl_options {
     const char *program, *summary;
     const struct sl_option_section *section; /* up to one without a table */
-    struct sl_option_words words;            /* after the sections */
-    const char *const *engine;               /* its name as the options say; NULL: there is no such option */
-    bool answered;                           /* set once --help or --version has been printed: nothing is left to do */
+    struct sl_operands operands;
+    struct sl_option_words words; /* after the sections */
+    const char *const *engine;    /* its name as the options say; NULL: there is no such option */
+    bool answered;                /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
     struct sl_signature signature; /* of all options, once they are parsed; more may be added */
 };

@@ -11,15 +11,6 @@
 const char *const schedule_part_name[SCHEDULE_PARTS] = {"compute",   "waiting",   "communication",
                                                         "reduction", "optimizer", "rest"};
 
-struct schedule_record {
-    enum schedule_part part;
-    char letter; /* compute: F B I W; communication: s(end), t(ake) or another one's */
-    int step, pipeline, rank, loop;
-    int stage, microbatch, count;
-    double begin, end;
-    double together; /* of a reduction: when all pipelines of the step had begun it; until then it waits */
-};
-
 /* ---- reading ---- */
 
 struct reader {

@@ -20,7 +20,14 @@ enum schedule_part {
 };
 extern const char *const schedule_part_name[SCHEDULE_PARTS];
 
-struct schedule_record; /* an event, opaque */
+struct schedule_record { /* an event */
+    enum schedule_part part;
+    char letter; /* compute: F B I W; communication: s(end), t(ake) or another one's */
+    int step, pipeline, rank, loop;
+    int stage, microbatch, count;
+    double begin, end;
+    double together; /* of a reduction: when all pipelines of the step had begun it; until then it waits */
+};
 
 struct schedule_trace {
     const char *path;
@@ -31,7 +38,7 @@ struct schedule_trace {
     bool overlap; /* reductions beside compute */
     int group;    /* microbatches of a weight-gradient product, told from the events */
     int count;
-    struct schedule_record *record;
+    struct schedule_record *record; /* once measured: of whole steps, sorted by step, pipeline, rank */
 };
 
 struct schedule_measured_rank {
