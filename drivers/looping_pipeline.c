@@ -150,6 +150,7 @@ static const struct sl_report_field fields[] = {
     {"accuracy", "accuracy", 10, 'f', 6, false, sl_step_accuracy},
     {"norm", "norm", 10, 'g', 4, true, sl_step_norm},
     {"ms", "ms", 9, 'f', 2, false, sl_step_ms},
+    {"lr", NULL, 0, 'g', 0, false, sl_step_rate},
     {0},
 };
 

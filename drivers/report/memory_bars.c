@@ -8,12 +8,12 @@
 #include "drivers/report/scale.h"
 #include "spmd/base/svg.h"
 
-enum { CATEGORIES = 10, ROWS = 16 }; /* at most: of a drawing, of a run */
+enum { CATEGORIES = 10, ROWS = 16, NAMED = 3 }; /* at most: of a drawing, of a run */
 enum { WIDTH = 560, LEFT = 150, RIGHT = 70, LINE = 22, BAR = 14 };
 
-/* Neighbouring coordinates that use the same. */
+/* Coordinates that use the same. */
 struct row {
-    int first, last;
+    int count, coordinate[NAMED]; /* the first of them */
     double bytes[CATEGORIES];
 };
 
@@ -68,15 +68,16 @@ static int take_rows(struct bars *bars, const json_t *list, struct row *row, int
     json_t *object;
     *left_out = 0;
     json_array_foreach(list, i, object) {
-        struct row next;
+        struct row next, *same = row;
         bars->most = fmax(bars->most, take_row(bars, object, &next));
-        next.first = next.last = (int)i;
-        if (rows && !memcmp(row[rows - 1].bytes, next.bytes, sizeof next.bytes))
-            row[rows - 1].last = (int)i;
-        else if (rows < ROWS)
-            row[rows++] = next;
-        else
+        while (same < row + rows && memcmp(same->bytes, next.bytes, sizeof next.bytes) != 0) same++;
+        if (same == row + ROWS) {
             ++*left_out;
+            continue;
+        }
+        if (same == row + rows) row[rows++] = next;
+        if (same->count < NAMED) same->coordinate[same->count] = (int)i;
+        same->count++;
     }
     return rows;
 }
@@ -86,10 +87,10 @@ static int take_rows(struct bars *bars, const json_t *list, struct row *row, int
 static void write_label(struct bars *bars, const struct row *row) {
     fprintf(bars->file, "<text class=\"ink\" fill=\"#1f2328\" x=\"%d\" y=\"%g\" text-anchor=\"end\">", LEFT - 8,
             bars->y + BAR - 2);
-    if (row->first == row->last)
-        fprintf(bars->file, "coordinate %d</text>\n", row->first);
-    else
-        fprintf(bars->file, "coordinates %d to %d</text>\n", row->first, row->last);
+    if (row->count <= 2) fputs(row->count == 1 ? "coordinate " : "coordinates ", bars->file);
+    for (int i = 0; i < row->count && i < NAMED; i++) fprintf(bars->file, "%s%d", i ? ", " : "", row->coordinate[i]);
+    if (row->count > NAMED) fprintf(bars->file, " and %d more", row->count - NAMED);
+    fputs("</text>\n", bars->file);
 }
 
 static void write_row(struct bars *bars, const struct row *row) {

@@ -153,8 +153,8 @@ char *report_run_remark(const struct report_run *run, char *text, size_t size) {
     if (run->cut)
         snprintf(text, size, "the last line, %d, is not whole and was left out: the run may be writing it", run->cut);
     else if (gaps)
-        snprintf(text, size, "%d number%s null, since they were no numbers: gaps in the plots", gaps,
-                 gaps > 1 ? "s are" : " is");
+        snprintf(text, size,
+                 gaps > 1 ? "%d numbers are null: gaps in the plots" : "%d number is null: a gap in its plot", gaps);
     return text;
 }
 
@@ -228,6 +228,8 @@ static void write_timeline(FILE *file, const struct report_run *run, const struc
 static void write_head(FILE *file, const struct report_runs *runs) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+          "script-src 'unsafe-inline'; img-src data:\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n<title>Training: ",
           file);
     sl_svg_escape(file, runs->run[0].name);

@@ -12,7 +12,7 @@
 
 enum { WIDTH = 1000, LEFT = 120, RIGHT = 20, TOP = 34, AXIS = 40 };
 enum { MEASURED = 20, PREDICTED = 14, LANE = 4, PITCH = 56 }; /* of a rank: its rows' heights */
-enum { MOST_RANKS = 16, SHADES = 4, LABELLED = 16 };
+enum { MOST_ACTIONS = 1000000, MOST_RANKS = 16, SHADES = 4, LABELLED = 16 };
 
 /* ---- what is drawn ---- */
 
@@ -262,6 +262,9 @@ static int simulate(struct report_timeline *timeline, struct sl_error *error) {
     struct sl_schedule *schedule = &timeline->schedule;
     if (!trace->ranks)
         return sl_error_set(error, SL_BAD_INPUT, "the trace %.300s: does not say of which schedule it is", trace->path);
+    if ((double)trace->ranks * trace->loops * trace->microbatches > MOST_ACTIONS)
+        return sl_error_set(error, SL_BAD_INPUT, "the trace %.300s: its schedule is too large to be drawn",
+                            trace->path);
     SL_TRY(sl_schedule_make(schedule, trace->name, trace->ranks, trace->loops, trace->microbatches, error));
     SL_TRY(sl_schedule_lower(schedule, error));
     const int stages = sl_schedule_stages(schedule);

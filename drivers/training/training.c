@@ -156,6 +156,7 @@ static int take_part(struct sl_training *training, const struct sl_engine *engin
 
 static int report_end(struct sl_training *training, struct sl_error *error) {
     json_t *object = training->type->end(training);
+    if (object) json_object_set_new(object, "memory", sl_memory_json(training->memory, &training->job->mesh));
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     return sl_report_print(&training->report, object, error);
 }

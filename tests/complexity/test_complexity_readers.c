@@ -9,6 +9,7 @@
 
 #include "drivers/classifier/idx.h"
 #include "drivers/common/options.h"
+#include "drivers/report/run.h"
 #include "drivers/schedule/compare.h"
 #include "drivers/schedule/costs.h"
 #include "layers/storage/safetensors.h"
@@ -318,6 +319,25 @@ static void compare(const struct complexity_row *row, int n) {
     sl_schedule_free(&schedule);
 }
 
+/* ---- metrics ---- */
+
+/* A line a step; where ARGUMENT, every step comes a second time, from the last one back. */
+static void prepare_metrics(const struct complexity_row *row, int n) {
+    FILE *file = begin_file();
+    for (int i = 0; i < n; i++) fprintf(file, "{\"step\":%d,\"loss\":%d.5,\"ms\":4}\n", i, i % 100);
+    for (int i = n - 1; row->argument && i >= 0; i--) fprintf(file, "{\"step\":%d,\"loss\":1,\"ms\":3}\n", i);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void read_metrics(const struct complexity_row *row, int n) {
+    (void)row;
+    struct report_run run = {.name = strdup("run"), .metrics = strdup(path)};
+    struct sl_error error = {0};
+    if (report_run_read(&run, &error)) fail_msg("%s", error.message);
+    assert_int_equal(report_run_steps(&run), n);
+    report_run_free(&run);
+}
+
 /* ---- command lines, meshes, specs ---- */
 
 static void prepare_words(const struct complexity_row *row, int n) {
@@ -383,6 +403,8 @@ static struct complexity_row rows[] = {
     {"--compare: steps", 128, prepare_comparison, compare, NULL, 0},
     {"--compare: events of a step", 128, prepare_comparison, compare, NULL, 1},
     {"--compare: events of four steps", 128, prepare_comparison, compare, NULL, 4},
+    {"metrics: steps", 1000, prepare_metrics, read_metrics, NULL, 0},
+    {"metrics: steps of a resumed run", 1000, prepare_metrics, read_metrics, NULL, 1},
     {"options: words of a file", 1000, prepare_words, read_words, NULL, 0},
     {"meshes and specs: letters", 10000, prepare_text, read_mesh_and_spec, "a", 0},
     {"meshes and specs: axes", 10000, prepare_text, read_mesh_and_spec, "a=1,", 0},
