@@ -28,6 +28,7 @@ ORDER = """
     drivers/common
     drivers/training
     drivers/classifier
+    drivers/schedule
     drivers benchmarks
     tests/rigs
     tests

@@ -258,6 +258,7 @@ static void print_help(const struct sl_options *options) {
         }
     }
     if (options->words.title) print_words(&options->words);
+    if (options->notation.title) print_words(&options->notation);
     printf("\nOther:\n"
            "  @FILE                     the options that FILE holds, separated by white\n"
            "                            space; # begins a comment\n"

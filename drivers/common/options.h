@@ -77,9 +77,10 @@ struct sl_options {
     const char *program, *summary;
     const struct sl_option_section *section; /* up to one without a table */
     struct sl_operands operands;
-    struct sl_option_words words; /* after the sections */
-    const char *const *engine;    /* its name as the options say; NULL: there is no such option */
-    bool answered;                /* set once --help or --version has been printed: nothing is left to do */
+    struct sl_option_words words;    /* after the sections */
+    struct sl_option_words notation; /* after those: what signs in the output mean */
+    const char *const *engine;       /* its name as the options say; NULL: there is no such option */
+    bool answered;                   /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
     struct sl_signature signature; /* of all options, once they are parsed; more may be added */
 };

@@ -11,16 +11,21 @@
 #include "layers/storage/draft.h"
 #include "spmd/base/file.h"
 
-static int columns_of_stdout(void) {
-    const char *terminal = getenv("TERM");
+static int width_of_stdout(void) {
     struct winsize size;
-    if (!isatty(STDOUT_FILENO) || getenv("NO_COLOR") || !terminal || !strcmp(terminal, "dumb")) return 0;
+    if (!isatty(STDOUT_FILENO)) return 0;
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+static bool shows_colours(void) {
+    const char *terminal = getenv("TERM");
+    return !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
+}
+
 int sl_output_open(struct sl_output *output, const char *path, struct sl_error *error) {
-    *output =
-        (struct sl_output){.name = path ? path : "stdout", .path = path, .columns = path ? 0 : columns_of_stdout()};
+    const int width = path ? 0 : width_of_stdout();
+    *output = (struct sl_output){
+        .name = path ? path : "stdout", .path = path, .columns = shows_colours() ? width : 0, .width = width};
     output->stream = open_memstream(&output->text, &output->size);
     return output->stream ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to print");
 }
@@ -43,7 +48,9 @@ static int replace_file(const struct sl_output *output, struct sl_error *error) 
         else if (errno != EINTR)
             number = errno;
     }
-    return sl_draft_finish(&draft, number, error);
+    if (!number) return sl_draft_finish(&draft, 0, error);
+    sl_draft_give_up(&draft);
+    return sl_error_set(error, SL_FAILED, "%s: %s", output->name, strerror(number));
 }
 
 /* Whether PATH is a regular file, or nothing yet, in a directory where a new one can be made; others are written to as

@@ -12,6 +12,7 @@ struct sl_output {
     const char *name; /* for messages about it */
     const char *path; /* NULL: stdout */
     int columns;      /* of the terminal on which it is read; 0: that is none, shows no colours or should not */
+    int width;        /* of the terminal, whether it shows colours or not; 0: there is none */
     char *text;
     size_t size;
 };

@@ -16,8 +16,9 @@ static int print_table(const struct sl_output *output, const struct plan_pipelin
         fprintf(output->stream, "%d iterations: too many to draw\n", pipeline->iterations);
         return SL_OK;
     }
-    const int status = output->columns ? sl_schedule_print_terminal(schedule, output->columns, output->stream)
+    const int status = output->columns ? sl_schedule_print_folded(schedule, output->columns, true, output->stream)
                                        : sl_schedule_print_table(schedule, output->stream);
+    if (output->columns) sl_schedule_print_legend(schedule, true, output->stream);
     return status ? sl_error_set(error, status, "no memory to print") : SL_OK;
 }
 

@@ -207,20 +207,27 @@ static void write_memory(FILE *file, const struct report_runs *runs) {
     fputs("</div><p class=\"note\">as planned before the run, which takes it all at its start</p></section>\n", file);
 }
 
-static void write_timeline(FILE *file, const struct report_run *run, const struct report_timeline *timeline) {
+/* A page takes the element svg alone out of the file. */
+static int write_timeline(FILE *file, const struct report_run *run, const struct report_timeline *timeline,
+                          struct sl_error *error) {
+    char *picture = NULL;
+    size_t size;
     fputs("<section class=\"card all\"><header><h2>A step of the pipeline: ", file);
     sl_svg_escape(file, run->name);
     fputs("</h2></header>\n", file);
     if (timeline->missing.status) {
         fputs("<p class=\"note\">Not drawn: ", file);
         sl_svg_escape(file, timeline->missing.message);
+        fputs("</p>", file);
     } else {
-        fputs("<div class=\"wide\">", file);
-        report_timeline_write(file, timeline, false);
-        fputs("</div><p class=\"note\">", file);
-        report_timeline_explain(file, timeline);
+        FILE *memory = open_memstream(&picture, &size);
+        if (memory) report_timeline_write(memory, timeline);
+        if (!memory || fclose(memory)) return sl_error_set(error, SL_FAILED, "no memory for the page");
+        fprintf(file, "<div class=\"wide\">%s</div>", strstr(picture, "<svg"));
+        free(picture);
     }
-    fputs("</p></section>\n", file);
+    fputs("</section>\n", file);
+    return SL_OK;
 }
 
 /* ---- the page ---- */
@@ -265,7 +272,7 @@ int report_page_write(FILE *file, const struct report_runs *runs, const struct r
     for (int p = 0; p < REPORT_PLOTS; p++) write_plot(file, &report_plots[p], runs);
     write_memory(file, runs);
     for (int i = 0; i < runs->count; i++)
-        if (runs->run[i].trace) write_timeline(file, &runs->run[i], &timeline[i]);
+        if (runs->run[i].trace) SL_TRY(write_timeline(file, &runs->run[i], &timeline[i], error));
     fputs("</main>\n", file);
     SL_TRY(write_data(file, runs, error));
     fprintf(file, "<script>\n%s</script>\n</body></html>\n", report_page_js);

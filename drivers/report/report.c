@@ -73,7 +73,7 @@ static int write_timeline(const struct report *report, FILE *file, struct sl_err
         if (!report->runs.run[i].trace) continue;
         const struct report_timeline *timeline = &report->timeline[i];
         if (timeline->missing.status) return sl_error_set(error, SL_BAD_INPUT, "%s", timeline->missing.message);
-        report_timeline_write(file, timeline, true);
+        report_timeline_write(file, timeline);
         return SL_OK;
     }
     return nothing("--svg", "timeline", error);
@@ -91,7 +91,7 @@ static int write_svg(const struct report *report, FILE *file, struct sl_error *e
 static int write_text(const struct report *report, const struct sl_output *output, struct sl_error *error) {
     const struct config *config = report->config;
     const struct report_terminal terminal =
-        report_terminal_of(output->stream, config->width ? config->width : output->columns, output->columns > 0);
+        report_terminal_of(output->stream, config->width ? config->width : output->width, output->columns > 0);
     const int plot = config->terminal;
     report_terminal_facts(&terminal, &report->runs);
     if (plot != ALL)

@@ -20,7 +20,8 @@ enum schedule_part {
 };
 extern const char *const schedule_part_name[SCHEDULE_PARTS];
 
-struct schedule_record { /* an event */
+/* An event. */
+struct schedule_record {
     enum schedule_part part;
     char letter; /* compute: F B I W; communication: s(end), t(ake) or another one's */
     int step, pipeline, rank, loop;

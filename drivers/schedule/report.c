@@ -12,9 +12,10 @@ void schedule_report_simulation(const struct schedule_report *report) {
     static const struct sl_column column[] = {
         {"rank", -6}, {"busy ms", 10}, {"idle ms", 10}, {"bubble", 8}, {"kept", 5}};
     const struct sl_simulation *simulation = report->simulation;
+    FILE *file = report->output->stream;
     struct sl_table table;
-    putchar('\n');
-    sl_table_begin(&table, stdout, 5, column);
+    fputc('\n', file);
+    sl_table_begin(&table, file, 5, column);
     for (int r = 0; r < simulation->ranks; r++) {
         const struct sl_simulated_rank *rank = &simulation->rank[r];
         sl_table_cell(&table, "%d", r);
@@ -23,8 +24,8 @@ void schedule_report_simulation(const struct schedule_report *report) {
         sl_table_cell(&table, "%.1f %%", 100 * rank->bubble);
         sl_table_cell(&table, "%d", rank->stash);
     }
-    printf("step %.6g ms: compute until %.6g ms, then reductions for %.6g ms; bubble %.1f %% of the compute\n",
-           simulation->step, simulation->span, simulation->step - simulation->span, 100 * simulation->bubble);
+    fprintf(file, "step %.6g ms: compute until %.6g ms, then reductions for %.6g ms; bubble %.1f %% of the compute\n",
+            simulation->step, simulation->span, simulation->step - simulation->span, 100 * simulation->bubble);
 }
 
 /* A rank's parts and bubble, or all ranks' mean. */
@@ -80,10 +81,11 @@ void schedule_report_comparison(const struct schedule_report *report) {
         {"reduction", 9}, {"optimizer", 9},   {"rest", 8},    {"step", 9},    {"bubble", 8}};
     const struct sl_schedule *schedule = report->schedule;
     struct row measured, predicted;
+    FILE *file = report->output->stream;
     struct sl_table table;
-    printf("schedule %s, %d ranks, %d loops, %d microbatches; means of %d steps\n", schedule->name, schedule->ranks,
-           schedule->loops, schedule->microbatches, report->measurement->steps);
-    sl_table_begin(&table, stdout, SCHEDULE_PARTS + 4, column);
+    fprintf(file, "schedule %s, %d ranks, %d loops, %d microbatches; means of %d steps\n", schedule->name,
+            schedule->ranks, schedule->loops, schedule->microbatches, report->measurement->steps);
+    sl_table_begin(&table, file, SCHEDULE_PARTS + 4, column);
     for (int r = 0; r < schedule->ranks; r++) {
         char rank[16];
         snprintf(rank, sizeof rank, "%d", r);
@@ -95,11 +97,11 @@ void schedule_report_comparison(const struct schedule_report *report) {
     print_rows(&table, "all", &measured, &predicted);
     const struct row more = difference(&measured, &predicted);
     const double ratio = predicted.step / measured.step; /* of next to nothing: none */
-    printf("step measured %.2f ms, predicted %.2f ms (%+.1f %%):", measured.step, predicted.step,
-           isfinite(ratio) ? 100 * (ratio - 1) : 0);
+    fprintf(file, "step measured %.2f ms, predicted %.2f ms (%+.1f %%):", measured.step, predicted.step,
+            isfinite(ratio) ? 100 * (ratio - 1) : 0);
     for (int p = 0; p < SCHEDULE_PARTS; p++)
-        printf(" %s %+.2f%s", schedule_part_name[p], more.part[p], p < SCHEDULE_PARTS - 1 ? "," : "");
-    printf(" ms\n");
+        fprintf(file, " %s %+.2f%s", schedule_part_name[p], more.part[p], p < SCHEDULE_PARTS - 1 ? "," : "");
+    fprintf(file, " ms\n");
 }
 
 /* ---- as JSON ---- */
@@ -155,11 +157,12 @@ int schedule_report_json(const struct schedule_report *report, struct sl_error *
                   sl_json_real(simulation->span), "peak_stash", stash, "rank_busy_ms", busy, "rank_bubble", bubble,
                   "buffers", report->buffers, "valid", true);
     if (object && report->measurement) add_comparison(report, object);
-    return sl_json_print(stdout, "stdout", object, error);
+    return sl_json_print(report->output->stream, report->output->name, object, error);
 }
 
-int schedule_report_invalid(const char *name, int ranks, const char *reason, struct sl_error *error) {
+int schedule_report_invalid(const struct sl_output *output, const char *name, int ranks, const char *reason,
+                            struct sl_error *error) {
     json_t *object = json_pack("{s:o,s:b,s:o}", "name", json_text(name), "valid", false, "reason", json_text(reason));
     if (object && ranks > 0) json_object_set_new(object, "ranks", json_integer(ranks));
-    return sl_json_print(stdout, "stdout", object, error);
+    return sl_json_print(output->stream, output->name, object, error);
 }

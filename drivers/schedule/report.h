@@ -2,9 +2,11 @@
 #ifndef SL_DRIVERS_SCHEDULE_REPORT_H
 #define SL_DRIVERS_SCHEDULE_REPORT_H
 
+#include "drivers/common/output.h"
 #include "drivers/schedule/compare.h"
 
 struct schedule_report {
+    const struct sl_output *output; /* all of it goes here */
     const struct sl_schedule *schedule;
     int buffers; /* that it was proven with */
     const struct sl_simulation *simulation;
@@ -18,6 +20,7 @@ void schedule_report_comparison(const struct schedule_report *report);
 /* All of it as one object. */
 int schedule_report_json(const struct schedule_report *report, struct sl_error *error);
 /* {"name":..,"valid":false,"reason":..}; "ranks" where they are known, above 0. */
-int schedule_report_invalid(const char *name, int ranks, const char *reason, struct sl_error *error);
+int schedule_report_invalid(const struct sl_output *output, const char *name, int ranks, const char *reason,
+                            struct sl_error *error);
 
 #endif

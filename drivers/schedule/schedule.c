@@ -1,16 +1,14 @@
 /* schedule.c - generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it, or
- * compares it with a training run. */
+ * compares it with a training run, or all schedules with each other. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-#include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
 #include "drivers/common/schedule_choice.h"
+#include "drivers/schedule/all.h"
 #include "drivers/schedule/costs.h"
-#include "drivers/schedule/report.h"
-#include "layers/training/pipeline.h"
+#include "drivers/schedule/drawing.h"
+#include "drivers/schedule/study.h"
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/draw.h"
 
@@ -20,19 +18,17 @@ enum format { TABLE, INDICES, CSV, SVG, JSON };
 struct config {
     const char *name, *file;
     int stages, loops, microbatches;
-    int format, buffers, group;
-    bool json, check, simulate, overlap;
+    int format, buffers, group, width;
+    bool all, json, check, simulate, overlap;
     double communication;
     struct sl_stage_costs cost;
-    const char *costs, *compare;
+    const char *costs, *compare, *output;
 };
 
-/* The schedule and what is found out about it. */
-struct study {
-    struct sl_schedule schedule;
-    int buffers, group;
-    struct sl_stage_costs *cost; /* [stages] */
-    struct sl_simulation simulation;
+/* A schedule, and a run to compare it with. */
+struct subject {
+    struct schedule_study study;
+    int group; /* microbatches of a weight-gradient product; 0: a backward is one piece */
     struct schedule_trace trace;
     struct schedule_measurement measurement;
 };
@@ -48,13 +44,22 @@ static const struct sl_option schedule_table[] = {
      .help = "parts of a batch (default 8)"},
     {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE", .path = SL_PATH_TEXT,
      .help = "read the schedule from FILE (PyTorch's CSV format) instead of generating it"},
+    {"all", SL_OPTION_FLAG, FIELD(all),
+     .help = "compare all schedules that fit --stages and --microbatches, the fastest first, on one model: each has "
+             "--loops stages a rank, or the nearest number that it can have, and costs are of a stage where it has "
+             "that many"},
     {0},
 };
 static const struct sl_option output_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|indices|csv|svg|json",
-     .help =
-         "a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a drawn timeline; a JSON object"},
+     .help = "a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a drawn timeline, with "
+             "--compare the run under what was predicted; a JSON object, with --all one a line"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
+    {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
+     .help = "print to FILE instead of stdout"},
+    {"width", SL_OPTION_INTEGER, FIELD(width), .max = 1 << 20,
+     .help = "columns of a table: a longer one goes on below; 0 is the terminal's width, and no limit where stdout is "
+             "no terminal"},
     {"check", SL_OPTION_FLAG, FIELD(check), .help = "print what was proven about the schedule"},
     {"buffers", SL_OPTION_INTEGER, FIELD(buffers), .min = 1, .max = 65536,
      .help = "messages that may wait between two ranks, each way (default: the fewest that are enough, at least 2)"},
@@ -90,125 +95,188 @@ static const struct sl_option simulation_table[] = {
 
 /* ---- the schedule ---- */
 
-static const char *name_of(const struct config *config, const struct study *study) {
+static const char *name_of(const struct config *config, const struct subject *subject) {
     if (config->file) return config->file;
     if (config->name) return config->name;
-    return study->trace.ranks ? study->trace.name : "looped-bfs";
+    return subject->trace.ranks ? subject->trace.name : "looped-bfs";
 }
 
 /* The first that is given. */
 static int one_of(int first, int second, int third) { return first > 0 ? first : second > 0 ? second : third; }
 
-static int make(const struct config *config, struct study *study, struct sl_error *error) {
-    const struct schedule_trace *trace = &study->trace;
+static int make(const struct config *config, struct subject *subject, struct sl_error *error) {
+    const struct schedule_trace *trace = &subject->trace;
     if (config->file && config->name)
         return sl_error_set(error, SL_BAD_INPUT, "--file and --name: a schedule is read or generated, not both");
-    if (config->file) return sl_schedule_read_csv(&study->schedule, config->file, error);
-    const char *name = name_of(config, study);
+    if (config->file) return sl_schedule_read_csv(&subject->study.schedule, config->file, error);
+    const char *name = name_of(config, subject);
     const struct sl_schedule_kind *kind = sl_schedule_find(name, error);
     if (!kind && !config->name)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--compare: %s: its schedule \"%s\" was read from a file: --file names it", trace->path,
                             name);
     if (!kind) return SL_BAD_INPUT;
-    return sl_schedule_generate(&study->schedule, kind, one_of(config->stages, trace->ranks, 4),
+    return sl_schedule_generate(&subject->study.schedule, kind, one_of(config->stages, trace->ranks, 4),
                                 one_of(config->loops, trace->loops, kind->default_loops),
                                 one_of(config->microbatches, trace->microbatches, 8), error);
 }
 
-static int prove(const struct config *config, struct study *study, struct sl_error *error) {
-    SL_TRY(sl_schedule_lower(&study->schedule, error));
-    study->buffers = config->buffers;
-    study->group = one_of(config->group, study->trace.group, 0);
-    if (study->buffers < 1) {
-        SL_TRY(sl_schedule_slots(&study->schedule, SL_PIPELINE_FEWEST_SLOTS, &study->buffers, error));
-        if (study->group <= 1) return SL_OK; /* proven so */
-    }
-    return sl_schedule_check(&study->schedule, study->buffers, one_of(study->group, 1, 1), NULL, error);
+static int prove(const struct config *config, struct subject *subject, struct sl_error *error) {
+    subject->group = one_of(config->group, subject->trace.group, 0);
+    return schedule_study_prove(&subject->study, config->buffers, subject->group, error);
 }
 
-static int simulate(const struct config *config, struct study *study, struct sl_error *error) {
-    const int stages = sl_schedule_stages(&study->schedule);
-    study->cost = malloc((size_t)stages * sizeof *study->cost);
-    if (!study->cost) return sl_error_set(error, SL_FAILED, "no memory to simulate");
-    for (int s = 0; s < stages; s++) study->cost[s] = config->cost;
-    struct sl_costs costs = {.count = stages,
+static int simulate(const struct config *config, struct subject *subject, struct sl_error *error) {
+    struct schedule_study *study = &subject->study;
+    SL_TRY(schedule_study_costs(study, &config->cost, error));
+    struct sl_costs costs = {.count = sl_schedule_stages(&study->schedule),
                              .stage = study->cost,
                              .communication = config->communication,
-                             .overlap = config->compare ? study->trace.overlap : config->overlap,
-                             .group = study->group};
+                             .overlap = config->compare ? subject->trace.overlap : config->overlap,
+                             .group = subject->group};
     if (config->compare)
-        SL_TRY(
-            schedule_trace_measure(&study->trace, &study->schedule, &costs, study->cost, &study->measurement, error));
-    if (config->costs) SL_TRY(schedule_costs_read(&costs, study->cost, stages, config->costs, error));
+        SL_TRY(schedule_trace_measure(&subject->trace, &study->schedule, &costs, study->cost, &subject->measurement,
+                                      error));
+    if (config->costs) SL_TRY(schedule_costs_read(&costs, study->cost, costs.count, config->costs, error));
     return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
 }
 
 /* ---- output ---- */
 
-/* Columns of the terminal that stdout is; 0: it is none. */
-static int terminal_columns(void) {
-    struct winsize size;
-    const char *terminal = getenv("TERM");
-    if (!isatty(STDOUT_FILENO) || !terminal || !strcmp(terminal, "dumb")) return 0;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+static const struct sl_option_word notation[] = {
+    {"4F0", "stage 4, forward (F), microbatch 0", NULL},
+    {"4B0",
+     "its backward (B); some schedules have the two halves of a backward, 4I0, the input gradient, and 4W0, the "
+     "weight gradient",
+     NULL},
+    {"2F5+5B1", "two actions in one time step", NULL},
+    {".", "the rank is idle", NULL},
+    {"bubble", "the idle part of the time from the first compute of any rank to the last", NULL},
+    {"kept",
+     "the most microbatches that a rank holds at once, from the forward to the weight gradient, over all its "
+     "stages",
+     NULL},
+    {0},
+};
+
+static struct sl_option_word notation_word(int i) { return notation[i]; }
+
+static int print_table(const struct config *config, const struct sl_schedule *schedule,
+                       const struct sl_output *output) {
+    const int columns = config->width > 0 ? config->width : output->width;
+    const bool coloured = output->columns > 0;
+    SL_TRY(columns > 0 ? sl_schedule_print_folded(schedule, columns, coloured, output->stream)
+                       : sl_schedule_print_table(schedule, output->stream));
+    sl_schedule_print_legend(schedule, coloured, output->stream);
+    return SL_OK;
 }
 
-static int print_table(const struct sl_schedule *schedule) {
-    const int columns = terminal_columns();
-    return columns ? sl_schedule_print_terminal(schedule, columns, stdout) : sl_schedule_print_table(schedule, stdout);
+static void print_proof(const struct schedule_study *study, FILE *file) {
+    fprintf(file,
+            "every action runs once, after what it needs; no deadlock with %d buffers; at most %d microbatches kept\n",
+            study->buffers, schedule_study_kept(study));
 }
 
-static void print_proof(const struct study *study) {
-    int most = 0;
-    for (int r = 0; r < study->simulation.ranks; r++)
-        if (study->simulation.rank[r].stash > most) most = study->simulation.rank[r].stash;
-    printf("every action runs once, after what it needs; no deadlock with %d buffers; at most %d microbatches kept\n",
-           study->buffers, most);
+static void print_simulation(const struct schedule_report *report) {
+    schedule_report_simulation(report);
+    fputs("kept: the most microbatches that a rank holds at once, over all its stages\n", report->output->stream);
 }
 
-static int print(const struct config *config, const struct study *study, struct sl_error *error) {
-    const struct schedule_report report = {.schedule = &study->schedule,
+static int print_comparison(const struct subject *subject, const struct schedule_report *report,
+                            struct sl_error *error) {
+    struct schedule_measured_step step;
+    const int status = schedule_measured_step_find(&step, &subject->trace, &subject->study.schedule, error);
+    if (status == SL_OK) schedule_draw_comparison(report, &step);
+    schedule_measured_step_free(&step);
+    return status;
+}
+
+static int print(const struct config *config, const struct subject *subject, const struct sl_output *output,
+                 struct sl_error *error) {
+    const struct schedule_study *study = &subject->study;
+    const struct schedule_report report = {.output = output,
+                                           .schedule = &study->schedule,
                                            .buffers = study->buffers,
                                            .simulation = &study->simulation,
-                                           .measurement = config->compare ? &study->measurement : NULL};
+                                           .measurement = config->compare ? &subject->measurement : NULL};
     int status = SL_OK;
     switch (config->format) {
     case JSON:
         return schedule_report_json(&report, error);
     case SVG:
-        sl_schedule_write_svg(&study->schedule, &study->simulation, stdout);
+        if (config->compare) return print_comparison(subject, &report, error);
+        sl_schedule_write_svg(&study->schedule, &study->simulation, output->stream);
         return SL_OK;
     case CSV:
-        if (sl_schedule_write_csv(&study->schedule, stdout))
-            return sl_error_set(error, SL_FAILED, "stdout: could not be written");
+        if (sl_schedule_write_csv(&study->schedule, output->stream))
+            return sl_error_set(error, SL_FAILED, "%s: could not be written", output->name);
         return SL_OK;
     case INDICES:
-        status = sl_schedule_print_indices(&study->schedule, stdout);
+        status = sl_schedule_print_indices(&study->schedule, output->stream);
         break;
     case TABLE:
-        status = config->compare ? SL_OK : print_table(&study->schedule);
+        status = config->compare ? SL_OK : print_table(config, &study->schedule, output);
     }
     if (status) return sl_error_set(error, status, "no memory to print");
-    if (config->check) print_proof(study);
-    if (config->simulate) schedule_report_simulation(&report);
+    if (config->check) print_proof(study, output->stream);
+    if (config->simulate) print_simulation(&report);
     if (config->compare) schedule_report_comparison(&report);
     return SL_OK;
 }
 
-static int run(const struct config *config, struct study *study, struct sl_error *error) {
-    if (config->compare) SL_TRY(schedule_trace_read(&study->trace, config->compare, error));
-    int status = make(config, study, error);
-    if (status == SL_OK) status = prove(config, study, error);
+/* ---- what is asked for ---- */
+
+/* *TOLD: the output says why the schedule is not valid, and is to be printed after all. */
+static int run_one(const struct config *config, struct subject *subject, const struct sl_output *output, bool *told,
+                   struct sl_error *error) {
+    if (config->compare) SL_TRY(schedule_trace_read(&subject->trace, config->compare, error));
+    int status = make(config, subject, error);
+    if (status == SL_OK) status = prove(config, subject, error);
     if (status == SL_BAD_INPUT && config->format == JSON) {
         struct sl_error unwritten = {0};
-        if (schedule_report_invalid(name_of(config, study), study->schedule.ranks, error->message, &unwritten))
-            *error = unwritten;
+        *told = !schedule_report_invalid(output, name_of(config, subject), subject->study.schedule.ranks,
+                                         error->message, &unwritten);
+        if (!*told) *error = unwritten;
         return error->status;
     }
     SL_TRY(status);
-    SL_TRY(simulate(config, study, error));
-    return print(config, study, error);
+    SL_TRY(simulate(config, subject, error));
+    return print(config, subject, output, error);
+}
+
+static int run_all(const struct config *config, const struct sl_output *output, struct sl_error *error) {
+    const char *other = config->name       ? "--name"
+                        : config->file     ? "--file"
+                        : config->compare  ? "--compare"
+                        : config->check    ? "--check"
+                        : config->simulate ? "--simulate"
+                                           : NULL;
+    if (other) return sl_error_set(error, SL_BAD_INPUT, "--all and %s: all schedules are compared, or one", other);
+    if (config->format == CSV || config->format == INDICES)
+        return sl_error_set(error, SL_BAD_INPUT, "--all: there is no format %s of it: it is table, svg or json",
+                            config->format == CSV ? "csv" : "indices");
+    const struct schedule_all all = {.stages = one_of(config->stages, 4, 4),
+                                     .microbatches = one_of(config->microbatches, 8, 8),
+                                     .loops = config->loops,
+                                     .buffers = config->buffers,
+                                     .group = config->group,
+                                     .cost = config->cost,
+                                     .costs = config->costs,
+                                     .communication = config->communication,
+                                     .overlap = config->overlap,
+                                     .format = config->format == SVG    ? SCHEDULE_ALL_SVG
+                                               : config->format == JSON ? SCHEDULE_ALL_JSON
+                                                                        : SCHEDULE_ALL_TABLE};
+    return schedule_all(&all, output, error);
+}
+
+static int run(const struct config *config, struct subject *subject, struct sl_error *error) {
+    struct sl_output output;
+    bool told = false;
+    SL_TRY(sl_output_open(&output, config->output, error));
+    const int status = config->all ? run_all(config, &output, error) : run_one(config, subject, &output, &told, error);
+    const int closed = sl_output_close(&output, told ? SL_OK : status, error);
+    return closed ? closed : status;
 }
 
 int main(int argc, char **argv) {
@@ -219,19 +287,18 @@ int main(int argc, char **argv) {
         .section = SL_SECTIONS({"Schedule", schedule_table, &config}, {"Output", output_table, &config},
                                {"Simulation", simulation_table, &config}),
         .words = {"Schedules", sl_schedule_word},
+        .notation = {"Notation", notation_word},
     };
-    struct study study = {0};
+    struct subject subject = {0};
     struct sl_error error = {0};
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         if (config.json) config.format = JSON;
-        status = sl_options_finish(&options, run(&config, &study, &error), &error);
+        status = sl_options_finish(&options, run(&config, &subject, &error), &error);
     }
-    schedule_measurement_free(&study.measurement);
-    schedule_trace_free(&study.trace);
-    sl_schedule_free(&study.schedule);
-    sl_simulation_free(&study.simulation);
-    free(study.cost);
+    schedule_measurement_free(&subject.measurement);
+    schedule_trace_free(&subject.trace);
+    schedule_study_free(&subject.study);
     sl_options_free(&options);
     return status;
 }

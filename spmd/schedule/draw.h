@@ -1,4 +1,4 @@
-/* draw.h - schedules for people: a coloured table on a terminal, a timeline for print. */
+/* draw.h - schedules for people: a folded table and its legend, a timeline. */
 #ifndef SL_SPMD_SCHEDULE_DRAW_H
 #define SL_SPMD_SCHEDULE_DRAW_H
 
@@ -6,12 +6,18 @@
 
 SL_BEGIN_C
 
-/* Prints the table of sl_schedule_print_table on a terminal with 256 colours and COLUMNS columns. Colours are
- * microbatches, shades are loops. A table that is too wide goes on below. SL_FAILED if there is no memory. */
-int sl_schedule_print_terminal(const struct sl_schedule *schedule, int columns, FILE *file);
+/* Prints the table of sl_schedule_print_table in blocks that are at most COLUMNS wide, one below the other, each with
+ * its iterations above it. COLOURED: for a terminal with 256 colours, which stand for microbatches, and shades for
+ * loops. SL_FAILED if there is no memory. */
+int sl_schedule_print_folded(const struct sl_schedule *schedule, int columns, bool coloured, FILE *file);
+
+/* Prints what the cells of the table mean: an empty line, then one for each notation that occurs in it, and the colours
+ * if it is COLOURED. */
+void sl_schedule_print_legend(const struct sl_schedule *schedule, bool coloured, FILE *file);
 
 /* Writes a timeline in SVG: simulated milliseconds to the right, one row for each rank, and a rank's reductions in a
- * lane below its row. Colours are kinds of actions, shades are loops, numbers are microbatches. */
+ * lane below its row. Colours are kinds of actions, shades are loops, numbers are microbatches. A long one goes on
+ * below. */
 void sl_schedule_write_svg(const struct sl_schedule *schedule, const struct sl_simulation *simulation, FILE *file);
 
 SL_END_C

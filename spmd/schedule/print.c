@@ -195,7 +195,7 @@ int sl_schedule_print_table(const struct sl_schedule *schedule, FILE *file) {
     return SL_OK;
 }
 
-/* ---- on a terminal ---- */
+/* ---- folded ---- */
 
 static void print_ruler(const struct cells *cells, int begin, int end, FILE *file) {
     fprintf(file, "%-*s", label_width(cells->schedule), "time");
@@ -203,36 +203,7 @@ static void print_ruler(const struct cells *cells, int begin, int end, FILE *fil
     fputc('\n', file);
 }
 
-static bool has_kind(const struct sl_schedule *schedule, enum sl_action_kind kind) {
-    for (int r = 0; r < schedule->ranks; r++) {
-        for (int i = 0; i < schedule->rank[r].count; i++)
-            if (schedule->rank[r].action[i].kind == kind) return true;
-    }
-    return false;
-}
-
-static void print_legend(const struct sl_schedule *schedule, FILE *file) {
-    static const char *const name[] = {"forward", "backward", "input gradient", "weight gradient"};
-    const int loops = schedule->loops, shades = loops < SHADES ? loops : SHADES;
-    char text[16];
-    fprintf(file, "\nstage, action, microbatch");
-    for (enum sl_action_kind kind = SL_FORWARD; kind <= SL_WEIGHT_GRADIENT; kind++)
-        if (has_kind(schedule, kind)) fprintf(file, "; %c: %s", sl_action_letter(kind), name[kind]);
-    fprintf(file, "\nmicrobatches ");
-    for (int i = 0; i < schedule->microbatches && i < HUES; i++) {
-        snprintf(text, sizeof text, " %d ", i);
-        print_coloured(text, i, 0, 1, file);
-    }
-    fprintf(file, "%s  loops ", schedule->microbatches > HUES ? " ..." : "");
-    for (int i = 0; i < shades; i++) {
-        const int first = (i * loops + shades - 1) / shades; /* with this shade */
-        snprintf(text, sizeof text, " %d ", first);
-        print_coloured(text, 0, first, loops, file);
-    }
-    fputc('\n', file);
-}
-
-int sl_schedule_print_terminal(const struct sl_schedule *schedule, int columns, FILE *file) {
+int sl_schedule_print_folded(const struct sl_schedule *schedule, int columns, bool coloured, FILE *file) {
     struct cells cells;
     if (open_cells(&cells, schedule)) return SL_FAILED;
     for (int time = 0; time < cells.iterations; time++) {
@@ -246,10 +217,82 @@ int sl_schedule_print_terminal(const struct sl_schedule *schedule, int columns, 
             if (used > columns && end > begin) break;
         }
         print_ruler(&cells, begin, end, file);
-        print_block(&cells, begin, end, true, file);
+        print_block(&cells, begin, end, coloured, file);
         if (end < cells.iterations) fputc('\n', file);
     }
-    print_legend(schedule, file);
     free(cells.width);
     return SL_OK;
+}
+
+/* ---- what the cells mean ---- */
+
+/* What can be seen in a table. */
+struct notation {
+    bool kind[SL_ACTION_KINDS], idle;
+    /* The first action, and the first two that share a cell; NULL: there are none. */
+    const struct sl_action *first, *pair;
+    int first_rank, pair_rank;
+};
+
+static void look_at(struct notation *seen, const struct sl_schedule *schedule, int rank) {
+    const struct sl_action *last = NULL;
+    for (int i = 0; i < schedule->rank[rank].count; i++) {
+        const struct sl_action *action = &schedule->rank[rank].action[i];
+        if (action->kind > SL_WEIGHT_GRADIENT) continue;
+        const bool shares = last && last->time == action->time;
+        seen->kind[action->kind] = true;
+        seen->idle |= action->time > (last ? last->time + 1 : 0);
+        if (!seen->first) seen->first = action, seen->first_rank = rank;
+        if (shares && !seen->pair) seen->pair = last, seen->pair_rank = rank;
+        last = action;
+    }
+}
+
+/* The compute action after ACTION: communication may lie between them. */
+static const struct sl_action *partner_of(const struct sl_action *action) {
+    do action++;
+    while (action->kind > SL_WEIGHT_GRADIENT);
+    return action;
+}
+
+static void print_colours(const struct sl_schedule *schedule, FILE *file) {
+    const int loops = schedule->loops, shades = loops < SHADES ? loops : SHADES;
+    char text[16];
+    fputs("colours: microbatches ", file);
+    for (int i = 0; i < schedule->microbatches && i < HUES; i++) {
+        snprintf(text, sizeof text, " %d ", i);
+        print_coloured(text, i, 0, 1, file);
+    }
+    fprintf(file, "%s, loops ", schedule->microbatches > HUES ? " ..." : "");
+    for (int i = 0; i < shades; i++) {
+        const int first = (i * loops + shades - 1) / shades; /* with this shade */
+        snprintf(text, sizeof text, " %d ", first);
+        print_coloured(text, 0, first, loops, file);
+    }
+    fputc('\n', file);
+}
+
+void sl_schedule_print_legend(const struct sl_schedule *schedule, bool coloured, FILE *file) {
+    static const char *const name[] = {"forward", "backward", "input gradient", "weight gradient"};
+    static const char *const help[] = {"forward", "backward: input gradient and weight gradient",
+                                       "input gradient, the first half of a backward",
+                                       "weight gradient, the second half of a backward"};
+    const struct cells cells = {.schedule = schedule};
+    struct notation seen = {0};
+    char text[40], other[40];
+    for (int r = 0; r < schedule->ranks; r++) look_at(&seen, schedule, r);
+    if (!seen.first) return;
+    action_text(&cells, seen.first_rank, seen.first, text, sizeof text);
+    fprintf(file, "\n%s: stage %d, %s (%c), microbatch %d\n", text,
+            sl_schedule_stage(schedule, seen.first_rank, seen.first->loop), name[seen.first->kind],
+            sl_action_letter(seen.first->kind), seen.first->microbatch);
+    for (enum sl_action_kind kind = SL_FORWARD; kind <= SL_WEIGHT_GRADIENT; kind++)
+        if (seen.kind[kind] && kind != seen.first->kind) fprintf(file, "%c: %s\n", sl_action_letter(kind), help[kind]);
+    if (seen.pair) {
+        action_text(&cells, seen.pair_rank, seen.pair, text, sizeof text);
+        action_text(&cells, seen.pair_rank, partner_of(seen.pair), other, sizeof other);
+        fprintf(file, "%s+%s: two actions in one time step\n", text, other);
+    }
+    if (seen.idle) fputs(".: idle\n", file);
+    if (coloured) print_colours(schedule, file);
 }

@@ -10,7 +10,7 @@
 #include "drivers/classifier/idx.h"
 #include "drivers/common/options.h"
 #include "drivers/report/run.h"
-#include "drivers/schedule/compare.h"
+#include "drivers/schedule/measured.h"
 #include "drivers/schedule/costs.h"
 #include "layers/storage/safetensors.h"
 #include "layers/storage/tokens.h"
@@ -315,6 +315,9 @@ static void compare(const struct complexity_row *row, int n) {
         schedule_trace_measure(&trace, &schedule, &costs, &stage, &measurement, &error))
         fail_msg("%s", error.message);
     assert_int_equal(measurement.steps, row->argument ? row->argument : n);
+    struct schedule_measured_step step;
+    if (schedule_measured_step_find(&step, &trace, &schedule, &error)) fail_msg("%s", error.message);
+    schedule_measured_step_free(&step);
     schedule_measurement_free(&measurement);
     sl_schedule_free(&schedule);
 }

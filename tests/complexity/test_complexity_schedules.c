@@ -102,9 +102,10 @@ static void print_table(const struct complexity_row *row, int n) {
     (void)row, (void)n;
     assert_int_equal(sl_schedule_print_table(&table, nowhere), SL_OK);
 }
-static void print_terminal(const struct complexity_row *row, int n) {
+static void print_folded(const struct complexity_row *row, int n) {
     (void)row, (void)n;
-    assert_int_equal(sl_schedule_print_terminal(&table, 80, nowhere), SL_OK);
+    assert_int_equal(sl_schedule_print_folded(&table, 80, true, nowhere), SL_OK);
+    sl_schedule_print_legend(&table, true, nowhere);
 }
 static void print_indices(const struct complexity_row *row, int n) {
     (void)row, (void)n;
@@ -156,7 +157,7 @@ int main(void) {
     add("windows", "looped-bfs", LOOPS, 64, prepare, windows);
     add("windows", "looped-bfs", MICROBATCHES, 256, prepare, windows);
     add("table", "1f1b", MICROBATCHES, 128, prepare, print_table);
-    add("table on a terminal", "1f1b", MICROBATCHES, 128, prepare, print_terminal);
+    add("table on a terminal", "1f1b", MICROBATCHES, 128, prepare, print_folded);
     add("indices", "looped-bfs", MICROBATCHES, 128, prepare, print_indices);
     add("CSV", "dualpipev", MICROBATCHES, 128, prepare, print_csv);
     add("drawing", "zbv", MICROBATCHES, 128, prepare_drawing, print_svg);

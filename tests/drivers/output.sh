@@ -76,6 +76,50 @@ status=$?
 [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'finite' err && ! grep -qE 'nan|inf[^a-z]' out
 point 'a loss that is not finite ends the run'
 
+# ---- a file instead of stdout ----
+
+for arguments in '' --simulate --check '--format svg' '--format csv' '--format indices' --json '--all' '--all --json' \
+    '--all --format svg'; do
+    "$drivers/schedule" $arguments >expected 2>err && "$drivers/schedule" $arguments --output got >out 2>>err
+    status=$?
+    [ $status = 0 ] && [ ! -s out ] && [ ! -s err ] && [ -s got ] && cmp -s got expected
+    point "schedule $arguments: the same in a file"
+    "$drivers/schedule" $arguments --output /dev/full >out 2>err
+    status=$?
+    [ $status = 3 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q '^schedule: /dev/full: No space' err
+    point "schedule $arguments: a full disk under the file"
+    "$drivers/schedule" $arguments >/dev/full 2>err
+    status=$?
+    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^schedule: stdout: No space' err
+    point "schedule $arguments: a full disk"
+done
+echo kept >got
+"$drivers/schedule" --name zbv --loops 3 --output got >out 2>err
+status=$?
+[ $status = 2 ] && [ ! -s out ] && [ "$(cat got)" = kept ]
+point 'bad input leaves the file as it was'
+
+echo '{"step":0,"loss":1}' >run
+for arguments in '' '--svg loss' '--terminal all' --json; do
+    "$drivers/report" run $arguments >expected 2>err
+    status=$?
+    [ $status = 0 ] && [ -s expected ] && [ ! -s err ]
+    point "report $arguments"
+    "$drivers/report" run $arguments >/dev/full 2>err
+    status=$?
+    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^report: stdout: No space' err
+    point "report $arguments: a full disk"
+    [ "$arguments" != --json ] || continue
+    "$drivers/report" run $arguments --output got >out 2>err
+    status=$?
+    [ $status = 0 ] && [ ! -s out ] && [ ! -s err ] && cmp -s got expected
+    point "report $arguments: the same in a file"
+    "$drivers/report" run $arguments --output /dev/full >out 2>err
+    status=$?
+    [ $status = 3 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q '^report: /dev/full: No space' err
+    point "report $arguments: a full disk under the file"
+done
+
 # ---- where coordinates run ----
 
 cores=$(env -u OMP_NUM_THREADS nproc)

@@ -19,10 +19,14 @@ cat >expected <<'END'
 rank 0: 0F0 0F1 0F2 0F3 3F0 3F1 3F2 3F3   .   .   .   . 3B3 3B2 3B1 3B0 0B3 0B2 0B1 0B0
 rank 1:   . 1F0 1F1 1F2 1F3 4F0 4F1 4F2 4F3   .   . 4B3 4B2 4B1 4B0 1B3 1B2 1B1 1B0
 rank 2:   .   . 2F0 2F1 2F2 2F3 5F0 5F1 5F2 5F3 5B3 5B2 5B1 5B0 2B3 2B2 2B1 2B0
+
+0F0: stage 0, forward (F), microbatch 0
+B: backward: input gradient and weight gradient
+.: idle
 END
 call --name looped-bfs --stages 3 --loops 2 --microbatches 4
 [ $status = 0 ] && [ ! -s err ] && cmp -s out expected
-point 'one line a rank, one cell an iteration'
+point 'one line a rank, one cell an iteration, and what they mean'
 call --stages 3 --loops 2 --microbatches 4
 [ $status = 0 ] && cmp -s out expected
 point 'breadth first is what is generated unless told otherwise'
@@ -32,6 +36,68 @@ answers 'update: -1 -1 -1  0  1  2  3 -1 -1 -1' --format indices --stages 3 --lo
 answers 'no deadlock with 2 buffers; at most 4 microbatches kept' --check --name pipedream-flush
 answers 'no deadlock with 1 buffers; at most 8 microbatches kept' --check --name pipedream-flush --buffers 1 \
     --wgrad-group 8
+
+# ---- what the cells mean ----
+
+for text in '4F0  ' '4B0  ' '4I0,' '4W0,' '2F5+5B1  ' 'bubble  ' 'kept  '; do
+    "$driver" --help | sed -n '/^Notation:/,/^$/p' | grep -qF -- "$text"
+    point "--help explains $text"
+done
+legend() {
+    call "$@"
+    sed '1,/^$/d' out >legend
+    [ $status = 0 ] && [ ! -s err ]
+}
+legend --name dualpipev --stages 2 --microbatches 4
+printf '%s\n' '0F0: stage 0, forward (F), microbatch 0' 'B: backward: input gradient and weight gradient' \
+    'I: input gradient, the first half of a backward' 'W: weight gradient, the second half of a backward' \
+    '0F3+3B1: two actions in one time step' '.: idle' >expected
+cmp -s legend expected
+point 'all notation that there is'
+legend --name zbv --stages 1 --microbatches 1
+printf '%s\n' '0F0: stage 0, forward (F), microbatch 0' 'I: input gradient, the first half of a backward' \
+    'W: weight gradient, the second half of a backward' >expected
+cmp -s legend expected
+point 'no notation that does not occur'
+answers 'kept: the most microbatches that a rank holds at once' --simulate
+
+# ---- folded ----
+
+# folds WIDTH ARGUMENT...: no line of the table is wider, and its blocks side by side are the whole table.
+folds() {
+    width=$1
+    shift
+    call --name "$@"
+    grep '^rank' out | tr -s ' ' >whole
+    call --name "$@" --width "$width"
+    sed '/^time/,$!d' out | awk -v width="$width" '
+        /^$/ { next }
+        !/^(time|rank)/ { exit }
+        length($0) > width { wide = 1 }
+        { text = $0; name = text; sub(/:.*/, ":", name); sub(/^(time|rank +[0-9]+:)/, "", text) }
+        /^time/ { n = split(text, time, " "); for (i = 1; i <= n; i++) if (time[i] != steps++) wide = 1; next }
+        { if (!(name in row)) order[++rows] = name; row[name] = row[name] text }
+        END { for (i = 1; i <= rows; i++) print order[i] row[order[i]]; if (wide) print "too wide" }' | tr -s ' ' >joined
+    [ $status = 0 ] && [ ! -s err ] && grep -c '^time' out >blocks && cmp -s whole joined
+    point "folded to $width: $*"
+}
+for width in 30 44 79 100; do
+    folds $width zbv --stages 4 --microbatches 20
+    folds $width dualpipev --stages 2 --microbatches 40
+    folds $width gpipe --stages 11 --microbatches 30
+done
+[ "$(cat blocks)" -gt 1 ]
+point 'into more than one block'
+call --name 1f1b --width 1
+[ $status = 0 ] && [ "$(grep -c '^time' out)" = 22 ]
+point 'a block has at least one time step'
+call --name 1f1b --width 0
+mv out expected
+call --name 1f1b
+[ $status = 0 ] && cmp -s out expected
+point 'by itself it does not fold where there is no terminal'
+
+# ---- a terminal ----
 
 # On a terminal the same cells are coloured, and a wide table goes on below.
 if command -v script >where; then
@@ -46,14 +112,19 @@ if command -v script >where; then
     escape=$(printf '\033')
     [ $status = 0 ] && grep -q "${escape}\[48;5;" out && [ "$(grep -c '^time' out)" -gt 1 ]
     point 'colours and several blocks on a terminal'
-    grep -q microbatches out && ! grep -q "$escape" expected
-    point 'a legend there, no colours elsewhere'
+    grep -q '^colours: microbatches' out && ! grep -q "$escape" expected
+    point 'colours are explained there, and there are none elsewhere'
     sed "s/$escape\[[0-9;]*m//g" out >plain
     [ "$(awk '{ sub("\r", ""); if (length($0) > widest) widest = length($0) } END { print widest }' plain)" -le 100 ]
     point 'no line is wider than the terminal'
     cells plain >got
     cells expected | cmp -s - got
     point 'all cells are there'
+    NO_COLOR=1 TERM=xterm script -qec \
+        "stty cols 100; '$driver' --name zbv --stages 4 --microbatches 20" script >out 2>err </dev/null
+    tr -d '\r' <out >plain
+    "$driver" --name zbv --stages 4 --microbatches 20 --width 100 | cmp -s - plain
+    point 'no colours where none are wanted, but blocks'
 else
     skip 'terminal' 'there is no command script'
 fi
@@ -159,6 +230,30 @@ if command -v xmllint >where || command -v python3 >where; then
 else
     skip drawings 'there is neither xmllint nor python3'
 fi
+
+# width: of the drawing in out; boxes: how many events it shows, each once or in pieces.
+width() {
+    sed -n 's/^<svg [^>]* width="\([0-9.]*\)".*/\1/p' out
+}
+boxes() {
+    grep -o '<title>stage[^<]*' out | sort -u | wc -l
+}
+# inside: no box lies outside the picture.
+inside() {
+    sed -n 's/^<rect x="\([0-9.]*\)" y="[0-9.]*" width="\([0-9.e-]*\)".*/\1 \2/p' out |
+        awk -v width="$(width)" '$1 + $2 > width { bad = 1 } END { exit bad }'
+}
+for size in '2 8' '8 32' '8 64' '16 256' '64 64'; do
+    call --format svg --name looped-bfs --stages "${size% *}" --microbatches "${size#* }"
+    [ $status = 0 ] && [ "$(width)" -ge 800 ] && [ "$(width)" -le 1400 ] && inside &&
+        [ "$(boxes)" = $((4 * ${size% *} * ${size#* })) ]
+    point "a drawing as wide as a page: $size"
+done
+call --format svg --name looped-bfs --stages 8 --microbatches 32
+[ "$(grep -c '>rank 0</text>' out)" = 3 ] && [ "$(grep -c 'time (ms)' out)" = 1 ]
+point 'a long one goes on below'
+grep -q 'prefers-color-scheme:dark' out
+point 'for dark pages, too'
 call --format svg --name 1f1b --stages 2 --microbatches 2
 [ "$(grep -c '</title></rect>' out)" = 8 ] && grep -q '<title>stage 1, forward of microbatch 1, 4 to 5 ms</title>' out
 point 'a box an action, where the simulation has it'
@@ -249,6 +344,43 @@ refuses 'schedule gpipe has no 1 microbatches from 1 on' --compare broken
 sed 's/"gpipe"/"mine"/' run >broken
 refuses 'its schedule "mine" was read from a file: --file names it' --compare broken
 
+# drawn ARGUMENT...: the run under the prediction, two rows a rank on one axis.
+drawn() {
+    call --compare "$@" --format svg
+    [ $status = 0 ] && [ ! -s err ] && ! grep -qE 'nan|inf[^o]' out && [ "$(grep -c 'time (ms)' out)" = 1 ] &&
+        [ "$(grep -c '>rank [01] predicted</text>' out)" = "$(grep -c '>measured</text>' out)" ] &&
+        grep -q '>rank 1 predicted</text>' out
+    point "drawn: --compare $*"
+}
+# box TEXT: its place and its colour in the drawing.
+box() {
+    sed -n "s/<rect \(x=.*\)><title>$1<.*/\1/p" out
+}
+drawn run
+[ "$(box 'predicted: stage 0, forward of microbatch 0, 0 to 2 ms')" = \
+    "$(box 'measured: stage 0, forward of microbatch 0, 0 to 2 ms' | sed 's/y="[0-9]*"/y="62"/')" ]
+point 'on one scale'
+for text in 'measured: stage 1, input gradient of microbatch 0, 6 to 8 ms' 'measured: optimizer, 14 to 15 ms' \
+    'measured: stage 0, reduction, 13 to 16 ms' 'measured: stage 0, message of microbatch 0, 2 to 2.5 ms' \
+    'predicted: stage 1, weight gradient of microbatch 0, '; do
+    grep -qF -- "<title>$text" out
+    point "drawn: $text"
+done
+grep -q 'step predicted 15.50 ms, measured 16.00 ms (mean of 1); drawn is step 1, 16.00 ms' out
+point 'what is drawn'
+{ first_rank && second_rank && step=2 first_rank && step=2 second_rank | sed 's/"dur":3000/"dur":5000/'; } | trace >two
+drawn two
+grep -q 'drawn is step 1, 16.00 ms' out
+point 'the step of median length'
+drawn plain --name gpipe --stages 2 --microbatches 1
+{
+    first_rank && second_rank
+    { first_rank && second_rank; } | sed 's/"ts":\([0-9]*\)/"ts":1\1/'
+} | trace | sed 's/"overlap"/"passes":2,"overlap"/' >passes
+drawn passes
+[ "$(grep -c 'measured: stage 0, forward' out)" = 1 ]
+point 'the first pass of a step'
+
 # What the trainer writes.
 "$drivers/looping_pipeline" --mesh data=2,model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --steps 4 \
     --trace trained >where 2>err
@@ -256,6 +388,66 @@ call --compare trained --json
 [ $status = 0 ] && [ ! -s err ] && grep -q '"name":"looped-bfs","ranks":2,"loops":2,"microbatches":4,' out &&
     grep -q '"steps":3,' out
 point 'a trace of the trainer'
+drawn trained
+[ "$(grep -o '<title>measured: stage [0-9], forward of microbatch [0-9]' out | sort -u | wc -l)" = 16 ]
+point 'all its forwards are drawn'
+
+# ---- all schedules ----
+
+call --all --stages 4 --microbatches 6
+[ $status = 0 ] && [ ! -s err ] &&
+    grep -qE '^zbv +2 +39 +7\.7 % +8 +4 +72$' out && grep -qE '^pipedream-flush +1 +54 +33\.3 % +4 +4 +36$' out &&
+    grep -qx 'does not fit: schedule dualpipev: 6 microbatches on 4 stages: must be at least 8, two a stage' out
+point 'a line a schedule, and why one does not fit'
+for name in $names; do
+    [ "$(grep -cE "^$name |^does not fit: schedule $name:" out)" = 1 ]
+    point "--all has $name"
+done
+grep -E ' %' out | awk '$3 < last { bad = 1 } { last = $3 } END { exit bad }'
+point 'the fastest first'
+call --all --stages 4 --microbatches 6 --json
+[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = "$(echo $names | wc -w)" ] &&
+    [ "$(grep -cxE '\{"name":"[a-z0-9-]+","ranks":4,"loops":[12],"microbatches":6,"bubble":[0-9.]+,"step_ms":[0-9.]+,"compute_ms":[0-9.]+,"kept":[0-9]+,"messages":[0-9]+,"buffers":2,"valid":true\}' out)" = $(($(echo $names | wc -w) - 1)) ] &&
+    grep -qE '^\{"name":"dualpipev","valid":false,"reason":"schedule dualpipev: 6 microbatches.*","ranks":4\}$' out
+point 'an object a line'
+mv out all
+# What a schedule of one loop takes: its stages are two of the model's.
+call --name 1f1b --stages 4 --microbatches 6 --forward 2 --input-gradient 2 --weight-gradient 2 --json
+time=$(sed 's/.*"step_ms":\([0-9.]*\).*/\1/' out)
+grep '"1f1b"' all | grep -q "\"step_ms\":$time,"
+point 'one model for all'
+call --all --stages 2 --loops 3 --microbatches 4 --json
+for text in '"gpipe","ranks":2,"loops":1,' '"zbv","ranks":2,"loops":2,' '"looped-bfs","ranks":2,"loops":3,'; do
+    grep -q "$text" out
+    point "--loops 3: $text"
+done
+[ "$(grep -o '"compute_ms":[0-9.]*' out | sort -u | wc -l)" -gt 1 ] &&
+    awk -F'[:,]' '{ for (i = 1; i <= NF; i++) { if ($i == "\"bubble\"") b = $(i + 1); if ($i == "\"compute_ms\"") c = $(i + 1) }
+        busy = c * (1 - b); if (busy < 35.999 || busy > 36.001) bad = 1 } END { exit bad }' out
+point 'all compute equally long'
+echo '{"forward": [1, 2, 3, 4], "input_gradient": 0, "weight_gradient": 0}' >costs
+call --all --stages 2 --microbatches 4 --costs costs --json
+grep '"gpipe"' out | grep -q '"step_ms":31.0,' # two stages of 3 and 7
+point 'stages of different costs are joined'
+answers '"name":"gpipe","ranks":2,' --all --stages 2 --microbatches 4 --costs trained --json
+refuses 'the trace trained is of 4 stages, the schedule has 8' --all --costs trained
+call --all --microbatches 6 --format svg --reduce 2
+[ $status = 0 ] && [ ! -s err ] && [ "$(width)" -le 1400 ] && inside && [ "$(grep -c 'time (ms)' out)" = 1 ] &&
+    [ "$(grep -c 'font-weight="bold">[a-z0-9-]*, [12] loops*: ' out)" = $(($(echo $names | wc -w) - 1)) ] &&
+    grep -q 'does not fit: schedule dualpipev: ' out
+point 'all of them in one drawing'
+if command -v xmllint >where || command -v python3 >where; then
+    valid_xml out >where
+    point 'a valid drawing of all'
+fi
+for other in '--name gpipe' '--file table.csv' '--compare run' --check --simulate; do
+    refuses "--all and ${other%% *}: all schedules are compared, or one" --all $other
+done
+for format in csv indices; do
+    refuses "--all: there is no format $format of it: it is table, svg or json" --all --format $format
+done
+refuses '--all: no schedule fits: 8 microbatches do not divide into weight-gradient groups of 3' --all --wgrad-group 3
+refuses '--all: 4096 stages, 2 loops: must be at most 4096 stages together' --all --stages 4096
 
 # ---- what is refused ----
 

@@ -10,12 +10,12 @@ set(parsers
     signature
     tokens
     trace)
-set(fuzz_trace_needs ${CMAKE_SOURCE_DIR}/drivers/schedule/compare.c ${CMAKE_SOURCE_DIR}/drivers/schedule/costs.c)
 set(fuzz_metrics_library sl_report)
+set(fuzz_trace_library sl_schedules)
 
 add_custom_target(fuzz)
 foreach(name ${parsers})
-    add_executable(fuzz_${name} fuzz/fuzz_${name}.c ${fuzz_${name}_needs})
+    add_executable(fuzz_${name} fuzz/fuzz_${name}.c)
     target_link_libraries(fuzz_${name} PRIVATE ${fuzz_${name}_library} sl_drivers)
     add_dependencies(fuzz fuzz_${name})
     if(SL_SANITIZE MATCHES fuzzer) # tests/fuzz/run runs these

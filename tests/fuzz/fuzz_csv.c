@@ -35,7 +35,8 @@ static void draw(const struct sl_schedule *schedule, const struct sl_simulation 
         if (schedule->rank[r].count) cells += schedule->rank[r].action[schedule->rank[r].count - 1].time + 1;
     if (cells > DRAWN_CELLS) return;
     FUZZ_PROMISE(!sl_schedule_print_table(schedule, nowhere), "memory");
-    FUZZ_PROMISE(!sl_schedule_print_terminal(schedule, 80, nowhere), "memory");
+    FUZZ_PROMISE(!sl_schedule_print_folded(schedule, 80, true, nowhere), "memory");
+    sl_schedule_print_legend(schedule, true, nowhere);
     FUZZ_PROMISE(!sl_schedule_print_indices(schedule, nowhere), "memory");
     sl_schedule_write_svg(schedule, simulation, nowhere);
 }

@@ -64,10 +64,9 @@ static int read_trace(const char *path, struct sl_error *error) {
         size_t size;
         FILE *file = open_memstream(&text, &size);
         FUZZ_PROMISE(file, "memory");
-        report_timeline_write(file, &timeline, true);
+        report_timeline_write(file, &timeline);
         fclose(file);
         check_drawing(text);
-        report_timeline_explain(fuzz_nowhere(), &timeline);
     } else if (status == SL_OK) {
         fuzz_refused(timeline.missing.status, &timeline.missing);
     }

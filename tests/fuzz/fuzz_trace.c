@@ -5,6 +5,7 @@
 
 #include "drivers/schedule/compare.h"
 #include "drivers/schedule/costs.h"
+#include "drivers/schedule/drawing.h"
 #include "spmd/schedule/draw.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -44,6 +45,29 @@ static void check_measurement(const struct schedule_measurement *measurement, in
             FUZZ_PROMISE(isfinite(measurement->rank[r].part[p]), "rank %d, part %d", r, p);
 }
 
+/* A step that was measured, under the one that COSTS predict. */
+static void draw(const struct schedule_trace *trace, const struct sl_schedule *schedule, const struct sl_costs *costs,
+                 const struct schedule_measurement *measurement) {
+    struct schedule_measured_step step;
+    struct sl_simulation simulation;
+    struct sl_error error = {0};
+    struct sl_output output;
+    FUZZ_PROMISE(!schedule_measured_step_find(&step, trace, schedule, &error), "%s", error.message);
+    FUZZ_PROMISE(!sl_schedule_simulate(schedule, costs, &simulation, &error), "%s", error.message);
+    FUZZ_PROMISE(!sl_output_open(&output, NULL, &error), "%s", error.message);
+    for (int i = 0; i < step.count; i++)
+        FUZZ_PROMISE(step.event[i].begin >= 0 && step.event[i].end <= step.length, "event %d", i);
+    const struct schedule_report report = {
+        .output = &output, .schedule = schedule, .simulation = &simulation, .measurement = measurement};
+    schedule_draw_comparison(&report, &step);
+    fflush(output.stream);
+    FUZZ_PROMISE(!strstr(output.text, "nan") && !strstr(output.text, "\"inf") && !strstr(output.text, "-inf"), "%s",
+                 output.text);
+    sl_output_close(&output, SL_BAD_INPUT, &error);
+    schedule_measured_step_free(&step);
+    sl_simulation_free(&simulation);
+}
+
 static int compare(const struct sl_schedule *schedule, const char *path, struct sl_error *error) {
     struct schedule_trace trace;
     struct schedule_measurement measurement = {0};
@@ -54,6 +78,7 @@ static int compare(const struct sl_schedule *schedule, const char *path, struct 
     if (status == SL_OK) {
         check_measurement(&measurement, schedule->ranks);
         simulate(schedule, &costs);
+        draw(&trace, schedule, &costs, &measurement);
     }
     schedule_measurement_free(&measurement);
     schedule_trace_free(&trace);

@@ -1,0 +1,32 @@
+/* drawing.c - a measured step under the predicted one, as SVG. */
+#include "drivers/schedule/drawing.h"
+
+#include <math.h>
+
+#include "spmd/schedule/timeline.h"
+
+void schedule_draw_comparison(const struct schedule_report *report, const struct schedule_measured_step *step) {
+    const struct sl_schedule *schedule = report->schedule;
+    const struct sl_simulation *simulation = report->simulation;
+    const struct sl_timeline_layer layer[] = {
+        {.schedule = schedule,
+         .row = "predicted",
+         .idle = simulation->span,
+         .count = simulation->count,
+         .event = simulation->event},
+        {.schedule = schedule, .row = "measured", .idle = step->length, .count = step->count, .event = step->event}};
+    char title[96], subtitle[256];
+    snprintf(title, sizeof title, "%s, predicted and measured", schedule->name);
+    snprintf(subtitle, sizeof subtitle,
+             "%d ranks, %d loops, %d microbatches: step predicted %.2f ms, measured %.2f ms (mean of %d); drawn is "
+             "step %d, %.2f ms",
+             schedule->ranks, schedule->loops, schedule->microbatches, simulation->step, report->measurement->step,
+             report->measurement->steps, step->step, step->length);
+    const struct sl_timeline timeline = {.title = title,
+                                         .subtitle = subtitle,
+                                         .end = fmax(simulation->step, step->length),
+                                         .layers = 2,
+                                         .layer = layer,
+                                         .beside = true};
+    sl_timeline_write(&timeline, report->output->stream);
+}

@@ -1,0 +1,27 @@
+/* study.h - a schedule and what is found out about it: that it runs, with how many buffers, and how long it takes. */
+#ifndef SL_DRIVERS_SCHEDULE_STUDY_H
+#define SL_DRIVERS_SCHEDULE_STUDY_H
+
+#include "spmd/schedule/simulate.h"
+
+/* Zero-initialize. */
+struct schedule_study {
+    struct sl_schedule schedule;
+    int buffers;                 /* messages that may wait between two ranks */
+    struct sl_stage_costs *cost; /* [stages] */
+    struct sl_simulation simulation;
+};
+
+/* Lowers the schedule, and proves it with BUFFERS (0: the fewest that are enough, at least 2) and weight gradients in
+ * groups of GROUP microbatches (0: none). SL_BAD_INPUT says why it does not run. */
+int schedule_study_prove(struct schedule_study *study, int buffers, int group, struct sl_error *error);
+
+/* Makes `cost`, a copy of COST for each stage. */
+int schedule_study_costs(struct schedule_study *study, const struct sl_stage_costs *cost, struct sl_error *error);
+
+/* The most microbatches that a rank holds at once. */
+int schedule_study_kept(const struct schedule_study *study);
+
+void schedule_study_free(struct schedule_study *study);
+
+#endif
