@@ -193,6 +193,7 @@ static void plan_training(struct run *run) {
     training->type = &classifier_training;
     training->job = &run->experiment.job;
     training->json = run->config->common.json;
+    training->signature = run->config->common.signature;
     training->rate = sl_training_rate(options, training->steps);
     if (options->lr_schedule == SL_RATE_DEFAULT) training->rate.falls = run->dataset.shuffled;
     describe_run(run);

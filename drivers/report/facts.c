@@ -143,8 +143,17 @@ const char *report_option_of(const struct report_run *run, const char *option) {
     return json_string_value(json_object_get(json_object_get(run->summary, "options"), option));
 }
 
+/* Where a run writes says nothing about it. */
+static bool is_record(const char *option) {
+    static const char *const records[] = {"--metrics", "--trace", "--gradients", "--save", "--json"};
+    for (size_t i = 0; i < sizeof records / sizeof *records; i++)
+        if (!strcmp(option, records[i])) return true;
+    return false;
+}
+
 static bool differs(const struct report_runs *runs, const char *option) {
     const char *first = NULL;
+    if (is_record(option)) return false;
     for (int i = 0; i < runs->count; i++) {
         const char *value = report_option_of(&runs->run[i], option);
         if (first && value && strcmp(first, value) != 0) return true;

@@ -73,7 +73,7 @@ function draw(plot) {
         text += `M${left} ${y(v)}H${width - right}`;
         words += `<text x="${left - 7}" y="${y(v) + 4}" text-anchor="end">${label(v)}</text>`;
     }
-    for (const v of ticks(first, last, Math.max(2, Math.floor(width / 90)), false))
+    for (const v of ticks(first, last, Math.max(2, Math.floor(width / 65)), false))
         words += `<text x="${x(v)}" y="${height - bottom + 15}" text-anchor="middle">${label(v)}</text>`;
     text += `"/>${words}<text x="${(left + width - right) / 2}" y="${height - 4}" text-anchor="middle">step</text></g>`;
     for (const s of shown) {

@@ -154,9 +154,19 @@ static int take_part(struct sl_training *training, const struct sl_engine *engin
     return sl_run(&job->mesh, engine, program, training);
 }
 
+/* Options by their names, as texts. */
+static json_t *options_of(const struct sl_signature *signature) {
+    json_t *options = json_object();
+    struct sl_signature_entry entry;
+    for (size_t at = 0; options && sl_signature_next(signature->bytes, signature->size, &at, &entry);)
+        if (!strncmp(entry.key, "--", 2)) json_object_set_new(options, entry.key, json_string(entry.text));
+    return options;
+}
+
 static int report_end(struct sl_training *training, struct sl_error *error) {
     json_t *object = training->type->end(training);
     if (object) json_object_set_new(object, "memory", sl_memory_json(training->memory, &training->job->mesh));
+    if (object && training->signature) json_object_set_new(object, "options", options_of(training->signature));
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     return sl_report_print(&training->report, object, error);
 }

@@ -4,13 +4,13 @@ set(parsers
     csv
     idx
     mesh
-    metrics
     options
+    report
     safetensors
     signature
     tokens
     trace)
-set(fuzz_metrics_library sl_report)
+set(fuzz_report_library sl_report)
 set(fuzz_trace_library sl_schedules)
 
 add_custom_target(fuzz)

@@ -1,4 +1,4 @@
-/* fuzz_metrics.c - what the driver report reads: metrics as JSON lines, and traces.
+/* fuzz_report.c - what the driver report reads: metrics as JSON lines, and traces.
  *
  * The first byte chooses which of them; the file begins after it. */
 #include <locale.h>
