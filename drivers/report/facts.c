@@ -151,13 +151,16 @@ static bool is_record(const char *option) {
     return false;
 }
 
+/* Runs that tell no options at all do not differ. */
 static bool differs(const struct report_runs *runs, const char *option) {
-    const char *first = NULL;
+    const struct report_run *first = NULL;
     if (is_record(option)) return false;
     for (int i = 0; i < runs->count; i++) {
-        const char *value = report_option_of(&runs->run[i], option);
-        if (first && value && strcmp(first, value) != 0) return true;
-        if (!first) first = value;
+        const struct report_run *run = &runs->run[i];
+        if (!json_object_get(run->summary, "options")) continue;
+        const char *value = report_option_of(run, option), *other = first ? report_option_of(first, option) : value;
+        if (!value != !other || (value && strcmp(value, other) != 0)) return true;
+        if (!first) first = run;
     }
     return false;
 }

@@ -11,7 +11,7 @@
 #include "drivers/report/scale.h"
 
 enum { ROWS = 12, LABEL = 9, MOST_CELLS = REPORT_MOST_COLUMNS, MOST_DOTS = 2 * MOST_CELLS };
-enum { TITLE = 21, CELL = 20 }; /* of the table of numbers */
+enum { TITLE = 21, VALUE = 14, DIFFERENCE = 9 }; /* columns of the table of numbers */
 
 /* A character of the drawing: what is set of its 2 x 4 dots, and the run that was drawn in it last. */
 struct cell {
@@ -207,18 +207,21 @@ bool report_terminal_plot(const struct report_terminal *terminal, const struct r
 
 /* ---- numbers ---- */
 
+/* The first run is what others are compared with. */
+static int cell_width(int run) { return run ? VALUE + DIFFERENCE : VALUE; }
+
 static void print_block(const struct report_terminal *terminal, const struct report_runs *runs, int begin, int end) {
     char text[64], difference[32], both[100];
     put_text(terminal, "", TITLE, LEFT);
     for (int i = begin; i < end; i++) {
         begin_colour(terminal, i);
-        put_text(terminal, runs->run[i].name, CELL - 1, RIGHT);
+        put_text(terminal, runs->run[i].name, cell_width(i) - 1, RIGHT);
         end_colour(terminal);
         fputc(i + 1 < end ? ' ' : '\n', terminal->file);
     }
     put_text(terminal, "state", TITLE, LEFT);
     for (int i = begin; i < end; i++) {
-        put_text(terminal, report_run_state(&runs->run[i]), CELL - 1, RIGHT);
+        put_text(terminal, report_run_state(&runs->run[i]), cell_width(i) - 1, RIGHT);
         fputc(i + 1 < end ? ' ' : '\n', terminal->file);
     }
     for (int f = 0; f < REPORT_FACTS; f++) {
@@ -227,15 +230,15 @@ static void print_block(const struct report_terminal *terminal, const struct rep
         for (int i = begin; i < end; i++) {
             report_fact_difference(&report_facts[f], runs, i, difference, sizeof difference);
             report_fact_text(&report_facts[f], &runs->run[i], text, sizeof text);
-            snprintf(both, sizeof both, "%s %8s", text, difference);
-            put_text(terminal, both, CELL - 1, RIGHT);
+            snprintf(both, sizeof both, i ? "%s %8s" : "%s", text, difference);
+            put_text(terminal, both, cell_width(i) - 1, RIGHT);
             fputc(i + 1 < end ? ' ' : '\n', terminal->file);
         }
     }
 }
 
 void report_terminal_facts(const struct report_terminal *terminal, const struct report_runs *runs) {
-    const int fit = (terminal->columns - TITLE) / CELL, each = fit > 0 ? fit : 1;
+    const int fit = (terminal->columns - TITLE) / (VALUE + DIFFERENCE), each = fit > 0 ? fit : 1;
     for (int begin = 0; begin < runs->count; begin += each) {
         if (begin) fputc('\n', terminal->file);
         print_block(terminal, runs, begin, begin + each < runs->count ? begin + each : runs->count);

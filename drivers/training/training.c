@@ -154,12 +154,13 @@ static int take_part(struct sl_training *training, const struct sl_engine *engin
     return sl_run(&job->mesh, engine, program, training);
 }
 
-/* Options by their names, as texts. */
+/* Options by their names, as texts; those without a value are left out. */
 static json_t *options_of(const struct sl_signature *signature) {
     json_t *options = json_object();
     struct sl_signature_entry entry;
     for (size_t at = 0; options && sl_signature_next(signature->bytes, signature->size, &at, &entry);)
-        if (!strncmp(entry.key, "--", 2)) json_object_set_new(options, entry.key, json_string(entry.text));
+        if (!strncmp(entry.key, "--", 2) && strcmp(entry.text, "nan") != 0)
+            json_object_set_new(options, entry.key, json_string(entry.text));
     return options;
 }
 

@@ -31,7 +31,7 @@ point 'steps tell their learning rate, and the last line memory by category'
 call run words.jsonl --output page
 finds 'a page of two runs' '<!DOCTYPE html>' 'id="loss"' 'id="evaluation"' 'id="lr"' 'id="norm"' 'id="tokens"' 'id="ms"' \
     'id="accuracy"' 'id="memory"' '>optimizer<' 'A step of the pipeline: run' 'measured and predicted' '>words<' \
-    'last evaluation' '>coordinates 0, 2<'
+    'last evaluation' '>coordinates 0, 2<' '<code>--batch</code></th><td>8</td><td>2</td>'
 ! sed 's/ xmlns="[^"]*"//' page | grep -E 'https?:|//[a-z]|@import|url\(|<link rel="[^i]| src=' && [ ! -s out ]
 point 'it names nothing outside itself'
 call run/metrics.jsonl run/trace.json words.jsonl --output other && cmp -s page other
