@@ -196,7 +196,7 @@ static int print_json(const struct comparison *comparison, const struct sl_outpu
 struct picture {
     struct sl_timeline_layer *layer; /* [count] */
     char (*heading)[160];            /* [count] */
-    char (*note)[300];               /* [count] */
+    char (*note)[640];               /* [count] */
     const char **line;               /* [count] */
 };
 

@@ -152,7 +152,8 @@ static void find_scale(struct drawing *drawing) {
     const double unit = find_unit(timeline), wanted = UNIT / unit * end;
     const bool folds = timeline->beside || timeline->layers == 1;
     const double most = folds ? fmax(1, floor(TALLEST / (drawing->height + AXIS))) : 1;
-    const double bands = fmin(ceil(wanted / WIDEST), most);
+    /* Narrower boxes rather than many bands, where rows are compared. */
+    const double bands = fmin(ceil(wanted / WIDEST / (timeline->beside ? 2 : 1)), most);
     drawing->scale = fmin(fmax(wanted, NARROWEST), bands * WIDEST) / end;
     if (bands > 1) {
         const double step = tick_step(drawing->scale);

@@ -20,7 +20,7 @@ struct drawn {
 };
 
 static void draw(struct drawn *drawn, const char *name, int stages, int loops, int microbatches, double reduce) {
-    const struct sl_stage_costs cost = {1, 2, 1.5, reduce};
+    const struct sl_stage_costs cost = {.forward = 1, .input_gradient = 2, .weight_gradient = 1.5, .reduce = reduce};
     const struct sl_costs costs = {.count = 1, .stage = &cost, .communication = 0.25, .overlap = true};
     struct sl_error error = {0};
     if (sl_schedule_make(&drawn->schedule, name, stages, loops, microbatches, &error) ||
@@ -114,16 +114,14 @@ static void boxes_do_not_overlap(void **state) {
     discard(&drawn);
 }
 
-static char *table(const struct sl_schedule *schedule, int columns) {
-    char *text;
+static void print(const struct sl_schedule *schedule, int columns, char **text) {
     size_t size;
-    FILE *file = open_memstream(&text, &size);
+    FILE *file = open_memstream(text, &size);
     assert_non_null(file);
     assert_int_equal(columns ? sl_schedule_print_folded(schedule, columns, false, file)
                              : sl_schedule_print_table(schedule, file),
                      SL_OK);
     assert_int_equal(fclose(file), 0);
-    return text;
 }
 
 /* Where a table fits, folding adds the time steps above it and nothing else. */
@@ -132,11 +130,15 @@ static void what_fits_is_not_folded(void **state) {
     struct sl_schedule schedule;
     struct sl_error error = {0};
     assert_int_equal(sl_schedule_make(&schedule, "dualpipev", 2, 2, 4, &error), SL_OK);
-    char *whole = table(&schedule, 0), *folded = table(&schedule, 1000), *line = strchr(folded, '\n');
+    char *whole, *folded, *fits, *too_narrow;
+    print(&schedule, 0, &whole);
+    print(&schedule, 1000, &folded);
+    const char *line = strchr(folded, '\n');
     assert_non_null(line);
     assert_string_equal(line + 1, whole);
     const int width = (int)(line - folded);
-    char *fits = table(&schedule, width), *too_narrow = table(&schedule, width - 1);
+    print(&schedule, width, &fits);
+    print(&schedule, width - 1, &too_narrow);
     assert_string_equal(fits, folded);
     assert_non_null(strstr(too_narrow, "\n\ntime"));
     free(whole);
