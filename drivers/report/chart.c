@@ -9,7 +9,7 @@
 #include "drivers/report/texts.h"
 #include "spmd/base/svg.h"
 
-enum { LEFT = 62, RIGHT = 14, TOP = 12, BOTTOM = 36, LINE = 20, MOST_BUCKETS = 360, MARKED = 40 };
+enum { LEFT = 62, RIGHT = 14, TOP = 12, BOTTOM = 36, LINE = 20, MARKED = 40 };
 
 /* Told apart by colour-blind readers, on white; chart.css has those on black. */
 static const char *const colours[REPORT_COLOURS] = {"#0072b2", "#d55e00", "#00805c", "#a8508a", "#8a6a00", "#4a4f57"};
@@ -119,7 +119,7 @@ static void write_marks(const struct chart *chart, const struct report_bucket *b
 }
 
 static void write_run(const struct chart *chart, int i) {
-    struct report_bucket bucket[MOST_BUCKETS];
+    struct report_bucket bucket[REPORT_MOST_BUCKETS];
     char class[16];
     const struct report_series *series = &chart->runs->run[i].series[chart->plot->quantity];
     const int begin = report_plot_begin(chart->plot, &chart->runs->run[i]);

@@ -21,8 +21,7 @@ static json_t *number(double value) { return isnan(value) ? json_null() : json_r
 
 static json_t *series_of(const struct report_plot *plot, const struct report_runs *runs, int run,
                          const struct report_range *range) {
-    enum { MOST_BUCKETS = 360 };
-    struct report_bucket bucket[MOST_BUCKETS];
+    struct report_bucket bucket[REPORT_MOST_BUCKETS];
     const struct report_series *series = &runs->run[run].series[plot->quantity];
     const int begin = report_plot_begin(plot, &runs->run[run]);
     const int count =

@@ -50,7 +50,7 @@ bool report_plot_range(const struct report_plot *plot, const struct report_runs 
 }
 
 int report_plot_buckets(const struct report_runs *runs) {
-    enum { ALL = 4000, MOST = 360, LEAST = 40 };
+    enum { ALL = 4000, MOST = REPORT_MOST_BUCKETS, LEAST = 40 };
     int series = 0;
     for (int p = 0; p < REPORT_PLOTS; p++)
         for (int i = 0; i < runs->count; i++) series += runs->run[i].series[report_plots[p].quantity].count > MOST;

@@ -12,7 +12,7 @@ struct report_plot {
     bool noisy;    /* smoothing it makes sense */
 };
 
-enum { REPORT_PLOTS = 11 };
+enum { REPORT_PLOTS = 11, REPORT_MOST_BUCKETS = 360 };
 extern const struct report_plot report_plots[REPORT_PLOTS];
 /* Their names, in order, with | between them. */
 #define REPORT_PLOT_NAMES "loss|evaluation|lr|norm|tokens|samples|ms|accuracy|test-accuracy|mfu|balance"
@@ -29,7 +29,7 @@ int report_plot_begin(const struct report_plot *plot, const struct report_run *r
 /* False: no run has a number to show. */
 bool report_plot_range(const struct report_plot *plot, const struct report_runs *runs, struct report_range *range);
 
-/* How many buckets a series has at most, so that a page stays small however many runs it shows. */
+/* How many buckets a series has, at most REPORT_MOST_BUCKETS, so that a page stays small however many runs it shows. */
 int report_plot_buckets(const struct report_runs *runs);
 
 #endif

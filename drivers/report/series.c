@@ -63,8 +63,11 @@ void report_series_free(struct report_series *series) {
 
 const struct report_point *report_series_best(const struct report_series *series, bool highest) {
     const struct report_point *best = NULL;
-    for (const struct report_point *p = series->point; p < series->point + series->count; p++)
-        if (!isnan(p->value) && (!best || (highest ? p->value > best->value : p->value < best->value))) best = p;
+    for (int i = 0; i < series->count; i++) {
+        const struct report_point *point = &series->point[i];
+        if (isnan(point->value)) continue;
+        if (!best || (highest ? point->value > best->value : point->value < best->value)) best = point;
+    }
     return best;
 }
 
