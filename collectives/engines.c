@@ -21,6 +21,8 @@ const struct sl_engine_table *sl_engine_find(const char *name) {
     return NULL;
 }
 
+const struct sl_engine_table *sl_engine_at(int i) { return i < ENGINES ? engines[i] : NULL; }
+
 int sl_engine_open(struct sl_engine *engine, const char *name, struct sl_error *error) {
     return sl_engine_open_within(engine, name, 30, error);
 }

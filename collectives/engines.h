@@ -18,6 +18,8 @@ extern const struct sl_engine_table sl_engine_nccl;
 
 /* The engine called NAME; NULL if there is none. */
 const struct sl_engine_table *sl_engine_find(const char *name);
+/* Engine number I, also one that is not in this build; NULL after the last. */
+const struct sl_engine_table *sl_engine_at(int i);
 
 /* Fills in ENGINE with the engine called NAME ("local", "mpi", "nccl") and a timeout of 30 s; debug builds set
  * `checked`. SL_BAD_INPUT names the engines there are or, for an engine that is not in this build, the CMake option

@@ -58,13 +58,15 @@ static int report_epoch(struct run *run, int64_t epoch, const struct sl_metrics 
     run->epoch = (struct sl_metrics){0};
     run->test_accuracy = test->correct / test->rows;
     sl_progress_clear(&report->progress);
-    if (!report->json) {
+    if (!report->json && run->config->model.training.log_every) { /* between the lines of steps */
+        printf("after epoch %lld: loss %.6f, test loss %.6f, test accuracy %.4f\n", (long long)epoch, mean_loss, loss,
+               run->test_accuracy);
+    } else if (!report->json) {
         if (!run->epochs.stream) sl_table_begin(&run->epochs, stdout, 4, column);
         sl_table_cell(&run->epochs, "%lld", (long long)epoch);
         sl_table_cell(&run->epochs, "%.6f", mean_loss);
         sl_table_cell(&run->epochs, "%.6f", loss);
         sl_table_cell(&run->epochs, "%.4f", run->test_accuracy);
-        fflush(stdout);
     }
     if (!sl_report_wants_json(report)) return SL_OK;
     return sl_report_print(report,

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/engines.h"
 #include "drivers/classifier/experiment.h"
@@ -11,6 +12,7 @@
 #include "drivers/common/metrics.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
+#include "drivers/common/streams.h"
 #include "drivers/training/shardings_report.h"
 #include "drivers/training/training.h"
 
@@ -27,14 +29,18 @@ static const struct sl_option driver_table[] = {
      .help = "mesh of the run without a pipeline (default: all coordinates along data)"},
     {"schedule", SL_OPTION_TEXT, offsetof(struct config, model.training.schedule), .value = "NAME",
      .help = "schedule of the third run, one of those below; --schedule-file is for the third run, too"},
+    {"log-every", SL_OPTION_INTEGER, offsetof(struct config, model.training.log_every), .min = 0, .max = MAX_STEPS,
+     .help = "print the loss after every N steps of the training before the comparison; 0: never"},
     {0},
 };
 
 /* One run of one schedule. */
 struct trial {
-    const char *name;
+    const char *name;     /* in JSON */
+    const char *schedule; /* as people call it: in the table and in messages; given by prepare */
     struct classifier_experiment experiment;
     int steps;
+    int log_every;               /* steps from one printed line to the next; 0: none is printed */
     const struct sl_store *from; /* values to begin with, or NULL */
     struct sl_store *to;         /* receives the trained values, or NULL */
     /* Written by coordinate 0: of each step, and over all rows of all steps. */
@@ -45,6 +51,12 @@ struct trial {
 enum { TRAIN, SINGLE, PIPELINE, LOOPING, TRIALS };
 
 /* ---- what every coordinate does ---- */
+
+static int log_step(const struct trial *trial, int step, struct sl_error *error) {
+    if (!trial->log_every || ((step + 1) % trial->log_every && step + 1 < trial->steps)) return SL_OK;
+    printf("step %d: loss %.9g\n", step, trial->loss[step]);
+    return sl_stdout_finish(error); /* who follows a log sees each line at once */
+}
 
 static int take_steps(struct trial *trial, struct sl_worker *worker) {
     struct sl_spmd *self = worker->self;
@@ -60,7 +72,10 @@ static int take_steps(struct trial *trial, struct sl_worker *worker) {
         if (stop) return sl_fail(self, SL_FAILED, "interrupted in step %d of %s", step, trial->name);
         if (!isfinite(metrics.loss))
             return sl_fail(self, SL_FAILED, "the loss of step %d of %s is not finite", step, trial->name);
-        if (self->coordinate == 0) trial->loss[step] = metrics.loss / metrics.rows;
+        if (self->coordinate == 0) {
+            trial->loss[step] = metrics.loss / metrics.rows;
+            SL_TRY(log_step(trial, step, &self->error));
+        }
         loss += metrics.loss;
         correct += metrics.correct;
         rows += metrics.rows;
@@ -126,6 +141,7 @@ static int report_json(const struct trial *trial, double difference, bool identi
                             json_pack("{so so so}", "loss", losses(&trial[i]), "accumulated",
                                       sl_json_real(trial[i].accumulated), "accuracy", sl_json_real(trial[i].accuracy)));
     }
+    json_object_set_new(json_object_get(object, trial[LOOPING].name), "schedule", json_string(trial[LOOPING].schedule));
     json_object_set_new(object, "max_relative_difference", sl_json_real(difference));
     json_object_set_new(object, "bit_identical", json_boolean(identical));
     json_object_set_new(object, "equal", json_boolean(equal));
@@ -133,17 +149,19 @@ static int report_json(const struct trial *trial, double difference, bool identi
 }
 
 static void report_table(const struct trial *trial, double difference, bool identical, bool equal) {
-    static const struct sl_column column[] = {{"layout", -10}, {"mesh", -22},    {"step 0", 16}, {"step 1", 16},
-                                              {"step 2", 16},  {"accuracy", 10}, {"loss", 10}};
+    struct sl_column column[] = {{"layout", -10}, {"mesh", -22},    {"step 0", 16}, {"step 1", 16},
+                                 {"step 2", 16},  {"accuracy", 10}, {"loss", 10}};
     struct sl_table table;
     const int steps = trial[TRAIN].steps;
     printf("trained as a plain pipeline for %d steps", steps);
     if (steps > 0) printf(", loss %.9g", trial[TRAIN].loss[steps - 1]);
     printf("\n\n");
+    for (int i = SINGLE; i < TRIALS; i++)
+        if ((int)strlen(trial[i].schedule) > -column[0].width) column[0].width = -(int)strlen(trial[i].schedule);
     sl_table_begin(&table, stdout, 7, column);
     for (int i = SINGLE; i < TRIALS; i++) {
         char mesh[128];
-        sl_table_cell(&table, "%s", trial[i].name);
+        sl_table_cell(&table, "%s", trial[i].schedule);
         sl_table_cell(&table, "%s", sl_mesh_print(&trial[i].experiment.job.mesh, mesh, sizeof mesh));
         for (int step = 0; step < COMPARED_STEPS; step++) sl_table_cell(&table, "%.9g", trial[i].loss[step]);
         sl_table_cell(&table, "%.6f", trial[i].accuracy);
@@ -160,9 +178,12 @@ static int prepare(struct trial *trial, const struct config *config, const struc
                    const struct sl_mesh *single_mesh, const struct classifier_dataset *dataset, bool shared,
                    struct sl_error *error) {
     static const char *const schedule[] = {[TRAIN] = "plain", [SINGLE] = "single", [PIPELINE] = "plain"};
+    static const char *const called[] = {[TRAIN] = "train", [SINGLE] = "single", [PIPELINE] = "pipeline"};
+    const struct sl_training_options *third = &config->model.training;
     const struct sl_schedule *last = &trial[LOOPING].experiment.job.schedule;
     for (int i = TRIALS - 1; i >= 0; i--) { /* the last first: a table says how many microbatches there are */
         struct classifier_options model = config->model;
+        trial[i].schedule = i != LOOPING ? called[i] : third->schedule_file ? third->schedule_file : third->schedule;
         if (i != TRAIN) model.dropout = 0;
         if (i != LOOPING) {
             model.training.schedule = schedule[i];
@@ -178,9 +199,10 @@ static int prepare(struct trial *trial, const struct config *config, const struc
             classifier_experiment_prepare(&trial[i].experiment, on, &model, dataset, config->common.seed, &reason);
         if (status) {
             char name[128];
-            return sl_error_set(error, status, "the %s run on %s: %s", trial[i].name,
+            return sl_error_set(error, status, "the %s run on %s: %s", trial[i].schedule,
                                 sl_mesh_print(on, name, sizeof name), reason.message);
         }
+        if (i == LOOPING && third->schedule_file) trial[i].schedule = last->name;
         if (shared) SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, error));
     }
     return SL_OK;
@@ -250,7 +272,9 @@ int main(int argc, char **argv) {
     config.common.signature = &options.signature;
     int status = sl_options_parse(&options, argc, argv);
     struct trial trial[TRIALS] = {
-        [TRAIN] = {.name = "train", .steps = config.common.steps},
+        [TRAIN] = {.name = "train",
+                   .steps = config.common.steps,
+                   .log_every = config.common.json ? 0 : training->log_every},
         [SINGLE] = {.name = "single", .steps = COMPARED_STEPS},
         [PIPELINE] = {.name = "pipeline", .steps = COMPARED_STEPS},
         [LOOPING] = {.name = "looping", .steps = COMPARED_STEPS},

@@ -25,6 +25,8 @@ ORDER = """
     layers/modules/sequence
     layers/training
     layers/models
+    shardloop
+    drivers/command_line
     drivers/common
     drivers/training
     drivers/classifier

@@ -1,7 +1,7 @@
 #!/bin/sh
-# install.sh BUILD CC - what `cmake --install` leaves can be compiled and linked against; prints TAP.
-build=$1 cc=$2
-example=$(cd "$(dirname "$0")/../drivers/examples" && pwd)/custom_module.c
+# install.sh BUILD CC SOURCE - what `cmake --install` leaves can be compiled and linked against, wherever it is moved; and so
+# can the source tree as a part of another project; prints TAP.
+build=$1 cc=$2 source=$3
 if ! command -v cmake >/dev/null || ! command -v "$cc" >/dev/null; then
     echo "1..0 # SKIP there is no cmake or no $cc"
     exit
@@ -16,12 +16,18 @@ attempt() {
     point "$name"
 }
 
-cxx=
-for candidate in clang++-19 g++ c++; do
-    [ -n "$cxx" ] || cxx=$(command -v $candidate)
+# The preset's compiler, and others that users may have.
+ccs=$cc cxxs=
+for candidate in clang-19 gcc; do
+    [ "$candidate" = "${cc##*/}" ] || ccs="$ccs $(command -v $candidate)"
 done
+for candidate in clang++-19 g++; do
+    cxxs="$cxxs $(command -v $candidate)"
+done
+set -- $cxxs $(command -v c++)
+cxx=${1:-}
 
-cat >program.c <<'END'
+cat >old.c <<'END'
 #include <spmd/spmd.h>
 #include <collectives/collectives.h>
 #include <collectives/engines.h>
@@ -42,56 +48,112 @@ int main(void) {
     float sums[3] = {0, 0, 0};
     if (sl_mesh_parse(&mesh, "data=3", NULL) || sl_engine_open(&engine, "local", NULL)) return 1;
     if (sl_run(&mesh, &engine, program, sums)) return 1;
-    struct sl_classifier classifier = {0};
+    static struct sl_classifier classifier;
     classifier.inputs = classifier.hidden = classifier.classes = classifier.layers = 2;
     classifier.expansion = 1;
     return !(sums[0] == 3 && sums[2] == 3 && sl_classifier_parameters(&classifier) > 0);
 }
 END
+# The same by the one header, and by a path below shardloop/.
+{ printf '#include <shardloop/%s>\n' layers/training/trainer.h shardloop.h && grep -v '^#include' old.c; } >program.c
 cp program.c program.cc
-cat >CMakeLists.txt <<'END'
+mkdir user within
+cat >user/CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C CXX)
+find_package(shardloop 0.1 REQUIRED)
+add_executable(in_c ../program.c)
+add_executable(in_cxx ../program.cc)
+target_link_libraries(in_c PRIVATE shardloop::shardloop)
+target_link_libraries(in_cxx PRIVATE shardloop::shardloop)
+END
+cat >within/CMakeLists.txt <<END
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES C)
-find_package(shardloop 0.1 REQUIRED)
-add_executable(user program.c)
+add_subdirectory("$source" shardloop)
+add_library(user OBJECT ../program.c)
 target_link_libraries(user PRIVATE shardloop::shardloop)
 END
 
-list_headers() {
-    find prefix/include/shardloop -name '*.h' | sed 's|^prefix/include/shardloop/||' | LC_ALL=C sort >headers
-    [ "$(wc -l <headers)" -ge 20 ]
+# with_flags FLAGS COMMAND...: the command with what pkg-config says, which has a backslash before a space in a path.
+with_flags() {
+    flags=$(pkg-config $1 shardloop) || return
+    shift
+    eval "\"\$@\" $flags"
+}
+check() {
+    with_flags --cflags "$@" -Wall -Wextra -Werror -fsyntax-only
 }
 headers_alone() {
-    list_headers || return 1
     while read -r header; do
         printf '#include <%s>\n#include <%s>\n' "$header" "$header" >alone.c
-        "$@" -Wall -Wextra -Werror -fsyntax-only $(pkg-config --cflags shardloop) alone.c || return 1
+        check "$@" alone.c || return 1
     done <headers
 }
 # headers_together SORT COMMAND...: all in one file, in that order.
 headers_together() {
-    list_headers || return 1
     LC_ALL=C $1 headers | sed 's/.*/#include <&>/' >together.c
     shift
-    "$@" -Wall -Wextra -Werror -fsyntax-only $(pkg-config --cflags shardloop) together.c
+    check "$@" together.c
+}
+one_header() {
+    sed -n 's|^#include "\(.*\)"$|\1|p' "$prefix/include/shardloop/shardloop.h" | LC_ALL=C sort >included
+    grep -vx shardloop.h headers | cmp - included || return
+    for compiler in $ccs; do
+        check "$compiler" -std=c11 program.c || return
+    done
+    for compiler in $cxxs; do
+        check "$compiler" -std=c++17 program.cc || return
+    done
 }
 run_linked() {
-    "$@" $(pkg-config --cflags --libs shardloop) -o program && ./program
+    with_flags '--cflags --libs' "$@" -o program && ./program
+}
+# configure SOURCE OPTION...: a project, to be built in a fresh folder build.
+configure() {
+    rm -rf build
+    cmake -S "$@" -B build -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix"
 }
 find_package() {
-    cmake -B user -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$work/prefix" && cmake --build user &&
-        user/user
+    configure user -DCMAKE_CXX_COMPILER="$cxx" && cmake --build build && build/in_c && build/in_cxx
+}
+examples() {
+    configure "$prefix/share/doc/shardloop/examples" -DCMAKE_C_FLAGS=-Werror && cmake --build build || return
+    for example in "$source"/drivers/examples/*.c; do
+        example=${example##*/}
+        "build/${example%.c}" || return
+    done
+}
+# The library is not built again; that it can be linked is known once it is configured.
+subdirectory() {
+    configure within -DSL_MPI=OFF && cmake --build build --target user && [ ! -e build/shardloop/drivers ]
 }
 
-attempt 'cmake --install' cmake --install "$build" --prefix prefix
-export PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig"
+# Installed for another place than where it is then used, which has a space in its name.
+prefix="$work/my programs/shardloop"
+install_and_move() {
+    DESTDIR="$work/stage" cmake --install "$build" --prefix /opt/shardloop && mkdir "$work/my programs" &&
+        mv "$work/stage/opt/shardloop" "$prefix" && cd "$prefix/include/shardloop" &&
+        find . -name '*.h' | sed 's|^\./||' | LC_ALL=C sort >"$work/headers" && cd "$work" && [ "$(wc -l <headers)" -ge 20 ]
+}
+attempt 'cmake --install' install_and_move
+find "$prefix" -type d -empty >out
+[ ! -s out ]
+point 'no folder is empty'
+grep -rIlF -e "$build" -e "$source" "$prefix" >out
+[ ! -s out ]
+point 'no text names the folders of the sources and of the build'
+export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
 attempt 'each header by itself in C11' headers_alone "$cc" -std=c11
 attempt 'all headers together in C11' headers_together sort "$cc" -std=c11
 attempt 'all headers together in C11, the last one first' headers_together 'sort -r' "$cc" -std=c11
+attempt "one header includes all others, by $(echo $ccs $cxxs)" one_header
 attempt 'a program in C by pkg-config' run_linked "$cc" -std=gnu11 program.c
-attempt 'the example of a module by pkg-config' run_linked "$cc" -std=gnu11 "$example"
-attempt 'a program by find_package' find_package
+attempt 'a program that names headers without shardloop/' run_linked "$cc" -std=gnu11 old.c
+attempt 'the installed examples by find_package' examples
+attempt 'the sources within another project' subdirectory
 if [ -n "$cxx" ]; then
+    attempt 'programs in C and C++ by find_package' find_package
     attempt 'each header by itself in C++' headers_alone "$cxx" -std=c++17 -x c++
     attempt 'all headers together in C++' headers_together sort "$cxx" -std=c++17 -x c++
     attempt 'all headers together in C++, the last one first' headers_together 'sort -r' "$cxx" -std=c++17 -x c++

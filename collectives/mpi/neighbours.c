@@ -14,12 +14,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "collectives/launcher.h"
+
 enum { PATH = 64, NAME = 80, JOB = 255, ENVIRONMENT = 1 << 17 };
 
 /* ---- how launchers name processes ---- */
-
-static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-enum { RANK_NAMES = sizeof rank_names / sizeof *rank_names };
 
 /* How this process was started. It is noted before MPI starts, which changes the environment while the watchdog runs,
  * and before the launcher may end: whoever is left has init for a parent, as strangers have. */
@@ -30,10 +29,9 @@ static struct {
 } origin;
 
 static void note_origin(void) {
-    const char *rank = NULL, *job = getenv("PMIX_NAMESPACE");
+    const char *job = getenv("PMIX_NAMESPACE");
     if (origin.noted) return;
-    for (int i = 0; i < RANK_NAMES && !rank; i++) rank = getenv(rank_names[i]);
-    origin.rank = rank ? atoi(rank) : -1;
+    origin.rank = sl_launch_of_process().rank;
     origin.parent = getppid();
     snprintf(origin.job, sizeof origin.job, "%s", job ? job : "");
     origin.noted = true;
@@ -129,8 +127,8 @@ static bool is_sibling(int pid, int parent, int *rank) {
     const char *job = find_variable(environment, size, "PMIX_NAMESPACE");
     const bool launched = parent == origin.parent && origin.rank >= 0;
     *rank = -1;
-    for (int i = 0; i < RANK_NAMES && *rank < 0; i++) {
-        const char *value = find_variable(environment, size, rank_names[i]);
+    for (int i = 0; sl_launch_rank_names[i] && *rank < 0; i++) {
+        const char *value = find_variable(environment, size, sl_launch_rank_names[i]);
         if (value) *rank = atoi(value);
     }
     return launched || (*origin.job && job && !strcmp(job, origin.job));

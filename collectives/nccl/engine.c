@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "collectives/engines.h"
+#include "collectives/launcher.h"
 #include "spmd/device/device.h"
 
 static const struct sl_nccl_hosts *hosts_of(const struct sl_engine *engine) {
@@ -143,14 +144,9 @@ int sl_nccl_progress(struct sl_spmd *self) {
     return sl_nccl_passed(me, me->run->hosts->progress(me));
 }
 
-/* How launchers tell a process that it is one of several. */
+/* A process that is one of several is not all of the mesh. */
 static const struct sl_engine_table *launched(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *size = getenv(names[i]);
-        if (size && atoi(size) > 1) return &sl_engine_nccl_processes;
-    }
-    return NULL;
+    return sl_launch_of_process().processes > 1 ? &sl_engine_nccl_processes : NULL;
 }
 
 const struct sl_engine_table sl_engine_nccl = {

@@ -12,7 +12,8 @@ enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, MAX_LAYERS = 4096 };
 #define FIELD(name) offsetof(struct classifier_options, name)
 
 const struct sl_option classifier_table[] = {
-    {"layers", SL_OPTION_INTEGER, FIELD(layers), .min = 1, .max = MAX_LAYERS, .help = "number of residual MLP blocks"},
+    {"layers", SL_OPTION_INTEGER, FIELD(layers), .min = 1, .max = MAX_LAYERS, .alias = "num-layers",
+     .help = "number of residual MLP blocks"},
     {"hidden", SL_OPTION_INTEGER, FIELD(hidden), .min = 1, .max = MAX_COLUMNS, .help = "columns between blocks"},
     {"expansion", SL_OPTION_INTEGER, FIELD(expansion), .min = 1, .max = 64,
      .help = "columns inside a block, as a multiple of hidden"},
@@ -24,7 +25,7 @@ const struct sl_option classifier_table[] = {
          "batch, "
          "so that every layout draws the same. flax is the default where it is defined: for single, plain, and looping "
          "with one layer a stage, but not for dropout with --accumulate"},
-    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MAX_BATCH,
+    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MAX_BATCH, .alias = "batch-size",
      .help = "rows of the whole batch, over all replicas"},
     {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MAX_LAYERS,
      .help = "stages of each rank of the pipeline; 0: one layer a stage"},

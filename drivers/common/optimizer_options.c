@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "drivers/common/suggest.h"
+
 #define FIELD(name) offsetof(struct sl_optimizer_flags, name)
 
 enum { OPTIMIZER, WEIGHT_DECAY }; /* options whose help is written below */
@@ -88,11 +90,18 @@ static bool take(bool given, const struct sl_optimizer *method, const char *name
     return false;
 }
 
+static int suggest_optimizer(const char *asked, struct sl_error *error) {
+    const struct sl_optimizer *row;
+    struct sl_nearest nearest = sl_nearest_to(asked, strlen(asked));
+    for (int i = 0; (row = sl_optimizer_at(i)); i++) sl_nearest_try(&nearest, row->name, strlen(row->name));
+    return sl_suggest(&nearest, "", error);
+}
+
 int sl_optimizer_choose(const struct sl_optimizer_flags *flags, double learning_rate,
                         struct sl_optimizer_options *options, struct sl_error *error) {
     const struct sl_optimizer *method = sl_optimizer_find(flags->name, error);
     struct sl_error misuse = {0};
-    if (!method) return SL_BAD_INPUT;
+    if (!method) return suggest_optimizer(flags->name, error);
     *options = sl_optimizer_defaults(method, (float)learning_rate);
     options->decays = flags->decay_biases ? NULL : no_biases;
     if (!isnan(flags->weight_decay)) options->decay = (float)flags->weight_decay;

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/engines.h"
 #include "drivers/common/identity.h"
+#include "drivers/command_line/launch.h"
 #include "drivers/common/streams.h"
+#include "drivers/common/suggest.h"
 
 enum {
     MAX_NAMES = 160, /* options, a switch counting twice */
@@ -60,6 +61,31 @@ static void collect_names(struct parser *parser, struct sl_options *options) {
     }
     parser->list[parser->count] = (struct option){"help", no_argument, NULL, FIRST_VALUE + HELP};
     parser->list[parser->count + 1] = (struct option){"version", no_argument, NULL, FIRST_VALUE + VERSION};
+}
+
+/* The option whose alias is the first LENGTH letters of WORD; NULL: none. */
+static const struct name *find_alias(const struct parser *parser, const char *word, size_t length) {
+    for (int i = 0; i < parser->count; i++) {
+        const char *const alias = parser->name[i].option->alias;
+        if (alias && strlen(alias) == length && !memcmp(alias, word, length)) return &parser->name[i];
+    }
+    return NULL;
+}
+
+/* An alias, with or without a value, becomes the option's name. Only whole words count: as a further name for
+ * getopt_long it would make abbreviations ambiguous. */
+static int rename_aliases(const struct parser *parser, struct sl_arguments *arguments, struct sl_error *error) {
+    for (int i = 1; i < arguments->count && strcmp(arguments->word[i], "--") != 0; i++) {
+        char **const word = &arguments->word[i], *renamed;
+        const size_t length = strncmp(*word, "--", 2) ? 0 : strcspn(*word + 2, "=");
+        const struct name *name = length ? find_alias(parser, *word + 2, length) : NULL;
+        if (!name) continue;
+        if (asprintf(&renamed, "%s%s", name->text, *word + 2 + length) < 0)
+            return sl_error_set(error, SL_FAILED, "out of memory");
+        free(*word);
+        *word = renamed;
+    }
+    return SL_OK;
 }
 
 /* ---- values ---- */
@@ -133,6 +159,16 @@ static bool read_choice(const struct sl_option *option, const char *text, int *t
         if (!choice[length]) return false;
         choice += length + 1;
     }
+}
+
+static int suggest_choice(const struct sl_option *option, const char *text, struct sl_error *error) {
+    struct sl_nearest nearest = sl_nearest_to(text, strlen(text));
+    for (const char *choice = option->value; *choice; choice += *choice == '|') {
+        const size_t length = choice_length(choice);
+        sl_nearest_try(&nearest, choice, length);
+        choice += length;
+    }
+    return sl_suggest(&nearest, "", error);
 }
 
 static bool read_value(const struct name *name, const char *text) {
@@ -223,14 +259,31 @@ static void print_explanation(const char *text, const char *note, int at) {
     putchar('\n');
 }
 
+/* Prints a space and VALUE from column AT on; a long list of choices goes on below. Returns the column after it. */
+static int print_value_name(const char *value, int at) {
+    at += printf(" ");
+    while (*value) {
+        const size_t length = choice_length(value), all = length + (value[length] == '|');
+        if (at + (int)all > LINE && all <= LINE - 6) at = printf("\n%*s", 6, "") - 1;
+        at += printf("%.*s", (int)all, value);
+        value += all;
+    }
+    return at;
+}
+
 static void print_option(const struct sl_option *option, const void *target) {
     static const char *const value_name[] = {[SL_OPTION_INTEGER] = "N", [SL_OPTION_SEED] = "N", [SL_OPTION_REAL] = "X"};
     int at = printf("  --%s%s", option->kind == SL_OPTION_SWITCH ? "[no-]" : "", option->name);
-    if (takes_value(option)) at += printf(" %s", option->value ? option->value : value_name[option->kind]);
-    char range[64], initial[128], note[200];
+    if (takes_value(option)) at = print_value_name(option->value ? option->value : value_name[option->kind], at);
+    char range[64], initial[128], alias[64] = "", note[300] = "";
     describe_range(option, range, sizeof range);
     describe_default(option, target, initial, sizeof initial);
-    snprintf(note, sizeof note, "%s%s%s", range, *range && *initial ? "; " : "", initial);
+    if (option->alias) snprintf(alias, sizeof alias, "also --%s", option->alias);
+    const char *const part[] = {range, initial, alias};
+    for (int i = 0; i < 3; i++) {
+        const size_t used = strlen(note);
+        if (*part[i]) snprintf(note + used, sizeof note - used, "%s%s", used ? "; " : "", part[i]);
+    }
     print_explanation(option->help, note, at);
 }
 
@@ -262,7 +315,7 @@ static void print_help(const struct sl_options *options) {
     printf("\nOther:\n"
            "  @FILE                     the options that FILE holds, separated by white\n"
            "                            space; # begins a comment\n"
-           "  --help                    print this and exit\n"
+           "  -h, --help                print this and exit\n"
            "  --version                 print the version and exit\n"
            "\nExit status: 0 done, 1 the experiment's own check failed, 2 bad input,\n"
            "3 run-time failure.\n");
@@ -270,26 +323,48 @@ static void print_help(const struct sl_options *options) {
 
 /* ---- parsing ---- */
 
-/* How many of the names begin as the unknown option ARGUMENT ("--NAME" or "--NAME=VALUE") does. */
-static int count_matches(const struct parser *parser, const char *argument) {
-    const size_t length = strcspn(argument + 2, "=");
-    int matches = 0;
-    for (const struct option *entry = parser->list; entry->name; entry++) {
-        matches += !strncmp(entry->name, argument + 2, length);
+/* Whether ENTRY begins as ARGUMENT ("--NAME" or "--NAME=VALUE") does. */
+static bool begins_as(const struct option *entry, const char *argument) {
+    return !strncmp(entry->name, argument + 2, strcspn(argument + 2, "="));
+}
+
+/* ARGUMENT is short for more than one of the names. */
+static int refuse_ambiguous(const struct parser *parser, const char *argument, struct sl_error *error) {
+    enum { MOST = 8 };
+    char names[MOST * (NAME_SIZE + 2) + 8] = "";
+    int count = 0;
+    for (const struct option *entry = parser->list; entry->name && count <= MOST; entry++) {
+        if (!begins_as(entry, argument)) continue;
+        const size_t used = strlen(names);
+        if (count++ == MOST)
+            snprintf(names + used, sizeof names - used, ", ...");
+        else
+            snprintf(names + used, sizeof names - used, "%s--%s", used ? ", " : "", entry->name);
     }
-    return matches;
+    return sl_error_set(error, SL_BAD_INPUT, "%.80s: short for more than one option: %s", argument, names);
+}
+
+/* ARGUMENT is neither an option nor short for one. */
+static int refuse_unknown(const struct parser *parser, const char *argument, struct sl_error *error) {
+    const char *const word = argument + strspn(argument, "-");
+    struct sl_nearest nearest = sl_nearest_to(word, strcspn(word, "="));
+    for (const struct option *entry = parser->list; entry->name; entry++)
+        sl_nearest_try(&nearest, entry->name, strlen(entry->name));
+    for (int i = 0; i < parser->count; i++) {
+        const char *const alias = parser->name[i].option->alias;
+        if (alias) sl_nearest_try(&nearest, alias, strlen(alias));
+    }
+    sl_error_set(error, SL_BAD_INPUT, "%.80s: no such option%s", argument, *nearest.name ? "" : " (--help lists them)");
+    return sl_suggest(&nearest, "--", error);
 }
 
 /* getopt_long refused ARGUMENT, giving OPTOPT. */
 static int refuse(const struct parser *parser, const char *argument, struct sl_error *error) {
-    if (optopt >= FIRST_VALUE) {
-        return sl_error_set(error, SL_BAD_INPUT, "%.80s: takes no value", argument);
-    }
-    if (optopt) return sl_error_set(error, SL_BAD_INPUT, "-%c: no such option (--help lists them)", optopt);
-    if (count_matches(parser, argument) > 1) {
-        return sl_error_set(error, SL_BAD_INPUT, "%.80s: short for more than one option (--help lists them)", argument);
-    }
-    return sl_error_set(error, SL_BAD_INPUT, "%.80s: no such option (--help lists them)", argument);
+    if (optopt >= FIRST_VALUE) return sl_error_set(error, SL_BAD_INPUT, "%.80s: takes no value", argument);
+    int matches = 0;
+    for (const struct option *entry = parser->list; entry->name && !optopt; entry++)
+        matches += begins_as(entry, argument);
+    return (matches > 1 ? refuse_ambiguous : refuse_unknown)(parser, argument, error);
 }
 
 /* Takes over VALUE, which getopt_long found for NAME; APART: in an argument of its own. */
@@ -300,7 +375,8 @@ static int apply(const struct name *name, const char *value, bool apart, struct 
         return sl_error_set(error, SL_BAD_INPUT, "%s: needs a value: %s", name->text, allowed);
     }
     if (!read_value(name, value)) {
-        return sl_error_set(error, SL_BAD_INPUT, "%s: \"%.80s\" is not %s", name->text, value, allowed);
+        sl_error_set(error, SL_BAD_INPUT, "%s: \"%.80s\" is not %s", name->text, value, allowed);
+        return name->option->kind == SL_OPTION_CHOICE ? suggest_choice(name->option, value, error) : error->status;
     }
     return SL_OK;
 }
@@ -323,9 +399,10 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
     struct sl_error first = {0};
     optind = 0; /* starts over */
     opterr = 0;
-    while ((found = getopt_long(arguments->count, arguments->word, "-:", parser->list, NULL)) != -1) {
-        const char *const argument = arguments->word[optind ? optind - 1 : 0];
-        const int position = (found == ':' ? optopt : found) - FIRST_VALUE;
+    for (int at = 1; (found = getopt_long(arguments->count, arguments->word, "-:h", parser->list, NULL)) != -1;
+         at = optind) {
+        const char *const argument = arguments->word[at]; /* whose value may be the next one */
+        const int position = found == 'h' ? HELP : (found == ':' ? optopt : found) - FIRST_VALUE;
         if (position >= HELP) return position;
         if (!set) {
             if (found == '?' || found == ':') break;
@@ -335,7 +412,7 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
             take_operand(parser->operands, optarg, error);
         } else {
             const char *const value = found == ':' ? NULL : optarg;
-            apply(&parser->name[position], value, found == ':' || value == argument, error);
+            apply(&parser->name[position], value, found == ':' || value == arguments->word[optind - 1], error);
         }
         if (error->status && !first.status) first = *error;
     }
@@ -378,8 +455,15 @@ static int check_paths(const struct parser *parser, const struct sl_arguments *a
     return status;
 }
 
+static struct sl_launch_engine engine_of(const struct sl_options *options) {
+    const char *const name = options->engine ? *options->engine : NULL;
+    return (struct sl_launch_engine){.name = name, .asked = name != sl_default_engine};
+}
+
 int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     struct sl_error error = {0};
+    snprintf(options->called, sizeof options->called, "%s%s", sl_program_prefix(), options->program);
+    options->program = options->called;
     sl_streams_begin();
     if (sl_arguments_expand(&options->arguments, argc, argv, &error)) return sl_options_report(options, &error);
     options->operands.word = calloc((size_t)options->arguments.count + 1, sizeof *options->operands.word);
@@ -389,6 +473,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     }
     struct parser parser;
     collect_names(&parser, options);
+    if (rename_aliases(&parser, &options->arguments, &error)) return sl_options_report(options, &error);
     /* Asked for before any mistake, --help is answered with the defaults still in place. */
     const int question = walk(&parser, &options->arguments, false, &error);
     if (question == HELP) print_help(options);
@@ -398,6 +483,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
         sl_stdout_finish(&error);
     } else {
         walk(&parser, &options->arguments, true, &error);
+        if (!error.status) sl_launch_check(options->program, engine_of(options), &error);
         if (!error.status) check_paths(&parser, &options->arguments, &error);
         if (!error.status) sl_options_sign(&options->signature, options->section, &error);
     }
@@ -410,14 +496,8 @@ void sl_options_free(struct sl_options *options) {
     sl_signature_free(&options->signature);
 }
 
-/* Whether this process, of those that a launcher may have started, says what is wrong. */
-static bool reports(const struct sl_options *options) {
-    const struct sl_engine engine = {.table = options->engine ? sl_engine_find(*options->engine) : NULL};
-    return sl_reports(&engine);
-}
-
 int sl_options_report(const struct sl_options *options, const struct sl_error *error) {
-    if (reports(options)) fprintf(stderr, "%s: %s\n", options->program, error->message);
+    sl_launch_report(options->program, engine_of(options), error);
     return error->status;
 }
 
@@ -426,51 +506,4 @@ int sl_options_finish(const struct sl_options *options, int status, struct sl_er
     if (status == SL_OK) status = written;
     if (status) sl_options_report(options, error);
     return status;
-}
-
-/* ---- what all drivers share ---- */
-
-const struct sl_option sl_mesh_table[] = {
-    {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
-     .help = "axes of the mesh and their sizes; coordinates are numbered with the last axis fastest"},
-    {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
-     .help = "what a coordinate is: local, a thread of this process; mpi, a process that mpirun or srun has "
-             "started; nccl, a thread or process with a GPU"},
-    {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
-     .help = "seconds after which a coordinate that gives no sign counts as absent, and the run ends"},
-    {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),
-     .help = "check that the members of a group make the same calls; end the run if they do not"},
-    {"show-placement", SL_OPTION_FLAG, offsetof(struct sl_common_options, show_placement),
-     .help = "print on which core and device each coordinate runs, and do nothing else"},
-    {0},
-};
-
-const struct sl_option sl_common_table[] = {
-    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed),
-     .help = "seed of all random numbers, taken modulo 2^32"},
-    {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
-     .help = "number of training steps"},
-    {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
-    {0},
-};
-
-const char sl_default_mesh[] = "data=2,model=4";
-
-struct sl_common_options sl_common_defaults(int steps) {
-    return (struct sl_common_options){
-        .mesh = sl_default_mesh, .engine = "local", .timeout = 30, .seed = 42, .steps = steps};
-}
-
-int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh, struct sl_engine *engine,
-                   struct sl_error *error) {
-    SL_TRY(sl_mesh_parse(mesh, common->mesh, error));
-    SL_TRY(sl_engine_open_within(engine, common->engine, common->timeout, error));
-    engine->signature = common->signature;
-    engine->checked |= common->checked;
-    if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
-    setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* what it cannot find out is no news */
-    /* For threads, hwloc is asked of cores alone: its plugins, for GPUs and X, take longer than all the rest. */
-    if (!engine->table->apart) setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
-    if (sl_speaks(engine) || freopen("/dev/null", "w", stdout)) return SL_OK;
-    return sl_error_set(error, SL_FAILED, "/dev/null cannot be opened");
 }

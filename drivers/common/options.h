@@ -15,8 +15,8 @@
 #ifndef SL_DRIVERS_COMMON_OPTIONS_H
 #define SL_DRIVERS_COMMON_OPTIONS_H
 
-#include "drivers/common/arguments.h"
-#include "drivers/common/paths.h"
+#include "drivers/command_line/arguments.h"
+#include "drivers/command_line/paths.h"
 #include "spmd/signature.h"
 #include "spmd/spmd.h"
 
@@ -40,6 +40,7 @@ struct sl_option {
     const char *help;
     enum sl_path_use path; /* TEXT: what becomes of the file that it names */
     const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */
+    const char *alias;     /* another name, taken as a whole word only; NULL: none */
 };
 
 struct sl_option_section {
@@ -74,7 +75,7 @@ struct sl_operands {
 };
 
 struct sl_options {
-    const char *program, *summary;
+    const char *program, *summary;           /* sl_options_parse completes the program's name: sl_program_prefix */
     const struct sl_option_section *section; /* up to one without a table */
     struct sl_operands operands;
     struct sl_option_words words;    /* after the sections */
@@ -83,6 +84,7 @@ struct sl_options {
     bool answered;                   /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
     struct sl_signature signature; /* of all options, once they are parsed; more may be added */
+    char called[64];               /* `program` is here, once they are parsed */
 };
 
 /* Fills the sections' structs in from ARGV, a later option overriding an earlier one; @FILE stands for the words in
@@ -113,8 +115,8 @@ struct sl_common_options {
 extern const struct sl_option sl_mesh_table[];   /* mesh and engine */
 extern const struct sl_option sl_common_table[]; /* and what those that train have in common */
 
-/* The notebook's mesh. A driver knows by its address that the user gave none. */
-extern const char sl_default_mesh[];
+/* The notebook's mesh, and the engine local. By their addresses a driver knows that the user gave none. */
+extern const char sl_default_mesh[], sl_default_engine[];
 
 /* The notebook's mesh and seed on the local engine; the number of steps is the driver's. */
 struct sl_common_options sl_common_defaults(int steps);

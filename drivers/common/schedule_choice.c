@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "drivers/common/suggest.h"
+
 static const struct sl_schedule_alias aliases[] = {
     {.name = "single",
      .schedule = "gpipe",
@@ -31,6 +33,14 @@ void sl_schedule_list_names(const char *(*own)(int i), char *text, size_t size) 
     if (used < size) sl_schedule_names(text + used, size - used);
 }
 
+int sl_schedule_suggest(const char *asked, const char *(*own)(int i), struct sl_error *error) {
+    const struct sl_schedule_kind *kind;
+    struct sl_nearest nearest = sl_nearest_to(asked, strlen(asked));
+    for (int i = 0; own && own(i); i++) sl_nearest_try(&nearest, own(i), strlen(own(i)));
+    for (int i = 0; (kind = sl_schedule_kind_at(i)); i++) sl_nearest_try(&nearest, kind->name, strlen(kind->name));
+    return sl_suggest(&nearest, "", error);
+}
+
 int sl_schedule_choose(struct sl_schedule_choice *choice, const char *asked, struct sl_error *error) {
     const struct sl_schedule_alias *alias = sl_schedule_find_alias(asked);
     const struct sl_schedule_kind *kind = sl_schedule_find(alias ? alias->schedule : asked, NULL);
@@ -38,7 +48,8 @@ int sl_schedule_choose(struct sl_schedule_choice *choice, const char *asked, str
     if (kind) return SL_OK;
     char names[sizeof error->message];
     sl_schedule_list_names(alias_name, names, sizeof names);
-    return sl_error_set(error, SL_BAD_INPUT, "--schedule: there is no \"%.60s\": choose one of %s", asked, names);
+    sl_error_set(error, SL_BAD_INPUT, "--schedule: there is no \"%.60s\": choose one of %s", asked, names);
+    return sl_schedule_suggest(asked, alias_name, error);
 }
 
 struct sl_option_word sl_schedule_word(int i) {

@@ -27,6 +27,10 @@ const struct sl_schedule_alias *sl_schedule_find_alias(const char *name);
 /* Writes the names to choose from, with commas: those of OWN, which ends with NULL, then all schedules'. */
 void sl_schedule_list_names(const char *(*own)(int i), char *text, size_t size);
 
+/* Adds to ERROR, which says that there is no schedule ASKED, the name among OWN (NULL: none) and the schedules' that is
+ * nearest. Returns ERROR's status. */
+int sl_schedule_suggest(const char *asked, const char *(*own)(int i), struct sl_error *error);
+
 /* For --help: the schedules; and the aliases, then the schedules. */
 struct sl_option_word sl_schedule_word(int i);
 struct sl_option_word sl_schedule_or_alias_word(int i);

@@ -7,13 +7,9 @@
  * tells. */
 #include <errno.h>
 #include <signal.h>
+#include <shardloop/shardloop.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "collectives/engines.h"
-#include "layers/modules/modules.h"
-#include "layers/training/trainer.h"
-#include "spmd/device/offload.h"
 
 /* ---- the module: what it declares, y of x, dx of dy, and its parameter's gradient ---- */
 

@@ -126,7 +126,8 @@ static int make_article(struct sl_schedule *schedule, const struct plan_job *job
 static int unknown_pipeline(const char *name, struct sl_error *error) {
     char names[sizeof error->message];
     sl_schedule_list_names(plan_pipeline_name, names, sizeof names);
-    return sl_error_set(error, SL_BAD_INPUT, "--pipeline: \"%.60s\" is not one of all, %s", name, names);
+    sl_error_set(error, SL_BAD_INPUT, "--pipeline: \"%.60s\" is not one of all, %s", name, names);
+    return sl_schedule_suggest(name, plan_pipeline_name, error);
 }
 
 static int make_table(struct sl_schedule *schedule, const struct plan_job *job, const char *name,

@@ -115,7 +115,7 @@ static int make(const struct config *config, struct subject *subject, struct sl_
         return sl_error_set(error, SL_BAD_INPUT,
                             "--compare: %s: its schedule \"%s\" was read from a file: --file names it", trace->path,
                             name);
-    if (!kind) return SL_BAD_INPUT;
+    if (!kind) return sl_schedule_suggest(name, NULL, error);
     return sl_schedule_generate(&subject->study.schedule, kind, one_of(config->stages, trace->ranks, 4),
                                 one_of(config->loops, trace->loops, kind->default_loops),
                                 one_of(config->microbatches, trace->microbatches, 8), error);

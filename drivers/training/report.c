@@ -96,6 +96,11 @@ static int await_stdout(struct sl_report *report, struct sl_error *error) {
     return SL_OK;
 }
 
+int sl_report_flush(struct sl_report *report, struct sl_error *error) {
+    struct sl_error why = {0};
+    return sl_stdout_finish(&why) ? lose_stdout(report, &why, error) : SL_OK;
+}
+
 static int print_json(struct sl_report *report, json_t *object, struct sl_error *error) {
     struct sl_error why = {0};
     SL_TRY(await_stdout(report, error));
@@ -160,8 +165,7 @@ int sl_report_step(struct sl_report *report, const struct sl_step *step, bool sh
         SL_TRY(await_stdout(report, error));
         print_row(report, step);
     }
-    struct sl_error why = {0};
-    if (sl_stdout_finish(&why)) SL_TRY(lose_stdout(report, &why, error));
+    SL_TRY(sl_report_flush(report, error));
     sl_progress_update(&report->progress, report->times.count, report->samples, report->final_loss,
                        sl_step_accuracy(step, NULL));
     return sl_report_wants_json(report) ? sl_report_print(report, object_of(report, step), error) : SL_OK;

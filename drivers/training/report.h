@@ -66,6 +66,8 @@ bool sl_report_wants_json(const struct sl_report *report);
 /* Prints OBJECT to whoever reads JSON, and drops the caller's reference to it. A report that was opened keeps what
  * failed in `lost`, and SL_OK is returned. */
 int sl_report_print(struct sl_report *report, json_t *object, struct sl_error *error);
+/* Hands over what was printed, also where stdout is a file or a pipe: whoever follows a run sees each line at once. */
+int sl_report_flush(struct sl_report *report, struct sl_error *error);
 /* A step; its row of the table only where SHOWN. */
 int sl_report_step(struct sl_report *report, const struct sl_step *step, bool shown, struct sl_error *error);
 

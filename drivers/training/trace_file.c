@@ -7,21 +7,13 @@
 
 #include "drivers/common/metrics.h"
 #include "drivers/common/output.h"
+#include "drivers/training/trace_arrows.h"
+#include "layers/training/update.h"
 
 enum { MAX_EVENTS = 1 << 19 }; /* of a coordinate */
 
 static int index_along(const struct sl_job *job, int coordinate, int axis) {
     return sl_mesh_index(&job->mesh, coordinate, sl_mesh_find_axis(&job->mesh, sl_job_axis(job, axis)));
-}
-
-/* Pipelines are counted along all axes but their own, the last one fastest. */
-static int pipeline_of(const struct sl_job *job, int coordinate) {
-    const struct sl_mesh *mesh = &job->mesh;
-    int pipeline = 0;
-    for (int a = 0; a < mesh->axes; a++)
-        if (strcmp(mesh->axis[a].name, sl_job_axis(job, SL_JOB_PIPE)) != 0)
-            pipeline = pipeline * mesh->axis[a].size + sl_mesh_index(mesh, coordinate, a);
-    return pipeline;
 }
 
 /* What a step leaves: each action may wait and work, a loop is weighed, reduced, used. */
@@ -33,7 +25,10 @@ static int64_t events_a_step(const struct sl_job *job, int rank) {
 
 int sl_trace_file_open(struct sl_trace_file *file, const struct sl_job *job, int64_t steps, struct sl_error *error) {
     const struct sl_mesh *mesh = &job->mesh;
-    *file = (struct sl_trace_file){0};
+    const int64_t most_steps = steps < MAX_EVENTS ? steps : MAX_EVENTS;
+    *file = (struct sl_trace_file){.capacity = (int)most_steps};
+    file->step = calloc((size_t)most_steps, sizeof *file->step);
+    if (!file->step) return sl_error_set(error, SL_FAILED, "no memory for a trace of %d steps", file->capacity);
     for (int c = 0; c < mesh->size; c++) {
         const int rank = index_along(job, c, SL_JOB_PIPE);
         const int64_t wanted = steps * events_a_step(job, rank);
@@ -56,18 +51,45 @@ struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *se
     return trace;
 }
 
-/* ---- writing ---- */
+void sl_trace_file_step(struct sl_trace_file *file, int64_t number, double begin, double end, double loss) {
+    if (file->steps < file->capacity)
+        file->step[file->steps++] = (struct sl_trace_step){.number = number, .begin = begin, .end = end, .loss = loss};
+}
+
+/* ---- rows ---- */
+
+/* Chrome's format knows processes and their threads, which are rows; neither has the number 0, which is the kernel's.
+ * The steps are the first process, then each pipeline is one. Events of a row must not overlap: reductions that are
+ * under way together lie in rows below their coordinate's own. */
+enum { STEPS = 1, MAX_ROWS = 1 + 2 * SL_UPDATES_IN_FLIGHT };
+
+static int process_of(const struct sl_job *job, int coordinate) {
+    return STEPS + 1 + sl_trace_pipeline_of(job, coordinate);
+}
+
+/* Row 0 is the coordinate's own, the others are for reductions. */
+static int thread_of(const struct sl_job *job, int coordinate, int row) {
+    return STEPS + 1 + coordinate + row * job->mesh.size;
+}
+
+/* The rows of a coordinate so far. */
+struct rows {
+    int count;
+    double end[MAX_ROWS]; /* of a reduction's row: when the last one in it ends */
+};
+
+static int find_row(struct rows *rows, const struct sl_trace_event *event) {
+    int row = 1;
+    if (event->work != SL_TRACE_REDUCE) return 0;
+    while (row < rows->count && row + 1 < MAX_ROWS && rows->end[row] > event->begin) row++;
+    if (row == rows->count) rows->count++;
+    rows->end[row] = event->end;
+    return row;
+}
+
+/* ---- events ---- */
 
 static const char *const category[SL_TRACE_WORKS] = {"compute", "communication", "reduce", "waiting", "optimizer"};
-
-static double first_time(const struct sl_trace_file *file, int coordinates) {
-    double first = 0;
-    for (int c = 0; c < coordinates; c++) {
-        const struct sl_trace *trace = &file->trace[c];
-        if (trace->count && (first == 0 || trace->event[0].begin < first)) first = trace->event[0].begin;
-    }
-    return first;
-}
 
 /* "4F0", "4W0-7" for compute; what the executor calls it for the rest. */
 static void name_event(const struct sl_trace_event *event, char *name, size_t size) {
@@ -82,26 +104,64 @@ static void name_event(const struct sl_trace_event *event, char *name, size_t si
                  event->microbatch + event->count - 1);
 }
 
-static json_t *object_of(const struct sl_trace_event *event, const struct sl_job *job, int coordinate, double first) {
+static double microseconds(double time, double first) { return 1e6 * (time - first); }
+
+static json_t *object_of(const struct sl_trace_event *event, const struct sl_job *job, int coordinate, int row,
+                         double first) {
     char name[64];
     name_event(event, name, sizeof name);
-    const int row = event->work == SL_TRACE_REDUCE ? job->mesh.size + coordinate : coordinate;
     json_t *args = json_pack("{si si si si}", "step", event->step, "rank", index_along(job, coordinate, SL_JOB_PIPE),
                              "loop", event->loop, "data", index_along(job, coordinate, SL_JOB_DATA));
-    if (args && job->mesh.axes > 2) json_object_set_new(args, "pipeline", json_integer(pipeline_of(job, coordinate)));
+    if (args && job->mesh.axes > 2)
+        json_object_set_new(args, "pipeline", json_integer(sl_trace_pipeline_of(job, coordinate)));
     if (args && event->stage >= 0) {
         json_object_set_new(args, "stage", json_integer(event->stage));
         json_object_set_new(args, "microbatch", json_integer(event->microbatch));
         json_object_set_new(args, "count", json_integer(event->count));
     }
     return json_pack("{ss ss ss sf sf si si so*}", "name", name, "cat", category[event->work], "ph", "X", "ts",
-                     1e6 * (event->begin - first), "dur", 1e6 * (event->end - event->begin), "pid", 0, "tid", row,
-                     "args", args);
+                     microseconds(event->begin, first), "dur", 1e6 * (event->end - event->begin), "pid",
+                     process_of(job, coordinate), "tid", thread_of(job, coordinate, row), "args", args);
 }
 
-static json_t *row_name(const char *name, int row) {
-    return json_pack("{ss ss si si s{ss}}", "name", "thread_name", "ph", "M", "pid", 0, "tid", row, "args", "name",
-                     name);
+static json_t *object_of_step(const struct sl_trace_step *step, double first) {
+    char name[40];
+    snprintf(name, sizeof name, "step %lld", (long long)step->number);
+    return json_pack("{ss ss ss sf sf si si s{sI so}}", "name", name, "cat", "step", "ph", "X", "ts",
+                     microseconds(step->begin, first), "dur", 1e6 * (step->end - step->begin), "pid", STEPS, "tid",
+                     STEPS, "args", "step", (json_int_t)step->number, "loss", sl_json_real(step->loss));
+}
+
+/* One end of arrow number ID: where it begins, or the event that it points to. */
+static json_t *end_of_arrow(const struct sl_trace_arrow *arrow, int id, bool taken, const struct sl_job *job,
+                            double first) {
+    const int coordinate = taken ? arrow->taker : arrow->sender;
+    return json_pack("{ss ss ss ss* si sf si si}", "name", arrow->activation ? "activation" : "gradient", "cat",
+                     "message", "ph", taken ? "f" : "s", "bp", taken ? "e" : NULL, "id", id, "ts",
+                     microseconds(taken ? arrow->taken : arrow->sent, first), "pid", process_of(job, coordinate), "tid",
+                     thread_of(job, coordinate, 0));
+}
+
+/* ---- names ---- */
+
+/* What WHAT ("thread_name", "process_sort_index") of a row or process is: a NAME, or where that is NULL the ORDER. */
+static json_t *metadata(const char *what, int process, int row, const char *name, int order) {
+    json_t *args = name ? json_pack("{ss}", "name", name) : json_pack("{si}", "sort_index", order);
+    return json_pack("{ss ss si si so*}", "name", what, "ph", "M", "pid", process, "tid", row, "args", args);
+}
+
+/* "pipeline 3 (data=1, tensor=1)": where COORDINATE is along all axes but the pipeline's. */
+static void name_pipeline(const struct sl_job *job, int coordinate, char *name, size_t size) {
+    const struct sl_mesh *mesh = &job->mesh;
+    size_t used = (size_t)snprintf(name, size, "pipeline %d", sl_trace_pipeline_of(job, coordinate));
+    const char *before = " (";
+    for (int a = 0; a < mesh->axes && used < size; a++) {
+        if (!strcmp(mesh->axis[a].name, sl_job_axis(job, SL_JOB_PIPE))) continue;
+        used += (size_t)snprintf(name + used, size - used, "%s%s=%d", before, mesh->axis[a].name,
+                                 sl_mesh_index(mesh, coordinate, a));
+        before = ", ";
+    }
+    if (*before == ',' && used < size) snprintf(name + used, size - used, ")");
 }
 
 static int write_object(struct sl_trace_file *file, json_t *object, const char *after, struct sl_error *error) {
@@ -111,16 +171,76 @@ static int write_object(struct sl_trace_file *file, json_t *object, const char *
     return written ? SL_OK : sl_error_set(error, SL_FAILED, "cannot write %s: %s", file->path, strerror(errno));
 }
 
-static int write_rows(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error) {
-    const struct sl_mesh *mesh = &job->mesh;
-    for (int c = 0; c < mesh->size; c++) {
-        char name[160], both[200];
-        sl_mesh_describe(mesh, c, name, sizeof name);
-        SL_TRY(write_object(file, row_name(name, c), ",\n", error));
-        snprintf(both, sizeof both, "reductions of %s", name);
-        if (job->data > 1) SL_TRY(write_object(file, row_name(both, mesh->size + c), ",\n", error));
+/* Names a row, or its process, and says where it lies. */
+static int write_name(struct sl_trace_file *file, const char *kind, int process, int row, const char *name, int order,
+                      struct sl_error *error) {
+    char what[40];
+    snprintf(what, sizeof what, "%s_name", kind);
+    SL_TRY(write_object(file, metadata(what, process, row, name, 0), ",\n", error));
+    snprintf(what, sizeof what, "%s_sort_index", kind);
+    return write_object(file, metadata(what, process, row, NULL, order), ",\n", error);
+}
+
+/* Names the rows of a coordinate; the first of a pipeline its process, too. */
+static int write_names_of(struct sl_trace_file *file, const struct sl_job *job, int c, int rows,
+                          struct sl_error *error) {
+    char own[160], name[200];
+    const int process = process_of(job, c);
+    if (index_along(job, c, SL_JOB_PIPE) == 0) {
+        name_pipeline(job, c, name, sizeof name);
+        SL_TRY(write_name(file, "process", process, thread_of(job, c, 0), name, process, error));
+    }
+    sl_mesh_describe(&job->mesh, c, own, sizeof own);
+    for (int row = 0; row < rows; row++) {
+        if (row)
+            snprintf(name, sizeof name, "reductions %d of %s", row, own);
+        else
+            snprintf(name, sizeof name, "%s", own);
+        SL_TRY(write_name(file, "thread", process, thread_of(job, c, row), name, c * MAX_ROWS + row, error));
     }
     return SL_OK;
+}
+
+/* ---- writing ---- */
+
+static int write_arrows(struct sl_trace_file *file, const struct sl_job *job, double first, struct sl_error *error) {
+    struct sl_trace_arrows arrows;
+    int status = sl_trace_arrows_find(&arrows, file->trace, job, error);
+    for (int i = 0; i < arrows.count && status == SL_OK; i++) {
+        status = write_object(file, end_of_arrow(&arrows.arrow[i], i, false, job, first), ",\n", error);
+        if (status == SL_OK)
+            status = write_object(file, end_of_arrow(&arrows.arrow[i], i, true, job, first), ",\n", error);
+    }
+    free(arrows.arrow);
+    return status;
+}
+
+static double first_time(const struct sl_trace_file *file, int coordinates) {
+    double first = file->steps ? file->step[0].begin : 0;
+    for (int c = 0; c < coordinates; c++) {
+        const struct sl_trace *trace = &file->trace[c];
+        if (trace->count && (first == 0 || trace->event[0].begin < first)) first = trace->event[0].begin;
+    }
+    return first;
+}
+
+/* What coordinates did before the arrows between them: each end finds its event. */
+static int write_events(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error) {
+    const double first = first_time(file, job->mesh.size);
+    SL_TRY(write_name(file, "process", STEPS, STEPS, "steps", STEPS, error));
+    SL_TRY(write_name(file, "thread", STEPS, STEPS, "steps", STEPS, error));
+    for (int i = 0; i < file->steps; i++)
+        SL_TRY(write_object(file, object_of_step(&file->step[i], first), ",\n", error));
+    for (int c = 0; c < job->mesh.size; c++) {
+        const struct sl_trace *trace = &file->trace[c];
+        struct rows rows = {.count = 1};
+        for (int i = 0; i < trace->count; i++) {
+            const int row = find_row(&rows, &trace->event[i]);
+            SL_TRY(write_object(file, object_of(&trace->event[i], job, c, row, first), ",\n", error));
+        }
+        SL_TRY(write_names_of(file, job, c, rows.count, error));
+    }
+    return write_arrows(file, job, first, error);
 }
 
 static json_t *schedule_of(const struct sl_job *job, int64_t dropped) {
@@ -132,19 +252,12 @@ static json_t *schedule_of(const struct sl_job *job, int64_t dropped) {
 }
 
 int sl_trace_file_write(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error) {
-    const struct sl_mesh *mesh = &job->mesh;
-    const double first = first_time(file, mesh->size);
     int64_t dropped = 0;
+    for (int c = 0; c < job->mesh.size; c++) dropped += file->trace[c].dropped;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file->stream);
-    SL_TRY(write_rows(file, job, error));
-    for (int c = 0; c < mesh->size; c++) {
-        const struct sl_trace *trace = &file->trace[c];
-        for (int i = 0; i < trace->count; i++)
-            SL_TRY(write_object(file, object_of(&trace->event[i], job, c, first), ",\n", error));
-        dropped += trace->dropped;
-    }
-    SL_TRY(
-        write_object(file, json_pack("{ss ss si}", "name", "end", "ph", "M", "pid", 0), "\n],\"shardloop\":", error));
+    SL_TRY(write_events(file, job, error));
+    SL_TRY(write_object(file, json_pack("{ss ss si}", "name", "end", "ph", "M", "pid", STEPS),
+                        "\n],\"shardloop\":", error));
     SL_TRY(write_object(file, schedule_of(job, dropped), "}\n", error));
     FILE *stream = file->stream;
     file->stream = NULL;
@@ -155,4 +268,5 @@ int sl_trace_file_write(struct sl_trace_file *file, const struct sl_job *job, st
 void sl_trace_file_free(struct sl_trace_file *file) {
     if (file->stream) fclose(file->stream);
     for (int c = 0; c < SL_MAX_COORDINATES; c++) free(file->trace[c].event);
+    free(file->step);
 }

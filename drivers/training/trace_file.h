@@ -1,9 +1,11 @@
 /* trace_file.h - all coordinates' traces, and the file of Chrome trace events that becomes of them.
  *
- * A row a coordinate holds its compute, communication, waiting and optimizer; a second one its reductions over data,
- * which run beside them. Times are microseconds since the first event. Each event's args name step, rank, stage, loop,
- * microbatch, count and data; where the mesh has more axes, also the number of its pipeline. "shardloop" beside the
- * events tells the schedule, and how many passes through it a step has. */
+ * A process of that format is a pipeline, and a thread of it, which is a row, a coordinate with its compute,
+ * communication, waiting and optimizer. Rows below it have its reductions over data, which run beside them: as many as
+ * are under way at a time. The first process has a row of steps with their losses. Times are microseconds since the
+ * first step that is recorded. Each event's args name step, rank, stage, loop, microbatch, count and data; where the
+ * mesh has more axes, also the number of its pipeline. An arrow (phases "s" and "f", one id) leads from each send to
+ * its take. "shardloop" beside the events tells the schedule, and how many passes through it a step has. */
 #ifndef SL_DRIVERS_TRAINING_TRACE_FILE_H
 #define SL_DRIVERS_TRAINING_TRACE_FILE_H
 
@@ -12,9 +14,17 @@
 #include "drivers/training/job.h"
 #include "layers/training/trace.h"
 
+struct sl_trace_step {
+    int64_t number;
+    double begin, end; /* on sl_now's clock */
+    double loss;
+};
+
 struct sl_trace_file {
     const char *path;
     FILE *stream;
+    int capacity, steps;
+    struct sl_trace_step *step; /* [capacity] */
     struct sl_trace trace[SL_MAX_COORDINATES];
 };
 
@@ -24,6 +34,8 @@ int sl_trace_file_open(struct sl_trace_file *file, const struct sl_job *job, int
 int sl_trace_file_create(struct sl_trace_file *file, const char *path, struct sl_error *error);
 /* The coordinate's own trace, on which it begins to record. */
 struct sl_trace *sl_trace_file_of(struct sl_trace_file *file, struct sl_spmd *self);
+/* Records step NUMBER; later ones are left out where there is no room. */
+void sl_trace_file_step(struct sl_trace_file *file, int64_t number, double begin, double end, double loss);
 /* Writes and closes the file. */
 int sl_trace_file_write(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error);
 /* Gives the memory back; also where nothing was opened. */

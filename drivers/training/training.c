@@ -25,8 +25,15 @@ double sl_peak_bytes(void) {
 
 /* ---- what every coordinate does ---- */
 
+/* Whether people see the step. */
+static bool shows(const struct sl_training *training, int64_t number) {
+    const int every = training->job->options->log_every;
+    if (every) return (number + 1) % every == 0 || number + 1 == training->steps;
+    return !training->type->shows || training->type->shows(training, number);
+}
+
 static int report_step(struct sl_training *training, const struct sl_step *step, struct sl_error *error) {
-    const bool shown = !training->type->shows || training->type->shows(training, step->number);
+    const bool shown = shows(training, step->number);
     return sl_report_step(&training->report, step, shown, error);
 }
 
@@ -45,8 +52,12 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
         return sl_fail(self, SL_FAILED, "the loss of step %lld is not finite", (long long)step->number);
     if (options->check_replicas) SL_TRY(sl_check_replicas(self, worker->trainer));
     if (options->clip > 0) step->norm = sl_trainer_norm(worker->trainer);
-    step->ms = 1e3 * (sl_now() - began);
-    return self->coordinate == 0 ? report_step(training, step, &self->error) : SL_OK;
+    const double ended = sl_now();
+    step->ms = 1e3 * (ended - began);
+    if (self->coordinate != 0) return SL_OK;
+    if (options->trace && step->number > worker->first)
+        sl_trace_file_step(&training->trace, step->number, began, ended, sl_step_loss(step, NULL));
+    return report_step(training, step, &self->error);
 }
 
 /* From the second step on: the first one touches memory and generates code. */
@@ -88,6 +99,7 @@ static int train(struct sl_training *training, struct sl_worker *worker) {
     SL_TRY(resume(training, worker));
     if (worker->self->coordinate == 0) SL_TRY(open_records(training, &worker->self->error));
     if (type->begin) SL_TRY(type->begin(worker));
+    if (worker->self->coordinate == 0) SL_TRY(sl_report_flush(&training->report, &worker->self->error));
     for (int64_t number = worker->first; number < training->steps && !stop; number++) {
         struct sl_step step = {.number = number};
         SL_TRY(take_step(training, worker, &step, &stop));
@@ -97,6 +109,7 @@ static int train(struct sl_training *training, struct sl_worker *worker) {
         SL_TRY(sl_checkpoints_save(&training->checkpoints, worker->self, worker->trainer,
                                    sl_training_samples(worker, number + 1), last));
         if (type->after) SL_TRY(type->after(worker, &step, last));
+        if (worker->self->coordinate == 0) SL_TRY(sl_report_flush(&training->report, &worker->self->error));
     }
     SL_TRY(gather_records(training, worker->self));
     if (!training->job->options->gradients) return SL_OK;

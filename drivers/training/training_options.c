@@ -37,8 +37,9 @@ const struct sl_option sl_layout_table[] = {
 };
 
 const struct sl_option sl_rate_table[] = {
-    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .help = "highest learning rate of the run"},
-    {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = MOST_STEPS,
+    {"lr", SL_OPTION_REAL, FIELD(learning_rate), .min = 0, .max = 1e6, .alias = "learning-rate",
+     .help = "highest learning rate of the run"},
+    {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = MOST_STEPS, .alias = "warmup-steps",
      .help = "steps in which the learning rate rises from 0 to --lr"},
     {"lr-schedule", SL_OPTION_CHOICE, FIELD(lr_schedule), .value = "constant|cosine",
      .help = "learning rate after the warm-up: it stays, or falls along half a cosine until the last step; "
@@ -54,6 +55,9 @@ const struct sl_option sl_record_table[] = {
     {"check-replicas", SL_OPTION_FLAG, FIELD(check_replicas),
      .help = "after each step, compare hashes of the parameters and optimizer state that several coordinates hold; end "
              "the run if they differ"},
+    {"log-every", SL_OPTION_INTEGER, FIELD(log_every), .min = 0, .max = MOST_STEPS,
+     .help = "print a line for people after every N steps and after the last one; 0: as often as the driver sees fit; "
+             "--metrics and --json have all steps"},
     {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "write a JSON object a step to FILE; with --resume, add them to FILE"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE", .path = SL_PATH_REPLACED,

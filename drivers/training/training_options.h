@@ -37,6 +37,7 @@ struct sl_training_options {
     int warmup, lr_schedule; /* enum sl_rate_schedule */
     /* By sl_record_table. */
     const char *metrics, *gradients, *trace; /* files; NULL: none */
+    int log_every;                           /* steps from one printed line to the next; 0: the driver's choice */
     bool check_replicas, profile, dry_run;
     struct sl_checkpoint_options checkpoints;
 };

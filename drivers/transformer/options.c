@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "drivers/common/identity.h"
+#include "drivers/common/schedule_choice.h"
 #include "drivers/transformer/transformer.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
@@ -11,7 +12,8 @@ enum { MOST = 65536, MOST_LAYERS = 4096, MOST_BATCH = 1 << 20 };
 const struct sl_option transformer_model_table[] = {
     {"model-dimension", SL_OPTION_INTEGER, FIELD(model_dimension), .min = 1, .max = MOST,
      .help = "channels: columns of a token's state"},
-    {"n-heads", SL_OPTION_INTEGER, FIELD(heads), .min = 1, .max = 1024, .help = "number of attention heads"},
+    {"n-heads", SL_OPTION_INTEGER, FIELD(heads), .min = 1, .max = 1024, .alias = "heads",
+     .help = "number of attention heads"},
     {"blocks", SL_OPTION_INTEGER, FIELD(blocks), .min = 1, .max = MOST_LAYERS, .help = "number of blocks of layers"},
     {"layers-per-block", SL_OPTION_INTEGER, FIELD(layers_per_block), .min = 1, .max = MOST_LAYERS,
      .help = "layers of a block; all but the last one have rotary positions"},
@@ -49,7 +51,7 @@ const struct sl_option transformer_data_table[] = {
          "installs"},
     {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true,
      .help = "share of the text, at its end, that is kept for evaluation"},
-    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH,
+    {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
      .help = "sequences of a step, over all replicas"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6,
      .help = "batches of an evaluation, which prints their mean loss"},
@@ -143,7 +145,7 @@ static int most_microbatches(const struct transformer_job *job) {
 static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->job.options;
     const struct sl_schedule_kind *kind = sl_schedule_find(options->schedule, error);
-    if (!kind) return SL_BAD_INPUT;
+    if (!kind) return sl_schedule_suggest(options->schedule, NULL, error);
     const int loops = options->loops ? options->loops : kind->least_loops;
     const int layers = job->model.blocks * job->model.layers_per_block;
     int microbatches = options->microbatches, group = options->wgrad_group;

@@ -9,6 +9,7 @@
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/common/streams.h"
+#include "drivers/common/suggest.h"
 #include "drivers/training/shardings_report.h"
 
 static int evaluate(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
@@ -53,11 +54,12 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static int explain(void) {
     struct sl_error error;
-    printf("Usage: transformer train|evaluate|generate [OPTION]...\n");
+    const char *const prefix = sl_program_prefix();
+    printf("Usage: %stransformer train|evaluate|generate [OPTION]...\n", prefix);
     for (int i = 0; i < COMMANDS; i++) printf("  %-10s%s\n", commands[i].name, commands[i].summary);
-    printf("transformer COMMAND --help tells a command's options.\n");
+    printf("%stransformer COMMAND --help tells a command's options.\n", prefix);
     const int status = sl_stdout_finish(&error);
-    if (status) fprintf(stderr, "transformer: %s\n", error.message);
+    if (status) fprintf(stderr, "%stransformer: %s\n", prefix, error.message);
     return status;
 }
 
@@ -101,14 +103,26 @@ static int run(enum transformer_command command, const char *program, int argc, 
     return status;
 }
 
+static int refuse(const char *command) {
+    struct sl_error error;
+    if (!command) {
+        sl_error_set(&error, SL_BAD_INPUT, "no command: choose one of train, evaluate, generate");
+    } else {
+        struct sl_nearest nearest = sl_nearest_to(command, strlen(command));
+        for (int i = 0; i < COMMANDS; i++) sl_nearest_try(&nearest, commands[i].name, strlen(commands[i].name));
+        sl_error_set(&error, SL_BAD_INPUT, "there is no \"%.60s\": choose one of train, evaluate, generate", command);
+        sl_suggest(&nearest, "", &error);
+    }
+    fprintf(stderr, "%stransformer: %s\n", sl_program_prefix(), error.message);
+    return error.status;
+}
+
 int main(int argc, char **argv) {
     sl_streams_begin();
     for (int i = 0; argc > 1 && i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i].name))
             return run((enum transformer_command)i, commands[i].program, argc - 1, argv + 1);
-    if (argc > 1 && !strcmp(argv[1], "--help")) return explain();
+    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) return explain();
     if (argc > 1 && !strcmp(argv[1], "--version")) return run(TRANSFORMER_TRAIN, "transformer", argc, argv);
-    fprintf(stderr, "transformer: %s%.60s%s: choose one of train, evaluate, generate\n",
-            argc > 1 ? "there is no \"" : "no command", argc > 1 ? argv[1] : "", argc > 1 ? "\"" : "");
-    return SL_BAD_INPUT;
+    return refuse(argc > 1 ? argv[1] : NULL);
 }

@@ -10,7 +10,7 @@
 # left out: they show what is not there yet (extending.sh).
 build=$1 source=$2
 . "$source/tests/rigs/points.sh"
-folders='spmd collectives layers drivers benchmarks tests docs'
+folders='spmd collectives layers shardloop drivers benchmarks tests docs'
 mkdir -p build/host
 ln -s "$build/drivers" build/host/drivers
 ln -s "$source/docs" docs

@@ -28,7 +28,7 @@ point 'pages have at most 60 lines'
 # ---- the diffs ----
 
 mkdir copy
-(cd "$source" && cp -R CMakeLists.txt spmd collectives layers drivers benchmarks "$work/copy") 2>err
+(cd "$source" && cp -R CMakeLists.txt spmd collectives layers shardloop drivers benchmarks "$work/copy") 2>err
 for page in "$pages"/*.md; do
     name=${page##*/}
     awk '/^```diff$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >diff

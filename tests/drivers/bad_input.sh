@@ -37,6 +37,10 @@ echo --help >help
 for driver in looping_pipeline loss_equality schedule 'transformer train' 'transformer evaluate' \
     'transformer generate'; do
     answers "Usage: $driver" $driver --help
+    "$drivers/"$driver --help | awk 'length > 80 { long = 1 } END { exit long || !NR }'
+    point "$driver --help: 80 columns"
+    answers "Usage: $driver" $driver -h
+    answers "Usage: $driver" $driver --json -h --nonsense
     answers "Usage: $driver" $driver @help
     answers "$driver (shardloop) " $driver --version
     refuses '--nonsense: no such option' $driver --nonsense
@@ -59,6 +63,9 @@ for option in --help @help; do
     answers 'Usage: report [OPTION]... RUN... [@FILE]...' report $option
 done
 answers 'metrics of a run, or a trace' report --help
+answers 'Usage: report' report -h
+"$drivers/report" --help | awk 'length > 80 { long = 1 } END { exit long || !NR }'
+point 'report --help: 80 columns'
 answers 'report (shardloop) ' report --version
 refuses '--nonsense: no such option' report --nonsense run
 refuses '"": no such argument' report run ''
@@ -87,6 +94,50 @@ refuses '--output and RUN name the same file, run' report run --output run
 answers '</html>' report -- run
 answers '"run":"run"' report --json run
 answers '"run":"this"' report --json this=run
+
+# ---- what was meant ----
+
+means() {
+    refuses "did you mean $1?" $2 $3 $4
+}
+for driver in looping_pipeline loss_equality; do
+    means --layers $driver --layr 3
+    means --num-layers $driver --num-layer 3
+    means --learning-rate $driver --learning-rte=3
+    means --learning-rate $driver --learning_rate 3
+    means --lr $driver -lr 3
+    means --clip $driver --max-grad-norm 1
+    means --accumulate $driver --gradient-accumulation-steps 2
+    means --no-overlap $driver --no-overlop
+    means 1f1b $driver --schedule 1f2b
+    means looped-bfs $driver --schedule loped-bfs
+    means bf16 $driver --precision BF16
+    means adamw $driver --optimizer adam
+    means nccl $driver --engine nclc
+    refuses '--gpus: no such option (--help lists them)' $driver --gpus 4
+    refuses "one of flax|global" $driver --rng x
+    refuses '--s: short for more than one option: --show-placement, --seed, --steps, --show-shardings, --s' $driver --s 3
+
+    refuses '--lr: "x" is not a number from 0' $driver --learning-rate x
+    refuses '--learning-: no such option' $driver --learning- 0.1 # an alias has no short forms
+    refuses '"--learning-rate": no such argument' $driver -- --learning-rate
+    answers 'also --learning-rate' $driver --help
+done
+refuses '--no: short for more than one option: --no-fsdp, ' looping_pipeline --no
+means --sequence 'transformer train' --seq-len 64
+means --layers-per-block 'transformer train' --num-layers 4
+means --sample-top-p 'transformer generate' --top-p 0.5
+means looped-bfs 'transformer train' --schedule looping
+means train transformer trian
+means evaluate transformer eval
+means generate transformer Generate
+means looped-bfs schedule --name looped-bsf
+means svg schedule --format SVG
+means gpipe plan --pipeline gpip
+call looping_pipeline --dry-run --json --batch 64 --layers 4 --seed 3 && mv out expected
+call looping_pipeline --dry-run --json --batch-size=64 --num-layers 4 --seed 3
+[ $status = 0 ] && cmp -s out expected
+point 'aliases'
 
 # ---- optimizers ----
 
@@ -147,7 +198,7 @@ refuses 'no-such-engine' $train --dry-run --engine no-such-engine
 # ---- what all training drivers understand: neither other words, nor numbers out of range, nor nothing ----
 
 for driver in looping_pipeline 'transformer train' loss_equality; do
-    for name in accumulate zero wgrad-group warmup loops; do
+    for name in accumulate zero wgrad-group warmup loops log-every; do
         for value in x '' -1 1.5 1e1 99999999999999999999; do
             refuses "--$name: \"$value\" is not an integer from " $driver --$name "$value"
         done
@@ -199,6 +250,7 @@ for command in sing '' TRAIN train=1 --nonsense --json -- trainer tra; do
     refuses "there is no \"$command\": $choose" transformer "$command"
 done
 answers 'Usage: transformer train|evaluate|generate' transformer --help
+answers 'Usage: transformer train|evaluate|generate' transformer -h
 answers 'transformer' transformer --version
 
 model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'

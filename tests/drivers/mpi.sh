@@ -73,6 +73,10 @@ point 'metrics once, a profile of every coordinate'
 "$drivers/schedule" --compare trace >compared 2>err
 [ $? = 0 ] && [ ! -s err ] && [ "$(grep -c 'predicted' compared)" -ge 4 ]
 point 'a trace of every coordinate'
+python3 "$(dirname "$mpirun")/drivers/trace.py" trace metrics 8 >out 2>err
+status=$?
+[ $status = 0 ]
+point "arrows between processes ($(cat out))"
 run 8 looping_pipeline --dry-run
 "$drivers/looping_pipeline" --dry-run >expected
 [ $status = 0 ] && [ ! -s err ] && cmp -s out expected
@@ -90,6 +94,42 @@ point 'gpipe compares in one process'
 
 # ---- bad input ----
 
+driver=looping_pipeline
+timeout 60 "$mpirun" 4 "$drivers/$driver" >out 2>err </dev/null
+status=$?
+fails 'nobody has asked for an engine' 2 '4 processes were started by mpirun, but --engine is local' 'use --engine mpi'
+timeout 60 "$mpirun" 2 "$drivers/$driver" --hidden 0 >out 2>err </dev/null
+status=$?
+fails 'a bad option is told once' 2 '--hidden: "0" is not'
+driver=sharding
+timeout 60 "$mpirun" 2 "$drivers/$driver" --engine local --json >out 2>err </dev/null
+status=$?
+says '2 processes were started by mpirun, and with --engine local each runs on its own' && [ $status = 0 ] &&
+    [ "$(grep -c '^{' out)" = "$(($("$drivers/sharding" --json | grep -c '^{') * 2))" ]
+point 'engine local, since somebody asked for it'
+
+# launched VARIABLE=VALUE DRIVER: the process that speaks, as the launcher that has such a variable starts it.
+launched() {
+    driver=$2
+    env "$1" SLURM_PROCID=0 SLURM_NTASKS=4 "$drivers/"$driver --json >out 2>err </dev/null
+    status=$?
+}
+for program in looping_pipeline loss_equality 'transformer train' 'transformer generate' sharding gpipe; do
+    launched OMPI_COMM_WORLD_SIZE=4 "$program"
+    fails "$program: nobody has asked for an engine" 2 '4 processes were started by mpirun'
+done
+launched PMI_SIZE=2 sharding
+fails "MPICH's launcher" 2 '2 processes were started by mpirun'
+launched SLURM_STEP_NUM_TASKS=3 sharding
+fails 'srun' 2 '3 processes were started by srun'
+for variable in SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1 OMPI_COMM_WORLD_SIZE=1; do # an allocation's shell, and one process
+    launched $variable sharding
+    [ $status = 0 ] && [ ! -s err ]
+    point "$variable is a run"
+done
+launched OMPI_COMM_WORLD_SIZE=4 schedule
+[ $status = 0 ] && [ ! -s err ]
+point 'a driver without engines'
 run 4 looping_pipeline
 fails 'too few processes' 2 'the mesh data=2,model=4 needs 8 processes, the launcher has started 4'
 run 8 loss_equality --mesh data=2,model=2

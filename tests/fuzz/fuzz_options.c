@@ -18,7 +18,7 @@ struct config {
 static const struct sl_option table[] = {
     {"flag", SL_OPTION_FLAG, FIELD(flag), .help = "a flag"},
     {"on", SL_OPTION_SWITCH, FIELD(on), .help = "a switch"},
-    {"count", SL_OPTION_INTEGER, FIELD(count), .min = -5, .max = 1000000, .help = "an integer"},
+    {"count", SL_OPTION_INTEGER, FIELD(count), .min = -5, .max = 1000000, .help = "an integer", .alias = "number"},
     {"seed", SL_OPTION_SEED, FIELD(seed), .help = "a seed"},
     {"share", SL_OPTION_REAL, FIELD(share), .min = -1, .max = 1e9, .below = true, .help = "a number"},
     {"text", SL_OPTION_TEXT, FIELD(text), .value = "TEXT", .help = "a text"},

@@ -2,8 +2,8 @@
  *
  * Words are separated by white space; ' and " quote; a # at the start of a word begins a comment that ends with the
  * line. Files may name files, relative to the working directory. */
-#ifndef SL_DRIVERS_COMMON_ARGUMENTS_H
-#define SL_DRIVERS_COMMON_ARGUMENTS_H
+#ifndef SL_DRIVERS_COMMAND_LINE_ARGUMENTS_H
+#define SL_DRIVERS_COMMAND_LINE_ARGUMENTS_H
 
 #include "spmd/base/error.h"
 
@@ -17,5 +17,9 @@ struct sl_arguments {
 
 int sl_arguments_expand(struct sl_arguments *arguments, int argc, char **argv, struct sl_error *error);
 void sl_arguments_free(struct sl_arguments *arguments);
+
+/* What stands before a driver's name in its messages: "shardloop-" where it is installed, "shardloop " where the
+ * command shardloop has started it, and "" in a build folder. */
+const char *sl_program_prefix(void);
 
 #endif

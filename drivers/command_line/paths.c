@@ -1,5 +1,5 @@
 /* paths.c - the files that a command line names. */
-#include "drivers/common/paths.h"
+#include "drivers/command_line/paths.h"
 
 #include <dirent.h>
 #include <errno.h>

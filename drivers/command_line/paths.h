@@ -1,6 +1,6 @@
 /* paths.h - the files that a command line names, and whether they can be what their options make of them. */
-#ifndef SL_DRIVERS_COMMON_PATHS_H
-#define SL_DRIVERS_COMMON_PATHS_H
+#ifndef SL_DRIVERS_COMMAND_LINE_PATHS_H
+#define SL_DRIVERS_COMMAND_LINE_PATHS_H
 
 #include "spmd/base/error.h"
 

@@ -1,5 +1,5 @@
 /* arguments.c - a command line with its @FILE arguments replaced by the words in those files. */
-#include "drivers/common/arguments.h"
+#include "drivers/command_line/arguments.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -132,4 +132,11 @@ void sl_arguments_free(struct sl_arguments *arguments) {
     for (int i = 0; i < arguments->files; i++) free(arguments->file[i]);
     free(arguments->file);
     *arguments = (struct sl_arguments){0};
+}
+
+const char *sl_program_prefix(void) {
+    static const char *const prefixes[] = {"shardloop-", "shardloop "};
+    for (int i = 0; i < 2; i++)
+        if (!strncmp(program_invocation_short_name, prefixes[i], strlen(prefixes[i]))) return prefixes[i];
+    return "";
 }

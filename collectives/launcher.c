@@ -1,0 +1,26 @@
+/* launcher.c - processes that a launcher has started. */
+#include "collectives/launcher.h"
+
+#include <stdlib.h>
+
+/* Open MPI's mpirun, MPICH's, and srun; the first that is there counts, since mpirun may itself use srun. SLURM_NTASKS
+ * would be there for a shell in an allocation, too. */
+static const struct {
+    const char *size, *launcher;
+} sizes[] = {{"OMPI_COMM_WORLD_SIZE", "mpirun"}, {"PMI_SIZE", "mpirun"}, {"SLURM_STEP_NUM_TASKS", "srun"}};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+const char *const sl_launch_rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+
+struct sl_launch sl_launch_of_process(void) {
+    struct sl_launch launch = {.processes = 1, .rank = -1};
+    const char *rank = NULL, *size = NULL;
+    for (int i = 0; sl_launch_rank_names[i] && !rank; i++) rank = getenv(sl_launch_rank_names[i]);
+    if (rank) launch.rank = atoi(rank);
+    for (int i = 0; i < SIZES && !size; i++) {
+        size = getenv(sizes[i].size);
+        if (size) launch.launcher = sizes[i].launcher;
+    }
+    if (size && atoi(size) > 1) launch.processes = atoi(size);
+    return launch;
+}

@@ -1,0 +1,62 @@
+/* common_options.c - what all drivers that run on a mesh share of their command lines. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engines.h"
+#include "drivers/common/options.h"
+#include "drivers/common/suggest.h"
+
+const struct sl_option sl_mesh_table[] = {
+    {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...",
+     .help = "axes of the mesh and their sizes; coordinates are numbered with the last axis fastest"},
+    {"engine", SL_OPTION_TEXT, offsetof(struct sl_common_options, engine), .value = "NAME",
+     .help = "what a coordinate is: local, a thread of this process; mpi, a process that mpirun or srun has "
+             "started; nccl, a thread or process with a GPU"},
+    {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
+     .help = "seconds after which a coordinate that gives no sign counts as absent, and the run ends"},
+    {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),
+     .help = "check that the members of a group make the same calls; end the run if they do not"},
+    {"show-placement", SL_OPTION_FLAG, offsetof(struct sl_common_options, show_placement),
+     .help = "print on which core and device each coordinate runs, and do nothing else"},
+    {0},
+};
+
+const struct sl_option sl_common_table[] = {
+    {"seed", SL_OPTION_SEED, offsetof(struct sl_common_options, seed),
+     .help = "seed of all random numbers, taken modulo 2^32"},
+    {"steps", SL_OPTION_INTEGER, offsetof(struct sl_common_options, steps), .min = 0, .max = 1000000000,
+     .help = "number of training steps"},
+    {"json", SL_OPTION_FLAG, offsetof(struct sl_common_options, json), .help = "print JSON, one object a line"},
+    {0},
+};
+
+const char sl_default_mesh[] = "data=2,model=4", sl_default_engine[] = "local";
+
+struct sl_common_options sl_common_defaults(int steps) {
+    return (struct sl_common_options){
+        .mesh = sl_default_mesh, .engine = sl_default_engine, .timeout = 30, .seed = 42, .steps = steps};
+}
+
+static int open_engine(const struct sl_common_options *common, struct sl_engine *engine, struct sl_error *error) {
+    const struct sl_engine_table *table;
+    struct sl_nearest nearest = sl_nearest_to(common->engine, strlen(common->engine));
+    const int status = sl_engine_open_within(engine, common->engine, common->timeout, error);
+    if (status == SL_OK || sl_engine_find(common->engine)) return status;
+    for (int i = 0; (table = sl_engine_at(i)); i++) sl_nearest_try(&nearest, table->name, strlen(table->name));
+    return sl_suggest(&nearest, "", error);
+}
+
+int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh, struct sl_engine *engine,
+                   struct sl_error *error) {
+    SL_TRY(sl_mesh_parse(mesh, common->mesh, error));
+    SL_TRY(open_engine(common, engine, error));
+    engine->signature = common->signature;
+    engine->checked |= common->checked;
+    if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
+    setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* what it cannot find out is no news */
+    /* For threads, hwloc is asked of cores alone: its plugins, for GPUs and X, take longer than all the rest. */
+    if (!engine->table->apart) setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
+    if (sl_speaks(engine) || freopen("/dev/null", "w", stdout)) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "/dev/null cannot be opened");
+}

@@ -1,0 +1,32 @@
+/* suggest.h - what somebody may have meant whose word is not one of those there are.
+ *
+ *     struct sl_nearest nearest = sl_nearest_to("looping-bfs", 11);
+ *     while ((name = next())) sl_nearest_try(&nearest, name, strlen(name));
+ *     sl_suggest(&nearest, "", error);
+ *
+ * Capitals and underscores count as small letters and hyphens. */
+#ifndef SL_DRIVERS_COMMON_SUGGEST_H
+#define SL_DRIVERS_COMMON_SUGGEST_H
+
+#include <stddef.h>
+
+#include "spmd/base/error.h"
+
+enum { SL_NEAREST_SIZE = 40 };
+
+struct sl_nearest {
+    const char *word; /* what was written */
+    size_t length;    /* of it */
+    int distance;     /* of `name`; beyond what counts as near while there is none */
+    char name[SL_NEAREST_SIZE];
+};
+
+/* None is near so far. WORD of LENGTH bytes stays the caller's. */
+struct sl_nearest sl_nearest_to(const char *word, size_t length);
+/* Another word that there is. Of several that are equally near the first is kept. */
+void sl_nearest_try(struct sl_nearest *nearest, const char *name, size_t length);
+/* Adds "; did you mean BEFORE NAME?" to ERROR's message, without the blank, if a name is near. Returns ERROR's
+ * status. */
+int sl_suggest(const struct sl_nearest *nearest, const char *before, struct sl_error *error);
+
+#endif

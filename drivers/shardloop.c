@@ -1,0 +1,66 @@
+/* shardloop.c - the command `shardloop NAME ...`: becomes the program shardloop-NAME that lies beside it, or, in a
+ * build folder, NAME. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "drivers/common/suggest.h"
+
+static const struct command {
+    const char *name, *summary;
+} commands[] = {
+#include <commands.h> /* drivers/CMakeLists.txt writes it */
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static int explain(void) {
+    printf("Usage: shardloop COMMAND [ARGUMENT]...\n"
+           "Trains neural networks on meshes of devices. The commands:\n\n");
+    for (int i = 0; i < COMMANDS; i++) printf("  %-18s%s\n", commands[i].name, commands[i].summary);
+    printf("\nshardloop COMMAND --help explains the arguments of each, shardloop --version\n"
+           "tells the version.\n");
+    if (!fflush(stdout) && !ferror(stdout)) return SL_OK;
+    fprintf(stderr, "shardloop: stdout: %s\n", strerror(errno));
+    return SL_FAILED;
+}
+
+/* In ERROR's message what is wrong with WORD, which is no command. */
+static int refuse(const char *word) {
+    struct sl_error error = {.status = SL_BAD_INPUT};
+    struct sl_nearest nearest = sl_nearest_to(word, strlen(word));
+    for (int i = 0; i < COMMANDS; i++) sl_nearest_try(&nearest, commands[i].name, strlen(commands[i].name));
+    snprintf(error.message, sizeof error.message, "\"%.60s\": no such command (--help lists them)", word);
+    sl_suggest(&nearest, "", &error);
+    fprintf(stderr, "shardloop: %s\n", error.message);
+    return error.status;
+}
+
+/* Becomes the program NAME, which finds in its first argument how it was called. Returns only where there is none. */
+static int become(const char *name, char **argv) {
+    char folder[PATH_MAX], path[PATH_MAX + 64], called[64];
+    const ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1); /* the file, not a link to it */
+    if (length > 0) {
+        folder[length] = 0;
+        *strrchr(folder, '/') = 0;
+        snprintf(called, sizeof called, "shardloop %s", name);
+        argv[0] = called;
+        snprintf(path, sizeof path, "%s/shardloop-%s", folder, name);
+        execv(path, argv);
+        if (errno == ENOENT) {
+            snprintf(path, sizeof path, "%s/%s", folder, name);
+            execv(path, argv);
+        }
+    }
+    fprintf(stderr, "shardloop: %s: %s\n", length > 0 ? path : "/proc/self/exe", strerror(errno));
+    return SL_FAILED;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) return explain();
+    if (!strcmp(argv[1], "--version")) return puts("shardloop " SL_VERSION) < 0 ? SL_FAILED : SL_OK;
+    for (int i = 0; i < COMMANDS; i++)
+        if (!strcmp(argv[1], commands[i].name)) return become(commands[i].name, argv + 1);
+    return refuse(argv[1]);
+}

@@ -1,0 +1,108 @@
+/* shardloop.h - all that the library offers, for programs that use it: #include <shardloop/shardloop.h>.
+ *
+ * The list is in the order of what stands on what, and says where to read on. A program may include single headers
+ * instead: <shardloop/collectives/collectives.h>. */
+#ifndef SL_SHARDLOOP_H
+#define SL_SHARDLOOP_H
+
+/* Statuses and errors, data types, memory, files. */
+#include "spmd/base/base.h"
+#include "spmd/base/bf16.h"
+#include "spmd/base/build_id.h"
+#include "spmd/base/dtype.h"
+#include "spmd/base/error.h"
+#include "spmd/base/file.h"
+#include "spmd/base/hash.h"
+#include "spmd/base/memory.h"
+#include "spmd/base/svg.h"
+#include "spmd/base/vector_math.h"
+
+/* Schedules of pipelines: find and make them, prove and simulate them, draw them. */
+#include "spmd/schedule/csv.h"
+#include "spmd/schedule/deadlock.h"
+#include "spmd/schedule/draw.h"
+#include "spmd/schedule/generate.h"
+#include "spmd/schedule/registry.h"
+#include "spmd/schedule/schedule.h"
+#include "spmd/schedule/simulate.h"
+#include "spmd/schedule/turns.h"
+
+/* Meshes and the program that runs at every coordinate; partition specs; random numbers; devices. */
+#include "spmd/device/device.h"
+#include "spmd/device/offload.h"
+#include "spmd/engine.h"
+#include "spmd/flax.h"
+#include "spmd/mesh.h"
+#include "spmd/placement.h"
+#include "spmd/random.h"
+#include "spmd/shard_draw.h"
+#include "spmd/signature.h"
+#include "spmd/spec.h"
+#include "spmd/spmd.h"
+#include "spmd/topology.h"
+
+/* Engines by name, collective operations, channels. */
+#include "collectives/channel.h"
+#include "collectives/collectives.h"
+#include "collectives/engines.h"
+#include "collectives/operations.h"
+#include "collectives/reduce.h"
+#include "collectives/shard_map.h"
+#include "collectives/signatures.h"
+#include "collectives/verdict.h"
+
+/* Matrix products and other loops, for modules of one's own. */
+#include "layers/kernels/attention.h"
+#include "layers/kernels/cpu_level.h"
+#include "layers/kernels/expert.h"
+#include "layers/kernels/few_rows.h"
+#include "layers/kernels/gemm.h"
+#include "layers/kernels/kernels.h"
+#include "layers/kernels/sequence.h"
+
+/* Files of tensors and of text. */
+#include "layers/storage/checksums.h"
+#include "layers/storage/draft.h"
+#include "layers/storage/names.h"
+#include "layers/storage/safetensors.h"
+#include "layers/storage/store.h"
+#include "layers/storage/token_format.h"
+#include "layers/storage/tokens.h"
+
+/* Layers. */
+#include "layers/modules/batch.h"
+#include "layers/modules/caches.h"
+#include "layers/modules/feedforward/affine.h"
+#include "layers/modules/feedforward/norm.h"
+#include "layers/modules/feedforward/products.h"
+#include "layers/modules/gradient_check.h"
+#include "layers/modules/groups.h"
+#include "layers/modules/module.h"
+#include "layers/modules/modules.h"
+#include "layers/modules/parameters.h"
+#include "layers/modules/profile.h"
+#include "layers/modules/rules.h"
+#include "layers/modules/sequence/rope.h"
+#include "layers/modules/sequence/token_table.h"
+#include "layers/modules/shards.h"
+#include "layers/modules/transformer_modules.h"
+
+/* Training: models, pipelines, optimizers, the trainer, checkpoints. */
+#include "layers/training/checkpoint.h"
+#include "layers/training/exchange.h"
+#include "layers/training/model.h"
+#include "layers/training/optimizer.h"
+#include "layers/training/pipeline.h"
+#include "layers/training/replicas.h"
+#include "layers/training/trace.h"
+#include "layers/training/trainer.h"
+#include "layers/training/update.h"
+
+/* The models that there are, and generation. */
+#include "layers/models/classifier.h"
+#include "layers/models/generate.h"
+#include "layers/models/recomputation.h"
+#include "layers/models/sampling.h"
+#include "layers/models/transformer.h"
+
+#endif
