@@ -25,6 +25,7 @@
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/schedule.h"
 #include "spmd/schedule/simulate.h"
+#include "spmd/schedule/timeline.h"
 #include "spmd/schedule/turns.h"
 
 /* Meshes and the program that runs at every coordinate; partition specs; random numbers; devices. */

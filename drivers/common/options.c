@@ -381,17 +381,6 @@ static int apply(const struct name *name, const char *value, bool apart, struct 
     return SL_OK;
 }
 
-/* Takes WORD, which is no option. */
-static int take_operand(struct sl_operands *operands, const char *word, struct sl_error *error) {
-    if (operands->name && *word) {
-        operands->word[operands->count++] = word;
-        return SL_OK;
-    }
-    const bool hints = *word && !operands->name;
-    return sl_error_set(error, SL_BAD_INPUT, "\"%.80s\": no such argument%s", word,
-                        hints ? "; options begin with --" : "");
-}
-
 /* Walks the arguments, setting targets where SET. Returns HELP or VERSION where that was asked for, -1 otherwise. After
  * a mistake it goes on: the engine may still come, which knows who of several processes speaks of the mistake. */
 static int walk(const struct parser *parser, const struct sl_arguments *arguments, bool set, struct sl_error *error) {
@@ -409,7 +398,7 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
         } else if (found == '?') {
             refuse(parser, argument, error);
         } else if (found == 1) {
-            take_operand(parser->operands, optarg, error);
+            sl_operands_take(parser->operands, optarg, error);
         } else {
             const char *const value = found == ':' ? NULL : optarg;
             apply(&parser->name[position], value, found == ':' || value == arguments->word[optind - 1], error);
@@ -417,7 +406,7 @@ static int walk(const struct parser *parser, const struct sl_arguments *argument
         if (error->status && !first.status) first = *error;
     }
     for (int i = optind; set && i < arguments->count && !error->status; i++)
-        take_operand(parser->operands, arguments->word[i], error);
+        sl_operands_take(parser->operands, arguments->word[i], error);
     if (first.status) *error = first;
     return -1;
 }
@@ -466,11 +455,6 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     options->program = options->called;
     sl_streams_begin();
     if (sl_arguments_expand(&options->arguments, argc, argv, &error)) return sl_options_report(options, &error);
-    options->operands.word = calloc((size_t)options->arguments.count + 1, sizeof *options->operands.word);
-    if (!options->operands.word) {
-        sl_error_set(&error, SL_FAILED, "out of memory");
-        return sl_options_report(options, &error);
-    }
     struct parser parser;
     collect_names(&parser, options);
     if (rename_aliases(&parser, &options->arguments, &error)) return sl_options_report(options, &error);

@@ -16,6 +16,7 @@
 #define SL_DRIVERS_COMMON_OPTIONS_H
 
 #include "drivers/command_line/arguments.h"
+#include "drivers/command_line/operands.h"
 #include "drivers/command_line/paths.h"
 #include "spmd/signature.h"
 #include "spmd/spmd.h"
@@ -63,15 +64,6 @@ struct sl_option_word {
 struct sl_option_words {
     const char *title;                    /* in --help; NULL: there is no such list */
     struct sl_option_word (*word)(int i); /* the I-th, from 0 */
-};
-
-/* What a command line has beside options: files, any number of them. */
-struct sl_operands {
-    const char *name, *help; /* in --help, "RUN"; NULL: there are none */
-    enum sl_path_use path;
-    const char *(*path_of)(const char *word); /* where the path in an operand begins; NULL: it is one */
-    int count;
-    const char **word; /* they live until sl_options_free */
 };
 
 struct sl_options {
