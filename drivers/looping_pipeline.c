@@ -153,6 +153,7 @@ static const struct sl_report_field fields[] = {
     {"accuracy", "accuracy", 10, 'f', 6, false, sl_step_accuracy},
     {"norm", "norm", 10, 'g', 4, true, sl_step_norm},
     {"ms", "ms", 9, 'f', 2, false, sl_step_ms},
+    {"lr", NULL, 0, 'g', 0, false, sl_step_rate},
     {0},
 };
 
@@ -203,6 +204,7 @@ static void plan_training(struct run *run) {
     training->type = &classifier_training;
     training->job = &run->experiment.job;
     training->json = run->config->common.json;
+    training->signature = run->config->common.signature;
     training->rate = sl_training_rate(options, training->steps);
     if (options->lr_schedule == SL_RATE_DEFAULT) training->rate.falls = run->dataset.shuffled;
     describe_run(run);

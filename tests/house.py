@@ -31,6 +31,7 @@ ORDER = """
     drivers/speed
     drivers/training
     drivers/classifier
+    drivers/schedule
     drivers benchmarks
     tests/rigs
     tests

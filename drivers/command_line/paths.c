@@ -27,6 +27,8 @@ static const struct use uses[] = {
     [SL_PATH_TEXT] = {false, SL_FILE_REGULAR | SL_FILE_PIPE, "a regular file or a pipe", NULL},
     [SL_PATH_DATA] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", "*"},
     [SL_PATH_CHECKPOINT] = {false, SL_FILE_REGULAR | SL_FILE_DIRECTORY, "a regular file or a directory", checkpoints},
+    [SL_PATH_RUN] = {false, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DIRECTORY, "a regular file, a pipe or a directory",
+                     "@(metrics|trace)*"},
     [SL_PATH_STREAM] = {true, SL_FILE_REGULAR | SL_FILE_PIPE | SL_FILE_DEVICE, "a regular file, a pipe or a device",
                         NULL},
     [SL_PATH_REPLACED] = {true, SL_FILE_REGULAR, "a regular file", NULL},
@@ -127,7 +129,7 @@ static bool holds_inode(const struct place *directory, const struct place *place
     bool found = false;
     for (const struct dirent *entry; open && !found && (entry = readdir(open));) {
         struct stat file;
-        found = !fnmatch(uses[directory->path.use].files, entry->d_name, 0) &&
+        found = !fnmatch(uses[directory->path.use].files, entry->d_name, FNM_EXTMATCH) &&
                 !fstatat(dirfd(open), entry->d_name, &file, 0) && same_inode(&file, &place->file);
     }
     if (open) closedir(open);
@@ -142,7 +144,7 @@ static bool holds(const struct place *directory, const struct place *place) {
         return S_ISREG(place->file.st_mode) && is_directory(directory) && holds_inode(directory, place);
     if (place->path.use == SL_PATH_SAVED || (is_there(directory) && !is_directory(directory))) return false;
     const char *name = name_in(place, directory);
-    return name && !fnmatch(pattern, name, 0);
+    return name && !fnmatch(pattern, name, FNM_EXTMATCH);
 }
 
 static int refuse_file_of(const struct place *place, const struct place *directory, struct sl_error *error) {

@@ -31,6 +31,7 @@ struct name {
 };
 
 struct parser {
+    struct sl_operands *operands;
     int count;
     struct name name[MAX_NAMES];
     struct option list[MAX_NAMES + 3]; /* for getopt_long; val - FIRST_VALUE is the position in name */
@@ -50,8 +51,8 @@ static void add_name(struct parser *parser, const struct sl_option *option, void
     parser->count++;
 }
 
-static void collect_names(struct parser *parser, const struct sl_options *options) {
-    *parser = (struct parser){0};
+static void collect_names(struct parser *parser, struct sl_options *options) {
+    *parser = (struct parser){.operands = &options->operands};
     for (const struct sl_option_section *section = options->section; section->table; section++) {
         for (const struct sl_option *option = section->table; option->name; option++) {
             add_name(parser, option, section->target, false);
@@ -263,10 +264,22 @@ static void print_explanation(const char *text, const char *note, int at) {
     putchar('\n');
 }
 
+/* Prints a space and VALUE from column AT on; a long list of choices goes on below. Returns the column after it. */
+static int print_value_name(const char *value, int at) {
+    at += printf(" ");
+    while (*value) {
+        const size_t length = choice_length(value), all = length + (value[length] == '|');
+        if (at + (int)all > LINE && all <= LINE - 6) at = printf("\n%*s", 6, "") - 1;
+        at += printf("%.*s", (int)all, value);
+        value += all;
+    }
+    return at;
+}
+
 static void print_option(const struct sl_option *option, const void *target) {
     static const char *const value_name[] = {[SL_OPTION_INTEGER] = "N", [SL_OPTION_SEED] = "N", [SL_OPTION_REAL] = "X"};
     int at = printf("  --%s%s", option->kind == SL_OPTION_SWITCH ? "[no-]" : "", option->name);
-    if (takes_value(option)) at += printf(" %s", option->value ? option->value : value_name[option->kind]);
+    if (takes_value(option)) at = print_value_name(option->value ? option->value : value_name[option->kind], at);
     char range[64], initial[128], alias[64] = "", note[300] = "";
     describe_range(option, range, sizeof range);
     describe_default(option, target, initial, sizeof initial);
@@ -287,9 +300,15 @@ static void print_words(const struct sl_option_words *words) {
 }
 
 static void print_help(const struct sl_options *options) {
-    printf("Usage: %s [OPTION]... [@FILE]...\n", options->program);
+    const struct sl_operands *operands = &options->operands;
+    printf("Usage: %s [OPTION]... %s%s[@FILE]...\n", options->program, operands->name ? operands->name : "",
+           operands->name ? "... " : "");
     print_wrapped(options->summary, 0, 0);
     putchar('\n');
+    if (operands->name) {
+        printf("\nArguments:\n");
+        print_explanation(operands->help, "", printf("  %s", operands->name));
+    }
     for (const struct sl_option_section *section = options->section; section->table; section++) {
         printf("\n%s:\n", section->title);
         for (const struct sl_option *option = section->table; option->name; option++) {
@@ -391,7 +410,7 @@ static int walk(const struct parser *parser, struct sl_options *options, bool se
         } else if (found == '?') {
             refuse(parser, argument, error);
         } else if (found == 1) {
-            sl_error_set(error, SL_BAD_INPUT, "\"%.80s\": no such argument; options begin with --", optarg);
+            sl_operands_take(parser->operands, optarg, error);
         } else {
             const char *const value = found == ':' ? NULL : optarg;
             apply(&parser->name[position], value, found == ':' || value == arguments->word[optind - 1], error);
@@ -399,9 +418,8 @@ static int walk(const struct parser *parser, struct sl_options *options, bool se
         }
         if (error->status && !first.status) first = *error;
     }
-    if (set && optind < arguments->count) {
-        sl_error_set(error, SL_BAD_INPUT, "\"%.80s\": no such argument", arguments->word[optind]);
-    }
+    for (int i = optind; set && i < arguments->count && !error->status; i++)
+        sl_operands_take(parser->operands, arguments->word[i], error);
     if (first.status) *error = first;
     return -1;
 }
@@ -414,7 +432,8 @@ const char *sl_option_path(const struct sl_option *option, const char *text) {
 }
 
 static int check_paths(const struct parser *parser, const struct sl_arguments *arguments, struct sl_error *error) {
-    struct sl_path *path = calloc((size_t)(parser->count + arguments->files) + 1, sizeof *path);
+    const struct sl_operands *operands = parser->operands;
+    struct sl_path *path = calloc((size_t)(parser->count + arguments->files + operands->count) + 1, sizeof *path);
     if (!path) return sl_error_set(error, SL_FAILED, "out of memory");
     int count = 0;
     for (int i = 0; i < arguments->files; i++)
@@ -425,6 +444,11 @@ static int check_paths(const struct parser *parser, const struct sl_arguments *a
         const char *named = sl_option_path(name->option, *(const char **)name->target);
         if (!named) continue;
         path[count++] = (struct sl_path){name->text, named, name->option->path};
+    }
+    for (int i = 0; i < operands->count; i++) {
+        const char *word = operands->word[i];
+        path[count++] =
+            (struct sl_path){operands->name, operands->path_of ? operands->path_of(word) : word, operands->path};
     }
     const int status = sl_paths_check(path, count, error);
     free(path);
@@ -464,6 +488,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
 }
 
 void sl_options_free(struct sl_options *options) {
+    free(options->operands.word);
     sl_arguments_free(&options->arguments);
     sl_signature_free(&options->signature);
     sl_store_free(&options->adoption.notes);

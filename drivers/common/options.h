@@ -16,6 +16,7 @@
 #define SL_DRIVERS_COMMON_OPTIONS_H
 
 #include "drivers/command_line/arguments.h"
+#include "drivers/command_line/operands.h"
 #include "drivers/command_line/paths.h"
 #include "drivers/common/adopt.h"
 #include "spmd/signature.h"
@@ -73,10 +74,11 @@ struct sl_option_words {
 struct sl_options {
     const char *program, *summary;           /* sl_options_parse completes the program's name: sl_program_prefix */
     const struct sl_option_section *section; /* up to one without a table */
-    struct sl_option_words words;            /* after the sections */
-    struct sl_option_words notation;         /* after those: what signs in the output mean */
-    const char *const *engine;               /* its name as the options say; NULL: there is no such option */
-    bool answered;                           /* set once --help or --version has been printed: nothing is left to do */
+    struct sl_operands operands;
+    struct sl_option_words words;    /* after the sections */
+    struct sl_option_words notation; /* after those: what signs in the output mean */
+    const char *const *engine;       /* its name as the options say; NULL: there is no such option */
+    bool answered;                   /* set once --help or --version has been printed: nothing is left to do */
     struct sl_arguments arguments;
     int givens;
     const struct sl_option *given[SL_MOST_OPTIONS]; /* on the command line, each once */

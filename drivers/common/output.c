@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "layers/storage/draft.h"
 #include "spmd/base/file.h"
 
 static int width_of_stdout(void) {
@@ -34,8 +36,33 @@ int sl_output_file(const char *option, const char *path, bool appends, FILE **fi
     return *file ? SL_OK : sl_error_set(error, SL_BAD_INPUT, "%s: %s: %s", option, path, reason);
 }
 
+/* A file that is there already stays as it is until all is written. */
+static int replace_file(const struct sl_output *output, struct sl_error *error) {
+    struct sl_draft draft = {0};
+    int number = 0;
+    SL_TRY(sl_draft_open(&draft, output->path, SL_LINKS_FOLLOWED, error));
+    for (size_t done = 0; done < output->size && !number;) {
+        const ssize_t written = write(draft.descriptor, output->text + done, output->size - done);
+        if (written >= 0)
+            done += (size_t)written;
+        else if (errno != EINTR)
+            number = errno;
+    }
+    if (!number) return sl_draft_finish(&draft, 0, error);
+    sl_draft_give_up(&draft);
+    return sl_error_set(error, SL_FAILED, "%s: %s", output->name, strerror(number));
+}
+
+/* Whether PATH is a regular file, or nothing yet, in a directory where a new one can be made; others are written to as
+ * they are. */
+static bool is_replaced(const char *path) {
+    struct stat file;
+    return (stat(path, &file) || S_ISREG(file.st_mode)) && !sl_draft_check(path, SL_LINKS_FOLLOWED, NULL);
+}
+
 static int write_all(const struct sl_output *output, struct sl_error *error) {
     FILE *file = stdout;
+    if (output->path && is_replaced(output->path)) return replace_file(output, error);
     if (output->path) SL_TRY(sl_output_file("--output", output->path, false, &file, error));
     errno = 0;
     bool failed = fwrite(output->text, 1, output->size, file) < output->size;

@@ -1,5 +1,5 @@
 /* output.h - what a driver prints, on stdout or into the file that its user names: all of it, or nothing where the run
- * fails before the end. */
+ * fails before the end. A regular file is replaced once the new one is whole. */
 #ifndef SL_DRIVERS_COMMON_OUTPUT_H
 #define SL_DRIVERS_COMMON_OUTPUT_H
 

@@ -49,7 +49,7 @@ struct schedule_trace {
     bool divided;           /* waiting, by the engine; otherwise all of it is bubble */
     int group;              /* microbatches of a weight-gradient product, told from the events */
     int count;
-    struct schedule_record *record;
+    struct schedule_record *record; /* once measured: of whole steps, sorted by step, pipeline, rank */
 };
 
 struct schedule_measured_rank {

@@ -190,11 +190,23 @@ static bool saves(const struct sl_training *training) {
     return options->save && (sl_training_done(training) || !options->resume);
 }
 
+/* Options by their names, as texts; those without a value are left out. */
+static json_t *options_of(const struct sl_signature *signature) {
+    json_t *options = json_object();
+    struct sl_signature_entry entry;
+    for (size_t at = 0; options && sl_signature_next(signature->bytes, signature->size, &at, &entry);)
+        if (!strncmp(entry.key, "--", 2) && strcmp(entry.text, "nan") != 0)
+            json_object_set_new(options, entry.key, json_string(entry.text));
+    return options;
+}
+
 static int report_end(struct sl_training *training, struct sl_error *error) {
     const struct sl_checkpoint_options *options = &training->checkpoints.options;
     json_t *object = training->type->end(training);
     char saved[SL_MAX_PATH];
     const int64_t step = training->checkpoints.first + sl_training_done(training);
+    if (object) json_object_set_new(object, "memory", sl_memory_json(training->memory, &training->job->mesh));
+    if (object && training->signature) json_object_set_new(object, "options", options_of(training->signature));
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
         json_object_set_new(object, "saved", json_string(saved));

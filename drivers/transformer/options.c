@@ -273,6 +273,7 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->type = &transformer_training;
     training->job = &job->job;
     training->report.json = training->json = config->common.json;
+    training->signature = config->common.signature;
     training->steps = config->common.steps;
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;

@@ -106,16 +106,21 @@ static size_t rounded_floats(const struct sl_parameters *parameters, const struc
     return parameters->rounds ? sl_round_up(range->count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float) : 0;
 }
 
-size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
-    size_t floats = 0;
+struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters) {
+    struct sl_parameter_bytes bytes = {0};
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
-        floats += range->count + rounded_floats(parameters, range);
+        bytes.values += (range->count + rounded_floats(parameters, range)) * sizeof(float);
         if (parameters->values_only) continue;
-        floats += range->count + (size_t)parameters->states * range->shard_count;
-        if (is_declared_twice(parameters, r)) floats += range->count;
+        bytes.gradients += range->count * (is_declared_twice(parameters, r) ? 2 : 1) * sizeof(float);
+        bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
     }
-    return floats * sizeof(float);
+    return bytes;
+}
+
+size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
+    const struct sl_parameter_bytes bytes = sl_parameters_each_bytes(parameters);
+    return bytes.values + bytes.gradients + bytes.states;
 }
 
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {

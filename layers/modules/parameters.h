@@ -93,7 +93,12 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
 /* Pads the ranges for a data axis of DATA members, of which this coordinate is member INDEX. ZERO: a member keeps
  * optimizer state only for its own part of each range. */
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero);
-/* Bytes that sl_parameters_take will take. */
+/* Bytes that sl_parameters_take will take, all together and one by one. */
+struct sl_parameter_bytes {
+    size_t values; /* with rounded ones */
+    size_t gradients, states;
+};
+struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters);
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
 /* Takes the storage, filled with zeros. SL_FAILED if there is not enough memory. */
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error);

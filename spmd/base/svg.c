@@ -27,8 +27,7 @@ void sl_svg_box(FILE *file, double x, double y, double width, double height, con
             height, fill);
 }
 
-/* The characters that mean something in XML are named; those that it does not allow are left out. */
-static void put_escaped(FILE *file, const char *text) {
+void sl_svg_escape(FILE *file, const char *text) {
     for (; *text; text++) {
         switch (*text) {
         case '&':
@@ -40,6 +39,9 @@ static void put_escaped(FILE *file, const char *text) {
         case '>':
             fputs("&gt;", file);
             break;
+        case '"':
+            fputs("&quot;", file);
+            break;
         default:
             if ((unsigned char)*text >= ' ') fputc(*text, file);
         }
@@ -49,6 +51,6 @@ static void put_escaped(FILE *file, const char *text) {
 void sl_svg_text(FILE *file, double x, double y, enum sl_svg_anchor anchor, const char *text) {
     static const char *const name[] = {"start", "middle", "end"};
     fprintf(file, "<text x=\"%g\" y=\"%g\" text-anchor=\"%s\" dominant-baseline=\"central\">", x, y, name[anchor]);
-    put_escaped(file, text);
+    sl_svg_escape(file, text);
     fputs("</text>\n", file);
 }

@@ -21,6 +21,10 @@ void sl_svg_box(FILE *file, double x, double y, double width, double height, con
 /* One line whose middle height is Y. */
 void sl_svg_text(FILE *file, double x, double y, enum sl_svg_anchor anchor, const char *text);
 
+/* Writes TEXT as XML has it between tags and in attributes: what means something there is named, and control
+ * characters, which it does not allow, are left out. */
+void sl_svg_escape(FILE *file, const char *text);
+
 /* Colours on which black can be read, the I-th modulo their number; and nearly the same one among a terminal's 256. */
 const char *sl_svg_colour(int i);
 int sl_terminal_colour(int i);

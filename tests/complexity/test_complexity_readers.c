@@ -10,6 +10,7 @@
 #include "drivers/classifier/idx.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
+#include "drivers/report/run.h"
 #include "drivers/schedule/measured.h"
 #include "drivers/speed/peak.h"
 #include "drivers/schedule/costs.h"
@@ -364,6 +365,25 @@ static void open_metrics(const struct complexity_row *row, int n) {
     if (sl_metrics_open(&file, path, n, &error) || sl_metrics_close(&file, &error)) fail_msg("%s", error.message);
 }
 
+/* ---- metrics that are read ---- */
+
+/* A line a step; where ARGUMENT, every step comes a second time, from the last one back. */
+static void prepare_run(const struct complexity_row *row, int n) {
+    FILE *file = begin_file();
+    for (int i = 0; i < n; i++) fprintf(file, "{\"step\":%d,\"loss\":%d.5,\"ms\":4}\n", i, i % 100);
+    for (int i = n - 1; row->argument && i >= 0; i--) fprintf(file, "{\"step\":%d,\"loss\":1,\"ms\":3}\n", i);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void read_run(const struct complexity_row *row, int n) {
+    (void)row;
+    struct report_run run = {.name = strdup("run"), .metrics = strdup(path)};
+    struct sl_error error = {0};
+    if (report_run_read(&run, &error)) fail_msg("%s", error.message);
+    assert_int_equal(report_run_steps(&run), n);
+    report_run_free(&run);
+}
+
 /* ---- command lines, meshes, specs ---- */
 
 static void prepare_words(const struct complexity_row *row, int n) {
@@ -431,6 +451,8 @@ static struct complexity_row rows[] = {
     {"--compare: events of four steps", 128, prepare_comparison, compare, NULL, 4},
     {"peaks: machines", 200, prepare_peaks, read_peaks, NULL, 0},
     {"--metrics: lines of a run that goes on", 1000, prepare_metrics, open_metrics, NULL, 0},
+    {"report: steps", 1000, prepare_run, read_run, NULL, 0},
+    {"report: steps of a resumed run", 1000, prepare_run, read_run, NULL, 1},
     {"options: words of a file", 1000, prepare_words, read_words, NULL, 0},
     {"meshes and specs: letters", 10000, prepare_text, read_mesh_and_spec, "a", 0},
     {"meshes and specs: axes", 10000, prepare_text, read_mesh_and_spec, "a=1,", 0},

@@ -56,6 +56,45 @@ for driver in looping_pipeline loss_equality schedule 'transformer train' 'trans
     point "$driver --help: a full disk"
 done
 
+# ---- report: its arguments are files ----
+
+echo '{"step":0,"loss":1}' >run
+for option in --help @help; do
+    answers 'Usage: report [OPTION]... RUN... [@FILE]...' report $option
+done
+answers 'metrics of a run, or a trace' report --help
+answers 'Usage: report' report -h
+"$drivers/report" --help | awk 'length > 80 { long = 1 } END { exit long || !NR }'
+point 'report --help: 80 columns'
+answers 'report (shardloop) ' report --version
+refuses '--nonsense: no such option' report --nonsense run
+refuses '"": no such argument' report run ''
+refuses 'RUN is missing: a file that --metrics of a training wrote' report
+refuses 'RUN is missing' report --json --
+refuses 'nothing: No such file' report nothing
+refuses 'nothing: No such file' report -- nothing
+refuses 'nothing: No such file' report run NAME=nothing
+refuses 'RUN /dev/zero: cannot be opened: it is a device' report /dev/zero
+refuses '--output: "" is not FILE' report run --output ''
+refuses '--output: nowhere/page: No such file' report run --output nowhere/page
+for option in svg terminal; do
+    refuses "--$option: \"losses\" is not one of loss|evaluation|lr|" report run --$option losses
+    refuses "--$option: needs a value: one of loss|" report run --$option
+done
+refuses '--svg: "all" is not one of' report run --svg all
+refuses '--terminal: "memory" is not one of' report run --terminal memory
+for value in 39 401 x ''; do
+    refuses "--width: \"$value\" is not an integer from 40 to 400" report run --width "$value"
+done
+refuses '--json=1: takes no value' report run --json=1
+refuses '--svg, --terminal and --json: one of them at most' report run --json --svg loss
+refuses '--svg, --terminal and --json: one of them at most' report run --terminal loss --svg loss
+refuses '--output: --json goes to stdout' report run --json --output page
+refuses '--output and RUN name the same file, run' report run --output run
+answers '</html>' report -- run
+answers '"run":"run"' report --json run
+answers '"run":"this"' report --json this=run
+
 # ---- what was meant ----
 
 means() {

@@ -5,9 +5,10 @@ drivers=$1
 
 train="$drivers/looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
 number='(null|-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?)'
-step="\\{\"step\":[0-9]+,\"loss\":$number,\"accuracy\":$number,\"ms\":$number\\}"
+step="\\{\"step\":[0-9]+,\"loss\":$number,\"accuracy\":$number,\"ms\":$number,\"lr\":$number\\}"
+bytes='\{"coordinate":[0-9]+,"parameters":[0-9]+,"gradients":[0-9]+,"optimizer":[0-9]+,"activations":[0-9]+\}'
 last="\\{\"parameters\":[0-9]+,\"parameters_stacked\":[0-9]+,\"final_loss\":$number,\"first_step_ms\":$number,"
-last="$last\"median_ms\":$number,\"peak_bytes\":[0-9]+"
+last="$last\"median_ms\":$number,\"peak_bytes\":[0-9]+,\"memory\":\\[($bytes(,$bytes)*)\\],\"options\":\\{\"--[^}]*\\}"
 cut="$last,\"interrupted\":true\\}"
 last="$last\\}"
 
@@ -98,6 +99,27 @@ echo kept >got
 status=$?
 [ $status = 2 ] && [ ! -s out ] && [ "$(cat got)" = kept ]
 point 'bad input leaves the file as it was'
+
+echo '{"step":0,"loss":1}' >run
+for arguments in '' '--svg loss' '--terminal all' --json; do
+    "$drivers/report" run $arguments >expected 2>err
+    status=$?
+    [ $status = 0 ] && [ -s expected ] && [ ! -s err ]
+    point "report $arguments"
+    "$drivers/report" run $arguments >/dev/full 2>err
+    status=$?
+    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^report: stdout: No space' err
+    point "report $arguments: a full disk"
+    [ "$arguments" != --json ] || continue
+    "$drivers/report" run $arguments --output got >out 2>err
+    status=$?
+    [ $status = 0 ] && [ ! -s out ] && [ ! -s err ] && cmp -s got expected
+    point "report $arguments: the same in a file"
+    "$drivers/report" run $arguments --output /dev/full >out 2>err
+    status=$?
+    [ $status = 3 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q '^report: /dev/full: No space' err
+    point "report $arguments: a full disk under the file"
+done
 
 # ---- where coordinates run ----
 

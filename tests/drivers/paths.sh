@@ -9,6 +9,8 @@ drivers=$1
 small='--layers 2 --hidden 8 --batch 8 --microbatches 2'
 model='--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2'
 
+echo '{"step":0,"loss":1}' >run.jsonl
+
 # short_run DRIVER: with options that make a short run.
 short_run() {
     case $1 in
@@ -17,6 +19,7 @@ short_run() {
     'transformer train') echo "$1 --mesh data=1 $model --batch 2 --steps 2" ;;
     'transformer evaluate') echo "$1 --mesh data=1 $model --batch 2" ;;
     'transformer generate') echo "$1 --mesh data=1 $model" ;;
+    report) echo "$1 $PWD/run.jsonl" ;;
     *) echo "$1" ;;
     esac
 }
@@ -30,6 +33,7 @@ use_of() {
     schedule-file | file | costs | compare | @) echo text ;;
     params | resume) echo checkpoint ;;
     data) echo data ;;
+    RUN) echo run ;;
     *) echo unknown ;;
     esac
 }
@@ -43,8 +47,9 @@ names_file() {
     esac
 }
 
-# options DRIVER: those that take files, a line each, and @.
+# options DRIVER: those that take files, a line each; arguments that are no options; and @.
 options() {
+    "$drivers/"$1 --help | sed -n '/^Arguments:/,/^$/s/^  \([A-Z][A-Z]*\)  .*/\1/p'
     "$drivers/"$1 --help | sed -n 's/^  --\([a-z0-9-]*\) \([^ ][^ ]*\).*/\1 \2/p' | while read -r option value; do
         case $(names_file "$value") in
         yes) echo "$option" ;;
@@ -59,6 +64,7 @@ options() {
 argument() {
     case "$1 $2" in
     *' @') echo "@$3" ;;
+    *' RUN') echo "$3" ;;
     'looping_pipeline data') echo "--data fashion-mnist:$3" ;;
     *) echo "--$2 $3" ;;
     esac
@@ -122,19 +128,18 @@ file_of() {
     refused 'one of the files of ' && cmp -s t kept
 }
 
-# in_directory DRIVER WRITTEN OTHER: a file, there already or not, of the directory that OTHER reads.
+# in_directory DRIVER WRITTEN OTHER FILE NEW: FILE, which is there, or NEW of the directory that OTHER reads.
 in_directory() {
-    checkpoint=step-00000003.safetensors
     fresh
-    ln t "dir/$checkpoint"
-    ln -s "dir/$checkpoint" inner
-    for name in "dir/$checkpoint" t inner dir/step-00000004.safetensors; do
+    ln t "dir/$4"
+    ln -s "dir/$4" inner
+    for name in "dir/$4" t inner "dir/$5"; do
         file_of "$(argument "$1" "$3" dir)" "$(argument "$1" "$2" "$name")" || return 1
     done
     rm inner
 }
 
-for driver in looping_pipeline loss_equality schedule plan sharding gpipe 'transformer train' 'transformer evaluate' \
+for driver in looping_pipeline loss_equality schedule plan report sharding gpipe 'transformer train' 'transformer evaluate' \
     'transformer generate'; do
     list=$(options "$driver")
     strange=
@@ -180,8 +185,11 @@ for driver in looping_pipeline loss_equality schedule plan sharding gpipe 'trans
                     point "$driver: --$written and --$other are one new file"
                 fi
                 case $uses in
-                *' data' | *' checkpoint')
-                    in_directory "$driver" "$written" "$other"
+                *' data' | *' checkpoint' | *' run')
+                    case $uses in
+                    *' run') in_directory "$driver" "$written" "$other" metrics.jsonl trace.json ;;
+                    *) in_directory "$driver" "$written" "$other" step-00000003.safetensors step-00000004.safetensors ;;
+                    esac
                     point "$driver: --$written is one of --$other's files"
                     ;;
                 esac

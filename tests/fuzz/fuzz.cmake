@@ -8,18 +8,18 @@ set(parsers
     metrics
     options
     peak
+    report
     safetensors
     signature
     tokens
     trace)
-set(fuzz_trace_needs ${CMAKE_SOURCE_DIR}/drivers/schedule/compare.c ${CMAKE_SOURCE_DIR}/drivers/schedule/costs.c
-    ${CMAKE_SOURCE_DIR}/drivers/schedule/drawing.c ${CMAKE_SOURCE_DIR}/drivers/schedule/measured.c
-    ${CMAKE_SOURCE_DIR}/drivers/schedule/parts.c)
+set(fuzz_report_library sl_report)
+set(fuzz_trace_library sl_schedules)
 
 add_custom_target(fuzz)
 foreach(name ${parsers})
-    add_executable(fuzz_${name} fuzz/fuzz_${name}.c ${fuzz_${name}_needs})
-    target_link_libraries(fuzz_${name} PRIVATE sl_drivers)
+    add_executable(fuzz_${name} fuzz/fuzz_${name}.c)
+    target_link_libraries(fuzz_${name} PRIVATE ${fuzz_${name}_library} sl_drivers)
     add_dependencies(fuzz fuzz_${name})
     if(SL_SANITIZE MATCHES fuzzer) # tests/fuzz/run runs these
         target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)

@@ -1,0 +1,42 @@
+/* facts.h - the numbers that sum a run up, one row each: for people side by side, for programs as JSON. */
+#ifndef SL_DRIVERS_REPORT_FACTS_H
+#define SL_DRIVERS_REPORT_FACTS_H
+
+#include "drivers/report/runs.h"
+
+struct report_fact {
+    const char *key, *title;
+    int digits;                                    /* for people; 0: it is a whole number */
+    double unit;                                   /* for people, the value is divided by it */
+    int better;                                    /* 1: more of it is, -1: less of it is, 0: neither */
+    double (*value)(const struct report_run *run); /* NaN: the run has none */
+    double (*step)(const struct report_run *run);  /* at which it was so; NULL: at none or many */
+};
+
+enum { REPORT_FACTS = 15 };
+extern const struct report_fact report_facts[REPORT_FACTS];
+
+/* "finished", "interrupted", "not finished"; "no metrics". */
+const char *report_run_state(const struct report_run *run);
+/* Whether any of RUNS has FACT. */
+bool report_fact_is_known(const struct report_fact *fact, const struct report_runs *runs);
+/* FACT of RUN for people, "-" where there is none. Returns TEXT. */
+char *report_fact_text(const struct report_fact *fact, const struct report_run *run, char *text, size_t size);
+/* "at 120" where it belongs to a step, "" otherwise. Returns TEXT. */
+char *report_fact_place(const struct report_fact *fact, const struct report_run *run, char *text, size_t size);
+/* How much run I's FACT is above or below that of the first run, "+3.1 %"; "" where that is next to nothing or says
+ * nothing. */
+char *report_fact_difference(const struct report_fact *fact, const struct report_runs *runs, int i, char *text,
+                             size_t size);
+/* Whether run I's FACT is the best one of several, and not just as good as another. */
+bool report_fact_is_best(const struct report_fact *fact, const struct report_runs *runs, int i);
+
+/* An option as runs say that they had it, and its value in run I; NULL: that run does not say. */
+const char *report_option_of(const struct report_run *run, const char *option);
+/* Calls TELL for every option that not all of RUNS had alike, in the order of the first run that says any. */
+void report_options_that_differ(const struct report_runs *runs, void (*tell)(const char *option, void *arg), void *arg);
+
+/* Prints an object a run on stdout. */
+int report_facts_json(const struct report_runs *runs, struct sl_error *error);
+
+#endif

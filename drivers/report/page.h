@@ -1,0 +1,17 @@
+/* page.h - all of a report as one HTML page that needs nothing else. */
+#ifndef SL_DRIVERS_REPORT_PAGE_H
+#define SL_DRIVERS_REPORT_PAGE_H
+
+#include <stdio.h>
+
+#include "drivers/report/runs.h"
+#include "drivers/report/timeline.h"
+
+/* Writes the page of RUNS, whose traces are TIMELINE[runs->count]. SL_FAILED without memory. */
+int report_page_write(FILE *file, const struct report_runs *runs, const struct report_timeline *timeline,
+                      struct sl_error *error);
+
+/* What is missing or strange in RUN's files, as a sentence; "": nothing. Returns TEXT. */
+char *report_run_remark(const struct report_run *run, char *text, size_t size);
+
+#endif

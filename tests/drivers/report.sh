@@ -1,0 +1,222 @@
+#!/bin/sh
+# report.sh DRIVERS - what the driver report makes of metrics and traces; prints TAP.
+drivers=$1
+driver=$drivers/report
+. "$(dirname "$0")/../rigs/points.sh"
+
+# finds NAME TEXT...: the last call succeeded without a word on stderr, and each TEXT is in the file page.
+finds() {
+    name=$1 found=$([ $status = 0 ] && [ ! -s err ] && echo yes)
+    shift
+    for text in "$@"; do
+        grep -qF -- "$text" page || found=
+    done
+    [ "$found" ]
+    point "$name"
+}
+
+# ---- runs as drivers write them ----
+
+mkdir run
+small='--layers 4 --hidden 8 --batch 8 --microbatches 4 --steps 6'
+"$drivers/looping_pipeline" --mesh data=2,model=2 $small --clip 1 --metrics run/metrics.jsonl --trace run/trace.json \
+    >out 2>err &&
+    "$drivers/transformer" train --mesh data=1 --model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 \
+        --layers-per-block 1 --blocks 2 --batch 2 --steps 6 --evaluate-every 3 --metrics words.jsonl >out 2>err
+status=$?
+[ $status = 0 ] && head -n 1 run/metrics.jsonl | grep -q '^{"step":0,.*"lr":0.001' &&
+    tail -n 1 run/metrics.jsonl | grep -q '"memory":\[{"coordinate":0,"parameters":[1-9][0-9]*,"gradients":[1-9][0-9]*,'
+point 'steps tell their learning rate, and the last line memory by category'
+
+call run words.jsonl --output page
+finds 'a page of two runs' '<!DOCTYPE html>' 'id="loss"' 'id="evaluation"' 'id="lr"' 'id="norm"' 'id="tokens"' 'id="ms"' \
+    'id="accuracy"' 'id="memory"' '>optimizer<' 'A step of the pipeline: run' 'measured and predicted' '>words<' \
+    'last evaluation' '>coordinates 0, 2<' '<code>--batch</code></th><td>8</td><td>2</td>'
+! sed 's/ xmlns="[^"]*"//' page | grep -E 'https?:|//[a-z]|@import|url\(|<link rel="[^i]| src=' && [ ! -s out ]
+point 'it names nothing outside itself'
+call run/metrics.jsonl run/trace.json words.jsonl --output other && cmp -s page other
+sed -i 's/>run</>metrics</; s/>run</>metrics</' page
+call run --output run/report.html && [ $status = 0 ] && call run --output run/report.html && [ $status = 0 ]
+point 'a page may lie in the directory that it shows'
+call run/trace.json --output page
+finds 'a trace alone' 'A step of the pipeline: trace' 'no metrics'
+call this=run/metrics.jsonl that=words.jsonl this=run/trace.json --output page
+finds 'a trace by the name of its run' 'A step of the pipeline: this' '>that<'
+
+"$drivers/looping_pipeline" --mesh data=1,model=2 $small --metrics metrics --trace trace >out 2>err
+sed 's/"schedule":"[a-z0-9-]*"/"schedule":"mine"/' trace >other
+call metrics other --output page
+finds 'a schedule that has no name cannot be drawn' 'Not drawn: ' 'mine'
+
+# ---- numbers ----
+
+cat >steps <<'END'
+{"step":0,"loss":4,"lr":0.1,"ms":100}
+{"step":1,"loss":3,"lr":0.1,"ms":4}
+{"step":2,"loss":9,"lr":0.1,"ms":4,"something":"else"}
+
+{"step":1,"loss":2.5,"lr":0.1,"ms":6}
+{"step":2,"loss":null,"lr":0.1,"ms":8}
+{"step":2,"evaluation_loss":2.25}
+{"step":3,"loss":2.75,"lr":0.1,"ms":8}
+END
+call --json steps
+[ $status = 0 ] && [ "$(cat out)" = '{"run":"steps","state":"not finished","steps":4,"last_step":3,"final_loss":2.75,"lowest_loss":2.5,"lowest_loss_step":1,"evaluation_loss":2.25,"best_evaluation_loss":2.25,"best_evaluation_loss_step":2,"median_ms":8.0}' ] &&
+    [ "$(cat err)" = 'report: steps: 1 number is null: a gap in its plot' ]
+point 'of a step that comes twice the later line counts, null is a gap, the first step is no typical one'
+{
+    cat steps
+    printf '{"final_loss":2.75,"parameters":1000,"interrupted":true}\n{"step":4,"lo'
+} >growing
+call --json growing
+[ $status = 0 ] && grep -q '"state":"interrupted","steps":4,' out && [ "$(wc -l <err)" = 1 ] &&
+    grep -q 'growing: the last line, 10, is not whole and was left out' err
+point 'a file that is being written'
+cat growing steps >again
+sed -i 's/{"step":4,"lo{/{/' again
+call --json again
+[ $status = 0 ] && grep -q '"state":"not finished","steps":4,' out
+point 'a run that goes on has not finished'
+
+for line in 'no JSON' '[1]' '{"step":1' 'NaN' '{"step":1}}'; do
+    { cat steps && echo "$line" && echo '{"step":5,"loss":1}'; } >bad
+    refuses 'bad: line 9: is no JSON object: metrics are JSON lines, as --metrics writes them' bad
+done
+for line in '"step":-1' '"step":1.5' '"step":"one"' '"step":1e16' '"step":null'; do
+    echo "{$line,\"loss\":1}" >bad
+    refuses 'bad: line 1: "step" is not a whole number from 0 to 1e15' bad
+done
+echo '{"step":1,"loss":"two"}' >bad
+refuses 'bad: line 1: "loss" is neither a number nor null' bad
+echo '{"step":1,"loss":1e101}' >bad
+refuses 'bad: line 1: "loss" is beyond 1e100' bad
+echo '{"something":"else"}' >bad
+refuses 'bad: has no step yet' bad
+: >bad
+refuses 'bad: has no step yet' bad
+refuses 'nothing: No such file' nothing
+mkdir empty
+refuses 'empty: a directory without a file that is called metrics or trace' empty
+refuses 'the run a: has two files of metrics' a=steps a=words.jsonl
+echo '{"traceEvents":[{"ph":"X"}]}' >bad
+refuses 'the trace bad: event 0: has not all of' steps bad
+refuses 'at most 24 runs' $(for i in $(seq 25); do echo "$i=steps"; done)
+cat steps | "$driver" --json /dev/stdin >out 2>err
+[ $? = 0 ] && grep -q '"steps":4,' out
+point 'metrics from a pipe'
+
+# ---- large, and strange ----
+
+python3 - <<'END'
+import json, math
+with open("long", "w") as file:
+    for step in range(10000):
+        loss = 987.5 if step == 4321 else 2 + 9 * math.exp(-step / 900) + 0.1 * math.sin(step * step)
+        print(json.dumps({"step": step, "loss": loss, "lr": 1e-3 * math.exp(-step / 5000), "norm": 1 + math.sin(step), "mfu": 0.4,
+                          "tokens_per_second": 30000 + 900 * math.cos(step), "ms": 60 + math.sin(step)}), file=file)
+END
+call long --output page
+finds 'a spike among 10000 steps is there' '987.5' 'mean of up to 28 steps'
+[ "$(wc -c <page)" -lt 500000 ]
+point "such a page is small: $(wc -c <page) bytes"
+head -n 2000 long >less
+call $(for i in $(seq 24); do echo "number-$i=less"; done) --output page && [ "$(wc -c <page)" -lt 1000000 ]
+point "that of 24 such runs, too: $(wc -c <page) bytes"
+
+sed '/null/d' steps >whole
+call "a <b>&\"c\"<script><!--=whole" --output page
+finds 'names are escaped' 'a &lt;b&gt;&amp;&quot;c&quot;&lt;script&gt;&lt;!--' '\u003cb>&\"c\"\u003cscript>\u003c!--'
+[ "$(grep -o '<script' page | wc -l)" = 2 ]
+point 'and begin no script'
+call "$(printf 'caf\303\251 \377 \001')=whole" --output page
+finds 'names are UTF-8' "$(printf 'caf\303\251 ? ?')"
+
+python3 - whole run >out 2>err <<END
+import subprocess, sys, xml.dom.minidom
+for plot in "loss evaluation lr norm ms accuracy memory timeline".split():
+    text = subprocess.run(["$driver", "--svg", plot, *sys.argv[1:], "a<&\"=whole"], check=True, capture_output=True).stdout
+    xml.dom.minidom.parseString(text)
+END
+status=$?
+[ $status = 0 ] && [ ! -s err ]
+point 'each picture is XML'
+call words.jsonl --svg loss --output page
+finds 'one plot as a file' '<svg class="chart" role="img" xmlns=' 'Training loss' '<style>' '>words<'
+refuses '--svg timeline: none of the runs has it' whole --svg timeline
+refuses '--svg balance: none of the runs has it' whole --svg balance
+refuses '--terminal tokens: none of the runs has it' whole --terminal tokens
+
+# ---- in a terminal ----
+
+# terminal LOCALE TERM ARGUMENT...
+terminal() {
+    locale=$1 type=$2
+    shift 2
+    LC_ALL=$locale TERM=$type "$driver" "$@" >out 2>err </dev/null
+    status=$?
+}
+
+terminal C xterm whole --terminal all --width 60
+[ $status = 0 ] && [ ! -s err ] && ! grep -q '[^ -~]' out && [ "$(wc -L <out)" -le 60 ] && grep -q 'Training loss' out &&
+    grep -q 'final loss  *2.75' out && grep -q 'Milliseconds a step' out
+point 'ASCII, 60 columns wide'
+terminal C.UTF-8 dumb whole --terminal loss --width 60
+[ $status = 0 ] && ! LC_ALL=C grep -q '[^ -~]' out
+point 'ASCII on a terminal that shows no more'
+terminal C.UTF-8 xterm whole --terminal loss --width 60
+[ $status = 0 ] && LC_ALL=C grep -q "$(printf '\342\240\200\|\342[\240-\243]')" out && [ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 60 ]
+point 'braille where the locale is UTF-8'
+terminal C xterm one=whole two=words.jsonl --terminal loss
+[ $status = 0 ] && grep -q '\*\* one' out && grep -q '++ two' out && [ "$(wc -L <out)" -le 80 ]
+point 'runs have letters'
+script -qec "'$driver' whole" /dev/null </dev/null >out 2>err
+grep -q 'a page is nothing for a terminal: write it with --output FILE.html' out
+point 'a page does not go to a terminal'
+
+# ---- where it goes ----
+
+"$driver" whole >page 2>err
+status=$?
+finds 'a page on stdout' '</html>'
+echo old >kept
+(ulimit -f 1 && exec "$driver" long --output kept) >out 2>err
+status=$?
+[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && [ "$(cat kept)" = old ] && [ "$(ls kept*)" = kept ]
+point 'what cannot be written whole leaves the old file'
+
+# ---- in a browser ----
+
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+
+# probe FLAG...: opens the page, and prints colours, how many plots were drawn, and what the script has unlocked.
+probe() {
+    {
+        cat page
+        echo '<script>const of = (s, p) => getComputedStyle(document.querySelector(s))[p];
+document.title = [of("body", "backgroundColor"), of("#loss .r0", "color"), document.querySelectorAll(".plot .chart g path").length,
+    document.querySelectorAll("[hidden].control").length, document.querySelectorAll(".plot .cross").length].join(" | ");</script>'
+    } >probe.html
+    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/browser" \
+        --enable-logging=stderr --window-size=900,1200 "$@" --dump-dom "file://$work/probe.html" 2>log |
+        sed -n 's/.*<title>\(.*\)<\/title>.*/\1/p'
+}
+
+if [ -z "$browser" ]; then
+    skip 'the page in a browser' 'there is no chromium (Debian: chromium)'
+elif ! echo '<p>seen</p>' >seen.html || ! timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage \
+    --user-data-dir="$work/browser" --dump-dom "file://$work/seen.html" 2>log | grep -q seen; then
+    skip 'the page in a browser' "$browser does not run here"
+else
+    call run words.jsonl long --output page
+    light=$(probe --blink-settings=preferredColorScheme=1)
+    grep CONSOLE log >err
+    echo "$light" >out
+    [ ! -s err ] && expr "$light" : 'rgb(246, 248, 250) | rgb(0, 114, 178) | [1-9][0-9]* | 0 | [1-9]' >/dev/null
+    point 'a browser draws it, the script runs, and there is no error and nothing that it may not load'
+    dark=$(probe --blink-settings=preferredColorScheme=0)
+    echo "$dark" >out
+    expr "$dark" : 'rgb(15, 20, 26) | rgb(92, 184, 240) | ' >/dev/null
+    point 'dark, where that is preferred'
+fi
+
+plan
