@@ -144,7 +144,8 @@ int sl_sign_tokens(struct sl_signature *signature, const struct sl_tokens *token
     int pieces = 0;
     if (!piece) return refuse(error);
     for (int i = 0; i < tokens->files; i++)
-        if (tokens->file[i].map) piece[pieces++] = (struct sl_piece){tokens->file[i].map, tokens->file[i].bytes};
+        if (tokens->file[i].contents.count)
+            piece[pieces++] = (struct sl_piece){tokens->file[i].contents.bytes, tokens->file[i].contents.count};
     snprintf(about, sizeof about, "%s, %" PRId64 " tokens, vocabulary %d", tokens->format->name, tokens->count,
              tokens->vocabulary);
     const int status = sl_sign_contents(signature, "data", about, piece, pieces, error);

@@ -57,8 +57,11 @@ static void put(const char *name, const void *data, size_t bytes) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Token I of the streams that are made here. */
-static int token_of(int64_t i) { return (int)((uint64_t)i * 2654435761u >> 7) & 0xff; }
+/* Token I of the streams that are made here; none is 0, which would make a text binary. */
+static int token_of(int64_t i) {
+    const int token = (int)((uint64_t)i * 2654435761u >> 7) & 0xff;
+    return token ? token : 1;
+}
 
 /* Tokens [first, first + count) of the stream as text. */
 static void put_text(const char *name, int first, int count) {
