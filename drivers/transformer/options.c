@@ -46,16 +46,20 @@ const struct sl_option transformer_model_table[] = {
 const struct sl_option transformer_data_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA,
      .help =
-         "training data: a text file or a directory of text files, where each byte is a token; a token shard of llm.c, "
-         "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
+         "training data: a text file, or a directory of them and of directories, where each byte is a token (gzip's "
+         "files are unpacked, binary ones left out); a token shard of llm.c, or a directory of them (*.bin); or a "
+         "safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
          "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
          "installs"},
     {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true,
      .help = "share of the text, at its end, that is kept for evaluation"},
+    {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA,
+     .help = "data to evaluate on, read as --data are: every token but the first is scored, once. If it is not given, "
+             "batches of the part kept for evaluation are"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
      .help = "sequences of a step, over all replicas"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6,
-     .help = "batches of an evaluation, which prints their mean loss"},
+     .help = "batches of an evaluation without --eval-data"},
     {0},
 };
 
@@ -111,8 +115,6 @@ const struct sl_option transformer_generation_table[] = {
     {0},
 };
 
-static const char default_data[] = "/usr/share/common-licenses";
-
 struct transformer_config transformer_defaults(enum transformer_command command) {
     struct transformer_config config = {
         .common = sl_common_defaults(100),
@@ -127,7 +129,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .choices = 2,
         .capacity = 1.25,
         .balance = 0.01,
-        .data = default_data,
+        .data = transformer_default_data,
         .validation = 0.1,
         .evaluate_batches = 8,
         .samples = 1,
@@ -169,17 +171,6 @@ static int fit(struct transformer_job *job, struct sl_error *error) {
     if (job->command != TRANSFORMER_GENERATE) SL_TRY(sl_job_share(&job->job, error));
     SL_TRY(transformer_check_memory(job, error));
     return make_schedule(job, error);
-}
-
-static int open_data(struct transformer_job *job, struct sl_error *error) {
-    const struct transformer_config *config = job->config;
-    const char *path = config->data;
-    if (job->command == TRANSFORMER_GENERATE) return SL_OK;
-    if (path == default_data && config->params && sl_store_find(&job->params, "tokens")) path = config->params;
-    SL_TRY(sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error));
-    if (!job->model.vocabulary) job->model.vocabulary = job->tokens.vocabulary;
-    job->tokens.vocabulary = job->model.vocabulary;
-    return SL_OK;
 }
 
 static int read_prompt_tokens(struct transformer_job *job, const char *text, struct sl_error *error) {
@@ -259,6 +250,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                         const struct sl_engine *engine, struct sl_error *error) {
     job->command = command;
     job->config = config;
+    job->speaks = sl_speaks(engine);
     job->length = config->length ? config->length : config->sequence;
     job->job = (struct sl_job){.type = &transformer_job_type,
                                .options = &config->training,
@@ -288,8 +280,8 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .capacity = config->capacity,
         .balance = config->balance};
     SL_TRY(sl_job_open(&job->job, mesh, error));
-    if (config->params) SL_TRY(sl_checkpoints_map(&job->params, config->params, sl_speaks(engine), error));
-    SL_TRY(open_data(job, error));
+    if (config->params) SL_TRY(sl_checkpoints_map(&job->params, config->params, job->speaks, error));
+    SL_TRY(transformer_open_data(job, error));
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
     SL_TRY(fit(job, error));
@@ -302,11 +294,13 @@ int transformer_sign(const struct transformer_job *job, struct sl_error *error) 
     struct sl_signature *signature = config->common.signature;
     SL_TRY(sl_sign_file(signature, "--params", job->params.path, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
-    return job->command == TRANSFORMER_GENERATE ? SL_OK : sl_sign_tokens(signature, &job->tokens, error);
+    SL_TRY(sl_sign_tokens(signature, "data", &job->tokens, error));
+    return sl_sign_tokens(signature, "eval-data", &job->eval_tokens, error);
 }
 
 void transformer_finish(struct transformer_job *job) {
     sl_tokens_close(&job->tokens);
+    sl_tokens_close(&job->eval_tokens);
     sl_store_free(&job->params);
     sl_training_close(&job->training);
     sl_job_close(&job->job);

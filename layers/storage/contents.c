@@ -35,8 +35,7 @@ static int copy_file(struct sl_contents *contents, int descriptor, size_t bytes,
 static int map_file(struct sl_contents *contents, int descriptor, size_t bytes, const char *path,
                     struct sl_error *error) {
     void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (map == MAP_FAILED)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be mapped: %s", path, strerror(errno));
+    if (map == MAP_FAILED) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be mapped: %s", path, strerror(errno));
     *contents = (struct sl_contents){map, bytes, true};
     madvise(map, bytes, MADV_RANDOM); /* what follows a window is not read next */
     return SL_OK;
@@ -181,9 +180,10 @@ static int unpack(struct unpacking *u, struct sl_contents *text, const char *pat
     }
     munmap(text->bytes, room);
     if (u->wrong) return sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, u->wrong);
-    return sl_error_set(error, SL_BAD_INPUT,
-                        "%s: more than %.0f MB when unpacked, which is all that there is room for: unpack it on the disk",
-                        path, (double)most / 1e6);
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "%s: more than %.0f MB when unpacked, which is all that there is room for: unpack it on the disk", path,
+        (double)most / 1e6);
 }
 
 int sl_contents_unpack(struct sl_contents *contents, const char *path, size_t most, struct sl_error *error) {

@@ -44,8 +44,7 @@ int sl_file_tree_open(struct sl_file_tree *tree, const char *directory, struct s
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
     if (!walk) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be read: %s", directory, strerror(errno));
     errno = 0;
-    for (FTSENT *entry; status == SL_OK && (entry = fts_read(walk)); errno = 0)
-        status = take(tree, walk, entry, error);
+    for (FTSENT *entry; status == SL_OK && (entry = fts_read(walk)); errno = 0) status = take(tree, walk, entry, error);
     if (status == SL_OK && errno)
         status = sl_error_set(error, SL_BAD_INPUT, "%s: cannot be read: %s", directory, strerror(errno));
     fts_close(walk);

@@ -39,9 +39,9 @@ static const size_t sl_tokens_most_unpacked = (size_t)4 << 30;
 struct sl_token_file {
     char *path;
     struct sl_contents contents; /* unpacked */
-    const void *tokens; /* as wide as the format's */
-    int64_t count;      /* tokens of the file */
-    int64_t first;      /* position in the stream of the file's first token */
+    const void *tokens;          /* as wide as the format's */
+    int64_t count;               /* tokens of the file */
+    int64_t first;               /* position in the stream of the file's first token */
 };
 
 /* Files of a directory that were left out, and of those that were taken, how many gzip has packed. */
@@ -86,8 +86,8 @@ int64_t sl_tokens_shuffle(uint64_t seed, int64_t epoch, int64_t windows, int64_t
 
 /* Writes samples [FIRST, FIRST + ROWS): inputs [rows, sequence], and labels [rows, sequence], which are the tokens that
  * follow the inputs. Either may be NULL. In the evaluation of data that are whole, samples past the last, and what the
- * last window lacks, get inputs 0 and labels -1, which losses leave out. SL_BAD_INPUT names the file and the position of a token that is not in the
- * vocabulary. */
+ * last window lacks, get inputs 0 and labels -1, which losses leave out. SL_BAD_INPUT names the file and the position
+ * of a token that is not in the vocabulary. */
 int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t first, int64_t rows,
                     int sequence, int32_t *inputs, int32_t *labels, struct sl_error *error);
 

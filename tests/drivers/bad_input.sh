@@ -295,9 +295,12 @@ train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --
 for mesh in '' data data= data=0 data=65 data=2,data=2 2=data data=2x 'data=2,,model=2' data=8,model=16; do
     refuses "" looping_pipeline --dry-run --mesh "$mesh"
 done
-refuses "--data: \"images\" is not random or fashion-mnist:DIR" $train --dry-run --data images
-refuses "--data: \"fashion-mnist:\" is not random or fashion-mnist:DIR" $train --data fashion-mnist: --metrics metrics
-refuses "nothing/train-images-idx3-ubyte.gz: No such file" $train --dry-run --data fashion-mnist:nothing
+refuses "--data: \"images\" is not random, fashion-mnist or fashion-mnist:DIR" $train --dry-run --data images
+refuses "--data: \"fashion-mnist:\" is not random, fashion-mnist or fashion-mnist:DIR" $train --data fashion-mnist: --metrics metrics
+refuses '--data: "fashion-mnist2" is not random, ' $train --data fashion-mnist2
+refuses '--data fashion-mnist:nothing: there is no such directory; ' $train --dry-run --data fashion-mnist:nothing
+mkdir without
+refuses 'without/train-images-idx3-ubyte: neither this file nor train-images-idx3-ubyte.gz is there' $train --dry-run --data fashion-mnist:without
 
 # ---- files of options: a later option overrides an earlier one ----
 
