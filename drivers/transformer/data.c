@@ -54,18 +54,17 @@ static int open_whole(struct transformer_job *job, struct sl_error *error) {
                         own->format->name, config->data, data->format->name);
 }
 
-/* What an evaluation in the middle of a training would miss. */
+/* Whether there is something for the evaluations that are asked for, and a use for --eval-data. */
 static int check_evaluation(const struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
-    if (job->command != TRANSFORMER_TRAIN) return SL_OK;
-    if (config->eval_data && !config->evaluate_every)
+    const bool evaluates = job->command == TRANSFORMER_EVALUATE || config->evaluate_every;
+    if (config->eval_data && !evaluates)
         return sl_error_set(error, SL_BAD_INPUT, "--eval-data %s: needs --evaluate-every N, which says when",
                             config->eval_data);
-    if (!config->evaluate_every || config->eval_data || sl_tokens_windows(&job->tokens, true, config->sequence))
-        return SL_OK;
+    if (!evaluates || config->eval_data || sl_tokens_windows(&job->tokens, true, config->sequence)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
-                        "--evaluate-every %d: --validation %g keeps no text for it: give another share, or --eval-data",
-                        config->evaluate_every, config->validation);
+                        "--validation %g keeps nothing of the data to evaluate on: give another share, or --eval-data",
+                        config->validation);
 }
 
 /* Whoever evaluates on a text of its own reads no other. */
@@ -104,4 +103,9 @@ void transformer_print_source(const struct transformer_job *job, FILE *stream) {
     }
     fprintf(stream, "parameters %s", job->params.path ? job->params.path : job->config->params);
     if (step) fprintf(stream, " (step %s)", step);
+}
+
+void transformer_warn_of_source(const struct transformer_job *job) {
+    if (job->config->params) return;
+    fprintf(stderr, "transformer: without --params the parameters are random, as they are before a training\n");
 }

@@ -41,6 +41,7 @@ static int program(struct sl_spmd *self, void *arg) {
     struct sl_worker worker;
     struct transformer_score score = {NAN, 0};
     int status = transformer_open_worker(&worker, self, job);
+    if (status == SL_OK && self->coordinate == 0) transformer_warn_of_source(job);
     if (status == SL_OK) status = transformer_evaluate(&worker, &score);
     if (self->coordinate == 0) job->score = score;
     sl_worker_close(&worker);

@@ -176,19 +176,21 @@ static int report_speed(struct transformer_job *job, const struct sl_generated *
 
 /* On stderr: what is generated can go into a file. */
 static void print_heading(const struct transformer_job *job) {
+    transformer_warn_of_source(job);
+    if (job->config->common.json) return;
     fprintf(stderr, "transformer: ");
     transformer_print_source(job, stderr);
-    fprintf(stderr, "; %d tokens of the prompt, %d with what follows\n", job->prompt_length, job->length);
+    fprintf(stderr, "; samples of %d tokens, the prompt's %d included\n", job->length, job->prompt_length);
 }
 
 int transformer_generate_program(struct sl_spmd *self, void *arg) {
     struct transformer_job *job = arg;
     struct sl_worker worker;
     struct sl_generated generated = {0};
-    if (self->coordinate == 0 && !job->config->common.json) print_heading(job);
     int status = transformer_open_worker(&worker, self, job);
     struct transformer_worker *own = worker.own;
     if (status == SL_OK) status = transformer_open_sampler(&own->sampler, &worker);
+    if (status == SL_OK && self->coordinate == 0) print_heading(job);
     if (status == SL_OK) status = generate(own->sampler, NO_STEP, &generated);
     if (status == SL_OK && self->coordinate == 0)
         status = report_speed(job, &generated, own->sampler->sequences, &self->error);

@@ -12,11 +12,6 @@
 #include "drivers/common/suggest.h"
 #include "drivers/training/shardings_report.h"
 
-static void warn(const struct transformer_job *job) {
-    if (job->config->params || !job->speaks) return;
-    fprintf(stderr, "transformer: without --params the parameters are random, as they are before a training\n");
-}
-
 static int start(struct transformer_job *job, enum transformer_command command, const struct transformer_config *config,
                  struct sl_error *error) {
     struct sl_mesh mesh;
@@ -29,7 +24,6 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     engine.error = error;
     if (command == TRANSFORMER_TRAIN) return sl_training_run(&job->training, &engine, error);
     if (config->training.show_shardings) return sl_shardings_report(&job->job, &engine, config->common.json);
-    warn(job);
     if (command == TRANSFORMER_EVALUATE) return transformer_run_evaluation(job, &engine, error);
     return sl_run(&job->job.mesh, &engine, transformer_generate_program, job);
 }

@@ -72,6 +72,8 @@ int transformer_open_data(struct transformer_job *job, struct sl_error *error);
 void transformer_print_scored(const struct transformer_job *job, FILE *stream);
 /* Prints where the parameters are from: "parameters run/step-00000100.safetensors (step 100)". */
 void transformer_print_source(const struct transformer_job *job, FILE *stream);
+/* A line on stderr where the parameters that are used are random. */
+void transformer_warn_of_source(const struct transformer_job *job);
 /* Adds what the job has read to the signature of the run. */
 int transformer_sign(const struct transformer_job *job, struct sl_error *error);
 void transformer_finish(struct transformer_job *job);

@@ -257,7 +257,13 @@ printf 'too short' >short
 refuses 'short: too short: 9 bytes' $train --data short
 refuses 'short: too short: 9 bytes' $evaluate --data short
 refuses 'nothing: cannot be opened: No such file' $train --data nothing
-refuses 'no window of sequence 16 is in it to evaluate on' $evaluate --validation 0
+refuses '--validation 0 keeps nothing of the data to evaluate on: ' $evaluate --validation 0
+refuses '--validation 0 keeps nothing of the data to evaluate on: ' $train --validation 0 --evaluate-every 2
+refuses '--eval-data text: needs --evaluate-every N' $train --eval-data text
+refuses 'nothing: cannot be opened: No such file' $evaluate --eval-data nothing
+refuses "--eval-data: \"\" is not " $evaluate --eval-data ''
+printf x >letter
+refuses 'letter: too short: 1 bytes, and the first of them is not scored' $evaluate --eval-data letter
 refuses 'the vocabulary has 0 to 63' $train --vocab-size 64 --steps 3
 printf 'no safetensors file, but longer than its header would be' >plain
 refuses 'plain: ' $train --params plain
