@@ -8,6 +8,8 @@
 
 #include "spmd/base/memory.h"
 
+enum { SHOWN = 250 }; /* bytes of a path: a message has room for the reason, too */
+
 static int add(struct sl_file_tree *tree, const char *path, struct sl_error *error) {
     char **grown = sl_grow(tree->path, tree->files, &tree->capacity, 64, sizeof *tree->path), *copy = strdup(path);
     if (grown) tree->path = grown;
@@ -22,7 +24,8 @@ static int add(struct sl_file_tree *tree, const char *path, struct sl_error *err
 static int take(struct sl_file_tree *tree, FTS *walk, FTSENT *entry, struct sl_error *error) {
     if (entry->fts_info == FTS_DP) return SL_OK; /* a directory that has been walked */
     if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be read: %s", entry->fts_path, strerror(entry->fts_errno));
+        return sl_error_set(error, SL_BAD_INPUT, "%.*s%s: cannot be read: %s", SHOWN, entry->fts_path,
+                            entry->fts_pathlen > SHOWN ? "..." : "", strerror(entry->fts_errno));
     if (entry->fts_level > FTS_ROOTLEVEL && entry->fts_name[0] == '.') {
         tree->hidden++;
         fts_set(walk, entry, FTS_SKIP);
