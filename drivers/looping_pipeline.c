@@ -27,7 +27,8 @@ static const struct sl_option schedule_table[] = {
 static const struct sl_option data_table[] = {
     {"data", SL_OPTION_TEXT, offsetof(struct config, data), .value = "DATA", .path = SL_PATH_DATA,
      .prefix = "fashion-mnist:", .keep = SL_KEPT_DATA,
-     .help = "training data: random, or fashion-mnist:DIR, where DIR has its IDX files"},
+     .help = "training data: random; fashion-mnist, as Debian's package dataset-fashion-mnist has it; or "
+             "fashion-mnist:DIR, where DIR has its IDX files"},
     {"epochs", SL_OPTION_INTEGER, offsetof(struct config, epochs), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
      .unless = "steps", .help = "passes over the training data, in place of --steps; 0: train for --steps"},
     {0},

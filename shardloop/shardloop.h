@@ -64,7 +64,9 @@
 
 /* Files of tensors and of text. */
 #include "layers/storage/checksums.h"
+#include "layers/storage/contents.h"
 #include "layers/storage/draft.h"
+#include "layers/storage/file_tree.h"
 #include "layers/storage/names.h"
 #include "layers/storage/safetensors.h"
 #include "layers/storage/store.h"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "drivers/classifier/idx.h"
 #include "drivers/common/identity.h"
@@ -73,7 +74,26 @@ static int read_labels(struct classifier_examples *examples, const char *directo
     return status;
 }
 
+/* Where Debian's package dataset-fashion-mnist has it. */
+static const char debian_fashion_mnist[] = "/usr/share/datasets/fashion-mnist";
+
+/* What to do where DIRECTORY is not there. */
+static int check_directory(const char *directory, struct sl_error *error) {
+    struct stat about;
+    if (!stat(directory, &about) && S_ISDIR(about.st_mode)) return SL_OK;
+    if (directory == debian_fashion_mnist)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--data fashion-mnist: there is no %s: install Debian's package dataset-fashion-mnist, or "
+                            "say where the IDX files are, fashion-mnist:DIR",
+                            directory);
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "--data fashion-mnist:%.300s: there is no such directory; fashion-mnist alone takes Debian's, %s", directory,
+        debian_fashion_mnist);
+}
+
 static int open_fashion_mnist(struct classifier_dataset *dataset, const char *directory, struct sl_error *error) {
+    SL_TRY(check_directory(directory, error));
     dataset->shuffled = true;
     for (int pixel = 0; pixel < 256; pixel++) {
         dataset->of_pixel[pixel] = ((float)pixel / 255.0f - pixel_mean) / pixel_deviation;
@@ -86,7 +106,7 @@ static int open_fashion_mnist(struct classifier_dataset *dataset, const char *di
 
 int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec, uint32_t batch,
                             struct sl_error *error) {
-    static const char fashion_mnist[] = "fashion-mnist:";
+    static const char fashion_mnist[] = "fashion-mnist";
     const size_t prefix = sizeof fashion_mnist - 1;
     *dataset = (struct classifier_dataset){.classes = CLASSES};
     if (!strcmp(spec, "random")) {
@@ -94,10 +114,11 @@ int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec
         dataset->train.count = batch;
         return SL_OK;
     }
-    if (!strncmp(spec, fashion_mnist, prefix) && spec[prefix]) {
-        return open_fashion_mnist(dataset, spec + prefix, error);
-    }
-    return sl_error_set(error, SL_BAD_INPUT, "--data: \"%.80s\" is not random or fashion-mnist:DIR", spec);
+    if (!strcmp(spec, fashion_mnist)) return open_fashion_mnist(dataset, debian_fashion_mnist, error);
+    if (!strncmp(spec, fashion_mnist, prefix) && spec[prefix] == ':' && spec[prefix + 1])
+        return open_fashion_mnist(dataset, spec + prefix + 1, error);
+    return sl_error_set(error, SL_BAD_INPUT, "--data: \"%.80s\" is not random, fashion-mnist or fashion-mnist:DIR",
+                        spec);
 }
 
 static void free_examples(struct classifier_examples *examples) {

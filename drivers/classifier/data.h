@@ -21,8 +21,8 @@ struct classifier_dataset {
 };
 
 /* Opens SPEC: "random", BATCH examples (at most 2^20) of 784 inputs, which are still to be drawn; or
- * "fashion-mnist:DIR", the four IDX files in DIR as they are or compressed by gzip. Free with classifier_dataset_close,
- * also after a failure. */
+ * "fashion-mnist:DIR", the four IDX files in DIR as they are or compressed by gzip; "fashion-mnist" alone means
+ * Debian's folder of them. Free with classifier_dataset_close, also after a failure. */
 int classifier_dataset_open(struct classifier_dataset *dataset, const char *spec, uint32_t batch,
                             struct sl_error *error);
 /* Draws random examples: normally distributed inputs and labels below 10, as the notebook draws them from SEED. Does

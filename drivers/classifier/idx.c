@@ -106,6 +106,8 @@ int classifier_idx_read(struct classifier_idx *idx, const char *directory, const
     if (length >= (int)sizeof reader.path)
         return sl_error_set(error, SL_BAD_INPUT, "%.80s: too long a path", directory);
     struct stat file;
+    if (access(reader.path, F_OK) && errno == ENOENT)
+        return sl_error_set(error, SL_BAD_INPUT, "%s/%s: neither this file nor %s.gz is there", directory, name, name);
     if (!stat(reader.path, &file) && !S_ISREG(file.st_mode))
         return sl_error_set(error, SL_BAD_INPUT, "%s: not a regular file", reader.path);
     errno = 0;

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "layers/storage/file_tree.h"
 #include "spmd/base/file.h"
 
 struct use {
@@ -41,6 +42,7 @@ struct place {
     struct sl_path path;
     bool known;             /* false: it leads nowhere, which whoever opens it will say */
     struct stat file;       /* or, where that is not there, the last directory on the way to it */
+    char there[PATH_MAX];   /* the path of FILE */
     char missing[PATH_MAX]; /* the rest of the way; "": the file is there */
 };
 
@@ -85,6 +87,7 @@ static void find_place(struct place *place) {
         if (errno != ENOENT) return;
         if (follow_link(path) ? ++links > MOST_LINKS : !step_up(path, place->missing)) return;
     }
+    strcpy(place->there, path);
     place->known = true;
 }
 
@@ -123,8 +126,35 @@ static const char *name_in(const struct place *place, const struct place *direct
     return *name && !strchr(name, '/') ? name : NULL;
 }
 
+/* Whether its option reads the directories in it, too. */
+static bool is_deep(const struct place *directory) { return directory->path.use == SL_PATH_DATA; }
+
+/* Whether PLACE, which is not there, would lie below DIRECTORY, which is, where its option looks: not hidden. */
+static bool would_be_below(const struct place *place, const struct place *directory) {
+    char top[PATH_MAX], way[PATH_MAX];
+    if (!realpath(directory->there, top) || !realpath(place->there, way)) return false;
+    const size_t length = strlen(top);
+    if (strncmp(way, top, length) != 0 || (way[length] && way[length] != '/')) return false;
+    return !strstr(way + length, "/.") && place->missing[0] != '.' && !strstr(place->missing, "/.");
+}
+
+/* Whether one of the files below DIRECTORY is PLACE, by whatever name. */
+static bool holds_deep(const struct place *directory, const struct place *place) {
+    struct sl_file_tree tree;
+    struct sl_error error;
+    bool found = false;
+    sl_file_tree_open(&tree, directory->path.path, &error); /* whoever reads it says what is wrong */
+    for (int i = 0; !found && i < tree.files; i++) {
+        struct stat file;
+        found = !stat(tree.path[i], &file) && same_inode(&file, &place->file);
+    }
+    sl_file_tree_close(&tree);
+    return found;
+}
+
 /* Whether one of the files in DIRECTORY that its option reads or writes is PLACE, by whatever name. */
 static bool holds_inode(const struct place *directory, const struct place *place) {
+    if (is_deep(directory) && holds_deep(directory, place)) return true;
     DIR *open = opendir(directory->path.path);
     bool found = false;
     for (const struct dirent *entry; open && !found && (entry = readdir(open));) {
@@ -143,6 +173,7 @@ static bool holds(const struct place *directory, const struct place *place) {
     if (is_there(place))
         return S_ISREG(place->file.st_mode) && is_directory(directory) && holds_inode(directory, place);
     if (place->path.use == SL_PATH_SAVED || (is_there(directory) && !is_directory(directory))) return false;
+    if (is_deep(directory) && is_directory(directory)) return would_be_below(place, directory);
     const char *name = name_in(place, directory);
     return name && !fnmatch(pattern, name, FNM_EXTMATCH);
 }
@@ -153,7 +184,7 @@ static int refuse_file_of(const struct place *place, const struct place *directo
                         named ? " " : "", named ? place->path.path : "", directory->path.option, directory->path.path);
 }
 
-/* FIRST is written. */
+/* FIRST is written. Checkpoints may lie in a directory of data: as they are binary, they are not read as text. */
 static int check_pair(const struct place *first, const struct place *second, struct sl_error *error) {
     const enum sl_path_use use = first->path.use, other = second->path.use;
     if (use == SL_PATH_SAVED && other == SL_PATH_CHECKPOINT) return SL_OK;
@@ -161,6 +192,7 @@ static int check_pair(const struct place *first, const struct place *second, str
         return sl_error_set(error, SL_BAD_INPUT, "%s and %s name the same %s, %.300s", first->path.option,
                             second->path.option, is_directory(first) ? "directory" : "file",
                             first->path.path ? first->path.path : second->path.path);
+    if (use == SL_PATH_SAVED && other == SL_PATH_DATA && !holds(first, second)) return SL_OK;
     if (holds(second, first)) return refuse_file_of(first, second, error);
     return use == SL_PATH_SAVED && holds(first, second) ? refuse_file_of(second, first, error) : SL_OK;
 }

@@ -137,16 +137,19 @@ int sl_sign_file(struct sl_signature *signature, const char *key, const char *pa
     return error->status;
 }
 
-int sl_sign_tokens(struct sl_signature *signature, const struct sl_tokens *tokens, struct sl_error *error) {
+int sl_sign_tokens(struct sl_signature *signature, const char *key, const struct sl_tokens *tokens,
+                   struct sl_error *error) {
     char about[TEXT];
+    if (!tokens->files) return SL_OK;
     struct sl_piece *piece = malloc(((size_t)tokens->files + 1) * sizeof *piece);
     int pieces = 0;
     if (!piece) return refuse(error);
     for (int i = 0; i < tokens->files; i++)
-        if (tokens->file[i].map) piece[pieces++] = (struct sl_piece){tokens->file[i].map, tokens->file[i].bytes};
+        if (tokens->file[i].contents.count)
+            piece[pieces++] = (struct sl_piece){tokens->file[i].contents.bytes, tokens->file[i].contents.count};
     snprintf(about, sizeof about, "%s, %" PRId64 " tokens, vocabulary %d", tokens->format->name, tokens->count,
              tokens->vocabulary);
-    const int status = sl_sign_contents(signature, "data", about, piece, pieces, error);
+    const int status = sl_sign_contents(signature, key, about, piece, pieces, error);
     free(piece);
     return status;
 }

@@ -28,7 +28,9 @@ int sl_sign_contents(struct sl_signature *signature, const char *key, const char
                      const struct sl_piece *piece, int pieces, struct sl_error *error);
 /* Adds "contents of KEY", a file's. PATH may be NULL: then there is nothing to add. */
 int sl_sign_file(struct sl_signature *signature, const char *key, const char *path, struct sl_error *error);
-/* Adds "data": of what kind the tokens are, how many there are, the vocabulary, and the contents of their files. */
-int sl_sign_tokens(struct sl_signature *signature, const struct sl_tokens *tokens, struct sl_error *error);
+/* Adds KEY: of what kind the tokens are, how many there are, the vocabulary, and the contents of their files. Nothing
+ * where none are open. */
+int sl_sign_tokens(struct sl_signature *signature, const char *key, const struct sl_tokens *tokens,
+                   struct sl_error *error);
 
 #endif

@@ -1,4 +1,5 @@
 /* generate.c - continues the prompt: alone, or now and then during a training. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,51 +52,89 @@ void transformer_close_sampler(struct transformer_sampler *s) {
 
 /* ---- what coordinate 0 says ---- */
 
-static int print_json(struct transformer_job *job, int number, const int32_t *tokens, bool text,
-                      struct sl_error *error) {
-    json_t *list = json_array();
-    char *bytes = malloc((size_t)job->length * 4 + 1), *next = bytes;
-    for (int i = 0; list && i < job->length; i++) json_array_append_new(list, json_integer(tokens[i]));
-    json_t *object = json_pack("{si so}", "sample", number, "tokens", list);
-    if (text && object && bytes) { /* bytes as code points: JSON has no others */
-        for (int i = 0; i < job->length; i++) {
-            if (tokens[i] >= 0x80) *next++ = (char)(0xc0 | tokens[i] >> 6);
-            *next++ = (char)(tokens[i] >= 0x80 ? 0x80 | (tokens[i] & 0x3f) : tokens[i]);
-        }
-        json_object_set_new(object, "text", json_stringn(bytes, (size_t)(next - bytes)));
-    }
+/* Outside of a training. */
+enum { NO_STEP = -1 };
+
+/* A copy of a sample's tokens, each of which is a byte; NULL without memory. */
+static uint8_t *bytes_of(const struct transformer_job *job, const int32_t *tokens) {
+    uint8_t *bytes = malloc((size_t)job->length + 1);
+    for (int i = 0; bytes && i < job->length; i++) bytes[i] = (uint8_t)tokens[i];
+    return bytes;
+}
+
+/* What is no UTF-8 is lost in the text; the tokens have it. */
+static json_t *json_text(const struct transformer_job *job, const int32_t *tokens) {
+    uint8_t *bytes = bytes_of(job, tokens);
+    char *text = malloc(3 * (size_t)job->length + 1);
+    json_t *string = NULL;
+    if (bytes && text) string = json_stringn(text, sl_utf8_of_bytes(bytes, (size_t)job->length, text));
     free(bytes);
+    free(text);
+    return string;
+}
+
+static int print_json(struct transformer_job *job, int64_t step, int number, const int32_t *tokens, bool text,
+                      struct sl_error *error) {
+    json_t *list = json_array(), *object = json_object();
+    for (int i = 0; list && i < job->length; i++) json_array_append_new(list, json_integer(tokens[i]));
+    if (step != NO_STEP) json_object_set_new(object, "step", json_integer(step));
+    json_object_set_new(object, "sample", json_integer(number));
+    json_object_set_new(object, "tokens", list);
+    if (text) json_object_set_new(object, "text", json_text(job, tokens));
     return sl_report_print(&job->training.report, object, error);
 }
 
-static void print_text(const struct transformer_job *job, const int32_t *tokens, bool text) {
-    for (int i = 0; i < job->length; i++) {
-        const uint8_t byte = (uint8_t)tokens[i];
-        if (text)
-            sl_print_bytes(stdout, &byte, 1);
-        else
-            printf(i ? " %d" : "%d", tokens[i]);
+/* Each line begins with MARGIN. */
+static int print_text(const struct transformer_job *job, const int32_t *tokens, const char *margin,
+                      struct sl_error *error) {
+    uint8_t *bytes = bytes_of(job, tokens);
+    if (!bytes) return sl_error_set(error, SL_FAILED, "no memory for a sample's text");
+    const uint8_t *line = bytes, *end = bytes + job->length;
+    while (line <= end) {
+        const uint8_t *newline = memchr(line, '\n', (size_t)(end - line)), *next = newline ? newline : end;
+        fputs(margin, stdout);
+        sl_print_bytes(stdout, line, (size_t)(next - line));
+        putchar('\n');
+        line = next + 1;
     }
+    free(bytes);
+    return SL_OK;
+}
+
+static void print_numbers(const struct transformer_job *job, const int32_t *tokens, const char *margin) {
+    fputs(margin, stdout);
+    for (int i = 0; i < job->length; i++) printf(i ? " %d" : "%d", tokens[i]);
     printf("\n");
 }
 
-static int report(struct transformer_job *job, const int32_t *tokens, struct sl_error *error) {
-    const bool text = job->model.vocabulary <= 256;
-    for (int s = 0; s < job->config->samples; s++, tokens += job->length) {
-        if (job->config->common.json) {
-            SL_TRY(print_json(job, s, tokens, text, error));
-            continue;
-        }
-        if (job->config->samples > 1) printf("---- sample %d\n", s);
-        print_text(job, tokens, text);
-    }
+/* In a training samples stand between rows of numbers. */
+static int print_sample(const struct transformer_job *job, int64_t step, int number, const int32_t *tokens, bool text,
+                        struct sl_error *error) {
+    const bool several = job->config->samples > 1;
+    const char *margin = step == NO_STEP ? "" : "    ";
+    if (step != NO_STEP && several)
+        printf("after step %" PRId64 ": sample %d\n", step, number);
+    else if (step != NO_STEP)
+        printf("after step %" PRId64 ": sample\n", step);
+    else if (several)
+        printf("---- sample %d\n", number);
+    if (text) return print_text(job, tokens, margin, error);
+    print_numbers(job, tokens, margin);
+    return SL_OK;
+}
+
+static int report(struct transformer_job *job, int64_t step, const int32_t *tokens, struct sl_error *error) {
+    const bool text = job->model.vocabulary <= 256, json = job->config->common.json;
+    for (int s = 0; s < job->config->samples; s++, tokens += job->length)
+        SL_TRY(json ? print_json(job, step, s, tokens, text, error) : print_sample(job, step, s, tokens, text, error));
     fflush(stdout);
     return SL_OK;
 }
 
 /* ---- every coordinate ---- */
 
-static int generate(struct transformer_sampler *s, struct sl_generated *generated) {
+/* Reports it, where it is done in a training, under STEP. */
+static int generate(struct transformer_sampler *s, int64_t step, struct sl_generated *generated) {
     struct transformer_job *job = transformer_job_of(s->worker);
     struct sl_spmd *self = s->worker->self;
     const size_t count = (size_t)s->sequences * (size_t)job->length;
@@ -109,13 +148,13 @@ static int generate(struct transformer_sampler *s, struct sl_generated *generate
         SL_TRY(sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, count));
         all = s->all;
     }
-    return self->coordinate == 0 ? report(job, all, &self->error) : SL_OK;
+    return self->coordinate == 0 ? report(job, step, all, &self->error) : SL_OK;
 }
 
-int transformer_sample(struct transformer_sampler *s) {
+int transformer_sample(struct transformer_sampler *s, int64_t step) {
     struct sl_generated generated;
     if (s->worker->self->coordinate == 0) sl_progress_clear(&transformer_job_of(s->worker)->training.report.progress);
-    return generate(s, &generated);
+    return generate(s, step, &generated);
 }
 
 static int report_speed(struct transformer_job *job, const struct sl_generated *generated, int sequences,
@@ -135,6 +174,15 @@ static int report_speed(struct transformer_job *job, const struct sl_generated *
                            error);
 }
 
+/* On stderr: what is generated can go into a file. */
+static void print_heading(const struct transformer_job *job) {
+    transformer_warn_of_source(job);
+    if (job->config->common.json) return;
+    fprintf(stderr, "transformer: ");
+    transformer_print_source(job, stderr);
+    fprintf(stderr, "; samples of %d tokens, the prompt's %d included\n", job->length, job->prompt_length);
+}
+
 int transformer_generate_program(struct sl_spmd *self, void *arg) {
     struct transformer_job *job = arg;
     struct sl_worker worker;
@@ -142,7 +190,8 @@ int transformer_generate_program(struct sl_spmd *self, void *arg) {
     int status = transformer_open_worker(&worker, self, job);
     struct transformer_worker *own = worker.own;
     if (status == SL_OK) status = transformer_open_sampler(&own->sampler, &worker);
-    if (status == SL_OK) status = generate(own->sampler, &generated);
+    if (status == SL_OK && self->coordinate == 0) print_heading(job);
+    if (status == SL_OK) status = generate(own->sampler, NO_STEP, &generated);
     if (status == SL_OK && self->coordinate == 0)
         status = report_speed(job, &generated, own->sampler->sequences, &self->error);
     sl_worker_close(&worker);

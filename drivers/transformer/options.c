@@ -50,16 +50,20 @@ const struct sl_option transformer_model_table[] = {
 const struct sl_option transformer_data_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
      .help =
-         "training data: a text file or a directory of text files, where each byte is a token; a token shard of llm.c, "
-         "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
+         "training data: a text file, or a directory of them and of directories, where each byte is a token (gzip's "
+         "files are unpacked, binary ones left out); a token shard of llm.c, or a directory of them (*.bin); or a "
+         "safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
          "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
          "installs"},
     {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_DATA,
      .help = "share of the text, at its end, that is kept for evaluation"},
+    {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_FREE,
+     .help = "data to evaluate on, read as --data are: every token but the first is scored, once. If it is not given, "
+             "batches of the part kept for evaluation are"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
      .keep = SL_KEPT_RUN, .help = "sequences of a step, over all replicas"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,
-     .help = "batches of an evaluation, which prints their mean loss"},
+     .help = "batches of an evaluation without --eval-data"},
     {0},
 };
 
@@ -116,8 +120,6 @@ const struct sl_option transformer_generation_table[] = {
     {0},
 };
 
-static const char default_data[] = "/usr/share/common-licenses";
-
 struct transformer_config transformer_defaults(enum transformer_command command) {
     struct transformer_config config = {
         .common = sl_common_defaults(100),
@@ -132,7 +134,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .choices = 2,
         .capacity = 1.25,
         .balance = 0.01,
-        .data = default_data,
+        .data = transformer_default_data,
         .validation = 0.1,
         .evaluate_batches = 8,
         .samples = 1,
@@ -174,22 +176,6 @@ static int fit(struct transformer_job *job, struct sl_error *error) {
     if (job->command != TRANSFORMER_GENERATE) SL_TRY(sl_job_share(&job->job, error));
     SL_TRY(transformer_check_memory(job, error));
     return make_schedule(job, error);
-}
-
-/* Whether the values that were given come with the tokens to train on. */
-static bool takes_given_tokens(const struct transformer_job *job) {
-    return job->config->data == default_data && job->config->params && sl_store_find(&job->params, "tokens");
-}
-
-static int open_data(struct transformer_job *job, struct sl_error *error) {
-    const struct transformer_config *config = job->config;
-    const char *path = config->data;
-    if (job->command == TRANSFORMER_GENERATE) return SL_OK;
-    if (takes_given_tokens(job)) path = config->params;
-    SL_TRY(sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error));
-    if (!job->model.vocabulary) job->model.vocabulary = job->tokens.vocabulary;
-    job->tokens.vocabulary = job->model.vocabulary;
-    return SL_OK;
 }
 
 static int read_prompt_tokens(struct transformer_job *job, const char *text, struct sl_error *error) {
@@ -246,7 +232,7 @@ static int describe_run(struct transformer_job *job, const struct sl_signature *
     char vocabulary[16];
     snprintf(vocabulary, sizeof vocabulary, "%d", job->model.vocabulary);
     SL_TRY(sl_describe_option(notes, "vocab-size", vocabulary, error));
-    if (takes_given_tokens(job)) SL_TRY(describe_given_tokens(job, error));
+    if (transformer_takes_given_tokens(job)) SL_TRY(describe_given_tokens(job, error));
     return sl_training_describe(&job->training, job->config->common.command, data, error);
 }
 
@@ -255,8 +241,8 @@ static int identify_data(struct transformer_job *job, const struct sl_engine *en
     struct sl_signature data = {0};
     struct sl_signature_entry entry;
     size_t at = 0;
-    if (job->command == TRANSFORMER_GENERATE) return SL_OK;
-    int status = sl_sign_tokens(&data, &job->tokens, error);
+    if (!job->tokens.files) return SL_OK;
+    int status = sl_sign_tokens(&data, "data", &job->tokens, error);
     if (status == SL_OK && job->command == TRANSFORMER_TRAIN) status = describe_run(job, &data, error);
     if (status == SL_OK && job->command == TRANSFORMER_EVALUATE && sl_speaks(engine) &&
         sl_signature_next(data.bytes, data.size, &at, &entry))
@@ -302,6 +288,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                         const struct sl_engine *engine, struct sl_error *error) {
     job->command = command;
     job->config = config;
+    job->speaks = sl_speaks(engine);
     job->length = config->length ? config->length : config->sequence;
     job->job = (struct sl_job){.type = &transformer_job_type,
                                .options = &config->training,
@@ -331,8 +318,8 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .capacity = config->capacity,
         .balance = config->balance};
     SL_TRY(sl_job_open(&job->job, mesh, error));
-    if (config->params) SL_TRY(sl_checkpoints_map(&job->params, config->params, sl_speaks(engine), error));
-    SL_TRY(open_data(job, error));
+    if (config->params) SL_TRY(sl_checkpoints_map(&job->params, config->params, job->speaks, error));
+    SL_TRY(transformer_open_data(job, error));
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
     SL_TRY(fit(job, error));
@@ -346,11 +333,13 @@ int transformer_sign(const struct transformer_job *job, struct sl_error *error) 
     struct sl_signature *signature = config->common.signature;
     SL_TRY(sl_sign_file(signature, "--params", job->params.path, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
-    return job->command == TRANSFORMER_GENERATE ? SL_OK : sl_sign_tokens(signature, &job->tokens, error);
+    SL_TRY(sl_sign_tokens(signature, "data", &job->tokens, error));
+    return sl_sign_tokens(signature, "eval-data", &job->eval_tokens, error);
 }
 
 void transformer_finish(struct transformer_job *job) {
     sl_tokens_close(&job->tokens);
+    sl_tokens_close(&job->eval_tokens);
     sl_store_free(&job->params);
     sl_training_close(&job->training);
     sl_job_close(&job->job);

@@ -29,9 +29,9 @@ static int report_evaluation(struct transformer_job *job, int64_t step, double l
 
 static int evaluate(struct sl_worker *worker, int64_t step) {
     struct transformer_job *job = transformer_job_of(worker);
-    double loss;
-    SL_TRY(transformer_mean_loss(worker, job->config->evaluate_batches, &loss));
-    return worker->self->coordinate == 0 ? report_evaluation(job, step, loss, &worker->self->error) : SL_OK;
+    struct transformer_score score;
+    SL_TRY(transformer_evaluate(worker, &score));
+    return worker->self->coordinate == 0 ? report_evaluation(job, step, score.loss, &worker->self->error) : SL_OK;
 }
 
 static int after_step(struct sl_worker *worker, const struct sl_step *step, bool last) {
@@ -39,7 +39,7 @@ static int after_step(struct sl_worker *worker, const struct sl_step *step, bool
     const struct transformer_worker *own = worker->own;
     (void)last;
     if (is_due(config->evaluate_every, step->number)) SL_TRY(evaluate(worker, step->number));
-    return is_due(config->sample_every, step->number) ? transformer_sample(own->sampler) : SL_OK;
+    return is_due(config->sample_every, step->number) ? transformer_sample(own->sampler, step->number) : SL_OK;
 }
 
 /* ---- what is told of them ---- */

@@ -12,17 +12,6 @@
 #include "drivers/common/suggest.h"
 #include "drivers/training/shardings_report.h"
 
-static int evaluate(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
-    SL_TRY(sl_run(&job->job.mesh, engine, transformer_evaluate_program, job));
-    if (job->config->common.json)
-        return sl_json_print(stdout, "stdout",
-                             json_pack("{so sI}", "evaluation_loss", sl_json_real(job->evaluation_loss), "parameters",
-                                       (json_int_t)sl_transformer_parameters(&job->model)),
-                             error);
-    printf("evaluation loss %.9g\n", job->evaluation_loss);
-    return SL_OK;
-}
-
 static int start(struct transformer_job *job, enum transformer_command command, const struct transformer_config *config,
                  struct sl_error *error) {
     struct sl_mesh mesh;
@@ -35,7 +24,7 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     engine.error = error;
     if (command == TRANSFORMER_TRAIN) return sl_training_run(&job->training, &engine, error);
     if (config->training.show_shardings) return sl_shardings_report(&job->job, &engine, config->common.json);
-    if (command == TRANSFORMER_EVALUATE) return evaluate(job, &engine, error);
+    if (command == TRANSFORMER_EVALUATE) return transformer_run_evaluation(job, &engine, error);
     return sl_run(&job->job.mesh, &engine, transformer_generate_program, job);
 }
 
@@ -47,7 +36,8 @@ struct command {
 
 static const struct command commands[] = {
     [TRANSFORMER_TRAIN] = {"train", "transformer train", "Trains the transformer on a text."},
-    [TRANSFORMER_EVALUATE] = {"evaluate", "transformer evaluate", "The mean loss over the part of a text kept for it."},
+    [TRANSFORMER_EVALUATE] = {"evaluate", "transformer evaluate",
+                              "The mean loss over a text, or over the part of one that is kept for it."},
     [TRANSFORMER_GENERATE] = {"generate", "transformer generate", "Continues a prompt."},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -90,7 +80,7 @@ static int run(enum transformer_command command, const char *program, int argc, 
                                  .summary = commands[command].summary,
                                  .engine = &config.common.engine,
                                  .section = sections[command]};
-    struct transformer_job job = {.evaluation_loss = NAN};
+    struct transformer_job job = {.score = {NAN, 0}};
     struct sl_error error = {0};
     if (command != TRANSFORMER_GENERATE) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
     options.params = command == TRANSFORMER_EVALUATE ? SL_KEPT_DATA : SL_KEPT_MODEL;

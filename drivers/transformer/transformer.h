@@ -20,7 +20,7 @@ struct transformer_config {
     int experts, choices, shared_experts, expert_dimension;
     double capacity, balance;
     /* data */
-    const char *data, *params;
+    const char *data, *eval_data, *params;
     double validation;
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
@@ -36,6 +36,12 @@ extern const struct sl_option transformer_model_table[], transformer_parameter_t
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
+/* Of an evaluation. */
+struct transformer_score {
+    double loss;   /* mean over the tokens, in nats */
+    double tokens; /* that were scored */
+};
+
 /* All that is decided before a mesh is started. */
 struct transformer_job {
     enum transformer_command command;
@@ -44,18 +50,32 @@ struct transformer_job {
     struct sl_job job;
     struct sl_training training;
     struct sl_transformer model;
-    struct sl_tokens tokens; /* the data, where there is any */
-    struct sl_store params;  /* given values */
+    bool speaks;                  /* this process does, for the others */
+    struct sl_tokens tokens;      /* the data, where there is any */
+    struct sl_tokens eval_tokens; /* what is scored whole in place of a part of the data; no files: nothing is */
+    struct sl_store params;       /* given values */
     int32_t *prompt;
     int prompt_length, length; /* tokens; with what is generated */
     /* Written by coordinate 0. */
     struct sl_peak peak; /* what products reach with the run's cores */
-    double evaluation_loss;
+    struct transformer_score score;
 };
 
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
                         const struct transformer_config *config, const struct sl_mesh *mesh,
                         const struct sl_engine *engine, struct sl_error *error);
+/* The licenses that Debian installs, where the user names no data. */
+extern const char transformer_default_data[];
+/* Whether the given values come with the tokens to train on. */
+bool transformer_takes_given_tokens(const struct transformer_job *job);
+/* Opens the data that the command reads, and says what is in a directory. Sets the vocabulary, if it is still 0. */
+int transformer_open_data(struct transformer_job *job, struct sl_error *error);
+/* Prints what evaluations score: "data text: the last 70 of 700 tokens, 8 batches of 8 sequences". */
+void transformer_print_scored(const struct transformer_job *job, FILE *stream);
+/* Prints where the parameters are from: "parameters run/step-00000100.safetensors (step 100)". */
+void transformer_print_source(const struct transformer_job *job, FILE *stream);
+/* A line on stderr where the parameters that are used are random. */
+void transformer_warn_of_source(const struct transformer_job *job);
 /* Adds what the job has read to the signature of the run. */
 int transformer_sign(const struct transformer_job *job, struct sl_error *error);
 void transformer_finish(struct transformer_job *job);
@@ -75,20 +95,23 @@ static inline struct transformer_job *transformer_job_of(const struct sl_worker 
 extern const struct sl_job_type transformer_job_type;
 /* Plans and opens it: parameters are given, or made from the seed. */
 int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, struct transformer_job *job);
-/* The mean loss over COUNT batches of evaluation data. */
-int transformer_mean_loss(struct sl_worker *worker, int count, double *loss);
+/* Scores --eval-data, each token once; without it, so many batches as --evaluate-batches says of the part of the data
+ * that is kept for evaluation. */
+int transformer_evaluate(struct sl_worker *worker, struct transformer_score *score);
 /* Samples FIRST + [0, batch) of the training or evaluation data: this replica's part, until the next call. */
 int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch);
 
 extern const struct sl_training_type transformer_training;
 
-/* Programs; ARG is the job. */
-int transformer_evaluate_program(struct sl_spmd *self, void *arg);
+/* Runs an evaluation and prints its score. */
+int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
+/* A program; ARG is the job. */
 int transformer_generate_program(struct sl_spmd *self, void *arg);
 
-/* Shows what continues the job's prompt, or the first token of the data where there is none, during a training. */
+/* Shows, after step STEP of a training, what continues the job's prompt, or the first token of the data where there is
+ * none. */
 int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_worker *worker);
-int transformer_sample(struct transformer_sampler *sampler);
+int transformer_sample(struct transformer_sampler *sampler, int64_t step);
 void transformer_close_sampler(struct transformer_sampler *sampler);
 
 #endif

@@ -1,4 +1,4 @@
-/* worker.c - one coordinate's part of the transformer: model, batches, evaluation. */
+/* worker.c - one coordinate's part of the transformer: model, batches. */
 #include <stdlib.h>
 
 #include "drivers/transformer/transformer.h"
@@ -44,34 +44,10 @@ int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, 
     const struct transformer_job *job = transformer_job_of(worker);
     const struct transformer_worker *own = worker->own;
     const int64_t mine = first + (int64_t)sl_axis_index(worker->self, sl_data_axis) * worker->job->local;
-    const int status = sl_tokens_fetch(&job->tokens, evaluation, worker->job->seed, mine, worker->job->local,
+    const struct sl_tokens *tokens = evaluation && job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
+    const int status = sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, worker->job->local,
                                        worker->job->sequence, own->inputs, own->labels, &worker->self->error);
     *batch = (struct sl_batch){
         .rows = worker->job->local * worker->job->sequence, .tokens = own->inputs, .labels = own->labels};
-    return status;
-}
-
-int transformer_mean_loss(struct sl_worker *worker, int count, double *loss) {
-    double sum = 0, rows = 0;
-    for (int b = 0; b < count; b++) {
-        struct sl_batch batch;
-        struct sl_metrics metrics;
-        SL_TRY(transformer_fetch(worker, true, (int64_t)b * worker->job->options->batch, &batch));
-        SL_TRY(sl_trainer_evaluate(worker->trainer, &batch, &metrics));
-        sum += metrics.loss;
-        rows += metrics.rows;
-    }
-    *loss = sum / rows;
-    return SL_OK;
-}
-
-int transformer_evaluate_program(struct sl_spmd *self, void *arg) {
-    struct transformer_job *job = arg;
-    struct sl_worker worker;
-    double loss = 0;
-    int status = transformer_open_worker(&worker, self, job);
-    if (status == SL_OK) status = transformer_mean_loss(&worker, job->config->evaluate_batches, &loss);
-    if (self->coordinate == 0) job->evaluation_loss = loss;
-    sl_worker_close(&worker);
     return status;
 }

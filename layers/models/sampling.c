@@ -126,26 +126,33 @@ int32_t sl_sample_token(const struct sl_sampling *sampling, int classes, const f
 
 /* ---- bytes ---- */
 
-/* Length of the printable character that BYTES begin with; 0 where they begin with none. */
-static size_t character_length(const uint8_t *bytes, size_t count) {
+/* Length of the UTF-8 character that BYTES begin with, which is *CODE; 0 where they begin with none. */
+static size_t character_length(const uint8_t *bytes, size_t count, uint32_t *code) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* a longer form than need be is not UTF-8 */
     const uint8_t lead = bytes[0];
-    if (lead < 0x80) return (lead >= ' ' && lead != 0x7f) || lead == '\n';
+    *code = lead;
+    if (lead < 0x80) return 1;
     const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
     if (lead < 0xc0 || lead >= 0xf8 || length > count) return 0;
-    uint32_t code = lead & (0x7fu >> length);
+    *code = lead & (0x7fu >> length);
     for (size_t i = 1; i < length; i++) {
         if ((bytes[i] & 0xc0) != 0x80) return 0;
-        code = code << 6 | (bytes[i] & 0x3fu);
+        *code = *code << 6 | (bytes[i] & 0x3fu);
     }
-    const bool surrogate = code >= 0xd800 && code < 0xe000, control = code < 0xa0; /* 0x80-0x9f move cursors, too */
-    return code < least[length] || code > 0x10ffff || surrogate || control ? 0 : length;
+    const bool surrogate = *code >= 0xd800 && *code < 0xe000;
+    return *code < least[length] || *code > 0x10ffff || surrogate ? 0 : length;
+}
+
+/* Terminals obey control characters, those from 0x80 on, too. */
+static bool is_printable(uint32_t code) {
+    return code == '\n' || code == '\t' || (code >= ' ' && (code < 0x7f || code >= 0xa0));
 }
 
 void sl_print_bytes(FILE *stream, const uint8_t *bytes, size_t count) {
     while (count > 0) {
-        size_t length = character_length(bytes, count);
-        if (length > 0) {
+        uint32_t code;
+        size_t length = character_length(bytes, count, &code);
+        if (length > 0 && is_printable(code)) {
             fwrite(bytes, 1, length, stream);
         } else {
             fprintf(stream, "\\x%02x", bytes[0]);
@@ -154,4 +161,19 @@ void sl_print_bytes(FILE *stream, const uint8_t *bytes, size_t count) {
         bytes += length;
         count -= length;
     }
+}
+
+size_t sl_utf8_of_bytes(const uint8_t *bytes, size_t count, char *text) {
+    static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+    char *next = text;
+    while (count > 0) {
+        uint32_t code;
+        const size_t length = character_length(bytes, count, &code), taken = length ? length : 1;
+        const size_t written = length ? length : sizeof replacement - 1;
+        memcpy(next, length ? (const char *)bytes : replacement, written);
+        next += written;
+        bytes += taken;
+        count -= taken;
+    }
+    return (size_t)(next - text);
 }

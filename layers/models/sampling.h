@@ -35,8 +35,12 @@ void sl_sampling_room_close(struct sl_sampling_room *room);
 int32_t sl_sample_token(const struct sl_sampling *sampling, int classes, const float *logits, struct sl_key key,
                         struct sl_sampling_room *room);
 
-/* Prints BYTES for people: printable UTF-8 and newlines as they are, any other byte as \xNN. */
+/* Prints BYTES for people: printable UTF-8, newlines and tabs as they are, any other byte as \xNN. */
 void sl_print_bytes(FILE *stream, const uint8_t *bytes, size_t count);
+
+/* Writes BYTES as UTF-8 to TEXT, which has room for three bytes each: characters as they are, control characters too,
+ * and U+FFFD for each byte that is no part of one. Returns TEXT's bytes. */
+size_t sl_utf8_of_bytes(const uint8_t *bytes, size_t count, char *text);
 
 SL_END_C
 #endif

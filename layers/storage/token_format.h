@@ -14,8 +14,9 @@ struct sl_token_format {
     const char *unit;   /* what lengths in messages count: "tokens" */
     const char *suffix; /* a directory's files of other names are ignored; "": none is; NULL: no directory, one file */
     size_t width;       /* bytes of a token: 1 (uint8_t), 2 (uint16_t) or 4 (int32_t) */
+    bool text;          /* of a directory, binary files are left out and packed ones unpacked */
     bool rows;          /* the file is cut into samples already; otherwise it is part of a stream */
-    /* Whether FILE, which is mapped, begins as one of this format. */
+    /* Whether FILE begins as one of this format. */
     bool (*recognize)(const struct sl_token_file *file);
     /* Checks FILE, fills in its tokens and their count, and sets TOKENS' vocabulary (of rows also the columns).
      * SEQUENCE is the length of a sample that the user wants. SL_BAD_INPUT names the file and what is wrong with it. */

@@ -2,12 +2,11 @@
 #include "layers/storage/token_format.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 /* Word I of the file as 32 bits; 0 where it ends before. The host is little-endian, as the formats are. */
 static int32_t word_of(const struct sl_token_file *file, size_t i) {
     int32_t word = 0;
-    if (file->bytes >= 4 * (i + 1)) memcpy(&word, (const char *)file->map + 4 * i, 4);
+    if (file->contents.count >= 4 * (i + 1)) memcpy(&word, (const char *)file->contents.bytes + 4 * i, 4);
     return word;
 }
 
@@ -15,10 +14,12 @@ static int32_t word_of(const struct sl_token_file *file, size_t i) {
 
 /* A length of less than 4 GiB, of which the format allows 100 MB, and a JSON object: no text begins with zeros. */
 static bool recognize_rows(const struct sl_token_file *file) {
-    return file->bytes > 8 && word_of(file, 1) == 0 && ((const char *)file->map)[8] == '{';
+    return file->contents.count > 8 && word_of(file, 1) == 0 && ((const char *)file->contents.bytes)[8] == '{';
 }
 
 static int open_rows(struct sl_tokens *tokens, struct sl_token_file *file, int sequence, struct sl_error *error) {
+    if (tokens->counts.packed)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: a safetensors file that gzip has packed: unpack it", file->path);
     SL_TRY(sl_safetensors_read(&tokens->store, file->path, error));
     const struct sl_tensor *tensor = sl_store_find(&tokens->store, "tokens");
     if (!tensor)
@@ -58,18 +59,18 @@ static int open_shard(struct sl_tokens *tokens, struct sl_token_file *file, int 
         return sl_error_set(error, SL_BAD_INPUT,
                             "%s: a file of llm.c with the magic number %d: only %d, GPT-2's tokens, can be read",
                             file->path, magic, SHARD_MAGIC);
-    if (file->bytes < SHARD_HEADER)
+    if (file->contents.count < SHARD_HEADER)
         return sl_error_set(error, SL_BAD_INPUT, "%s: a truncated token shard: %zu bytes, and the header takes %d",
-                            file->path, file->bytes, SHARD_HEADER);
+                            file->path, file->contents.count, SHARD_HEADER);
     if (version != SHARD_VERSION)
         return sl_error_set(error, SL_BAD_INPUT, "%s: a token shard of version %d: only version %d can be read",
                             file->path, version, SHARD_VERSION);
-    const size_t bytes = file->bytes - SHARD_HEADER;
+    const size_t bytes = file->contents.count - SHARD_HEADER;
     if (count < 1 || (size_t)count * 2 != bytes)
         return sl_error_set(error, SL_BAD_INPUT,
                             "%s: the header says %d tokens of 2 bytes, and %zu bytes (%zu tokens) come after it",
                             file->path, count, bytes, bytes / 2);
-    file->tokens = (const char *)file->map + SHARD_HEADER;
+    file->tokens = (const char *)file->contents.bytes + SHARD_HEADER;
     file->count = count;
     tokens->vocabulary = GPT2_VOCABULARY;
     return SL_OK;
@@ -85,8 +86,8 @@ static bool recognize_any(const struct sl_token_file *file) {
 static int open_bytes(struct sl_tokens *tokens, struct sl_token_file *file, int sequence, struct sl_error *error) {
     (void)sequence;
     (void)error;
-    file->tokens = file->map;
-    file->count = (int64_t)file->bytes;
+    file->tokens = file->contents.bytes;
+    file->count = (int64_t)file->contents.count;
     tokens->vocabulary = 256;
     return SL_OK;
 }
@@ -94,9 +95,9 @@ static int open_bytes(struct sl_tokens *tokens, struct sl_token_file *file, int 
 /* ---- the table ---- */
 
 static const struct sl_token_format formats[] = {
-    {"file of rows", "tokens", NULL, sizeof(int32_t), true, recognize_rows, open_rows},
-    {"shard", "tokens", ".bin", sizeof(uint16_t), false, recognize_shard, open_shard},
-    {"text", "bytes", "", sizeof(uint8_t), false, recognize_any, open_bytes},
+    {"file of rows", "tokens", NULL, sizeof(int32_t), false, true, recognize_rows, open_rows},
+    {"shard", "tokens", ".bin", sizeof(uint16_t), false, false, recognize_shard, open_shard},
+    {"text", "bytes", "", sizeof(uint8_t), true, false, recognize_any, open_bytes},
 };
 
 const struct sl_token_format *sl_token_format(int i) {

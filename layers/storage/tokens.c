@@ -1,98 +1,73 @@
-/* tokens.c - maps files with tokens and cuts them into samples.
+/* tokens.c - opens files with tokens and cuts them into samples.
  * What their formats are is in token_formats.c. */
 #include "layers/storage/token_format.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "layers/storage/file_tree.h"
 #include "spmd/random.h"
 
-/* ---- mapped files ---- */
+/* ---- files ---- */
 
 static int no_memory(const char *path, struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "%s: out of memory", path);
 }
 
-static int map_descriptor(struct sl_token_file *file, int descriptor, struct sl_error *error) {
-    struct stat status;
-    if (fstat(descriptor, &status) || !S_ISREG(status.st_mode))
-        return sl_error_set(error, SL_BAD_INPUT, "%s: neither a regular file nor a directory", file->path);
-    file->bytes = (size_t)status.st_size;
-    if (file->bytes == 0) return SL_OK; /* nothing can be mapped */
-    void *map = mmap(NULL, file->bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (map == MAP_FAILED)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be mapped: %s", file->path, strerror(errno));
-    file->map = map;
-    madvise(map, file->bytes, MADV_RANDOM); /* what follows a window is not read next */
-    return SL_OK;
-}
-
-static int map_file(struct sl_token_file *file, struct sl_error *error) {
-    const int descriptor = open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO does not block */
-    if (descriptor < 0)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", file->path, strerror(errno));
-    const int status = map_descriptor(file, descriptor, error);
-    close(descriptor);
-    return status;
-}
-
-static void unmap_file(struct sl_token_file *file) {
-    if (file->map) munmap(file->map, file->bytes);
-    file->map = NULL;
-}
-
-/* Adds the file at PATH, which is the list's from now on; files[capacity] has room. */
-static int add_file(struct sl_tokens *tokens, char *path, struct sl_error *error) {
+/* Adds the file at PATH; the list has room. */
+static int add_file(struct sl_tokens *tokens, const char *path, struct sl_error *error) {
     struct sl_token_file *file = &tokens->file[tokens->files++];
-    *file = (struct sl_token_file){.path = path};
-    return map_file(file, error);
+    *file = (struct sl_token_file){.path = strdup(path)};
+    return file->path ? sl_contents_open(&file->contents, path, error) : no_memory(path, error);
 }
 
-/* strcmp rather than alphasort, whose order is the locale's. */
-static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
-
-static int add_entries(struct sl_tokens *tokens, const char *directory, struct dirent *const *entry, int entries,
-                       struct sl_error *error) {
-    tokens->file = calloc((size_t)entries + 1, sizeof *tokens->file);
-    if (!tokens->file) return no_memory(directory, error);
-    for (int i = 0; i < entries; i++) {
-        char *path;
-        if (asprintf(&path, "%s/%s", directory, entry[i]->d_name) < 0) return no_memory(directory, error);
-        struct stat status;
-        if (lstat(path, &status) || !S_ISREG(status.st_mode)) {
-            free(path);
-            continue;
-        }
-        SL_TRY(add_file(tokens, path, error));
-    }
-    if (tokens->files == 0) return sl_error_set(error, SL_BAD_INPUT, "%s: no regular file is in it", directory);
+static int add_tree(struct sl_tokens *tokens, const struct sl_file_tree *tree, const char *path,
+                    struct sl_error *error) {
+    tokens->counts = (struct sl_token_counts){.links = tree->links, .hidden = tree->hidden, .others = tree->others};
+    if (tree->files == 0) return sl_error_set(error, SL_BAD_INPUT, "%s: no regular file is in it", path);
+    tokens->file = calloc((size_t)tree->files, sizeof *tokens->file);
+    if (!tokens->file) return no_memory(path, error);
+    for (int i = 0; i < tree->files; i++) SL_TRY(add_file(tokens, tree->path[i], error));
     return SL_OK;
 }
 
 static int add_directory(struct sl_tokens *tokens, const char *path, struct sl_error *error) {
-    struct dirent **entry;
-    const int entries = scandir(path, &entry, NULL, by_name);
-    if (entries < 0) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
-    const int status = add_entries(tokens, path, entry, entries, error);
-    for (int i = 0; i < entries; i++) free(entry[i]);
-    free(entry);
+    struct sl_file_tree tree;
+    int status = sl_file_tree_open(&tree, path, error);
+    if (status == SL_OK) status = add_tree(tokens, &tree, path, error);
+    sl_file_tree_close(&tree);
     return status;
 }
 
+/* The bytes that the next packed file may have when it is unpacked. */
+static size_t room_left(const struct sl_tokens *tokens) {
+    const size_t half = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 2;
+    return (half < sl_tokens_most_unpacked ? half : sl_tokens_most_unpacked) - tokens->unpacked;
+}
+
+static int unpack(struct sl_tokens *tokens, struct sl_token_file *file, struct sl_error *error) {
+    if (!sl_contents_are_packed(&file->contents)) return SL_OK;
+    SL_TRY(sl_contents_unpack(&file->contents, file->path, room_left(tokens), error));
+    tokens->unpacked += file->contents.count;
+    tokens->counts.packed++;
+    return SL_OK;
+}
+
 static int add_single(struct sl_tokens *tokens, const char *path, struct sl_error *error) {
-    char *copy = strdup(path);
     tokens->file = calloc(1, sizeof *tokens->file);
-    if (copy && tokens->file) return add_file(tokens, copy, error);
-    free(copy);
-    return no_memory(path, error);
+    if (!tokens->file) return no_memory(path, error);
+    SL_TRY(add_file(tokens, path, error));
+    return unpack(tokens, tokens->file, error);
+}
+
+static void close_file(struct sl_token_file *file) {
+    sl_contents_close(&file->contents);
+    free(file->path);
 }
 
 /* ---- formats ---- */
@@ -115,30 +90,44 @@ static void look_for(const struct sl_token_format *format, const struct sl_token
     }
 }
 
-static void drop_others(struct sl_tokens *tokens, bool directory) {
+/* Whether a directory's file is one of those that are read. */
+static bool is_read(const struct sl_token_format *format, const struct sl_token_file *file) {
+    return may_have(format, file, true) && !(format->text && sl_contents_are_binary(&file->contents));
+}
+
+static void drop_others(struct sl_tokens *tokens) {
     int kept = 0;
     for (int i = 0; i < tokens->files; i++) {
-        if (may_have(tokens->format, &tokens->file[i], directory)) {
+        if (is_read(tokens->format, &tokens->file[i])) {
             tokens->file[kept++] = tokens->file[i];
         } else {
-            unmap_file(&tokens->file[i]);
-            free(tokens->file[i].path);
+            close_file(&tokens->file[i]);
+            tokens->counts.binary += tokens->format->text;
         }
     }
     tokens->files = kept;
 }
 
-static int open_files(struct sl_tokens *tokens, bool directory, int sequence, struct sl_error *error) {
+/* Leaves the files of a directory that are read, unpacked. */
+static int choose_files(struct sl_tokens *tokens, const char *path, struct sl_error *error) {
+    drop_others(tokens);
+    for (int i = 0; tokens->format->text && i < tokens->files; i++) SL_TRY(unpack(tokens, &tokens->file[i], error));
+    if (tokens->files > 0) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: no text is in it: all its files are binary (%d)", path,
+                        tokens->counts.binary);
+}
+
+static int open_files(struct sl_tokens *tokens, const char *path, int sequence, struct sl_error *error) {
     const struct sl_token_file *is = NULL, *is_not = NULL;
     for (int i = 0; !is; i++) { /* the last format recognizes every file */
         tokens->format = sl_token_format(i);
-        look_for(tokens->format, tokens, directory, &is, &is_not);
+        look_for(tokens->format, tokens, tokens->directory, &is, &is_not);
     }
     const struct sl_token_format *format = tokens->format;
     if (is_not)
         return sl_error_set(error, SL_BAD_INPUT, "%s: not a %s, as %s is: the *%s must be all %ss or none",
                             is_not->path, format->name, is->path, format->suffix, format->name);
-    drop_others(tokens, directory);
+    if (tokens->directory) SL_TRY(choose_files(tokens, path, error));
     for (int i = 0; i < tokens->files; i++) {
         SL_TRY(format->open(tokens, &tokens->file[i], sequence, error));
         tokens->file[i].first = tokens->count;
@@ -167,35 +156,48 @@ static int cut_stream(struct sl_tokens *tokens, const char *path, double validat
 
 /* ---- open and close ---- */
 
-static int open_path(struct sl_tokens *tokens, const char *path, double validation, int sequence,
-                     struct sl_error *error) {
+static int open_path(struct sl_tokens *tokens, const char *path, int sequence, struct sl_error *error) {
     if (sequence < 1 || sequence == INT_MAX)
         return sl_error_set(error, SL_BAD_INPUT, "%s: sequence %d: 1 to %d are possible", path, sequence, INT_MAX - 1);
-    if (!(validation >= 0 && validation <= 1))
-        return sl_error_set(error, SL_BAD_INPUT, "%s: validation %g: a share is from 0 to 1", path, validation);
     struct stat status;
     if (stat(path, &status))
         return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
-    const bool directory = S_ISDIR(status.st_mode);
-    SL_TRY(directory ? add_directory(tokens, path, error) : add_single(tokens, path, error));
-    SL_TRY(open_files(tokens, directory, sequence, error));
+    tokens->directory = S_ISDIR(status.st_mode);
+    SL_TRY(tokens->directory ? add_directory(tokens, path, error) : add_single(tokens, path, error));
+    SL_TRY(open_files(tokens, path, sequence, error));
     tokens->training = tokens->count;
+    return SL_OK;
+}
+
+static int open_parts(struct sl_tokens *tokens, const char *path, double validation, int sequence,
+                      struct sl_error *error) {
+    if (!(validation >= 0 && validation <= 1))
+        return sl_error_set(error, SL_BAD_INPUT, "%s: validation %g: a share is from 0 to 1", path, validation);
+    SL_TRY(open_path(tokens, path, sequence, error));
     return tokens->format->rows ? SL_OK : cut_stream(tokens, path, validation, sequence, error);
 }
 
 int sl_tokens_open(struct sl_tokens *tokens, const char *path, double validation, int sequence,
                    struct sl_error *error) {
     *tokens = (struct sl_tokens){0};
-    const int status = open_path(tokens, path, validation, sequence, error);
+    const int status = open_parts(tokens, path, validation, sequence, error);
+    if (status != SL_OK) sl_tokens_close(tokens);
+    return status;
+}
+
+int sl_tokens_open_whole(struct sl_tokens *tokens, const char *path, int sequence, struct sl_error *error) {
+    *tokens = (struct sl_tokens){.whole = true};
+    int status = open_path(tokens, path, sequence, error);
+    tokens->training = 0;
+    if (status == SL_OK && tokens->count < 2)
+        status = sl_error_set(error, SL_BAD_INPUT, "%s: too short: %jd %s, and the first of them is not scored", path,
+                              (intmax_t)tokens->count, tokens->format->unit);
     if (status != SL_OK) sl_tokens_close(tokens);
     return status;
 }
 
 void sl_tokens_close(struct sl_tokens *tokens) {
-    for (int i = 0; i < tokens->files; i++) {
-        unmap_file(&tokens->file[i]);
-        free(tokens->file[i].path);
-    }
+    for (int i = 0; i < tokens->files; i++) close_file(&tokens->file[i]);
     free(tokens->file);
     sl_store_free(&tokens->store);
     *tokens = (struct sl_tokens){0};
@@ -206,10 +208,15 @@ void sl_tokens_close(struct sl_tokens *tokens) {
 int64_t sl_tokens_windows(const struct sl_tokens *tokens, bool evaluation, int sequence) {
     if (sequence < 1 || !tokens->format) return 0;
     if (tokens->format->rows) return sequence == tokens->columns - 1 ? tokens->count / tokens->columns : 0;
+    if (tokens->whole) return evaluation ? (tokens->count - 1 + sequence - 1) / sequence : 0;
     /* The last input has a label; an epoch that begins at token SEQUENCE - 1 has as many windows as the others. */
     const int64_t part = evaluation ? tokens->count - tokens->training : tokens->training;
     const int64_t spare = evaluation ? 1 : sequence;
     return part > spare ? (part - spare) / sequence : 0;
+}
+
+bool sl_tokens_are_bytes(const struct sl_tokens *tokens) {
+    return tokens->format && tokens->format->width == sizeof(uint8_t);
 }
 
 /* Not the key of anything else that is drawn from SEED. */
@@ -292,6 +299,21 @@ static int copy_tokens(const struct sl_tokens *tokens, int64_t position, int cou
     return SL_OK;
 }
 
+/* How many labels sample K has, which begins at START: all, but where data that are whole end. */
+static int labels_of(const struct sl_tokens *tokens, int64_t k, int64_t start, int64_t windows, int sequence) {
+    if (!tokens->whole) return sequence;
+    if (k >= windows) return 0;
+    const int64_t left = tokens->count - 1 - start;
+    return left < sequence ? (int)left : sequence;
+}
+
+/* COUNT tokens from POSITION on, and PADDING in place of the others of a sample. */
+static int copy_padded(const struct sl_tokens *tokens, int64_t position, int count, int sequence, int32_t padding,
+                       int32_t *out, struct sl_error *error) {
+    for (int i = count; i < sequence; i++) out[i] = padding;
+    return count ? copy_tokens(tokens, position, count, out, error) : SL_OK;
+}
+
 int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t first, int64_t rows,
                     int sequence, int32_t *inputs, int32_t *labels, struct sl_error *error) {
     const int64_t windows = sl_tokens_windows(tokens, evaluation, sequence);
@@ -304,8 +326,9 @@ int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t se
                             (intmax_t)first, (intmax_t)rows);
     for (int64_t r = 0; r < rows; r++) {
         const int64_t start = start_of(tokens, evaluation, seed, first + r, windows, sequence);
-        if (inputs) SL_TRY(copy_tokens(tokens, start, sequence, inputs + r * sequence, error));
-        if (labels) SL_TRY(copy_tokens(tokens, start + 1, sequence, labels + r * sequence, error));
+        const int there = labels_of(tokens, first + r, start, windows, sequence);
+        if (inputs) SL_TRY(copy_padded(tokens, start, there, sequence, 0, inputs + r * sequence, error));
+        if (labels) SL_TRY(copy_padded(tokens, start + 1, there, sequence, -1, labels + r * sequence, error));
     }
     return SL_OK;
 }

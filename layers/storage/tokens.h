@@ -2,11 +2,13 @@
  * number.
  *
  * The contents of a path decide how it is read:
- *  - a directory: its regular files (no links), sorted by name, one after another; each byte is a token;
- *  - a file: each byte is a token;
+ *  - a directory: the texts in it and in its directories (layers/storage/file_tree.h), sorted by the bytes of their
+ *    paths, one after another; each byte is a token. Files that gzip has packed are read as what they were packed from.
+ *    Binary files (layers/storage/contents.h) are left out and counted;
+ *  - a file, packed or not: each byte is a token, whatever the bytes are;
  *  - a token shard in llm.c's format: a header of 256 words (magic 20240520, version 1, number of tokens), then GPT-2's
- *    tokens of 16 bits each; or a directory whose *.bin files are all such shards, read one after another (its other
- *    files are ignored);
+ *    tokens of 16 bits each; or a directory whose *.bin files are all such shards, also those of its directories,
+ *    read one after another in the same order (its other files are ignored);
  *  - a safetensors file with an I32 tensor "tokens" [rows, sequence + 1]: sample i is row i mod rows, unshuffled, in
  *    training and in evaluation alike.
  *
@@ -17,23 +19,34 @@
  * begins. So a resumed run needs nothing but the number of samples taken, and it does not matter which coordinate
  * fetches which rows.
  *
+ * Data that are opened whole are for evaluation alone, which scores each token of a stream but the first exactly once.
+ *
  * Files must not shrink while they are open: reading the lost part ends the process (SIGBUS). */
 #ifndef SL_LAYERS_STORAGE_TOKENS_H
 #define SL_LAYERS_STORAGE_TOKENS_H
 
+#include "layers/storage/contents.h"
 #include "layers/storage/safetensors.h"
 
 SL_BEGIN_C
 
 struct sl_token_format; /* layers/storage/token_format.h */
 
+/* All packed files of a path together may have so many bytes when they are unpacked, and no more than half of the
+ * machine's memory. */
+static const size_t sl_tokens_most_unpacked = (size_t)4 << 30;
+
 struct sl_token_file {
     char *path;
-    void *map; /* where it is mapped; NULL: it is empty */
-    size_t bytes;
-    const void *tokens; /* as wide as the format's */
-    int64_t count;      /* tokens of the file */
-    int64_t first;      /* position in the stream of the file's first token */
+    struct sl_contents contents; /* unpacked */
+    const void *tokens;          /* as wide as the format's */
+    int64_t count;               /* tokens of the file */
+    int64_t first;               /* position in the stream of the file's first token */
+};
+
+/* Files of a directory that were left out, and of those that were taken, how many gzip has packed. */
+struct sl_token_counts {
+    int binary, links, hidden, others, packed;
 };
 
 /* Everybody may read the fields; VOCABULARY may be set. */
@@ -43,6 +56,10 @@ struct sl_tokens {
                        (rows), and a user may set the model's */
     int64_t count, training; /* tokens; the first TRAINING of them are for training */
     int columns;             /* rows: tokens of a row; streams: 0 */
+    bool whole;              /* all is for evaluation */
+    bool directory;          /* the path is one, and these are counts of its files: */
+    struct sl_token_counts counts;
+    size_t unpacked; /* bytes of the files that gzip has packed */
     int files;
     struct sl_token_file *file;
     struct sl_store store; /* rows: the file's tensors */
@@ -52,18 +69,25 @@ struct sl_tokens {
  * PATH cannot be read or is malformed, or if a part that has a share is too short for one sample of SEQUENCE: training
  * needs 2 * SEQUENCE tokens, evaluation SEQUENCE + 1. */
 int sl_tokens_open(struct sl_tokens *tokens, const char *path, double validation, int sequence, struct sl_error *error);
+/* The same, but all of PATH is for evaluation: at least two tokens. */
+int sl_tokens_open_whole(struct sl_tokens *tokens, const char *path, int sequence, struct sl_error *error);
 /* Also after a failure. */
 void sl_tokens_close(struct sl_tokens *tokens);
 
-/* Samples in an epoch: windows of the training part or of the evaluation part; rows where PATH had rows. */
+/* Samples in an epoch: windows of the training part or of the evaluation part; rows where PATH had rows. Of a stream
+ * that is whole the last window may be shorter than the others, and counts. */
 int64_t sl_tokens_windows(const struct sl_tokens *tokens, bool evaluation, int sequence);
+
+/* Whether a token is a byte of a text. */
+bool sl_tokens_are_bytes(const struct sl_tokens *tokens);
 
 /* The window that comes I-th in the order of (SEED, EPOCH): a permutation of [0, WINDOWS). */
 int64_t sl_tokens_shuffle(uint64_t seed, int64_t epoch, int64_t windows, int64_t i);
 
 /* Writes samples [FIRST, FIRST + ROWS): inputs [rows, sequence], and labels [rows, sequence], which are the tokens that
- * follow the inputs. Either may be NULL. SL_BAD_INPUT names the file and the position of a token that is not in the
- * vocabulary. */
+ * follow the inputs. Either may be NULL. In the evaluation of data that are whole, samples past the last, and what the
+ * last window lacks, get inputs 0 and labels -1, which losses leave out. SL_BAD_INPUT names the file and the position
+ * of a token that is not in the vocabulary. */
 int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t first, int64_t rows,
                     int sequence, int32_t *inputs, int32_t *labels, struct sl_error *error);
 

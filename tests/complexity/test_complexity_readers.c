@@ -46,16 +46,23 @@ static void remove_files(void) {
     for (; files > 0; files--) {
         file_name(files - 1, files_called, name, sizeof name);
         unlink(name);
+        *strrchr(name, '/') = 0;
+        rmdir(name); /* one of the files', or not empty yet */
     }
+    mkdir(directory, 0700);
 }
 
-/* N files, called by FORMAT, with a few bytes each. */
+/* N files, called by FORMAT, which may have a directory for each, with a few bytes each. */
 static void write_files(const char *format, int n) {
     char name[128];
     remove_files();
     files_called = format;
     for (; files < n; files++) {
         file_name(files, format, name, sizeof name);
+        char *const slash = strrchr(name, '/');
+        *slash = 0;
+        mkdir(name, 0700);
+        *slash = '/';
         FILE *file = fopen(name, "wb");
         assert_non_null(file);
         fputs("a text", file);
@@ -129,10 +136,7 @@ static void find_checkpoints(const struct complexity_row *row, int n) {
     assert_int_equal(sl_checkpoint_latest(directory, latest, NULL, &error), SL_BAD_INPUT); /* none is whole */
 }
 
-static void prepare_texts(const struct complexity_row *row, int n) {
-    (void)row;
-    write_files("%07d.txt", n);
-}
+static void prepare_texts(const struct complexity_row *row, int n) { write_files(row->about, n); }
 
 static void read_texts(const struct complexity_row *row, int n) {
     (void)row;
@@ -155,6 +159,15 @@ static void prepare_shard(const struct complexity_row *row, int n) {
     fwrite(header, sizeof header, 1, file);
     for (int i = 0; i < n; i++) fwrite(&(uint16_t){(uint16_t)(i % 50000)}, 2, 1, file);
     assert_int_equal(fclose(file), 0);
+}
+
+static void prepare_packed(const struct complexity_row *row, int n) {
+    (void)row;
+    assert_int_equal(ftruncate(descriptor, 0), 0);
+    gzFile file = gzopen(path, "wb1");
+    assert_non_null(file);
+    for (int i = 0; i < n; i++) gzputc(file, 'a' + (i * 7919 >> 5) % 25);
+    assert_int_equal(gzclose(file), Z_OK);
 }
 
 static void print_rows(FILE *header, int n) {
@@ -435,7 +448,9 @@ static struct complexity_row rows[] = {
     {"safetensors: tensors", 256, prepare_tensors, read_safetensors, NULL, 0},
     {"safetensors: notes", 400, prepare_notes, read_safetensors, NULL, 0},
     {"a directory of checkpoints: files", 100, prepare_checkpoints, find_checkpoints, NULL, 0},
-    {"tokens: files of a directory", 100, prepare_texts, read_texts, NULL, 0},
+    {"tokens: files of a directory", 100, prepare_texts, read_texts, "%07d.txt", 0},
+    {"tokens: files in directories", 100, prepare_texts, read_texts, "%07d/text", 0},
+    {"tokens: packed bytes", 1 << 18, prepare_packed, read_tokens, NULL, 64},
     {"tokens: a shard", 4000, prepare_shard, read_tokens, NULL, 8},
     {"tokens: rows", 1000, prepare_rows, read_tokens, NULL, 1},
     {"IDX: bytes", 1 << 16, prepare_idx, read_idx, NULL, 0},

@@ -296,7 +296,13 @@ printf 'too short' >short
 refuses 'short: too short: 9 bytes' $train --data short
 refuses 'short: too short: 9 bytes' $evaluate --data short
 refuses 'nothing: cannot be opened: No such file' $train --data nothing
-refuses 'no window of sequence 16 is in it to evaluate on' $evaluate --validation 0
+refuses '--validation 0 keeps nothing of the data to evaluate on: ' $evaluate --validation 0
+refuses '--validation 0 keeps nothing of the data to evaluate on: ' $train --validation 0 --evaluate-every 2
+refuses '--eval-data text: needs --evaluate-every N' $train --eval-data text
+refuses 'nothing: cannot be opened: No such file' $evaluate --eval-data nothing
+refuses "--eval-data: \"\" is not " $evaluate --eval-data ''
+printf x >letter
+refuses 'letter: too short: 1 bytes, and the first of them is not scored' $evaluate --eval-data letter
 refuses 'the vocabulary has 0 to 63' $train --vocab-size 64 --steps 3
 printf 'no safetensors file, but longer than its header would be' >plain
 refuses 'plain: ' $train --params plain
@@ -334,9 +340,12 @@ train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --
 for mesh in '' data data= data=0 data=65 data=2,data=2 2=data data=2x 'data=2,,model=2' data=8,model=16; do
     refuses "" looping_pipeline --dry-run --mesh "$mesh"
 done
-refuses "--data: \"images\" is not random or fashion-mnist:DIR" $train --dry-run --data images
-refuses "--data: \"fashion-mnist:\" is not random or fashion-mnist:DIR" $train --data fashion-mnist: --metrics metrics
-refuses "nothing/train-images-idx3-ubyte.gz: No such file" $train --dry-run --data fashion-mnist:nothing
+refuses "--data: \"images\" is not random, fashion-mnist or fashion-mnist:DIR" $train --dry-run --data images
+refuses "--data: \"fashion-mnist:\" is not random, fashion-mnist or fashion-mnist:DIR" $train --data fashion-mnist: --metrics metrics
+refuses '--data: "fashion-mnist2" is not random, ' $train --data fashion-mnist2
+refuses '--data fashion-mnist:nothing: there is no such directory; ' $train --dry-run --data fashion-mnist:nothing
+mkdir without
+refuses 'without/train-images-idx3-ubyte: neither this file nor train-images-idx3-ubyte.gz is there' $train --dry-run --data fashion-mnist:without
 
 # ---- files of options: a later option overrides an earlier one ----
 

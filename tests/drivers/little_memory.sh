@@ -9,6 +9,7 @@ faults=$2
 head -c 2000 /usr/share/common-licenses/GPL-2 >text
 tiny="--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2"
 small="--hidden 32 --layers 4 --microbatches 2 --batch 64 --mesh data=1,model=2"
+"$drivers"/transformer train --mesh data=1 $tiny --batch 8 --data text --steps 1 --gradients params >/dev/null
 
 limits='20 60 70 80 95 104 120 140 170 200 260 400'
 tries=5
@@ -23,7 +24,7 @@ fi
 job() {
     case $1 in
     train) command="transformer train --mesh data=2,tensor=2 $tiny --batch 8 --data text --steps 2" ;;
-    generate) command="transformer generate --mesh data=2,tensor=2 $tiny --vocab-size 256 --prompt a --json" ;;
+    generate) command="transformer generate --mesh data=2,tensor=2 $tiny --params params --prompt a --json" ;;
     looping) command="looping_pipeline $small --steps 2" ;;
     bf16) command="looping_pipeline $small --precision bf16 --steps 2" ;;
     equality) command="loss_equality $small --steps 1" ;;

@@ -32,7 +32,7 @@ use_of() {
     save) echo saved ;;
     schedule-file | file | costs | compare | @) echo text ;;
     params | resume) echo checkpoint ;;
-    data) echo data ;;
+    data | eval-data) echo data ;;
     RUN) echo run ;;
     *) echo unknown ;;
     esac

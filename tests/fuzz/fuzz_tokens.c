@@ -1,4 +1,4 @@
-/* fuzz_tokens.c - files with tokens: text, shards and rows, alone and in a directory.
+/* fuzz_tokens.c - files with tokens: text, shards and rows, packed or not, alone and in a directory.
  *
  * The first byte chooses the length of a sample, the second one the share for evaluation, the third one how many files
  * of a directory the rest is; 0: it is a file alone. */
@@ -8,7 +8,7 @@
 enum { FILES = 3, SEQUENCE = 32, ROWS = 3 };
 
 static char directory[] = "/tmp/fuzz_tokens.XXXXXX";
-static const char *const name[FILES] = {"a.bin", "b.bin", "c"};
+static const char *const name[FILES] = {"a.bin", "b.bin", "sub/c"};
 
 static void remove_files(void) {
     char path[64];
@@ -18,8 +18,16 @@ static void remove_files(void) {
     }
 }
 
+/* The directory in the directory. */
+static const char *below(void) {
+    static char path[64];
+    snprintf(path, sizeof path, "%s/sub", directory);
+    return path;
+}
+
 static void remove_directory(void) {
     remove_files();
+    rmdir(below());
     rmdir(directory);
 }
 
@@ -27,7 +35,7 @@ static const char *write_files(const uint8_t *data, size_t size, int files) {
     static bool made;
     char path[64];
     if (!made) {
-        FUZZ_PROMISE(mkdtemp(directory), "%s", directory);
+        FUZZ_PROMISE(mkdtemp(directory) && !mkdir(below(), 0700), "%s", directory);
         made = true;
         atexit(remove_directory);
     }
@@ -56,6 +64,28 @@ static void fetch(const struct sl_tokens *tokens, bool evaluation, int64_t first
         }
 }
 
+/* Of data that are whole, each token of a stream but the first is a label once, in order. */
+static void score(const char *path, int sequence) {
+    enum { MOST = 1 << 16 };
+    struct sl_tokens tokens;
+    struct sl_error error = {0};
+    const int status = sl_tokens_open_whole(&tokens, path, sequence, &error);
+    if (status) return fuzz_refused(status, &error);
+    int64_t labels = 0;
+    const int64_t windows = sl_tokens_windows(&tokens, true, sequence);
+    int32_t label[SEQUENCE];
+    for (int64_t w = 0; tokens.count < MOST && w < windows + 2; w++) {
+        if (sl_tokens_fetch(&tokens, true, 7, w, 1, sequence, NULL, label, &error)) {
+            labels = -1; /* a token that is not in the vocabulary */
+            break;
+        }
+        for (int i = 0; i < sequence; i++) labels += label[i] >= 0;
+    }
+    FUZZ_PROMISE(tokens.count >= MOST || tokens.columns || labels < 0 || labels == tokens.count - 1, "%jd of %jd",
+                 (intmax_t)labels, (intmax_t)tokens.count);
+    sl_tokens_close(&tokens);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
@@ -65,6 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     data += 3;
     size -= 3;
     const char *path = files ? write_files(data, size, files) : fuzz_file(0, data, size);
+    score(path, sequence);
     const int status = sl_tokens_open(&tokens, path, validation, sequence, &error);
     if (status) {
         fuzz_refused(status, &error);

@@ -254,7 +254,7 @@ static void test_bytes(void **state) {
     } cases[] = {
         {"", ""},
         {"plain ~ text\nsecond line", "plain ~ text\nsecond line"},
-        {"\t\r\x1b[0m\x7f", "\\x09\\x0d\\x1b[0m\\x7f"},
+        {"\t\r\x1b[0m\x7f", "\t\\x0d\\x1b[0m\\x7f"},
         {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
         {"\x80\xff\xfe", "\\x80\\xff\\xfe"},
         {"\xc3", "\\xc3"},
@@ -294,6 +294,30 @@ static void test_bytes(void **state) {
     free(text);
 }
 
+static void test_utf8(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes, *text;
+    } cases[] = {
+        {"", ""},
+        {"caf\xc3\xa9\n\t\x1b", "caf\xc3\xa9\n\t\x1b"}, /* JSON escapes control characters itself */
+        {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
+        {"\xf0\x9f\x98", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* cut short */
+        {"\xffx\xc3", "\xef\xbf\xbdx\xef\xbf\xbd"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
+    };
+    char text[64];
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const size_t count = strlen(cases[c].bytes);
+        const size_t length = sl_utf8_of_bytes((const uint8_t *)cases[c].bytes, count, text);
+        assert_in_range(length, 0, 3 * count);
+        assert_int_equal(length, strlen(cases[c].text));
+        assert_memory_equal(text, cases[c].text, length);
+    }
+    assert_int_equal(sl_utf8_of_bytes((const uint8_t *)"a\0b", 3, text), 3);
+    assert_memory_equal(text, "a\0b", 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_naive_choice),
@@ -305,6 +329,7 @@ int main(void) {
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_utf8),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, open_room, close_room);

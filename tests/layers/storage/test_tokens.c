@@ -57,8 +57,11 @@ static void put(const char *name, const void *data, size_t bytes) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Token I of the streams that are made here. */
-static int token_of(int64_t i) { return (int)((uint64_t)i * 2654435761u >> 7) & 0xff; }
+/* Token I of the streams that are made here; none is 0, which would make a text binary. */
+static int token_of(int64_t i) {
+    const int token = (int)((uint64_t)i * 2654435761u >> 7) & 0xff;
+    return token ? token : 1;
+}
 
 /* Tokens [first, first + count) of the stream as text. */
 static void put_text(const char *name, int first, int count) {
@@ -398,6 +401,58 @@ static void test_evaluation(void **state) {
     sl_tokens_close(&tokens);
 }
 
+/* Scores data that are whole: samples 0 to ROWS - 1, which hold each token of the stream but the first as a label
+ * once, in order, and behind them nothing that would be scored. */
+static void expect_whole(const struct sl_tokens *tokens, int sequence, int64_t rows, const int32_t *stream) {
+    int32_t inputs[64], labels[64];
+    assert_in_range(sequence, 1, 64);
+    int64_t place = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        fetch(tokens, true, 5, r, 1, sequence, inputs, labels);
+        for (int i = 0; i < sequence; i++) {
+            const bool there = place + 1 < tokens->count;
+            assert_int_equal(inputs[i], there ? stream[place] : 0);
+            assert_int_equal(labels[i], there ? stream[place + 1] : -1);
+            place += there;
+        }
+        if (tokens->columns) place++; /* a row does not go on in the next one */
+    }
+    assert_true(place + 1 >= tokens->count);
+}
+
+static void test_whole(void **state) {
+    (void)state;
+    static int32_t stream[400];
+    for (int i = 0; i < 400; i++) stream[i] = token_of(i);
+    for (int count = 2; count < 60; count++)
+        for (int sequence = 1; sequence <= 64; sequence++) {
+            put_text("text", 0, count);
+            struct sl_tokens tokens;
+            struct sl_error error = {0};
+            assert_int_equal(sl_tokens_open_whole(&tokens, at("text"), sequence, &error), SL_OK);
+            const int64_t windows = sl_tokens_windows(&tokens, true, sequence);
+            assert_int_equal(windows, (count - 1 + sequence - 1) / sequence);
+            assert_int_equal(sl_tokens_windows(&tokens, false, sequence), 0);
+            expect_whole(&tokens, sequence, windows, stream);
+            expect_whole(&tokens, sequence, windows + 3, stream);
+            sl_tokens_close(&tokens);
+        }
+    put_rows("rows", 3, 5, 7);
+    for (int i = 0; i < 15; i++) stream[i] = 7 + i;
+    struct sl_tokens tokens;
+    struct sl_error error = {0};
+    assert_int_equal(sl_tokens_open_whole(&tokens, at("rows"), 4, &error), SL_OK);
+    assert_int_equal(sl_tokens_windows(&tokens, true, 4), 3);
+    expect_whole(&tokens, 4, 3, stream);
+    expect_whole(&tokens, 4, 5, stream);
+    sl_tokens_close(&tokens);
+    for (int count = 0; count < 2; count++) {
+        put_text("text", 0, count);
+        assert_int_equal(sl_tokens_open_whole(&tokens, at("text"), 4, &error), SL_BAD_INPUT);
+        assert_non_null(strstr(error.message, "too short: "));
+    }
+}
+
 /* ---- what is refused ---- */
 
 static void test_lengths(void **state) {
@@ -597,6 +652,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_epochs, empty_directory),
         cmocka_unit_test_teardown(test_layouts, empty_directory),
         cmocka_unit_test_teardown(test_evaluation, empty_directory),
+        cmocka_unit_test_teardown(test_whole, empty_directory),
         cmocka_unit_test_teardown(test_lengths, empty_directory),
         cmocka_unit_test_teardown(test_no_file, empty_directory),
         cmocka_unit_test_teardown(test_bad_shards, empty_directory),

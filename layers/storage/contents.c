@@ -1,0 +1,213 @@
+/* contents.c - maps, copies and unpacks files. */
+#include "layers/storage/contents.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum { HEAD = 1 << 13 }; /* bytes that tell a text from others */
+
+static int no_memory(const char *path, struct sl_error *error) {
+    return sl_error_set(error, SL_FAILED, "%s: out of memory", path);
+}
+
+/* ---- as they lie in the file ---- */
+
+static int copy_file(struct sl_contents *contents, int descriptor, size_t bytes, const char *path,
+                     struct sl_error *error) {
+    contents->bytes = malloc(bytes);
+    if (!contents->bytes) return no_memory(path, error);
+    while (contents->count < bytes) {
+        const ssize_t got = read(descriptor, (char *)contents->bytes + contents->count, bytes - contents->count);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
+        if (got == 0) break; /* it has become shorter meanwhile */
+        contents->count += (size_t)got;
+    }
+    return SL_OK;
+}
+
+static int map_file(struct sl_contents *contents, int descriptor, size_t bytes, const char *path,
+                    struct sl_error *error) {
+    void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (map == MAP_FAILED) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be mapped: %s", path, strerror(errno));
+    *contents = (struct sl_contents){map, bytes, true};
+    madvise(map, bytes, MADV_RANDOM); /* what follows a window is not read next */
+    return SL_OK;
+}
+
+static int open_descriptor(struct sl_contents *contents, int descriptor, const char *path, struct sl_error *error) {
+    struct stat status;
+    if (fstat(descriptor, &status) || !S_ISREG(status.st_mode))
+        return sl_error_set(error, SL_BAD_INPUT, "%s: neither a regular file nor a directory", path);
+    const size_t bytes = (size_t)status.st_size;
+    if (bytes == 0) return SL_OK; /* nothing can be mapped */
+    return bytes <= SL_MOST_COPIED ? copy_file(contents, descriptor, bytes, path, error)
+                                   : map_file(contents, descriptor, bytes, path, error);
+}
+
+int sl_contents_open(struct sl_contents *contents, const char *path, struct sl_error *error) {
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO does not block */
+    if (descriptor < 0) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    const int status = open_descriptor(contents, descriptor, path, error);
+    close(descriptor);
+    return status;
+}
+
+void sl_contents_close(struct sl_contents *contents) {
+    if (contents->mapped)
+        munmap(contents->bytes, contents->count);
+    else
+        free(contents->bytes);
+    *contents = (struct sl_contents){0};
+}
+
+/* ---- packed by gzip ---- */
+
+/* A file under way: members one after another, and what was read of them. */
+struct unpacking {
+    z_stream stream;
+    const uint8_t *rest; /* what the stream has not been given yet */
+    size_t left;
+    bool ended;
+    const char *wrong; /* NULL: nothing so far */
+};
+
+/* Of a member: its magic number, and the only method there is. */
+static bool begins_member(const uint8_t *bytes, size_t count) {
+    return count > 2 && bytes[0] == 0x1f && bytes[1] == 0x8b && bytes[2] == Z_DEFLATED;
+}
+
+bool sl_contents_are_packed(const struct sl_contents *contents) {
+    return begins_member(contents->bytes, contents->count);
+}
+
+static bool begin(struct unpacking *u, const struct sl_contents *packed) {
+    enum { GZIP = 16 }; /* zlib: added to the logarithm of the window's size */
+    *u = (struct unpacking){.rest = packed->bytes, .left = packed->count};
+    return inflateInit2(&u->stream, MAX_WBITS + GZIP) == Z_OK;
+}
+
+/* Gives the stream more of the file; its count has 32 bits. */
+static void feed(struct unpacking *u) {
+    enum { MOST = 1 << 30 };
+    if (u->stream.avail_in) return;
+    u->stream.next_in = (Bytef *)u->rest;
+    u->stream.avail_in = u->left < MOST ? (uInt)u->left : MOST;
+    u->rest += u->stream.avail_in;
+    u->left -= u->stream.avail_in;
+}
+
+/* After a member: another one, or the end. Tapes and blocks of disks are filled up with zeros. */
+static void end_member(struct unpacking *u) {
+    const uint8_t *rest = u->stream.next_in;
+    const size_t count = u->stream.avail_in + u->left; /* they lie side by side */
+    if (begins_member(rest, count)) {
+        inflateReset(&u->stream);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (rest[i]) u->wrong = "something else comes after what gzip has packed";
+    u->ended = true;
+}
+
+/* Writes up to ROOM bytes to OUT, fewer only at the end or where something is WRONG. Returns how many. */
+static size_t unpack_some(struct unpacking *u, void *out, size_t room) {
+    enum { MOST = 1 << 30 };
+    size_t done = 0;
+    while (done < room && !u->ended && !u->wrong) {
+        const uInt here = room - done < MOST ? (uInt)(room - done) : MOST;
+        feed(u);
+        u->stream.next_out = (Bytef *)out + done;
+        u->stream.avail_out = here;
+        const int code = inflate(&u->stream, Z_NO_FLUSH);
+        done += here - u->stream.avail_out;
+        if (code == Z_STREAM_END)
+            end_member(u);
+        else if (code == Z_BUF_ERROR)
+            u->wrong = "what gzip has packed is cut short";
+        else if (code != Z_OK)
+            u->wrong = "what gzip has packed is damaged";
+    }
+    return done;
+}
+
+/* Gives TEXT room for twice its bytes, but never for more than MOST and one that is too many. */
+static bool grow(struct sl_contents *text, size_t *room, size_t most) {
+    enum { LEAST = 1 << 16 };
+    size_t wanted = *room ? *room > most / 2 ? most : 2 * *room : LEAST;
+    if (wanted >= most) wanted = most + 1;
+    void *grown = *room ? mremap(text->bytes, *room, wanted, MREMAP_MAYMOVE)
+                        : mmap(NULL, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (grown == MAP_FAILED) return false;
+    text->bytes = grown;
+    *room = wanted;
+    return true;
+}
+
+/* TEXT, which has ROOM, keeps what it needs. */
+static void shrink(struct sl_contents *text, size_t room) {
+    void *copy = text->count <= SL_MOST_COPIED ? malloc(text->count + 1) : NULL;
+    if (copy) {
+        memcpy(copy, text->bytes, text->count);
+        munmap(text->bytes, room);
+        *text = (struct sl_contents){copy, text->count, false};
+        return;
+    }
+    void *shrunk = mremap(text->bytes, room, text->count, 0);
+    if (shrunk != MAP_FAILED) text->bytes = shrunk;
+}
+
+static int unpack(struct unpacking *u, struct sl_contents *text, const char *path, size_t most,
+                  struct sl_error *error) {
+    size_t room = 0;
+    while (text->count == room && !u->ended && !u->wrong && room <= most) {
+        if (!grow(text, &room, most)) {
+            if (room) munmap(text->bytes, room);
+            return no_memory(path, error);
+        }
+        text->mapped = true;
+        text->count += unpack_some(u, (char *)text->bytes + text->count, room - text->count);
+    }
+    if (!u->wrong && text->count <= most) {
+        shrink(text, room);
+        return SL_OK;
+    }
+    munmap(text->bytes, room);
+    if (u->wrong) return sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, u->wrong);
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "%s: more than %.0f MB when unpacked, which is all that there is room for: unpack it on the disk", path,
+        (double)most / 1e6);
+}
+
+int sl_contents_unpack(struct sl_contents *contents, const char *path, size_t most, struct sl_error *error) {
+    struct unpacking unpacking;
+    struct sl_contents text = {0};
+    if (!begin(&unpacking, contents)) return no_memory(path, error);
+    const int status = unpack(&unpacking, &text, path, most, error);
+    inflateEnd(&unpacking.stream);
+    if (status != SL_OK) return status;
+    sl_contents_close(contents);
+    *contents = text;
+    return SL_OK;
+}
+
+/* ---- texts and others ---- */
+
+bool sl_contents_are_binary(const struct sl_contents *contents) {
+    char head[HEAD];
+    struct unpacking unpacking;
+    if (contents->count == 0) return false;
+    if (!sl_contents_are_packed(contents))
+        return memchr(contents->bytes, 0, contents->count < HEAD ? contents->count : HEAD);
+    if (!begin(&unpacking, contents)) return false;
+    const size_t count = unpack_some(&unpacking, head, sizeof head);
+    inflateEnd(&unpacking.stream);
+    return memchr(head, 0, count);
+}
