@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "drivers/common/identity.h"
+#include "drivers/common/option_values.h"
 #include "drivers/command_line/launch.h"
 #include "drivers/common/streams.h"
 #include "drivers/common/suggest.h"
@@ -88,116 +89,6 @@ static int rename_aliases(const struct parser *parser, struct sl_arguments *argu
     return SL_OK;
 }
 
-/* ---- values ---- */
-
-/* Writes the range of a number, "1 to 512", and nothing for other kinds; returns TEXT. */
-static char *describe_range(const struct sl_option *option, char *text, size_t size) {
-    text[0] = 0;
-    if (option->kind == SL_OPTION_INTEGER) snprintf(text, size, "%.0f to %.0f", option->min, option->max);
-    if (option->kind == SL_OPTION_SEED) snprintf(text, size, "0 to %llu", (unsigned long long)UINT64_MAX);
-    if (option->kind == SL_OPTION_REAL) {
-        snprintf(text, size, "%g to %s%g", option->min, option->below ? "below " : "", option->max);
-    }
-    return text;
-}
-
-/* Writes what OPTION allows, "an integer from 1 to 512", for messages; returns TEXT. */
-static char *describe_allowed(const struct sl_option *option, char *text, size_t size) {
-    char range[64];
-    describe_range(option, range, sizeof range);
-    if (*range) {
-        snprintf(text, size, "%s from %s", option->kind == SL_OPTION_REAL ? "a number" : "an integer", range);
-    } else {
-        snprintf(text, size, "%s%s", option->kind == SL_OPTION_CHOICE ? "one of " : "", option->value);
-    }
-    return text;
-}
-
-static bool read_integer(const struct sl_option *option, const char *text, int *target) {
-    const size_t digits = strspn(text + (*text == '-'), "0123456789");
-    if (digits == 0 || digits > 15 || text[(*text == '-') + digits]) return false;
-    const long long value = strtoll(text, NULL, 10);
-    if (value < option->min || value > option->max) return false;
-    *target = (int)value;
-    return true;
-}
-
-static bool read_seed(const char *text, uint64_t *target) {
-    uint64_t value = 0;
-    if (!*text) return false;
-    for (; *text; text++) {
-        const unsigned digit = (unsigned char)*text - '0';
-        if (digit > 9 || value > (UINT64_MAX - digit) / 10) return false;
-        value = 10 * value + digit;
-    }
-    *target = value;
-    return true;
-}
-
-static bool read_real(const struct sl_option *option, const char *text, double *target) {
-    /* Decimals only: strtod would also read nan, inf, hexadecimal digits and leading blanks. */
-    if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
-    char *end;
-    const double value = strtod(text, &end);
-    if (*end || !isfinite(value)) return false;
-    if (value < option->min || value > option->max || (option->below && value == option->max)) return false;
-    *target = value;
-    return true;
-}
-
-/* The length of the choice at LIST, which ends at the next '|' or with the list. */
-static size_t choice_length(const char *list) { return strcspn(list, "|"); }
-
-static bool read_choice(const struct sl_option *option, const char *text, int *target) {
-    const char *choice = option->value;
-    for (int i = 0;; i++) {
-        const size_t length = choice_length(choice);
-        if (strlen(text) == length && !memcmp(text, choice, length)) {
-            *target = i;
-            return true;
-        }
-        if (!choice[length]) return false;
-        choice += length + 1;
-    }
-}
-
-static int suggest_choice(const struct sl_option *option, const char *text, struct sl_error *error) {
-    struct sl_nearest nearest = sl_nearest_to(text, strlen(text));
-    for (const char *choice = option->value; *choice; choice += *choice == '|') {
-        const size_t length = choice_length(choice);
-        sl_nearest_try(&nearest, choice, length);
-        choice += length;
-    }
-    return sl_suggest(&nearest, "", error);
-}
-
-static bool read_flag(const char *text, bool *target) {
-    const bool yes = !strcmp(text, "yes");
-    if (!yes && strcmp(text, "no") != 0) return false;
-    *target = yes;
-    return true;
-}
-
-bool sl_option_read(const struct sl_option *option, const char *text, void *target) {
-    switch (option->kind) {
-    case SL_OPTION_FLAG:
-    case SL_OPTION_SWITCH:
-        return read_flag(text, target);
-    case SL_OPTION_INTEGER:
-        return read_integer(option, text, target);
-    case SL_OPTION_SEED:
-        return read_seed(text, target);
-    case SL_OPTION_REAL:
-        return read_real(option, text, target);
-    case SL_OPTION_CHOICE:
-        return read_choice(option, text, target);
-    case SL_OPTION_TEXT:
-        if (*text) *(const char **)target = text;
-        return *text != 0;
-    }
-    return false;
-}
-
 /* ---- --help ---- */
 
 /* Writes what OPTION's target holds, "" where that says nothing; returns TEXT. */
@@ -223,8 +114,8 @@ static char *describe_default(const struct sl_option *option, const void *target
         break;
     case SL_OPTION_CHOICE: {
         const char *choice = option->value;
-        for (int i = 0; i < *(int *)target; i++) choice += choice_length(choice) + 1;
-        if (*(int *)target >= 0) snprintf(text, size, "default %.*s", (int)choice_length(choice), choice);
+        for (int i = 0; i < *(int *)target; i++) choice += sl_option_choice_length(choice) + 1;
+        if (*(int *)target >= 0) snprintf(text, size, "default %.*s", (int)sl_option_choice_length(choice), choice);
         break;
     }
     }
@@ -268,7 +159,7 @@ static void print_explanation(const char *text, const char *note, int at) {
 static int print_value_name(const char *value, int at) {
     at += printf(" ");
     while (*value) {
-        const size_t length = choice_length(value), all = length + (value[length] == '|');
+        const size_t length = sl_option_choice_length(value), all = length + (value[length] == '|');
         if (at + (int)all > LINE && all <= LINE - 6) at = printf("\n%*s", 6, "") - 1;
         at += printf("%.*s", (int)all, value);
         value += all;
@@ -281,7 +172,7 @@ static void print_option(const struct sl_option *option, const void *target) {
     int at = printf("  --%s%s", option->kind == SL_OPTION_SWITCH ? "[no-]" : "", option->name);
     if (takes_value(option)) at = print_value_name(option->value ? option->value : value_name[option->kind], at);
     char range[64], initial[128], alias[64] = "", note[300] = "";
-    describe_range(option, range, sizeof range);
+    sl_option_range(option, range, sizeof range);
     describe_default(option, target, initial, sizeof initial);
     if (option->alias) snprintf(alias, sizeof alias, "also --%s", option->alias);
     const char *const part[] = {range, initial, alias};
@@ -375,13 +266,13 @@ static int refuse(const struct parser *parser, const char *argument, struct sl_e
 /* Takes over VALUE, which getopt_long found for NAME; APART: in an argument of its own. */
 static int apply(const struct name *name, const char *value, bool apart, struct sl_error *error) {
     char allowed[256];
-    if (takes_value(name->option)) describe_allowed(name->option, allowed, sizeof allowed);
+    if (takes_value(name->option)) sl_option_allowed(name->option, allowed, sizeof allowed);
     if (apart && (!value || !strncmp(value, "--", 2))) {
         return sl_error_set(error, SL_BAD_INPUT, "%s: needs a value: %s", name->text, allowed);
     }
     if (!sl_option_read(name->option, takes_value(name->option) ? value : name->negated ? "no" : "yes", name->target)) {
         sl_error_set(error, SL_BAD_INPUT, "%s: \"%.80s\" is not %s", name->text, value, allowed);
-        return name->option->kind == SL_OPTION_CHOICE ? suggest_choice(name->option, value, error) : error->status;
+        return name->option->kind == SL_OPTION_CHOICE ? sl_option_suggest(name->option, value, error) : error->status;
     }
     return SL_OK;
 }

@@ -1,0 +1,112 @@
+/* option_values.c - the values of options: what is allowed, and what a text means. */
+#include "drivers/common/option_values.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/common/suggest.h"
+
+char *sl_option_range(const struct sl_option *option, char *text, size_t size) {
+    text[0] = 0;
+    if (option->kind == SL_OPTION_INTEGER) snprintf(text, size, "%.0f to %.0f", option->min, option->max);
+    if (option->kind == SL_OPTION_SEED) snprintf(text, size, "0 to %llu", (unsigned long long)UINT64_MAX);
+    if (option->kind == SL_OPTION_REAL) {
+        snprintf(text, size, "%g to %s%g", option->min, option->below ? "below " : "", option->max);
+    }
+    return text;
+}
+
+char *sl_option_allowed(const struct sl_option *option, char *text, size_t size) {
+    char range[64];
+    sl_option_range(option, range, sizeof range);
+    if (*range) {
+        snprintf(text, size, "%s from %s", option->kind == SL_OPTION_REAL ? "a number" : "an integer", range);
+    } else {
+        snprintf(text, size, "%s%s", option->kind == SL_OPTION_CHOICE ? "one of " : "", option->value);
+    }
+    return text;
+}
+
+static bool read_integer(const struct sl_option *option, const char *text, int *target) {
+    const size_t digits = strspn(text + (*text == '-'), "0123456789");
+    if (digits == 0 || digits > 15 || text[(*text == '-') + digits]) return false;
+    const long long value = strtoll(text, NULL, 10);
+    if (value < option->min || value > option->max) return false;
+    *target = (int)value;
+    return true;
+}
+
+static bool read_seed(const char *text, uint64_t *target) {
+    uint64_t value = 0;
+    if (!*text) return false;
+    for (; *text; text++) {
+        const unsigned digit = (unsigned char)*text - '0';
+        if (digit > 9 || value > (UINT64_MAX - digit) / 10) return false;
+        value = 10 * value + digit;
+    }
+    *target = value;
+    return true;
+}
+
+static bool read_real(const struct sl_option *option, const char *text, double *target) {
+    /* Decimals only: strtod would also read nan, inf, hexadecimal digits and leading blanks. */
+    if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
+    char *end;
+    const double value = strtod(text, &end);
+    if (*end || !isfinite(value)) return false;
+    if (value < option->min || value > option->max || (option->below && value == option->max)) return false;
+    *target = value;
+    return true;
+}
+
+static bool read_choice(const struct sl_option *option, const char *text, int *target) {
+    const char *choice = option->value;
+    for (int i = 0;; i++) {
+        const size_t length = sl_option_choice_length(choice);
+        if (strlen(text) == length && !memcmp(text, choice, length)) {
+            *target = i;
+            return true;
+        }
+        if (!choice[length]) return false;
+        choice += length + 1;
+    }
+}
+
+int sl_option_suggest(const struct sl_option *option, const char *text, struct sl_error *error) {
+    struct sl_nearest nearest = sl_nearest_to(text, strlen(text));
+    for (const char *choice = option->value; *choice; choice += *choice == '|') {
+        const size_t length = sl_option_choice_length(choice);
+        sl_nearest_try(&nearest, choice, length);
+        choice += length;
+    }
+    return sl_suggest(&nearest, "", error);
+}
+
+static bool read_flag(const char *text, bool *target) {
+    const bool yes = !strcmp(text, "yes");
+    if (!yes && strcmp(text, "no") != 0) return false;
+    *target = yes;
+    return true;
+}
+
+bool sl_option_read(const struct sl_option *option, const char *text, void *target) {
+    switch (option->kind) {
+    case SL_OPTION_FLAG:
+    case SL_OPTION_SWITCH:
+        return read_flag(text, target);
+    case SL_OPTION_INTEGER:
+        return read_integer(option, text, target);
+    case SL_OPTION_SEED:
+        return read_seed(text, target);
+    case SL_OPTION_REAL:
+        return read_real(option, text, target);
+    case SL_OPTION_CHOICE:
+        return read_choice(option, text, target);
+    case SL_OPTION_TEXT:
+        if (*text) *(const char **)target = text;
+        return *text != 0;
+    }
+    return false;
+}

@@ -1,0 +1,19 @@
+/* option_values.h - the values of options: what is allowed, and what a text means. */
+#ifndef SL_DRIVERS_COMMON_OPTION_VALUES_H
+#define SL_DRIVERS_COMMON_OPTION_VALUES_H
+
+#include <string.h>
+
+#include "drivers/common/options.h"
+
+/* Writes the range of a number, "1 to 512", and nothing for other kinds; returns TEXT. */
+char *sl_option_range(const struct sl_option *option, char *text, size_t size);
+/* Writes what OPTION allows, "an integer from 1 to 512", for messages; returns TEXT. */
+char *sl_option_allowed(const struct sl_option *option, char *text, size_t size);
+/* Adds to ERROR the choice that is most like TEXT. Returns the error's status. */
+int sl_option_suggest(const struct sl_option *option, const char *text, struct sl_error *error);
+
+/* The length of the choice at LIST, which ends at the next '|' or with the list. */
+static inline size_t sl_option_choice_length(const char *list) { return strcspn(list, "|"); }
+
+#endif
