@@ -8,10 +8,9 @@
 
 /* Of a batch, the sequences of each pass in turn: an evaluation takes one pass. */
 static int add_batch(struct sl_worker *worker, const struct sl_batch *batch, struct sl_metrics *sums) {
-    const size_t pass = (size_t)worker->job->pass * (size_t)worker->job->sequence;
+    const int rows = worker->job->pass * worker->job->sequence;
     for (int p = 0; p < worker->job->options->accumulate; p++) {
-        const size_t first = (size_t)p * pass;
-        const struct sl_batch part = {.tokens = batch->tokens + first, .labels = batch->labels + first};
+        const struct sl_batch part = sl_batch_rows(batch, p * rows, rows, 0, 0);
         struct sl_metrics metrics;
         SL_TRY(sl_trainer_evaluate(worker->trainer, &part, &metrics));
         sums->loss += metrics.loss;
