@@ -1,5 +1,6 @@
 /* data.c - the data that a command reads, and what is said of them and of the parameters. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "drivers/transformer/transformer.h"
 #include "layers/storage/token_format.h"
@@ -41,7 +42,7 @@ bool transformer_takes_given_tokens(const struct transformer_job *job) {
 static int open_parts(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *path = config->data;
-    const bool named = path != transformer_default_data;
+    const bool named = strcmp(path, transformer_default_data) != 0; /* the user's, perhaps in the run before */
     if (transformer_takes_given_tokens(job)) path = config->params;
     SL_TRY(sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error));
     if (named && job->speaks && job->tokens.directory) remark_files("--data", path, &job->tokens);
