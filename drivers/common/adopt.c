@@ -214,15 +214,15 @@ static int read_notes(struct sl_adoption *adoption, struct sl_error *error) {
     return status;
 }
 
-/* The file that option NAME gives; NULL: none. */
-static const char *file_of(const struct sl_options *options, const char *name) {
+const char *sl_option_file(const struct sl_options *options, const char *name) {
     const struct entry entry = find_option(options, name);
     return entry.option ? *(const char *const *)entry.target : NULL;
 }
 
 int sl_adopt(struct sl_options *options, struct sl_error *error) {
     struct sl_adoption *adoption = &options->adoption;
-    const char *resumed = file_of(options, "resume"), *path = resumed ? resumed : file_of(options, "params");
+    const char *resumed = sl_option_file(options, "resume"),
+               *path = resumed ? resumed : sl_option_file(options, "params");
     if (!path) return SL_OK;
     adoption->resumes = resumed;
     SL_TRY(sl_checkpoints_find(path, false, adoption->file, error));

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { KEPT = 2, MOST_STEPS = 1000000000 }; /* checkpoints */
-static const char data_key[] = "data";      /* of the note */
+enum { KEPT = 2, MOST_STEPS = 1000000000 };                         /* checkpoints */
+static const char *const data_keys[] = {"data", "eval-data", NULL}; /* options and notes */
 
 #define FIELD(name) offsetof(struct sl_checkpoint_options, name)
 
@@ -69,11 +69,13 @@ int sl_checkpoints_map(struct sl_store *values, const char *path, bool speaks, s
     return SL_OK;
 }
 
-void sl_checkpoints_compare_data(const struct sl_options *command, const char *here) {
+void sl_checkpoints_compare_data(const struct sl_options *command, const char *name, const char *here) {
     const struct sl_adoption *adoption = &command->adoption;
-    const char *there = *adoption->file ? sl_store_note(&adoption->notes, data_key) : NULL;
-    if (!here || !there || !strcmp(here, there) || sl_option_given(command, "data")) return;
-    sl_remark("the data have changed since %s was saved: %s there, and %s here", adoption->file, there, here);
+    const bool takes_data = adoption->resumes || command->params >= SL_KEPT_DATA;
+    const char *there = *adoption->file && takes_data ? sl_store_note(&adoption->notes, name) : NULL;
+    if (!here || !there || !strcmp(here, there) || sl_option_given(command, name)) return;
+    sl_remark("--%s: the data have changed since %s was saved: %s there, and %s here", name, adoption->file, there,
+              here);
 }
 
 static int find_checkpoint(struct sl_checkpoints *c, struct sl_checkpoint *about, struct sl_error *error) {
@@ -171,12 +173,16 @@ static const char *quote(const char *path, char text[SL_MAX_PATH]) {
 static const char *print_command(const struct sl_checkpoints *c, int64_t steps, char *text, size_t size) {
     char directory[SL_MAX_PATH];
     const char *program = c->command ? c->command->program : program_invocation_short_name;
+    struct stat about;
+    const char *metrics = c->command ? sl_option_file(c->command, "metrics") : NULL;
     const char *engine = c->command && c->command->engine ? *c->command->engine : "local";
     quote(c->options.save, directory);
     int used = snprintf(text, size, "%s", program);
     if (strcmp(engine, "local") != 0) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
     used += snprintf(text + used, size - (size_t)used, " --resume %s --save %s", directory, directory);
     if (c->options.every) used += snprintf(text + used, size - (size_t)used, " --save-every %d", c->options.every);
+    if (metrics && !stat(metrics, &about) && S_ISREG(about.st_mode))
+        used += snprintf(text + used, size - (size_t)used, " --metrics %s", quote(metrics, directory));
     if (steps) snprintf(text + used, size - (size_t)used, " --steps %" PRId64, steps);
     return text;
 }
@@ -185,24 +191,29 @@ static void remark_changes(const struct sl_checkpoints *c) {
     if (!c->command) return;
     const struct sl_adoption *adoption = &c->command->adoption;
     if (*adoption->overrides) sl_remark("%s of the run in %s", adoption->overrides, c->from);
-    sl_checkpoints_compare_data(c->command, sl_store_note(c->notes, data_key));
+    for (const char *const *key = data_keys; *key; key++)
+        sl_checkpoints_compare_data(c->command, *key, sl_store_note(c->notes, *key));
 }
 
 void sl_checkpoints_tell_begin(const struct sl_checkpoints *c, int64_t steps) {
     const int64_t left = steps - c->first;
     remark_changes(c);
     if (c->brief) return;
-    if (c->options.resume && left <= 0)
+    if (c->options.resume && left < 0)
+        sl_remark("nothing to do: %s is after %" PRId64 " steps already, and --steps is %" PRId64, c->from, c->first,
+                  steps);
+    if (c->options.resume && left == 0)
         sl_remark("nothing to do: the run in %s has taken all its %" PRId64 " steps; --steps %" PRId64 " goes on",
                   c->from, c->first, more_than(c->first));
-    if (left >= LONG && !c->options.save)
+    if (left < 1 || (left < LONG && !c->options.resume)) return;
+    if (!c->options.save)
         printf("nothing of these %" PRId64 " steps will be kept; --save DIR keeps them\n", left);
-    else if (left >= LONG && !c->options.every)
+    else if (!c->options.every)
         printf("only the end of these %" PRId64 " steps will be kept; --save-every N saves on the way, too\n", left);
 }
 
 void sl_checkpoints_tell_end(const struct sl_checkpoints *c, int64_t step, int64_t steps, bool interrupted) {
-    char path[SL_MAX_PATH], command[3 * SL_MAX_PATH];
+    char path[SL_MAX_PATH], command[4 * SL_MAX_PATH];
     if (c->brief) return;
     fflush(stdout); /* what it has said comes before */
     if (!c->options.save) {

@@ -41,9 +41,9 @@ int sl_checkpoints_find(const char *path, bool speaks, char file[SL_MAX_PATH], s
  */
 void sl_remark(const char *format, ...) SL_PRINTF(1, 2);
 
-/* Says so where an ADOPTION's run had other data than HERE, their identity (NULL: there are none), although nobody
- * asked for others. */
-void sl_checkpoints_compare_data(const struct sl_options *command, const char *here);
+/* Says so where the checkpoint's run had other data of option NAME than HERE, their identity (NULL: there are none),
+ * although nobody asked for others. */
+void sl_checkpoints_compare_data(const struct sl_options *command, const char *name, const char *here);
 
 /* Maps the latest checkpoint where PATH is a directory, otherwise PATH itself, for its values. The process that SPEAKS
  * says on stderr what users should know of a file that is used nevertheless: that it has no checksums, or that a later

@@ -1,4 +1,5 @@
 /* data.c - the data that a command reads, and what is said of them and of the parameters. */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static void remark_files(const char *option, const char *path, const struct sl_t
     size_t bytes = 0;
     for (int i = 0; i < tokens->files; i++) bytes += tokens->file[i].contents.count;
     const bool large = bytes >= 1000000;
-    fprintf(stderr, "transformer: %s %s: %d file%s, %.1f %s", option, path, tokens->files,
+    fprintf(stderr, "%s: %s %s: %d file%s, %.1f %s", program_invocation_short_name, option, path, tokens->files,
             tokens->files == 1 ? "" : "s", (double)bytes / (large ? 1e6 : 1e3), large ? "MB" : "kB");
     if (counts->packed) fprintf(stderr, " (%d unpacked by gzip)", counts->packed);
     print_count(&between, counts->binary, "binary file", "binary files");
@@ -113,5 +114,5 @@ void transformer_print_source(const struct transformer_job *job, FILE *stream) {
 
 void transformer_warn_of_source(const struct transformer_job *job) {
     if (job->config->params) return;
-    fprintf(stderr, "transformer: without --params the parameters are random, as they are before a training\n");
+    sl_remark("without --params the parameters are random, as they are before a training");
 }

@@ -163,7 +163,7 @@ static int report_speed(struct transformer_job *job, const struct sl_generated *
     const double prefill = 1e3 * all * job->prompt_length / generated->prefill_ms;
     const double decode = decoded > 0 ? 1e3 * all * decoded / generated->decode_ms : NAN;
     if (!job->config->common.json) {
-        fprintf(stderr, "prefill %.0f tokens/s, decode %.0f tokens/s\n", prefill, decoded > 0 ? decode : 0.0);
+        if (decoded > 0) fprintf(stderr, "prefill %.0f tokens/s, decode %.0f tokens/s\n", prefill, decode);
         return SL_OK;
     }
     return sl_report_print(&job->training.report,

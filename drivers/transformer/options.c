@@ -57,7 +57,7 @@ const struct sl_option transformer_data_table[] = {
          "installs"},
     {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_DATA,
      .help = "share of the text, at its end, that is kept for evaluation"},
-    {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_FREE,
+    {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
      .help = "data to evaluate on, read as --data are: every token but the first is scored, once. If it is not given, "
              "batches of the part kept for evaluation are"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
@@ -110,7 +110,7 @@ const struct sl_option transformer_generation_table[] = {
     {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
      .help = "tokens of a sample, including the prompt; 0: --sequence"},
     {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
-     .help = "number of samples; it is rounded up to a multiple of the replicas, which share the work"},
+     .help = "number of samples, which the replicas share"},
     {"temperature", SL_OPTION_REAL, FIELD(temperature), .min = 0, .max = 1e6, .keep = SL_KEPT_FREE,
      .help = "number by which logits are divided; 0: always choose the largest"},
     {"sample-top-k", SL_OPTION_INTEGER, FIELD(top_k), .min = 0, .max = 1 << 24, .keep = SL_KEPT_FREE,
@@ -198,6 +198,8 @@ static int read_prompt(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *text = config->prompt ? config->prompt : "\n";
     if (job->command == TRANSFORMER_EVALUATE) return SL_OK;
+    if (config->prompt && config->prompt_tokens)
+        return sl_error_set(error, SL_BAD_INPUT, "--prompt and --prompt-tokens: one of them is allowed");
     if (config->prompt_tokens) {
         SL_TRY(read_prompt_tokens(job, config->prompt_tokens, error));
     } else {
@@ -241,12 +243,12 @@ static int identify_data(struct transformer_job *job, const struct sl_engine *en
     struct sl_signature data = {0};
     struct sl_signature_entry entry;
     size_t at = 0;
-    if (!job->tokens.files) return SL_OK;
     int status = sl_sign_tokens(&data, "data", &job->tokens, error);
+    if (status == SL_OK) status = sl_sign_tokens(&data, "eval-data", &job->eval_tokens, error);
     if (status == SL_OK && job->command == TRANSFORMER_TRAIN) status = describe_run(job, &data, error);
-    if (status == SL_OK && job->command == TRANSFORMER_EVALUATE && sl_speaks(engine) &&
-        sl_signature_next(data.bytes, data.size, &at, &entry))
-        sl_checkpoints_compare_data(job->config->common.command, entry.text);
+    while (status == SL_OK && job->command == TRANSFORMER_EVALUATE && sl_speaks(engine) &&
+           sl_signature_next(data.bytes, data.size, &at, &entry))
+        sl_checkpoints_compare_data(job->config->common.command, entry.key, entry.text);
     sl_signature_free(&data);
     return status;
 }
@@ -281,6 +283,14 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     *next++ = sl_setting_number("expert-dim", m->experts ? m->expert_dimension : 0);
     if (!config->training.checkpoints.resume || !config->params) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--resume and --params: both give the values to begin with");
+}
+
+static int open_params(struct transformer_job *job, struct sl_error *error) {
+    SL_TRY(sl_checkpoints_map(&job->params, job->config->params, job->speaks, error));
+    const char *model = sl_store_note(&job->params, "config.model");
+    if (!model || !strcmp(model, "transformer")) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: model is %.40s in the checkpoint, and transformer here",
+                        job->params.path, model);
 }
 
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
@@ -318,7 +328,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .capacity = config->capacity,
         .balance = config->balance};
     SL_TRY(sl_job_open(&job->job, mesh, error));
-    if (config->params) SL_TRY(sl_checkpoints_map(&job->params, config->params, job->speaks, error));
+    if (config->params) SL_TRY(open_params(job, error));
     SL_TRY(transformer_open_data(job, error));
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));

@@ -53,6 +53,13 @@ static int explain(void) {
     return status;
 }
 
+/* A model that was trained anywhere can be used anywhere: on one coordinate, unless the user wants another mesh. And
+ * whoever names data means them, not those of --eval-data that the run had. */
+static void fit_to_checkpoint(struct transformer_config *config, const struct sl_options *options) {
+    if (config->params && !sl_option_given(options, "mesh")) config->common.mesh = "data=1";
+    if (sl_option_given(options, "data") && !sl_option_given(options, "eval-data")) config->eval_data = NULL;
+}
+
 static int run(enum transformer_command command, const char *program, int argc, char **argv) {
     struct transformer_config config = transformer_defaults(command);
     struct sl_training_options *training = &config.training;
@@ -87,6 +94,7 @@ static int run(enum transformer_command command, const char *program, int argc, 
     config.common.signature = &options.signature;
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
+    if (command != TRANSFORMER_TRAIN) fit_to_checkpoint(&config, &options);
     if (status == SL_OK && !options.answered) {
         status = sl_options_finish(&options, start(&job, command, &config, &error), &error);
     }

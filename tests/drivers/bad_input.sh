@@ -324,6 +324,7 @@ for tokens in 256 -1 1,256 1,,2 x ,1 1, '1 2' 1.5 99999999999999999999; do
     refuses '--prompt-tokens: at "' $generate --prompt-tokens "$tokens"
 done
 refuses '--prompt: byte 97 at place 1, the vocabulary has 64 tokens' $generate --vocab-size 64 --prompt '!a'
+refuses '--prompt and --prompt-tokens: one of them is allowed' $generate --prompt a --prompt-tokens 1
 refuses '--length 2: the prompt has 3 tokens already' $generate --prompt abc --length 2
 for option in --prompt --prompt-tokens; do
     refuses "$option: \"\" is not " $generate $option ''

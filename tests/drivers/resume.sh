@@ -118,10 +118,10 @@ refused 'blocks is 2 in the checkpoint, and 1 here' train --params saved --block
 cp text kept
 seq 5 2000 >text
 call train --resume saved --json
-[ $status = 0 ] && said "the data have changed since $(name 6 saved) was saved: .* tokens, .* XXH3 .* there, and .* here"
+[ $status = 0 ] && said "--data: the data have changed since $(name 6 saved) was saved: .* tokens, .* XXH3 .* there, and .* here"
 point 'other data under the same name are said'
 call evaluate --params saved --json
-[ $status = 0 ] && said "the data have changed since $(name 6 saved) was saved: .*"
+[ $status = 0 ] && said "--data: the data have changed since $(name 6 saved) was saved: .*"
 point 'also where they are evaluated'
 mv text gone
 refused "$work/text: cannot be opened" train --resume saved
@@ -133,6 +133,13 @@ call train --resume whole --save whole --metrics whole.metrics
 [ $status = 0 ] && said "nothing to do: the run in $(name 12 whole) has taken all its 12 steps; --steps 24 goes on" &&
     ! grep -q nan out && [ "$(losses whole.metrics)" = "$(cat expected)" ] && tail -n 1 whole.metrics | grep -q final_loss
 point 'a run that has taken its steps has nothing to do'
+call train --resume whole --steps 5
+[ $status = 0 ] && grep -q "nothing to do: $(name 12 whole) is after 12 steps already, and --steps is 5\$" err
+point 'a run that has taken more steps than it is asked for says so'
+stop 6
+call train --resume saved
+[ $status = 0 ] && grep -qx 'nothing of these 6 steps will be kept; --save DIR keeps them' out
+point 'a resumed run that keeps nothing says so'
 
 # ---- nothing but --params ----
 
@@ -141,6 +148,27 @@ cp out short
 call evaluate $model --data text --validation 0.2 --params whole --json
 [ $status = 0 ] && [ ! -s err ] && cmp -s out short && grep -q loss out
 point 'evaluate: the data of the run'
+head -c 1000 text >other
+call train $model --data text --mesh data=1 --steps 2 --batch 4 --evaluate-every 2 --eval-data other --save own --json
+sed -n 's/.*"evaluation_loss":\([^,}]*\).*/\1/p' out >short
+call evaluate --params own --json
+sed -n 's/.*"evaluation_loss":\([^,}]*\).*/\1/p' out | paste -d ' ' - short |
+    awk '{ d = $1 - $2 } d * d > 1e-10 * $2 * $2 { exit 1 } END { if (NF != 2) exit 1 }' &&
+    [ $status = 0 ] && [ ! -s err ] && grep -q '"tokens":999' out
+point 'evaluate: the --eval-data of the run'
+echo more >>other
+call evaluate --params own --json
+[ $status = 0 ] && [ "$(wc -l <err)" = 1 ] && grep -q -- '--eval-data: the data have changed since' err
+point 'evaluate: --eval-data that have changed'
+call evaluate --params own --data text --json
+[ $status = 0 ] && [ ! -s err ] && ! grep -q '"tokens":1004' out
+point 'evaluate: data that are given take the place of --eval-data'
+call train $model --heads 1 --data text --mesh data=1 --steps 0 --save one
+call generate --params one --length 5 --prompt 1
+[ $status = 0 ] && call evaluate --params one && [ $status = 0 ]
+point 'evaluate and generate run on one coordinate'
+"$drivers/looping_pipeline" --mesh data=1,model=1 --hidden 8 --layers 1 --batch 8 --steps 0 --save classifier >out 2>err
+refused 'model is classifier in the checkpoint, and transformer here' evaluate --params classifier
 call generate --params whole --length 20 --prompt 12 --json
 grep -v per_second out >short
 call generate $model --params whole --length 20 --prompt 12 --json
