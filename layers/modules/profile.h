@@ -10,8 +10,8 @@
  * three:
  *
  *  - bubble: it waits, and what it waits for has not been computed. The schedule is to blame.
- *  - transfer: it waits, and what it waits for has been sent: the engine's delay, the network, waking up (at most 0.1
- * ms where there is a core for each coordinate; where they share cores waking up is of the next kind).
+ *  - transfer: it waits, and what it waits for has been sent: the engine's delay, the network, waking up (at most
+ *    0.1 ms where there is a core for each coordinate; where they share cores waking up is of the next kind).
  *  - no core: coordinates share cores. This one was ready to run and was not running; or it waits, and the one that it
  *    waits for was ready and was not running. Of a wait, the engine takes the share that the peer's time without a core
  *    has in all its time since its last message before; a peer's own waits count as they were divided there. Other

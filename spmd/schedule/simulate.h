@@ -49,15 +49,15 @@ struct sl_simulated_rank {
     double reduced;   /* when its last reduction ends */
     double reducing;  /* time from `end` on that it waits for reductions */
     double updated;   /* when the optimizer's last turn ends */
-    double bubble;    /* share of the pipeline's compute span in which it is idle */
+    double bubble;    /* share of the pipeline's compute span in which it does not compute; it may update, though */
     int stash;        /* the most microbatches held at once, over all its loops */
 };
 
 struct sl_simulation {
     int ranks;
-    double span;   /* from the begin of the first compute to the end of the last, over all ranks */
+    double span;   /* from the begin of the first compute to the largest `end`, over all ranks */
     double step;   /* until the reductions and the optimizer have ended, too */
-    double bubble; /* idle share of the span, over all ranks */
+    double bubble; /* share of the span in which ranks do not compute, over all of them */
     struct sl_simulated_rank *rank;
     int count;
     struct sl_event *event; /* sorted by time within each rank, reductions of a rank among themselves */

@@ -73,30 +73,36 @@ static int sum(struct sl_spmd *self) {
 
 static double bubble(const struct record *record) { return record->waited - record->transferred - record->starved; }
 
-/* What holds wherever threads run and whatever else runs there. */
-static void run_job(struct job *job) {
+/* Whether RECORD's kinds of work add up, and its own work took WORK seconds. Wall time and CPU time are read one after
+ * the other: where a thread loses its core in between, neither need hold. */
+static bool adds_up(const struct record *record, double work) {
+    const double *seconds = record->profile.seconds, own = seconds[SL_WORK_KERNELS];
+    double all = 0;
+    for (int w = 0; w < SL_WORKS; w++) all += seconds[w];
+    const double apart = record->elapsed - all - (record->at_work - seconds[SL_WORK_NO_CORE] + record->starved);
+    return apart > -5e-3 && apart < 5e-3 && own > 0.9 * work && own < 1.1 * work + 1e-3;
+}
+
+/* Checks what holds whatever else runs on the machine. Returns whether the times add up, too, as they must in one of
+ * several attempts. */
+static bool run_job(struct job *job) {
     struct sl_mesh mesh;
     struct sl_engine engine;
+    bool all = true;
     assert_int_equal(sl_mesh_parse(&mesh, "data=2", NULL), SL_OK);
     assert_int_equal(sl_engine_open(&engine, "local", NULL), SL_OK);
     engine.delay = job->delay;
     assert_int_equal(sl_run(&mesh, &engine, program, job), SL_OK);
     for (int c = 0; c < 2; c++) {
         const struct record *record = &job->record[c];
-        const double *seconds = record->profile.seconds;
-        double all = 0;
         print_message("# %d: %.1f ms: waited %.2f, bubble %.2f, transfer %.2f, no core %.2f and at work %.2f\n", c,
                       1e3 * record->elapsed, 1e3 * record->waited, 1e3 * bubble(record), 1e3 * record->transferred,
                       1e3 * record->starved, 1e3 * record->at_work);
         assert_true(record->transferred >= 0 && record->starved >= 0 && bubble(record) > -1e-6);
         assert_true(record->profile.divided);
-        for (int w = 0; w < SL_WORKS; w++) all += seconds[w];
-        /* But for what passes between two looks at the clock, which a thread without a core may make long. */
-        const double apart = record->elapsed - all - (record->at_work - seconds[SL_WORK_NO_CORE] + record->starved);
-        assert_true(apart > -5e-3 && apart < 5e-3);
-        assert_true(seconds[SL_WORK_KERNELS] > 0.9 * job->work[c]);
-        assert_true(seconds[SL_WORK_KERNELS] < 1.1 * job->work[c] + 1e-3);
+        all = all && adds_up(record, job->work[c]);
     }
+    return all;
 }
 
 /* The message is sent at once: all but nothing of the wait is the delay. Where something else keeps the cores the
@@ -108,8 +114,8 @@ static void a_delay_is_transfer(void **state) {
         bool in_time = false;
         for (int attempt = 0; attempt < 10 && !in_time; attempt++) {
             struct job job = {.delay = 0.03, .meet = meet[i]};
-            run_job(&job);
-            in_time = job.record[1].transferred > 0.02 && bubble(&job.record[1]) < 0.1 * job.record[1].transferred;
+            in_time = run_job(&job) && job.record[1].transferred > 0.02 &&
+                      bubble(&job.record[1]) < 0.1 * job.record[1].transferred;
         }
         assert_true(in_time);
     }
@@ -123,8 +129,7 @@ static void a_late_sender_is_bubble(void **state) {
         bool in_time = false;
         for (int attempt = 0; attempt < 10 && !in_time; attempt++) {
             struct job job = {.work = {0.03, 0}, .meet = meet[i]};
-            run_job(&job);
-            in_time = bubble(&job.record[1]) > 0.025 && bubble(&job.record[1]) < 0.035;
+            in_time = run_job(&job) && bubble(&job.record[1]) > 0.025 && bubble(&job.record[1]) < 0.035;
         }
         assert_true(in_time);
     }
@@ -139,12 +144,16 @@ static void one_core_for_two_is_no_core(void **state) {
     for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
         if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    struct job job = {.work = {0.04, 0.04}, .meet = sum};
-    run_job(&job);
+    bool in_time = false;
+    for (int attempt = 0; attempt < 10 && !in_time; attempt++) {
+        struct job job = {.work = {0.04, 0.04}, .meet = sum};
+        in_time = run_job(&job);
+        double starved = 0;
+        for (int c = 0; c < 2; c++) starved += job.record[c].starved + job.record[c].at_work;
+        assert_true(starved > 0.03);
+    }
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
-    double starved = 0;
-    for (int c = 0; c < 2; c++) starved += job.record[c].starved + job.record[c].at_work;
-    assert_true(starved > 0.03);
+    assert_true(in_time);
 }
 
 int main(void) {
