@@ -356,8 +356,10 @@ int sl_gradient_check(struct sl_module *module, const struct sl_gradient_check *
     if (!c) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
     c->difference = -1.0; /* so that the first tensor is named even where nothing differs */
     int status = open_checker(c, module, check, gemm, error);
-    if (status == SL_OK && (status = run(c)) != SL_OK)
-        sl_error_set(error, status, "gradient check: a function of module %s failed", module->type->name);
+    if (status == SL_OK && (status = run(c)) != SL_OK) {
+        sl_fail(&c->self, status, "a function of module %s failed", module->type->name); /* if it has not said why */
+        sl_error_set(error, status, "gradient check: %s", c->self.error.message);
+    }
     *difference = c->difference;
     if (worst) memcpy(worst, c->worst, sizeof c->worst);
     close_checker(c);

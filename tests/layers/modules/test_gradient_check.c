@@ -172,6 +172,34 @@ static void test_checker_gives_room_to_recompute(void **state) {
     expect_worst(sl_recompute(make_scaled(DX_TOO_LARGE)), 3, DX_TOO_LARGE, "dx");
 }
 
+/* A module around another one, which forgets to keep what its child keeps. */
+static int plan_around(struct sl_module *module, struct sl_plan *plan) {
+    return sl_module_plan(module->child[0], plan);
+}
+static int around(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    return sl_module_forward(module->child[0], context, x, y);
+}
+static int around_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                       float *dx) {
+    return sl_module_backward_input(module->child[0], context, x, dy, dx);
+}
+static const struct sl_module_type wraps = {
+    .name = "wraps", .plan = plan_around, .forward = around, .backward_input = around_back};
+
+static void test_checker_says_why(void **state) {
+    (void)state;
+    const struct sl_gradient_check check = {.rows = 3, .microbatches = 2, .wgrad_group = 2};
+    struct sl_module *child = sl_dense("dense", 3, 3);
+    struct sl_module *module = sl_module_new_parent(&wraps, "", 3, 3, 1, &child);
+    struct sl_error error = {0};
+    double difference;
+    assert_non_null(module);
+    assert_int_equal(sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
+                     SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "module type dense was given no x in backward"));
+    sl_module_free(module);
+}
+
 static void test_checker_refuses(void **state) {
     (void)state;
     struct sl_module *module = sl_silu(3);
@@ -202,6 +230,7 @@ int main(void) {
         cmocka_unit_test(test_checker_catches_faults),
         cmocka_unit_test(test_checker_knows_sequences_and_tied_parameters),
         cmocka_unit_test(test_checker_gives_room_to_recompute),
+        cmocka_unit_test(test_checker_says_why),
         cmocka_unit_test(test_checker_refuses),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
