@@ -2,6 +2,8 @@
  * field that was forgotten is NULL or 0, and is named before anything is read through it. */
 #include "layers/training/pipeline_internal.h"
 
+#include <limits.h>
+
 /* ---- options and model ---- */
 
 static int missing(struct sl_spmd *self, const char *field, const char *allowed) {
@@ -47,6 +49,10 @@ static int check_schedule(struct sl_spmd *self, const struct sl_pipeline_options
     if (schedule->microbatches % options->wgrad_group)
         return sl_fail(self, SL_BAD_INPUT, "%d microbatches do not divide into weight-gradient groups of %d",
                        schedule->microbatches, options->wgrad_group);
+    const long long rows = (long long)schedule->microbatches * options->rows;
+    if (rows > INT_MAX)
+        return sl_fail(self, SL_BAD_INPUT, "the pipeline's batch has %lld rows (rows %d x microbatches %d): at most %d",
+                       rows, options->rows, schedule->microbatches, INT_MAX);
     return SL_OK;
 }
 

@@ -1,6 +1,7 @@
 /* trainer.c - one coordinate's training run: pipeline, reduction over data, optimizer, metrics. */
 #include "layers/training/trainer.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,10 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
                        "the trainer's option accumulate is %d: it must be the passes in a step, or 0, "
                        "which is one",
                        options->accumulate);
+    const int pass = options->pipeline.rows * options->pipeline.schedule->microbatches; /* checked by the pipeline */
+    if ((long long)pass * options->accumulate > INT_MAX)
+        return sl_fail(self, SL_BAD_INPUT, "the batch has %lld rows (%d in a pass x passes %d): at most %d",
+                       (long long)pass * options->accumulate, pass, options->accumulate, INT_MAX);
     return SL_OK;
 }
 

@@ -187,6 +187,7 @@ FAULT(not_lowered, t->options.pipeline.schedule = &unlowered)
 FAULT(no_gemm, t->options.pipeline.gemm = NULL)
 FAULT(no_rows, t->options.pipeline.rows = 0)
 FAULT(negative_rows, t->options.pipeline.rows = -4)
+FAULT(many_rows, t->options.pipeline.rows = 1 << 30)
 FAULT(no_group, t->options.pipeline.wgrad_group = 0)
 FAULT(torn_sequences, t->options.pipeline.sequence = 3)
 FAULT(no_model, t->given = NULL)
@@ -206,6 +207,7 @@ FAULT(one_axis, t->options.data_axis = "model")
 FAULT(no_method, t->options.optimizer.method = NULL)
 FAULT(no_clip, t->options.clip = NAN)
 FAULT(no_passes, t->options.accumulate = -1)
+FAULT(many_passes, t->options.accumulate = 1 << 28)
 FAULT(no_batch_rows, t->batch.rows = 0)
 FAULT(few_batch_rows, t->batch.rows = BATCH - 1)
 FAULT(few_rows_to_evaluate, t->evaluates = true; t->batch.rows = 2 * BATCH)
@@ -220,6 +222,8 @@ static const struct fault faults[] = {
     {"option gemm is NULL: it must be what sl_gemm_find has found", no_gemm, false},
     {"option rows is 0: it must be", no_rows, false},
     {"option rows is -4: it must be", negative_rows, false},
+    {"the pipeline's batch has 2147483648 rows (rows 1073741824 x microbatches 2): at most 2147483647", many_rows,
+     false},
     {"option wgrad_group is 0: it must be", no_group, false},
     {"option sequence is 3: it must divide the 4 rows", torn_sequences, false},
     {"the model is NULL", no_model, false},
@@ -240,6 +244,7 @@ static const struct fault faults[] = {
     {"no optimizer was chosen (its method is NULL)", no_method, true},
     {"option clip is nan", no_clip, true},
     {"option accumulate is -1", no_passes, true},
+    {"the batch has 2147483648 rows (8 in a pass x passes 268435456): at most 2147483647", many_passes, true},
     {"the batch has 0 rows (its field rows), but a step takes 8", no_batch_rows, true},
     {"the batch has 7 rows (its field rows), but a step takes 8: rows 4 x microbatches 2 x passes 1", few_batch_rows,
      true},
