@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -36,12 +37,14 @@ int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_
 /* ---- before the run ---- */
 
 void sl_remark(const char *format, ...) {
+    char *line;
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "%s: ", program_invocation_short_name);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    const int length = vasprintf(&line, format, arguments);
     va_end(arguments);
+    if (length < 0) return; /* without memory, the run itself will end */
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, sl_error_line(line));
+    free(line);
 }
 
 static void remark_version(const char *path, int64_t version) {
