@@ -46,7 +46,8 @@ struct sl_option {
     const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */
     const char *alias;     /* another name, taken as a whole word only; NULL: none */
     enum sl_option_keep keep;
-    const char *unless; /* "steps|mesh": where one of these is given, it is not taken from a checkpoint */
+    const char
+        *unless; /* "steps|mesh": not taken from a checkpoint where one of these is given another value than there */
 };
 
 struct sl_option_section {

@@ -74,6 +74,7 @@ const struct sl_option transformer_schedule_table[] = {
      .unless = "schedule|schedule-file|mesh",
      .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
+     .unless = "mesh|schedule-file",
      .help = "parts into which a replica's sequences of a pass are divided; 0: parts of about 256 tokens, but at least "
              "two for each rank of a pipeline"},
     {0},

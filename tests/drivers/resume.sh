@@ -83,6 +83,14 @@ call train --resume saved --save saved --steps 12 --json
 [ $status = 0 ] && said "--steps 12 overrides 0 of the run in $(name 0 saved)" && cmp -s "$(name 12 saved)" "$(name 12 whole)"
 point 'and goes on from them'
 
+stop 6
+call train --resume saved --mesh data=4 --json
+[ $status = 0 ] && [ ! -s err ]
+point 'a mesh on which the microbatches do not fit has its own'
+call train --resume saved --save saved --mesh data=2,pipe=1 --json
+[ $status = 0 ] && [ ! -s err ] && cmp -s "$(name 12 saved)" "$(name 12 whole)"
+point "the run's own mesh keeps them, and the bits"
+
 driver=$drivers/looping_pipeline
 small='--layers 4 --hidden 16 --batch 32 --microbatches 4'
 for with in '--mesh data=2,model=2 --schedule 1f1b --optimizer sgd --momentum 0.9 --lr-schedule cosine --dropout 0.2' \
@@ -98,6 +106,10 @@ done
 call --resume saved.l --steps 6 --json
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' out)" = 2 ]
 point '--steps goes before --epochs, and a constant rate goes on without a word'
+driver=$drivers/transformer
+for command in generate evaluate train; do
+    refused 'model is classifier in the checkpoint, and transformer here' $command --params saved.l
+done
 
 # ---- what is said ----
 
@@ -192,6 +204,16 @@ point 'after a crash: steps that are taken again have one line'
 call train --resume saved --save saved --metrics metrics --steps 14
 [ $status = 0 ] && [ "$(losses metrics | wc -l)" = 14 ] && [ "$(wc -l <metrics)" = 15 ]
 point 'and the summary comes at the end'
+stop 6
+for text in 'Dear diary\nno end of line' 'a,b\n1,2\n' '{\n"step": 9,\n"cells": []\n}\n' '[1]\n'; do
+    printf "$text" >metrics
+    cp metrics before
+    refused 'metrics: line 1 is none of a training' train --resume saved --metrics metrics
+    cmp -s metrics before
+    point 'and the file stays as it is'
+done
+{ head -n 3 whole.metrics && echo notes; } >metrics
+refused 'metrics: line 4 is none of a training' train --resume saved --metrics metrics
 
 # ---- an interrupted run ----
 
