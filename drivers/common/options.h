@@ -117,8 +117,7 @@ struct sl_common_options {
     bool checked, show_placement, json;
     uint64_t seed;
     int steps;
-    struct sl_signature *signature;   /* the options', for processes to compare; NULL: none */
-    const struct sl_options *command; /* the whole command line, for checkpoints to tell; NULL: none is saved */
+    struct sl_options *command; /* the whole command line, for processes to compare and checkpoints to tell */
 };
 
 extern const struct sl_option sl_mesh_table[];   /* mesh and engine */

@@ -262,7 +262,6 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->type = &transformer_training;
     training->job = &job->job;
     training->report.json = training->json = config->common.json;
-    training->signature = config->common.signature;
     training->steps = config->common.steps;
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
@@ -341,7 +340,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
 
 int transformer_sign(const struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
-    struct sl_signature *signature = config->common.signature;
+    struct sl_signature *signature = &config->common.command->signature;
     SL_TRY(sl_sign_file(signature, "--params", job->params.path, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
     SL_TRY(sl_sign_tokens(signature, "data", &job->tokens, error));
