@@ -163,10 +163,11 @@ static bool rate_falls(const struct sl_options *options) {
     return rate.option && !strcmp(sl_option_print(rate.option, rate.target, text), "cosine");
 }
 
-/* A run that takes more steps is the same run, as long as its learning rate does not know. */
+/* A run that takes more steps or epochs is the same run, as long as its learning rate does not know. */
 static bool is_told(const struct sl_options *options, const struct sl_option *option) {
     if (!options->adoption.resumes || option->keep == SL_KEPT_FREE) return false;
-    return strcmp(option->name, "steps") != 0 || rate_falls(options);
+    const bool length = !strcmp(option->name, "steps") || !strcmp(option->name, "epochs");
+    return !length || rate_falls(options);
 }
 
 /* An option that was given: another value than the checkpoint's is refused, or told. */

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "collectives/launcher.h"
+
 enum { KEPT = 2, MOST_STEPS = 1000000000 };                         /* checkpoints */
 static const char *const data_keys[] = {"data", "eval-data", NULL}; /* options and notes */
 
@@ -179,9 +181,13 @@ static const char *print_command(const struct sl_checkpoints *c, int64_t steps, 
     struct stat about;
     const char *metrics = c->command ? sl_option_file(c->command, "metrics") : NULL;
     const char *engine = c->command && c->command->engine ? *c->command->engine : "local";
+    const struct sl_launch launch = sl_launch_of_process();
+    const bool alone = !strcmp(engine, "local");
+    int used = 0;
     quote(c->options.save, directory);
-    int used = snprintf(text, size, "%s", program);
-    if (strcmp(engine, "local") != 0) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
+    if (!alone && launch.processes > 1) used = snprintf(text, size, "%s -n %d ", launch.launcher, launch.processes);
+    used += snprintf(text + used, size - (size_t)used, "%s", program);
+    if (!alone) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
     used += snprintf(text + used, size - (size_t)used, " --resume %s --save %s", directory, directory);
     if (c->options.every) used += snprintf(text + used, size - (size_t)used, " --save-every %d", c->options.every);
     if (metrics && !stat(metrics, &about) && S_ISREG(about.st_mode))

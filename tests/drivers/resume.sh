@@ -71,6 +71,9 @@ elif command -v mpirun >/dev/null; then
     status=$?
     [ $status = 0 ] && [ ! -s err ] && cmp -s "$(name 12 saved)" "$(name 12 whole)"
     point 'processes: the same bits with nothing but --resume'
+    timeout 120 "$mpirun" 2 "$driver" train --engine mpi --resume saved --save saved --steps 13 >out 2>err </dev/null
+    grep -q 'go on with: mpirun -n 2 transformer train --engine mpi --resume saved --save saved --steps 26$' err
+    point 'processes: the command that goes on starts them'
 else
     skip 'processes' 'mpirun is not installed'
 fi
@@ -106,6 +109,9 @@ done
 call --resume saved.l --steps 6 --json
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' out)" = 2 ]
 point '--steps goes before --epochs, and a constant rate goes on without a word'
+call --resume saved.l --epochs 6 --json
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' out)" -gt 0 ]
+point 'nor does it tell of more epochs'
 driver=$drivers/transformer
 for command in generate evaluate train; do
     refused 'model is classifier in the checkpoint, and transformer here' $command --params saved.l
