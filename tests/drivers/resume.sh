@@ -143,6 +143,8 @@ call evaluate --params saved --json
 point 'also where they are evaluated'
 mv text gone
 refused "$work/text: cannot be opened" train --resume saved
+grep -q '(the data of the run in saved/step-[0-9]*.safetensors; --data names others)$' err
+point 'and it says where the name is from'
 call train --resume saved --data kept --json
 [ $status = 0 ] && said "--data $work/kept overrides $work/text of the run in $(name 6 saved)"
 point 'data that were moved are given'
