@@ -205,7 +205,6 @@ static void plan_training(struct run *run) {
     training->type = &classifier_training;
     training->job = &run->experiment.job;
     training->json = run->config->common.json;
-    training->signature = run->config->common.signature;
     training->rate = sl_training_rate(options, training->steps);
     if (options->lr_schedule == SL_RATE_DEFAULT) training->rate.falls = run->dataset.shuffled;
     describe_run(run);
@@ -232,7 +231,7 @@ static int note_run(struct run *run, const struct sl_common_options *common, str
 /* Adds what the run has read to its signature. */
 static int sign(const struct run *run, struct sl_error *error) {
     const struct config *config = run->config;
-    struct sl_signature *signature = config->common.signature;
+    struct sl_signature *signature = &config->common.command->signature;
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->model.training.schedule_file, error));
     return classifier_dataset_sign(&run->dataset, signature, error);
 }
@@ -280,7 +279,6 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     struct run run = {.config = &config};
     training->lr_schedule = SL_RATE_DEFAULT;
-    config.common.signature = &options.signature;
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {

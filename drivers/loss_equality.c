@@ -228,7 +228,8 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     SL_TRY(classifier_dataset_open(dataset, "random", (uint32_t)config->model.training.batch, error));
     SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, engine.table == &sl_engine_local, error));
     if (engine.table->apart)
-        SL_TRY(sl_sign_file(config->common.signature, "--schedule-file", config->model.training.schedule_file, error));
+        SL_TRY(sl_sign_file(&config->common.command->signature, "--schedule-file", config->model.training.schedule_file,
+                            error));
     engine.error = error;
     SL_TRY(sl_training_delay(&config->model.training, &engine, error));
     if (config->model.training.show_shardings)
@@ -267,7 +268,7 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     struct classifier_dataset dataset = {0};
     struct sl_store trained = {0};
-    config.common.signature = &options.signature;
+    config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     struct trial trial[TRIALS] = {
         [TRAIN] = {.name = "train",

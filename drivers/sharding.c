@@ -457,7 +457,7 @@ int main(int argc, char **argv) {
     };
     struct sl_error error = {0};
     struct task task = {.config = &config};
-    config.common.signature = &options.signature;
+    config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = sl_options_finish(&options, run(&task, &error), &error);

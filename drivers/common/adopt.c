@@ -44,18 +44,6 @@ bool sl_option_given(const struct sl_options *options, const char *name) {
     return false;
 }
 
-/* Whether one of NAMES, "steps|mesh", was given. */
-static bool one_given(const struct sl_options *options, const char *names) {
-    char name[KEY];
-    for (; names && *names; names += strspn(names, "|")) {
-        const size_t length = strcspn(names, "|");
-        snprintf(name, sizeof name, "%.*s", (int)length, names);
-        if (sl_option_given(options, name)) return true;
-        names += length;
-    }
-    return false;
-}
-
 /* ---- what a run notes ---- */
 
 /* "transformer" of "transformer train", wherever it is installed. */
@@ -135,11 +123,35 @@ static int refuse_text(const struct sl_adoption *adoption, const char *name, con
                         name);
 }
 
+/* Whether OPTION was given with another value than the run had. */
+static bool is_changed(const struct sl_options *options, const char *name) {
+    const struct entry entry = find_option(options, name);
+    bool itself, failed = false;
+    if (!entry.option || !sl_option_given(options, name)) return false;
+    const char *there = find_text(&options->adoption.notes, entry.option, &itself);
+    char *here = print_kept(entry.option, entry.target, &failed);
+    const bool same = here && there && !strcmp(here, there);
+    free(here);
+    return !same;
+}
+
+/* Whether one of NAMES, "steps|mesh", is. */
+static bool one_changed(const struct sl_options *options, const char *names) {
+    char name[KEY];
+    for (; names && *names; names += strspn(names, "|")) {
+        const size_t length = strcspn(names, "|");
+        snprintf(name, sizeof name, "%.*s", (int)length, names);
+        if (is_changed(options, name)) return true;
+        names += length;
+    }
+    return false;
+}
+
 static int take(struct sl_options *options, const struct entry *entry, struct sl_error *error) {
     const struct sl_option *option = entry->option;
     bool itself;
     const char *text = find_text(&options->adoption.notes, option, &itself);
-    if (!text || sl_option_given(options, option->name) || one_given(options, option->unless)) return SL_OK;
+    if (!text || sl_option_given(options, option->name) || one_changed(options, option->unless)) return SL_OK;
     if (sl_option_read(option, text, entry->target)) return SL_OK;
     return itself ? refuse_text(&options->adoption, option->name, text, error) : SL_OK;
 }
@@ -151,10 +163,11 @@ static bool rate_falls(const struct sl_options *options) {
     return rate.option && !strcmp(sl_option_print(rate.option, rate.target, text), "cosine");
 }
 
-/* A run that takes more steps is the same run, as long as its learning rate does not know. */
+/* A run that takes more steps or epochs is the same run, as long as its learning rate does not know. */
 static bool is_told(const struct sl_options *options, const struct sl_option *option) {
     if (!options->adoption.resumes || option->keep == SL_KEPT_FREE) return false;
-    return strcmp(option->name, "steps") != 0 || rate_falls(options);
+    const bool length = !strcmp(option->name, "steps") || !strcmp(option->name, "epochs");
+    return !length || rate_falls(options);
 }
 
 /* An option that was given: another value than the checkpoint's is refused, or told. */

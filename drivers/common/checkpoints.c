@@ -6,10 +6,13 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "collectives/launcher.h"
 
 enum { KEPT = 2, MOST_STEPS = 1000000000 };                         /* checkpoints */
 static const char *const data_keys[] = {"data", "eval-data", NULL}; /* options and notes */
@@ -36,12 +39,14 @@ int sl_checkpoints_check(const struct sl_checkpoint_options *options, struct sl_
 /* ---- before the run ---- */
 
 void sl_remark(const char *format, ...) {
+    char *line;
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "%s: ", program_invocation_short_name);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    const int length = vasprintf(&line, format, arguments);
     va_end(arguments);
+    if (length < 0) return; /* without memory, the run itself will end */
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, sl_error_line(line));
+    free(line);
 }
 
 static void remark_version(const char *path, int64_t version) {
@@ -176,9 +181,13 @@ static const char *print_command(const struct sl_checkpoints *c, int64_t steps, 
     struct stat about;
     const char *metrics = c->command ? sl_option_file(c->command, "metrics") : NULL;
     const char *engine = c->command && c->command->engine ? *c->command->engine : "local";
+    const struct sl_launch launch = sl_launch_of_process();
+    const bool alone = !strcmp(engine, "local");
+    int used = 0;
     quote(c->options.save, directory);
-    int used = snprintf(text, size, "%s", program);
-    if (strcmp(engine, "local") != 0) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
+    if (!alone && launch.processes > 1) used = snprintf(text, size, "%s -n %d ", launch.launcher, launch.processes);
+    used += snprintf(text + used, size - (size_t)used, "%s", program);
+    if (!alone) used += snprintf(text + used, size - (size_t)used, " --engine %s", engine);
     used += snprintf(text + used, size - (size_t)used, " --resume %s --save %s", directory, directory);
     if (c->options.every) used += snprintf(text + used, size - (size_t)used, " --save-every %d", c->options.every);
     if (metrics && !stat(metrics, &about) && S_ISREG(about.st_mode))

@@ -51,7 +51,7 @@ int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh,
                    struct sl_error *error) {
     SL_TRY(sl_mesh_parse(mesh, common->mesh, error));
     SL_TRY(open_engine(common, engine, error));
-    engine->signature = common->signature;
+    if (common->command) engine->signature = &common->command->signature;
     engine->checked |= common->checked;
     if (engine->table->speaks) setenv("NO_COLOR", "1", 0); /* a launcher's terminal may be none */
     setenv("HWLOC_HIDE_ERRORS", "2", 0);                   /* what it cannot find out is no news */

@@ -29,33 +29,51 @@ int sl_json_print(FILE *stream, const char *name, json_t *object, struct sl_erro
     return failed ? refuse(name, error) : SL_OK;
 }
 
-/* Where the lines of FILE end that a run keeps when it goes on after FROM steps; -1: they cannot all be read. */
-static off_t find_end(FILE *file, int64_t from) {
+/* Whether a training has written LINE, which holds OBJECT; the last one may be cut short. */
+static bool is_of_run(const char *line, const json_t *object, bool whole) {
+    if (!whole) return *line == '{';
+    return json_is_integer(json_object_get(object, "step")) || json_object_get(object, "epoch") ||
+           json_object_get(object, "final_loss");
+}
+
+/* *END is where the lines of FILE end that a run keeps when it goes on after FROM steps. SL_BAD_INPUT where a line is
+ * no training's: somebody else's file loses nothing. */
+static int find_end(FILE *file, const char *path, int64_t from, off_t *end, struct sl_error *error) {
     char *line = NULL;
     size_t room = 0;
-    off_t end = 0, next = 0;
+    off_t next = 0;
     bool over = false;
-    for (ssize_t length; !over && (length = getline(&line, &room, file)) > 0;) {
+    int status = SL_OK;
+    *end = 0;
+    for (ssize_t length, n = 1; !status && !over && (length = getline(&line, &room, file)) > 0; n++) {
+        const bool whole = line[length - 1] == '\n';
         json_t *object = json_loadb(line, (size_t)length, 0, NULL);
         const json_t *step = json_object_get(object, "step");
-        over = line[length - 1] != '\n' || (json_is_integer(step) && json_integer_value(step) >= from);
+        if (!is_of_run(line, object, whole))
+            status = sl_error_set(error, SL_BAD_INPUT,
+                                  "--metrics %.300s: line %zd is none of a training's, so --resume does not go on with "
+                                  "this file: give another one",
+                                  path, n);
+        over = !whole || (json_is_integer(step) && json_integer_value(step) >= from);
         next += length;
         /* Behind a summary there may be more, where a run has gone on before. */
-        if (!over && !json_object_get(object, "final_loss")) end = next;
+        if (!over && !json_object_get(object, "final_loss")) *end = next;
         json_decref(object);
     }
     free(line);
-    return over || feof(file) ? end : -1;
+    return status || over || feof(file) ? status : refuse(path, error);
 }
 
 /* Cuts PATH, which STREAM has open to append to it; nothing where it is no regular file. */
 static int cut(FILE *stream, const char *path, int64_t from, struct sl_error *error) {
     const char *reason;
     FILE *file = sl_file_read(path, SL_FILE_REGULAR, &reason);
+    off_t end;
     if (!file) return SL_OK;
-    const off_t end = find_end(file, from);
+    const int status = find_end(file, path, from, &end, error);
     fclose(file);
-    return end < 0 || ftruncate(fileno(stream), end) ? refuse(path, error) : SL_OK;
+    SL_TRY(status);
+    return ftruncate(fileno(stream), end) ? refuse(path, error) : SL_OK;
 }
 
 int sl_metrics_open(struct sl_metrics_file *file, const char *path, int64_t from, struct sl_error *error) {

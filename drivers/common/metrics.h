@@ -23,7 +23,8 @@ struct sl_metrics_file {
 
 /* FROM 0 or more: a run goes on after so many steps, and its lines with those that a regular file holds. They end
  * before the first object whose "step" is FROM or more, for these steps are taken again; a line that was cut off at the
- * end and the run's summary (it has a "final_loss") go, too. Otherwise, FROM -1, the file loses its contents. */
+ * end and the run's summary (it has a "final_loss") go, too. SL_BAD_INPUT where an earlier line is none of a run's:
+ * then the file stays as it is. Otherwise, FROM -1, it loses its contents. */
 int sl_metrics_open(struct sl_metrics_file *file, const char *path, int64_t from, struct sl_error *error);
 int sl_metrics_write(struct sl_metrics_file *file, json_t *object, struct sl_error *error);
 int sl_metrics_close(struct sl_metrics_file *file, struct sl_error *error);

@@ -46,7 +46,8 @@ struct sl_option {
     const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */
     const char *alias;     /* another name, taken as a whole word only; NULL: none */
     enum sl_option_keep keep;
-    const char *unless; /* "steps|mesh": where one of these is given, it is not taken from a checkpoint */
+    const char
+        *unless; /* "steps|mesh": not taken from a checkpoint where one of these is given another value than there */
 };
 
 struct sl_option_section {
@@ -116,8 +117,7 @@ struct sl_common_options {
     bool checked, show_placement, json;
     uint64_t seed;
     int steps;
-    struct sl_signature *signature;   /* the options', for processes to compare; NULL: none */
-    const struct sl_options *command; /* the whole command line, for checkpoints to tell; NULL: none is saved */
+    struct sl_options *command; /* the whole command line, for processes to compare and checkpoints to tell */
 };
 
 extern const struct sl_option sl_mesh_table[];   /* mesh and engine */

@@ -358,7 +358,7 @@ int main(int argc, char **argv) {
     };
     struct sl_error error = {0};
     struct experiment experiment[EXPERIMENTS] = {{.output = 0}};
-    config.common.signature = &options.signature;
+    config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
         status = sl_options_finish(&options, run_all(experiment, &config, &error), &error);

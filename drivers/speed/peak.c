@@ -183,7 +183,7 @@ int sl_peak_write(const char *path, const struct sl_peak_key *key, const struct 
     json_decref(list);
     if (!text) return sl_error_set(error, SL_FAILED, "%s: no memory", path);
     make_directories(path);
-    int status = sl_draft_open(&draft, path, SL_LINKS_REPLACED, error);
+    int status = sl_draft_open(&draft, path, SL_LINKS_FOLLOWED, error);
     if (status == SL_OK) status = sl_draft_finish(&draft, write_text(draft.descriptor, text), error);
     free(text);
     return status;

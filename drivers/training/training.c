@@ -206,7 +206,7 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     char saved[SL_MAX_PATH];
     const int64_t step = training->checkpoints.first + sl_training_done(training);
     if (object) json_object_set_new(object, "memory", sl_memory_json(training->memory, &training->job->mesh));
-    if (object && training->signature) json_object_set_new(object, "options", options_of(training->signature));
+    if (object) json_object_set_new(object, "options", options_of(&training->command->signature));
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
         json_object_set_new(object, "saved", json_string(saved));

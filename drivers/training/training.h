@@ -36,12 +36,11 @@ struct sl_training {
     bool json;
     int64_t steps; /* in the end, those before a resumed run included */
     struct sl_learning_rate rate;
-    const struct sl_signature *signature; /* of the options, which the last JSON object tells; NULL: none */
-    const struct sl_store *from;          /* initial values; NULL: they are made */
+    const struct sl_store *from; /* initial values; NULL: they are made */
     struct sl_heading heading;
     struct sl_setting setting[SL_MOST_SETTINGS + 1]; /* what stays the same where a run is resumed */
-    const struct sl_options *command;
-    struct sl_store notes; /* what its checkpoints tell of it beside the settings */
+    const struct sl_options *command;                /* whose options the last JSON object tells */
+    struct sl_store notes;                           /* what its checkpoints tell of it beside the settings */
     /* Filled in. */
     struct sl_checkpoints checkpoints;
     struct sl_memory memory[SL_MAX_COORDINATES];

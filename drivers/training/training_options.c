@@ -16,6 +16,7 @@ const struct sl_option sl_pipeline_table[] = {
      .help = "what backward computes again, so that it need not be kept: nothing, a part of each layer (attention, or "
              "an MLP block up to its last product), or whole layers"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES, .keep = SL_KEPT_FREE,
+     .unless = "mesh|microbatches|schedule-file",
      .help = "microbatches in one weight-gradient product; 0: all of them, or 1 for a transformer with --recompute"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1, /* not kept: it changes no bit of a checkpoint */
      .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 0: each replica keeps all of it"},

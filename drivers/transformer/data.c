@@ -40,12 +40,21 @@ bool transformer_takes_given_tokens(const struct transformer_job *job) {
     return config->data == transformer_default_data && config->params && sl_store_find(&job->params, "tokens");
 }
 
+/* Says in ERROR where the name of the data is from, if nobody gave it. */
+static int tell_origin(const struct transformer_job *job, struct sl_error *error) {
+    const struct sl_options *command = job->config->common.command;
+    if (!*command->adoption.file || sl_option_given(command, "data")) return error->status;
+    return sl_error_set(error, error->status, "%s (the data of the run in %s; --data names others)", error->message,
+                        command->adoption.file);
+}
+
 static int open_parts(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *path = config->data;
     const bool named = strcmp(path, transformer_default_data) != 0; /* the user's, perhaps in the run before */
     if (transformer_takes_given_tokens(job)) path = config->params;
-    SL_TRY(sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error));
+    const int status = sl_tokens_open(&job->tokens, path, config->validation, config->sequence, error);
+    if (status) return named ? tell_origin(job, error) : status;
     if (named && job->speaks && job->tokens.directory) remark_files("--data", path, &job->tokens);
     return SL_OK;
 }

@@ -74,6 +74,7 @@ const struct sl_option transformer_schedule_table[] = {
      .unless = "schedule|schedule-file|mesh",
      .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
+     .unless = "mesh|schedule-file",
      .help = "parts into which a replica's sequences of a pass are divided; 0: parts of about 256 tokens, but at least "
              "two for each rank of a pipeline"},
     {0},
@@ -261,7 +262,6 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->type = &transformer_training;
     training->job = &job->job;
     training->report.json = training->json = config->common.json;
-    training->signature = config->common.signature;
     training->steps = config->common.steps;
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
@@ -340,7 +340,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
 
 int transformer_sign(const struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
-    struct sl_signature *signature = config->common.signature;
+    struct sl_signature *signature = &config->common.command->signature;
     SL_TRY(sl_sign_file(signature, "--params", job->params.path, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
     SL_TRY(sl_sign_tokens(signature, "data", &job->tokens, error));

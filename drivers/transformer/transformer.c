@@ -91,7 +91,6 @@ static int run(enum transformer_command command, const char *program, int argc, 
     struct sl_error error = {0};
     if (command != TRANSFORMER_GENERATE) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
     options.params = command == TRANSFORMER_EVALUATE ? SL_KEPT_DATA : SL_KEPT_MODEL;
-    config.common.signature = &options.signature;
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (command != TRANSFORMER_TRAIN) fit_to_checkpoint(&config, &options);

@@ -5,6 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+char *sl_error_line(char *text) {
+    for (char *c = text; *c; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
+    }
+    return text;
+}
+
 int sl_error_set(struct sl_error *error, int status, const char *format, ...) {
     if (!error) return status;
     char line[sizeof error->message]; /* an argument may be the old message */
@@ -12,11 +19,7 @@ int sl_error_set(struct sl_error *error, int status, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    /* Users' text is quoted in messages: whatever it holds, the message stays one line. */
-    for (char *c = line; *c; c++) {
-        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
-    }
     error->status = status;
-    memcpy(error->message, line, strlen(line) + 1);
+    strcpy(error->message, sl_error_line(line));
     return status;
 }

@@ -24,6 +24,10 @@ struct sl_error {
 /* Writes the message and returns STATUS. ERROR may be NULL: then only the status is passed on. */
 int sl_error_set(struct sl_error *error, int status, const char *format, ...) SL_PRINTF(3, 4);
 
+/* Returns TEXT, in which users' text is quoted: whatever that holds, in place it becomes one line without control
+ * characters. sl_error_set's messages are. */
+char *sl_error_line(char *text);
+
 /* Returns from the enclosing function when EXPRESSION is not SL_OK. */
 #define SL_TRY(expression)                                                                                             \
     do {                                                                                                               \

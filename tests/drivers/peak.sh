@@ -62,6 +62,13 @@ status=$?
 point 'a directory in place of the file'
 rm -r "$XDG_CACHE_HOME"
 
+echo '{"peaks":[]}' >elsewhere.json
+mkdir -p "$XDG_CACHE_HOME/shardloop" && ln -s "$work/elsewhere.json" "$kept"
+call $train
+[ -L "$kept" ] && grep -q '"precision": "f32"' elsewhere.json
+point 'a link stays one'
+rm -r "$XDG_CACHE_HOME"
+
 # No byte of a regular file can be written: those of the pipe can.
 { (trap '' XFSZ && ulimit -f 0 && "$driver" $train 2>&1; echo "status $?") | cat; } >out
 [ "$(tail -n 1 out)" = 'status 0' ] && [ "$(grep -c 'not kept for other runs' out)" = 1 ]

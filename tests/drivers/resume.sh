@@ -71,6 +71,9 @@ elif command -v mpirun >/dev/null; then
     status=$?
     [ $status = 0 ] && [ ! -s err ] && cmp -s "$(name 12 saved)" "$(name 12 whole)"
     point 'processes: the same bits with nothing but --resume'
+    timeout 120 "$mpirun" 2 "$driver" train --engine mpi --resume saved --save saved --steps 13 >out 2>err </dev/null
+    grep -q 'go on with: mpirun -n 2 transformer train --engine mpi --resume saved --save saved --steps 26$' err
+    point 'processes: the command that goes on starts them'
 else
     skip 'processes' 'mpirun is not installed'
 fi
@@ -82,6 +85,14 @@ point '--steps 0 saves the initial values'
 call train --resume saved --save saved --steps 12 --json
 [ $status = 0 ] && said "--steps 12 overrides 0 of the run in $(name 0 saved)" && cmp -s "$(name 12 saved)" "$(name 12 whole)"
 point 'and goes on from them'
+
+stop 6
+call train --resume saved --mesh data=4 --json
+[ $status = 0 ] && [ ! -s err ]
+point 'a mesh on which the microbatches do not fit has its own'
+call train --resume saved --save saved --mesh data=2,pipe=1 --json
+[ $status = 0 ] && [ ! -s err ] && cmp -s "$(name 12 saved)" "$(name 12 whole)"
+point "the run's own mesh keeps them, and the bits"
 
 driver=$drivers/looping_pipeline
 small='--layers 4 --hidden 16 --batch 32 --microbatches 4'
@@ -98,6 +109,13 @@ done
 call --resume saved.l --steps 6 --json
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' out)" = 2 ]
 point '--steps goes before --epochs, and a constant rate goes on without a word'
+call --resume saved.l --epochs 6 --json
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' out)" -gt 0 ]
+point 'nor does it tell of more epochs'
+driver=$drivers/transformer
+for command in generate evaluate train; do
+    refused 'model is classifier in the checkpoint, and transformer here' $command --params saved.l
+done
 
 # ---- what is said ----
 
@@ -125,6 +143,8 @@ call evaluate --params saved --json
 point 'also where they are evaluated'
 mv text gone
 refused "$work/text: cannot be opened" train --resume saved
+grep -q '(the data of the run in saved/step-[0-9]*.safetensors; --data names others)$' err
+point 'and it says where the name is from'
 call train --resume saved --data kept --json
 [ $status = 0 ] && said "--data $work/kept overrides $work/text of the run in $(name 6 saved)"
 point 'data that were moved are given'
@@ -192,6 +212,16 @@ point 'after a crash: steps that are taken again have one line'
 call train --resume saved --save saved --metrics metrics --steps 14
 [ $status = 0 ] && [ "$(losses metrics | wc -l)" = 14 ] && [ "$(wc -l <metrics)" = 15 ]
 point 'and the summary comes at the end'
+stop 6
+for text in 'Dear diary\nno end of line' 'a,b\n1,2\n' '{\n"step": 9,\n"cells": []\n}\n' '[1]\n'; do
+    printf "$text" >metrics
+    cp metrics before
+    refused 'metrics: line 1 is none of a training' train --resume saved --metrics metrics
+    cmp -s metrics before
+    point 'and the file stays as it is'
+done
+{ head -n 3 whole.metrics && echo notes; } >metrics
+refused 'metrics: line 4 is none of a training' train --resume saved --metrics metrics
 
 # ---- an interrupted run ----
 

@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct sl_error error = {0};
     if (size < 1) return 0;
     const char *path = fuzz_file(0, data + 1, size - 1);
-    FUZZ_PROMISE(!sl_metrics_open(&file, path, data[0], &error), "%s", error.message);
+    const int status = sl_metrics_open(&file, path, data[0], &error);
+    FUZZ_PROMISE(!status || status == SL_BAD_INPUT, "%s", error.message);
     FUZZ_PROMISE(!sl_metrics_close(&file, &error), "%s", error.message);
     FILE *stream = fopen(path, "rb");
     char *left = calloc(size + 1, 1);
@@ -28,7 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const size_t length = fread(left, 1, size, stream);
     fclose(stream);
     FUZZ_PROMISE(length < size && !memcmp(left, data + 1, length), "%zu bytes of what there was", length);
-    if (!memchr(left, 0, length)) check_lines(left, data[0]);
+    FUZZ_PROMISE(!status || length == size - 1, "%zu bytes of a file that is not a run's", length);
+    if (!status && !memchr(left, 0, length)) check_lines(left, data[0]);
     free(left);
     return 0;
 }
