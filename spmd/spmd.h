@@ -77,10 +77,14 @@ double sl_now(void);
 /* CPU seconds of the calling thread. */
 double sl_cpu_now(void);
 
-/* Seconds for which this coordinate's thread was at its own work, ready to run, and had no core, since some moment:
- * differences count. The thread of a coordinate with a device sleeps while that computes: there it is 0. */
-static inline double sl_starved_at_work(const struct sl_spmd *self) {
-    return self->device >= 0 ? 0 : sl_now() - self->waited - (sl_cpu_now() - self->waited_cpu);
+/* Seconds for which this coordinate's thread was at its own work, ready to run, and had no core, from some moment until
+ * NOW, when it had used CPU seconds: differences count. The thread of a coordinate with a device sleeps while that
+ * computes: there it is 0.
+ *
+ * A thread whose time is up often loses its core when it asks for its CPU seconds. Which clock is read first decides
+ * where that pause belongs: it comes after NOW where NOW is sl_now() from before, and before it otherwise. */
+static inline double sl_starved_at_work(const struct sl_spmd *self, double now, double cpu) {
+    return self->device >= 0 ? 0 : now - self->waited - (cpu - self->waited_cpu);
 }
 
 SL_END_C

@@ -17,7 +17,8 @@ static void note(struct sl_local_stamp *stamp, double time, double starved) {
 void sl_local_stamp(struct sl_local_coordinate *me, struct sl_local_stamp *stamp) {
     const struct sl_spmd *self = &me->spmd;
     if (!self->timed && self->engine->delay <= 0) return;
-    const double now = sl_now(), starved = self->timed ? self->starved + sl_starved_at_work(self) : 0;
+    const double now = sl_now();
+    const double starved = self->timed ? self->starved + sl_starved_at_work(self, now, sl_cpu_now()) : 0;
     note(stamp, now, starved);
     note(&me->latest, now, starved);
 }
@@ -50,7 +51,7 @@ void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pa
         self->starved += between(0, starved * early / (raised - between(0, pause->seen, since)), early);
     }
     count_late(me, end - since - early, self->engine->delay);
-    note(&me->latest, end, self->starved + sl_starved_at_work(self));
+    note(&me->latest, end, self->starved + sl_starved_at_work(self, end, sl_cpu_now()));
 }
 
 void sl_local_delay(struct sl_local_coordinate *me, double sent) {

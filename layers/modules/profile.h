@@ -54,7 +54,7 @@ static inline void sl_profile_mark(struct sl_profile *profile) {
     profile->waited = self->waited;
     profile->transferred = self->transferred;
     profile->starved = self->starved;
-    profile->starved_at_work = sl_starved_at_work(self);
+    profile->starved_at_work = sl_starved_at_work(self, profile->mark, sl_cpu_now());
 }
 
 /* Counts the time since the last call for the kind before, which it returns, and begins WORK. If PROFILE is NULL

@@ -59,17 +59,21 @@ static inline void sl_trace_add(struct sl_trace *trace, struct sl_trace_event ev
 static inline struct sl_trace_mark sl_trace_begin(const struct sl_trace *trace) {
     if (!trace) return (struct sl_trace_mark){0, 0, 0, 0, 0};
     const struct sl_spmd *self = trace->self;
-    return (struct sl_trace_mark){sl_now(), self->waited, self->transferred, self->starved, sl_starved_at_work(self)};
+    const double began = sl_now();
+    return (struct sl_trace_mark){began, self->waited, self->transferred, self->starved,
+                                  sl_starved_at_work(self, began, sl_cpu_now())};
 }
 
-/* Ends the piece of work that began at MARK, and adds its event. The caller fills in EVENT but for its times. */
+/* Ends the piece of work that began at MARK, and adds its event. The caller fills in EVENT but for its times. A pause
+ * that looking at the clocks brings about is the event's, not work. */
 static inline void sl_trace_end(struct sl_trace *trace, struct sl_trace_mark mark, struct sl_trace_event event) {
     if (!trace) return;
     const struct sl_spmd *self = trace->self;
-    const double waited = self->waited - mark.waited, starved = sl_starved_at_work(self) - mark.starved_at_work;
+    const double cpu = sl_cpu_now(), end = sl_now(), waited = self->waited - mark.waited,
+                 starved = sl_starved_at_work(self, end, cpu) - mark.starved_at_work;
     struct sl_trace_event waiting = event;
     event.begin = mark.began + waited;
-    event.end = sl_now();
+    event.end = end;
     event.no_core = starved < 0 ? 0 : starved < event.end - event.begin ? starved : event.end - event.begin;
     waiting.work = SL_TRACE_WAITING;
     waiting.begin = mark.began;

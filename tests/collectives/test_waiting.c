@@ -35,7 +35,7 @@ static int program(struct sl_spmd *self, void *arg) {
     SL_TRY(sl_group_axes(self, "*", &world));
     sl_profile_start(&record->profile, self);
     SL_TRY(sl_barrier(self, &world)); /* both have a stamp, and begin together */
-    const double began = sl_now(), at_work = sl_starved_at_work(self);
+    const double began = sl_now(), at_work = sl_starved_at_work(self, began, sl_cpu_now());
     const struct record before = {.waited = self->waited, .transferred = self->transferred, .starved = self->starved};
     sl_profile_start(&record->profile, self);
     const enum sl_work kind = sl_profile_begin(&record->profile, SL_WORK_KERNELS);
@@ -47,7 +47,7 @@ static int program(struct sl_spmd *self, void *arg) {
     record->waited = self->waited - before.waited;
     record->transferred = self->transferred - before.transferred;
     record->starved = self->starved - before.starved;
-    record->at_work = sl_starved_at_work(self) - at_work;
+    record->at_work = sl_starved_at_work(self, began + record->elapsed, sl_cpu_now()) - at_work;
     return SL_OK;
 }
 
