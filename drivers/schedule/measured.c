@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "spmd/schedule/timeline.h"
-
 /* Records FIRST to LAST - 1 of a trace are those of a step. */
 struct span {
     int first, last;
@@ -57,7 +55,7 @@ static bool find_kind(const struct schedule_record *record, struct sl_event *eve
         event->kind = SL_REDUCE;
         return true;
     case SCHEDULE_PART_OPTIMIZER:
-        event->kind = (enum sl_action_kind)SL_TIMELINE_OPTIMIZER;
+        event->kind = SL_EVENT_OPTIMIZER;
         return true;
     default:
         return false;

@@ -41,9 +41,11 @@ static size_t cell_of(const struct walk *walk, int stage, int microbatch) {
     return (size_t)stage * (size_t)walk->schedule->microbatches + (size_t)microbatch;
 }
 
-static double cost_of(const struct sl_costs *costs, enum sl_action_kind kind, int stage) {
+static double cost_of(const struct sl_costs *costs, int kind, int stage) {
     const struct sl_stage_costs *of = &costs->stage[costs->count > 1 ? stage : 0];
     switch (kind) {
+    case SL_EVENT_OPTIMIZER:
+        return of->optimizer;
     case SL_FORWARD:
         return of->forward;
     case SL_BACKWARD:
@@ -58,7 +60,7 @@ static double cost_of(const struct sl_costs *costs, enum sl_action_kind kind, in
     case SL_TAKE_ACTIVATION:
     case SL_SEND_GRADIENT:
     case SL_TAKE_GRADIENT:
-    case SL_ACTION_KINDS:
+    default:
         break;
     }
     return 0; /* messages have costs of their own */
@@ -66,8 +68,7 @@ static double cost_of(const struct sl_costs *costs, enum sl_action_kind kind, in
 
 /* ---- one action each ---- */
 
-static struct sl_event *add_event(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch,
-                                  int microbatches) {
+static struct sl_event *add_event(struct walk *walk, int kind, int stage, int microbatch, int microbatches) {
     struct sl_event *event = &walk->result->event[walk->result->count++];
     const int rank = sl_schedule_rank_of(walk->schedule, stage);
     const double begin = walk->now[rank], cost = cost_of(walk->costs, kind, stage);
@@ -140,8 +141,10 @@ static void begin_reduction(struct walk *walk, int rank, int stage, int microbat
 
 /* The optimizer's turn, in the order of the reductions. */
 static void update(struct walk *walk, int rank, const struct sl_event *reduction) {
-    const double cost = walk->costs->stage[walk->costs->count > 1 ? reduction->stage : 0].optimizer;
-    walk->now[rank] = larger(walk->now[rank], reduction->end) + cost;
+    const double cost = cost_of(walk->costs, SL_EVENT_OPTIMIZER, reduction->stage);
+    walk->now[rank] = larger(walk->now[rank], reduction->end);
+    if (cost > 0) add_event(walk, SL_EVENT_OPTIMIZER, reduction->stage, 0, 1);
+    walk->now[rank] += cost;
     walk->result->rank[rank].optimizer += cost;
     walk->updates[rank].used++;
 }
@@ -261,14 +264,16 @@ static int check_costs(const struct sl_schedule *schedule, const struct sl_costs
     return SL_OK;
 }
 
-/* One for each compute action and reduction, two for a backward that runs in two pieces. */
+/* One for each compute action, two for a backward that runs in two pieces, and for a reduction and the turn after it.
+ */
 static size_t count_events(const struct sl_schedule *schedule, bool groups) {
     size_t count = 0;
     for (int r = 0; r < schedule->ranks; r++) {
         for (int i = 0; i < schedule->rank[r].count; i++) {
             const enum sl_action_kind kind = schedule->rank[r].action[i].kind;
-            count += kind <= SL_WEIGHT_GRADIENT || kind == SL_REDUCE;
+            count += kind <= SL_WEIGHT_GRADIENT;
             count += kind == SL_BACKWARD && groups;
+            if (kind == SL_REDUCE) count += 2;
         }
     }
     return count;

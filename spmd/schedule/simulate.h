@@ -32,9 +32,12 @@ struct sl_costs {
     int group;
 };
 
-/* A piece of work of kind F, B, I, W or REDUCE. */
+/* The kind of an event in which parameters are updated: that is no action of a schedule. */
+enum { SL_EVENT_OPTIMIZER = SL_ACTION_KINDS, SL_EVENT_KINDS };
+
+/* A piece of work of kind F, B, I, W, REDUCE or EVENT_OPTIMIZER; turns of the optimizer that take no time are none. */
 struct sl_event {
-    enum sl_action_kind kind;
+    int kind; /* enum sl_action_kind, and the above */
     int rank, stage, loop;
     /* The first microbatch and how many there are: a group's weight gradients are one event. */
     int microbatch, microbatches;

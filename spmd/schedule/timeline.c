@@ -33,14 +33,14 @@ struct colour {
 static const struct look {
     const char *name;
     struct colour shade[2];
-} looks[SL_TIMELINE_KINDS] = {
+} looks[SL_EVENT_KINDS] = {
     [SL_FORWARD] = {"forward", {{174, 204, 242}, {33, 84, 156}}},
     [SL_BACKWARD] = {"backward", {{170, 222, 190}, {20, 108, 70}}},
     [SL_INPUT_GRADIENT] = {"input gradient", {{250, 207, 140}, {184, 98, 0}}},
     [SL_WEIGHT_GRADIENT] = {"weight gradient", {{221, 192, 235}, {108, 52, 140}}},
     [SL_SEND_ACTIVATION] = {"message", {{235, 120, 120}, {235, 120, 120}}},
     [SL_REDUCE] = {"reduction", {{190, 190, 190}, {80, 80, 80}}},
-    [SL_TIMELINE_OPTIMIZER] = {"optimizer", {{120, 200, 205}, {120, 200, 205}}},
+    [SL_EVENT_OPTIMIZER] = {"optimizer", {{120, 200, 205}, {120, 200, 205}}},
 };
 
 /* What the page decides: letters, the paper, and idle time. Boxes and the letters in them are the same on any. */
@@ -50,7 +50,7 @@ static const char style[] =
     ".idle{fill:#2b313a}.axis{stroke:#9198a1}.boxes{stroke:#0d1117}}</style>\n";
 
 static int kind_of(const struct sl_event *event) {
-    return event->kind >= SL_SEND_ACTIVATION && event->kind <= SL_TAKE_GRADIENT ? SL_SEND_ACTIVATION : (int)event->kind;
+    return event->kind >= SL_SEND_ACTIVATION && event->kind <= SL_TAKE_GRADIENT ? SL_SEND_ACTIVATION : event->kind;
 }
 
 static struct colour colour_of(int kind, int loop, int loops) {
@@ -127,7 +127,7 @@ static double find_unit(const struct sl_timeline *timeline) {
         const struct sl_timeline_layer *layer = &timeline->layer[l];
         for (int i = 0; i < layer->count; i++) {
             const struct sl_event *event = &layer->event[i];
-            if ((int)event->kind > SL_WEIGHT_GRADIENT || event->end <= event->begin) continue;
+            if (event->kind > SL_WEIGHT_GRADIENT || event->end <= event->begin) continue;
             sum[event->kind] += event->end - event->begin;
             count[event->kind]++;
         }
@@ -185,7 +185,7 @@ static void print_box(const struct drawing *drawing, int layer, const struct sl_
             x_of(drawing, begin), y, (end - begin) * drawing->scale, kind == SL_REDUCE ? drawing->lane : drawing->row,
             colour.red, colour.green, colour.blue, kind == SL_SEND_ACTIVATION ? " stroke=\"none\"" : "");
     if (of->row) fprintf(file, "%s: ", of->row);
-    if (kind != SL_TIMELINE_OPTIMIZER && event->stage >= 0) fprintf(file, "stage %d, ", event->stage);
+    if (kind != SL_EVENT_OPTIMIZER && event->stage >= 0) fprintf(file, "stage %d, ", event->stage);
     fputs(looks[kind].name, file);
     if (kind < SL_REDUCE) fprintf(file, " of microbatch %d", event->microbatch);
     if (event->microbatches > 1) fprintf(file, " to %d", event->microbatch + event->microbatches - 1);
@@ -199,7 +199,7 @@ static void print_label(const struct drawing *drawing, int layer, const struct s
     const int last = event->microbatch + event->microbatches - 1;
     int letters = snprintf(label, sizeof label, "%d", event->microbatch);
     if (last > event->microbatch) letters = snprintf(label, sizeof label, "%d-%d", event->microbatch, last);
-    if ((int)event->kind > SL_WEIGHT_GRADIENT || (end - begin) * drawing->scale < letters * LETTER + 1) return;
+    if (event->kind > SL_WEIGHT_GRADIENT || (end - begin) * drawing->scale < letters * LETTER + 1) return;
     const bool light = is_dark(colour_of(event->kind, event->loop, drawing->timeline->layer[layer].schedule->loops));
     fprintf(drawing->file, "<text x=\"%.6g\" y=\"%.6g\"%s>%s</text>\n", x_of(drawing, (begin + end) / 2),
             y_of(drawing, layer, event->rank) + drawing->row / 2 + 4, light ? " fill=\"#fff\"" : "", label);
@@ -318,7 +318,7 @@ static double legend(const struct sl_timeline *timeline, double y, FILE *file) {
     const int loops = most_loops(timeline), shown = loops < 8 ? loops : 8;
     char text[32];
     double x = LEFT;
-    for (int kind = 0; kind < SL_TIMELINE_KINDS; kind++) {
+    for (int kind = 0; kind < SL_EVENT_KINDS; kind++) {
         if (!looks[kind].name || !has_kind(timeline, kind)) continue;
         if (file) print_colour(file, x, y, colour_of(kind, loops / 2, loops), looks[kind].name);
         x += entry_width(looks[kind].name);

@@ -13,16 +13,13 @@
 
 SL_BEGIN_C
 
-/* The kind of an event in which a run updates its parameters: that is no action of a schedule. */
-enum { SL_TIMELINE_OPTIMIZER = SL_ACTION_KINDS, SL_TIMELINE_KINDS };
-
 struct sl_timeline_layer {
     const struct sl_schedule *schedule; /* its ranks, and their stages */
     const char *heading;                /* a line above the layer's rows; NULL: none */
     const char *row;                    /* what its rows show, "measured"; NULL: the stages of their ranks */
     double idle;                        /* until this time a rank that does nothing is idle */
     int count;
-    const struct sl_event *event; /* kinds beyond actions: see above; all SENDs and TAKEs look alike */
+    const struct sl_event *event; /* all SENDs and TAKEs look alike */
 };
 
 struct sl_timeline {

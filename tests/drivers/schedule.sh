@@ -258,6 +258,9 @@ call --format svg --name looped-bfs --stages 8 --microbatches 32
 point 'a long one goes on below'
 grep -q 'prefers-color-scheme:dark' out
 point 'for dark pages, too'
+call --format svg --name 1f1b --stages 2 --microbatches 2 --optimizer 4
+[ $status = 0 ] && [ "$(grep -c '<title>.*optimizer' out)" = 2 ] && grep -q 'step 13 ms' out
+point "the optimizer's turns are drawn"
 call --format svg --name 1f1b --stages 2 --microbatches 2
 [ "$(grep -c '</title></rect>' out)" = 8 ] && grep -q '<title>stage 1, forward of microbatch 1, 4 to 5 ms</title>' out
 point 'a box an action, where the simulation has it'
