@@ -22,6 +22,7 @@ struct cell {
 struct canvas {
     int wide, high; /* dots */
     int per_column, per_row;
+    struct report_scale x, y; /* to dots */
     int run;
     struct cell cell[ROWS][MOST_CELLS];
 };
@@ -110,19 +111,20 @@ static void set_line(struct canvas *canvas, int x0, int y0, int x1, int y1) {
 
 static int dot_of(const struct report_scale *scale, double value) { return (int)lround(report_scale_at(scale, value)); }
 
-static void draw_run(struct canvas *canvas, const struct report_series *series, int begin,
-                     const struct report_range *range) {
+/* What spans more than two decades is drawn by powers. */
+static bool spans_decades(const struct report_range *range) { return range->low > 0 && range->high / range->low > 100; }
+
+static void draw_run(struct canvas *canvas, const struct report_series *series, int begin) {
     struct report_bucket bucket[MOST_DOTS];
-    const struct report_scale x = {range->first, range->last, 0, canvas->wide - 1, false};
-    const struct report_scale y = {range->low, range->high, 0, canvas->high - 1, false};
-    const int count = report_series_buckets(series, begin, range->first, range->last, canvas->wide, bucket);
+    const struct report_scale *x = &canvas->x, *y = &canvas->y;
+    const int count = report_series_buckets(series, begin, x->low, x->high, canvas->wide, bucket);
     for (int i = 0; i < count; i++) {
         if (isnan(bucket[i].mean)) continue;
-        const int at = dot_of(&x, bucket[i].step);
-        set_column(canvas, at, dot_of(&y, bucket[i].low), dot_of(&y, bucket[i].high));
+        const int at = dot_of(x, bucket[i].step);
+        set_column(canvas, at, dot_of(y, bucket[i].low), dot_of(y, bucket[i].high));
         if (i && !isnan(bucket[i - 1].mean))
-            set_line(canvas, dot_of(&x, bucket[i - 1].step), dot_of(&y, bucket[i - 1].mean), at,
-                     dot_of(&y, bucket[i].mean));
+            set_line(canvas, dot_of(x, bucket[i - 1].step), dot_of(y, bucket[i - 1].mean), at,
+                     dot_of(y, bucket[i].mean));
     }
 }
 
@@ -149,14 +151,29 @@ static void print_row(const struct report_terminal *terminal, const struct canva
     fputc('\n', terminal->file);
 }
 
-static void print_rows(const struct report_terminal *terminal, const struct canvas *canvas,
-                       const struct report_range *range, bool dots) {
-    char label[32];
+/* With as many digits as there is room for: an exponent is not cut off. */
+static void label_tick(double value, char *label, size_t size) {
+    report_number(value, label, size);
+    for (int digits = 4; strlen(label) > LABEL && digits > 0; digits--) snprintf(label, size, "%.*g", digits, value);
+}
+
+/* A tick is at the row that its value is drawn in. */
+static void label_rows(const struct canvas *canvas, char label[ROWS][32]) {
+    double tick[REPORT_TICKS];
+    const int ticks = report_scale_ticks(&canvas->y, 4, tick);
+    for (int r = 0; r < ROWS; r++) *label[r] = 0;
+    for (int i = 0; i < ticks; i++) {
+        const int row = (canvas->high - 1 - dot_of(&canvas->y, tick[i])) / canvas->per_row;
+        label_tick(tick[i], label[row], sizeof *label);
+    }
+}
+
+static void print_rows(const struct report_terminal *terminal, const struct canvas *canvas, bool dots) {
+    char label[ROWS][32];
+    label_rows(canvas, label);
     for (int r = 0; r < ROWS; r++) {
-        const bool labelled = r % 4 == 0 || r == ROWS - 1;
-        report_number(range->high - (range->high - range->low) * r / (ROWS - 1), label, sizeof label);
-        put_text(terminal, labelled ? label : "", LABEL, RIGHT);
-        fputs(terminal->unicode ? labelled ? " \u2524" : " \u2502" : " |", terminal->file);
+        put_text(terminal, label[r], LABEL, RIGHT);
+        fputs(terminal->unicode ? *label[r] ? " \u2524" : " \u2502" : " |", terminal->file);
         print_row(terminal, canvas, r, dots);
     }
 }
@@ -194,12 +211,14 @@ bool report_terminal_plot(const struct report_terminal *terminal, const struct r
     struct canvas canvas = {.per_column = dots ? 2 : 1, .per_row = dots ? 4 : 1};
     canvas.wide = cells * canvas.per_column;
     canvas.high = ROWS * canvas.per_row;
+    canvas.x = (struct report_scale){range.first, range.last, 0, canvas.wide - 1, false};
+    canvas.y = (struct report_scale){range.low, range.high, 0, canvas.high - 1, spans_decades(&range)};
     for (canvas.run = 0; canvas.run < runs->count; canvas.run++) {
         const struct report_run *run = &runs->run[canvas.run];
-        draw_run(&canvas, &run->series[plot->quantity], report_plot_begin(plot, run), &range);
+        draw_run(&canvas, &run->series[plot->quantity], report_plot_begin(plot, run));
     }
-    fprintf(terminal->file, "\n%*s%s\n", LABEL + 2, "", plot->title);
-    print_rows(terminal, &canvas, &range, dots);
+    fprintf(terminal->file, "\n%*s%s%s\n", LABEL + 2, "", plot->title, canvas.y.log ? " (log scale)" : "");
+    print_rows(terminal, &canvas, dots);
     print_steps(terminal, &range, cells);
     if (runs->count > 1) print_legend(terminal, plot, runs);
     return true;

@@ -1,4 +1,4 @@
-/* timeline.c - a measured step over the predicted one. */
+/* timeline.c - a measured step under the predicted one. */
 #include "drivers/report/timeline.h"
 
 #include <math.h>
@@ -86,15 +86,15 @@ void report_timeline_write(FILE *file, const struct report_timeline *timeline) {
     const struct sl_simulation *simulation = &timeline->simulation;
     const struct schedule_measured_step *step = &timeline->step;
     const struct sl_timeline_layer layer[] = {
-        {.schedule = schedule, .row = "measured", .idle = step->length, .count = step->count, .event = step->event},
         {.schedule = schedule,
          .row = "predicted",
          .idle = simulation->span,
          .count = simulation->count,
-         .event = simulation->event}};
+         .event = simulation->event},
+        {.schedule = schedule, .row = "measured", .idle = step->length, .count = step->count, .event = step->event}};
     char title[96], subtitle[256], note[160];
     const char *const notes[] = {note};
-    snprintf(title, sizeof title, "%s, step %d measured and predicted", schedule->name, step->step);
+    snprintf(title, sizeof title, "%s, step %d predicted and measured", schedule->name, step->step);
     snprintf(subtitle, sizeof subtitle, "measured %.4g ms (mean of %d steps %.4g ms), predicted %.4g ms%s",
              step->length, timeline->measurement.steps, timeline->measurement.step, simulation->step,
              timeline->trace.passes > 1 ? ": the first of its passes" : "");

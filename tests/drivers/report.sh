@@ -30,7 +30,7 @@ point 'steps tell their learning rate, and the last line memory by category'
 
 call run words.jsonl --output page
 finds 'a page of two runs' '<!DOCTYPE html>' 'id="loss"' 'id="evaluation"' 'id="lr"' 'id="norm"' 'id="tokens"' 'id="ms"' \
-    'id="accuracy"' 'id="memory"' '>optimizer<' 'A step of the pipeline: run' 'measured and predicted' '>words<' \
+    'id="accuracy"' 'id="memory"' '>optimizer<' 'A step of the pipeline: run' 'predicted and measured' '>words<' \
     'last evaluation' '>coordinates 0, 2<' '<code>--batch</code></th><td>8</td><td>2</td>'
 ! sed 's/ xmlns="[^"]*"//' page | grep -E 'https?:|//[a-z]|@import|url\(|<link rel="[^i]| src=' && [ ! -s out ]
 point 'it names nothing outside itself'
@@ -169,6 +169,16 @@ point 'braille where the locale is UTF-8'
 terminal C xterm one=whole two=words.jsonl --terminal loss
 [ $status = 0 ] && grep -q '\*\* one' out && grep -q '++ two' out && [ "$(wc -L <out)" -le 80 ]
 point 'runs have letters'
+for step in 0 1 2 3; do
+    echo "{\"step\":$step,\"loss\":3.0${step}63e-05,\"lr\":0.001,\"norm\":1e-$step}"
+done >small.jsonl
+terminal C xterm small.jsonl --terminal all
+[ $status = 0 ] && grep -q '^ 3\.02e-05 |' out
+point 'labels keep their exponents'
+grep -q '^    0\.001 |\*' out && ! grep -q '0\.0010' out
+point 'what never changes has round numbers beside it'
+[ "$(grep -c '(log scale)' out)" = 1 ] && grep -q 'Gradient norm (log scale)' out && grep -q '^     0\.01 |' out
+point 'more than two decades are drawn by powers'
 script -qec "'$driver' whole" /dev/null </dev/null >out 2>err
 grep -q 'a page is nothing for a terminal: write it with --output FILE.html' out
 point 'a page does not go to a terminal'
