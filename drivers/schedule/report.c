@@ -25,6 +25,8 @@ void schedule_report_simulation(const struct schedule_report *report) {
         sl_table_cell(&table, "%.1f %%", 100 * rank->bubble);
         sl_table_cell(&table, "%d", rank->stash);
     }
+    const int stages = sl_schedule_stages(report->schedule);
+    fprintf(file, "a model of %d stage%s, %d a rank\n", stages, stages == 1 ? "" : "s", report->schedule->loops);
     double optimizer = 0;
     for (int r = 0; r < simulation->ranks; r++) optimizer = fmax(optimizer, simulation->rank[r].optimizer);
     fprintf(file, "step %.6g ms: compute until %.6g ms, then reductions%s for %.6g ms; bubble %.1f %% of the compute\n",
@@ -63,12 +65,15 @@ static struct row difference(const struct row *measured, const struct row *predi
     return row;
 }
 
+/* What would be printed as 0.00 is 0, and has no minus before it. */
+static double hundredths(double value) { return fabs(value) < 0.005 ? 0 : value; }
+
 static void print_row(struct sl_table *table, const char *rank, const char *what, const struct row *row, bool sign) {
     sl_table_cell(table, "%s", rank);
     sl_table_cell(table, "%s", what);
-    for (int p = 0; p < SCHEDULE_PARTS; p++) sl_table_cell(table, sign ? "%+.2f" : "%.2f", row->part[p]);
-    sl_table_cell(table, sign ? "%+.2f" : "%.2f", row->step);
-    sl_table_cell(table, sign ? "%+.1f %%" : "%.1f %%", 100 * row->bubble);
+    for (int p = 0; p < SCHEDULE_PARTS; p++) sl_table_cell(table, sign ? "%+.2f" : "%.2f", hundredths(row->part[p]));
+    sl_table_cell(table, sign ? "%+.2f" : "%.2f", hundredths(row->step));
+    sl_table_cell(table, sign ? "%+.1f %%" : "%.1f %%", 10 * hundredths(10 * row->bubble));
 }
 
 static void print_rows(struct sl_table *table, const char *rank, const struct row *measured,
@@ -83,7 +88,7 @@ static void print_rows(struct sl_table *table, const char *rank, const struct ro
 static void print_conditions(const struct schedule_trace *trace, FILE *file) {
     char shared[100];
     if (*sl_cores_describe(trace->coordinates, trace->cores, shared, sizeof shared))
-        fprintf(file, "%s; predicted is for a core each\n", shared);
+        fprintf(file, "%s; predicted is for a core each, with reductions as measured\n", shared);
     if (!trace->divided) fprintf(file, "measured bubble: all waiting; the engine did not tell transfer from it\n");
 }
 
@@ -113,7 +118,8 @@ void schedule_report_comparison(const struct schedule_report *report) {
     fprintf(file, "step measured %.2f ms, predicted %.2f ms (%+.1f %%):", measured.step, predicted.step,
             isfinite(ratio) ? 100 * (ratio - 1) : 0);
     for (int p = 0; p < SCHEDULE_PARTS; p++)
-        fprintf(file, " %s %+.2f%s", schedule_part_name[p], more.part[p], p < SCHEDULE_PARTS - 1 ? "," : "");
+        fprintf(file, " %s %+.2f%s", schedule_part_name[p], hundredths(more.part[p]),
+                p < SCHEDULE_PARTS - 1 ? "," : "");
     fprintf(file, " ms\n");
 }
 
@@ -129,7 +135,8 @@ static const char *const part_key[SCHEDULE_PARTS] = {"compute_ms",       "bubble
                                                      "communication_ms", "reduction_ms", "optimizer_ms", "rest_ms"};
 
 static json_t *json_row(const struct row *row) {
-    json_t *object = json_pack("{s:o,s:o}", "step_ms", sl_json_real(row->step), "bubble", sl_json_real(row->bubble));
+    json_t *object = json_pack("{s:o,s:o,s:o}", "step_ms", sl_json_real(row->step), "bubble", sl_json_real(row->bubble),
+                               "idle", sl_json_real(row->bubble)); /* "bubble" is its older name */
     for (int p = 0; object && p < SCHEDULE_PARTS; p++)
         json_object_set_new(object, part_key[p], sl_json_real(row->part[p]));
     if (object) json_object_set_new(object, "waiting_ms", sl_json_real(schedule_waiting(row->part)));

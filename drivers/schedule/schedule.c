@@ -36,7 +36,8 @@ struct subject {
 #define FIELD(name) offsetof(struct config, name)
 
 static const struct sl_option schedule_table[] = {
-    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .help = "one of the schedules below (default looped-bfs)"},
+    {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .alias = "schedule",
+     .help = "one of the schedules below (default looped-bfs)"},
     {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = 4096, .help = "ranks of the pipeline (default 4)"},
     {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = 4096,
      .help = "stages of each rank (default 2, or 1 if the schedule cannot have more)"},
@@ -58,7 +59,8 @@ static const struct sl_option output_table[] = {
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "print to FILE instead of stdout"},
     {"width", SL_OPTION_INTEGER, FIELD(width), .max = 1 << 20,
-     .help = "columns of a table: a longer one goes on below; 0 is the terminal's width, and no limit where stdout is "
+     .help = "columns of a schedule's table: a longer one goes on below; 0 is the terminal's width, and no limit where "
+             "stdout is "
              "no terminal"},
     {"check", SL_OPTION_FLAG, FIELD(check), .help = "print what was proven about the schedule"},
     {"buffers", SL_OPTION_INTEGER, FIELD(buffers), .min = 1, .max = 65536,
@@ -121,6 +123,12 @@ static int make(const struct config *config, struct subject *subject, struct sl_
                             "--compare: %s: its schedule \"%s\" was read from a file: --file names it", trace->path,
                             name);
     if (!kind) return sl_schedule_suggest(name, NULL, error);
+    const int loops = sl_schedule_fit_loops(kind, trace->loops);
+    if (trace->ranks && config->loops < 1 && loops != trace->loops)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "the trace %s: its ranks have %d stage%s, those of schedule %s %d: compare it with a "
+                            "schedule of as many; --all --costs %s tells how long others take",
+                            trace->path, trace->loops, trace->loops == 1 ? "" : "s", name, loops, trace->path);
     return sl_schedule_generate(&subject->study.schedule, kind, one_of(config->stages, trace->ranks, 4),
                                 one_of(config->loops, trace->loops, kind->default_loops),
                                 one_of(config->microbatches, trace->microbatches, 8), error);
@@ -276,9 +284,17 @@ static int run_all(const struct config *config, const struct sl_output *output, 
     return schedule_all(&all, output, error);
 }
 
+/* Only a schedule's own table folds. */
+static int check_width(const struct config *config, struct sl_error *error) {
+    if (config->width < 1 || (!config->compare && !config->all)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--width: folds the table of one schedule: there is none with %s",
+                        config->all ? "--all" : "--compare");
+}
+
 static int run(const struct config *config, struct subject *subject, struct sl_error *error) {
     struct sl_output output;
     bool told = false;
+    SL_TRY(check_width(config, error));
     SL_TRY(sl_output_open(&output, config->output, error));
     const int status = config->all ? run_all(config, &output, error) : run_one(config, subject, &output, &told, error);
     const int closed = sl_output_close(&output, told ? SL_OK : status, error);

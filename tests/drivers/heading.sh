@@ -77,7 +77,7 @@ grep -q '"no_core":' trace && grep -q '"transfer":' trace
 point 'and how events passed'
 "$drivers/schedule" --compare trace >out 2>err
 status=$?
-[ $status = 0 ] && grep -qxF "$shared; predicted is for a core each" out
+[ $status = 0 ] && grep -qxF "$shared; predicted is for a core each, with reductions as measured" out
 point 'a comparison says it'
 "$drivers/schedule" --compare trace --json >out 2>err
 [ "$(sed -n 's/.*"predicted":{"step_ms":\([0-9]*\)\..*/\1/p' out)" -ge 15 ]

@@ -301,19 +301,25 @@ trace() {
     cat
     echo '{"ph":"M"}],"shardloop":{"schedule":"gpipe","ranks":2,"loops":1,"microbatches":1,"overlap":true}}'
 }
-means='"measured":{"step_ms":16.0,"bubble":0.538461538,"compute_ms":6.0,"bubble_ms":4.5,"transfer_ms":0.0,'
+means='"measured":{"step_ms":16.0,"bubble":0.538461538,"idle":0.538461538,"compute_ms":6.0,"bubble_ms":4.5,"transfer_ms":0.0,'
 means=$means'"no_core_ms":0.0,"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":1.5,'
 means=$means'"waiting_ms":4.5},'
 # The optimizer's ms of the first rank are within its reduction.
-predicted='"predicted":{"step_ms":15.5,"bubble":0.52,"compute_ms":6.0,"bubble_ms":5.5,"transfer_ms":1.0,'
+predicted='"predicted":{"step_ms":15.5,"bubble":0.52,"idle":0.52,"compute_ms":6.0,"bubble_ms":5.5,"transfer_ms":1.0,'
 predicted=$predicted'"no_core_ms":0.0,"communication_ms":0.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":0.0,'
 predicted=$predicted'"waiting_ms":6.5}'
 { first_rank && second_rank; } | trace >run
 answers "$means$predicted" --compare run --json
 answers 'step measured 16.00 ms, predicted 15.50 ms (-3.1 %): compute +0.00, bubble -1.00, transfer -1.00, no core +0.00' \
     --compare run
+! grep -q -e '-0\.00' -e '-0\.0 %' out
+point 'no difference has no minus'
 grep -qE '^1 +measured +6\.50 +2\.50 +0\.00 +0\.00 +1\.00 +2\.00 +1\.00 +3\.00 +16\.00 +50\.0 %$' out
 point 'every moment of a step has a name'
+call --compare run --schedule gpipe --loops 1
+[ $status = 0 ] && grep -q '^schedule gpipe, ' out
+point '--schedule is --name'
+refuses '--width: folds the table of one schedule: there is none with --compare' --compare run --width 60
 { first_rank && second_rank && step=2 first_rank; } | trace >cut
 answers "$means$predicted" --compare cut --json
 echo '{"forward": 4}' >costs
@@ -324,7 +330,8 @@ refuses 'the trace run is of 2 stages, the schedule has 4' --name gpipe --stages
 # What the trace says of waiting, of the engine's delay and of cores.
 conditions() { sed "s/\"overlap\":true/&,$1/" run; }
 conditions '"delay_ms":30.0,"coordinates":2,"cores":1,"divided":false' >shared
-answers '2 coordinates share 1 core: times are not those of 2 devices; predicted is for a core each' --compare shared
+answers '2 coordinates share 1 core: times are not those of 2 devices; predicted is for a core each, with reductions as measured' \
+    --compare shared
 grep -qx 'measured bubble: all waiting; the engine did not tell transfer from it' out
 point 'and that waiting was not divided'
 answers '"coordinates":2,"cores":1,' --compare shared --json
@@ -341,7 +348,7 @@ done
 # Of the first rank's forward 0.5 ms passed without a core; of its 6.5 ms of waiting 2, and 3 on the way.
 sed -e '/0F0/s/"loop"/"no_core":500,&/' -e '/waiting.*"rank":0/s/"loop"/"no_core":2000,"transfer":3000,&/' run >divided
 answers '"measured":{"step_ms":16.0,"bubble":0.5' --compare divided --json
-measured='{"measured":{"step_ms":16.0,"bubble":0.576923077,"compute_ms":5.0,"bubble_ms":1.5,"transfer_ms":3.0,"no_core_ms":2.5,'
+measured='{"measured":{"step_ms":16.0,"bubble":0.576923077,"idle":0.576923077,"compute_ms":5.0,"bubble_ms":1.5,"transfer_ms":3.0,"no_core_ms":2.5,'
 measured=$measured'"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":0.0,"waiting_ms":7.0}'
 grep -qF "$measured" out
 point 'waiting is divided, and the parts add up to the step'
@@ -356,6 +363,8 @@ first_rank | trace >half
 refuses 'has no step with all forwards and backwards of schedule gpipe (2 ranks' --compare half
 refuses 'has no step' --compare run --microbatches 2
 refuses 'loop 0 of rank 1 is none of schedule' --compare run --stages 1
+refuses 'the trace run: its ranks have 1 stage, those of schedule zbv 2: compare it with a schedule of as many; --all --costs run' \
+    --compare run --name zbv
 printf '1F0,1B0\n0F0,0B0\n' >turned.csv
 refuses 'has stage' --compare run --file turned.csv
 refuses 'the trace nothing: No such file' --compare nothing
@@ -433,6 +442,7 @@ point 'all its forwards are drawn'
 
 # ---- all schedules ----
 
+refuses '--width: folds the table of one schedule: there is none with --all' --all --width 60
 call --all --stages 4 --microbatches 6
 [ $status = 0 ] && [ ! -s err ] &&
     grep -qE '^zbv +2 +39 +7\.7 % +8 +4 +72$' out && grep -qE '^pipedream-flush +1 +54 +33\.3 % +4 +4 +36$' out &&
