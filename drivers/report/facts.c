@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "drivers/common/metrics.h"
+#include "drivers/speed/cores.h"
 
 /* ---- values ---- */
 
@@ -57,25 +58,32 @@ static double told(const struct report_run *run, const char *key) {
     return value >= 0 && value <= REPORT_LARGEST ? value : NAN;
 }
 static double parameters(const struct report_run *run) { return told(run, "parameters"); }
+static double coordinates(const struct report_run *run) { return told(run, "coordinates"); }
+static double cores(const struct report_run *run) {
+    const double count = told(run, "cores");
+    return count > 0 ? count : NAN; /* 0: the run did not know */
+}
 static double coordinate_bytes(const struct report_run *run) { return told(run, "coordinate_bytes"); }
 static double peak_bytes(const struct report_run *run) { return told(run, "peak_bytes"); }
 
 const struct report_fact report_facts[REPORT_FACTS] = {
-    {"steps", "steps", 0, 1, 0, steps, NULL},
-    {"last_step", "last step", 0, 1, 0, last_step, NULL},
-    {"final_loss", "final loss", 6, 1, -1, final_loss, NULL},
-    {"lowest_loss", "lowest loss", 6, 1, -1, lowest_loss, lowest_loss_step},
-    {"evaluation_loss", "last evaluation", 6, 1, -1, evaluation, NULL},
-    {"best_evaluation_loss", "best evaluation", 6, 1, -1, best_evaluation, best_evaluation_step},
-    {"accuracy", "final accuracy", 4, 1, 1, accuracy, NULL},
-    {"best_test_accuracy", "best test accuracy", 4, 1, 1, test_accuracy, test_accuracy_step},
-    {"median_ms", "ms a step (median)", 4, 1, -1, median_ms, NULL},
-    {"tokens_per_second", "tokens/s (median)", 5, 1, 1, tokens, NULL},
-    {"samples_per_second", "samples/s (median)", 5, 1, 1, samples, NULL},
-    {"mfu", "mfu (median)", 3, 1, 1, utilization, NULL},
-    {"parameters", "parameters", 0, 1, 0, parameters, NULL},
-    {"coordinate_bytes", "MB of a coordinate", 4, 1e6, -1, coordinate_bytes, NULL},
-    {"peak_bytes", "peak MB of a process", 4, 1e6, -1, peak_bytes, NULL},
+    {"steps", "steps", 0, 1, 0, false, steps, NULL},
+    {"last_step", "last step", 0, 1, 0, false, last_step, NULL},
+    {"final_loss", "final loss", 6, 1, -1, false, final_loss, NULL},
+    {"lowest_loss", "lowest loss", 6, 1, -1, false, lowest_loss, lowest_loss_step},
+    {"evaluation_loss", "last evaluation", 6, 1, -1, false, evaluation, NULL},
+    {"best_evaluation_loss", "best evaluation", 6, 1, -1, false, best_evaluation, best_evaluation_step},
+    {"accuracy", "final accuracy", 4, 1, 1, false, accuracy, NULL},
+    {"best_test_accuracy", "best test accuracy", 4, 1, 1, false, test_accuracy, test_accuracy_step},
+    {"median_ms", "ms a step (median)", 4, 1, -1, true, median_ms, NULL},
+    {"tokens_per_second", "tokens/s (median)", 5, 1, 1, true, tokens, NULL},
+    {"samples_per_second", "samples/s (median)", 5, 1, 1, true, samples, NULL},
+    {"mfu", "mfu (median)", 3, 1, 1, true, utilization, NULL},
+    {"parameters", "parameters", 0, 1, 0, false, parameters, NULL},
+    {"coordinates", "coordinates", 0, 1, 0, false, coordinates, NULL},
+    {"cores", "on cores", 0, 1, 0, false, cores, NULL},
+    {"coordinate_bytes", "MB of a coordinate", 4, 1e6, -1, false, coordinate_bytes, NULL},
+    {"peak_bytes", "peak MB of a process", 4, 1e6, -1, false, peak_bytes, NULL},
 };
 
 /* ---- side by side ---- */
@@ -124,10 +132,31 @@ char *report_fact_difference(const struct report_fact *fact, const struct report
     return text;
 }
 
+const char *report_run_cores(const struct report_run *run, char *text, size_t size) {
+    const double all = coordinates(run), own = cores(run);
+    *text = '\0';
+    return all <= SL_MAX_COORDINATES && own < all ? sl_cores_describe((int)all, (int)own, text, size) : text;
+}
+
+/* Older runs do not tell. */
+static bool has_same_mesh(const struct report_run *a, const struct report_run *b) {
+    const char *one = report_option_of(a, "--mesh"), *other = report_option_of(b, "--mesh");
+    if (one && other && strcmp(one, other) != 0) return false;
+    return !(coordinates(a) < coordinates(b) || coordinates(a) > coordinates(b));
+}
+
+bool report_speeds_compare(const struct report_runs *runs) {
+    char text[100];
+    for (int i = 0; i < runs->count; i++)
+        if (*report_run_cores(&runs->run[i], text, sizeof text) || !has_same_mesh(&runs->run[0], &runs->run[i]))
+            return false;
+    return true;
+}
+
 bool report_fact_is_best(const struct report_fact *fact, const struct report_runs *runs, int i) {
     const double own = fact->value(&runs->run[i]);
     int worse = 0;
-    if (fact->better == 0 || isnan(own)) return false;
+    if (fact->better == 0 || isnan(own) || (fact->speed && !report_speeds_compare(runs))) return false;
     for (int k = 0; k < runs->count; k++) {
         const double value = fact->value(&runs->run[k]);
         if (k == i || isnan(value)) continue;

@@ -9,11 +9,12 @@ struct report_fact {
     int digits;                                    /* for people; 0: it is a whole number */
     double unit;                                   /* for people, the value is divided by it */
     int better;                                    /* 1: more of it is, -1: less of it is, 0: neither */
+    bool speed;                                    /* of the machine, too: see report_speeds_compare */
     double (*value)(const struct report_run *run); /* NaN: the run has none */
     double (*step)(const struct report_run *run);  /* at which it was so; NULL: at none or many */
 };
 
-enum { REPORT_FACTS = 15 };
+enum { REPORT_FACTS = 17 };
 extern const struct report_fact report_facts[REPORT_FACTS];
 
 /* "finished", "interrupted", "not finished"; "no metrics". */
@@ -28,7 +29,12 @@ char *report_fact_place(const struct report_fact *fact, const struct report_run 
  * nothing. */
 char *report_fact_difference(const struct report_fact *fact, const struct report_runs *runs, int i, char *text,
                              size_t size);
-/* Whether run I's FACT is the best one of several, and not just as good as another. */
+/* "8 coordinates share 2 cores: ..." where RUN says so, "" otherwise. Returns TEXT. */
+const char *report_run_cores(const struct report_run *run, char *text, size_t size);
+/* Whether one of RUNS may be called the fastest: they had one mesh, and a core for each coordinate. */
+bool report_speeds_compare(const struct report_runs *runs);
+/* Whether run I's FACT is the best one of several, and not just as good as another. Of speeds that do not compare none
+ * is. */
 bool report_fact_is_best(const struct report_fact *fact, const struct report_runs *runs, int i);
 
 /* An option as runs say that they had it, and its value in run I; NULL: that run does not say. */

@@ -140,7 +140,8 @@ static void write_facts(FILE *file, const struct report_runs *runs) {
     struct option_rows rows = {file, runs};
     report_options_that_differ(runs, write_option, &rows);
     fputs("</table></div>\n", file);
-    fputs("<p class=\"note\">Percentages are against the first run. <b>Bold</b> is the best of a row.</p>\n", file);
+    fprintf(file, "<p class=\"note\">Percentages are against the first run. <b>Bold</b> is the best of a row%s.</p>\n",
+            report_speeds_compare(runs) ? "" : "; of speed none is, where runs had other meshes or shared cores");
 }
 
 /* ---- remarks ---- */
@@ -157,13 +158,18 @@ char *report_run_remark(const struct report_run *run, char *text, size_t size) {
     return text;
 }
 
+static void write_remark(FILE *file, const struct report_run *run, const char *remark) {
+    if (!*remark) return;
+    fputs("<p class=\"note\">", file);
+    sl_svg_escape(file, run->name);
+    fprintf(file, ": %s.</p>\n", remark);
+}
+
 static void write_remarks(FILE *file, const struct report_runs *runs) {
     char remark[160];
     for (int i = 0; i < runs->count; i++) {
-        if (!*report_run_remark(&runs->run[i], remark, sizeof remark)) continue;
-        fputs("<p class=\"note\">", file);
-        sl_svg_escape(file, runs->run[i].name);
-        fprintf(file, ": %s.</p>\n", remark);
+        write_remark(file, &runs->run[i], report_run_cores(&runs->run[i], remark, sizeof remark));
+        write_remark(file, &runs->run[i], report_run_remark(&runs->run[i], remark, sizeof remark));
     }
 }
 

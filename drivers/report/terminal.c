@@ -256,10 +256,19 @@ static void print_block(const struct report_terminal *terminal, const struct rep
     }
 }
 
+static void print_cores(const struct report_terminal *terminal, const struct report_run *run) {
+    char cores[100], line[400];
+    if (!*report_run_cores(run, cores, sizeof cores)) return;
+    snprintf(line, sizeof line, "%.200s: %s", run->name, cores);
+    put_text(terminal, line, terminal->columns, NO_SIDE);
+    fputc('\n', terminal->file);
+}
+
 void report_terminal_facts(const struct report_terminal *terminal, const struct report_runs *runs) {
     const int fit = (terminal->columns - TITLE) / (VALUE + DIFFERENCE), each = fit > 0 ? fit : 1;
     for (int begin = 0; begin < runs->count; begin += each) {
         if (begin) fputc('\n', terminal->file);
         print_block(terminal, runs, begin, begin + each < runs->count ? begin + each : runs->count);
     }
+    for (int i = 0; i < runs->count; i++) print_cores(terminal, &runs->run[i]);
 }

@@ -1,4 +1,4 @@
-/* timeline.h - a step of a pipeline as its trace recorded it, under the same step as it is predicted.
+/* timeline.h - a step of a pipeline as its trace recorded it, under the same step as it is predicted. */
 #ifndef SL_DRIVERS_REPORT_TIMELINE_H
 #define SL_DRIVERS_REPORT_TIMELINE_H
 

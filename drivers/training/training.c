@@ -207,6 +207,8 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     const int64_t step = training->checkpoints.first + sl_training_done(training);
     if (object) json_object_set_new(object, "memory", sl_memory_json(training->memory, &training->job->mesh));
     if (object) json_object_set_new(object, "options", options_of(&training->command->signature));
+    if (object) json_object_set_new(object, "coordinates", json_integer(training->job->mesh.size));
+    if (object) json_object_set_new(object, "cores", json_integer(training->job->cores)); /* 0: unknown */
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
         json_object_set_new(object, "saved", json_string(saved));

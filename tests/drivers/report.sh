@@ -166,6 +166,26 @@ point 'ASCII on a terminal that shows no more'
 terminal C.UTF-8 xterm whole --terminal loss --width 60
 [ $status = 0 ] && LC_ALL=C grep -q "$(printf '\342\240\200\|\342[\240-\243]')" out && [ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 60 ]
 point 'braille where the locale is UTF-8'
+for cores in 2 4; do
+    for steps in 5 8; do
+        echo "{\"step\":0,\"loss\":1,\"ms\":$steps}"
+        echo "{\"final_loss\":1,\"coordinates\":4,\"cores\":$cores}"
+    done >both
+    head -n 2 both >"shared$cores" && tail -n 2 both >"other$cores"
+done
+call shared4 other4 --output page
+grep -q '<td class="best">5</td>' page && ! grep -q 'coordinates share' page
+point 'the fastest of runs with a core for each coordinate'
+call shared2 other2 --output page
+! grep -q '<td class="best">' page && [ "$(grep -c '4 coordinates share 2 cores: times are not those of 4 devices' page)" = 2 ] &&
+    grep -q 'of speed none is' page
+point 'none is the fastest where coordinates shared cores'
+sed 's/"coordinates":4/"coordinates":2/' other4 >fewer
+call shared4 fewer --output page && ! grep -q '<td class="best">' page
+point 'nor where meshes differ'
+terminal C xterm shared2 --terminal loss
+grep -q '^shared2: 4 coordinates share 2 cores' out && call shared2 --json && grep -q '"coordinates":4,"cores":2' out
+point 'in a terminal and for programs, too'
 terminal C xterm one=whole two=words.jsonl --terminal loss
 [ $status = 0 ] && grep -q '\*\* one' out && grep -q '++ two' out && [ "$(wc -L <out)" -le 80 ]
 point 'runs have letters'
