@@ -129,8 +129,9 @@ static int explain(const struct walk *walk) {
             snprintf(line, sizeof line, "%srank %d in the %s of microbatch %d in stage %d waits for %s%d",
                      i ? ", " : "", rank, kind_name(action->kind), action->microbatch, stage_of(walk, rank, action),
                      takes(action) ? "rank " : "a free buffer of rank ", to);
-        if (strlen(text) + (size_t)length + 8 > sizeof text) {
-            strcat(text, ", ...");
+        const size_t used = strlen(text);
+        if (used + (size_t)length + 48 > sizeof text) {
+            snprintf(text + used, sizeof text - used, ", and so on: a circle of %d ranks", shortest);
             break;
         }
         strcat(text, line);

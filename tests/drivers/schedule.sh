@@ -37,6 +37,9 @@ answers 'no deadlock with 2 buffers; at most 4 microbatches kept' --check --name
 answers 'no deadlock with 1 buffers; at most 8 microbatches kept' --check --name pipedream-flush --buffers 1 \
     --wgrad-group 8
 
+refuses 'waits for a free buffer of rank 4, and so on: a circle of 8 ranks' --check --name interleaved-zb --stages 8 \
+    --microbatches 16 --buffers 1
+
 # ---- what the cells mean ----
 
 for text in '4F0  ' '4B0  ' '4I0,' '4W0,' '2F5+5B1  ' 'bubble  ' 'kept  '; do
