@@ -95,7 +95,8 @@ static const struct sl_option simulation_table[] = {
      .help =
          "simulate the run that TRACE (written by a driver's --trace) recorded, with the costs measured in it and a "
          "core for each coordinate, and print where its time went instead: bubble (what was waited for was not "
-         "computed yet), transfer (it was on its way), no core (coordinates share cores); the schedule is the trace's, "
+         "computed yet), transfer (it was on its way), no core (another coordinate or program had the core); the "
+         "schedule is the trace's, "
          "unless --name or --file gives another"},
     {0},
 };

@@ -30,7 +30,9 @@ static const struct sl_schedule_kind kinds[] = {
     },
     {
         .name = "pipedream-flush",
-        .help = "forwards and backwards take turns after a short warm-up: it holds the fewest microbatches",
+        .help =
+            "the 1F1B of textbooks: forwards and backwards take turns after a short warm-up, which holds the fewest "
+            "microbatches",
         .source = "Narayanan et al. 2021, PipeDream-2BW",
         .generate = sl_generate_1f1b,
         .variant.one_f_one_b = {.per_hop = 1},
