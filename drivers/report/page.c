@@ -209,7 +209,7 @@ static void write_memory(FILE *file, const struct report_runs *runs) {
     fputs("<section class=\"card\" id=\"memory\"><header><h2>Memory by category</h2></header>\n<div class=\"picture\">",
           file);
     report_memory_write(file, runs, false);
-    fputs("</div><p class=\"note\">as planned before the run, which takes it all at its start; activations grow with "
+    fputs("</div><p class=\"note\">as planned before the run, which takes it all at its start; activations depend on "
           "<code>--wgrad-group</code>, whose default keeps every microbatch under any schedule</p></section>\n",
           file);
 }

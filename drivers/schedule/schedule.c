@@ -128,8 +128,10 @@ static int make(const struct config *config, struct subject *subject, struct sl_
     if (trace->ranks && config->loops < 1 && loops != trace->loops)
         return sl_error_set(error, SL_BAD_INPUT,
                             "the trace %s: its ranks have %d stage%s, those of schedule %s %d: compare it with a "
-                            "schedule of as many; --all --costs %s tells how long others take",
-                            trace->path, trace->loops, trace->loops == 1 ? "" : "s", name, loops, trace->path);
+                            "schedule of as many; --all --stages %d --loops %d --microbatches %d --costs %s tells how "
+                            "long others take",
+                            trace->path, trace->loops, trace->loops == 1 ? "" : "s", name, loops, trace->ranks,
+                            trace->loops, trace->microbatches, trace->path);
     return sl_schedule_generate(&subject->study.schedule, kind, one_of(config->stages, trace->ranks, 4),
                                 one_of(config->loops, trace->loops, kind->default_loops),
                                 one_of(config->microbatches, trace->microbatches, 8), error);

@@ -366,7 +366,7 @@ first_rank | trace >half
 refuses 'has no step with all forwards and backwards of schedule gpipe (2 ranks' --compare half
 refuses 'has no step' --compare run --microbatches 2
 refuses 'loop 0 of rank 1 is none of schedule' --compare run --stages 1
-refuses 'the trace run: its ranks have 1 stage, those of schedule zbv 2: compare it with a schedule of as many; --all --costs run' \
+refuses 'the trace run: its ranks have 1 stage, those of schedule zbv 2: compare it with a schedule of as many; --all --stages 2 --loops 1 --microbatches 1 --costs run' \
     --compare run --name zbv
 printf '1F0,1B0\n0F0,0B0\n' >turned.csv
 refuses 'has stage' --compare run --file turned.csv
