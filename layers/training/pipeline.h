@@ -55,9 +55,9 @@ struct sl_pipeline_options {
 int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *options, const struct sl_model *model);
 
 /* Plans MODEL: declares its parameters in PARAMETERS, and computes the sizes of stash, workspace and buffers. Allocates
- * nothing large. MODEL and PARAMETERS must outlive the pipeline. Collective over the mesh, because groups are opened.
- * SL_BAD_INPUT if options, schedule and model do not fit each other. Free with sl_pipeline_close, also after a
- * failure. */
+ * nothing large. MODEL and PARAMETERS must outlive the pipeline. Collective over the mesh: groups are opened and names
+ * compared. SL_BAD_INPUT if options, schedule and model do not fit each other, or if two stages declare a parameter of
+ * the same name and it is not tied. Free with sl_pipeline_close, also after a failure. */
 int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
                      struct sl_model *model, struct sl_parameters *parameters);
 /* Bytes that sl_pipeline_open will take: stash, workspace, buffers, channel slots. */

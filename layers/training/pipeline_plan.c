@@ -127,6 +127,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     SL_TRY(make_arrays(p));
     SL_TRY(sl_groups_open(&p->groups, self, options->group_axes));
     SL_TRY(plan_stages(p, parameters));
+    if (!parameters->laid_out) SL_TRY(sl_pipeline_check_names(p, parameters));
     plan_slots(p);
     p->context = (struct sl_context){
         .self = self,

@@ -48,6 +48,32 @@ static int name_states(struct sl_trainer *t) {
     return SL_OK;
 }
 
+/* Whether LIST, names of axes with commas between them or "*", has AXIS. */
+static bool has_axis(const char *list, const char *axis) {
+    const size_t length = strlen(axis);
+    if (!strcmp(list, "*")) return true;
+    for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL)
+        if (!strncmp(list, axis, length) && (list[length] == ',' || !list[length])) return true;
+    return false;
+}
+
+/* Along an axis that nobody uses, each coordinate would train a model of its own. */
+static int check_axes(struct sl_spmd *self, const struct sl_trainer_options *options) {
+    const struct sl_pipeline_options *pipeline = &options->pipeline;
+    for (int a = 0; a < self->mesh->axes; a++) {
+        const struct sl_axis *axis = &self->mesh->axis[a];
+        bool used = axis->size == 1 || !strcmp(axis->name, options->data_axis) || !strcmp(axis->name, pipeline->axis);
+        for (const char *const *list = pipeline->group_axes; !used && list && *list; list++)
+            used = has_axis(*list, axis->name);
+        if (used) continue;
+        return sl_fail(self, SL_BAD_INPUT,
+                       "nothing uses the mesh's axis \"%s\": the trainer's option data_axis is \"%s\", the pipeline's "
+                       "option axis is \"%s\", and group_axes has others or none",
+                       axis->name, options->data_axis, pipeline->axis);
+    }
+    return SL_OK;
+}
+
 /* Those of the pipeline apart. */
 static int check_options(struct sl_spmd *self, const struct sl_trainer_options *options) {
     if (!options->data_axis)
@@ -61,6 +87,7 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
             "the trainer's option data_axis is \"%s\", and so is the pipeline's option axis: rows and stages "
             "must lie along different axes",
             options->data_axis);
+    SL_TRY(check_axes(self, options));
     if (!(options->clip >= 0.0f))
         return sl_fail(self, SL_BAD_INPUT,
                        "the trainer's option clip is %g: it must be the largest norm of the gradients, "

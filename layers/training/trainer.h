@@ -14,7 +14,9 @@ SL_BEGIN_C
 
 struct sl_trainer_options {
     struct sl_pipeline_options pipeline;
-    const char *data_axis;                 /* axis whose coordinates have different rows */
+    /* Axis whose coordinates have different rows. Every axis of the mesh with more than one coordinate is this one, the
+     * pipeline's axis, or in its group_axes. */
+    const char *data_axis;
     struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
     float clip;                            /* the largest norm of all gradients together; 0: no limit */
     int accumulate;                        /* passes of the pipeline in a step, each over as many rows; 0: one */
@@ -34,7 +36,8 @@ struct sl_trainer; /* opaque; each coordinate has its own */
 
 /* Plans a training run of MODEL: declares its parameters and computes how much memory it needs. Takes no large memory
  * yet. MODEL must outlive the trainer, and so must what OPTIONS points to. Collective over the mesh. SL_BAD_INPUT if
- * options, schedule and model do not fit each other; the line names what is missing or wrong. SL_FAILED if there is no
+ * options, schedule, model and mesh do not fit each other, or if two stages declare a parameter of the same name; the
+ * line names what is missing or wrong. SL_FAILED if there is no
  * memory. Free with sl_trainer_close, also after a failure. */
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
                     struct sl_model *model);

@@ -50,6 +50,21 @@ static const struct sl_module_type keeps_input = {.name = "forgetful",
 static const struct sl_module_type without_backward = {.name = "oneway", .plan = plan_input, .forward = square};
 static const struct sl_module_type without_forward = {.name = "absent", .plan = plan_input};
 
+static int plan_scale(struct sl_module *module, struct sl_plan *plan) {
+    const size_t shape[] = {(size_t)module->in};
+    keep(module, true, true);
+    return sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0, 1, shape);
+}
+static int plan_scale_twice(struct sl_module *module, struct sl_plan *plan) {
+    SL_TRY(plan_scale(module, plan));
+    return plan_scale(module, plan);
+}
+static const struct sl_module_type scales_twice = {.name = "scales",
+                                                   .plan = plan_scale_twice,
+                                                   .forward = square,
+                                                   .backward_input = square_back,
+                                                   .backward_weight = read_gradient};
+
 /* A module around another one, which forgets to keep what its child keeps. */
 static int plan_around(struct sl_module *module, struct sl_plan *plan) {
     return sl_module_plan(module->child[0], plan);
@@ -87,6 +102,7 @@ struct trial {
     struct sl_model model, *given;
     struct sl_module *stage[1];
     const struct sl_module_type *type, *end; /* of the stage's last module; of the loss; NULL: the usual ones */
+    const char *name;                        /* the last stage's; NULL: the usual one */
     struct sl_batch batch;
     bool bare;      /* a pipeline without a trainer */
     bool evaluates; /* in place of a step */
@@ -126,7 +142,7 @@ static int take_step(struct sl_spmd *self, struct trial *trial) {
     return status;
 }
 
-static struct sl_module *build_stage(const struct sl_module_type *type, bool last) {
+static struct sl_module *build_stage(const struct sl_module_type *type, bool last, const char *name) {
     const int columns = last ? OUT : HIDDEN;
     const bool has_child = type == &wraps || type == &wraps_input;
     struct sl_module *dense = has_child ? sl_dense("dense", columns, columns) : NULL;
@@ -134,7 +150,10 @@ static struct sl_module *build_stage(const struct sl_module_type *type, bool las
         return sl_sequential("back", 2,
                              (struct sl_module *[]){sl_dense("first", HIDDEN, columns),
                                                     sl_module_new_parent(type, "own", columns, columns, 1, &dense)});
-    return sl_sequential(last ? "back" : "front", 2,
+    return sl_sequential(name   ? name
+                         : last ? "back"
+                                : "front",
+                         2,
                          (struct sl_module *[]){sl_dense("dense", last ? HIDDEN : IN, columns),
                                                 sl_module_new(type ? type : &squares, "own", columns, columns)});
 }
@@ -148,7 +167,7 @@ struct mistake {
 /* The fault is that of coordinate 1, which has the last stage, and of nobody else. */
 static int program(struct sl_spmd *self, void *arg) {
     const struct mistake *mistake = arg;
-    const bool last = self->coordinate == 1;
+    const bool last = sl_axis_index(self, "model") == 1;
     struct trial trial = {.options = {.pipeline = {.axis = "model",
                                                    .schedule = &mistake->schedule,
                                                    .gemm = sl_gemm_find("reference", &self->error),
@@ -161,7 +180,7 @@ static int program(struct sl_spmd *self, void *arg) {
     trial.given = &trial.model;
     const bool wrong = mistake->fault && self->coordinate == 1;
     if (wrong) mistake->fault->make(&trial);
-    struct sl_module *stage = build_stage(trial.type, last);
+    struct sl_module *stage = build_stage(trial.type, last, trial.name);
     struct sl_module *loss = last ? sl_mean_squared_error(OUT) : NULL;
     if (trial.end == &without_forward) {
         sl_module_free(loss);
@@ -202,8 +221,11 @@ FAULT(no_child_gradient, t->type = &wraps_input)
 FAULT(no_backward, t->type = &without_backward)
 FAULT(no_forward, t->type = &without_forward)
 FAULT(no_forward_of_loss, t->end = &without_forward)
+FAULT(same_stage, t->name = "front")
+FAULT(same_name, t->type = &scales_twice)
 FAULT(no_data_axis, t->options.data_axis = NULL)
 FAULT(one_axis, t->options.data_axis = "model")
+FAULT(wrong_data_axis, t->options.data_axis = "dta")
 FAULT(no_method, t->options.optimizer.method = NULL)
 FAULT(no_clip, t->options.clip = NAN)
 FAULT(no_passes, t->options.accumulate = -1)
@@ -236,6 +258,8 @@ static const struct fault faults[] = {
     {"module type oneway has no backward_input", no_backward, false},
     {"module type absent has no forward", no_forward, false},
     {"module type absent has no forward", no_forward_of_loss, false},
+    {"parameter front.dense.kernel is declared by stages of ranks 0 and 1", same_stage, false},
+    {"parameter back.own.scale is declared twice", same_name, false},
     {"option data_axis is NULL: it must be the name of the axis", no_data_axis, true},
     {"option data_axis is \"model\", and so is the pipeline's option axis", one_axis, true},
     {"module type dense was given no x in backward: the module around it must set keeps_input", no_child_input, true},
@@ -265,6 +289,7 @@ static void what_is_complete_runs(void **state) {
     struct mistake none = {.schedule = make(true)};
     (void)state;
     expect_ok("model=2", program, &none);
+    expect_ok("data=2,model=2", program, &none);
     none.bare = true;
     expect_ok("model=2", program, &none);
     sl_schedule_free(&none.schedule);
@@ -282,6 +307,17 @@ static void what_is_missing_is_named(void **state) {
         }
     }
     sl_schedule_free(&unlowered);
+}
+
+/* The replicas would each be trained on their own. */
+static void every_axis_is_used(void **state) {
+    static const struct fault mistaken = {"", wrong_data_axis, true};
+    struct mistake mistake = {.fault = &mistaken, .schedule = make(true)};
+    (void)state;
+    EXPECT_VERDICT(((struct test_run){.mesh = "data=2,model=2", .arg = &mistake}), program, SL_BAD_INPUT,
+                   "nothing uses the mesh's axis \"data\": the trainer's option data_axis is \"dta\"",
+                   "coordinate 1 (data=0, model=1)");
+    sl_schedule_free(&mistake.schedule);
 }
 
 static void memory_comes_before_the_pipeline_is_opened(void **state) {
@@ -347,6 +383,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_complete_runs),
         cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(every_axis_is_used),
         cmocka_unit_test(memory_comes_before_the_pipeline_is_opened),
         cmocka_unit_test(arrays_that_are_read_are_asked_for),
     };
