@@ -219,6 +219,7 @@ static int open_links(struct sl_pipeline *p) {
 /* ---- opening and closing ---- */
 
 int sl_pipeline_open(struct sl_pipeline *p) {
+    if (!p) return SL_BAD_INPUT;
     if (p->context.parameters->count > 0 && !p->context.parameters->memory)
         return sl_fail(p->self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before "

@@ -59,6 +59,15 @@ static int plan_scale_twice(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_scale(module, plan));
     return plan_scale(module, plan);
 }
+static int fail_silently(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    return (void)module, (void)context, (void)x, (void)y, SL_BAD_INPUT;
+}
+static const struct sl_module_type silent = {
+    .name = "silent", .plan = plan_input, .forward = fail_silently, .backward_input = square_back};
+static const struct sl_module_type unweighed = {
+    .name = "unweighed", .plan = plan_scale, .forward = square, .backward_input = square_back};
+static const struct sl_module_type small = {
+    .name = "small", .plan = plan_input, .forward = square, .backward_input = square_back, .bytes = 4};
 static const struct sl_module_type scales_twice = {.name = "scales",
                                                    .plan = plan_scale_twice,
                                                    .forward = square,
@@ -107,6 +116,7 @@ struct trial {
     bool bare;      /* a pipeline without a trainer */
     bool evaluates; /* in place of a step */
     bool hurries;   /* leaves out what comes between planning and the next call */
+    bool forgets_layout, forgets_memory, forgets_weight;
 };
 
 struct fault {
@@ -114,6 +124,13 @@ struct fault {
     void (*make)(struct trial *trial);
     bool trainers; /* only a trainer has the field */
 };
+
+static void keep_values(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                        const struct sl_optimizer_run *run) {
+    (void)options, (void)kernels, (void)run;
+}
+static const struct sl_optimizer doubled = {
+    .name = "doubled", .state = {"velocity", "velocity"}, .update = keep_values};
 
 static struct sl_schedule unlowered, empty;
 static float some_inputs[BATCH * IN], some_targets[BATCH * OUT];
@@ -124,6 +141,10 @@ static int plan_bare(struct sl_spmd *self, struct trial *trial) {
     if (sl_parameters_open(&parameters, 1)) return SL_FAILED;
     int status = sl_pipeline_plan(&pipeline, self, &trial->options.pipeline, trial->given, &parameters);
     if (status == SL_OK && trial->hurries) status = sl_pipeline_open(pipeline);
+    if (status == SL_OK && trial->forgets_layout) status = sl_parameters_take(&parameters, &self->error);
+    if (status == SL_OK && trial->forgets_memory) status = sl_parameters_initialize(&parameters, self, NULL);
+    struct sl_pipeline_step weightless = {.batch = trial->batch};
+    if (status == SL_OK && trial->forgets_weight) status = sl_pipeline_train(pipeline, &weightless);
     sl_pipeline_close(pipeline);
     sl_parameters_close(&parameters);
     return status;
@@ -226,6 +247,13 @@ FAULT(same_name, t->type = &scales_twice)
 FAULT(no_data_axis, t->options.data_axis = NULL)
 FAULT(one_axis, t->options.data_axis = "model")
 FAULT(wrong_data_axis, t->options.data_axis = "dta")
+FAULT(no_line, t->type = &silent)
+FAULT(no_weights, t->type = &unweighed)
+FAULT(small_struct, t->type = &small)
+FAULT(same_states, t->options.optimizer.method = &doubled)
+FAULT(no_layout, t->forgets_layout = true)
+FAULT(no_memory, t->forgets_memory = true)
+FAULT(no_weight, t->forgets_weight = true)
 FAULT(no_method, t->options.optimizer.method = NULL)
 FAULT(no_clip, t->options.clip = NAN)
 FAULT(no_passes, t->options.accumulate = -1)
@@ -255,6 +283,8 @@ static const struct fault faults[] = {
     {"has 1 loops, the model has 0", no_loops, false},
     {"back.own.forgetful: its plan leaves keeps_input unset", no_input_kept, false},
     {"back.own.forgetful: its plan leaves keeps_gradient unset", no_gradient_kept, false},
+    {"back.own.unweighed: it has parameters, but its type has no backward_weight", no_weights, false},
+    {"back.own.small: its type has bytes 4", small_struct, false},
     {"module type oneway has no backward_input", no_backward, false},
     {"module type absent has no forward", no_forward, false},
     {"module type absent has no forward", no_forward_of_loss, false},
@@ -266,6 +296,7 @@ static const struct fault faults[] = {
     {"module type dense was given no dy in backward: the module around it must set keeps_gradient", no_child_gradient,
      true},
     {"no optimizer was chosen (its method is NULL)", no_method, true},
+    {"optimizer doubled: two of its states have the name velocity", same_states, true},
     {"option clip is nan", no_clip, true},
     {"option accumulate is -1", no_passes, true},
     {"the batch has 2147483648 rows (8 in a pass x passes 268435456): at most 2147483647", many_passes, true},
@@ -275,6 +306,7 @@ static const struct fault faults[] = {
     {"the batch has 16 rows (its field rows), but the pipeline takes 8", few_rows_to_evaluate, true},
     {"the pipeline has not been opened: sl_pipeline_open, or sl_trainer_open", hurry, true},
     {"the batch has no targets, which the loss", no_targets, true},
+    {"step 0 failed", no_line, true},
 };
 
 static struct sl_schedule make(bool lower) {
@@ -328,6 +360,40 @@ static void memory_comes_before_the_pipeline_is_opened(void **state) {
                    "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before",
                    "coordinate 1 (model=1)");
     sl_schedule_free(&mistake.schedule);
+}
+
+static void calls_of_a_loop_have_an_order(void **state) {
+    static const struct fault own[] = {
+        {"the parameters have no layout: sl_parameters_layout comes before sl_parameters_take", no_layout, false},
+        {"the parameters have no memory: sl_parameters_take comes before sl_parameters_initialize", no_memory, false},
+        {"the step's weight is 0 (its field weight)", no_weight, false},
+    };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct mistake mistake = {.fault = &own[i], .schedule = make(true), .bare = true};
+        EXPECT_VERDICT(((struct test_run){.mesh = "model=2", .arg = &mistake}), program, SL_BAD_INPUT, own[i].text,
+                       "coordinate 1 (model=1)");
+        sl_schedule_free(&mistake.schedule);
+    }
+    assert_int_equal(sl_trainer_open(NULL, NULL), SL_BAD_INPUT);
+    assert_int_equal(sl_pipeline_open(NULL), SL_BAD_INPUT);
+}
+
+static void a_schedule_is_lowered_once(void **state) {
+    struct sl_schedule schedule = make(true);
+    const int count = schedule.rank[0].count;
+    (void)state;
+    assert_int_equal(sl_schedule_lower(&schedule, NULL), SL_OK);
+    assert_int_equal(schedule.rank[0].count, count);
+    sl_schedule_free(&schedule);
+}
+
+static void a_module_may_have_no_name(void **state) {
+    struct sl_module *module = sl_module_new(&squares, NULL, IN, IN);
+    (void)state;
+    assert_non_null(module);
+    assert_string_equal(module->name, "");
+    sl_module_free(module);
 }
 
 /* ---- what batches lack ---- */
@@ -385,6 +451,9 @@ int main(void) {
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(every_axis_is_used),
         cmocka_unit_test(memory_comes_before_the_pipeline_is_opened),
+        cmocka_unit_test(calls_of_a_loop_have_an_order),
+        cmocka_unit_test(a_schedule_is_lowered_once),
+        cmocka_unit_test(a_module_may_have_no_name),
         cmocka_unit_test(arrays_that_are_read_are_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
