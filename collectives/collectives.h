@@ -19,8 +19,9 @@
  * be NULL if it is not written: in a gather at all members but the root.
  *
  * In checked mode the members' calls are compared before data moves: operation, dtype, elements, root, pairs and the
- * line of the call must be the same for all. No member starts a call before all have finished the one that was
- * SL_MAX_IN_FLIGHT calls earlier.
+ * line of the call must be the same for all. So a call that one member skips is seen at its next call over the group
+ * from another line: in a loop whose next round comes by the same line, only when the loop is over. Opening groups is
+ * not compared. No member starts a call before all have finished the one that was SL_MAX_IN_FLIGHT calls earlier.
  *
  * Unchecked, nothing is compared: the n-th call of a member over a group meets the n-th calls of the others, whatever
  * they are. If one member skips a psum, its next one meets the others' skipped one: sums are wrong with status SL_OK

@@ -6,7 +6,9 @@
 
 SL_BEGIN_C
 
-/* The built-in engine: a thread for each coordinate. It needs no other software. */
+/* The built-in engine: a thread for each coordinate. It needs no other software. If a launcher starts a program with it
+ * several times, each process runs the whole mesh by itself, and writes the same files. The drivers say so; a program
+ * of one's own does not notice. */
 extern const struct sl_engine_table sl_engine_local;
 
 /* A process for each coordinate, started by a launcher (mpirun, srun). Built if MPI is found. */

@@ -8,7 +8,10 @@
 #include "spmd/base/memory.h"
 
 struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out) {
-    const size_t bytes = type->bytes ? type->bytes : sizeof(struct sl_module), length = strlen(name) + 1;
+    /* Planning refuses a type with fewer bytes. */
+    const size_t least = sizeof(struct sl_module), bytes = type->bytes > least ? type->bytes : least;
+    if (!name) name = "";
+    const size_t length = strlen(name) + 1;
     struct sl_module *module = calloc(1, bytes + length);
     if (!module) return NULL;
     module->type = type;
@@ -90,6 +93,20 @@ static int refuse_unkept(const struct sl_plan *plan, const char *keeps, const ch
         plan->name, plan->module->type->name, keeps, function, rows, need);
 }
 
+/* What sl_module_check cannot see before its plan has run. */
+static int check_type(const struct sl_module *module, const struct sl_plan *plan) {
+    const struct sl_module_type *type = module->type;
+    if (type->bytes && type->bytes < sizeof(struct sl_module))
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%s%s: its type has bytes %zu: its own struct begins with a struct sl_module, and has %zu "
+                            "at least",
+                            plan->name, type->name, type->bytes, sizeof(struct sl_module));
+    if (module->parameters == 0 || type->backward_weight || plan->forward_only) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%s%s: it has parameters, but its type has no backward_weight, which computes their gradients",
+                        plan->name, type->name);
+}
+
 /* A parent keeps for its children; if it does not, sl_module_lacks will say so. */
 static int check_kept(const struct sl_module *module, const struct sl_plan *plan) {
     const struct sl_module_type *type = module->type;
@@ -107,6 +124,7 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     plan->module = module;
     module->parameters = 0;
     int status = plan_named(module, plan);
+    if (status == SL_OK) status = check_type(module, plan);
     if (status == SL_OK) status = check_kept(module, plan);
     plan->module = parent;
     plan->name[prefix] = '\0';

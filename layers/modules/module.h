@@ -170,8 +170,8 @@ struct sl_module_type {
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
-    unsigned reads;                            /* SL_READS_LABELS and the like; steps refuse batches without it */
-    size_t bytes;                              /* size of the type's own struct; 0: it has none */
+    unsigned reads; /* SL_READS_LABELS and the like; steps refuse batches without it */
+    size_t bytes;   /* size of the type's own struct, which begins with a struct sl_module; 0: none */
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
 };
 
@@ -188,8 +188,8 @@ struct sl_module {
     struct sl_module **child; /* owned */
 };
 
-/* Allocates a module of TYPE; NULL if there is no memory. Free with sl_module_free, or hand it to a parent. A new
- * module has no children. */
+/* Allocates a module of TYPE; NULL if there is no memory. NAME is copied; NULL is an empty name, which adds nothing to
+ * its parameters' names. Free with sl_module_free, or hand it to a parent. A new module has no children. */
 struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out);
 /* Allocates a module with children, which it owns from the call on. If it fails, or if a child is NULL, it frees the
  * children and returns NULL. */
@@ -206,7 +206,8 @@ int sl_module_check(const struct sl_module *module, bool forward_only, struct sl
 /* What MODULE and its children read of the batch: SL_READS_LABELS and the like. NULL reads nothing. */
 unsigned sl_module_reads(const struct sl_module *module);
 
-/* Plans MODULE, which may have been planned before. SL_BAD_INPUT if it does not keep what its backward functions need.
+/* Plans MODULE, which may have been planned before. SL_BAD_INPUT if it does not keep what its backward functions need,
+ * or if its type lacks backward_weight although it has parameters.
  * While its type plans, the prefix of parameter names is extended by the module's name and a dot. Afterwards
  * plan->workspace is the end of what MODULE uses. */
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan);

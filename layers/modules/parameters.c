@@ -27,17 +27,31 @@ static int find(const struct sl_parameters *parameters, const char *name) {
     return -1;
 }
 
+static bool same_shape(const struct sl_parameter *one, const struct sl_parameter *other) {
+    return one->dims == other->dims && !memcmp(one->shape, other->shape, (size_t)one->dims * sizeof *one->shape);
+}
+
 /* The number that PARAMETER was given when the model was planned for the first time. */
 static int find_again(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
                       struct sl_error *error) {
     const int i = find(parameters, parameter->name);
     const struct sl_parameter *known = i < 0 ? NULL : &parameters->list[i];
-    if (known && known->dims == parameter->dims &&
-        !memcmp(known->shape, parameter->shape, (size_t)known->dims * sizeof *known->shape))
-        return i;
+    if (known && same_shape(known, parameter)) return i;
     sl_error_set(error, SL_BAD_INPUT, "parameter %s: the model that was planned first has %s", parameter->name,
                  known ? "another shape of it" : "none of that name");
     return -1;
+}
+
+/* Only a tied parameter is declared twice, and with the same shape. */
+static int check_again(const struct sl_parameter *known, const struct sl_parameter *parameter, struct sl_error *error) {
+    if (!known->tied || !parameter->tied)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "parameter %s is declared twice: names of parameters are unique in the whole model, so "
+                            "give its module another name, or tie it",
+                            parameter->name);
+    if (same_shape(known, parameter)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "parameter %s: its two stages declare it with different shapes",
+                        parameter->name);
 }
 
 static bool is_sharded_over(const struct sl_spec *spec, const char *axis) {
@@ -55,8 +69,9 @@ static int range_of(const struct sl_parameters *parameters, const struct sl_para
 
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
                           const struct sl_parameter *parameter, struct sl_error *error) {
-    const int before = parameter->tied ? find(parameters, parameter->name) : -1;
     if (parameters->laid_out) return find_again(parameters, parameter, error);
+    const int before = find(parameters, parameter->name);
+    if (before >= 0 && check_again(&parameters->list[before], parameter, error)) return -1;
     struct sl_parameter *grown = sl_grow(parameters->list, parameters->count, &parameters->capacity, 32, sizeof *grown);
     if (!grown) {
         sl_error_set(error, SL_FAILED, "no memory to declare parameter %s", parameter->name);
@@ -124,6 +139,11 @@ size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
 }
 
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
+    if (!parameters->laid_out || parameters->memory)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            parameters->memory ? "the parameters' memory has been taken already"
+                                               : "the parameters have no layout: sl_parameters_layout comes before "
+                                                 "sl_parameters_take");
     float *next = parameters->memory = sl_device.take(sl_parameters_bytes(parameters));
     if (!next)
         return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state",
@@ -211,6 +231,9 @@ static int initialize(const struct sl_parameters *parameters, const struct sl_pa
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
     const struct sl_kernels *kernels = sl_kernels_select();
     size_t most = 0;
+    if (!parameters->memory)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the parameters have no memory: sl_parameters_take comes before sl_parameters_initialize");
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
         const size_t words = parameter->key_is_flax ? elements_of(parameter) : parameter->count;
@@ -229,6 +252,7 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
         if (range->count == 0 || sl_range_is_sharded(parameters, r)) continue;
         SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
     }
+    for (int r = 0; r < parameters->ranges; r++) sl_parameters_round(parameters, kernels, r);
     return SL_OK;
 }
 

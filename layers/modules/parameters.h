@@ -85,8 +85,9 @@ static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, i
 }
 
 /* Appends a copy of PARAMETER and returns its number, or -1 with the error set. The caller sets PARAMETER's range to
- * the number of its loop; the copy's range, offset and count are computed. After the layout it only finds the parameter
- * of that name, which must have the same shape. */
+ * the number of its loop; the copy's range, offset and count are computed. SL_BAD_INPUT if its name has been declared,
+ * unless both are tied and have the same shape. After the layout it only finds the parameter of that name, which must
+ * have the same shape. */
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
                           const struct sl_parameter *parameter, struct sl_error *error);
 
@@ -100,7 +101,8 @@ struct sl_parameter_bytes {
 };
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters);
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
-/* Takes the storage, filled with zeros. SL_FAILED if there is not enough memory. */
+/* Takes the storage, filled with zeros. SL_BAD_INPUT if there is no layout yet, or if the storage has been taken;
+ * SL_FAILED if there is not enough memory. */
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error);
 
 /* Gives every parameter a key of its own, which follows from the seed and its name, and so is the same in every
@@ -118,8 +120,9 @@ void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *f
 /* State tensor number STATE of that part: [*COUNT]. */
 float *sl_parameter_state(const struct sl_parameters *parameters, int i, int state);
 
-/* Fills in the initial values. The first member of DATA draws them and broadcasts them to the others; what is sharded
- * over data, every member draws itself. Collective over DATA. */
+/* Fills in the initial values, and rounds them as sl_parameters_round does. The first member of DATA draws them and
+ * broadcasts them to the others; what is sharded over data, every member draws itself. Collective over DATA.
+ * SL_BAD_INPUT if the storage has not been taken. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 
 /* Rounds the values of RANGE to bf16; call it after they have changed. Does nothing if no module reads bf16 values. */

@@ -51,7 +51,7 @@ static int write_notes(struct sl_store *store, const char *optimizer, const stru
     SL_TRY(set_number(store, "step", (uint64_t)about->step));
     SL_TRY(set_number(store, "samples", (uint64_t)about->samples));
     SL_TRY(set_number(store, "seed", about->seed));
-    for (; settings->key; settings++) {
+    for (; settings && settings->key; settings++) {
         char key[128];
         snprintf(key, sizeof key, "%s%s", config_prefix, settings->key);
         SL_TRY(sl_store_set_note(store, key, settings->value));
@@ -75,7 +75,7 @@ static int read_number(const struct sl_store *store, const char *path, const cha
 }
 
 static const char *find_setting(const struct sl_setting *settings, const char *key) {
-    for (; settings->key; settings++)
+    for (; settings && settings->key; settings++)
         if (!strcmp(settings->key, key)) return settings->value;
     return NULL;
 }
@@ -88,7 +88,7 @@ static int refuse_setting(const char *path, const char *key, const char *there, 
 
 static int compare_settings(const struct sl_store *store, const char *path, const struct sl_setting *settings,
                             struct sl_error *error) {
-    for (const struct sl_setting *s = settings; s->key; s++) {
+    for (const struct sl_setting *s = settings; s && s->key; s++) {
         char key[128];
         snprintf(key, sizeof key, "%s%s", config_prefix, s->key);
         const char *there = sl_store_note(store, key);
@@ -292,7 +292,6 @@ static int move(struct sl_spmd *self, struct sl_trainer *trainer, const struct s
     const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_parameters *parameters = sl_trainer_parameters(trainer);
     for (int i = 0; i < saved_count(trainer); i++) SL_TRY(sl_import(self, world, parameters, saved_at(i), file));
-    for (int r = 0; r < parameters->ranges; r++) sl_parameters_round(parameters, sl_kernels_select(), r);
     SL_TRY(sl_broadcast(self, world, SL_I32, about, about, sizeof *about / sizeof(int32_t), 0));
     sl_trainer_set_steps(trainer, about->step);
     return SL_OK;

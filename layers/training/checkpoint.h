@@ -30,7 +30,7 @@ struct sl_checkpoint {
     int64_t version; /* of the file that it was read from; 1: the file has no checksums. Saving ignores it */
 };
 
-/* A list of these ends with a key of NULL. */
+/* A list of these ends with a key of NULL. A NULL list is empty. */
 struct sl_setting {
     const char *key;
     char value[64];

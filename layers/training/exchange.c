@@ -181,12 +181,15 @@ static int exchange_all(struct exchange *x) {
 
 int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
               const struct sl_store *store) {
-    return exchange_all(&(struct exchange){.self = self,
+    SL_TRY(exchange_all(&(struct exchange){.self = self,
                                            .world = world,
                                            .parameters = parameters,
                                            .state = state,
                                            .imports = true,
-                                           .store = (struct sl_store *)(uintptr_t)store}); /* it is only read */
+                                           .store = (struct sl_store *)(uintptr_t)store})); /* it is only read */
+    for (int r = 0; r < parameters->ranges && state == SL_VALUES; r++)
+        sl_parameters_round(parameters, sl_kernels_select(), r);
+    return SL_OK;
 }
 
 int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,

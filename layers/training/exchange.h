@@ -16,8 +16,9 @@ SL_BEGIN_C
  * name. Under ZeRO each coordinate along data exchanges its own part of state and gradients. */
 enum sl_state { SL_VALUES, SL_GRADIENTS, SL_STATES };
 
-/* Collective over WORLD (the whole mesh): copies values or state from STORE to every coordinate's shards. STORE is read
- * on coordinate 0 alone. SL_BAD_INPUT names the tensor that is missing or that differs in shape or type. */
+/* Collective over WORLD (the whole mesh): copies values or state from STORE to every coordinate's shards, and rounds
+ * the values as sl_parameters_round does. STORE is read on coordinate 0 alone. SL_BAD_INPUT names the tensor that is
+ * missing or that differs in shape or type. */
 int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_parameters *parameters, enum sl_state state,
               const struct sl_store *store);
 

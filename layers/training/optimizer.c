@@ -61,6 +61,12 @@ static int check_method(const struct sl_optimizer *method, struct sl_error *erro
             return sl_error_set(error, SL_BAD_INPUT,
                                 "optimizer %.60s: its state's name %.40s has more than %d characters", method->name,
                                 method->state[s], LONGEST);
+        for (int other = 0; other < s; other++)
+            if (!strcmp(method->state[s], method->state[other]))
+                return sl_error_set(error, SL_BAD_INPUT,
+                                    "optimizer %.60s: two of its states have the name %s: names tell them apart in "
+                                    "checkpoints",
+                                    method->name, method->state[s]);
     }
     return SL_OK;
 }

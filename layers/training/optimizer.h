@@ -56,7 +56,7 @@ struct sl_optimizer_run {
 
 struct sl_optimizer {
     const char *name, *help; /* what it is called in checkpoints; help may be NULL */
-    /* Names of the state tensors, at most 20 characters each; NULL after the last. */
+    /* Names of the state tensors, at most 20 characters each, all different; NULL after the last. */
     const char *state[SL_OPTIMIZER_STATES + 1];
     /* Names of the fields of sl_optimizer_options that it uses, "beta1"; NULL after the last. */
     const char *settings[8];

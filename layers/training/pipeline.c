@@ -245,6 +245,10 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
 }
 
 int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
+    if (step->weight == 0.0f)
+        return sl_fail(p->self, SL_BAD_INPUT,
+                       "the step's weight is 0 (its field weight), and so would be all gradients: it must be the "
+                       "factor of each row's loss, such as 1 / rows");
     SL_TRY(begin_step(p, step, SL_TRAIN));
     for (int i = 0; i < p->actions->count; i++) {
         SL_TRY(sl_progress(p->self));

@@ -7,15 +7,19 @@
  * sl_trainer (layers/training/trainer.h) has one, and trains with it. A loop of one's own makes these calls, in this
  * order; drivers/examples/regression.c is one:
  *
- *     sl_parameters_open        an empty list of parameters; set data_axis, stage_axis, and what the optimizer keeps
+ *     sl_schedule_make          and sl_schedule_lower: once, before sl_run
+ *     sl_group_axes             the groups over data and others; on every coordinate in the same order
+ *     sl_parameters_open        an empty list of parameters; set data_axis, stage_axis, decays, and what the optimizer
+ *                               keeps: states and state_name
  *     sl_pipeline_plan          declares the model's parameters and computes the pipeline's memory
  *     sl_parameters_layout      pads and shards them for the data axis
  *     sl_parameters_seed        gives each parameter its random key
  *     sl_parameters_take        takes their memory
- *     sl_parameters_initialize  draws the initial values
+ *     sl_parameters_initialize  draws the initial values and rounds them (sl_import does so with given ones)
  *     sl_pipeline_open          takes the pipeline's memory and opens its channels
- *     sl_pipeline_train         a step's forward and backward; then sum the ranges' gradients over data, and
- *                               sl_optimizer_update and sl_parameters_round each range
+ *     sl_pipeline_train         a step's forward and backward; then, for each range that is not empty, sl_pmean of
+ *                               its gradients over data, unless sl_range_is_sharded; sl_optimizer_update; and
+ *                               sl_parameters_round, which modules with bf16 operands need
  *     sl_pipeline_close, sl_parameters_close, sl_module_free */
 #ifndef SL_LAYERS_TRAINING_PIPELINE_H
 #define SL_LAYERS_TRAINING_PIPELINE_H
@@ -55,9 +59,9 @@ struct sl_pipeline_options {
 int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *options, const struct sl_model *model);
 
 /* Plans MODEL: declares its parameters in PARAMETERS, and computes the sizes of stash, workspace and buffers. Allocates
- * nothing large. MODEL and PARAMETERS must outlive the pipeline. Collective over the mesh, because groups are opened.
- * SL_BAD_INPUT if options, schedule and model do not fit each other. Free with sl_pipeline_close, also after a
- * failure. */
+ * nothing large. MODEL and PARAMETERS must outlive the pipeline. Collective over the mesh: groups are opened and names
+ * compared. SL_BAD_INPUT if options, schedule and model do not fit each other, or if two stages declare a parameter of
+ * the same name and it is not tied. Free with sl_pipeline_close, also after a failure. */
 int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
                      struct sl_model *model, struct sl_parameters *parameters);
 /* Bytes that sl_pipeline_open will take: stash, workspace, buffers, channel slots. */
@@ -68,8 +72,8 @@ int sl_pipeline_inputs(const struct sl_pipeline *pipeline);
 int sl_pipeline_targets(const struct sl_pipeline *pipeline);
 /* Rows that the batch of a call has: microbatches times the rows of one. */
 int sl_pipeline_rows(const struct sl_pipeline *pipeline);
-/* Takes the memory and opens the channels. SL_BAD_INPUT if the parameters have no memory yet, SL_FAILED if there is not
- * enough. */
+/* Takes the memory and opens the channels. SL_BAD_INPUT if the parameters have no memory yet or, without a line,
+ * PIPELINE is NULL; SL_FAILED if there is not enough. */
 int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
 
@@ -83,9 +87,12 @@ struct sl_pipeline_step {
     bool accumulate;                /* add the gradients to those of the calls before */
     struct sl_key step_key;         /* key of dropout by global position */
     const struct sl_key *layer_key; /* [iterations][layers of a stage] in JAX's layout, or NULL */
-    float weight;                   /* factor of each row's loss in the gradient: 1 / rows of the batch */
-    sl_reduce_function *reduce;     /* may be NULL */
-    int (*between)(void *arg);      /* may be NULL; called between actions, so that complete loops can be reduced */
+    /* Factor of each row's loss in the gradient; to train, not 0. For the gradient of the mean loss it is 1 / this
+     * coordinate's rows if sl_pmean over data follows, and 1 / the rows of all of data's coordinates if sl_psum does.
+     */
+    float weight;
+    sl_reduce_function *reduce; /* may be NULL */
+    int (*between)(void *arg);  /* may be NULL; called between actions, so that complete loops can be reduced */
     void *callback_arg;
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
@@ -94,7 +101,7 @@ struct sl_pipeline_step {
 
 /* Runs forward and backward of all microbatches. The gradients are in the parameters afterwards. SL_BAD_INPUT if the
  * batch has another number of rows, or lacks what the first stage or the loss reads; fails if a communication call or a
- * product fails. The same holds for the two functions below. */
+ * product fails. The same holds for the two functions below. Here SL_BAD_INPUT also if step->weight is 0. */
 int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* Runs only the forward actions. */
 int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);

@@ -1,6 +1,11 @@
 /* pipeline_check.c - what a pipeline is given: options and model before it is planned, the batch before each call. A
- * field that was forgotten is NULL or 0, and is named before anything is read through it. */
+ * field that was forgotten is NULL or 0, and is named before anything is read through it. And what its stages have
+ * declared: the names of parameters. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "layers/training/pipeline_internal.h"
+#include "spmd/base/hash.h"
 
 #include <limits.h>
 
@@ -79,6 +84,70 @@ int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *op
     SL_TRY(check_options(self, options));
     SL_TRY(check_schedule(self, options));
     return check_model(self, options, model);
+}
+
+/* ---- names ---- */
+
+/* What names are compared by. The lowest bit says that the parameter is tied: the first and the last stage share it. */
+static uint64_t mark_of(const struct sl_parameter *parameter) {
+    return sl_hash(parameter->name, strlen(parameter->name)) << 1 | (uint64_t)parameter->tied;
+}
+
+static int compare_marks(const void *a, const void *b) {
+    const uint64_t one = *(const uint64_t *)a >> 1, other = *(const uint64_t *)b >> 1;
+    return (one > other) - (one < other);
+}
+
+static int refuse_name(const struct sl_pipeline *p, const struct sl_parameters *parameters, uint64_t mark, int rank) {
+    int i = 0;
+    while (compare_marks(&(uint64_t){mark_of(&parameters->list[i])}, &mark)) i++;
+    return sl_fail(p->self, SL_BAD_INPUT,
+                   "parameter %s is declared by stages of ranks %d and %d: names of parameters are unique in the whole "
+                   "model, so give the stages different names, or tie it",
+                   parameters->list[i].name, rank, p->rank);
+}
+
+/* MARKS has MOST for each rank, of which COUNT[rank] are set. Each rank looks for its own names in the ranks before. */
+static int compare_names(const struct sl_pipeline *p, const struct sl_parameters *parameters, const int32_t *count,
+                         const uint64_t *marks, size_t most, uint64_t *own) {
+    const size_t mine = (size_t)parameters->count;
+    memcpy(own, marks + (size_t)p->rank * most, mine * sizeof *own);
+    qsort(own, mine, sizeof *own, compare_marks);
+    for (int rank = 0; rank < p->rank; rank++) {
+        for (int i = 0; i < count[rank]; i++) {
+            const uint64_t *mark = &marks[(size_t)rank * most + (size_t)i];
+            const uint64_t *same = bsearch(mark, own, mine, sizeof *own, compare_marks);
+            if (same && !(*same & *mark & 1)) return refuse_name(p, parameters, *mark, rank);
+        }
+    }
+    return SL_OK;
+}
+
+static int gather_names(struct sl_pipeline *p, const struct sl_parameters *parameters, const struct sl_group *ranks) {
+    int32_t *count = calloc((size_t)ranks->size, sizeof *count), mine = parameters->count, most = 1;
+    if (!count) return sl_fail(p->self, SL_FAILED, "no memory to compare names");
+    int status = sl_all_gather(p->self, ranks, SL_I32, &mine, count, 1);
+    for (int r = 0; r < ranks->size; r++) most = count[r] > most ? count[r] : most;
+    uint64_t *marks = calloc((size_t)ranks->size * (size_t)most, sizeof *marks),
+             *own = calloc((size_t)most, sizeof *own);
+    if (status == SL_OK && !(marks && own)) status = sl_fail(p->self, SL_FAILED, "no memory to compare names");
+    if (status == SL_OK) {
+        for (int i = 0; i < mine; i++) own[i] = mark_of(&parameters->list[i]);
+        status = sl_all_gather(p->self, ranks, SL_I32, own, marks, 2 * (size_t)most);
+    }
+    if (status == SL_OK) status = compare_names(p, parameters, count, marks, (size_t)most, own);
+    free(count);
+    free(marks);
+    free(own);
+    return status;
+}
+
+int sl_pipeline_check_names(struct sl_pipeline *p, const struct sl_parameters *parameters) {
+    struct sl_group ranks;
+    if (sl_axis_size(p->self, p->options.axis) == 1) return SL_OK;
+    SL_TRY(sl_group_axes(p->self, p->options.axis, &ranks));
+    SL_TRY(gather_names(p, parameters, &ranks));
+    return sl_group_close(p->self, &ranks);
 }
 
 /* ---- the batch ---- */

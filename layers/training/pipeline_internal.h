@@ -86,6 +86,9 @@ static inline bool is_last(const struct sl_pipeline *p, int loop) {
 /* Whether this rank has the last stage, and so logits and labels. The last stage is its rank's last loop. */
 static inline bool has_loss(const struct sl_pipeline *p) { return is_last(p, p->model->loops - 1); }
 
+/* SL_BAD_INPUT if stages of two ranks have declared a parameter of the same name, unless it is tied. Collective over
+ * the mesh. */
+int sl_pipeline_check_names(struct sl_pipeline *p, const struct sl_parameters *parameters);
 /* SL_BAD_INPUT if BATCH is not what a call in PHASE takes. */
 int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *batch, enum sl_phase phase);
 

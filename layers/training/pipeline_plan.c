@@ -127,6 +127,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     SL_TRY(make_arrays(p));
     SL_TRY(sl_groups_open(&p->groups, self, options->group_axes));
     SL_TRY(plan_stages(p, parameters));
+    if (!parameters->laid_out) SL_TRY(sl_pipeline_check_names(p, parameters));
     plan_slots(p);
     p->context = (struct sl_context){
         .self = self,
@@ -218,6 +219,7 @@ static int open_links(struct sl_pipeline *p) {
 /* ---- opening and closing ---- */
 
 int sl_pipeline_open(struct sl_pipeline *p) {
+    if (!p) return SL_BAD_INPUT;
     if (p->context.parameters->count > 0 && !p->context.parameters->memory)
         return sl_fail(p->self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before "

@@ -48,6 +48,32 @@ static int name_states(struct sl_trainer *t) {
     return SL_OK;
 }
 
+/* Whether LIST, names of axes with commas between them or "*", has AXIS. */
+static bool has_axis(const char *list, const char *axis) {
+    const size_t length = strlen(axis);
+    if (!strcmp(list, "*")) return true;
+    for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL)
+        if (!strncmp(list, axis, length) && (list[length] == ',' || !list[length])) return true;
+    return false;
+}
+
+/* Along an axis that nobody uses, each coordinate would train a model of its own. */
+static int check_axes(struct sl_spmd *self, const struct sl_trainer_options *options) {
+    const struct sl_pipeline_options *pipeline = &options->pipeline;
+    for (int a = 0; a < self->mesh->axes; a++) {
+        const struct sl_axis *axis = &self->mesh->axis[a];
+        bool used = axis->size == 1 || !strcmp(axis->name, options->data_axis) || !strcmp(axis->name, pipeline->axis);
+        for (const char *const *list = pipeline->group_axes; !used && list && *list; list++)
+            used = has_axis(*list, axis->name);
+        if (used) continue;
+        return sl_fail(self, SL_BAD_INPUT,
+                       "nothing uses the mesh's axis \"%s\": the trainer's option data_axis is \"%s\", the pipeline's "
+                       "option axis is \"%s\", and group_axes has others or none",
+                       axis->name, options->data_axis, pipeline->axis);
+    }
+    return SL_OK;
+}
+
 /* Those of the pipeline apart. */
 static int check_options(struct sl_spmd *self, const struct sl_trainer_options *options) {
     if (!options->data_axis)
@@ -61,6 +87,7 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
             "the trainer's option data_axis is \"%s\", and so is the pipeline's option axis: rows and stages "
             "must lie along different axes",
             options->data_axis);
+    SL_TRY(check_axes(self, options));
     if (!(options->clip >= 0.0f))
         return sl_fail(self, SL_BAD_INPUT,
                        "the trainer's option clip is %g: it must be the largest norm of the gradients, "
@@ -116,10 +143,10 @@ void sl_trainer_bytes(const struct sl_trainer *t, size_t *state, size_t *activat
 }
 
 int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
+    if (!t) return SL_BAD_INPUT;
     SL_TRY(sl_parameters_take(&t->parameters, &t->self->error));
     SL_TRY(from ? sl_import(t->self, &t->updates.world, &t->parameters, SL_VALUES, from)
                 : sl_parameters_initialize(&t->parameters, t->self, data_of(t)));
-    for (int r = 0; r < t->parameters.ranges; r++) sl_parameters_round(&t->parameters, t->kernels, r);
     return sl_pipeline_open(t->pipeline);
 }
 
@@ -220,14 +247,17 @@ static int check_rows(const struct sl_trainer *t, const struct sl_batch *batch) 
                    batch->rows, rows, t->options.pipeline.rows, t->options.pipeline.schedule->microbatches, passes(t));
 }
 
-/* Metrics and norm are the same on all coordinates, and so is what follows from them. */
+/* Steps in messages count from 0. Metrics and norm are the same on all coordinates, and so is what follows from them.
+ */
 static int check_finite(const struct sl_trainer *t, const struct sl_metrics *metrics) {
     const long long step = (long long)t->step - 1;
     if (t->options.ignore_nan) return SL_OK;
-    if (!isfinite(metrics->loss)) return sl_fail(t->self, SL_FAILED, "the loss of step %lld is not finite", step);
-    if (t->options.clip > 0.0f && !isfinite(t->updates.norm))
-        return sl_fail(t->self, SL_FAILED, "the norm of the gradients of step %lld is not finite", step);
-    return SL_OK;
+    const bool lost = !isfinite(metrics->loss);
+    if (!lost && (t->options.clip == 0.0f || isfinite(t->updates.norm))) return SL_OK;
+    return sl_fail(t->self, SL_FAILED,
+                   "%s of step %lld is not finite: a smaller learning rate may help (a program of one's own may go on "
+                   "all the same: ignore_nan)",
+                   lost ? "the loss" : "the norm of the gradients", step);
 }
 
 static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
@@ -250,7 +280,7 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
 int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
     const int status = take_step(t, batch, metrics, stop);
     /* sl_trainer_close may have to see reductions off, and peers must know then that this coordinate has failed. */
-    if (status && !t->self->error.status) sl_fail(t->self, status, "step %lld failed", (long long)t->step);
+    if (status && !t->self->error.status) sl_fail(t->self, status, "step %lld failed", (long long)t->step - 1);
     return status;
 }
 

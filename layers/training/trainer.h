@@ -14,7 +14,9 @@ SL_BEGIN_C
 
 struct sl_trainer_options {
     struct sl_pipeline_options pipeline;
-    const char *data_axis;                 /* axis whose coordinates have different rows */
+    /* Axis whose coordinates have different rows. Every axis of the mesh with more than one coordinate is this one, the
+     * pipeline's axis, or in its group_axes. */
+    const char *data_axis;
     struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
     float clip;                            /* the largest norm of all gradients together; 0: no limit */
     int accumulate;                        /* passes of the pipeline in a step, each over as many rows; 0: one */
@@ -34,7 +36,8 @@ struct sl_trainer; /* opaque; each coordinate has its own */
 
 /* Plans a training run of MODEL: declares its parameters and computes how much memory it needs. Takes no large memory
  * yet. MODEL must outlive the trainer, and so must what OPTIONS points to. Collective over the mesh. SL_BAD_INPUT if
- * options, schedule and model do not fit each other; the line names what is missing or wrong. SL_FAILED if there is no
+ * options, schedule, model and mesh do not fit each other, or if two stages declare a parameter of the same name; the
+ * line names what is missing or wrong. SL_FAILED if there is no
  * memory. Free with sl_trainer_close, also after a failure. */
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
                     struct sl_model *model);
@@ -43,7 +46,8 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
 void sl_trainer_bytes(const struct sl_trainer *trainer, size_t *state, size_t *activations);
 /* Takes the memory. The initial values are drawn, or, if FROM is not NULL, copied from its tensors of the same names.
  * All coordinates pass a store or all pass NULL; the store is read on coordinate 0 alone. Collective over the mesh.
- * SL_BAD_INPUT names a tensor that does not fit, SL_FAILED if there is not enough memory. */
+ * SL_BAD_INPUT names a tensor that does not fit, or, without a line, TRAINER is NULL; SL_FAILED if there is not enough
+ * memory. */
 int sl_trainer_open(struct sl_trainer *trainer, const struct sl_store *from);
 /* Frees the trainer, but not its model. TRAINER may be NULL. */
 void sl_trainer_close(struct sl_trainer *trainer);
@@ -72,7 +76,8 @@ void sl_trainer_set_steps(struct sl_trainer *trainer, int64_t steps);
  *
  * SL_BAD_INPUT if the batch has not as many rows as all passes together take, or lacks what is read. SL_FAILED, on all
  * coordinates, if the loss is not finite, or if gradients are clipped and their norm is not, unless the option
- * ignore_nan says otherwise. The values have been updated by then: go on from a checkpoint. */
+ * ignore_nan says otherwise. The values have been updated by then: go on from a checkpoint. Messages count steps from
+ * 0: that of the first call is step 0. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
 /* Counts times in PROFILE from the next step on; NULL: no longer. The caller owns it and calls sl_profile_start. */
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);

@@ -132,6 +132,7 @@ static void note_times(struct lowering *lowering) {
 }
 
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error) {
+    if (schedule->lowered) return SL_OK;
     const size_t cells = (size_t)schedule->ranks * (size_t)schedule->loops * (size_t)schedule->microbatches;
     struct lowering lowering = {.schedule = schedule,
                                 .forward_time = calloc(cells, sizeof(int)),

@@ -71,7 +71,7 @@ int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages,
 void sl_schedule_free(struct sl_schedule *schedule);
 
 /* Inserts a TAKE before each action that needs one, a SEND after each action whose result another stage needs, and a
- * REDUCE after each loop's last weight gradient. */
+ * REDUCE after each loop's last weight gradient. A schedule that has been lowered stays as it is. */
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error);
 
 /* Proves that the lowered table can be executed: walks it as the executor would, with SLOTS slots in each channel.

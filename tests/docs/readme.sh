@@ -37,6 +37,6 @@ sed 's/^    int status = .*/&\n    if (self->coordinate == 3) return SL_OK;/' su
     status=$?
 } && [ $status = 3 ] &&
     [ "$(head -n 1 err)" = 'shardloop: coordinate 3 (data=1, model=0) returned after its start while others wait for it:' ] &&
-    grep -q '^  coordinate [45] (data=1, model=[12]) waits for coordinate 3 in psum over "model" at hang.c:9$' err
+    grep -q '^  coordinate [45] (data=1, model=[12]) waits for coordinate 3 in psum over "model" at hang.c:10$' err
 point 'a coordinate that leaves gets the verdict that the documentation shows'
 plan

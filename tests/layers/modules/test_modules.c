@@ -382,7 +382,7 @@ static void test_workspace_is_shared(void **state) {
     for (int i = 0; i < 2; i++) {
         struct sl_module *block[9];
         const int blocks = i ? 9 : 3;
-        for (int b = 0; b < blocks; b++) block[b] = sl_mlp_block("b", 16, 3, 0.1);
+        for (int b = 0; b < blocks; b++) block[b] = sl_mlp_block((char[]){(char)('a' + b), '\0'}, 16, 3, 0.1);
         struct rig rig;
         struct sl_plan plan;
         struct sl_error error = {0};

@@ -457,6 +457,23 @@ static int load_mutations(struct worker *worker) {
     return status;
 }
 
+/* A run without settings of its own. */
+static int pass_without_settings(struct worker *worker) {
+    struct sl_checkpoint about = {0};
+    SL_TRY(sl_checkpoint_save(worker->self, worker->trainer, path, &about, NULL, NULL));
+    return sl_checkpoint_load(worker->self, worker->trainer, path, NULL, &about);
+}
+
+static void there_may_be_no_settings(void **state) {
+    struct sl_checkpoint about;
+    struct sl_error error;
+    (void)state;
+    run_on_layout(&alone, pass_without_settings, NULL);
+    if (!has_results()) return;
+    assert_int_equal(sl_checkpoint_check(path, NULL, NULL, &about, &error), SL_OK);
+    assert_int_equal(sl_checkpoint_check(path, settings, NULL, &about, &error), SL_BAD_INPUT);
+}
+
 static void changed_bytes_do_no_harm(void **state) {
     (void)state;
     if (!shares_memory()) return;
@@ -636,6 +653,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_resumed_run_is_the_same_run),
         cmocka_unit_test(other_files_are_refused_and_change_nothing),
         cmocka_unit_test(the_run_says_what_was_refused),
+        cmocka_unit_test(there_may_be_no_settings),
         cmocka_unit_test(changed_bytes_do_no_harm),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(a_killed_run_can_be_resumed),

@@ -50,6 +50,30 @@ static const struct sl_module_type keeps_input = {.name = "forgetful",
 static const struct sl_module_type without_backward = {.name = "oneway", .plan = plan_input, .forward = square};
 static const struct sl_module_type without_forward = {.name = "absent", .plan = plan_input};
 
+static int plan_scale(struct sl_module *module, struct sl_plan *plan) {
+    const size_t shape[] = {(size_t)module->in};
+    keep(module, true, true);
+    return sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0, 1, shape);
+}
+static int plan_scale_twice(struct sl_module *module, struct sl_plan *plan) {
+    SL_TRY(plan_scale(module, plan));
+    return plan_scale(module, plan);
+}
+static int fail_silently(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    return (void)module, (void)context, (void)x, (void)y, SL_BAD_INPUT;
+}
+static const struct sl_module_type silent = {
+    .name = "silent", .plan = plan_input, .forward = fail_silently, .backward_input = square_back};
+static const struct sl_module_type unweighed = {
+    .name = "unweighed", .plan = plan_scale, .forward = square, .backward_input = square_back};
+static const struct sl_module_type small = {
+    .name = "small", .plan = plan_input, .forward = square, .backward_input = square_back, .bytes = 4};
+static const struct sl_module_type scales_twice = {.name = "scales",
+                                                   .plan = plan_scale_twice,
+                                                   .forward = square,
+                                                   .backward_input = square_back,
+                                                   .backward_weight = read_gradient};
+
 /* A module around another one, which forgets to keep what its child keeps. */
 static int plan_around(struct sl_module *module, struct sl_plan *plan) {
     return sl_module_plan(module->child[0], plan);
@@ -87,10 +111,12 @@ struct trial {
     struct sl_model model, *given;
     struct sl_module *stage[1];
     const struct sl_module_type *type, *end; /* of the stage's last module; of the loss; NULL: the usual ones */
+    const char *name;                        /* the last stage's; NULL: the usual one */
     struct sl_batch batch;
     bool bare;      /* a pipeline without a trainer */
     bool evaluates; /* in place of a step */
     bool hurries;   /* leaves out what comes between planning and the next call */
+    bool forgets_layout, forgets_memory, forgets_weight;
 };
 
 struct fault {
@@ -98,6 +124,13 @@ struct fault {
     void (*make)(struct trial *trial);
     bool trainers; /* only a trainer has the field */
 };
+
+static void keep_values(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                        const struct sl_optimizer_run *run) {
+    (void)options, (void)kernels, (void)run;
+}
+static const struct sl_optimizer doubled = {
+    .name = "doubled", .state = {"velocity", "velocity"}, .update = keep_values};
 
 static struct sl_schedule unlowered, empty;
 static float some_inputs[BATCH * IN], some_targets[BATCH * OUT];
@@ -108,6 +141,10 @@ static int plan_bare(struct sl_spmd *self, struct trial *trial) {
     if (sl_parameters_open(&parameters, 1)) return SL_FAILED;
     int status = sl_pipeline_plan(&pipeline, self, &trial->options.pipeline, trial->given, &parameters);
     if (status == SL_OK && trial->hurries) status = sl_pipeline_open(pipeline);
+    if (status == SL_OK && trial->forgets_layout) status = sl_parameters_take(&parameters, &self->error);
+    if (status == SL_OK && trial->forgets_memory) status = sl_parameters_initialize(&parameters, self, NULL);
+    struct sl_pipeline_step weightless = {.batch = trial->batch};
+    if (status == SL_OK && trial->forgets_weight) status = sl_pipeline_train(pipeline, &weightless);
     sl_pipeline_close(pipeline);
     sl_parameters_close(&parameters);
     return status;
@@ -126,7 +163,7 @@ static int take_step(struct sl_spmd *self, struct trial *trial) {
     return status;
 }
 
-static struct sl_module *build_stage(const struct sl_module_type *type, bool last) {
+static struct sl_module *build_stage(const struct sl_module_type *type, bool last, const char *name) {
     const int columns = last ? OUT : HIDDEN;
     const bool has_child = type == &wraps || type == &wraps_input;
     struct sl_module *dense = has_child ? sl_dense("dense", columns, columns) : NULL;
@@ -134,7 +171,10 @@ static struct sl_module *build_stage(const struct sl_module_type *type, bool las
         return sl_sequential("back", 2,
                              (struct sl_module *[]){sl_dense("first", HIDDEN, columns),
                                                     sl_module_new_parent(type, "own", columns, columns, 1, &dense)});
-    return sl_sequential(last ? "back" : "front", 2,
+    return sl_sequential(name   ? name
+                         : last ? "back"
+                                : "front",
+                         2,
                          (struct sl_module *[]){sl_dense("dense", last ? HIDDEN : IN, columns),
                                                 sl_module_new(type ? type : &squares, "own", columns, columns)});
 }
@@ -148,7 +188,7 @@ struct mistake {
 /* The fault is that of coordinate 1, which has the last stage, and of nobody else. */
 static int program(struct sl_spmd *self, void *arg) {
     const struct mistake *mistake = arg;
-    const bool last = self->coordinate == 1;
+    const bool last = sl_axis_index(self, "model") == 1;
     struct trial trial = {.options = {.pipeline = {.axis = "model",
                                                    .schedule = &mistake->schedule,
                                                    .gemm = sl_gemm_find("reference", &self->error),
@@ -161,7 +201,7 @@ static int program(struct sl_spmd *self, void *arg) {
     trial.given = &trial.model;
     const bool wrong = mistake->fault && self->coordinate == 1;
     if (wrong) mistake->fault->make(&trial);
-    struct sl_module *stage = build_stage(trial.type, last);
+    struct sl_module *stage = build_stage(trial.type, last, trial.name);
     struct sl_module *loss = last ? sl_mean_squared_error(OUT) : NULL;
     if (trial.end == &without_forward) {
         sl_module_free(loss);
@@ -202,8 +242,18 @@ FAULT(no_child_gradient, t->type = &wraps_input)
 FAULT(no_backward, t->type = &without_backward)
 FAULT(no_forward, t->type = &without_forward)
 FAULT(no_forward_of_loss, t->end = &without_forward)
+FAULT(same_stage, t->name = "front")
+FAULT(same_name, t->type = &scales_twice)
 FAULT(no_data_axis, t->options.data_axis = NULL)
 FAULT(one_axis, t->options.data_axis = "model")
+FAULT(wrong_data_axis, t->options.data_axis = "dta")
+FAULT(no_line, t->type = &silent)
+FAULT(no_weights, t->type = &unweighed)
+FAULT(small_struct, t->type = &small)
+FAULT(same_states, t->options.optimizer.method = &doubled)
+FAULT(no_layout, t->forgets_layout = true)
+FAULT(no_memory, t->forgets_memory = true)
+FAULT(no_weight, t->forgets_weight = true)
 FAULT(no_method, t->options.optimizer.method = NULL)
 FAULT(no_clip, t->options.clip = NAN)
 FAULT(no_passes, t->options.accumulate = -1)
@@ -233,15 +283,20 @@ static const struct fault faults[] = {
     {"has 1 loops, the model has 0", no_loops, false},
     {"back.own.forgetful: its plan leaves keeps_input unset", no_input_kept, false},
     {"back.own.forgetful: its plan leaves keeps_gradient unset", no_gradient_kept, false},
+    {"back.own.unweighed: it has parameters, but its type has no backward_weight", no_weights, false},
+    {"back.own.small: its type has bytes 4", small_struct, false},
     {"module type oneway has no backward_input", no_backward, false},
     {"module type absent has no forward", no_forward, false},
     {"module type absent has no forward", no_forward_of_loss, false},
+    {"parameter front.dense.kernel is declared by stages of ranks 0 and 1", same_stage, false},
+    {"parameter back.own.scale is declared twice", same_name, false},
     {"option data_axis is NULL: it must be the name of the axis", no_data_axis, true},
     {"option data_axis is \"model\", and so is the pipeline's option axis", one_axis, true},
     {"module type dense was given no x in backward: the module around it must set keeps_input", no_child_input, true},
     {"module type dense was given no dy in backward: the module around it must set keeps_gradient", no_child_gradient,
      true},
     {"no optimizer was chosen (its method is NULL)", no_method, true},
+    {"optimizer doubled: two of its states have the name velocity", same_states, true},
     {"option clip is nan", no_clip, true},
     {"option accumulate is -1", no_passes, true},
     {"the batch has 2147483648 rows (8 in a pass x passes 268435456): at most 2147483647", many_passes, true},
@@ -251,6 +306,7 @@ static const struct fault faults[] = {
     {"the batch has 16 rows (its field rows), but the pipeline takes 8", few_rows_to_evaluate, true},
     {"the pipeline has not been opened: sl_pipeline_open, or sl_trainer_open", hurry, true},
     {"the batch has no targets, which the loss", no_targets, true},
+    {"step 0 failed", no_line, true},
 };
 
 static struct sl_schedule make(bool lower) {
@@ -265,6 +321,7 @@ static void what_is_complete_runs(void **state) {
     struct mistake none = {.schedule = make(true)};
     (void)state;
     expect_ok("model=2", program, &none);
+    expect_ok("data=2,model=2", program, &none);
     none.bare = true;
     expect_ok("model=2", program, &none);
     sl_schedule_free(&none.schedule);
@@ -284,6 +341,17 @@ static void what_is_missing_is_named(void **state) {
     sl_schedule_free(&unlowered);
 }
 
+/* The replicas would each be trained on their own. */
+static void every_axis_is_used(void **state) {
+    static const struct fault mistaken = {"", wrong_data_axis, true};
+    struct mistake mistake = {.fault = &mistaken, .schedule = make(true)};
+    (void)state;
+    EXPECT_VERDICT(((struct test_run){.mesh = "data=2,model=2", .arg = &mistake}), program, SL_BAD_INPUT,
+                   "nothing uses the mesh's axis \"data\": the trainer's option data_axis is \"dta\"",
+                   "coordinate 1 (data=0, model=1)");
+    sl_schedule_free(&mistake.schedule);
+}
+
 static void memory_comes_before_the_pipeline_is_opened(void **state) {
     static const struct fault hurried = {"", hurry, false};
     struct mistake mistake = {.fault = &hurried, .schedule = make(true), .bare = true};
@@ -292,6 +360,40 @@ static void memory_comes_before_the_pipeline_is_opened(void **state) {
                    "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before",
                    "coordinate 1 (model=1)");
     sl_schedule_free(&mistake.schedule);
+}
+
+static void calls_of_a_loop_have_an_order(void **state) {
+    static const struct fault own[] = {
+        {"the parameters have no layout: sl_parameters_layout comes before sl_parameters_take", no_layout, false},
+        {"the parameters have no memory: sl_parameters_take comes before sl_parameters_initialize", no_memory, false},
+        {"the step's weight is 0 (its field weight)", no_weight, false},
+    };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct mistake mistake = {.fault = &own[i], .schedule = make(true), .bare = true};
+        EXPECT_VERDICT(((struct test_run){.mesh = "model=2", .arg = &mistake}), program, SL_BAD_INPUT, own[i].text,
+                       "coordinate 1 (model=1)");
+        sl_schedule_free(&mistake.schedule);
+    }
+    assert_int_equal(sl_trainer_open(NULL, NULL), SL_BAD_INPUT);
+    assert_int_equal(sl_pipeline_open(NULL), SL_BAD_INPUT);
+}
+
+static void a_schedule_is_lowered_once(void **state) {
+    struct sl_schedule schedule = make(true);
+    const int count = schedule.rank[0].count;
+    (void)state;
+    assert_int_equal(sl_schedule_lower(&schedule, NULL), SL_OK);
+    assert_int_equal(schedule.rank[0].count, count);
+    sl_schedule_free(&schedule);
+}
+
+static void a_module_may_have_no_name(void **state) {
+    struct sl_module *module = sl_module_new(&squares, NULL, IN, IN);
+    (void)state;
+    assert_non_null(module);
+    assert_string_equal(module->name, "");
+    sl_module_free(module);
 }
 
 /* ---- what batches lack ---- */
@@ -347,7 +449,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_complete_runs),
         cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(every_axis_is_used),
         cmocka_unit_test(memory_comes_before_the_pipeline_is_opened),
+        cmocka_unit_test(calls_of_a_loop_have_an_order),
+        cmocka_unit_test(a_schedule_is_lowered_once),
+        cmocka_unit_test(a_module_may_have_no_name),
         cmocka_unit_test(arrays_that_are_read_are_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,6 +119,7 @@ static int take_own_steps(struct sl_spmd *self, struct job *job, struct sl_pipel
             if (range->count == 0) continue;
             SL_TRY(sl_psum(self, data, SL_F32, range->gradient, range->gradient, range->count));
             sl_optimizer_update(&optimizer, sl_kernels_select(), parameters, r, number + 1, 1.0f / (float)data->size);
+            sl_parameters_round(parameters, sl_kernels_select(), r);
         }
     }
     return SL_OK;
@@ -129,6 +130,7 @@ static int train_by_hand(struct sl_spmd *self, struct job *job, struct sl_model 
     const struct sl_pipeline_options options = {.axis = "model",
                                                 .schedule = &job->table,
                                                 .gemm = sl_gemm_find("reference", &self->error),
+                                                .precision = job->precision,
                                                 .rows = BATCH / sl_axis_size(self, "data") / job->microbatches,
                                                 .wgrad_group = job->group};
     struct sl_group data, world;
@@ -162,16 +164,20 @@ static int program_by_hand(struct sl_spmd *self, void *arg) {
 static void a_loop_of_ones_own_has_the_trainers_bits(void **state) {
     (void)state;
     const struct sl_optimizer_options sgd = sl_sgd_defaults(0.1f);
-    struct job trainers = deep("data=2,model=2", "looped-bfs", 2), own = trainers;
-    struct sl_error error;
-    trainers.optimizer = &sgd;
-    run_job(&trainers);
-    open_job(&own);
-    if (run_on((struct test_run){.mesh = own.mesh, .checked = true, .arg = &own}, program_by_hand, &error))
-        fail_msg("%s", error.message);
-    expect_same_store(&trainers.values, &own.values);
-    free_job(&trainers);
-    free_job(&own);
+    for (int precision = SL_F32; precision <= SL_BF16; precision++) {
+        struct job trainers = deep("data=2,model=2", "looped-bfs", 2), own;
+        struct sl_error error;
+        trainers.precision = (enum sl_dtype)precision;
+        own = trainers;
+        trainers.optimizer = &sgd;
+        run_job(&trainers);
+        open_job(&own);
+        if (run_on((struct test_run){.mesh = own.mesh, .checked = true, .arg = &own}, program_by_hand, &error))
+            fail_msg("%s", error.message);
+        expect_same_store(&trainers.values, &own.values);
+        free_job(&trainers);
+        free_job(&own);
+    }
 }
 
 static void rounded_operands_are_near(void **state) {
@@ -213,7 +219,7 @@ static int train_on(struct sl_spmd *self, struct job *job, struct sl_trainer *tr
 static void a_loss_that_is_not_finite_ends_the_run(void **state) {
     (void)state;
     struct job job = deep("data=2,model=2", "1f1b", 1), on = job;
-    expect_stop(&job, "the loss of step 0 is not finite");
+    expect_stop(&job, "the loss of step 0 is not finite: a smaller learning rate may help");
     on.ignore_nan = true;
     on.train = train_on;
     run_job(&on);
