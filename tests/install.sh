@@ -1,7 +1,7 @@
 #!/bin/sh
-# install.sh BUILD CC SOURCE - what `cmake --install` leaves can be compiled and linked against, wherever it is moved; and so
+# install.sh BUILD CC SOURCE DEVICE - what `cmake --install` leaves can be compiled and linked against, wherever it is moved; and so
 # can the source tree as a part of another project; prints TAP.
-build=$1 cc=$2 source=$3
+build=$1 cc=$2 source=$3 device=$4
 if ! command -v cmake >/dev/null || ! command -v "$cc" >/dev/null; then
     echo "1..0 # SKIP there is no cmake or no $cc"
     exit
@@ -129,10 +129,13 @@ subdirectory() {
     configure within -DSL_MPI=OFF && cmake --build build --target user && [ ! -e build/shardloop/drivers ]
 }
 
-# Installed for another place than where it is then used, which has a space in its name.
-prefix="$work/my programs/shardloop"
+# Installed for another place than where it is then used, which has a space in its name; builds for devices link object
+# files, whose names pkg-config does not quote.
+programs="$work/my programs"
+[ "$device" = cpu ] || programs=$work/programs
+prefix=$programs/shardloop
 install_and_move() {
-    DESTDIR="$work/stage" cmake --install "$build" --prefix /opt/shardloop && mkdir "$work/my programs" &&
+    DESTDIR="$work/stage" cmake --install "$build" --prefix /opt/shardloop && mkdir "$programs" &&
         mv "$work/stage/opt/shardloop" "$prefix" && cd "$prefix/include/shardloop" &&
         find . -name '*.h' | sed 's|^\./||' | LC_ALL=C sort >"$work/headers" && cd "$work" && [ "$(wc -l <headers)" -ge 20 ]
 }
