@@ -215,10 +215,12 @@ void sl_checkpoints_tell_begin(const struct sl_checkpoints *c, int64_t steps) {
         sl_remark("nothing to do: the run in %s has taken all its %" PRId64 " steps; --steps %" PRId64 " goes on",
                   c->from, c->first, more_than(c->first));
     if (left < 1 || (left < LONG && !c->options.resume)) return;
+    char steps_left[40] = "this step";
+    if (left > 1) snprintf(steps_left, sizeof steps_left, "these %" PRId64 " steps", left);
     if (!c->options.save)
-        printf("nothing of these %" PRId64 " steps will be kept; --save DIR keeps them\n", left);
-    else if (!c->options.every)
-        printf("only the end of these %" PRId64 " steps will be kept; --save-every N saves on the way, too\n", left);
+        printf("nothing of %s will be kept; --save DIR keeps %s\n", steps_left, left > 1 ? "them" : "it");
+    else if (!c->options.every && left > 1)
+        printf("only the end of %s will be kept; --save-every N saves on the way, too\n", steps_left);
 }
 
 void sl_checkpoints_tell_end(const struct sl_checkpoints *c, int64_t step, int64_t steps, bool interrupted) {
