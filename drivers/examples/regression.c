@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
     struct sl_mesh mesh;
     struct sl_engine engine = {0};
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
-    const bool help = argc == 2 && !strcmp(argv[1], "--help");
+    const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
     if (argc > 1) {
         fprintf(help ? stdout : stderr,
                 "regression: an example of a training loop of one's own; it takes no arguments\n");

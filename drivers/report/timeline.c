@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spmd/schedule/timeline.h"
+#include "drivers/schedule/drawing.h"
 
 /* Of a schedule that is made again; of boxes in a drawing, so that a page stays small. */
 enum { MOST_ACTIONS = 1000000, MOST_BOXES = 1500 };
@@ -85,15 +85,10 @@ void report_timeline_write(FILE *file, const struct report_timeline *timeline) {
     const struct sl_schedule *schedule = &timeline->schedule;
     const struct sl_simulation *simulation = &timeline->simulation;
     const struct schedule_measured_step *step = &timeline->step;
-    const struct sl_timeline_layer layer[] = {
-        {.schedule = schedule,
-         .row = "predicted",
-         .idle = simulation->span,
-         .count = simulation->count,
-         .event = simulation->event},
-        {.schedule = schedule, .row = "measured", .idle = step->length, .count = step->count, .event = step->event}};
+    struct sl_timeline_layer layer[2];
     char title[96], subtitle[256], note[160];
     const char *const notes[] = {note};
+    schedule_layers(schedule, simulation, step, layer);
     snprintf(title, sizeof title, "%s, step %d predicted and measured", schedule->name, step->step);
     snprintf(subtitle, sizeof subtitle, "measured %.4g ms (mean of %d steps %.4g ms), predicted %.4g ms%s",
              step->length, timeline->measurement.steps, timeline->measurement.step, simulation->step,

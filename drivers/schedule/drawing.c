@@ -3,18 +3,22 @@
 
 #include <math.h>
 
-#include "spmd/schedule/timeline.h"
+void schedule_layers(const struct sl_schedule *schedule, const struct sl_simulation *simulation,
+                     const struct schedule_measured_step *step, struct sl_timeline_layer layer[2]) {
+    layer[0] = (struct sl_timeline_layer){.schedule = schedule,
+                                          .row = "predicted",
+                                          .idle = simulation->span,
+                                          .count = simulation->count,
+                                          .event = simulation->event};
+    layer[1] = (struct sl_timeline_layer){
+        .schedule = schedule, .row = "measured", .idle = step->length, .count = step->count, .event = step->event};
+}
 
 void schedule_draw_comparison(const struct schedule_report *report, const struct schedule_measured_step *step) {
     const struct sl_schedule *schedule = report->schedule;
     const struct sl_simulation *simulation = report->simulation;
-    const struct sl_timeline_layer layer[] = {
-        {.schedule = schedule,
-         .row = "predicted",
-         .idle = simulation->span,
-         .count = simulation->count,
-         .event = simulation->event},
-        {.schedule = schedule, .row = "measured", .idle = step->length, .count = step->count, .event = step->event}};
+    struct sl_timeline_layer layer[2];
+    schedule_layers(schedule, simulation, step, layer);
     char title[96], subtitle[256];
     snprintf(title, sizeof title, "%s, predicted and measured", schedule->name);
     snprintf(subtitle, sizeof subtitle,

@@ -157,6 +157,7 @@ answers 'accuracy 1.0000' custom_module
 answers 'step 500  loss 0.00' regression
 for example in custom_module regression; do
     answers 'takes no arguments' $example --help
+    answers 'takes no arguments' $example -h
     refuses 'takes no arguments' $example --steps 3
     refuses 'takes no arguments' $example stray
 done

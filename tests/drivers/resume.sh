@@ -229,14 +229,20 @@ refused 'metrics: line 4 is none of a training' train --resume saved --metrics m
 rm -rf saved
 mkfifo pipe
 long="$model --mesh data=1 --steps 1000 --batch 2 --data text"
-"$driver" train $long --save saved --metrics pipe >out 2>err </dev/null &
-pid=$!
-{
-    read -r line && kill -INT $pid
-    cat >/dev/null
-} <pipe
-wait $pid
-status=$?
+# interrupt SIGNAL ARGUMENT...: after the first line of metrics.
+interrupt() {
+    signal=$1
+    shift
+    "$driver" train $long --metrics pipe "$@" >out 2>err </dev/null &
+    pid=$!
+    {
+        read -r line && kill -"$signal" $pid
+        cat >/dev/null
+    } <pipe
+    wait $pid
+    status=$?
+}
+interrupt INT --save saved
 [ $status = 0 ] && said 'interrupted after step [0-9]*, saved in saved/step-[0-9]*.safetensors; go on with: .*' &&
     grep -q '^only the end of these 1000 steps will be kept; --save-every N saves on the way, too$' out
 point 'an interrupted run tells where it is'
@@ -247,14 +253,7 @@ point 'and the command that goes on'
 call train $long --save once
 cmp -s "$(name 1000 saved)" "$(name 1000 once)"
 point 'which ends as if nothing had been'
-"$driver" train $long --metrics pipe >out 2>err </dev/null &
-pid=$!
-{
-    read -r line && kill -TERM $pid
-    cat >/dev/null
-} <pipe
-wait $pid
-status=$?
+interrupt TERM
 [ $status = 0 ] && said 'interrupted after step [0-9]*; nothing was saved: --save DIR saves' &&
     grep -q '^nothing of these 1000 steps will be kept; --save DIR keeps them$' out
 point 'without --save it says that nothing is kept'
