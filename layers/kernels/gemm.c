@@ -66,6 +66,18 @@ int sl_gemm_execute(const struct sl_gemm *gemm, const void *a, const void *b, co
     return gemm->backend->execute(gemm, a, b, bias, accumulate, c, queue);
 }
 
+int sl_gemm_execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                         bool accumulate, float *c, void *queue) {
+    const struct sl_gemm_backend *backend = gemm->backend;
+    const size_t m = (size_t)gemm->m, row = (size_t)gemm->k * sl_dtype_size(gemm->dtype);
+    if (backend->execute_many && count > 1) return backend->execute_many(gemm, count, a, b, bias, accumulate, c, queue);
+    for (int i = 0; i < count; i++, c += m * (size_t)gemm->n) {
+        const void *rows = (const char *)a + (size_t)i * m * row;
+        SL_TRY(backend->execute(gemm, rows, b, bias, accumulate, c, queue));
+    }
+    return SL_OK;
+}
+
 void sl_gemm_release(struct sl_gemm *gemm) {
     if (gemm->backend) gemm->backend->release(gemm);
     gemm->backend = NULL;

@@ -33,6 +33,9 @@ struct sl_gemm_backend {
     int (*plan)(struct sl_gemm *gemm, struct sl_error *error);
     int (*execute)(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                    float *c, void *queue);
+    /* sl_gemm_execute_many; NULL: COUNT calls of execute. */
+    int (*execute_many)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                        bool accumulate, float *c, void *queue);
     void (*release)(struct sl_gemm *gemm);
     /* Which version of a library it is, and which of the CPU's instructions it uses, into TEXT; NULL: its name says
      * all.
@@ -63,6 +66,10 @@ int sl_gemm_plan(struct sl_gemm *gemm, const struct sl_gemm_backend *backend, en
  * with a bias. On a device with queues the product is enqueued on QUEUE (NULL: on the calling thread's queue). */
 int sl_gemm_execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                     float *c, void *queue);
+/* The same for COUNT products that share B: A is [count][m, k], C is [count][m, n], and every row has the bits that it
+ * has in a product of its own. A must not be transposed. */
+int sl_gemm_execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                         bool accumulate, float *c, void *queue);
 void sl_gemm_release(struct sl_gemm *gemm);
 
 SL_END_C

@@ -60,10 +60,11 @@ static void release(struct sl_gemm *gemm) {
     free(cpu);
 }
 
-static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue) {
+/* A row's bits do not depend on the number of rows. */
+static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                        bool accumulate, float *c, void *queue) {
     const struct cpu *cpu = gemm->state;
-    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
     if (cpu->few && gemm->transpose_b)
         cpu->few->multiply_transposed(m, n, k, a, b, accumulate, c);
@@ -74,12 +75,21 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
     else if (cpu->few_bf16)
         cpu->few_bf16->multiply(m, n, k, a, b, added, accumulate, c);
     else
-        return sl_gemm_execute(&cpu->library, a, b, bias, accumulate, c, queue);
+        return sl_gemm_execute_many(&cpu->library, count, a, b, bias, accumulate, c, queue);
     return SL_OK;
+}
+
+static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
+                   float *c, void *queue) {
+    return execute_many(gemm, 1, a, b, bias, accumulate, c, queue);
 }
 
 /* Of many rows of floats. */
 static void describe(char *text, size_t size) { sl_gemm_describe(library_for(SL_F32), text, size); }
 
-const struct sl_gemm_backend sl_gemm_cpu = {
-    .name = "cpu", .plan = plan, .execute = execute, .release = release, .describe = describe};
+const struct sl_gemm_backend sl_gemm_cpu = {.name = "cpu",
+                                            .plan = plan,
+                                            .execute = execute,
+                                            .execute_many = execute_many,
+                                            .release = release,
+                                            .describe = describe};

@@ -323,6 +323,50 @@ static void computes_in_the_calling_thread(void **state) {
     }
 }
 
+/* Products of COUNT microbatches at once: A and C of PRODUCT are those of all of them. */
+static void expect_same_rows(const struct product *product, int count, bool accumulate) {
+    const struct sl_gemm *all = &product->gemm;
+    const size_t bytes = elements_of(product) * sizeof(float), part = (size_t)count;
+    const float *bias = all->epilogue ? product->bias : NULL;
+    const char *a = product->a.data;
+    float *merged = memcpy(malloc(bytes), product->before, bytes);
+    float *alone = memcpy(malloc(bytes), product->before, bytes);
+    struct sl_gemm gemm;
+    assert_int_equal(sl_gemm_plan(&gemm, all->backend, all->dtype, all->m / count, all->n, all->k, false,
+                                  all->transpose_b, all->epilogue, NULL),
+                     SL_OK);
+    assert_int_equal(sl_gemm_execute_many(&gemm, count, a, product->b.data, bias, accumulate, merged, NULL), SL_OK);
+    for (size_t i = 0; i < part; i++)
+        assert_int_equal(sl_gemm_execute(&gemm, a + i * (product->a.bytes / part), product->b.data, bias, accumulate,
+                                         alone + i * (bytes / part / sizeof(float)), NULL),
+                         SL_OK);
+    assert_memory_equal(merged, alone, bytes);
+    sl_gemm_release(&gemm);
+    free(merged);
+    free(alone);
+}
+
+static void microbatches_at_once_have_the_same_bits(void **state) {
+    (void)state;
+    static const int shapes[][4] = {
+        {3, 8, 48, 96}, {4, 1, 64, 33}, {2, 64, 96, 800}, {3, 20, 50, 40}, {2, 32, 832, 832}};
+    for (int w = 0; w < WAYS; w++) {
+        if (!possible(ways[w]) || apart(ways[w].backend)) continue;
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            for (int form = 0; form < 4; form++) { /* C = A B + bias, C += A B, and both with B^T */
+                const int *shape = shapes[s], count = shape[0];
+                const bool accumulate = form & 1, transposed = form & 2;
+                struct product product;
+                struct numbers numbers = {11};
+                make_product(&product, &numbers, ways[w], count * shape[1], shape[2], shape[3], false, transposed,
+                             !accumulate);
+                expect_same_rows(&product, count, accumulate);
+                free_product(&product);
+            }
+        }
+    }
+}
+
 /* C lies where the host can look, which waits for the queue: whoever enqueues must say that it has. */
 static void settling_waits_for_products(void **state) {
     (void)state;
@@ -438,12 +482,19 @@ int main(void) {
     else if (!sl_gemm_supports(&sl_gemm_onednn, SL_BF16))
         printf("# oneDNN has no bf16 on this CPU: it is tested with floats only\n");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(computes_in_the_calling_thread),  cmocka_unit_test(equals_the_naive_product),
-        cmocka_unit_test(same_bits_wherever_operands_lie), cmocka_unit_test(one_plan_serves_many_threads),
-        cmocka_unit_test(finds_backends_by_name),          cmocka_unit_test(has_a_default),
-        cmocka_unit_test(refuses_empty_products),          cmocka_unit_test(infinities_stay_in_their_row),
-        cmocka_unit_test(settling_waits_for_products),     cmocka_unit_test(tf32_is_less_exact),
-        cmocka_unit_test(multiplies_bf16_on_every_cpu),    cmocka_unit_test(refuses_what_the_backend_does_not_support),
+        cmocka_unit_test(computes_in_the_calling_thread),
+        cmocka_unit_test(equals_the_naive_product),
+        cmocka_unit_test(same_bits_wherever_operands_lie),
+        cmocka_unit_test(one_plan_serves_many_threads),
+        cmocka_unit_test(finds_backends_by_name),
+        cmocka_unit_test(has_a_default),
+        cmocka_unit_test(refuses_empty_products),
+        cmocka_unit_test(infinities_stay_in_their_row),
+        cmocka_unit_test(settling_waits_for_products),
+        cmocka_unit_test(tf32_is_less_exact),
+        cmocka_unit_test(microbatches_at_once_have_the_same_bits),
+        cmocka_unit_test(multiplies_bf16_on_every_cpu),
+        cmocka_unit_test(refuses_what_the_backend_does_not_support),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
