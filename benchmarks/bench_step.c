@@ -135,7 +135,7 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
                             run->data, job->microbatches);
     if (job->layers % stages)
         return sl_error_set(error, SL_BAD_INPUT, "%d layers do not divide over model=%d", job->layers, stages);
-    run->rows = job->batch / run->data / job->microbatches;
+    run->rows = rig->rows = job->batch / run->data / job->microbatches;
     run->classifier = (struct sl_classifier){.inputs = INPUTS,
                                              .hidden = job->hidden,
                                              .expansion = job->expansion,
@@ -173,7 +173,7 @@ static const char usage[] =
     "N]\n"
     "                  [--rounds N] [--floor-seconds S] [--mesh data=N,model=N] [--layers N] [--hidden N]\n"
     "                  [--expansion N] [--batch N] [--microbatches N] [--dropout RATE] [--precision f32|tf32|bf16]\n"
-    "                  [--engine NAME]\n"
+    "                  [--engine NAME] [--fuse N]\n"
     "Times training steps, after --warmup steps, and in turns with them --rounds times the machine itself, each\n"
     "measurement at least --floor-seconds long. Prints one JSON object. --job comes first: it sets the model.\n";
 

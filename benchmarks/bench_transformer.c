@@ -166,7 +166,7 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
                             run->batch, run->data, run->microbatches);
     run->model.positions = run->generates ? run->prompt + run->tokens : run->sequence;
     run->local = run->batch / run->data;
-    run->rows = run->generates ? run->local : run->local / run->microbatches * run->sequence;
+    run->rows = rig->rows = run->generates ? run->local : run->local / run->microbatches * run->sequence;
     SL_TRY(sl_transformer_check(&run->model, &rig->mesh, error));
     const struct sl_schedule_kind *kind = sl_schedule_find(rig->schedule_name, error);
     if (!kind) return SL_BAD_INPUT;
@@ -216,7 +216,7 @@ static const char usage[] =
     "                         [--microbatches N] [--sequence N] [--model-dimension N] [--n-heads N] [--blocks N]\n"
     "                         [--layers-per-block N] [--latent-dim N] [--rope-dim N] [--vocab-size N] [--prompt N]\n"
     "                         [--tokens N] [--steps N] [--warmup N] [--rounds N] [--floor-seconds S]\n"
-    "                         [--precision f32|tf32|bf16] [--engine NAME] [--fsdp]\n"
+    "                         [--precision f32|tf32|bf16] [--engine NAME] [--fuse N] [--fsdp]\n"
     "Times training steps, or generations of --tokens after --prompt, after --warmup of them, and in turns with them\n"
     "--rounds times the machine itself. Prints one JSON object.\n";
 

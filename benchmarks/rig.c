@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "spmd/device/device.h"
+#include "spmd/schedule/fuse.h"
 
 /* ---- options ---- */
 
@@ -27,6 +28,7 @@ static int read_options(struct sl_rig *rig, int argc, char **argv, bool *answere
         {.name = "schedule", .text = &rig->schedule_name},
         {.name = "precision", .text = &rig->precision_name},
         {.name = "engine", .text = &rig->engine},
+        {.name = "fuse", .integer = &rig->fuse, .max = 4096},
         {.name = "steps", .integer = &rig->steps, .max = 1000000},
         {.name = "warmup", .integer = &rig->warmup, .max = 1000000},
         {.name = "rounds", .integer = &rig->rounds, .max = 1000},
@@ -67,10 +69,21 @@ static int set_precision(struct sl_rig *rig, struct sl_error *error) {
     return rig->gemm ? SL_OK : error->status;
 }
 
+/* As the drivers do. */
+static int fuse(struct sl_rig *rig, struct sl_error *error) {
+    const bool shares = !strcmp(rig->engine, "local") && !strcmp(sl_device.name, "cpu");
+    const struct sl_fusing fusing = {
+        .rows = rig->rows, .coordinates = rig->mesh.size, .cores = shares ? rig->cores.count : 0};
+    bool fused;
+    if (rig->fuse) return sl_schedule_fuse(&rig->schedule, rig->fuse, &fused, error);
+    return sl_schedule_fuse_planned(&rig->schedule, &fusing, error);
+}
+
 static int prepare(struct sl_rig *rig, struct sl_error *error) {
     SL_TRY(sl_mesh_parse(&rig->mesh, rig->mesh_text, error));
     SL_TRY(set_precision(rig, error));
     SL_TRY(rig->prepare(rig, error));
+    SL_TRY(fuse(rig, error));
     SL_TRY(sl_schedule_lower(&rig->schedule, error));
     if (rig->rounds > rig->steps) rig->rounds = rig->steps;
     rig->ms = calloc((size_t)rig->steps, sizeof *rig->ms);

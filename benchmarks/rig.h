@@ -43,6 +43,7 @@ struct sl_rig {
     /* Options of every benchmark. */
     const char *mesh_text, *schedule_name, *precision_name, *engine;
     int steps, warmup, rounds;
+    int fuse; /* microbatches of a product; 0: as the simulator finds best */
     double floor_seconds;
 
     enum sl_dtype precision; /* of products' operands */
@@ -50,6 +51,7 @@ struct sl_rig {
     struct sl_cores cores;
     struct sl_mesh mesh;
     struct sl_schedule schedule;
+    int rows; /* of a microbatch; set by PREPARE */
 
     /* Written by coordinate 0. */
     struct sl_floor floor;

@@ -10,6 +10,7 @@ struct sl_launch {
     const char *launcher; /* "mpirun", "srun"; NULL: none has told how many there are */
     int processes;        /* that it has started; 1 without one */
     int rank;             /* of this process; -1: none has told one */
+    int here;             /* processes that it has started on this host; 0: it has not told */
 };
 
 /* The variables that hold a process's rank, the one that counts first; NULL ends them. */

@@ -233,6 +233,7 @@ static int sign(const struct run *run, struct sl_error *error) {
     const struct config *config = run->config;
     struct sl_signature *signature = &config->common.command->signature;
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->model.training.schedule_file, error));
+    SL_TRY(sl_job_sign(&run->experiment.job, signature, error));
     return classifier_dataset_sign(&run->dataset, signature, error);
 }
 
@@ -249,7 +250,8 @@ static int start(struct run *run, struct sl_error *error) {
     SL_TRY(sl_common_open(&common, &mesh, &engine, error));
     if (common.show_placement) return sl_placement_report(&mesh, &engine, common.json, error);
     SL_TRY(classifier_dataset_open(&run->dataset, config->data, (uint32_t)options->batch, error));
-    SL_TRY(classifier_experiment_prepare(&run->experiment, &mesh, &config->model, &run->dataset, common.seed, error));
+    SL_TRY(classifier_experiment_prepare(&run->experiment, &mesh, &engine, &config->model, &run->dataset, common.seed,
+                                         error));
     SL_TRY(count_steps(run, error));
     plan_training(run);
     SL_TRY(note_run(run, &common, error));

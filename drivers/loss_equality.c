@@ -171,10 +171,10 @@ static void report_table(const struct trial *trial, double difference, bool iden
 
 /* ---- main ---- */
 
-/* Everything that can be wrong is found out before the first run. SHARED: all coordinates are on this machine. */
+/* Everything that can be wrong is found out before the first run. */
 static int prepare(struct trial *trial, const struct config *config, const struct sl_mesh *mesh,
-                   const struct sl_mesh *single_mesh, const struct classifier_dataset *dataset, bool shared,
-                   struct sl_error *error) {
+                   const struct sl_mesh *single_mesh, const struct classifier_dataset *dataset,
+                   const struct sl_engine *engine, struct sl_error *error) {
     static const char *const schedule[] = {[TRAIN] = "plain", [SINGLE] = "single", [PIPELINE] = "plain"};
     static const char *const called[] = {[TRAIN] = "train", [SINGLE] = "single", [PIPELINE] = "pipeline"};
     const struct sl_training_options *third = &config->model.training;
@@ -193,15 +193,15 @@ static int prepare(struct trial *trial, const struct config *config, const struc
         if (!trial[i].loss) return sl_error_set(error, SL_FAILED, "no memory");
         const struct sl_mesh *on = i == SINGLE ? single_mesh : mesh;
         struct sl_error reason;
-        const int status =
-            classifier_experiment_prepare(&trial[i].experiment, on, &model, dataset, config->common.seed, &reason);
+        const int status = classifier_experiment_prepare(&trial[i].experiment, on, engine, &model, dataset,
+                                                         config->common.seed, &reason);
         if (status) {
             char name[128];
             return sl_error_set(error, status, "the %s run on %s: %s", trial[i].schedule,
                                 sl_mesh_print(on, name, sizeof name), reason.message);
         }
         if (i == LOOPING && third->schedule_file) trial[i].schedule = last->name;
-        if (shared) SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, error));
+        if (engine->table == &sl_engine_local) SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, error));
     }
     return SL_OK;
 }
@@ -226,10 +226,12 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     SL_TRY(open_meshes(config, &mesh, &single_mesh, &engine, error));
     if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
     SL_TRY(classifier_dataset_open(dataset, "random", (uint32_t)config->model.training.batch, error));
-    SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, engine.table == &sl_engine_local, error));
-    if (engine.table->apart)
-        SL_TRY(sl_sign_file(&config->common.command->signature, "--schedule-file", config->model.training.schedule_file,
-                            error));
+    SL_TRY(prepare(trial, config, &mesh, &single_mesh, dataset, &engine, error));
+    if (engine.table->apart) {
+        struct sl_signature *signature = &config->common.command->signature;
+        SL_TRY(sl_sign_file(signature, "--schedule-file", config->model.training.schedule_file, error));
+        SL_TRY(sl_job_sign(&trial[LOOPING].experiment.job, signature, error));
+    }
     engine.error = error;
     SL_TRY(sl_training_delay(&config->model.training, &engine, error));
     if (config->model.training.show_shardings)

@@ -168,8 +168,9 @@ static int choose_rng(struct classifier_experiment *experiment, struct sl_error 
 
 /* ---- the job ---- */
 
-static int fit(struct classifier_experiment *experiment, const struct sl_mesh *mesh, struct sl_error *error) {
-    SL_TRY(sl_job_open(&experiment->job, mesh, error));
+static int fit(struct classifier_experiment *experiment, const struct sl_mesh *mesh, const struct sl_engine *engine,
+               struct sl_error *error) {
+    SL_TRY(sl_job_open(&experiment->job, mesh, engine, error));
     SL_TRY(sl_job_share(&experiment->job, error));
     SL_TRY(make_schedule(experiment, error));
     SL_TRY(choose_rng(experiment, error));
@@ -183,8 +184,8 @@ static const char *const axes[] = {[SL_JOB_DATA] = "data", [SL_JOB_PIPE] = "mode
 static const struct sl_job_type classifier_job = {"the classifier", axes, "rows", open_worker, close_worker};
 
 int classifier_experiment_prepare(struct classifier_experiment *experiment, const struct sl_mesh *mesh,
-                                  const struct classifier_options *options, const struct classifier_dataset *dataset,
-                                  uint64_t seed, struct sl_error *error) {
+                                  const struct sl_engine *engine, const struct classifier_options *options,
+                                  const struct classifier_dataset *dataset, uint64_t seed, struct sl_error *error) {
     *experiment = (struct classifier_experiment){
         .job = {.type = &classifier_job, .options = &experiment->options.training, .own = experiment, .seed = seed},
         .options = *options,
@@ -198,7 +199,7 @@ int classifier_experiment_prepare(struct classifier_experiment *experiment, cons
                        .fsdp = options->training.fsdp},
         .dataset = dataset,
     };
-    const int status = fit(experiment, mesh, error);
+    const int status = fit(experiment, mesh, engine, error);
     if (status) classifier_experiment_free(experiment);
     return status;
 }

@@ -34,8 +34,8 @@ struct classifier_experiment {
 /* OPTIONS' schedule is single, plain, looping, or the name of a schedule; unless a file is given. SL_BAD_INPUT names
  * the numbers that do not fit. */
 int classifier_experiment_prepare(struct classifier_experiment *experiment, const struct sl_mesh *mesh,
-                                  const struct classifier_options *options, const struct classifier_dataset *dataset,
-                                  uint64_t seed, struct sl_error *error);
+                                  const struct sl_engine *engine, const struct classifier_options *options,
+                                  const struct classifier_dataset *dataset, uint64_t seed, struct sl_error *error);
 /* SL_BAD_INPUT where the run's memory is more than this machine has; asked before the data are drawn. */
 int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error);
 void classifier_experiment_free(struct classifier_experiment *experiment);

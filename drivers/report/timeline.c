@@ -20,6 +20,7 @@ static int make(struct report_timeline *timeline, struct sl_error *error) {
         return sl_error_set(error, SL_BAD_INPUT, "the trace %.300s: its schedule is too large to be drawn",
                             trace->path);
     SL_TRY(sl_schedule_make(&timeline->schedule, trace->name, trace->ranks, trace->loops, trace->microbatches, error));
+    SL_TRY(schedule_trace_fuse(trace, &timeline->schedule, error));
     return sl_schedule_lower(&timeline->schedule, error);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "drivers/common/metrics.h"
+#include "spmd/schedule/fuse.h"
 
 /* ---- reading ---- */
 
@@ -102,9 +103,10 @@ static void read_description(struct schedule_trace *trace, json_t *root) {
     const char *name;
     int overlap;
     trace->overlap = true;
-    trace->passes = 1;
+    trace->passes = trace->run = 1;
     for (int i = 0; i < trace->count; i++)
-        if (trace->record[i].part == SCHEDULE_PART_COMPUTE && trace->record[i].count > trace->group)
+        if (trace->record[i].part == SCHEDULE_PART_COMPUTE && trace->record[i].letter == 'W' &&
+            trace->record[i].count > trace->group)
             trace->group = trace->record[i].count;
     if (json_unpack(root, "{s:{s:s,s:i,s:i,s:i,s:b}}", "shardloop", "schedule", &name, "ranks", &trace->ranks, "loops",
                     &trace->loops, "microbatches", &trace->microbatches, "overlap", &overlap)) {
@@ -113,6 +115,7 @@ static void read_description(struct schedule_trace *trace, json_t *root) {
     }
     json_unpack(root, "{s:{s:i}}", "shardloop", "passes", &trace->passes);
     if (trace->passes < 1) trace->passes = 1;
+    json_unpack(root, "{s:{s:i}}", "shardloop", "run", &trace->run);
     trace->overlap = overlap;
     snprintf(trace->name, sizeof trace->name, "%s", name);
 }
@@ -131,6 +134,14 @@ int schedule_trace_read(struct schedule_trace *trace, const char *path, struct s
 void schedule_trace_free(struct schedule_trace *trace) {
     free(trace->record);
     *trace = (struct schedule_trace){0};
+}
+
+int schedule_trace_fuse(const struct schedule_trace *trace, struct sl_schedule *schedule, struct sl_error *error) {
+    bool fused = true;
+    if (trace->run != 1) SL_TRY(sl_schedule_fuse(schedule, trace->run, &fused, error));
+    if (fused) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "the trace %s: schedule %s has no runs of %d microbatches", trace->path,
+                        schedule->name, trace->run);
 }
 
 /* ---- what a trace must hold ---- */

@@ -42,6 +42,7 @@ struct schedule_trace {
     /* What the trace says about its schedule; ranks 0: nothing. */
     char name[32];
     int ranks, loops, microbatches;
+    int run;                /* microbatches of a forward and of an input gradient */
     int passes;             /* through it a step */
     bool overlap;           /* reductions beside compute */
     double delay;           /* ms by which the engine delayed each message */
@@ -74,6 +75,10 @@ struct schedule_range schedule_range_at(const struct schedule_trace *trace, int 
 /* SL_BAD_INPUT says where the file is wrong. Free with schedule_trace_free, also after a failure. */
 int schedule_trace_read(struct schedule_trace *trace, const char *path, struct sl_error *error);
 void schedule_trace_free(struct schedule_trace *trace);
+
+/* Joins the microbatches of SCHEDULE, which has not been lowered, as they were in the run. SL_BAD_INPUT where SCHEDULE
+ * has no such runs. */
+int schedule_trace_fuse(const struct schedule_trace *trace, struct sl_schedule *schedule, struct sl_error *error);
 
 /* What each of the run's STAGES costs, whatever its schedule was: fills in COSTS and STAGE [stages]. SL_BAD_INPUT where
  * the trace is of another number of stages. */

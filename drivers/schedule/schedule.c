@@ -248,6 +248,8 @@ static int run_one(const struct config *config, struct subject *subject, const s
                    struct sl_error *error) {
     if (config->compare) SL_TRY(schedule_trace_read(&subject->trace, config->compare, error));
     int status = make(config, subject, error);
+    if (status == SL_OK && config->compare && config->format != CSV && config->format != INDICES)
+        SL_TRY(schedule_trace_fuse(&subject->trace, &subject->study.schedule, error));
     if (status == SL_OK) status = prove(config, subject, error);
     if (status == SL_BAD_INPUT && config->format == JSON) {
         struct sl_error unwritten = {0};

@@ -2,13 +2,25 @@
 #include "drivers/speed/cores.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "collectives/engines.h"
+#include "collectives/launcher.h"
 #include "spmd/device/device.h"
 #include "spmd/topology.h"
 
 int sl_cores_of(const struct sl_engine *engine) {
     return engine->table == &sl_engine_local && !strcmp(sl_device.name, "cpu") ? sl_topology_usable() : 0;
+}
+
+/* Processes that a launcher has bound see only their own cores: together they have the host's. */
+void sl_cores_share(const struct sl_engine *engine, int size, int *coordinates, int *cores) {
+    const struct sl_launch launch = sl_launch_of_process();
+    *coordinates = size;
+    *cores = sl_cores_of(engine);
+    if (engine->table == &sl_engine_local || strcmp(sl_device.name, "cpu") != 0 || !launch.here) return;
+    *coordinates = launch.here;
+    *cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 const char *sl_cores_describe(int coordinates, int cores, char *text, size_t size) {

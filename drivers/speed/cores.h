@@ -10,6 +10,10 @@
  * or not what their times depend on: they are processes that a launcher has placed, or compute on devices. */
 int sl_cores_of(const struct sl_engine *engine);
 
+/* How many of a run's SIZE coordinates share how many cores: those of a host, for processes. CORES 0: each has its own,
+ * or computes on a device. */
+void sl_cores_share(const struct sl_engine *engine, int size, int *coordinates, int *cores);
+
 /* "8 coordinates share 2 cores: times are not those of 8 devices"; empty where they do not share any. Returns TEXT. */
 const char *sl_cores_describe(int coordinates, int cores, char *text, size_t size);
 

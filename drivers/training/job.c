@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "drivers/speed/cores.h"
 #include "spmd/schedule/csv.h"
+#include "spmd/schedule/fuse.h"
 
 /* ---- axes ---- */
 
@@ -48,8 +50,11 @@ static int find_products(struct sl_job *job, struct sl_error *error) {
     return sl_error_set(error, SL_BAD_INPUT, "--precision: %s has no products of that kind here", job->gemm->name);
 }
 
-int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, struct sl_error *error) {
+int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_engine *engine,
+                struct sl_error *error) {
     job->mesh = *mesh;
+    job->cores = sl_cores_of(engine);
+    sl_cores_share(engine, mesh->size, &job->sharing.coordinates, &job->sharing.cores);
     job->sizes_only = job->options->dry_run || job->options->show_shardings;
     SL_TRY(read_axes(job, error));
     SL_TRY(sl_optimizer_choose(&job->options->optimizer, job->options->learning_rate, &job->optimizer, error));
@@ -100,6 +105,24 @@ static int read_schedule(struct sl_job *job, struct sl_error *error) {
                         sl_job_axis(job, SL_JOB_PIPE), job->ranks);
 }
 
+/* Before the coordinates start: all of them run the same table. */
+static int fuse(struct sl_job *job, struct sl_error *error) {
+    const struct sl_fusing fusing = {
+        .rows = job->rows, .coordinates = job->sharing.coordinates, .cores = job->sharing.cores};
+    struct sl_schedule *schedule = &job->schedule;
+    const int run = job->options->no_fuse ? 1 : job->options->fuse;
+    bool fused = true;
+    if (!run) return sl_schedule_fuse_planned(schedule, &fusing, error);
+    if (schedule->microbatches % run)
+        return sl_error_set(error, SL_BAD_INPUT, "--fuse %d: %d microbatches do not divide into runs of so many", run,
+                            schedule->microbatches);
+    if (run > 1) SL_TRY(sl_schedule_fuse(schedule, run, &fused, error));
+    if (fused) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "--fuse %d: schedule %s does not have %d microbatches next to each other everywhere", run,
+                        schedule->name, run);
+}
+
 int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,
                     struct sl_error *error) {
     struct sl_schedule *schedule = &job->schedule;
@@ -109,9 +132,10 @@ int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int
         return sl_error_set(
             error, SL_BAD_INPUT, "%d layers: each of the %d stages (%s=%d, loops %d) needs at least one", layers,
             sl_schedule_stages(schedule), sl_job_axis(job, SL_JOB_PIPE), schedule->ranks, schedule->loops);
+    SL_TRY(cut_pass(job, error));
+    SL_TRY(fuse(job, error));
     SL_TRY(sl_schedule_lower(schedule, error));
-    SL_TRY(sl_schedule_slots(schedule, SL_PIPELINE_FEWEST_SLOTS, &job->slots, error));
-    return cut_pass(job, error);
+    return sl_schedule_slots(schedule, SL_PIPELINE_FEWEST_SLOTS, &job->slots, error);
 }
 
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
@@ -120,6 +144,13 @@ int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
     if (microbatches % job->wgrad_group == 0) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
                         job->wgrad_group, microbatches);
+}
+
+int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct sl_error *error) {
+    char run[16];
+    snprintf(run, sizeof run, "%d", sl_schedule_run(&job->schedule, SL_FORWARD));
+    if (sl_signature_add(signature, "runs of microbatches", run)) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "no memory for the run's signature");
 }
 
 void sl_job_close(struct sl_job *job) { sl_schedule_free(&job->schedule); }

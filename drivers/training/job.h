@@ -37,10 +37,13 @@ struct sl_job {
     const struct sl_training_options *options; /* outlive the job */
     void *own;                                 /* the driver's */
     uint64_t seed;
-    int cores;         /* that the coordinates may use; 0: unknown (drivers/speed/cores.h) */
     int sequence;      /* rows of a sample; 0: a sample is a row, and rows have nothing to do with each other */
     bool forward_only; /* it will never train */
     /* Decided. */
+    int cores; /* that the coordinates may use; 0: unknown (drivers/speed/cores.h) */
+    struct {   /* coordinates that share cores, and how many; sl_cores_share */
+        int coordinates, cores;
+    } sharing;
     bool sizes_only; /* it only tells of parameters and bytes (--dry-run, --show-shardings) */
     struct sl_mesh mesh;
     int data, ranks; /* sizes of these axes */
@@ -54,8 +57,8 @@ struct sl_job {
     int wgrad_group;
 };
 
-/* Axes that MESH lacks are added with size 1. */
-int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, struct sl_error *error);
+/* Axes that MESH lacks are added with size 1. The run will be over ENGINE. */
+int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_engine *engine, struct sl_error *error);
 int sl_job_share(struct sl_job *job, struct sl_error *error);
 /* Makes a schedule of KIND, or reads the options' file, which then says how many microbatches there are. The model has
  * so many LAYERS. */
@@ -63,6 +66,8 @@ int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int
                     struct sl_error *error);
 /* GROUP 0, or more than all: all microbatches. */
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error);
+/* Adds to SIGNATURE what each process has decided on its own. */
+int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct sl_error *error);
 /* Also where nothing was opened. */
 void sl_job_close(struct sl_job *job);
 

@@ -200,6 +200,8 @@ static json_t *options_of(const struct sl_signature *signature) {
     return options;
 }
 
+static int run_of(const struct sl_training *training) { return sl_schedule_run(&training->job->schedule, SL_FORWARD); }
+
 static int report_end(struct sl_training *training, struct sl_error *error) {
     const struct sl_checkpoint_options *options = &training->checkpoints.options;
     json_t *object = training->type->end(training);
@@ -209,6 +211,7 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     if (object) json_object_set_new(object, "options", options_of(&training->command->signature));
     if (object) json_object_set_new(object, "coordinates", json_integer(training->job->mesh.size));
     if (object) json_object_set_new(object, "cores", json_integer(training->job->cores)); /* 0: unknown */
+    if (object) json_object_set_new(object, "fused", json_integer(run_of(training)));
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
         json_object_set_new(object, "saved", json_string(saved));
@@ -223,6 +226,9 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     if (options->profile && !training->report.lost.status)
         SL_TRY(sl_profile_report(training->profile, &job->mesh, job->cores, sl_training_done(training) - 1,
                                  training->json, error));
+    if (options->profile && !training->json)
+        printf("a forward and an input gradient take %d of %d microbatches at once\n", run_of(training),
+               job->schedule.microbatches);
     SL_TRY(report_end(training, error));
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
         return error->status = SL_FAILED; /* it could be written when the run began */
@@ -279,7 +285,6 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     const struct sl_training_options *options = job->options;
     SL_TRY(open_checkpoints(training, job->seed, error));
     SL_TRY(sl_training_delay(options, engine, error));
-    job->cores = sl_cores_of(engine);
     engine->error = error;
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {

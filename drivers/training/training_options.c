@@ -24,6 +24,11 @@ const struct sl_option sl_pipeline_table[] = {
      .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 0: each replica keeps all of it"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
      .help = "sum a loop's gradients over the data axis while other loops compute"},
+    {"fuse", SL_OPTION_INTEGER, FIELD(fuse), .min = 0, .max = MOST_MICROBATCHES,
+     .help =
+         "run N neighbouring microbatches as one product, so that weights are read once for all of them; 0: as many "
+         "as the simulator finds best; the bits are the same"},
+    {"no-fuse", SL_OPTION_FLAG, FIELD(no_fuse), .help = "each microbatch has products of its own: --fuse 1"},
     {"delay-ms", SL_OPTION_REAL, FIELD(delay_ms), .min = 0, .max = 10000,
      .help = "make every message and sum take X ms longer, as on a slow network (engine local only)"},
     {0},

@@ -26,6 +26,8 @@ struct sl_training_options {
     int wgrad_group;           /* 0: the driver's default */
     int zero;
     bool overlap;
+    int fuse;     /* microbatches in a product; 0: as the simulator finds best */
+    bool no_fuse; /* as fuse 1 */
     double delay_ms;
     /* By sl_layout_table. */
     int precision; /* enum sl_product_precision */

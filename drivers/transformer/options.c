@@ -327,7 +327,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .expert_dimension = config->expert_dimension ? config->expert_dimension : 4 * config->model_dimension,
         .capacity = config->capacity,
         .balance = config->balance};
-    SL_TRY(sl_job_open(&job->job, mesh, error));
+    SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     if (config->params) SL_TRY(open_params(job, error));
     SL_TRY(transformer_open_data(job, error));
     if (!job->model.vocabulary) job->model.vocabulary = 256;
@@ -343,6 +343,7 @@ int transformer_sign(const struct transformer_job *job, struct sl_error *error) 
     struct sl_signature *signature = &config->common.command->signature;
     SL_TRY(sl_sign_file(signature, "--params", job->params.path, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
+    SL_TRY(sl_job_sign(&job->job, signature, error));
     SL_TRY(sl_sign_tokens(signature, "data", &job->tokens, error));
     return sl_sign_tokens(signature, "eval-data", &job->eval_tokens, error);
 }

@@ -121,9 +121,12 @@ static int check_kept(const struct sl_module *module, const struct sl_plan *plan
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     struct sl_module *parent = plan->module;
     const size_t prefix = strlen(plan->name);
+    const int run = plan->run;
     plan->module = module;
+    if (!module->type->fuses) plan->run = 1;
     module->parameters = 0;
     int status = plan_named(module, plan);
+    plan->run = run;
     if (status == SL_OK) status = check_type(module, plan);
     if (status == SL_OK) status = check_kept(module, plan);
     plan->module = parent;
@@ -234,7 +237,7 @@ void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *plac
 
 int sl_plan_array(struct sl_plan *plan, size_t count, bool kept, struct sl_place *place) {
     if (kept && !plan->forward_only) return sl_plan_stash(plan, count, place);
-    sl_plan_workspace(plan, count * sizeof(float), place);
+    sl_plan_workspace(plan, count * (size_t)(plan->run > 1 ? plan->run : 1) * sizeof(float), place);
     return SL_OK;
 }
 
@@ -262,6 +265,44 @@ int sl_sum_over(struct sl_context *context, int group, size_t n, float *x) {
 }
 
 /* ---- calls ---- */
+
+static const float *rows_of(const float *x, int first, int columns) {
+    return x ? x + (size_t)first * (size_t)columns : NULL;
+}
+
+/* CONTEXT's microbatch I alone. */
+static struct sl_context alone(const struct sl_context *context, int i) {
+    struct sl_context one = *context;
+    one.microbatches = 1;
+    one.rows = context->rows / context->microbatches;
+    one.microbatch += i;
+    one.batch = sl_batch_rows(&context->batch, i * one.rows, one.rows, context->inputs, context->targets);
+    one.dropout.first_row += (uint32_t)(i * one.rows);
+    if (one.dropout.layer_key) one.dropout.layer_key += (size_t)i * one.dropout.next_keys;
+    return one;
+}
+
+int sl_module_forward_each(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    for (int i = 0; i < context->microbatches; i++) {
+        struct sl_context one = alone(context, i);
+        const int first = i * one.rows;
+        SL_TRY(module->type->forward(module, &one, rows_of(x, first, module->in),
+                                     y + (size_t)first * (size_t)module->out));
+    }
+    return SL_OK;
+}
+
+int sl_module_backward_input_each(const struct sl_module *module, struct sl_context *context, const float *x,
+                                  const float *dy, float *dx) {
+    for (int i = 0; i < context->microbatches; i++) {
+        struct sl_context one = alone(context, i);
+        const int first = i * one.rows;
+        SL_TRY(module->type->backward_input(module, &one, rows_of(x, first, module->in),
+                                            rows_of(dy, first, module->out),
+                                            dx ? dx + (size_t)first * (size_t)module->in : NULL));
+    }
+    return SL_OK;
+}
 
 int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps) {
     return sl_fail(context->self, SL_BAD_INPUT,

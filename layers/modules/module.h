@@ -3,7 +3,7 @@
  * One struct sl_module is one layer of one stage; its type is a table of functions. The life of a module:
  *
  *     plan             Declares parameters, stash and workspace for microbatches of plan->rows rows; sets keeps_*.
- *     forward          Computes y [rows, out] from x [rows, in].
+ *     forward          Computes y [rows, out] from x [rows, in]; rows is context->rows.
  *     backward_input   I: computes dx [rows, in] from dy [rows, out]. DX is NULL if nobody needs dx, and is never
  *                      the same array as DY. Leaves in the stash what W needs, also if DX is NULL.
  *     backward_weight  W: computes the parameters' gradients from context->wgrad_group microbatches, the first of
@@ -27,6 +27,11 @@
  *
  * sl_module_new allocates the own struct, filled with zeros, and the type's functions cast the module that they are
  * given.
+ *
+ * A call of forward or backward_input may take a run of several microbatches at once, whose rows lie one after another:
+ * in x, y, dy, dx, in the batch, and in stash arrays. A type that can do so says fuses: it takes context->rows rows,
+ * which are those of context->microbatches microbatches, and plans workspace for sl_plan_rows rows. All other types
+ * are called for one microbatch after the other. Each row must get the bits that it gets alone.
  *
  * Layers that the model repeats set is_layer. Dropouts are then numbered by layer, and if dropout keys follow flax's
  * order, each layer has one key.
@@ -78,7 +83,8 @@ struct sl_dropout_source {
     const struct sl_key *layer_key;
     /* By global position: folded with the dropout's number, then hashed with (row, column). */
     struct sl_key step_key;
-    uint32_t first_row; /* global row of the microbatch's first row */
+    uint32_t first_row; /* global row of the call's first row */
+    size_t next_keys;   /* from a microbatch's layer_key to that of the next one in the call */
 };
 
 /* Sums over rows. `correct` counts the rows whose largest logit is that of the label. */
@@ -100,13 +106,15 @@ struct sl_context {
     const struct sl_kernels *kernels;
     void *queue; /* compute queue; NULL on CPUs */
     enum sl_phase phase;
-    int microbatch;        /* number of the microbatch in this step */
-    int rows;              /* rows of a microbatch */
+    int microbatch;        /* number of the call's first microbatch in this step */
+    int microbatches;      /* of this call of forward or backward_input; 0 counts as 1 */
+    int rows;              /* rows of all of them together; backward_weight: of one microbatch */
     int sequence;          /* rows of a sequence, which lie one after another; 0: rows are independent of each other */
     int position;          /* position of each sequence's first row */
     int wgrad_group;       /* microbatches that one backward_weight call takes */
     bool accumulate;       /* backward_weight adds to the gradients */
-    struct sl_batch batch; /* the microbatch's rows of the batch, in memory that the device can read */
+    struct sl_batch batch; /* the call's rows of the batch, in memory that the device can read */
+    int inputs, targets;   /* columns of the batch's inputs and targets */
     float weight;          /* factor of each row's loss in the gradient */
     struct sl_metrics *metrics; /* losses add to it */
     struct sl_dropout_source dropout;
@@ -128,8 +136,10 @@ struct sl_plan {
     const struct sl_mesh *mesh;
     const struct sl_rule *rules; /* rules for the parameters' specs; may be NULL */
     const struct sl_gemm_backend *gemm;
-    enum sl_dtype precision;  /* of the operands of products, SL_F32 or SL_BF16; everything else is float */
-    int rows;                 /* rows of a microbatch */
+    enum sl_dtype precision; /* of the operands of products, SL_F32 or SL_BF16; everything else is float */
+    int rows;                /* rows of a microbatch */
+    int run; /* the most microbatches of one call of forward or backward_input; 0 counts as 1, and modules that do not
+                fuse plan with 1 */
     int sequence;             /* rows of a sequence; 0: rows are independent of each other */
     int wgrad_group;          /* microbatches of one weight-gradient product */
     int loop;                 /* loop to which the parameters belong */
@@ -170,6 +180,7 @@ struct sl_module_type {
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
+    bool fuses;     /* forward and backward_input take the rows of several microbatches at once */
     unsigned reads; /* SL_READS_LABELS and the like; steps refuse batches without it */
     size_t bytes;   /* size of the type's own struct, which begins with a struct sl_module; 0: none */
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
@@ -248,6 +259,11 @@ int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 /* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
 
+/* Rows of the longest call of forward or backward_input: what workspace must have room for. */
+static inline size_t sl_plan_rows(const struct sl_plan *plan) {
+    return (size_t)plan->rows * (size_t)(plan->run > 1 ? plan->run : 1);
+}
+
 /* ---- for the other functions of a type ---- */
 
 /* The values of the module's parameter I: this coordinate's shard. */
@@ -274,6 +290,11 @@ static inline void *sl_at(const struct sl_context *context, const struct sl_plac
     return stash->data + tensor->offset * slots + tensor->stride * slot;
 }
 
+/* The microbatches of a call of forward or backward_input. */
+static inline size_t sl_call_microbatches(const struct sl_context *context) {
+    return context->microbatches > 1 ? (size_t)context->microbatches : 1;
+}
+
 /* The group with the number that sl_plan_group gave; NULL if the coordinate is alone. */
 static inline const struct sl_group *sl_group_of(const struct sl_context *context, int group) {
     return group < 0 ? NULL : &context->groups->group[group];
@@ -288,15 +309,23 @@ int sl_sum_over(struct sl_context *context, int group, size_t n, float *x);
 
 /* SL_BAD_INPUT: ROWS of MODULE, which sets KEEPS, were not kept, because its parent does not set KEEPS. */
 int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps);
+/* Calls for one microbatch of the context after the other, for types that cannot take them at once. */
+int sl_module_forward_each(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
+int sl_module_backward_input_each(const struct sl_module *module, struct sl_context *context, const float *x,
+                                  const float *dy, float *dx);
 /* For parents: these call a child's functions, and pass x and dy only if the child keeps them. */
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {
+    if (context->microbatches > 1 && !module->type->fuses) return sl_module_forward_each(module, context, x, y);
     return module->type->forward(module, context, x, y);
 }
 static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                            const float *dy, float *dx) {
     if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
-    return module->type->backward_input(module, context, module->keeps_input ? x : NULL, dy, dx);
+    if (!module->keeps_input) x = NULL;
+    if (context->microbatches > 1 && !module->type->fuses)
+        return sl_module_backward_input_each(module, context, x, dy, dx);
+    return module->type->backward_input(module, context, x, dy, dx);
 }
 static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                             const float *dy) {

@@ -20,7 +20,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     if (status) return status;
     module->keeps_input = !plan->forward_only;
     module->keeps_gradient = inner->keeps_gradient;
-    const size_t bytes = (size_t)plan->rows * (size_t)module->out * sizeof(float);
+    const size_t bytes = sl_plan_rows(plan) * (size_t)module->out * sizeof(float);
     if (!plan->forward_only) sl_plan_workspace(plan, bytes, &((struct recompute *)module)->unread);
     return SL_OK;
 }
@@ -63,6 +63,7 @@ static const struct sl_module_type recompute = {.name = "recompute",
                                                 .forward = forward,
                                                 .backward_input = backward_input,
                                                 .backward_weight = backward_weight,
+                                                .fuses = true,
                                                 .bytes = sizeof(struct recompute)};
 
 struct sl_module *sl_recompute(struct sl_module *inner) {

@@ -55,7 +55,7 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         if (gradient) SL_TRY(sl_plan_stash(plan, size, &edges[i].gradient));
         if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
     }
-    for (int i = 0; i < 2; i++) sl_plan_workspace(plan, (size_t)plan->rows * columns[i] * sizeof(float), &buffer[i]);
+    for (int i = 0; i < 2; i++) sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
     for (int i = 0; i < count; i++) {
         if (!edges[i].activation.stashed) edges[i].activation = buffer[i % 2];
         if (!edges[i].gradient.stashed) edges[i].gradient = buffer[i % 2];
@@ -114,6 +114,7 @@ static const struct sl_module_type sequential = {.name = "sequential",
                                                  .forward = sequential_forward,
                                                  .backward_input = sequential_backward_input,
                                                  .backward_weight = sequential_backward_weight,
+                                                 .fuses = true,
                                                  .bytes = sizeof(struct sequential),
                                                  .release = release_sequential};
 
@@ -168,7 +169,8 @@ static const struct sl_module_type residual = {.name = "residual",
                                                .plan = plan_residual,
                                                .forward = residual_forward,
                                                .backward_input = residual_backward_input,
-                                               .backward_weight = residual_backward_weight};
+                                               .backward_weight = residual_backward_weight,
+                                               .fuses = true};
 
 struct sl_module *sl_residual(struct sl_module *inner) {
     return sl_module_new_parent(&residual, "", inner ? inner->in : 0, inner ? inner->out : 0, 1, &inner);

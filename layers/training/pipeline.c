@@ -19,7 +19,7 @@ static int take_activation(struct sl_pipeline *p, const struct sl_action *action
     SL_TRY(sl_channel_take(p->self, channel, &slot));
     p->state = slot;
     if (action->update < 0) return SL_OK;
-    sl_device.copy(p->inputs + hidden_row(p, action->update), slot, hidden_row(p, 1) * sizeof(float));
+    sl_device.copy(p->inputs + hidden_row(p, action->update), slot, hidden_row(p, p->run) * sizeof(float));
     p->state = NULL;
     return sl_channel_release(p->self, channel);
 }
@@ -30,27 +30,27 @@ static const float *batch_row(const struct sl_pipeline *p, int microbatch) {
     return inputs ? inputs + (size_t)microbatch * (size_t)p->options.rows * (size_t)p->in : NULL;
 }
 
-/* Of a group of microbatches it is the first: the others' rows follow. */
-static void set_batch(struct sl_pipeline *p, int microbatch) {
+/* A call for COUNT microbatches, MICROBATCH the first of them. */
+static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
     const int first_row = microbatch * p->options.rows;
     p->context.microbatch = microbatch;
-    p->context.batch = sl_batch_rows(&p->batch, first_row, p->options.rows, p->in, p->out);
+    p->context.microbatches = count;
+    p->context.rows = count * p->options.rows;
+    p->context.batch = sl_batch_rows(&p->batch, first_row, p->context.rows, p->in, p->out);
 }
 
-/* Of ACTION's loop and microbatch. */
-static int *forward_time(struct sl_pipeline *p, const struct sl_action *action) {
-    return &p->forward_time[action->params * p->microbatches + action->microbatch];
-}
-
-static void set_microbatch(struct sl_pipeline *p, const struct sl_action *action) {
+/* Keys are those of the breadth-first pass, whatever the schedule: so a backward that recomputes draws its forward's
+ * dropout. */
+static void set_microbatches(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_pipeline_step *step = p->step;
-    const int first_row = action->microbatch * p->options.rows;
-    const size_t time = (size_t)*forward_time(p, action);
-    set_batch(p, action->microbatch);
+    const size_t keys = (size_t)p->model->layers;
+    const int time = sl_schedule_iteration(p->options.schedule, p->rank, action->params, action->microbatch);
+    set_batch(p, action->microbatch, p->run);
     p->context.dropout = (struct sl_dropout_source){
-        .layer_key = step->layer_key ? step->layer_key + time * (size_t)p->model->layers : NULL,
+        .layer_key = step->layer_key ? step->layer_key + (size_t)time * keys : NULL,
         .step_key = step->step_key,
-        .first_row = step->first_row + (uint32_t)first_row,
+        .first_row = step->first_row + (uint32_t)(action->microbatch * p->options.rows),
+        .next_keys = keys,
     };
 }
 
@@ -67,12 +67,11 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
         SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
         y = slot;
     }
-    *forward_time(p, action) = action->time;
-    set_microbatch(p, action);
+    set_microbatches(p, action);
     const struct sl_place *kept = &p->kept[action->params].x;
     if (kept->stashed && p->context.phase == SL_TRAIN) {
         float *keep = sl_at(&p->context, kept);
-        sl_device.copy(keep, x, hidden_row(p, 1) * sizeof(float));
+        sl_device.copy(keep, x, hidden_row(p, p->run) * sizeof(float));
         x = keep;
     }
     SL_TRY(sl_module_forward(stage, &p->context, x, y));
@@ -94,9 +93,9 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     p->state_gradient = slot;
     const struct sl_place *kept = &p->kept[action->params].dy;
     if (!kept->stashed) return SL_OK;
-    set_microbatch(p, action);
+    set_microbatches(p, action);
     float *keep = sl_at(&p->context, kept);
-    sl_device.copy(keep, slot, hidden_row(p, 1) * sizeof(float));
+    sl_device.copy(keep, slot, hidden_row(p, p->run) * sizeof(float));
     p->state_gradient = NULL;
     return sl_channel_release(p->self, channel);
 }
@@ -114,7 +113,7 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
 
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->params];
-    set_microbatch(p, action);
+    set_microbatches(p, action);
     const float *dy = p->state_gradient ? p->state_gradient : kept_dy(p, action->params, action->microbatch);
     float *dx = NULL; /* nobody needs the gradient of the batch */
     if (action->input < 0) {
@@ -135,13 +134,14 @@ static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     if (action->update >= 0) {
         void *slot;
         SL_TRY(sl_channel_acquire(p->self, channel, &slot));
-        sl_device.copy(slot, p->input_gradients + hidden_row(p, action->update), hidden_row(p, 1) * sizeof(float));
+        sl_device.copy(slot, p->input_gradients + hidden_row(p, action->update), hidden_row(p, p->run) * sizeof(float));
     }
     return sl_channel_post(p->self, channel);
 }
 
 static void weight_gradient_due(struct sl_pipeline *p, const struct sl_action *action) {
-    p->weights[action->params].ready[action->microbatch] = true;
+    for (int i = 0; i < sl_schedule_run(p->options.schedule, action->kind); i++)
+        p->weights[action->params].ready[action->microbatch + i] = true;
 }
 
 static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_action_kind kind, int loop, int microbatch,
@@ -164,7 +164,7 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
     while (weights->next < p->microbatches) {
         for (int i = 0; i < p->options.wgrad_group; i++)
             if (!weights->ready[weights->next + i]) return SL_OK;
-        set_batch(p, weights->next);
+        set_batch(p, weights->next, 1);
         p->context.wgrad_group = p->options.wgrad_group;
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
@@ -216,7 +216,9 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
         SL_TRY(do_action(p, action));
-        sl_trace_end(p->step->trace, mark, event_of(p, action->kind, action->loop, action->microbatch, 1));
+        sl_trace_end(p->step->trace, mark,
+                     event_of(p, action->kind, action->loop, action->microbatch,
+                              sl_schedule_run(p->options.schedule, action->kind)));
     }
     if (action->kind == SL_WEIGHT_GRADIENT || action->kind == SL_SEND_GRADIENT || action->kind == SL_REDUCE ||
         (weights && !sends))

@@ -36,6 +36,7 @@ struct sl_pipeline {
     struct sl_model *model;
     const struct sl_rank_schedule *actions;
     int rank, microbatches;
+    int run;             /* microbatches of a forward, an input gradient and their messages */
     int in, hidden, out; /* columns of the batch's inputs, between stages, and of the logits; 0 for those that this rank
                             does not have */
     unsigned reads;      /* what this rank's stages and loss read of the batch, as in struct sl_module_type */
@@ -45,7 +46,6 @@ struct sl_pipeline {
     struct sl_groups groups;
     struct kept *kept;                /* [loops] */
     struct weight_gradients *weights; /* [loops] */
-    int *forward_time; /* [loops][microbatches]: a backward that recomputes draws its forward's dropout */
     size_t workspace_bytes;
     struct sl_context context;
     /* The stage-input buffer, if the schedule keeps states, and its gradients; then logits and their gradients, on the

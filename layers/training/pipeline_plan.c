@@ -61,6 +61,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .gemm = options->gemm,
         .precision = options->precision,
         .rows = options->rows,
+        .run = p->run,
         .sequence = options->sequence,
         .wgrad_group = options->wgrad_group,
         .parameters = parameters,
@@ -82,7 +83,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
 static void plan_slots(struct sl_pipeline *p) {
     const struct sl_pipeline_options *options = &p->options;
     p->once = p->again;
-    p->stash.slots = p->again.slots = p->once.slots = 1;
+    p->stash.slots = p->again.slots = p->once.slots = p->run;
     if (options->forward_only) return;
     p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->wgrad_group);
     p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->wgrad_group);
@@ -102,10 +103,9 @@ static int make_arrays(struct sl_pipeline *p) {
     const size_t loops = (size_t)p->model->loops;
     p->kept = calloc(loops, sizeof *p->kept);
     p->weights = calloc(loops, sizeof *p->weights);
-    p->forward_time = calloc(loops * (size_t)p->microbatches, sizeof *p->forward_time);
     p->ends = calloc(loops, sizeof *p->ends);
     p->link = calloc(4 * loops, sizeof *p->link);
-    if (p->kept && p->weights && p->forward_time && p->ends && p->link) return SL_OK;
+    if (p->kept && p->weights && p->ends && p->link) return SL_OK;
     return sl_fail(p->self, SL_FAILED, "no memory for a pipeline");
 }
 
@@ -119,6 +119,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     p->model = model;
     p->rank = sl_axis_index(self, options->axis);
     p->microbatches = options->schedule->microbatches;
+    p->run = sl_schedule_run(options->schedule, SL_FORWARD);
     p->actions = &options->schedule->rank[p->rank];
     SL_TRY(set_widths(p));
     find_reads(p);
@@ -133,7 +134,8 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .self = self,
         .kernels = sl_kernels_select(),
         .queue = self->queue,
-        .rows = options->rows,
+        .inputs = p->in,
+        .targets = p->out,
         .sequence = options->sequence,
         .parameters = parameters,
         .stash = &p->stash,
@@ -163,11 +165,12 @@ static size_t output_bytes(const struct sl_pipeline *p) {
     return has_loss(p) ? output_row(p, p->microbatches) * sizeof(float) : 0;
 }
 static size_t slot_bytes(const struct sl_pipeline *p) {
-    return sl_round_up(hidden_row(p, 1) * sizeof(float), SL_CACHE_LINE);
+    return sl_round_up(hidden_row(p, p->run) * sizeof(float), SL_CACHE_LINE);
 }
 
 static int slots(const struct sl_pipeline *p) {
-    const int ahead = p->microbatches < SL_PIPELINE_MOST_SLOTS ? p->microbatches : SL_PIPELINE_MOST_SLOTS;
+    const int runs = p->microbatches / p->run;
+    const int ahead = runs < SL_PIPELINE_MOST_SLOTS ? runs : SL_PIPELINE_MOST_SLOTS;
     return ahead > p->options.slots ? ahead : p->options.slots;
 }
 
@@ -265,7 +268,6 @@ void sl_pipeline_close(struct sl_pipeline *p) {
     free(p->again.tensor); /* which p->once shares */
     free(p->kept);
     free(p->weights);
-    free(p->forward_time);
     free(p->ends);
     free(p->link);
     free(p);

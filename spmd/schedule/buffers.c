@@ -15,9 +15,10 @@ struct window {
     bool *due;           /* [microbatches] weight gradients that have come along */
 };
 
-static void make_microbatch(struct window *window, int microbatch, int group) {
-    const int first = microbatch / group * group;
-    if (first + group > window->highest) window->highest = first + group;
+/* RUN microbatches from MICROBATCH on. */
+static void make_microbatches(struct window *window, int microbatch, int run, int group) {
+    const int first = microbatch / group * group, end = ((microbatch + run - 1) / group + 1) * group;
+    if (end > window->highest) window->highest = end;
     if (first < window->lowest) window->lowest = first;
 }
 
@@ -27,8 +28,8 @@ static int width(const struct window *window) {
 }
 
 /* Groups run in ascending order, each once all its microbatches are due. */
-static void use_microbatch(struct window *window, int microbatch, int microbatches, int group) {
-    window->due[microbatch] = true;
+static void use_microbatches(struct window *window, int microbatch, int run, int microbatches, int group) {
+    for (int m = 0; m < run; m++) window->due[microbatch + m] = true;
     while (window->ready < microbatches && window->due[window->ready]) window->ready++;
     window->next = window->ready / group * group;
 }
@@ -43,10 +44,12 @@ static int walk(const struct sl_schedule *schedule, int rank, int group, makes_f
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
         struct window *of = &window[action->loop];
-        if (makes(action->kind)) make_microbatch(of, action->microbatch, group);
+        const int run = sl_schedule_run(schedule, action->kind);
+        if (makes(action->kind)) make_microbatches(of, action->microbatch, run, group);
         if (width(of) > most) most = width(of);
-        if (sl_has_weight_gradient(action->kind)) use_microbatch(of, action->microbatch, microbatches, group);
+        if (sl_has_weight_gradient(action->kind)) use_microbatches(of, action->microbatch, run, microbatches, group);
     }
+    while (most % group || most % sl_schedule_run(schedule, SL_FORWARD)) most++; /* neither wraps round */
     return most;
 }
 

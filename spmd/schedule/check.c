@@ -233,8 +233,8 @@ static int forward(struct walk *walk, int rank, const struct sl_action *action, 
                                               : use(walk, &hands->state, message, &walk->wire[walk->edge[stage - 1]]);
         if (!there) return broken(walk, rank, action, "its input has not been taken");
     }
-    cell->forward = true;
-    if (++walk->held[rank] > walk->most[rank]) walk->most[rank] = walk->held[rank];
+    for (int m = 0; m < sl_schedule_run(walk->schedule, SL_FORWARD); m++, walk->held[rank]++) cell[m].forward = true;
+    if (walk->held[rank] > walk->most[rank]) walk->most[rank] = walk->held[rank];
     return SL_OK;
 }
 
@@ -249,7 +249,7 @@ static int input_gradient(struct walk *walk, int rank, const struct sl_action *a
         !use(walk, &hands->gradient, message, &walk->wire[walk->edge[sl_schedule_stages(walk->schedule) + stage + 1]]))
         return broken(walk, rank, action, "its gradient has not been taken");
     if (stage > 0 && action->input >= 0) hands->kept_gradient[action->input] = message;
-    cell->input_gradient = true;
+    for (int m = 0; m < sl_schedule_run(walk->schedule, action->kind); m++) cell[m].input_gradient = true;
     return SL_OK;
 }
 
@@ -262,7 +262,7 @@ static int backward(struct walk *walk, int rank, const struct sl_action *action,
     if (!sl_has_weight_gradient(action->kind)) return SL_OK;
     if (cell->weight_gradient) return broken(walk, rank, action, "it was done before");
     if (!cell->input_gradient) return broken(walk, rank, action, "its input gradient comes later");
-    cell->weight_gradient = true;
+    for (int m = 0; m < sl_schedule_run(walk->schedule, action->kind); m++) cell[m].weight_gradient = true;
     cell->weight_waits = action->kind == SL_BACKWARD && stage > 0;
     if (!cell->weight_waits) run_weight_gradients(walk, rank, stage);
     return SL_OK;
@@ -298,7 +298,7 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
         return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: rank %d has an action of unknown kind %d",
                             schedule->name, rank, (int)action->kind);
     if (action->loop < 0 || action->loop >= schedule->loops || action->microbatch < 0 ||
-        action->microbatch >= schedule->microbatches)
+        action->microbatch > schedule->microbatches - sl_schedule_run(schedule, action->kind))
         return sl_error_set(walk->error, SL_BAD_INPUT,
                             "schedule %s: rank %d, %s: there is no microbatch %d or no loop %d", schedule->name, rank,
                             kind_name(action->kind), action->microbatch, action->loop);

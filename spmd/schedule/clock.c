@@ -88,14 +88,10 @@ static void note_done(struct clock *clock, int rank, int begin) {
         const struct sl_action *action = &actions->action[i];
         const int stage = sl_schedule_stage(clock->schedule, rank, action->loop);
         const size_t cell = cell_of(clock, stage, action->microbatch);
-        if (action->kind == SL_FORWARD) {
-            clock->forward_done[cell] = action->time;
-            wake_stage(clock, stage + 1);
-        }
-        if (sl_has_input_gradient(action->kind)) {
-            clock->backward_done[cell] = action->time;
-            wake_stage(clock, stage - 1);
-        }
+        int *done = action->kind == SL_FORWARD ? clock->forward_done : clock->backward_done;
+        if (action->kind == SL_WEIGHT_GRADIENT) continue;
+        for (int m = 0; m < sl_schedule_run(clock->schedule, action->kind); m++) done[cell + (size_t)m] = action->time;
+        wake_stage(clock, action->kind == SL_FORWARD ? stage + 1 : stage - 1);
     }
     wake(clock, rank);
 }

@@ -8,6 +8,10 @@ int sl_schedule_iterations(const struct sl_schedule *schedule) {
     return schedule->loops * larger(m, s) + (m < s ? m : s) - 1;
 }
 
+int sl_schedule_iteration(const struct sl_schedule *schedule, int rank, int loop, int microbatch) {
+    return microbatch + rank + loop * larger(schedule->microbatches, schedule->ranks);
+}
+
 /* The backward pass is the forward pass's clock run in reverse: it began at iteration 0 and ended before END / 2. */
 static int append_backwards(struct sl_rank_schedule *rank, int end) {
     for (int n = rank->count - 1; n >= 0; n--) {
@@ -28,14 +32,13 @@ static int append_forward(struct sl_schedule *schedule, int r, int time, int mic
     return SL_OK;
 }
 
-/* Breadth first: all microbatches of a loop, then the next loop; microbatch i of loop l is on rank r in iteration
- * i + r + l * max(microbatches, ranks). With one loop this is GPipe. */
+/* Breadth first: all microbatches of a loop, then the next loop. With one loop this is GPipe. */
 static int breadth_first(struct sl_schedule *schedule) {
-    const int period = larger(schedule->microbatches, schedule->ranks), end = 2 * sl_schedule_iterations(schedule) - 1;
+    const int end = 2 * sl_schedule_iterations(schedule) - 1;
     for (int r = 0; r < schedule->ranks; r++) {
         for (int l = 0; l < schedule->loops; l++) {
             for (int i = 0; i < schedule->microbatches; i++)
-                SL_TRY(append_forward(schedule, r, i + r + l * period, i, l));
+                SL_TRY(append_forward(schedule, r, sl_schedule_iteration(schedule, r, l, i), i, l));
         }
         SL_TRY(append_backwards(&schedule->rank[r], end));
     }

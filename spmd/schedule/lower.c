@@ -88,7 +88,8 @@ static void place_input_gradient(struct lowering *lowering, int rank, const stru
 
 /* A REDUCE for each loop, in the iteration of its last weight gradient: the MICROBATCHES-th that comes along. */
 static void place_weight_gradient(struct lowering *lowering, const struct sl_action *action) {
-    if (++lowering->weight_gradients[action->loop] == lowering->schedule->microbatches)
+    lowering->weight_gradients[action->loop] += sl_schedule_run(lowering->schedule, action->kind);
+    if (lowering->weight_gradients[action->loop] == lowering->schedule->microbatches)
         place(lowering, message(action, SL_REDUCE, -1, action->time, -1), REDUCE);
 }
 

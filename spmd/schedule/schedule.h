@@ -56,6 +56,8 @@ enum { SL_MAX_STAGES = 4096 }; /* of a pipeline: ranks x loops */
 struct sl_schedule {
     char name[32];
     int ranks, loops, microbatches;
+    int run; /* sl_schedule_fuse: microbatches of a forward, an input gradient and their messages; 0: it was not called
+              */
     bool lowered;
     int *stage;                    /* [ranks][loops]: the stages that each rank holds, ascending */
     int *place;                    /* [stages]: rank * loops + loop */
@@ -89,8 +91,8 @@ int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *l
 /* *SLOTS is the smallest number of slots, at least FEWEST, with which sl_schedule_check succeeds. SL_BAD_INPUT if there
  * is none. */
 int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error);
-/* The number of microbatches, a multiple of GROUP, for which the stash of RANK must have room in each loop: from the
- * lowest whose weight gradient is still to come to the highest whose forward is done. */
+/* The number of microbatches, a multiple of GROUP and of a run, for which the stash of RANK must have room in each
+ * loop: from the lowest whose weight gradient is still to come to the highest whose forward is done. */
 int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group);
 /* The same for arrays that an input gradient writes and the weight gradient reads: from the lowest microbatch whose
  * input gradient is done and whose weight gradient is still to come to the highest such. */
@@ -99,6 +101,9 @@ int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, in
 /* Number of iterations of a breadth-first forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks) -
  * 1. */
 int sl_schedule_iterations(const struct sl_schedule *schedule);
+/* The iteration of that pass, from 0, in which RANK computes MICROBATCH in LOOP: microbatch + rank + loop *
+ * max(microbatches, ranks). */
+int sl_schedule_iteration(const struct sl_schedule *schedule, int rank, int loop, int microbatch);
 
 /* Prints the four columns above for each stage as rows of indices, as the notebook does, from the lowered table's own
  * actions. SL_FAILED if there is no memory. */
@@ -128,6 +133,10 @@ int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, 
  * earlier iteration. SL_BAD_INPUT if that never happens; the line is the shortest explanation of who waits for whom. */
 int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error);
 
+/* The microbatches that an action of KIND takes at once: its own, and those that follow it. */
+static inline int sl_schedule_run(const struct sl_schedule *schedule, enum sl_action_kind kind) {
+    return kind == SL_WEIGHT_GRADIENT || kind == SL_REDUCE || schedule->run < 1 ? 1 : schedule->run;
+}
 /* The number of stages. */
 static inline int sl_schedule_stages(const struct sl_schedule *schedule) { return schedule->ranks * schedule->loops; }
 /* The stage that RANK holds as its loop LOOP. */

@@ -71,7 +71,9 @@ static double cost_of(const struct sl_costs *costs, int kind, int stage) {
 static struct sl_event *add_event(struct walk *walk, int kind, int stage, int microbatch, int microbatches) {
     struct sl_event *event = &walk->result->event[walk->result->count++];
     const int rank = sl_schedule_rank_of(walk->schedule, stage);
+    const bool runs = kind == SL_FORWARD || kind == SL_BACKWARD || kind == SL_INPUT_GRADIENT;
     const double begin = walk->now[rank], cost = cost_of(walk->costs, kind, stage);
+    const double once = runs ? walk->costs->shared : 0;
     *event = (struct sl_event){.kind = kind,
                                .rank = rank,
                                .stage = stage,
@@ -79,7 +81,7 @@ static struct sl_event *add_event(struct walk *walk, int kind, int stage, int mi
                                .microbatch = microbatch,
                                .microbatches = microbatches,
                                .begin = begin,
-                               .end = begin + cost * microbatches};
+                               .end = begin + cost * (once + (1 - once) * microbatches)};
     return event;
 }
 
@@ -100,9 +102,10 @@ static void run_weight_gradients(struct walk *walk, int stage) {
 
 /* As the executor: after a backward they wait until its gradient has been sent. */
 static void backward_in_groups(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch) {
-    if (sl_has_input_gradient(kind)) compute(walk, SL_INPUT_GRADIENT, stage, microbatch, 1);
+    const int run = sl_schedule_run(walk->schedule, kind);
+    if (sl_has_input_gradient(kind)) compute(walk, SL_INPUT_GRADIENT, stage, microbatch, run);
     if (!sl_has_weight_gradient(kind)) return;
-    walk->weights[stage].due[microbatch] = true;
+    for (int m = 0; m < run; m++) walk->weights[stage].due[microbatch + m] = true;
     if (kind == SL_WEIGHT_GRADIENT || stage == 0) run_weight_gradients(walk, stage);
 }
 
@@ -193,7 +196,7 @@ static bool step(struct walk *walk, int rank, const struct sl_action *action) {
         begin_reduction(walk, rank, stage, action->microbatch);
         return true;
     case SL_FORWARD:
-        compute(walk, action->kind, stage, action->microbatch, 1);
+        compute(walk, action->kind, stage, action->microbatch, sl_schedule_run(walk->schedule, action->kind));
         return true;
     case SL_BACKWARD:
     case SL_INPUT_GRADIENT:
@@ -201,7 +204,7 @@ static bool step(struct walk *walk, int rank, const struct sl_action *action) {
         if (walk->costs->group)
             backward_in_groups(walk, action->kind, stage, action->microbatch);
         else
-            compute(walk, action->kind, stage, action->microbatch, 1);
+            compute(walk, action->kind, stage, action->microbatch, sl_schedule_run(walk->schedule, action->kind));
         return true;
     case SL_ACTION_KINDS:
         break;

@@ -24,6 +24,8 @@ struct sl_stage_costs {
 struct sl_costs {
     int count; /* 1: all stages take the same times; otherwise the number of stages, with an entry for each */
     const struct sl_stage_costs *stage;
+    double
+        shared; /* 0 to 1: the part of a forward's and an input gradient's time that a run of microbatches takes once */
     double communication; /* time of a message between two ranks; within a rank it takes none */
     bool overlap; /* a loop is reduced as soon as its last weight gradient is done; otherwise after all compute of the
                      rank */

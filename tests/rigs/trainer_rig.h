@@ -8,6 +8,7 @@
 
 #include "layers/models/classifier.h"
 #include "layers/training/trainer.h"
+#include "spmd/schedule/fuse.h"
 
 enum { INPUTS = 12, HIDDEN = 16, CLASSES = 5, BATCH = 48, MAX_STEPS = 4 };
 
@@ -16,6 +17,7 @@ struct job {
     int loops, layers, microbatches, group, steps;
     double dropout;
     bool zero, overlap;
+    int fuse;       /* microbatches of a run; 0: none are joined */
     int accumulate; /* 0: one pass */
     float clip;     /* 0: none */
     bool ignore_nan;
@@ -133,6 +135,7 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
 static inline void open_job(struct job *job) {
     struct sl_error error = {0};
     struct sl_mesh mesh;
+    bool fused;
     assert_int_equal(sl_mesh_parse(&mesh, job->mesh, &error), SL_OK);
     assert_in_range(job->steps, 0, MAX_STEPS);
     if (job->make) {
@@ -141,6 +144,8 @@ static inline void open_job(struct job *job) {
         const int ranks = sl_mesh_axis_size(&mesh, "model");
         if (sl_schedule_make(&job->table, job->schedule, ranks, job->loops, job->microbatches, &error))
             fail_msg("%s", error.message);
+        if (job->fuse > 1 && (sl_schedule_fuse(&job->table, job->fuse, &fused, &error) || !fused))
+            fail_msg("%s has no runs of %d", job->schedule, job->fuse);
         if (sl_schedule_lower(&job->table, &error)) fail_msg("%s", error.message);
     }
     sl_random_normal(sl_key_of_seed(5), BATCH * INPUTS, job->inputs);

@@ -55,8 +55,11 @@ static const uint32_t *draw_words(const struct sl_module *module, const struct s
     const struct sl_dropout_source *source = &context->dropout;
     const uint32_t rows = (uint32_t)context->rows, cols = (uint32_t)module->in;
     uint32_t *words = sl_at(context, &dropout->words);
-    if (source->layer_key && !dropout->whole) {
-        context->kernels->random_words(source->layer_key[dropout->layer], rows * cols, words);
+    if (source->layer_key && !dropout->whole) { /* each microbatch has its own keys */
+        const size_t microbatches = sl_call_microbatches(context), count = (size_t)rows * cols / microbatches;
+        for (size_t i = 0; i < microbatches; i++)
+            context->kernels->random_words(source->layer_key[i * source->next_keys + (size_t)dropout->layer],
+                                           (uint32_t)count, words + i * count);
         return words;
     }
     const uint32_t first = dropout->whole ? cols * (uint32_t)sl_axis_index(context->self, dropout->axis) : 0;
@@ -76,7 +79,7 @@ static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
                             plan->name, module->type->name, SL_LAYER_DROPOUTS);
     dropout->layer = plan->layer;
     dropout->number = plan->global_layer * SL_LAYER_DROPOUTS + plan->dropouts++;
-    sl_plan_workspace(plan, (size_t)plan->rows * (size_t)module->in * sizeof(uint32_t), &dropout->words);
+    sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->in * sizeof(uint32_t), &dropout->words);
     return plan_slope(module, plan);
 }
 
@@ -127,6 +130,7 @@ static int gelu_forward(const struct sl_module *module, struct sl_context *conte
      .forward = FORWARD,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .needs_no_input = true,                                                                                           \
+     .fuses = true,                                                                                                    \
      .bytes = sizeof(struct STRUCT)}
 static const struct sl_module_type silu_type = ACTIVATION("silu", plan_slope, silu_forward, activation);
 static const struct sl_module_type gelu_type = ACTIVATION("gelu", plan_slope, gelu_forward, activation);

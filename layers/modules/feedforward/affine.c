@@ -25,8 +25,8 @@ static const struct sl_products *products_of(const struct sl_module *module) {
 int sl_affine_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct sl_products *products = products_of(module);
     const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in, x);
-    return sl_products_multiply(context, &products->forward, a, sl_products_kernel(products, module, context),
-                                sl_value(module, context, SL_AFFINE_BIAS), false, y);
+    return sl_products_multiply_rows(context, &products->forward, a, sl_products_kernel(products, module, context),
+                                     sl_value(module, context, SL_AFFINE_BIAS), y);
 }
 
 int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -36,8 +36,8 @@ int sl_affine_backward_input(const struct sl_module *module, struct sl_context *
     if (!dx) return SL_OK;
     const void *a =
         sl_products_operand(products, context, &products->dy, (size_t)context->rows * (size_t)module->out, dy);
-    return sl_products_multiply(context, &products->input_gradient, a, sl_products_kernel(products, module, context),
-                                NULL, false, dx);
+    return sl_products_multiply_rows(context, &products->input_gradient, a,
+                                     sl_products_kernel(products, module, context), NULL, dx);
 }
 
 int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -18,7 +18,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_stash(plan, rows * cols, &own->normalized));
     SL_TRY(sl_plan_stash(plan, rows, &own->norm.rstd));
     SL_TRY(sl_norm_plan_sums(&own->norm, plan));
-    sl_plan_workspace(plan, rows * cols * sizeof(float), &own->unwanted);
+    sl_plan_workspace(plan, sl_plan_rows(plan) * cols * sizeof(float), &own->unwanted);
     return SL_OK;
 }
 
@@ -30,16 +30,20 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* The same pass over dy that gives dx gives the microbatch's sums for scale and bias: W only adds them up. */
+/* The same pass over dy that gives dx gives each microbatch's sums for scale and bias: W only adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct layer_norm *own = (const struct layer_norm *)module;
+    const size_t cols = (size_t)module->in, microbatches = sl_call_microbatches(context);
+    const size_t rows = (size_t)context->rows / microbatches;
+    const float *normalized = sl_at(context, &own->normalized), *rstd = sl_at(context, &own->norm.rstd);
+    float *dscale = sl_at(context, &own->norm.sum[SCALE]), *dbias = sl_at(context, &own->norm.sum[BIAS]);
     (void)x;
     if (!dx) dx = sl_at(context, &own->unwanted);
-    context->kernels->layer_norm_backward((size_t)context->rows, (size_t)module->in, dy,
-                                          sl_at(context, &own->normalized), sl_at(context, &own->norm.rstd),
-                                          sl_value(module, context, SCALE), dx, sl_at(context, &own->norm.sum[SCALE]),
-                                          sl_at(context, &own->norm.sum[BIAS]));
+    for (size_t i = 0, at = 0; i < microbatches; i++, at += rows * cols)
+        context->kernels->layer_norm_backward(rows, cols, dy + at, normalized + at, rstd + i * rows,
+                                              sl_value(module, context, SCALE), dx + at, dscale + i * cols,
+                                              dbias + i * cols);
     return SL_OK;
 }
 
@@ -50,6 +54,7 @@ static const struct sl_module_type layer_norm = {.name = "layer_norm",
                                                  .needs_no_input = true,
                                                  .needs_no_gradient = true,
                                                  .backward_weight = sl_norm_backward_weight,
+                                                 .fuses = true,
                                                  .bytes = sizeof(struct layer_norm)};
 
 struct sl_module *sl_layer_norm(const char *name, int cols) { return sl_module_new(&layer_norm, name, cols, cols); }

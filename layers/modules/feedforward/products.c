@@ -18,7 +18,8 @@ void sl_products_release(struct sl_products *products) {
 }
 
 static void plan_operands(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
-    const size_t rows = (size_t)(plan->forward_only ? shape->rows : shape->wgrad_rows);
+    const size_t run = sl_plan_rows(plan) / (size_t)plan->rows * (size_t)shape->rows;
+    const size_t group = plan->forward_only ? 0 : (size_t)shape->wgrad_rows, rows = run > group ? run : group;
     sl_plan_rounded_values(plan);
     sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(uint16_t), &products->x);
     if (!plan->forward_only) sl_plan_workspace(plan, rows * (size_t)shape->out * sizeof(uint16_t), &products->dy);
@@ -56,11 +57,22 @@ const void *sl_products_operand(const struct sl_products *products, const struct
     return rounded;
 }
 
-int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
-                         const float *bias, bool accumulate, float *c) {
+/* COUNT products of GEMM's shape, as sl_gemm_execute_many. */
+static int multiply(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a, const void *b,
+                    const float *bias, bool accumulate, float *c) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    const int status = sl_gemm_execute(gemm, a, b, bias, accumulate, c, context->queue);
+    const int status = sl_gemm_execute_many(gemm, count, a, b, bias, accumulate, c, context->queue);
     sl_profile_end(context->profile, before);
     if (status == SL_OK || sl_device.settle(&context->self->error)) return status; /* a queue says why */
     return sl_fail(context->self, status, "no memory for a matrix product");
+}
+
+int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
+                         const float *bias, bool accumulate, float *c) {
+    return multiply(context, gemm, 1, a, b, bias, accumulate, c);
+}
+
+int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
+                              const float *bias, float *c) {
+    return multiply(context, gemm, (int)sl_call_microbatches(context), a, b, bias, false, c);
 }

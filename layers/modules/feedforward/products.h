@@ -39,6 +39,9 @@ const void *sl_products_operand(const struct sl_products *products, const struct
  * product. */
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
                          const float *bias, bool accumulate, float *c);
+/* The same for a product that was planned for a microbatch, of all microbatches of the call. */
+int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
+                              const float *bias, float *c);
 
 /* The scale of a truncated normal that has variance 1 / IN (LeCun et al. 1998). */
 float sl_lecun_normal(size_t in);

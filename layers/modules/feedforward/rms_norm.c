@@ -28,7 +28,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_columns(plan, own->axis, own->whole, 1));
     SL_TRY(sl_plan_group(plan, own->axis, &own->group));
     SL_TRY(plan_parameters(own, plan));
-    sl_plan_workspace(plan, rows * sizeof(float), &own->sums);
+    sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
     SL_TRY(sl_plan_array(plan, rows, true, &own->norm.rstd));
     module->keeps_input = !plan->forward_only;
     return plan->forward_only ? SL_OK : sl_norm_plan_sums(&own->norm, plan);
@@ -47,15 +47,18 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* Leaves the microbatch's sums for gamma and beta, while dy is at hand: W only adds them up. */
+/* Leaves each microbatch's sums for gamma and beta, while dy is at hand: W only adds them up. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
-    kernels->rms_norm_backward_weight(rows, cols, dy, x, rstd, sl_at(context, &own->norm.sum[GAMMA]),
-                                      sl_at(context, &own->norm.sum[BETA]));
+    float *dgamma = sl_at(context, &own->norm.sum[GAMMA]), *dbeta = sl_at(context, &own->norm.sum[BETA]);
+    const size_t microbatches = sl_call_microbatches(context), one = rows / microbatches;
+    for (size_t i = 0, at = 0; i < microbatches; i++, at += one * cols)
+        kernels->rms_norm_backward_weight(one, cols, dy + at, x + at, rstd + i * one, dgamma + i * cols,
+                                          dbeta + i * cols);
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &own->sums);
     kernels->rms_norm_dots(rows, cols, dy, x, gamma, dots);
@@ -70,6 +73,7 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .backward_input = backward_input,
                                                .needs_no_gradient = true,
                                                .backward_weight = sl_norm_backward_weight,
+                                               .fuses = true,
                                                .bytes = sizeof(struct rms_norm)};
 
 struct sl_module *sl_rms_norm(const char *name, int columns, const struct sl_channels *channels) {

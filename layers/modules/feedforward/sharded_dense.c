@@ -44,7 +44,8 @@ static int plan_parameters(struct sharded *dense, struct sl_plan *plan) {
 
 static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     const size_t in = (size_t)dense->module.in, out = (size_t)dense->whole;
-    const size_t rows = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
+    const size_t group = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
+    const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     const bool rounds_only = plan->forward_only && plan->precision == SL_BF16;
     if (dense->group >= 0) sl_plan_workspace(plan, rows * out * sizeof(float), &dense->columns);
     if (dense->data_group < 0) return;
@@ -133,8 +134,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const void *kernel, *a = sl_products_operand(products, context, &products->x, count, x);
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(gather_kernel(module, context, &kernel));
-    SL_TRY(sl_products_multiply(context, &products->forward, a, kernel, sl_value(module, context, SL_AFFINE_BIAS),
-                                false, share));
+    SL_TRY(sl_products_multiply_rows(context, &products->forward, a, kernel, sl_value(module, context, SL_AFFINE_BIAS),
+                                     share));
     if (dense->group < 0) return SL_OK;
     SL_TRY(add_up(module, context, share, y));
     add_bias(module, context, y);
@@ -153,7 +154,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     SL_TRY(gather_gradient(module, context, rows, dy, &all));
     SL_TRY(gather_kernel(module, context, &kernel));
     const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
-    return sl_products_multiply(context, &products->input_gradient, a, kernel, NULL, false, dx);
+    return sl_products_multiply_rows(context, &products->input_gradient, a, kernel, NULL, dx);
 }
 
 /* The product A^T B is this coordinate's share of the kernel's gradient: the sum is scattered over the columns. */
@@ -196,6 +197,7 @@ static void release(struct sl_module *module) { sl_products_release(&((struct sh
      .forward = forward,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .backward_weight = backward_weight,                                                                               \
+     .fuses = true,                                                                                                    \
      .bytes = sizeof(struct sharded),                                                                                  \
      .release = release}
 static const struct sl_module_type sharded_dense = DENSE("sharded_dense"), summed_dense = DENSE("summed_dense");

@@ -67,6 +67,7 @@ static const struct sl_module_type column_parallel = {.name = "column_parallel",
                                                       .forward = sl_affine_forward,
                                                       .backward_input = columns_backward_input,
                                                       .backward_weight = sl_affine_backward_weight,
+                                                      .fuses = true,
                                                       .bytes = sizeof(struct parallel),
                                                       .release = sl_affine_release};
 
@@ -87,6 +88,7 @@ static const struct sl_module_type row_parallel = {.name = "row_parallel",
                                                    .forward = rows_forward,
                                                    .backward_input = sl_affine_backward_input,
                                                    .backward_weight = sl_affine_backward_weight,
+                                                   .fuses = true,
                                                    .bytes = sizeof(struct parallel),
                                                    .release = sl_affine_release};
 

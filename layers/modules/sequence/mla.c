@@ -151,7 +151,7 @@ static int plan_forward(struct mla *mla, struct sl_plan *plan) {
 static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     const struct sl_module *module = &mla->module;
     struct sl_place *place = mla->place;
-    const struct sl_attention attention = attention_shape(mla, plan->rows, plan->sequence);
+    const struct sl_attention attention = attention_shape(mla, (int)sl_plan_rows(plan), plan->sequence);
     const size_t columns[TENSORS] = {[D_LATENT] = 2 * mla->latent,
                                      [D_KEYS_VALUES] = 2 * mla->columns,
                                      [D_QUERIES] = mla->columns,
@@ -340,6 +340,7 @@ static const struct sl_module_type type = {.name = "mla",
                                            .forward = mla_forward,
                                            .backward_input = mla_backward_input,
                                            .backward_weight = mla_backward_weight,
+                                           .fuses = true,
                                            .bytes = sizeof(struct mla),
                                            .release = release};
 

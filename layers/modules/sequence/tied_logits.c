@@ -31,6 +31,12 @@ static int together(const struct sl_module *module, int rows, int group) {
     return gaps ? 1 : group;
 }
 
+/* Whether the logits of the call's microbatches do not follow one another. */
+static bool has_gaps(const struct sl_module *module, const struct sl_context *context) {
+    const size_t microbatches = sl_call_microbatches(context);
+    return microbatches > 1 && together(module, context->rows / (int)microbatches, 2) == 1;
+}
+
 /* ---- planning ---- */
 
 static int plan_products(struct tied_logits *logits, struct sl_plan *plan) {
@@ -63,7 +69,7 @@ static int plan_whole(struct tied_logits *logits, struct sl_plan *plan) {
     const struct sl_token_table *table = &logits->table;
     const size_t count = sl_token_rows(table, (size_t)plan->rows) * (size_t)table->vocabulary.dimension;
     if (alone(&table->module)) return SL_OK;
-    sl_plan_workspace(plan, count * sizeof(float), &logits->whole);
+    sl_plan_workspace(plan, count * (size_t)(plan->run > 1 ? plan->run : 1) * sizeof(float), &logits->whole);
     logits->kept_x = logits->whole;
     return plan->forward_only ? SL_OK : sl_plan_stash(plan, count, &logits->kept_x);
 }
@@ -101,7 +107,7 @@ static int multiply(const struct sl_module *module, struct sl_context *context, 
     const struct sl_products *products = &own(module)->products;
     const size_t columns = (size_t)sl_token_table_of(module)->vocabulary.dimension;
     const void *a = sl_products_operand(products, context, &products->x, rows * columns, x);
-    return sl_products_multiply(context, gemm, a, sl_products_kernel(products, module, context), NULL, false, y);
+    return sl_products_multiply_rows(context, gemm, a, sl_products_kernel(products, module, context), NULL, y);
 }
 
 /* Y [sequences, size] of each sequence's last token, the same on all coordinates. */
@@ -125,6 +131,7 @@ static int last_logits(const struct sl_module *module, struct sl_context *contex
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const float *whole;
     if (context->phase == SL_PREFILL || context->phase == SL_DECODE) return last_logits(module, context, x, y);
+    if (has_gaps(module, context)) return sl_module_forward_each(module, context, x, y);
     SL_TRY(gather_channels(module, context, x, &whole));
     const size_t rows = sl_token_rows(sl_token_table_of(module), (size_t)context->rows);
     return multiply(module, context, &own(module)->products.forward, rows, whole, y);
@@ -149,12 +156,12 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const struct sl_products *products = &own(module)->products;
     const struct sl_token_table *table = sl_token_table_of(module);
     const size_t logits = sl_token_rows(table, (size_t)context->rows) * sl_token_classes(table);
-    (void)x;
     if (!dx) return SL_OK;
+    if (has_gaps(module, context)) return sl_module_backward_input_each(module, context, x, dy, dx);
     float *whole = alone(module) ? dx : sl_at(context, &own(module)->whole);
     const void *a = sl_products_operand(products, context, &products->dy, logits, dy);
-    SL_TRY(sl_products_multiply(context, &products->input_gradient, a, sl_products_kernel(products, module, context),
-                                NULL, false, whole));
+    SL_TRY(sl_products_multiply_rows(context, &products->input_gradient, a,
+                                     sl_products_kernel(products, module, context), NULL, whole));
     return alone(module) ? SL_OK : own_channels(module, context, whole, dx);
 }
 
@@ -198,6 +205,7 @@ static const struct sl_module_type type = {.name = "tied_logits",
                                            .backward_input = backward_input,
                                            .needs_no_input = true,
                                            .backward_weight = backward_weight,
+                                           .fuses = true,
                                            .bytes = sizeof(struct tied_logits),
                                            .release = release};
 

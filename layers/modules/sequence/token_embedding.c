@@ -26,7 +26,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct embedding *embedding = (struct embedding *)module;
     struct sl_token_table *table = &embedding->table;
     SL_TRY(sl_token_plan(table, plan));
-    const size_t rows = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
+    const size_t group = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
+    const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     const size_t elements = sl_token_rows(table, rows) * (size_t)table->vocabulary.dimension;
     module->keeps_gradient = !plan->forward_only;
     if (table->division != SL_UNDIVIDED) sl_plan_workspace(plan, elements * sizeof(float), &embedding->whole);
@@ -141,6 +142,7 @@ static const struct sl_module_type type = {.name = "token_embedding",
                                            .needs_no_input = true,
                                            .reads = SL_READS_TOKENS,
                                            .backward_weight = backward_weight,
+                                           .fuses = true,
                                            .bytes = sizeof(struct embedding)};
 
 struct sl_module *sl_token_embedding(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {

@@ -32,13 +32,40 @@ static struct job run_single(int microbatches, int group) {
     return single;
 }
 
+/* Whether JOB's schedule has runs of RUN microbatches. */
+static bool has_runs(const struct sl_schedule_kind *kind, int ranks, int loops, int microbatches, int run) {
+    struct sl_schedule probe;
+    struct sl_error error;
+    bool fused;
+    assert_int_equal(sl_schedule_generate(&probe, kind, ranks, loops, microbatches, &error), SL_OK);
+    assert_int_equal(sl_schedule_fuse(&probe, run, &fused, &error), SL_OK);
+    sl_schedule_free(&probe);
+    return fused;
+}
+
+/* JOB, with each length of runs that its schedule has; returns how many there are. */
+static int expect_same_fused(const struct job *single, const struct job *job, const struct sl_schedule_kind *kind,
+                             int ranks) {
+    int runs = 0;
+    for (int run = 2; run <= job->microbatches; run++) {
+        struct job fused = *job;
+        if (job->microbatches % run || !has_runs(kind, ranks, job->loops, job->microbatches, run)) continue;
+        fused.fuse = run;
+        run_job(&fused);
+        expect_same(single, &fused);
+        free_job(&fused);
+        runs++;
+    }
+    return runs;
+}
+
 /* Of all runs, one in so many: NCCL makes communicators for each. */
 static int one_in(void) { return strcmp(test_engine, "nccl") ? 1 : 5; }
 
 /* Nine layers: most of the stage counts do not divide them. */
 static void every_schedule_gives_the_same_bits(void **state) {
     (void)state;
-    int runs = 0;
+    int runs = 0, fused = 0;
     for (int microbatches = 4; microbatches <= 12; microbatches += microbatches == 4 ? 2 : 6) {
         for (int group = 1; group <= microbatches; group = group == 1 ? 2 : group == 2 ? microbatches : group + 1) {
             struct job single = run_single(microbatches, group);
@@ -54,6 +81,7 @@ static void every_schedule_gives_the_same_bits(void **state) {
                         if (runs++ % one_in()) continue;
                         snprintf(mesh, sizeof mesh, "data=1,model=%d", ranks);
                         struct job job = job_on(mesh, kind->name, loops, microbatches, group);
+                        fused += expect_same_fused(&single, &job, kind, ranks);
                         run_job(&job);
                         expect_same(&single, &job);
                         free_job(&job);
@@ -64,6 +92,7 @@ static void every_schedule_gives_the_same_bits(void **state) {
         }
     }
     assert_true(runs > 300);
+    assert_true(fused * one_in() > 200);
 }
 
 /* ---- random tables ---- */

@@ -1,0 +1,134 @@
+/* fuse.c - joins neighbouring microbatches into runs, and chooses their length. */
+#include "spmd/schedule/fuse.h"
+
+#include <stdlib.h>
+
+#include "spmd/schedule/simulate.h"
+
+/* Rows whose products take as long as bringing the weights: a core computes about 4 times as many operations a second
+ * as its share of a large cache delivers bytes, so that a weight (4 bytes) arrives in the time of 8 rows (2 operations
+ * each). */
+enum { ROWS_OF_WEIGHTS = 8 };
+
+static bool is_joined(enum sl_action_kind kind) { return kind == SL_FORWARD || sl_has_input_gradient(kind); }
+
+/* Whether the RUN actions from FIRST on, COUNT of which are left, are a run; *LOWEST is its first microbatch. */
+static bool is_run(const struct sl_action *first, int count, int run, int *lowest) {
+    if (count < run) return false;
+    const int step = run > 1 && first[1].microbatch < first->microbatch ? -1 : 1;
+    *lowest = step > 0 ? first->microbatch : first[run - 1].microbatch;
+    if (*lowest % run) return false;
+    for (int i = 0; i < run; i++) {
+        const struct sl_action *action = &first[i];
+        const bool same = action->kind == first->kind && action->loop == first->loop && !action->paired;
+        if (!same || action->microbatch != first->microbatch + i * step) return false;
+        if ((action->input < 0) != (first->input < 0)) return false;
+    }
+    return count == run || !first[run].paired;
+}
+
+/* Rows are found by the first microbatch's. */
+static struct sl_action joined_action(const struct sl_action *first, int lowest) {
+    struct sl_action joined = *first;
+    joined.microbatch = lowest;
+    if (joined.input >= 0) joined.input = lowest;
+    if (joined.output >= 0) joined.output = lowest;
+    return joined;
+}
+
+/* Fills TO from FROM. False if not all of its actions are in runs. */
+static bool join_rank(const struct sl_rank_schedule *from, int run, struct sl_rank_schedule *to, bool *memory) {
+    for (int i = 0; i < from->count; i++) {
+        struct sl_action action = from->action[i];
+        if (run > 1 && is_joined(action.kind)) {
+            int lowest;
+            if (!is_run(&from->action[i], from->count - i, run, &lowest)) return false;
+            action = joined_action(&action, lowest);
+            i += run - 1;
+        }
+        if (!sl_schedule_append(to, &action)) return *memory = false;
+    }
+    return true;
+}
+
+static void free_ranks(struct sl_rank_schedule *rank, int ranks) {
+    for (int r = 0; rank && r < ranks; r++) free(rank[r].action);
+    free(rank);
+}
+
+/* JOINED is SCHEDULE in runs of RUN, with ranks of its own, which free_ranks frees. */
+static int join(const struct sl_schedule *schedule, int run, struct sl_schedule *joined, bool *fused,
+                struct sl_error *error) {
+    bool memory;
+    struct sl_error why = {0};
+    *joined = *schedule;
+    joined->run = run;
+    joined->rank = calloc((size_t)schedule->ranks, sizeof *joined->rank);
+    *fused = memory = joined->rank != NULL;
+    for (int r = 0; r < schedule->ranks && *fused; r++)
+        *fused = join_rank(&schedule->rank[r], run, &joined->rank[r], &memory);
+    if (*fused && run > 1) *fused = !sl_schedule_clock(joined, &why); /* stages may need each other within a run */
+    if (memory && why.status != SL_FAILED) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "schedule %s: no memory to fuse microbatches", schedule->name);
+}
+
+int sl_schedule_fuse(struct sl_schedule *schedule, int run, bool *fused, struct sl_error *error) {
+    struct sl_schedule joined;
+    *fused = false;
+    if (schedule->lowered || schedule->run > 1 || run < 2 || schedule->microbatches % run) return SL_OK;
+    const int status = join(schedule, run, &joined, fused, error);
+    free_ranks(*fused ? schedule->rank : joined.rank, schedule->ranks);
+    if (*fused) *schedule = joined;
+    return status;
+}
+
+/* ---- the length of a run ---- */
+
+/* The time of TABLE, which is lowered here: no core can do its part sooner, and no rank can do all of them. */
+static int time_of(struct sl_schedule *table, const struct sl_fusing *fusing, double *time, struct sl_error *error) {
+    const double rows = fusing->rows, once = ROWS_OF_WEIGHTS, work = rows + once;
+    const struct sl_stage_costs stage = {.forward = work, .input_gradient = work, .weight_gradient = rows};
+    const struct sl_costs costs = {
+        .count = 1, .stage = &stage, .shared = once / work, .group = table->microbatches, .overlap = true};
+    struct sl_simulation simulation;
+    double busy = 0;
+    SL_TRY(sl_schedule_lower(table, error));
+    SL_TRY(sl_schedule_simulate(table, &costs, &simulation, error));
+    for (int r = 0; r < simulation.ranks; r++) busy += simulation.rank[r].busy;
+    const double pipelines = (double)fusing->coordinates / table->ranks;
+    const double shared = fusing->cores > 0 ? busy * pipelines / fusing->cores : 0;
+    *time = shared > simulation.span ? shared : simulation.span;
+    sl_simulation_free(&simulation);
+    return SL_OK;
+}
+
+/* *TIME of the table in runs of RUN; negative if it does not have such runs, or cannot be run at all. */
+static int try_run(const struct sl_schedule *schedule, int run, const struct sl_fusing *fusing, double *time,
+                   struct sl_error *error) {
+    struct sl_schedule table;
+    bool fused;
+    *time = -1;
+    int status = join(schedule, run, &table, &fused, error);
+    if (status == SL_OK && fused) status = time_of(&table, fusing, time, error);
+    free_ranks(table.rank, schedule->ranks);
+    return status == SL_FAILED ? status : SL_OK; /* who checks the table says what is wrong with it */
+}
+
+int sl_schedule_fuse_planned(struct sl_schedule *schedule, const struct sl_fusing *fusing, struct sl_error *error) {
+    const int microbatches = schedule->microbatches;
+    double least = -1;
+    int best = 1;
+    bool fused;
+    if (schedule->lowered) return SL_OK;
+    for (int run = 2; run <= microbatches; run++) {
+        double time;
+        if (microbatches % run) continue;
+        SL_TRY(try_run(schedule, run, fusing, &time, error));
+        if (time < 0) continue;
+        if (least < 0) SL_TRY(try_run(schedule, 1, fusing, &least, error));
+        if (time >= least) continue;
+        least = time;
+        best = run;
+    }
+    return sl_schedule_fuse(schedule, best, &fused, error);
+}
