@@ -433,7 +433,7 @@ drawn passes
 point 'the first pass of a step'
 
 # What the trainer writes.
-"$drivers/looping_pipeline" --mesh data=2,model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --steps 4 \
+"$drivers/looping_pipeline" --no-fuse --mesh data=2,model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --steps 4 \
     --trace trained >where 2>err
 call --compare trained --json
 [ $status = 0 ] && [ ! -s err ] && grep -q '"name":"looped-bfs","ranks":2,"loops":2,"microbatches":4,' out &&
