@@ -148,6 +148,7 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
     if (!next)
         return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state",
                             sl_parameters_bytes(parameters));
+    if (sl_device.shares_memory) sl_memory_touch(next, sl_parameters_bytes(parameters));
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
         range->value = next;

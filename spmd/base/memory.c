@@ -58,6 +58,11 @@ void sl_memory_give(void *memory) {
     }
 }
 
+void sl_memory_touch(void *memory, size_t bytes) {
+    char *const page = (char *)memory - (uintptr_t)memory % PAGE;
+    madvise(page, (size_t)((char *)memory + bytes - page), MADV_POPULATE_WRITE); /* advice: from Linux 5.14 on */
+}
+
 uint64_t sl_memory_count(void) { return atomic_load_explicit(&takes, memory_order_relaxed); }
 
 void *sl_grow(void *array, int count, int *capacity, int least, size_t size) {
