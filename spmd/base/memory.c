@@ -58,9 +58,9 @@ void sl_memory_give(void *memory) {
     }
 }
 
+/* Not by madvise: it would keep the process's other threads from mapping memory until it is done. */
 void sl_memory_touch(void *memory, size_t bytes) {
-    char *const page = (char *)memory - (uintptr_t)memory % PAGE;
-    madvise(page, (size_t)((char *)memory + bytes - page), MADV_POPULATE_WRITE); /* advice: from Linux 5.14 on */
+    for (size_t i = 0; i < bytes; i += PAGE) ((volatile char *)memory)[i] = 0;
 }
 
 uint64_t sl_memory_count(void) { return atomic_load_explicit(&takes, memory_order_relaxed); }

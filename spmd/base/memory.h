@@ -13,8 +13,8 @@ SL_BEGIN_C
 void *sl_memory_take(size_t bytes);
 void sl_memory_give(void *memory);
 
-/* Has the pages of MEMORY made now, by the caller, where the system can. A page that is read before it is written costs
- * twice otherwise: the second time all threads of the process are interrupted. */
+/* Writes zeros to some of the zeroed bytes, so that the caller makes their pages now. A page that is read before it is
+ * written is made twice, and the second time all threads of the process are interrupted. */
 void sl_memory_touch(void *memory, size_t bytes);
 
 /* Calls of sl_memory_take since the process began. */
