@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LARGE = 4 << 20, HUGE_PAGE = 2 << 20, PAGE = 4096 };
+enum { LARGE = 2 << 20, HUGE_PAGE = 2 << 20, PAGE = 4096 };
 
 struct prefix {
     void *base;

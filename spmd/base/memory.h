@@ -9,7 +9,7 @@
 
 SL_BEGIN_C
 
-/* Zeroed bytes aligned to a cache line (to 2 MB, with huge pages advised, from 4 MB on); NULL when there are none. */
+/* Zeroed bytes aligned to a cache line (to 2 MB, with huge pages advised, from 2 MB on); NULL when there are none. */
 void *sl_memory_take(size_t bytes);
 void sl_memory_give(void *memory);
 
