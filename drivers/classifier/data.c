@@ -8,7 +8,8 @@
 
 #include "drivers/classifier/idx.h"
 #include "drivers/common/identity.h"
-#include "spmd/random.h"
+#include "layers/kernels/kernels.h"
+#include "spmd/device/device.h"
 
 /* The seed's streams, as the notebook splits them; [0] is the model's. */
 enum { STREAMS = 3, INPUT_STREAM = 1, LABEL_STREAM = 2 };
@@ -21,6 +22,18 @@ static struct sl_key stream_key(uint64_t seed, uint32_t stream) {
     return sl_split(sl_key_of_seed(seed), STREAMS, stream);
 }
 
+/* By the CPU's kernels, which are many times faster, where they work in the host's memory. */
+static void draw_normal(struct sl_key key, uint32_t count, float *values) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    uint32_t *const words = (uint32_t *)(void *)values;
+    if (!sl_device.shares_memory) {
+        sl_random_normal(key, count, values);
+        return;
+    }
+    kernels->random_words(key, count, words);
+    kernels->normal(count, words, values);
+}
+
 int classifier_dataset_draw(struct classifier_dataset *dataset, uint64_t seed, struct sl_error *error) {
     struct classifier_examples *examples = &dataset->train;
     const uint32_t rows = examples->count, count = rows * dataset->columns;
@@ -28,7 +41,7 @@ int classifier_dataset_draw(struct classifier_dataset *dataset, uint64_t seed, s
     examples->values = malloc(count * sizeof *examples->values);
     examples->labels = malloc(rows * sizeof *examples->labels);
     if (!examples->values || !examples->labels) return sl_error_set(error, SL_FAILED, "--data random: out of memory");
-    sl_random_normal(stream_key(seed, INPUT_STREAM), count, examples->values);
+    draw_normal(stream_key(seed, INPUT_STREAM), count, examples->values);
     sl_random_randint(stream_key(seed, LABEL_STREAM), rows, 0, CLASSES, examples->labels);
     return SL_OK;
 }

@@ -1,14 +1,20 @@
-/* gemm_cpu.c - matrix products on CPUs: few rows by few_rows.c and few_rows_bf16.c, all others by the library. */
+/* gemm_cpu.c - matrix products on CPUs: few rows by few_rows.c and few_rows_bf16.c, few terms and few columns by
+ * few_terms.c and few_columns.c, all others by the library. */
 #include <stdlib.h>
 
+#include "layers/kernels/cpu_level.h"
 #include "layers/kernels/few_rows.h"
+#include "layers/kernels/few_terms.h"
 #include "layers/kernels/gemm.h"
 
 /* From here on the weights' way matters less: measured with weights of 512 x 512 to 1024 x 4096, cached and not. */
 enum { FEW_ROWS = 32 };
+/* For weights of few columns, transposed, the library's bits are those of few_columns.c up to so many rows. */
+enum { FEW_ROWS_TRANSPOSED = 15 };
 
-/* One of the three multiplies. */
+/* One of them multiplies. */
 struct cpu {
+    bool few_terms, few_columns;
     const struct sl_few_rows *few;
     const struct sl_few_rows_bf16 *few_bf16;
     struct sl_gemm library;
@@ -19,6 +25,18 @@ static bool fits(const struct sl_gemm *gemm, size_t lanes) {
     const size_t along = (size_t)(gemm->transpose_b ? gemm->k : gemm->n);
     return gemm->m <= FEW_ROWS && !gemm->transpose_a && along % lanes == 0 &&
            !(gemm->transpose_b && gemm->epilogue == SL_EPILOGUE_BIAS);
+}
+
+/* Of one row or column the library has other bits. */
+static bool fits_few_terms(const struct sl_gemm *gemm) {
+    return gemm->transpose_a && !gemm->transpose_b && gemm->epilogue == SL_EPILOGUE_NONE && gemm->k <= SL_FEW_TERMS &&
+           gemm->m > 1 && gemm->n > 1;
+}
+
+static bool fits_few_columns(const struct sl_gemm *gemm) {
+    if (gemm->transpose_a || gemm->m < 2 || gemm->n < 2) return false;
+    if (!gemm->transpose_b) return gemm->n <= SL_FEW_COLUMNS && gemm->m <= FEW_ROWS;
+    return gemm->k <= SL_FEW_COLUMNS && gemm->m <= FEW_ROWS_TRANSPOSED && gemm->epilogue == SL_EPILOGUE_NONE;
 }
 
 /* What multiplies many rows. */
@@ -38,6 +56,9 @@ static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *
         cpu->few_bf16 = few_bf16;
         return SL_OK;
     }
+    cpu->few_terms = gemm->dtype == SL_F32 && sl_cpu_level() >= 4 && fits_few_terms(gemm);
+    cpu->few_columns = gemm->dtype == SL_F32 && sl_cpu_level() >= 4 && fits_few_columns(gemm);
+    if (cpu->few_terms || cpu->few_columns) return SL_OK;
     return sl_gemm_plan(&cpu->library, library_for(gemm->dtype), gemm->dtype, gemm->m, gemm->n, gemm->k,
                         gemm->transpose_a, gemm->transpose_b, gemm->epilogue, error);
 }
@@ -60,6 +81,12 @@ static void release(struct sl_gemm *gemm) {
     free(cpu);
 }
 
+static void multiply_few_terms(const struct sl_gemm *gemm, int count, const float *a, const float *b, bool accumulate,
+                               float *c) {
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    for (int i = 0; i < count; i++, a += m * k, c += m * n) sl_few_terms_multiply(m, n, k, a, b, accumulate, c);
+}
+
 /* A row's bits do not depend on the number of rows. */
 static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                         bool accumulate, float *c, void *queue) {
@@ -74,6 +101,12 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
         cpu->few_bf16->multiply_transposed(m, n, k, a, b, accumulate, c);
     else if (cpu->few_bf16)
         cpu->few_bf16->multiply(m, n, k, a, b, added, accumulate, c);
+    else if (cpu->few_columns && gemm->transpose_b)
+        sl_few_columns_multiply_transposed(m, n, k, a, b, accumulate, c);
+    else if (cpu->few_columns)
+        sl_few_columns_multiply(m, n, k, a, b, added, accumulate, c);
+    else if (cpu->few_terms)
+        multiply_few_terms(gemm, count, a, b, accumulate, c);
     else
         return sl_gemm_execute_many(&cpu->library, count, a, b, bias, accumulate, c, queue);
     return SL_OK;

@@ -72,6 +72,13 @@ static void truncated_normal(uint32_t n, const uint32_t *words, float scale, flo
     for (uint32_t i = 0; i < n; i++) values[i] = scale * sl_truncated_normal_of_word(word[i]);
 }
 
+static void normal(uint32_t n, const uint32_t *words, float *values) {
+    typedef uint32_t __attribute__((may_alias)) aliased; /* as above */
+    const aliased *word = words;
+    SL_ELEMENTWISE(is_device_ptr(word, values), simdlen(ABREAST))
+    for (uint32_t i = 0; i < n; i++) values[i] = sl_normal_of_word(word[i]);
+}
+
 /* ---- sums and products ---- */
 
 static void fill(size_t n, float value, float *y) {
@@ -311,6 +318,7 @@ const struct sl_kernels SL_KERNELS = {
     .random_words = random_words,
     .random_words_global = random_words_global,
     .truncated_normal = truncated_normal,
+    .normal = normal,
     .fill = fill,
     .add = add,
     .multiply = multiply,

@@ -37,6 +37,8 @@ struct sl_kernels {
                                 uint32_t *words);
     /* values [n] = scale * (standard normal truncated to (-2, 2)), made of words [n]. The two may be the same array. */
     void (*truncated_normal)(uint32_t n, const uint32_t *words, float scale, float *values);
+    /* values [n] = standard normal, made of words [n]. The two may be the same array. */
+    void (*normal)(uint32_t n, const uint32_t *words, float *values);
 
     /* y [n] = value */
     void (*fill)(size_t n, float value, float *y);

@@ -157,6 +157,9 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         if (parameters->values_only) continue;
         range->gradient = next;
         next += range->count;
+        const size_t states = (size_t)parameters->states * range->shard_count;
+        if (sl_device.shares_memory)
+            sl_memory_touch(next, states * sizeof *next); /* the optimizer reads before it writes */
         for (int s = 0; s < parameters->states; s++, next += range->shard_count) range->state[s] = next;
         if (!is_declared_twice(parameters, r)) continue;
         range->second = next;

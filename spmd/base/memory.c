@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LARGE = 4 << 20, HUGE_PAGE = 2 << 20, PAGE = 4096 };
+enum { LARGE = 2 << 20, HUGE_PAGE = 2 << 20, PAGE = 4096 };
 
 struct prefix {
     void *base;
@@ -56,6 +56,11 @@ void sl_memory_give(void *memory) {
     } else {
         free(prefix.base);
     }
+}
+
+/* Not by madvise: it would keep the process's other threads from mapping memory until it is done. */
+void sl_memory_touch(void *memory, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += PAGE) ((volatile char *)memory)[i] = 0;
 }
 
 uint64_t sl_memory_count(void) { return atomic_load_explicit(&takes, memory_order_relaxed); }

@@ -9,9 +9,13 @@
 
 SL_BEGIN_C
 
-/* Zeroed bytes aligned to a cache line (to 2 MB, with huge pages advised, from 4 MB on); NULL when there are none. */
+/* Zeroed bytes aligned to a cache line (to 2 MB, with huge pages advised, from 2 MB on); NULL when there are none. */
 void *sl_memory_take(size_t bytes);
 void sl_memory_give(void *memory);
+
+/* Writes zeros to some of the zeroed bytes, so that the caller makes their pages now. A page that is read before it is
+ * written is made twice, and the second time all threads of the process are interrupted. */
+void sl_memory_touch(void *memory, size_t bytes);
 
 /* Calls of sl_memory_take since the process began. */
 uint64_t sl_memory_count(void);

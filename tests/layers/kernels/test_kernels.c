@@ -98,6 +98,26 @@ static void truncated_normals_are_the_scalar_ones(void **state) {
     }
 }
 
+static void normals_are_the_scalar_ones(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {6};
+        for (int i = 0; i < COUNTS; i++) {
+            const uint32_t n = counts[i];
+            uint32_t *words = random_device_words(&numbers, n);
+            if (n > 2) words[0] = 0, words[n - 1] = 0xffffffffu; /* both ends */
+            float *values = device_floats(n);
+            kernels->normal(n, words, values);
+            for (uint32_t w = 0; w < n; w++)
+                expect_close(name_of(kernels, "normal"), w, values[w], sl_normal_of_word(words[w]), 2e-6, 2e-6);
+            kernels->normal(n, words, (float *)(void *)words);
+            assert_memory_equal(words, values, n * sizeof *values);
+            release_array(words);
+            release_array(values);
+        }
+    }
+}
+
 /* ---- sums and products ---- */
 
 static void sums_and_products_are_exact(void **state) {
@@ -573,6 +593,7 @@ int main(void) {
         cmocka_unit_test(words_are_jax_words),
         cmocka_unit_test(global_words_depend_on_position_alone),
         cmocka_unit_test(truncated_normals_are_the_scalar_ones),
+        cmocka_unit_test(normals_are_the_scalar_ones),
         cmocka_unit_test(sums_and_products_are_exact),
         cmocka_unit_test(rows_are_filled_and_summed),
         cmocka_unit_test(squares_are_summed_in_double),

@@ -1,0 +1,90 @@
+/* few_terms.c - C = A^T B of few terms: both are copied to the stack, tile by tile, with zeros beyond their edges. */
+#include "layers/kernels/few_terms.h"
+
+#include <immintrin.h>
+
+enum {
+    LANES = 16,
+    PAIR = 2,             /* vectors of columns that share a load of A */
+    WIDTH = PAIR * LANES, /* columns of a panel of B */
+    TILE = 8,             /* rows of C that share a load of B: 16 sums hide the instruction's latency */
+    COLUMNS = 512,        /* of B that are copied at a time */
+};
+
+struct product {
+    size_t m, n, k;
+    const float *a, *b;
+    bool accumulate;
+    float *c;
+};
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* The lanes that vector V of a panel at COLUMN has among N columns. */
+static inline __mmask16 inside(size_t n, size_t column, size_t v) {
+    const size_t first = column + v * LANES, count = first < n ? n - first : 0;
+    return count < LANES ? (__mmask16)((1u << count) - 1) : (__mmask16)-1;
+}
+
+/* to [k, TILE] = columns of A from ROW on. The next ones are asked for meanwhile. */
+static void copy_a(const struct product *p, size_t row, float *to) {
+    const __mmask8 in = (__mmask8)inside(p->m, row, 0);
+    for (size_t l = 0; l < p->k; l++, to += TILE) {
+        const float *from = p->a + l * p->m + row;
+        __builtin_prefetch(from + TILE);
+        _mm256_storeu_ps(to, _mm256_maskz_loadu_ps(in, from));
+    }
+}
+
+/* to [columns / WIDTH, k, WIDTH] = columns of B from COLUMN on. */
+static void copy_b(const struct product *p, size_t column, size_t columns, float *to) {
+    for (size_t l = 0; l < p->k; l++) {
+        const float *from = p->b + l * p->n + column;
+        for (size_t j = 0; j < columns; j += WIDTH) {
+            float *panel = to + j * p->k + l * WIDTH;
+            for (size_t v = 0; v < PAIR; v++)
+                _mm512_storeu_ps(panel + v * LANES, _mm512_maskz_loadu_ps(inside(columns, j, v), from + j + v * LANES));
+        }
+    }
+}
+
+/* The next tile of C is asked for meanwhile. */
+static inline __attribute__((always_inline)) void tile(const struct product *p, size_t row, size_t column,
+                                                       const float *a, const float *b) {
+    __m512 sum[TILE][PAIR];
+    for (int i = 0; i < TILE; i++) {
+        for (int v = 0; v < PAIR; v++) sum[i][v] = _mm512_setzero_ps();
+    }
+    float *c = p->c + row * p->n + column, *next = c + WIDTH;
+    for (size_t l = 0; l < p->k; l++, a += TILE, b += WIDTH) {
+        if (l < TILE) {
+            for (int v = 0; v < PAIR; v++) __builtin_prefetch(next + l * p->n + v * LANES, 1);
+        }
+        __m512 y[PAIR];
+        for (int v = 0; v < PAIR; v++) y[v] = _mm512_loadu_ps(b + v * LANES);
+        for (int i = 0; i < TILE; i++) {
+            const __m512 x = _mm512_set1_ps(a[i]);
+            for (int v = 0; v < PAIR; v++) sum[i][v] = _mm512_fmadd_ps(x, y[v], sum[i][v]);
+        }
+    }
+    for (size_t i = 0; i < TILE; i++, c += p->n) { /* all of them, so that the sums stay in registers */
+        for (size_t v = 0; v < PAIR; v++) {
+            const __mmask16 in = row + i < p->m ? inside(p->n, column, v) : 0;
+            if (p->accumulate) sum[i][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(in, c + v * LANES), sum[i][v]);
+            _mm512_mask_storeu_ps(c + v * LANES, in, sum[i][v]);
+        }
+    }
+}
+
+void sl_few_terms_multiply(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c) {
+    const struct product p = {m, n, k, a, b, accumulate, c};
+    _Alignas(SL_CACHE_LINE) float left[SL_FEW_TERMS * TILE], right[SL_FEW_TERMS * COLUMNS];
+    for (size_t first = 0; first < n; first += COLUMNS) {
+        const size_t columns = smaller(COLUMNS, n - first);
+        copy_b(&p, first, columns, right);
+        for (size_t row = 0; row < m; row += TILE) {
+            copy_a(&p, row, left);
+            for (size_t j = 0; j < columns; j += WIDTH) tile(&p, row, first + j, left, right + j * k);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+/* few_terms.h - C = A^T B of few terms, and products with weights of few columns, for CPUs with AVX-512.
+ *
+ * A weight gradient is a sum over the rows of a batch: A^T B with as many terms. Weights of few columns are a
+ * classifier's last layer. For the first such product in a process oneDNN generates all the code that it may ever need,
+ * on one core: that takes longer than a step of a small model. These products need no generated code, are about as
+ * fast, and have the bits of oneDNN's. */
+#ifndef SL_LAYERS_KERNELS_FEW_TERMS_H
+#define SL_LAYERS_KERNELS_FEW_TERMS_H
+
+#include "spmd/base/base.h"
+
+SL_BEGIN_C
+
+enum { SL_FEW_TERMS = 64, SL_FEW_COLUMNS = 16 };
+
+/* C [m, n] (+)= A^T B, A stored [k, m], B [k, n]; k <= SL_FEW_TERMS. Terms are added one by one. */
+void sl_few_terms_multiply(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c);
+
+/* C [m, n] = A [m, k] B [k, n] (+ bias [n], unless NULL), or C += A B; n <= SL_FEW_COLUMNS. Terms are added one by one,
+ * in parts of a few hundred. */
+void sl_few_columns_multiply(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias,
+                             bool accumulate, float *c);
+
+/* C [m, n] (+)= A [m, k] B^T, B stored [n, k]; k <= SL_FEW_COLUMNS. The terms' second half is added to their first, and
+ * so on. */
+void sl_few_columns_multiply_transposed(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
+                                        float *c);
+
+SL_END_C
+#endif
