@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "spmd/base/memory.h"
@@ -45,6 +46,18 @@ int sl_read_real(const char *option, const char *text, double min, double max, d
         return SL_BAD_INPUT;
     }
     *value = read;
+    return SL_OK;
+}
+
+int sl_read_list(const char *option, char *text, int min, int max, struct sl_list *list) {
+    list->count = 0;
+    for (char *rest = text, *word; (word = strsep(&rest, ","));) {
+        if (list->count == SL_MAX_LIST) {
+            fprintf(stderr, "--%s: more than %d numbers\n", option, SL_MAX_LIST);
+            return SL_BAD_INPUT;
+        }
+        SL_TRY(sl_read_integer(option, word, min, max, &list->value[list->count++]));
+    }
     return SL_OK;
 }
 

@@ -133,6 +133,28 @@ def find_hand_over(lines, wanted):
     return "".join(f"{us:.3g}" for us in found)
 
 
+PLACES = {"near": "second-level cache", "shared": "shared cache", "memory": "memory"}
+
+
+def print_products(result):
+    """GFLOP/s of a core and their share of its multiply-adds, by rows, a table for each dtype."""
+    for fma in result["fma"]:
+        lines = [line for line in result["products"] if line["dtype"] == fma["dtype"]]
+        counts = sorted({line["rows"] for line in lines})
+        rows = [["GFLOP/s (share)", "weights", "in", "who", *(f"{count} rows" for count in counts)]]
+        last = None
+        for key in dict.fromkeys((line["product"], line["in"], line["out"], line["where"], line["who"]) for line in lines):
+            kind, inputs, outputs, where, who = key
+            cells = {line["rows"]: f"{line['gflops']:.0f} ({100 * line['share']:.0f} %)" for line in lines
+                     if (line["product"], line["in"], line["out"], line["where"], line["who"]) == key}
+            label = ["", "", ""] if key[:4] == last else [kind, f"{inputs} x {outputs}", PLACES[where]]
+            rows.append([*label, who, *(cells.get(count, "") for count in counts)])
+            last = key[:4]
+        text = "{dtype}: multiply-adds alone reach {gflops:.0f} GFLOP/s ({level}), {instructions_a_cycle:.2f} instructions"
+        print("\n" + (text + " a cycle of a clock of {clock_ghz:.2f} GHz").format(**fma))
+        print_table(rows, 4)
+
+
 def print_notes(results):
     for result in results:
         if "gflops_peak" in result:
@@ -159,6 +181,8 @@ def print_all(results, absent, about):
     for result in results:
         if "calls" in result:
             print_calls(result)
+        if "products" in result:
+            print_products(result)
 
 
 # ---- on GPUs

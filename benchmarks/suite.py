@@ -60,6 +60,7 @@ BENCHMARKS = {
     "wide_step": ["jax", "jax-0.4.25", "torch"],
     "transformer_step": ["jax", "torch"],
     "generate": ["jax", "torch"],
+    "products": [],
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
@@ -244,6 +245,18 @@ class Suite:
         return self.race_transformer("generate", one, variants, GENERATE_PEERS, batch=1)
 
     # ---- the rest
+
+    def products(self):
+        """Milliseconds of all these products by ours, one after another; the floor: at the rate of multiply-adds."""
+        quick = ["--shapes", "1", "--rows", "8,64", "--seconds", "0.005"] if self.quick else []
+        lines = self.ours("benchmarks/bench_products", *quick)
+        result = {"benchmark": "products", "threads": 1}
+        products = [line for line in lines if line["benchmark"] == "products"]
+        ours = [(2e-6 * line["in"] * line["out"] * line["rows"], line) for line in products if line["who"] == "ours"]
+        for name, rate in {"ms": "gflops", "ms_min": "gflops_max", "ms_max": "gflops_min", "floor_ms": "fma_gflops"}.items():
+            result[name] = sum(mflop / line[rate] for mflop, line in ours)
+        result |= {"ratio": result["ms"] / result["floor_ms"], "peers": {}}
+        return result | {"fma": [line for line in lines if line["benchmark"] == "fma"], "products": products}
 
     def our_calls(self, sizes, seconds):
         groups = ",".join(map(str, GROUPS))
