@@ -46,6 +46,8 @@ enum { SL_STREAM_BYTES = 28 }; /* an element */
 int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_t elements, double seconds);
 /* Bytes read and written a second, all cores together. */
 double sl_stream_measure(struct sl_stream *stream);
+/* Bytes read a second, all cores together, of the first array alone. */
+double sl_stream_read(struct sl_stream *stream);
 void sl_stream_close(struct sl_stream *stream);
 
 #endif
