@@ -163,10 +163,12 @@ static void print(const struct bench *bench, struct product *product, int shape,
     for (int who = 0; who < BOTH; who++) {
         if (!product->gemm[who].backend) continue;
         double *rate = product->rate[who];
-        const double median = sl_median(bench->rounds, rate);
         printf("{\"benchmark\":\"products\",\"dtype\":\"%s\",\"product\":\"%s\",\"in\":%d,\"out\":%d,\"rows\":%d,",
                sl_dtypes[product->dtype].name, kinds[product->kind].name, shapes[shape].in, shapes[shape].out, rows);
-        printf("\"where\":\"%s\",\"copies\":%zu,\"who\":\"%s\",\"gflops\":%.9g,\"gflops_min\":%.9g,"
+        printf("\"gflops_rounds\":[");
+        for (int i = 0; i < bench->rounds; i++) printf("%s%.5g", i ? "," : "", 1e-9 * rate[i]);
+        const double median = sl_median(bench->rounds, rate);
+        printf("],\"where\":\"%s\",\"copies\":%zu,\"who\":\"%s\",\"gflops\":%.9g,\"gflops_min\":%.9g,"
                "\"gflops_max\":%.9g,\"fma_gflops\":%.9g,\"share\":%.9g}\n",
                places[place], product->copies, names[who], 1e-9 * median, 1e-9 * rate[0],
                1e-9 * rate[bench->rounds - 1], 1e-9 * fma, median / fma);
@@ -306,8 +308,8 @@ int main(int argc, char **argv) {
     struct bench bench = {.shapes = SHAPES,
                           .rows = {6, {1, 8, 32, 64, 128, 512}},
                           .wanted = {[SL_F32] = true, [SL_BF16] = true},
-                          .seconds = 0.01,
-                          .rounds = 3};
+                          .seconds = 0.005,
+                          .rounds = 6};
     struct sl_error error = {0};
     bool answered = false;
     int status = read_options(&bench, argc, argv, &answered);
