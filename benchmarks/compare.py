@@ -149,13 +149,10 @@ def race(name, take, ours, other):
 def against(options):
     """Lines, one after the other, of this build in turns with that of options.against."""
     ours, other = (Suite(build, options.quick, forced=options.level) for build in (options.build, options.against))
-    missing = other.build / "benchmarks"
-    if not missing.is_dir():
-        raise Failure(f"--against: {missing} is not there: name the folder of a build, as in build/host", 2)
     for benchmark in options.only:
         note(f"measuring {benchmark}")
-        if benchmark == "products" and not (missing / "bench_products").exists():
-            note(f"products is left out: {missing} has no bench_products")
+        if benchmark == "products" and not (other.build / "benchmarks/bench_products").exists():
+            note(f"products is left out: {other.build} has no bench_products")
             continue
         for name, take in CASES[benchmark].items():
             yield race(name, take, ours, other)

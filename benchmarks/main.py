@@ -122,6 +122,10 @@ def main():
         if options.measured:
             return print_comparison(report.rounded(compare.compare_files(options.compare, options.measured)), options)
         make_build(options)
+        for option in ("build", "against"):
+            folder = getattr(options, option)
+            if folder and not os.path.isdir(f"{folder}/benchmarks"):
+                raise Failure(f"--{option} {folder}: name the folder of a build, as in build/host", 2)
         about = describe(options)
         if options.against:
             lines = report.rounded(list(compare.against(options)))
