@@ -21,9 +21,17 @@ def force(name):
     level = LEVELS[name]
     os.environ["SHARDLOOP_CPU_LEVEL"] = level["ours"]
     os.environ["ONEDNN_MAX_CPU_ISA"] = os.environ["DNNL_MAX_CPU_ISA"] = level["onednn"]
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={level['xla']}".strip()
     os.environ["ATEN_CPU_CAPABILITY"] = level["torch"]
     os.environ["MKL_ENABLE_INSTRUCTIONS"] = {"sse": "SSE4_2"}.get(name, name.upper())
+
+
+def of_peer(name, environment):
+    """What goes before the command of a peer in ENVIRONMENT. JAX of the article's year ends at an option that it lacks."""
+    if not name or not environment.startswith("jax"):
+        return []
+    if environment != "jax":
+        raise Failure("it cannot be forced down to other instructions")
+    return ["env", f"XLA_FLAGS={os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={LEVELS[name]['xla']}"]
 
 
 def check(name, line, program):

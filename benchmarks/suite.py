@@ -89,9 +89,10 @@ TWO, EIGHT = "--mesh data=2", "--mesh data=2,pipe=2,tensor=2"
 class Peers:
     """Those that are installed; why the others are absent, by name."""
 
-    def __init__(self, needed):
-        """NEEDED: what of build/peers will be used, for setup to install."""
+    def __init__(self, needed, forced=None):
+        """NEEDED: what of build/peers will be used, for setup to install; FORCED: the CPU level."""
         self.absent = {}
+        self.level = forced
         self.reasons = {}
         if not needed:
             return
@@ -110,7 +111,7 @@ class Peers:
         try:
             if not (INSTALLED / needed / "installed").exists():
                 raise Failure(self.reasons.get(needed, "not installed"))
-            return json_lines(command)
+            return json_lines([*level.of_peer(self.level, needed), *command])
         except Failure as failure:
             self.absent[name] = str(failure)
             note(f"{name} is left out: {failure}")
@@ -172,7 +173,7 @@ class Suite:
         self.level = forced
         self.watch = noise.Watch()
         needed = sum([BENCHMARKS[name] for name in only], []) if peers else []
-        self.peers = Peers(list(dict.fromkeys(needed)))
+        self.peers = Peers(list(dict.fromkeys(needed)), forced)
 
     def ours(self, program, *options):
         with self.watch:

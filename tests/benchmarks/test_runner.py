@@ -96,6 +96,13 @@ def levels():
         point(False, "a program that was not lowered is found")
     except Failure as failure:
         point(failure.status == 2 and "x86-64-v4" in str(failure), "a program that was not lowered is found")
+    point(level.of_peer(None, "jax-0.4.25") == [] and level.of_peer("avx2", "torch") == [], "peers are left alone")
+    point("--xla_cpu_max_isa=AVX2" in level.of_peer("avx2", "jax")[1], "but JAX, which has an option")
+    try:
+        level.of_peer("avx2", "jax-0.4.25")
+        point(False, "what cannot be lowered is absent")
+    except Failure as failure:
+        point("cannot be forced" in str(failure), "what cannot be lowered is absent")
 
 
 # ---- the command
