@@ -1,9 +1,10 @@
 """noise - what else used the machine while something was measured."""
 
 import os
+import statistics
 
 ALLOWED = 0.05  # of the cores, taken by others: above, a machine is not quiet
-SLOWEST = 0.85  # of the best rate of multiply-adds: below, something unseen slows the cores
+SLOWED = 0.85  # the median rate of multiply-adds over the best: below, something unseen slows the cores
 
 
 def processor_seconds():
@@ -53,8 +54,8 @@ class Watch:
         cores, every = os.cpu_count(), max(self.all, 1e-9)
         told = {"others": cores * self.others / every, "stolen": cores * self.stolen / every, "queue": self.queue}
         if self.rates:
-            told["slowest"] = min(self.rates) / max(self.rates)
-        told["quiet"] = (self.others + self.stolen) / every <= ALLOWED and told.get("slowest", 1) >= SLOWEST
+            told["speed"] = statistics.median(self.rates) / max(self.rates)
+        told["quiet"] = (self.others + self.stolen) / every <= ALLOWED and told.get("speed", 1) >= SLOWED
         return told
 
 
@@ -65,6 +66,6 @@ def sentence(told):
         reasons.append(f"other processes took {told['others']:.2f} cores")
     if told["stolen"] >= 0.01:
         reasons.append(f"other machines took {told['stolen']:.2f} cores")
-    if told.get("slowest", 1) < SLOWEST:
-        reasons.append(f"the cores' multiply-adds fell to {100 * told['slowest']:.0f} % of their best rate")
+    if told.get("speed", 1) < SLOWED:
+        reasons.append(f"the cores' multiply-adds ran at {100 * told['speed']:.0f} % of their best rate")
     return ", ".join(reasons) or "others used it"

@@ -171,6 +171,7 @@ class Suite:
         self.quick = quick
         self.with_peers = peers
         self.level = forced
+        level.check_build(forced, self.build)
         self.watch = noise.Watch()
         needed = sum([BENCHMARKS[name] for name in only], []) if peers else []
         self.peers = Peers(list(dict.fromkeys(needed)), forced)
