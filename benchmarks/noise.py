@@ -33,7 +33,7 @@ class Watch:
     def __init__(self):
         self.all = self.others = self.stolen = 0.0
         self.queue = 0
-        self.rates = []  # of multiply-adds, as measured between steps
+        self.rates = {}  # of multiply-adds, as measured between steps, by dtype
 
     def __enter__(self):
         self.queue = max(self.queue, runnable())
@@ -48,13 +48,15 @@ class Watch:
 
     def saw(self, line):
         """LINE, which a program printed, may tell rates."""
-        self.rates += [line[name] for name in ("fma_gflops", "fma_gflops_min") if line.get(name)]
+        rates = [line[name] for name in ("fma_gflops", "fma_gflops_min") if line.get(name)]
+        self.rates.setdefault(line.get("dtype"), []).extend(rates)
 
     def told(self):
         cores, every = os.cpu_count(), max(self.all, 1e-9)
         told = {"others": cores * self.others / every, "stolen": cores * self.stolen / every, "queue": self.queue}
-        if self.rates:
-            told["speed"] = statistics.median(self.rates) / max(self.rates)
+        speeds = [statistics.median(rates) / max(rates) for rates in self.rates.values() if rates]
+        if speeds:
+            told["speed"] = min(speeds)
         told["quiet"] = (self.others + self.stolen) / every <= ALLOWED and told.get("speed", 1) >= SLOWED
         return told
 

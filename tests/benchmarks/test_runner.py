@@ -85,7 +85,11 @@ def disturbances():
     watch.saw({"fma_gflops": 100.0, "fma_gflops_min": 50.0})
     watch.saw({"fma_gflops": 60.0, "fma_gflops_min": 50.0})
     point(not watch.told()["quiet"] and "55 %" in noise.sentence(watch.told()), "cores at half their rate are not")
-    watch.rates, watch.stolen = [], 2.0
+    watch.rates = {}
+    watch.saw({"dtype": "f32", "fma_gflops": 100.0})
+    watch.saw({"dtype": "bf16", "fma_gflops": 50.0})
+    point(watch.told()["quiet"], "each dtype has a rate of its own")
+    watch.stolen = 2.0
     point(not watch.told()["quiet"] and "other machines" in noise.sentence(watch.told()), "nor are stolen ones")
 
 
@@ -98,7 +102,7 @@ def levels(work):
             point(right, "a build that knows levels passes")
         except Failure as failure:
             point(not right and failure.status == 2, "a build that knows no levels is found")
-    lines = [{"kernels": "x86-64-v3"}, {"level": "x86-64-v3"}, {"benchmark": "collectives"}]
+    lines = [{"kernels": "x86-64-v3"}, {"level": "x86-64-v3"}, {"level": "AVX512_BF16"}, {"benchmark": "collectives"}]
     point(not any(level.check("avx2", line, "bench") for line in lines), "what is of the level, or has none, passes")
     try:
         level.check("avx2", {"kernels": "x86-64-v4"}, "bench")
