@@ -4,7 +4,7 @@ Times are milliseconds: the median, and the interval in which it lies with 95 % 
 build/benchmarks.json, those of --gpu to build/benchmarks_gpu.json, those of --against to build/benchmarks_against.json.
 
 --compare and --against end with status 1 where something became slower for certain: the interval of new over old lies
-wholly above 1.05.
+wholly above 1.05. Files and folders are named from the repository's root.
 """
 
 import argparse
