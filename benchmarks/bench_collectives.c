@@ -20,15 +20,10 @@
 #include "collectives/engines.h"
 #include "spmd/base/memory.h"
 
-enum { MAX_LIST = 16, BATCHES = 5, MAX_COUNT = 1 << 20, SLOT = 16384, GRADIENTS = 4618762, ROUNDS = 7 };
-
-struct list {
-    int count;
-    int value[MAX_LIST];
-};
+enum { BATCHES = 5, MAX_COUNT = 1 << 20, SLOT = 16384, GRADIENTS = 4618762, ROUNDS = 7 };
 
 struct run {
-    struct list groups, sizes;
+    struct sl_list groups, sizes;
     double seconds; /* of a measurement */
     struct sl_cores cores;
     size_t capacity; /* bytes of a coordinate's input, and of its output */
@@ -287,18 +282,6 @@ static const char usage[] =
     "usage: bench_collectives [--groups N,N...] [--sizes BYTES,BYTES...] [--seconds S]\n"
     "Times collectives and hand-overs among threads, each for about --seconds. Prints JSON lines.\n";
 
-static int read_list(const char *option, char *text, int min, int max, struct list *list) {
-    list->count = 0;
-    for (char *rest = text, *word; (word = strsep(&rest, ","));) {
-        if (list->count == MAX_LIST) {
-            fprintf(stderr, "--%s: more than %d numbers\n", option, MAX_LIST);
-            return SL_BAD_INPUT;
-        }
-        SL_TRY(sl_read_integer(option, word, min, max, &list->value[list->count++]));
-    }
-    return SL_OK;
-}
-
 static int read_options(struct run *run, int argc, char **argv, bool *answered) {
     static const struct option option[] = {{"groups", required_argument, NULL, 'g'},
                                            {"sizes", required_argument, NULL, 's'},
@@ -308,10 +291,10 @@ static int read_options(struct run *run, int argc, char **argv, bool *answered) 
     for (int code; (code = getopt_long(argc, argv, "", option, NULL)) != -1;) {
         switch (code) {
         case 'g':
-            SL_TRY(read_list("groups", optarg, 2, SL_MAX_COORDINATES, &run->groups));
+            SL_TRY(sl_read_list("groups", optarg, 2, SL_MAX_COORDINATES, &run->groups));
             break;
         case 's':
-            SL_TRY(read_list("sizes", optarg, sizeof(float), 1 << 30, &run->sizes));
+            SL_TRY(sl_read_list("sizes", optarg, sizeof(float), 1 << 30, &run->sizes));
             break;
         case 't':
             SL_TRY(sl_read_real("seconds", optarg, 0, 60, &run->seconds));

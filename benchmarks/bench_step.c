@@ -160,9 +160,10 @@ static void print(struct sl_rig *rig) {
     sl_rig_print_name(rig, run->job.name);
     printf("\"devices\":%d,\"device\":\"%s\",\"engine\":\"%s\",\"steps\":%d,", floor->devices, sl_device.name,
            rig->engine, rig->steps);
-    sl_rig_print_ms(rig, sl_median(rig->steps, rig->ms), products + optimizer);
-    printf("\"products_ms\":%.9g,\"optimizer_ms\":%.9g,\"gflop\":%.9g,\"gflops_peak\":%.9g,\"bandwidth_gbs\":%.9g,",
-           products, optimizer, 1e-9 * floor->flops, 1e-9 * floor->flops_per_second, 1e-9 * floor->bytes_per_second);
+    const double theory = sl_floor_theory_ms(floor, floor->flops);
+    sl_rig_print_ms(rig, sl_median(rig->steps, rig->ms), products + optimizer, theory > 0 ? theory + optimizer : 0);
+    printf("\"products_ms\":%.9g,\"optimizer_ms\":%.9g,\"gflop\":%.9g,", products, optimizer, 1e-9 * floor->flops);
+    sl_floor_print(floor);
     printf("\"library_ms\":%.9g,", sl_floor_library_ms(floor));
     printf("\"parameters\":%.0f,\"peak_bytes\":%.0f,\"first_loss\":%.9g}\n", floor->parameters, rig->peak_bytes,
            rig->first_loss);

@@ -189,6 +189,18 @@ static double decode_floor_ms(const struct sl_rig *rig) {
     return 1e3 * (read > multiply ? read : multiply);
 }
 
+/* The same at the rate of multiply-adds and of reading alone, which a cache may help; or of the step. */
+static double theory_ms(const struct sl_rig *rig) {
+    const struct sl_floor *floor = &rig->floor;
+    const struct run *run = rig->run;
+    const bool generates = run->generates;
+    const double multiply = sl_floor_theory_ms(floor, generates ? 2 * floor->parameters * run->batch : floor->flops);
+    const double bytes = floor->parameters * (double)sl_dtype_size(rig->precision);
+    const double read = floor->read_per_second > 0 ? 1e3 * bytes / floor->read_per_second : 0;
+    if (!generates) return multiply > 0 ? multiply + sl_floor_optimizer_ms(floor) : 0;
+    return read > multiply ? read : multiply;
+}
+
 static void print(struct sl_rig *rig) {
     const struct run *run = rig->run;
     const struct sl_floor *floor = &rig->floor;
@@ -197,7 +209,7 @@ static void print(struct sl_rig *rig) {
     const double floor_ms = run->generates ? decode_floor_ms(rig) : products + optimizer;
     sl_rig_print_name(rig, run->generates ? "generate" : "transformer_step");
     printf("\"engine\":\"%s\",\"steps\":%d,\"batch\":%d,", rig->engine, rig->steps, run->batch);
-    sl_rig_print_ms(rig, median, floor_ms);
+    sl_rig_print_ms(rig, median, floor_ms, theory_ms(rig));
     if (run->generates) {
         printf("\"prefill_ms\":%.9g,\"tokens_per_second\":%.9g,", prefill, 1e3 * run->batch / median);
         printf("\"prefill_tokens_per_second\":%.9g,", 1e3 * run->batch * run->prompt / prefill);
@@ -207,8 +219,8 @@ static void print(struct sl_rig *rig) {
         printf("\"tokens_per_second\":%.9g,\"first_loss\":%.9g,", 1e3 * run->batch * run->sequence / median,
                rig->first_loss);
     }
-    printf("\"gflops_peak\":%.9g,\"bandwidth_gbs\":%.9g,\"parameters\":%.0f,\"peak_bytes\":%.0f}\n",
-           1e-9 * floor->flops_per_second, 1e-9 * floor->bytes_per_second, floor->parameters, rig->peak_bytes);
+    sl_floor_print(floor);
+    printf("\"parameters\":%.0f,\"peak_bytes\":%.0f}\n", floor->parameters, rig->peak_bytes);
 }
 
 static const char usage[] =

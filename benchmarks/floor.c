@@ -1,6 +1,8 @@
 /* floor.c - the least time that this machine needs for a training step. */
 #include "benchmarks/floor.h"
 
+#include <stdio.h>
+
 #include "spmd/base/bf16.h"
 #include "spmd/device/device.h"
 #include "spmd/base/memory.h"
@@ -8,7 +10,9 @@
 /* Of each of the stream's arrays: more than any cache holds, so that more would change nothing. */
 enum { MAX_ELEMENTS = 1 << 26 };
 
-static void add_product(struct sl_floor *floor, struct sl_product new) {
+static void add_product(struct sl_floor *floor, int m, int n, int k, char transposed, double count) {
+    const struct sl_product new = {
+        .m = m, .n = n, .k = k, .transpose_a = transposed == 'A', .transpose_b = transposed == 'B', .count = count};
     for (int i = 0; i < floor->products; i++) {
         const struct sl_product *old = &floor->product[i];
         if (old->m == new.m && old->n == new.n && old->k == new.k && old->transpose_a == new.transpose_a &&
@@ -23,9 +27,13 @@ static void add_product(struct sl_floor *floor, struct sl_product new) {
 void sl_floor_add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows,
                         bool input_gradient) {
     const double microbatches = (double)layers * batch / rows, replicas = (double)layers * batch / local;
-    add_product(floor, (struct sl_product){rows, out, in, false, false, microbatches, 0});
-    if (input_gradient) add_product(floor, (struct sl_product){rows, in, out, false, true, microbatches, 0});
-    add_product(floor, (struct sl_product){in, out, local, true, false, replicas, 0});
+    add_product(floor, rows, out, in, 0, microbatches);
+    if (input_gradient) add_product(floor, rows, in, out, 'B', microbatches);
+    add_product(floor, in, out, local, 'A', replicas);
+    if (!floor->devices) {
+        add_product(floor, local, out, in, 0, 0);
+        if (input_gradient) add_product(floor, local, in, out, 'B', 0);
+    }
     floor->flops += (input_gradient ? 3.0 : 2.0) * 2.0 * layers * in * (double)out * batch;
 }
 
@@ -52,12 +60,22 @@ static int fill(const struct sl_floor *floor, size_t bytes) {
     return SL_OK;
 }
 
+static int plan(struct sl_floor *floor, int i, struct sl_error *error) {
+    const struct sl_product *p = &floor->product[i];
+    const struct sl_gemm_backend *backend[SL_FLOOR_BACKENDS] = {floor->backend};
+    if (floor->backend == &sl_gemm_cpu && sl_gemm_supports(&sl_gemm_onednn, floor->precision))
+        backend[1] = &sl_gemm_onednn;
+    for (int b = 0; b < SL_FLOOR_BACKENDS && backend[b]; b++)
+        SL_TRY(sl_gemm_plan(&floor->gemm[i][b], backend[b], floor->precision, p->m, p->n, p->k, p->transpose_a,
+                            p->transpose_b, SL_EPILOGUE_NONE, error));
+    return SL_OK;
+}
+
 static int open_products(struct sl_floor *floor, struct sl_error *error) {
     for (int i = 0; i < floor->products; i++) {
-        const struct sl_product *p = &floor->product[i];
-        SL_TRY(sl_gemm_plan(&floor->gemm[i], floor->backend, floor->precision, p->m, p->n, p->k, p->transpose_a,
-                            p->transpose_b, SL_EPILOGUE_NONE, error));
-        if (bytes_of(floor, p) > floor->operand_bytes) floor->operand_bytes = bytes_of(floor, p);
+        SL_TRY(plan(floor, i, error));
+        const size_t bytes = bytes_of(floor, &floor->product[i]);
+        if (bytes > floor->operand_bytes) floor->operand_bytes = bytes;
     }
     const size_t bytes = floor->operand_bytes * (size_t)(floor->devices ? 1 : floor->cores->count);
     floor->operands = sl_device.take(bytes);
@@ -86,6 +104,7 @@ int sl_floor_open(struct sl_floor *floor, struct sl_error *error) {
     SL_TRY(open_products(floor, error));
     const size_t streamed = floor->parameters < MAX_ELEMENTS ? (size_t)floor->parameters : MAX_ELEMENTS;
     if (floor->devices) return open_device_stream(floor, streamed, error);
+    floor->fma = sl_fma_loop_select(floor->precision);
     if (sl_stream_open(&floor->stream, floor->cores, streamed, floor->seconds))
         return sl_error_set(error, SL_FAILED, "the memory's bandwidth cannot be measured: no memory, or no threads");
     return SL_OK;
@@ -146,28 +165,71 @@ static double stream_on_device(struct sl_floor *floor) {
     return copies * 2.0 * (double)bytes / elapsed * floor->devices;
 }
 
-int sl_floor_measure(struct sl_floor *floor, struct sl_error *error) {
-    for (int i = 0; i < floor->products; i++) {
-        floor->measured = &floor->gemm[i];
+/* ---- all of it ---- */
+
+/* A shape that has once been far from the best rate is not tried again; on devices each counts by itself. */
+static bool may_be_best(const struct sl_floor *floor, const struct sl_product *product) {
+    const double rate = product->flops_per_second;
+    return floor->devices || rate == 0 || rate > 0.8 * floor->flops_per_second;
+}
+
+static int measure_product(struct sl_floor *floor, int i, struct sl_error *error) {
+    struct sl_product *product = &floor->product[i];
+    if (!may_be_best(floor, product)) return SL_OK;
+    for (int b = 0; b < SL_FLOOR_BACKENDS && floor->gemm[i][b].backend; b++) {
+        floor->measured = &floor->gemm[i][b];
         const double rate =
             floor->devices ? multiply_on_device(floor) : sl_on_all_cores(floor->cores, multiply_on_core, floor);
         if (rate <= 0) return sl_error_set(error, SL_FAILED, "the floor's products cannot be run");
-        if (rate > floor->product[i].flops_per_second) floor->product[i].flops_per_second = rate;
-        if (rate > floor->flops_per_second) floor->flops_per_second = rate;
+        if (rate <= product->flops_per_second) continue;
+        product->flops_per_second = rate;
+        product->by = floor->measured->backend;
     }
+    if (product->flops_per_second > floor->flops_per_second) floor->flops_per_second = product->flops_per_second;
+    return SL_OK;
+}
+
+static double add_on_core(void *arg, int i) {
+    const struct sl_floor *floor = arg;
+    (void)i;
+    return sl_fma_loop_measure(floor->fma, floor->seconds);
+}
+
+static void measure_theory(struct sl_floor *floor) {
+    if (floor->devices) return;
+    const double read = sl_stream_read(&floor->stream);
+    if (read > floor->read_per_second) floor->read_per_second = read;
+    if (!floor->fma) return;
+    const double rate = sl_on_all_cores(floor->cores, add_on_core, floor);
+    if (rate > floor->fma_per_second) floor->fma_per_second = rate;
+    if (floor->least_fma == 0 || rate < floor->least_fma) floor->least_fma = rate;
+}
+
+int sl_floor_measure(struct sl_floor *floor, struct sl_error *error) {
+    for (int i = 0; i < floor->products; i++) SL_TRY(measure_product(floor, i, error));
     const double bandwidth = floor->devices ? stream_on_device(floor) : sl_stream_measure(&floor->stream);
     if (bandwidth <= 0) return sl_error_set(error, SL_FAILED, "the memory's bandwidth cannot be measured: no threads");
     if (bandwidth > floor->bytes_per_second) floor->bytes_per_second = bandwidth;
+    measure_theory(floor);
     return SL_OK;
 }
 
 void sl_floor_close(struct sl_floor *floor) {
-    for (int i = 0; i < floor->products; i++) sl_gemm_release(&floor->gemm[i]);
+    for (int i = 0; i < floor->products; i++) {
+        for (int b = 0; b < SL_FLOOR_BACKENDS; b++) sl_gemm_release(&floor->gemm[i][b]);
+    }
     sl_device.give(floor->operands);
     if (floor->devices)
         sl_device.give(floor->stream.memory);
     else
         sl_stream_close(&floor->stream);
+}
+
+const struct sl_product *sl_floor_best(const struct sl_floor *floor) {
+    const struct sl_product *best = floor->product;
+    for (int i = 1; i < floor->products; i++)
+        if (floor->product[i].flops_per_second > best->flops_per_second) best = &floor->product[i];
+    return best;
 }
 
 double sl_floor_products_ms(const struct sl_floor *floor) { return 1e3 * floor->flops / floor->flops_per_second; }
@@ -183,4 +245,23 @@ double sl_floor_library_ms(const struct sl_floor *floor) {
 
 double sl_floor_optimizer_ms(const struct sl_floor *floor) {
     return 1e3 * SL_STREAM_BYTES * floor->parameters / floor->bytes_per_second;
+}
+
+double sl_floor_theory_ms(const struct sl_floor *floor, double flops) {
+    const bool bounds = floor->fma_per_second * 1.05 > floor->flops_per_second;
+    return bounds ? 1e3 * flops / floor->fma_per_second : 0;
+}
+
+void sl_floor_print(const struct sl_floor *floor) {
+    const struct sl_product *best = sl_floor_best(floor);
+    printf("\"gflops_peak\":%.9g,\"peak_by\":\"%s, %d x %d x %d%s\",\"bandwidth_gbs\":%.9g,",
+           1e-9 * floor->flops_per_second, best->by ? best->by->name : "", best->m, best->n, best->k,
+           best->transpose_a   ? ", A transposed"
+           : best->transpose_b ? ", B transposed"
+                               : "",
+           1e-9 * floor->bytes_per_second);
+    if (floor->fma)
+        printf("\"level\":\"%s\",\"fma_gflops\":%.9g,\"fma_gflops_min\":%.9g,", floor->fma->level,
+               1e-9 * floor->fma_per_second, 1e-9 * floor->least_fma);
+    if (!floor->devices) printf("\"read_gbs\":%.9g,", 1e-9 * floor->read_per_second);
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "spmd/base/memory.h"
@@ -45,6 +46,18 @@ int sl_read_real(const char *option, const char *text, double min, double max, d
         return SL_BAD_INPUT;
     }
     *value = read;
+    return SL_OK;
+}
+
+int sl_read_list(const char *option, char *text, int min, int max, struct sl_list *list) {
+    list->count = 0;
+    for (char *rest = text, *word; (word = strsep(&rest, ","));) {
+        if (list->count == SL_MAX_LIST) {
+            fprintf(stderr, "--%s: more than %d numbers\n", option, SL_MAX_LIST);
+            return SL_BAD_INPUT;
+        }
+        SL_TRY(sl_read_integer(option, word, min, max, &list->value[list->count++]));
+    }
     return SL_OK;
 }
 
@@ -128,6 +141,33 @@ static double stream_on_core(void *arg, int i) {
     return passes * SL_STREAM_BYTES * (double)n / elapsed;
 }
 
+static float sum_of(size_t n, const float *array) {
+    enum { SUMS = 64 };
+    float sum[SUMS] = {0};
+    for (size_t i = 0; i + SUMS <= n; i += SUMS) {
+        for (int j = 0; j < SUMS; j++) sum[j] += array[i + (size_t)j];
+    }
+    float all = 0;
+    for (int j = 0; j < SUMS; j++) all += sum[j];
+    return all;
+}
+
+static double read_on_core(void *arg, int i) {
+    const struct sl_stream *stream = arg;
+    const size_t n = stream->elements / (size_t)stream->cores->count;
+    const float *array = stream->memory + 4 * n * (size_t)i;
+    volatile float kept = sum_of(n, array); /* now it lies as near as it can */
+    const double began = sl_now();
+    double passes = 0, elapsed;
+    do {
+        kept = sum_of(n, array);
+        passes++;
+        elapsed = sl_now() - began;
+    } while (elapsed < stream->seconds);
+    (void)kept;
+    return passes * sizeof *array * (double)n / elapsed;
+}
+
 int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_t elements, double seconds) {
     *stream = (struct sl_stream){.cores = cores, .elements = elements, .seconds = seconds};
     stream->memory = sl_memory_take(4 * elements * sizeof *stream->memory);
@@ -136,6 +176,8 @@ int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_
 }
 
 double sl_stream_measure(struct sl_stream *stream) { return sl_on_all_cores(stream->cores, stream_on_core, stream); }
+
+double sl_stream_read(struct sl_stream *stream) { return sl_on_all_cores(stream->cores, read_on_core, stream); }
 
 void sl_stream_close(struct sl_stream *stream) {
     sl_memory_give(stream->memory);

@@ -14,6 +14,14 @@ double sl_peak_bytes(void);
 int sl_read_integer(const char *option, const char *text, int min, int max, int *value);
 int sl_read_real(const char *option, const char *text, double min, double max, double *value);
 
+/* Numbers, as in "2,4,8". */
+enum { SL_MAX_LIST = 16 };
+struct sl_list {
+    int count;
+    int value[SL_MAX_LIST];
+};
+int sl_read_list(const char *option, char *text, int min, int max, struct sl_list *list);
+
 /* The cores that this process may use. To be found before coordinates are started: those may be tied to one. */
 enum { SL_MAX_CORES = 256 };
 struct sl_cores {
@@ -38,6 +46,8 @@ enum { SL_STREAM_BYTES = 28 }; /* an element */
 int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_t elements, double seconds);
 /* Bytes read and written a second, all cores together. */
 double sl_stream_measure(struct sl_stream *stream);
+/* Bytes read a second, all cores together, of the first array alone. */
+double sl_stream_read(struct sl_stream *stream);
 void sl_stream_close(struct sl_stream *stream);
 
 #endif

@@ -8,6 +8,9 @@ import re
 import subprocess
 import time
 
+import noise
+import samples
+
 
 def first_match(pattern, text, otherwise):
     match = re.search(pattern, text, re.MULTILINE)
@@ -25,7 +28,7 @@ def busy_cores():
     return os.cpu_count() * (1 - (ticks[3] + ticks[4]) / max(1, sum(ticks)))  # idle, waiting for disks
 
 
-def machine(build):
+def machine(build, level="native"):
     cpu = first_match(r"^model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(), platform.machine())
     cache = (build / "CMakeCache.txt").read_text() if (build / "CMakeCache.txt").exists() else ""
     compiler = first_match(r"^CMAKE_C_COMPILER:\w+=(.*)", cache, "")
@@ -35,6 +38,7 @@ def machine(build):
     return {
         "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)),
+        "level": level,
         "compiler": version.partition("\n")[0] or "unknown",
         "onednn": first_match(r"\.so\.(.*)", onednn, "none"),
         "kernel": platform.release(),
@@ -69,12 +73,20 @@ def milliseconds(value):
     return f"{value:.6f}" if value < 0.001 else f"{value:.3f}" if value < 1 else f"{value:.1f}"
 
 
+def interval(run):
+    """Of the median; with ? where there are too few samples to be certain."""
+    if "interval_ms" not in run:
+        return ""
+    return " - ".join(map(milliseconds, run["interval_ms"])) + ("" if run["confidence"] >= samples.CONFIDENCE else " ?")
+
+
 def row(benchmark, who, run, floor, ours):
     return [
         benchmark,
         " ".join([who, run.get("version", "")]).strip(),
         str(run.get("threads", "")),
-        *(milliseconds(run.get(name)) for name in ("ms_min", "ms", "ms_max")),
+        *(milliseconds(run.get(name)) for name in ("ms_min", "ms")),
+        interval(run),
         milliseconds(floor or None),
         f"{run['ms'] / floor:.2f}" if floor else "",
         f"{run['ms'] / ours['ms']:.2f}",
@@ -83,7 +95,7 @@ def row(benchmark, who, run, floor, ours):
 
 
 def print_results(results):
-    rows = [["benchmark", "who", "threads", "min ms", "median", "max", "floor", "/ floor", "/ ours", "peak MB"]]
+    rows = [["benchmark", "who", "threads", "min ms", "median", "95 % of it", "floor", "/ floor", "/ ours", "peak MB"]]
     for result in results:
         floor = result["floor_ms"]
         rows.append(row(result["benchmark"], "ours", result, floor, result))
@@ -133,14 +145,43 @@ def find_hand_over(lines, wanted):
     return "".join(f"{us:.3g}" for us in found)
 
 
+PLACES = {"near": "second-level cache", "shared": "shared cache", "memory": "memory"}
+
+
+def print_products(result):
+    """GFLOP/s of a core and their share of its multiply-adds, by rows, a table for each dtype."""
+    for fma in result["fma"]:
+        lines = [line for line in result["products"] if line["dtype"] == fma["dtype"]]
+        counts = sorted({line["rows"] for line in lines})
+        rows = [["GFLOP/s (share)", "weights", "in", "who", *(f"{count} rows" for count in counts)]]
+        last = None
+        for key in dict.fromkeys((line["product"], line["in"], line["out"], line["where"], line["who"]) for line in lines):
+            kind, inputs, outputs, where, who = key
+            cells = {line["rows"]: f"{line['gflops']:.0f} ({100 * line['share']:.0f} %)" for line in lines
+                     if (line["product"], line["in"], line["out"], line["where"], line["who"]) == key}
+            label = ["", "", ""] if key[:4] == last else [kind, f"{inputs} x {outputs}", PLACES[where]]
+            rows.append([*label, who, *(cells.get(count, "") for count in counts)])
+            last = key[:4]
+        text = "{dtype}: multiply-adds alone reach {gflops:.0f} GFLOP/s ({level}), {instructions_a_cycle:.2f} instructions"
+        print("\n" + (text + " a cycle of a clock of {clock_ghz:.2f} GHz").format(**fma))
+        print_table(rows, 4)
+
+
 def print_notes(results):
     for result in results:
+        if not result.get("noise", {}).get("quiet", True):
+            rounds = f"; {result['processes']} processes were measured" if "processes" in result else ""
+            print(f"{result['benchmark']}: the machine was not quiet: {noise.sentence(result['noise'])}{rounds}")
         if "gflops_peak" in result:
             rates = "{gflops_peak:.0f} GFLOP/s, {bandwidth_gbs:.1f} GB/s".format(**result)
             parts = "the machine"
             if "products_ms" in result:
                 parts = "{products_ms:.1f} ms of products + {optimizer_ms:.1f} ms of optimizer".format(**result)
-            print(f"{result['benchmark']}: the floor is {parts}, at {rates}")
+            by = f" (by {result['peak_by']})" if "peak_by" in result else ""
+            print(f"{result['benchmark']}: the floor is {parts}, at {rates}{by}")
+        if "theory_ms" in result:
+            rates = "multiply-adds {fma_gflops:.0f} GFLOP/s, reading {read_gbs:.1f} GB/s".format(**result)
+            print(f"{result['benchmark']}: {milliseconds(result['theory_ms'])} ms in theory: by themselves, {rates}")
         if "tokens_per_second" in result:
             print("{benchmark}: {tokens_per_second:.0f} tokens a second".format(**result))
         if "share" in result:
@@ -151,7 +192,8 @@ def print_notes(results):
 
 
 def print_all(results, absent, about):
-    print("{cpu}, {cores} cores, {busy:.1f} busy; oneDNN {onednn}; {compiler}; {date}\n".format(**about))
+    level = "" if about["level"] == "native" else f", forced down to {about['level']}"
+    print("{cpu}, {cores} cores{0}, {busy:.1f} busy; oneDNN {onednn}; {compiler}; {date}\n".format(level, **about))
     print_results(results)
     for name, reason in absent.items():
         print(f"absent: {name}: {reason}")
@@ -159,6 +201,23 @@ def print_all(results, absent, about):
     for result in results:
         if "calls" in result:
             print_calls(result)
+        if "products" in result:
+            print_products(result)
+
+
+def print_comparison(lines):
+    rows = [["benchmark", "", "old ms", "new ms", "new / old", "95 % of it"]]
+    for line in lines:
+        low, high = line["interval"]
+        certain = "" if line["confidence"] >= samples.CONFIDENCE else " ?"
+        times = milliseconds(line["old_ms"]), milliseconds(line["ms"])
+        said = line["verdict"].replace("?", "not certain")
+        rows.append([line["comparison"], said, *times, f"{line['ratio']:.3f}", f"{low:.3f} - {high:.3f}{certain}"])
+    print()
+    print_table(rows)
+    for line in lines:
+        if not line.get("noise", {}).get("quiet", True):
+            print(f"{line['comparison']}: the machine was not quiet: {noise.sentence(line['noise'])}")
 
 
 # ---- on GPUs

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/kernels/kernels.h"
 #include "spmd/device/device.h"
 #include "spmd/schedule/fuse.h"
 
@@ -189,9 +190,14 @@ int sl_rig_train(struct sl_trainer *trainer, const struct sl_batch *batch, struc
 void sl_rig_print_name(const struct sl_rig *rig, const char *benchmark) {
     printf("{\"benchmark\":\"%s\",\"schedule\":\"%s\",\"precision\":\"%s\",\"mesh\":\"%s\",\"threads\":%d,", benchmark,
            rig->schedule_name, rig->precision_name, rig->mesh_text, rig->mesh.size);
+    printf("\"kernels\":\"%s\",", sl_kernels_select()->name);
 }
 
-void sl_rig_print_ms(const struct sl_rig *rig, double median, double floor_ms) {
+void sl_rig_print_ms(const struct sl_rig *rig, double median, double floor_ms, double theory_ms) {
     printf("\"ms\":%.9g,\"ms_min\":%.9g,\"ms_max\":%.9g,\"floor_ms\":%.9g,\"ratio\":%.9g,", median, rig->ms[0],
            rig->ms[rig->steps - 1], floor_ms, median / floor_ms);
+    if (theory_ms > 0) printf("\"theory_ms\":%.9g,", theory_ms);
+    printf("\"samples_ms\":[");
+    for (int i = 0; i < rig->steps; i++) printf("%s%.6g", i ? "," : "", rig->ms[i]);
+    printf("],");
 }

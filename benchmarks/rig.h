@@ -75,7 +75,7 @@ int sl_rig_train(struct sl_trainer *trainer, const struct sl_batch *batch, struc
 
 /* The first fields of the JSON object, up to the number of threads. */
 void sl_rig_print_name(const struct sl_rig *rig, const char *benchmark);
-/* The steps' times, whose median is MEDIAN, and the floor's. */
-void sl_rig_print_ms(const struct sl_rig *rig, double median, double floor_ms);
+/* The steps' times, whose median is MEDIAN, and the floor's; THEORY_MS where there is one, else 0. */
+void sl_rig_print_ms(const struct sl_rig *rig, double median, double floor_ms, double theory_ms);
 
 #endif

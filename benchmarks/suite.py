@@ -1,21 +1,18 @@
-"""suite - builds the benchmarks, runs them, and puts the floor and the peers beside them.
+"""suite - each benchmark: ours, the floor, and the peers.
 
-ours, floor, peers: milliseconds, the median. The floor is measured in turns with ours, by the same process but for
-startup's. A peer runs in turns with ours (ours, peer, ours, peer, ...). Results are also written to
-build/benchmarks.json, those of --gpu, which gpu.py tells of, to build/benchmarks_gpu.json.
+The floor is measured in turns with ours, by the same process. A peer runs in turns with ours (ours, peer, ours, peer,
+...). Where the machine is not quiet, or the median is not certain, ours runs more rounds, twice as many at most.
 """
 
-import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
-import sys
 import time
 
-import gpu
-import report
+import level
+import noise
+import samples
 from programs import Failure, json_lines, note
 
 PEERS = pathlib.Path("benchmarks/peers")
@@ -60,6 +57,7 @@ BENCHMARKS = {
     "wide_step": ["jax", "jax-0.4.25", "torch"],
     "transformer_step": ["jax", "torch"],
     "generate": ["jax", "torch"],
+    "products": [],
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
@@ -91,9 +89,10 @@ TWO, EIGHT = "--mesh data=2", "--mesh data=2,pipe=2,tensor=2"
 class Peers:
     """Those that are installed; why the others are absent, by name."""
 
-    def __init__(self, needed):
-        """NEEDED: what of build/peers will be used, for setup to install."""
+    def __init__(self, needed, forced=None):
+        """NEEDED: what of build/peers will be used, for setup to install; FORCED: the CPU level."""
         self.absent = {}
+        self.level = forced
         self.reasons = {}
         if not needed:
             return
@@ -112,24 +111,30 @@ class Peers:
         try:
             if not (INSTALLED / needed / "installed").exists():
                 raise Failure(self.reasons.get(needed, "not installed"))
-            return json_lines(command)
+            return json_lines([*level.of_peer(self.level, needed), *command])
         except Failure as failure:
             self.absent[name] = str(failure)
             note(f"{name} is left out: {failure}")
             return []
 
 
-def spread(ms):
-    return {"ms": statistics.median(ms), "ms_min": min(ms), "ms_max": max(ms)}
-
-
 def summary(runs):
-    """One result of several processes' results that have ms_min, ms_median and ms_max."""
-    result = {name: runs[0][name] for name in ("threads", "version") if name in runs[0]}
-    result["ms"] = statistics.median(run["ms_median"] for run in runs)
-    result["ms_min"] = min(run["ms_min"] for run in runs)
-    result["ms_max"] = max(run["ms_max"] for run in runs)
+    """One result of several processes' results, which have samples_ms or, where they are of an older build, ms_median."""
+    result = {name: runs[0][name] for name in ("threads", "version", "kernels") if name in runs[0]}
+    result |= samples.of_runs([run.get("samples_ms") or [run["ms_median"]] for run in runs])
     result["peak_bytes"] = max(run["peak_bytes"] for run in runs)
+    return result
+
+
+def best(runs):
+    """What the machine could do in any of our RUNS, whose floors are therefore one."""
+    result = {}
+    for name in ("gflops_peak", "bandwidth_gbs", "fma_gflops", "read_gbs"):
+        result |= {name: max(run[name] for run in runs)} if name in runs[0] else {}
+    for name in ("products_ms", "optimizer_ms", "theory_ms"):
+        result |= {name: min(run[name] for run in runs)} if all(name in run for run in runs) else {}
+    if "peak_by" in runs[0]:
+        result["peak_by"] = max(runs, key=lambda run: run["gflops_peak"])["peak_by"]
     return result
 
 
@@ -155,16 +160,44 @@ def call_ms(call):
     return {name.replace("us", "ms"): call[name] / 1e3 for name in ("us", "us_min", "us_max")}
 
 
+MORE = 2  # times as many rounds at most, where they are needed
+WIDE = 0.1  # an interval wider than this part of the median asks for more
+
+
 class Suite:
-    def __init__(self, options):
-        self.build = pathlib.Path(options.build or "build/host")
-        self.quick = options.quick
-        self.with_peers = options.peers
-        needed = sum([BENCHMARKS[name] for name in options.only], []) if options.peers else []
-        self.peers = Peers(list(dict.fromkeys(needed)))
+    def __init__(self, build, quick=False, peers=False, only=(), forced=None):
+        """BUILD: the folder of the build; FORCED: the CPU level, None for the CPU's own."""
+        self.build = pathlib.Path(build)
+        self.quick = quick
+        self.with_peers = peers
+        self.level = forced
+        level.check_build(forced, self.build)
+        self.watch = noise.Watch()
+        needed = sum([BENCHMARKS[name] for name in only], []) if peers else []
+        self.peers = Peers(list(dict.fromkeys(needed)), forced)
 
     def ours(self, program, *options):
-        return json_lines([self.build / program, *options])
+        with self.watch:
+            lines = json_lines([self.build / program, *options])
+        for line in lines:
+            level.check(self.level, line, self.build / program)
+            self.watch.saw(line)
+        return lines
+
+    def measure(self, name):
+        """The result of the benchmark NAME, and what disturbed it."""
+        self.watch = noise.Watch()
+        result = getattr(self, name)()
+        return result | {"noise": self.watch.told()}
+
+    def rounds(self, planned, runs):
+        """Numbers of rounds: PLANNED ones, then more while RUNS, results that have samples_ms, tell too little."""
+        for number in range(planned * MORE):
+            if number >= planned:
+                told = summary(runs)
+                if self.watch.told()["quiet"] and (self.quick or samples.width(told) <= WIDE):
+                    return
+            yield number
 
     # ---- steps
 
@@ -176,21 +209,15 @@ class Suite:
         """Ours, and by name ours as a plain pipeline and the peers."""
         amount = JOBS[job]["quick" if self.quick else "full"]
         looping, others = [], {"plain": []}
-        for _ in range(amount["rounds"]):
+        for number in self.rounds(amount["rounds"], looping):
             looping.append(self.our_step(job, "looping", amount["ours"]))
             others["plain"].append(self.our_step(job, "plain", amount["ours"]))
-            for name, peer in STEP_PEERS.items() if self.with_peers else ():
+            for name, peer in STEP_PEERS.items() if self.with_peers and number < amount["rounds"] else ():
                 results = self.peers.run(name, *peer, *JOBS[job]["model"].split(), *amount["peers"].split())
                 others.setdefault(name, []).extend(results)
                 looping.append(self.our_step(job, "looping", amount["ours"]))
-        ours = looping + others["plain"]
+        result = {"benchmark": job} | summary(looping) | best(looping + others["plain"])
         others = {name: summary(runs) for name, runs in others.items() if runs}
-        result = {"benchmark": job} | summary(looping)
-        # Of all runs: the machine could do it.
-        result["gflops_peak"] = max(run["gflops_peak"] for run in ours)
-        result["bandwidth_gbs"] = max(run["bandwidth_gbs"] for run in ours)
-        result["products_ms"] = min(run["products_ms"] for run in ours)
-        result["optimizer_ms"] = min(run["optimizer_ms"] for run in ours)
         result["floor_ms"] = result["products_ms"] + result["optimizer_ms"]
         result["ratio"] = result["ms"] / result["floor_ms"]
         result["plain"] = others.pop("plain")
@@ -212,23 +239,22 @@ class Suite:
         """OURS and by name its VARIANTS, all with the same model, and the PEERS, whose line for BATCH counts."""
         amount = TRANSFORMER["quick" if self.quick else "full"]
         runs, others = [], {variant: [] for variant in variants}
-        for _ in range(amount["rounds"]):
+        for number in self.rounds(amount["rounds"], runs):
             runs.append(self.our_transformer(f"{ours} {amount['ours']}"))
             for variant, options in variants.items():
                 others[variant].append(self.our_transformer(f"{options} {amount['ours']}"))
-            for peer in peers if self.with_peers else ():
+            for peer in peers if self.with_peers and number < amount["rounds"] else ():
                 environment, *command = TRANSFORMER_PEERS[peer]
                 command += ["--job", "generate"] if name == "generate" else []
                 lines = self.peers.run(peer, environment, *command, *amount["peers"].split())
                 others.setdefault(peer, []).extend(line for line in lines if not batch or line["batch"] == batch)
                 runs.append(self.our_transformer(f"{ours} {amount['ours']}"))
         summaries = {other: summary(found) for other, found in others.items() if found}
-        result = {"benchmark": name} | summary(runs)
-        result["floor_ms"] = min(run["floor_ms"] for run in sum(others.values(), runs) if "floor_ms" in run)
+        ours = sum((others[variant] for variant in variants), runs)
+        result = {"benchmark": name} | summary(runs) | best(ours)
+        result["floor_ms"] = min(run["floor_ms"] for run in ours)
         result["ratio"] = result["ms"] / result["floor_ms"]
         result["tokens_per_second"] = statistics.median(run["tokens_per_second"] for run in runs)
-        result["gflops_peak"] = max(run["gflops_peak"] for run in runs)
-        result["bandwidth_gbs"] = max(run["bandwidth_gbs"] for run in runs)
         result["ours"] = {variant: summaries.pop(variant) for variant in variants}
         return result | {"peers": {peer: run["ms"] for peer, run in summaries.items()}, "peer_runs": summaries}
 
@@ -245,10 +271,28 @@ class Suite:
 
     # ---- the rest
 
+    def products(self):
+        """Milliseconds of all these products by ours, one after another; the floor: at the rate of multiply-adds."""
+        quick = ["--shapes", "1", "--rows", "8,64", "--seconds", "0.002"] if self.quick else []
+        lines = self.ours("benchmarks/bench_products", *quick)
+        products = [line for line in lines if line["benchmark"] == "products"]
+        ours = [line for line in products if line["who"] == "ours"]
+        work = [2e-6 * line["in"] * line["out"] * line["rows"] for line in ours]  # MFLOP
+        rounds = zip(*([mflop / rate for rate in line["gflops_rounds"]] for mflop, line in zip(work, ours)))
+        result = {"benchmark": "products", "threads": 1} | samples.of_runs([list(map(sum, rounds))])
+        result["floor_ms"] = sum(mflop / line["fma_gflops"] for mflop, line in zip(work, ours))
+        result |= {"ratio": result["ms"] / result["floor_ms"], "peers": {}}
+        return result | {"fma": [line for line in lines if line["benchmark"] == "fma"], "products": products}
+
     def our_calls(self, sizes, seconds):
         groups = ",".join(map(str, GROUPS))
         options = ["--groups", groups, "--sizes", ",".join(sizes), "--seconds", seconds]
         return self.ours("benchmarks/bench_collectives", *options)
+
+    def our_gradients(self, seconds):
+        """The sum of all gradients over 2, alone."""
+        lines = self.ours("benchmarks/bench_collectives", "--groups", "2", "--sizes", "4", "--seconds", seconds)
+        return find_call(lines, "psum_gradients", 2)
 
     def gloo_calls(self, sizes, seconds):
         return self.peers.run("gloo", *python("torch", "collectives_gloo.py"), "--seconds", seconds, "--sizes", *sizes)
@@ -271,7 +315,9 @@ class Suite:
                 ours.append(self.our_calls(sizes, seconds))
         calls = median_calls(ours)
         gradients = find_call(calls, "psum_gradients", 2)
-        result = {"benchmark": "collectives", "threads": 2} | call_ms(gradients)
+        times = [1e-3 * find_call(lines, "psum_gradients", 2)["us"] for lines in ours]
+        times += [self.our_gradients(seconds)["us"] * 1e-3 for _ in range(6)]
+        result = {"benchmark": "collectives", "threads": 2} | samples.of_runs([times])
         result |= {"floor_ms": gradients["floor_us"] / 1e3, "ratio": 1 / gradients["share"]}
         result |= {"share": gradients["share"], "peers": {}, "peer_runs": {}, "calls": calls, "peer_calls": {}}
         for peer, runs in others.items():
@@ -285,17 +331,22 @@ class Suite:
 
     def schedule_overhead(self):
         """Milliseconds an action; the floor does nothing but call what the actions call."""
-        (result,) = self.ours("benchmarks/bench_schedule_overhead", "--steps", "200" if self.quick else "2000")
-        result |= {name: result[name.replace("ms", "ns")] / 1e6 for name in ("ms_min", "ms_max", "floor_ms")}
+        steps = "200" if self.quick else "2000"
+        runs = [self.ours("benchmarks/bench_schedule_overhead", "--steps", steps)[0] for _ in range(6)]
+        result = dict(sorted(runs, key=lambda run: run["ms"])[len(runs) // 2])
+        result |= samples.of_runs([[run["ms"] for run in runs]])
+        result["floor_ms"] = statistics.median(run["floor_ns"] for run in runs) / 1e6
         return result | {"threads": 1, "ratio": result["ms"] / result["floor_ms"], "peers": {}}
 
     def timed_start(self, program, *options):
         """Milliseconds from exec to the end of the first line that PROGRAM prints, and what it prints."""
-        began = time.perf_counter()
-        with subprocess.Popen([self.build / program, *options], stdout=subprocess.PIPE, text=True) as process:
-            lines = [process.stdout.readline()]
-            ms = 1e3 * (time.perf_counter() - began)
-            lines += process.stdout
+        command = [self.build / program, *options]
+        with self.watch:
+            began = time.perf_counter()
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                lines = [process.stdout.readline()]
+                ms = 1e3 * (time.perf_counter() - began)
+                lines += process.stdout
         if process.returncode:
             raise Failure(f"{program}: exit status {process.returncode}")
         return ms, list(map(json.loads, lines))
@@ -306,92 +357,27 @@ class Suite:
         return lines[-1] | {"startup_ms": ms}
 
     def startup(self):
-        """Five runs each, after one that is not counted; with --quick a peer has one, which counts. The floor: a process
-        that loads our libraries and touches the memory of parameters, gradients and moments, then a step's floor."""
-        runs, least, others = [], [], {}
+        """Runs that take turns, after one that is not counted; with --quick a peer has one, which counts. The floor: a
+        process that loads our libraries and touches the memory of parameters, gradients and moments, and then measures
+        a step's floor itself."""
+        runs, least, steps, others = [], [], [], {}
         options = JOBS["notebook_step"]["model"].split() + ["--steps", "1", "--warmup", "1"]
-        for i in range(6):
+        for i in range(7 if self.quick else 13):
             runs.append(self.our_startup())
-            least.append(self.timed_start("benchmarks/bench_startup")[0])
-            for name in STARTUP_PEERS if self.with_peers and not (self.quick and i) else ():
+            ms, lines = self.timed_start("benchmarks/bench_startup")
+            least.append(ms)
+            steps.append(lines[1]["floor_ms"])
+            for name in STARTUP_PEERS if self.with_peers and i < (1 if self.quick else 6) else ():
                 others.setdefault(name, []).extend(self.peers.run(name, *STEP_PEERS[name], *options))
-        step = self.our_step("notebook_step", "looping", "--steps 2 --warmup 1 --rounds 2")
-        result = {"benchmark": "startup", "threads": 8} | spread([run["startup_ms"] for run in runs[1:]])
+        result = {"benchmark": "startup", "threads": 8}
+        result |= samples.of_runs([[run["startup_ms"] for run in runs[1:]]])
         result["first_step_ms"] = statistics.median(run["first_step_ms"] for run in runs[1:])
         result["peak_bytes"] = max(run["peak_bytes"] for run in runs)
-        result["floor_ms"] = min(least) + step["floor_ms"]
+        result["floor_ms"] = min(least) + min(steps)
         result |= {"ratio": result["ms"] / result["floor_ms"], "peers": {}, "peer_runs": {}}
         for name, peer in others.items():
             if not peer:
                 continue
-            run = summary(peer) | spread([run["startup_ms"] for run in (peer[1:] or peer)])
+            run = summary(peer) | samples.of_runs([[run["startup_ms"] for run in (peer[1:] or peer)]])
             result["peers"][name], result["peer_runs"][name] = run["ms"], run
         return result
-
-
-# ---- main
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        """Bad input gets one line."""
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
-def read_options():
-    parser = Parser(
-        prog="./benchmarks/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
-    parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch and Open MPI and race them")
-    parser.add_argument("--quick", action="store_true", help="few steps: does it run, and about how fast")
-    parser.add_argument("--gpu", action="store_true", help=gpu.HELP)
-    parser.add_argument("--build", metavar="DIR", help="a build to use as it is; else build/host or build/cuda")
-    options = parser.parse_args()
-    if options.gpu and (options.only or options.peers):
-        parser.error("--gpu has benchmarks and peers of its own: leave --only and --peers out")
-    options.only = [name for name in BENCHMARKS if not options.only or name in options.only]
-    return options
-
-
-def main():
-    options = read_options()
-    os.chdir(pathlib.Path(__file__).parent.parent)
-    if not options.build:
-        if options.gpu and not gpu.names():
-            note("benchmarks: there is no NVIDIA GPU here (nvidia-smi finds none)")
-            sys.exit(2)
-        preset = "cuda" if options.gpu else "host"
-        built = subprocess.run(["sh", "-euc", f". drivers/setup; configure {preset}; build {preset}"])
-        if built.returncode:
-            sys.exit(built.returncode)
-    results = []
-    try:
-        suite = gpu.Suite(options) if options.gpu else Suite(options)
-        about = report.rounded(report.machine(suite.build))
-        if about["busy"] > 0.1:
-            note("something else keeps {busy:.1f} of {cores} cores busy: times will be too long".format(**about))
-        for name in gpu.BENCHMARKS if options.gpu else options.only:
-            note(f"measuring {name}")
-            results.append(report.rounded(getattr(suite, name)()))
-            if options.json:
-                print(json.dumps(results[-1] | {"machine": about}), flush=True)
-    except Failure as failure:
-        note(f"benchmarks: {failure}")
-        sys.exit(2 if failure.status == 2 else 3)
-    whole = {"machine": about, "command": ["./benchmarks/run", *sys.argv[1:]], "benchmarks": results}
-    whole["absent"] = suite.peers.absent
-    os.makedirs("build", exist_ok=True)
-    with open("build/benchmarks_gpu.json" if options.gpu else "build/benchmarks.json", "w") as file:
-        json.dump(whole, file, indent=1)
-        file.write("\n")
-    if options.json:
-        return
-    if options.gpu:
-        report.print_gpu(results, suite.peers.absent, about | suite.about())
-    else:
-        report.print_all(results, suite.peers.absent, about)
-
-
-main()

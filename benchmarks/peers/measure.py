@@ -96,6 +96,7 @@ def run(step, steps, warmup):
         "ms_min": min(times),
         "ms_median": statistics.median(times),
         "ms_max": max(times),
+        "samples_ms": sorted(times),
         "steps": steps,
         "startup_ms": startup,
         "peak_bytes": peak_bytes(),

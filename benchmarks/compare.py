@@ -1,0 +1,156 @@
+"""compare - what became faster or slower: against an earlier run's file, or against another build, in turns with it.
+
+A change is certain where the ratio's interval lies wholly beyond the margin.
+"""
+
+import json
+
+import noise
+import samples
+from programs import Failure, note
+from suite import EIGHT, JOBS, TWO, Suite, find_call
+
+# ---- two files
+
+
+def read(path):
+    """What a run wrote to PATH."""
+    try:
+        with open(path) as file:
+            whole = json.load(file)
+        machine, command, results = whole["machine"], whole["command"], whole["benchmarks"]
+        where = machine["cpu"], machine["cores"], machine.get("level", "native"), "--quick" in command
+        names = [result["benchmark"] for result in results]
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}", 2) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Failure(f"{path}: this is not what ./benchmarks/run writes to build/benchmarks.json", 2) from error
+    return where, dict(zip(names, results))
+
+
+def usable(result):
+    """Whether RESULT has a median and its interval."""
+    numbers = [result.get("ms"), result.get("confidence"), *(result.get("interval_ms") or [None])]
+    return len(numbers) == 4 and all(isinstance(number, (int, float)) and number >= 0 for number in numbers) and min(numbers[2:]) > 0
+
+
+def parts(results, path):
+    """By name the medians of RESULTS and of their variants, as samples.of_runs tells them."""
+    found = {}
+    for name, result in results.items():
+        found[name] = result
+        variants = {"plain": result["plain"]} if "plain" in result else result.get("ours", {})
+        found |= {f"{name}, {variant}": run for variant, run in variants.items()}
+    for name, result in found.items():
+        if not usable(result):
+            raise Failure(f"{path}: {name} has no interval of its median: an older ./benchmarks/run wrote it", 2)
+    return found
+
+
+def compare_files(old_path, new_path):
+    """The lines of a comparison of what both files have."""
+    (old_where, old), (new_where, new) = read(old_path), read(new_path)
+    for what, before, now in zip(("CPU", "number of cores", "level", "--quick"), old_where, new_where):
+        if before != now:
+            raise Failure(f"{old_path}: its {what} is {before}, and that of {new_path} {now}: nothing to compare", 2)
+    old, new = parts(old, old_path), parts(new, new_path)
+    if not set(old) & set(new):
+        raise Failure(f"{old_path} and {new_path} have no benchmark in common", 2)
+    return [line_of(name, new[name]["ms"], old[name]["ms"], samples.ratio_of_medians(new[name], old[name]))
+            for name in new if name in old]
+
+
+def line_of(name, new, old, ratio, margin=samples.MARGIN):
+    return {"comparison": name, "ms": new, "old_ms": old, "ratio": ratio[0], "interval": [ratio[1], ratio[2]],
+            "confidence": ratio[3], "verdict": samples.verdict(ratio, margin)}
+
+
+# ---- two builds, in turns
+
+
+def one_step(job, schedule, full, quick):
+    def take(suite):
+        return suite.our_step(job, schedule, f"{quick if suite.quick else full} --rounds 1 --floor-seconds 0.001")["ms"]
+
+    return take
+
+
+def one_transformer(options):
+    def take(suite):
+        steps = "--steps 5 --warmup 2" if suite.quick else "--steps 16 --warmup 3"
+        return suite.our_transformer(f"{options} {steps} --rounds 1 --floor-seconds 0.001")["ms"]
+
+    return take
+
+
+def one_start(suite):
+    return suite.our_startup()["startup_ms"]
+
+
+def one_sum(suite):
+    return suite.our_gradients("0.02" if suite.quick else "0.1")["us"] / 1e3
+
+
+def one_schedule(suite):
+    return suite.ours("benchmarks/bench_schedule_overhead", "--steps", "200" if suite.quick else "1000")[0]["ms"]
+
+
+def one_products(suite):
+    return suite.products()["ms"]
+
+
+# By benchmark its cases, each a function of a build's suite that runs one process and returns milliseconds.
+NOTEBOOK, WIDE = ("--steps 60 --warmup 5", "--steps 20 --warmup 3"), ("--steps 4 --warmup 1", "--steps 1 --warmup 1")
+CASES = {
+    "notebook_step": {
+        "notebook_step": one_step("notebook_step", "looping", *NOTEBOOK),
+        "notebook_step, plain": one_step("notebook_step", "plain", *NOTEBOOK),
+    },
+    "wide_step": {"wide_step": one_step("wide_step", "looping", *WIDE)},
+    "transformer_step": {
+        "transformer_step": one_transformer(TWO),
+        "transformer_step, fsdp": one_transformer(TWO + " --fsdp"),
+        "transformer_step, 2x2x2, fsdp": one_transformer(EIGHT + " --fsdp"),
+    },
+    "generate": {
+        "generate": one_transformer("--job generate --mesh data=1 --batch 1"),
+        "generate, tensor=2": one_transformer("--job generate --mesh tensor=2,data=1 --batch 1"),
+    },
+    "products": {"products": one_products},
+    "collectives": {"collectives": one_sum},
+    "schedule_overhead": {"schedule_overhead": one_schedule},
+    "startup": {"startup": one_start},
+}
+PAIRS = {"full": 12, "quick": 6}  # fewer than 6 are never certain
+MORE = 2  # times as many at most, where the machine is not quiet and nothing is certain yet
+
+
+def race(name, take, ours, other):
+    """The line of a comparison of two suites, which run TAKE in turns."""
+    watch = ours.watch = other.watch = noise.Watch()
+    planned, pairs = PAIRS["quick" if ours.quick else "full"], []
+    while len(pairs) < planned * MORE:
+        first, second = (ours, other) if len(pairs) % 2 else (other, ours)
+        times = {suite: take(suite) for suite in (first, second)}
+        pairs.append((times[ours], times[other]))
+        if len(pairs) < planned:
+            continue
+        ratio = samples.ratio_of_pairs(pairs)
+        if watch.told()["quiet"] or samples.verdict(ratio) != "?":
+            break
+    new, old = (samples.of_runs([list(times)])["ms"] for times in zip(*pairs))
+    return line_of(name, new, old, ratio) | {"pairs": len(pairs), "noise": watch.told()}
+
+
+def against(options):
+    """Lines, one after the other, of this build in turns with that of options.against."""
+    ours, other = (Suite(build, options.quick, forced=options.level) for build in (options.build, options.against))
+    for suite in (ours, other):
+        suite.our_startup()  # what lies on the disk comes into memory
+    for benchmark in options.only:
+        note(f"measuring {benchmark}")
+        if benchmark == "products" and not (other.build / "benchmarks/bench_products").exists():
+            note(f"products is left out: {other.build} has no bench_products")
+            continue
+        for name, take in CASES[benchmark].items():
+            yield race(name, take, ours, other)

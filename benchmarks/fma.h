@@ -1,0 +1,30 @@
+/* fma.h - the rate that a core's multiply-adds have by themselves: what no matrix product can exceed.
+ *
+ * The loop's sums stay in registers and do not wait for each other. It is built once per CPU level, as kernels are. */
+#ifndef SL_BENCHMARKS_FMA_H
+#define SL_BENCHMARKS_FMA_H
+
+#include <stdint.h>
+
+#include "spmd/base/dtype.h"
+
+struct sl_fma_loop {
+    const char *level; /* "x86-64-v4" */
+    int flops;         /* of a vector instruction, or of the two that stand for it */
+    int in_a_round;    /* such instructions */
+    float (*run)(uint64_t rounds);
+};
+
+extern const struct sl_fma_loop sl_fma_loop_v2, sl_fma_loop_v3, sl_fma_loop_v4;
+extern const struct sl_fma_loop sl_fma_loop_bf16; /* two bf16 products a float, AVX512_BF16 */
+
+/* The loop of the highest level that this process uses; NULL where it has no instruction for DTYPE. */
+const struct sl_fma_loop *sl_fma_loop_select(enum sl_dtype dtype);
+
+/* FLOP/s of the calling thread, over SECONDS. */
+double sl_fma_loop_measure(const struct sl_fma_loop *fma, double seconds);
+
+/* The core's clock in Hz, by additions that wait for each other: each takes a cycle. */
+double sl_clock_measure(double seconds);
+
+#endif

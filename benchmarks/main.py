@@ -1,0 +1,143 @@
+"""main - builds the benchmarks, runs them, and puts the floor and the peers beside them; or compares.
+
+Times are milliseconds: the median, and the interval in which it lies with 95 % certainty. Results are also written to
+build/benchmarks.json, those of --gpu to build/benchmarks_gpu.json, those of --against to build/benchmarks_against.json.
+
+--compare and --against end with status 1 where something became slower for certain: the interval of new over old lies
+wholly above 1.05. Files and folders are named from the repository's root.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import compare
+import gpu
+import level
+import report
+from programs import Failure, note
+from suite import BENCHMARKS, Suite
+
+WRITTEN = "build/benchmarks.json"
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        """Bad input gets one line."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def read_options():
+    parser = Parser(
+        prog="./benchmarks/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
+    parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch and Open MPI and race them")
+    parser.add_argument("--quick", action="store_true", help="few steps: does it run, and about how fast")
+    parser.add_argument("--gpu", action="store_true", help=gpu.HELP)
+    parser.add_argument("--build", metavar="DIR", help="a build to use as it is; else build/host or build/cuda")
+    parser.add_argument("--level", choices=level.LEVELS, help="instructions of older CPUs: " + ", ".join(level.LEVELS))
+    parser.add_argument("--compare", metavar="OLD.json", help="then compare with what an earlier run wrote")
+    parser.add_argument("--measured", metavar="NEW.json", help="with --compare: what to compare, instead of measuring")
+    parser.add_argument("--against", metavar="DIR", help="instead: in turns with the build of another commit there")
+    options = parser.parse_args()
+    if options.gpu and (options.only or options.peers or options.level or options.compare or options.against):
+        parser.error("--gpu has benchmarks and peers of its own: it goes with --json, --quick and --build alone")
+    if options.measured and not options.compare:
+        parser.error("--measured goes with --compare")
+    if options.against and (options.compare or options.peers):
+        parser.error("--against goes without --compare and --peers")
+    options.only = [name for name in BENCHMARKS if not options.only or name in options.only]
+    return options
+
+
+def make_build(options):
+    """The folder of the build, which is made where none is named."""
+    if options.build:
+        return
+    if options.gpu and not gpu.names():
+        note("benchmarks: there is no NVIDIA GPU here (nvidia-smi finds none)")
+        sys.exit(2)
+    preset = "cuda" if options.gpu else "host"
+    built = subprocess.run(["sh", "-euc", f". drivers/setup; configure {preset}; build {preset}"])
+    if built.returncode:
+        sys.exit(built.returncode)
+    options.build = f"build/{preset}"
+
+
+def write(path, whole):
+    os.makedirs("build", exist_ok=True)
+    with open(path, "w") as file:
+        json.dump(whole, file, indent=1)
+        file.write("\n")
+
+
+def describe(options):
+    """The machine; says where it is busy before anything runs."""
+    about = report.rounded(report.machine(pathlib.Path(options.build), options.level or "native"))
+    if about["busy"] > 0.1:
+        note("something else keeps {busy:.1f} of {cores} cores busy: times will be too long".format(**about))
+    return about
+
+
+def measure(options, about):
+    """Runs the benchmarks and writes what they say."""
+    suite = gpu.Suite(options) if options.gpu else Suite(options.build, options.quick, options.peers, options.only,
+                                                         options.level)
+    results = []
+    for name in gpu.BENCHMARKS if options.gpu else options.only:
+        note(f"measuring {name}")
+        results.append(report.rounded(getattr(suite, name)() if options.gpu else suite.measure(name)))
+        if options.json:
+            print(json.dumps(results[-1] | {"machine": about}), flush=True)
+    whole = {"machine": about, "command": ["./benchmarks/run", *sys.argv[1:]], "benchmarks": results}
+    write("build/benchmarks_gpu.json" if options.gpu else WRITTEN, whole | {"absent": suite.peers.absent})
+    if options.gpu and not options.json:
+        report.print_gpu(results, suite.peers.absent, about | suite.about())
+    elif not options.json:
+        report.print_all(results, suite.peers.absent, about)
+
+
+def print_comparison(lines, options):
+    """The exit status: 1 where something became slower."""
+    if options.json:
+        for line in lines:
+            print(json.dumps(line), flush=True)
+    else:
+        report.print_comparison(lines)
+    return any(line["verdict"] == "slower" for line in lines)
+
+
+def main():
+    options = read_options()
+    os.chdir(pathlib.Path(__file__).parent.parent)
+    try:
+        level.force(options.level)
+        if options.compare:
+            compare.read(options.compare)  # bad input is told before anything is measured
+        if options.measured:
+            return print_comparison(report.rounded(compare.compare_files(options.compare, options.measured)), options)
+        make_build(options)
+        for option in ("build", "against"):
+            folder = getattr(options, option)
+            if folder and not os.path.isdir(f"{folder}/benchmarks"):
+                raise Failure(f"--{option} {folder}: name the folder of a build, as in build/host", 2)
+        about = describe(options)
+        if options.against:
+            lines = report.rounded(list(compare.against(options)))
+            write("build/benchmarks_against.json", {"machine": about, "against": options.against, "comparisons": lines})
+            return print_comparison(lines, options)
+        measure(options, about)
+        if options.compare:
+            return print_comparison(report.rounded(compare.compare_files(options.compare, WRITTEN)), options)
+    except Failure as failure:
+        note(f"benchmarks: {failure}")
+        return 2 if failure.status == 2 else 3
+    return 0
+
+
+sys.exit(main())

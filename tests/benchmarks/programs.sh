@@ -1,0 +1,42 @@
+#!/bin/sh
+# programs.sh BENCHMARKS - the programs that benchmarks/run runs, with next to nothing to do; prints TAP.
+driver=$1/bench_step
+. "$(dirname "$0")/../rigs/points.sh"
+small='--layers 2 --hidden 64 --mesh data=1,model=2 --batch 16 --microbatches 2 --steps 4 --warmup 1 --rounds 2'
+
+# of NAME: the number, or the text, that the JSON line in out has under NAME.
+of() {
+    sed -n "s/.*\"$1\":\"*\([^\",]*\).*/\1/p" out
+}
+
+call $small --floor-seconds 0.0005
+[ $status = 0 ] && awk -v floor="$(of floor_ms)" -v fma="$(of fma_gflops)" 'BEGIN { exit !(floor > 0 && fma > 0) }'
+point "a step has a floor, and multiply-adds beside it"
+[ "$(grep -o '"samples_ms":\[[^]]*\]' out | tr ',' '\n' | wc -l)" = 4 ]
+point "and tells the time of each step"
+SHARDLOOP_CPU_LEVEL=2 call $small --floor-seconds 0.0005
+[ $status = 0 ] && [ "$(of kernels)" = x86-64-v2 ] && [ "$(of level)" = x86-64-v2 ]
+point "SHARDLOOP_CPU_LEVEL=2 lowers kernels and multiply-adds"
+native=$(call $small --floor-seconds 0.0005 && of kernels)
+for level in 9 0 none ""; do
+    SHARDLOOP_CPU_LEVEL=$level call $small --floor-seconds 0.0005
+    [ $status = 0 ] && [ "$(of kernels)" = "$native" ]
+    point "SHARDLOOP_CPU_LEVEL=\"$level\" changes nothing"
+done
+
+# refuses PROGRAM TEXT ARGUMENT...: one line, and status 2.
+refuses() {
+    driver=${driver%/*}/$1 text=$2
+    shift 2
+    call "$@"
+    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "$text" err
+    point "refused: $text"
+}
+
+refuses bench_products '--dtypes: "f64" is not f32, bf16 or all' --dtypes f64
+refuses bench_products '--rows: "0" is not a whole number from 1 to 65536' --rows 8,0
+refuses bench_products '--rows: more than 16 numbers' --rows 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
+refuses bench_products '--shapes: "4" is not a whole number from 1 to 3' --shapes 4
+refuses bench_products 'bench_products: "x" is no option' x
+refuses bench_collectives '--groups: "1" is not a whole number' --groups 1
+plan
