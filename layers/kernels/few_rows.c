@@ -110,16 +110,17 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
             for (int v = 0; v < vectors; v++) __builtin_prefetch(ahead + (size_t)v * wanted->apart, 0, 2);
         }
         SL_UNROLL
-        for (int v = 0; v < vectors; v++) {
-            w[v] = load(b + v * LANES);
-            if (source == FROM_B_COPYING) store(copy + v * LANES, w[v]);
-        }
-        if (source == FROM_B_COPYING) copy += width;
+        for (int v = 0; v < vectors; v++) w[v] = load(b + v * LANES);
         SL_UNROLL
         for (int i = 0; i < rows; i++) {
             const vector x = spread(a[i * STRIDE + l]);
             SL_UNROLL
             for (int v = 0; v < vectors; v++) sum[i][v] += x * w[v];
+        }
+        if (source == FROM_B_COPYING) {
+            SL_UNROLL
+            for (int v = 0; v < vectors; v++) store(copy + v * LANES, w[v]);
+            copy += width;
         }
     }
     SL_UNROLL
