@@ -1,5 +1,8 @@
-/* gemm_cpu.c - matrix products on CPUs: few rows by few_rows.c and few_rows_bf16.c, few terms and few columns by
- * few_terms.c and few_columns.c, all others by the library. */
+/* gemm_cpu.c - matrix products on CPUs: by few_rows.c and few_rows_bf16.c, and by few_terms.c and few_columns.c, where
+ * they are faster than the library or do without the code that it generates.
+ *
+ * Which of them multiplies follows from the plan alone, so that several microbatches at once have the bits that each
+ * has in a product of its own. */
 #include <stdlib.h>
 
 #include "layers/kernels/cpu_level.h"
@@ -7,10 +10,13 @@
 #include "layers/kernels/few_terms.h"
 #include "layers/kernels/gemm.h"
 
-/* From here on the weights' way matters less: measured with weights of 512 x 512 to 1024 x 4096, cached and not. */
-enum { FEW_ROWS = 32 };
-/* For weights of few columns, transposed, the library's bits are those of few_columns.c up to so many rows. */
-enum { FEW_ROWS_TRANSPOSED = 15 };
+enum {
+    FEW_ROWS = 32,   /* up to here the weights' way matters most, and C = A B^T is faster without copies of B */
+    MANY_ROWS = 256, /* from here on the library is as fast, however large B is */
+    CACHED_WEIGHTS = 1 << 18, /* so many floats of B stay in a core's own cache, where the library reads them best */
+    /* For weights of few columns, transposed, the library's bits are those of few_columns.c up to so many rows. */
+    FEW_ROWS_TRANSPOSED = 15,
+};
 
 /* One of them multiplies. */
 struct cpu {
@@ -39,6 +45,12 @@ static bool fits_few_columns(const struct sl_gemm *gemm) {
     return gemm->k <= SL_FEW_COLUMNS && gemm->m <= FEW_ROWS_TRANSPOSED && gemm->epilogue == SL_EPILOGUE_NONE;
 }
 
+static bool fits_many(const struct sl_gemm *gemm, size_t lanes) {
+    const size_t n = (size_t)gemm->n, weights = n * (size_t)gemm->k;
+    return gemm->m > FEW_ROWS && gemm->m < MANY_ROWS && !gemm->transpose_a && n % lanes == 0 &&
+           (gemm->transpose_b ? gemm->epilogue != SL_EPILOGUE_BIAS : weights > CACHED_WEIGHTS);
+}
+
 /* What multiplies many rows. */
 static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
     if (sl_gemm_supports(&sl_gemm_onednn, dtype)) return &sl_gemm_onednn;
@@ -48,7 +60,7 @@ static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
 static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *error) {
     const struct sl_few_rows *few = sl_few_rows_select();
     const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
-    if (gemm->dtype == SL_F32 && fits(gemm, few->lanes)) {
+    if (gemm->dtype == SL_F32 && (fits(gemm, few->lanes) || fits_many(gemm, few->lanes))) {
         cpu->few = few;
         return SL_OK;
     }
@@ -93,7 +105,9 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
     const struct cpu *cpu = gemm->state;
     const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    if (cpu->few && gemm->transpose_b)
+    if (cpu->few && gemm->transpose_b && gemm->m > FEW_ROWS)
+        cpu->few->multiply_transposed_many(m, n, k, a, b, accumulate, c);
+    else if (cpu->few && gemm->transpose_b)
         cpu->few->multiply_transposed(m, n, k, a, b, accumulate, c);
     else if (cpu->few)
         cpu->few->multiply(m, n, k, a, b, added, accumulate, c);

@@ -5,15 +5,22 @@
 #define SL_LAYERS_KERNELS_VECTORS_INTERNAL_H
 
 /* LANES: floats in a vector. TILE: rows of a tile, which share a load of a vector of columns: its sums fill the
- * registers. */
+ * registers. WIDE: vectors of columns of a tile where only it fills them. */
 #if defined(SL_DEVICE_CUDA)
-enum { LANES = 1, TILE = 4 };
+enum { LANES = 1, TILE = 4, WIDE = 2 };
 #elif defined(__AVX512F__)
-enum { LANES = 16, TILE = 8 };
+enum { LANES = 16, TILE = 8, WIDE = 2 };
 #elif defined(__AVX__)
-enum { LANES = 8, TILE = 4 };
+enum { LANES = 8, TILE = 4, WIDE = 3 };
 #else
-enum { LANES = 4, TILE = 4 };
+enum { LANES = 4, TILE = 4, WIDE = 2 };
+#endif
+
+/* The loop that follows is unrolled, so that arrays which it indexes become registers. */
+#if defined(__clang__)
+#define SL_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define SL_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));

@@ -71,7 +71,51 @@ static void check_transposed(const struct sl_few_rows *few, struct numbers *numb
     make(&o, numbers, m, n, k);
     few->multiply_transposed(m, n, k, o.a, o.b, accumulate, o.c);
     expect_sums(&o, what, accumulate ? o.before : NULL, n, 1, k);
+    if (n % few->lanes == 0) {
+        memcpy(o.c, o.before, m * n * sizeof *o.c);
+        few->multiply_transposed_many(m, n, k, o.a, o.b, accumulate, o.c);
+        expect_sums(&o, what, accumulate ? o.before : NULL, n, 1, k);
+    }
     release(&o);
+}
+
+enum kernel { MULTIPLY, TRANSPOSED, TRANSPOSED_MANY, KERNELS };
+
+/* The last ROWS rows of C, as a product of their own. */
+static void multiply_last(const struct sl_few_rows *few, enum kernel kernel, const struct operands *o, size_t rows) {
+    const float *a = o->a + (o->m - rows) * o->k;
+    float *c = o->c + (o->m - rows) * o->n;
+    if (kernel == MULTIPLY) few->multiply(rows, o->n, o->k, a, o->b, NULL, true, c);
+    if (kernel == TRANSPOSED) few->multiply_transposed(rows, o->n, o->k, a, o->b, true, c);
+    if (kernel == TRANSPOSED_MANY) few->multiply_transposed_many(rows, o->n, o->k, a, o->b, true, c);
+}
+
+/* Of any number of rows, in tiles, panels and blocks of every size. */
+static void rows_have_the_bits_that_they_have_alone(void **state) {
+    (void)state;
+    static const size_t alone[] = {1, 2, 3, 5, 7, 8, 9, 14, 31, 64, 65, 127, 131};
+    const struct sl_few_rows *few;
+    struct numbers numbers = {3};
+    for (int level = 0; (few = sl_few_rows_available(level)); level++) {
+        for (size_t vectors = 3; vectors <= 7; vectors++) {
+            for (enum kernel kernel = MULTIPLY; kernel < KERNELS; kernel++) {
+                struct operands o;
+                make(&o, &numbers, 200, vectors * few->lanes, vectors % 2 ? 40 * few->lanes : 3 * few->lanes);
+                multiply_last(few, kernel, &o, o.m);
+                const size_t count = o.m * o.n;
+                float *all = floats(count);
+                memcpy(all, o.c, count * sizeof *all);
+                for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) {
+                    const size_t before = (o.m - alone[i]) * o.n;
+                    memcpy(o.c + before, o.before + before, alone[i] * o.n * sizeof *all);
+                    multiply_last(few, kernel, &o, alone[i]);
+                    assert_memory_equal(o.c, all, count * sizeof *all);
+                }
+                free(all);
+                release(&o);
+            }
+        }
+    }
 }
 
 static void equal_the_sums(void **state) {
@@ -104,6 +148,7 @@ static void equal_long_sums(void **state) {
 
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_the_sums), cmocka_unit_test(equal_long_sums)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_the_sums), cmocka_unit_test(equal_long_sums),
+                                       cmocka_unit_test(rows_have_the_bits_that_they_have_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
