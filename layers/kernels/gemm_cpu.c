@@ -1,14 +1,17 @@
-/* gemm_cpu.c - matrix products on CPUs: few rows by few_rows.c and few_rows_bf16.c, all others by the library. */
+/* gemm_cpu.c - matrix products on CPUs: few rows by few_rows.c and few_rows_bf16.c, one by decode/one_row.c, all
+ * others by the library. */
 #include <stdlib.h>
 
+#include "layers/kernels/decode/one_row.h"
 #include "layers/kernels/few_rows.h"
 #include "layers/kernels/gemm.h"
 
 /* From here on the weights' way matters less: measured with weights of 512 x 512 to 1024 x 4096, cached and not. */
 enum { FEW_ROWS = 32 };
 
-/* One of the three multiplies. */
+/* One of the three multiplies; a row alone is multiplied by ONE, with their bits, unless NULL. */
 struct cpu {
+    sl_one_row_multiply *one;
     const struct sl_few_rows *few;
     const struct sl_few_rows_bf16 *few_bf16;
     struct sl_gemm library;
@@ -30,6 +33,7 @@ static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
 static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *error) {
     const struct sl_few_rows *few = sl_few_rows_select();
     const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
+    cpu->one = sl_one_row_select(gemm);
     if (gemm->dtype == SL_F32 && fits(gemm, few->lanes)) {
         cpu->few = few;
         return SL_OK;
@@ -66,7 +70,9 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
     const struct cpu *cpu = gemm->state;
     const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    if (cpu->few && gemm->transpose_b)
+    if (cpu->one && m == 1 && !accumulate)
+        cpu->one(n, k, a, b, added, c);
+    else if (cpu->few && gemm->transpose_b)
         cpu->few->multiply_transposed(m, n, k, a, b, accumulate, c);
     else if (cpu->few)
         cpu->few->multiply(m, n, k, a, b, added, accumulate, c);
