@@ -1,8 +1,8 @@
-/* gemm_cpu.c - matrix products on CPUs: few rows by few_rows.c and few_rows_bf16.c, one by decode/one_row.c, all
+/* gemm_cpu.c - matrix products on CPUs: few rows by few_rows.c and few_rows_bf16.c, one by rows/one_row.c, all
  * others by the library. */
 #include <stdlib.h>
 
-#include "layers/kernels/decode/one_row.h"
+#include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/few_rows.h"
 #include "layers/kernels/gemm.h"
 
@@ -30,10 +30,20 @@ static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
     return dtype == SL_BF16 ? &sl_gemm_blocked : &sl_gemm_reference;
 }
 
+/* Where the products of more rows are of another order, there is none. */
+static sl_one_row_multiply *choose_one(const struct sl_gemm *gemm) {
+    const struct sl_one_row *one = sl_one_row_available(0);
+    const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
+    if (gemm->m != 1 || gemm->transpose_b || !fits(gemm, one->lanes)) return NULL;
+    if (gemm->dtype == SL_F32) return one->f32;
+    if (few_bf16) return fits(gemm, few_bf16->lanes) && gemm->k % 2 == 0 ? sl_one_row_avx512_bf16 : NULL;
+    return library_for(SL_BF16) == &sl_gemm_blocked ? one->bf16 : NULL;
+}
+
 static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *error) {
     const struct sl_few_rows *few = sl_few_rows_select();
     const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
-    cpu->one = sl_one_row_select(gemm);
+    cpu->one = choose_one(gemm);
     if (gemm->dtype == SL_F32 && fits(gemm, few->lanes)) {
         cpu->few = few;
         return SL_OK;

@@ -1,8 +1,9 @@
 /* test_one_row.c - products of one row have the bits of the products of few rows, at every level that this CPU has. */
 #include "tests/rigs/numbers.h"
 
-#include "layers/kernels/decode/one_row.h"
+#include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/few_rows.h"
+#include "layers/kernels/gemm.h"
 #include "spmd/base/bf16.h"
 
 #include <stdio.h>
@@ -135,28 +136,12 @@ static void equals_few_rows_of_bf16(void **state) {
         each_shape(sl_few_rows_bf16_select()->lanes, check_pairs, 0);
 }
 
-/* Where rows may come together, or B is transposed, others multiply. */
-static void is_chosen_for_one_row(void **state) {
-    (void)state;
-    struct sl_gemm gemm = {.dtype = SL_F32, .m = 1, .n = 64, .k = 3};
-    assert_true(sl_one_row_select(&gemm) == sl_one_row_available(0)->f32);
-    gemm.m = 2;
-    assert_null(sl_one_row_select(&gemm));
-    gemm.m = 1;
-    gemm.n = 63;
-    assert_null(sl_one_row_select(&gemm));
-    gemm.n = 64;
-    gemm.transpose_b = true;
-    assert_null(sl_one_row_select(&gemm));
-}
-
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_few_rows),
         cmocka_unit_test(equals_blocked),
         cmocka_unit_test(equals_few_rows_of_bf16),
-        cmocka_unit_test(is_chosen_for_one_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

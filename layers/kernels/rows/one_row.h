@@ -2,10 +2,10 @@
  *
  * The rows of B are read side by side, each from its beginning to its end: that is the order in which a CPU fetches
  * ahead by itself. Every row has the bits that few_rows.c, few_rows_bf16.c or gemm_blocked.c give it. */
-#ifndef SL_LAYERS_KERNELS_DECODE_ONE_ROW_H
-#define SL_LAYERS_KERNELS_DECODE_ONE_ROW_H
+#ifndef SL_LAYERS_KERNELS_ROWS_ONE_ROW_H
+#define SL_LAYERS_KERNELS_ROWS_ONE_ROW_H
 
-#include "layers/kernels/gemm.h"
+#include "spmd/base/base.h"
 
 SL_BEGIN_C
 
@@ -25,9 +25,6 @@ extern sl_one_row_multiply sl_one_row_avx512_bf16;
 
 /* The table that belongs to sl_few_rows_available(i). */
 const struct sl_one_row *sl_one_row_available(int i);
-
-/* What multiplies rows of GEMM, where they come one by one; NULL where nothing here does. */
-sl_one_row_multiply *sl_one_row_select(const struct sl_gemm *gemm);
 
 SL_END_C
 #endif

@@ -1,5 +1,5 @@
 /* one_row_bf16.c - products of one row of bf16, for CPUs that multiply bf16 in pairs: see few_rows_bf16.c. */
-#include "layers/kernels/decode/one_row.h"
+#include "layers/kernels/rows/one_row.h"
 #include "spmd/base/memory.h"
 
 #include <immintrin.h>

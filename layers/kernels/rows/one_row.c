@@ -1,7 +1,7 @@
 /* one_row.c - products of one row, built once per CPU level.
  *
  * The build defines SL_ONE_ROW, the table's name, and lets the compiler fuse a * b + c. */
-#include "layers/kernels/decode/one_row.h"
+#include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/vectors_internal.h"
 #include "spmd/base/memory.h"
 
