@@ -12,15 +12,16 @@
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
-/* HEADS: that go together; KEYS: in a block. */
+/* HEADS: that go together; KEYS: in a block; STEP: whose values are added together. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_PAIR() SL_PRAGMA(omp parallel for collapse(2))
 enum { HEADS = 1, KEYS = 32, STEP = KEYS };
+static inline vector sum_lanes(const vector x[LANES]) { return x[0]; }
 #else
+#include "layers/kernels/lane_sums_internal.h"
 #define EACH_PAIR()
-enum { HEADS = 16, KEYS = 64, STEP = 8 };
+enum { HEADS = 16, KEYS = 128, STEP = 8 };
 #endif
-enum { QUAD = 4 }; /* keys whose scores are taken together */
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -41,70 +42,63 @@ struct softmax {
 
 /* ---- scores ---- */
 
-/* The rows of four keys from KEY on; behind the last one that is seen, that one's again. */
-SL_INLINE void find_rows(const struct query *query, size_t key, size_t stride, const float *first,
-                         const float *row[QUAD]) {
-    for (size_t i = 0; i < QUAD; i++) row[i] = first + smaller(key + i, query->seen - 1) * stride;
-}
-
-/* Adds to SUM, lane by lane, and to REST what fills no vector. */
-SL_INLINE void add_products(size_t cols, const float *x, const float *const row[QUAD], vector sum[QUAD], four *rest) {
+/* Adds to SUM, lane by lane, and to REST what fills no vector. After the first COUNT rows the last of them is repeated.
+ */
+SL_INLINE void add_products(size_t cols, const float *x, const float *rows, size_t stride, const size_t count,
+                            vector sum[LANES], float rest[LANES]) {
+    const size_t last = count - 1;
     size_t c = 0;
     for (; c + LANES <= cols; c += LANES) {
-        for (int i = 0; i < QUAD; i++) sum[i] += load(x + c) * load(row[i] + c);
+        const vector at = load(x + c);
+        for (size_t i = 0; i < LANES; i++) sum[i] += at * load(rows + smaller(i, last) * stride + c);
     }
     for (; c < cols; c++) {
-        for (int i = 0; i < QUAD; i++) (*rest)[i] += x[c] * row[i][c];
+        for (size_t i = 0; i < LANES; i++) rest[i] += x[c] * rows[smaller(i, last) * stride + c];
     }
 }
 
-SL_INLINE four fold(vector x) {
-    float lane[LANES < 4 ? 4 : LANES] = {0};
-    store(lane, x);
-    four sum = *(const four *)(const void *)lane;
-    for (int l = 4; l < LANES; l += 4) sum += *(const four *)(const void *)(lane + l);
-    return sum;
+/* scores [LANES] of the COUNT keys from KEY on. */
+SL_INLINE void score(const struct query *query, size_t head, size_t key, const size_t count, float *scores) {
+    const size_t width = query->width, rope = query->rope, stride = query->key_stride;
+    vector sum[LANES];
+    float rest[LANES] = {0};
+    for (int i = 0; i < LANES; i++) sum[i] = (vector){0};
+    add_products(width, query->q + head * width, query->k + key * stride + head * width, stride, count, sum, rest);
+    add_products(rope, query->q_rope + head * rope, query->k_rope + key * rope, rope, count, sum, rest);
+    store(scores, query->scale * (sum_lanes(sum) + load(rest)));
 }
 
-/* The sums of the lanes of four vectors. */
-SL_INLINE four sum_lanes(const vector x[QUAD]) {
-    const four a = fold(x[0]), b = fold(x[1]), c = fold(x[2]), d = fold(x[3]);
-    const four ab = mix_low(a, b) + mix_high(a, b), cd = mix_low(c, d) + mix_high(c, d); /* a b a b, c d c d */
-    return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
-}
-
-/* Of a block of keys from FROM on; -infinity behind the last one that is seen. */
-SL_INLINE void make_scores(const struct query *query, size_t from, struct softmax *s) {
-    const size_t heads = query->heads, width = query->width, rope = query->rope;
+/* Of a block of keys from FROM on, to a whole number of vectors. */
+SL_INLINE void make_scores(const struct query *query, size_t from, size_t keys, struct softmax *s) {
+    const size_t heads = query->heads;
     EACH_PAIR()
-    for (size_t key = 0; key < KEYS; key += QUAD) {
+    for (size_t key = 0; key < keys; key += LANES) {
         for (size_t head = 0; head < heads; head++) {
-            const float *row[QUAD];
-            vector sum[QUAD] = {{0}};
-            four rest = {0};
-            if (from + key < query->seen) {
-                find_rows(query, from + key, query->key_stride, query->k + head * width, row);
-                add_products(width, query->q + head * width, row, sum, &rest);
-                find_rows(query, from + key, rope, query->k_rope, row);
-                add_products(rope, query->q_rope + head * rope, row, sum, &rest);
-            }
-            const four score = query->scale * (sum_lanes(sum) + rest);
-            for (size_t i = 0; i < QUAD; i++) s->p[head][key + i] = from + key + i < query->seen ? score[i] : -INFINITY;
+            if (key + LANES <= keys)
+                score(query, head, from + key, LANES, s->p[head] + key);
+            else
+                score(query, head, from + key, keys - key, s->p[head] + key);
         }
     }
 }
 
-SL_INLINE void exponentials(size_t heads, struct softmax *s) {
+SL_INLINE void exponentials(size_t heads, size_t keys, bool first, struct softmax *s) {
+    const size_t whole = sl_round_up(keys, LANES);
     for (size_t head = 0; head < heads; head++) {
-        float *p = s->p[head], high = s->largest[head], total = 0.0f;
-        SL_LANES(reduction(max : high))
-        for (int i = 0; i < KEYS; i++) high = p[i] > high ? p[i] : high;
-        SL_LANES(reduction(+ : total))
-        for (int i = 0; i < KEYS; i++) {
-            p[i] = sl_exp(p[i] - high);
-            total += p[i];
+        float *p = s->p[head], total = 0.0f;
+        int32_t order = sl_order_of_float(s->largest[head]);
+        SL_LANES(reduction(max : order))
+        for (size_t i = 0; i < whole; i++) {
+            const int32_t other = sl_order_of_float(p[i]);
+            order = other > order ? other : order;
         }
-        s->factor[head] = sl_exp(s->largest[head] - high);
+        const float high = sl_float_of_order(order);
+        SL_LANES()
+        for (size_t i = 0; i < whole; i++) p[i] = sl_exp(p[i] - high);
+        for (size_t i = keys; i < KEYS; i++) p[i] = 0.0f;
+        SL_LANES(reduction(+ : total))
+        for (size_t i = 0; i < KEYS; i++) total += p[i];
+        s->factor[head] = first ? 0.0f : sl_exp(s->largest[head] - high);
         s->sum[head] = s->sum[head] * s->factor[head] + total;
         s->largest[head] = high;
     }
@@ -112,30 +106,33 @@ SL_INLINE void exponentials(size_t heads, struct softmax *s) {
 
 /* ---- values ---- */
 
-/* o = o factor + sum of p v over a block of keys from FROM on; p is 0 behind the last one that is seen. */
-SL_INLINE void add_values(const struct query *query, size_t from, const struct softmax *s, float *o) {
+/* Columns FIRST to END of o = o factor + sum of p v over the keys of a step. FRESH: there is no o yet. */
+SL_INLINE void add_step(size_t first, size_t end, const float *p, const float *const row[STEP], bool fresh,
+                        float factor, float *o) {
+    if (first + LANES <= end) {
+        vector sum = fresh ? (vector){0} : factor * load(o + first);
+        for (int i = 0; i < STEP; i++) sum += p[i] * load(row[i] + first);
+        store(o + first, sum);
+        return;
+    }
+    for (size_t c = first; c < end; c++) {
+        float sum = fresh ? 0.0f : factor * o[c];
+        for (int i = 0; i < STEP; i++) sum += p[i] * row[i][c];
+        o[c] = sum;
+    }
+}
+
+/* The same over a block of keys from FROM on; p is 0 behind the last one that is seen. */
+SL_INLINE void add_values(const struct query *query, size_t from, size_t keys, const struct softmax *s, float *o) {
     const size_t heads = query->heads, width = query->width, stride = query->key_stride;
-    const size_t keys = smaller(KEYS, query->seen - from);
     for (size_t key = 0; key < keys; key += STEP) {
         const float *row[STEP];
         for (size_t i = 0; i < STEP; i++) row[i] = query->v + smaller(from + key + i, query->seen - 1) * stride;
         EACH_PAIR()
         for (size_t head = 0; head < heads; head++) {
-            for (size_t c = 0; c < width; c += LANES) {
-                const float *p = s->p[head] + key, factor = key ? 1.0f : s->factor[head];
-                const size_t at = head * width + c;
-                if (c + LANES <= width) {
-                    vector sum = from + key ? factor * load(o + at) : (vector){0};
-                    for (int i = 0; i < STEP; i++) sum += p[i] * load(row[i] + at);
-                    store(o + at, sum);
-                } else {
-                    for (size_t r = at; r < (head + 1) * width; r++) {
-                        float sum = from + key ? factor * o[r] : 0.0f;
-                        for (int i = 0; i < STEP; i++) sum += p[i] * row[i][r];
-                        o[r] = sum;
-                    }
-                }
-            }
+            for (size_t c = 0; c < width; c += LANES)
+                add_step(head * width + c, (head + 1) * width, s->p[head] + key, row, from + key == 0,
+                         key ? 1.0f : s->factor[head], o);
         }
     }
 }
@@ -151,9 +148,10 @@ SL_INLINE void attend(const struct query *query, float *o, float *logsum, size_t
         s.sum[head] = 0.0f;
     }
     for (size_t from = 0; from < query->seen; from += KEYS) {
-        make_scores(query, from, &s);
-        exponentials(heads, &s);
-        add_values(query, from, &s, o);
+        const size_t keys = smaller(KEYS, query->seen - from);
+        make_scores(query, from, keys, &s);
+        exponentials(heads, keys, from == 0, &s);
+        add_values(query, from, keys, &s, o);
     }
     for (size_t head = 0; head < heads; head++) {
         const float factor = 1.0f / s.sum[head];
