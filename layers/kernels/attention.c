@@ -7,7 +7,7 @@
  * function's, made of tiles whose sums stay in registers. On NVIDIA a team has a block of queries (backward: a head),
  * its threads the tiles. */
 #include "layers/kernels/attention.h"
-#include "layers/kernels/vectors_internal.h"
+#include "layers/kernels/rows/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"

@@ -7,7 +7,7 @@
  * rows are read from their beginnings to their ends, which is how a CPU fetches ahead by itself. A head's bits do not
  * depend on the others. On NVIDIA a team has one head, its threads the keys, then the columns. */
 #include "layers/kernels/attention.h"
-#include "layers/kernels/vectors_internal.h"
+#include "layers/kernels/rows/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
@@ -18,7 +18,7 @@
 enum { HEADS = 1, KEYS = 32, STEP = KEYS };
 static inline vector sum_lanes(const vector x[LANES]) { return x[0]; }
 #else
-#include "layers/kernels/lane_sums_internal.h"
+#include "layers/kernels/rows/lane_sums_internal.h"
 #define EACH_PAIR()
 enum { HEADS = 16, KEYS = 128, STEP = 8 };
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "layers/kernels/rows/one_row.h"
-#include "layers/kernels/few_rows.h"
+#include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/gemm.h"
 
 /* From here on the weights' way matters less: measured with weights of 512 x 512 to 1024 x 4096, cached and not. */

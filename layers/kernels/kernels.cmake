@@ -1,6 +1,6 @@
 # Kernels: one source of each, compiled once per CPU level, or for devices; which of them runs is chosen at start.
 set(kernels kernels/kernels.c kernels/sequence.c kernels/attention.c kernels/attention_decode.c kernels/expert.c)
-set_source_files_properties(kernels/attention.c kernels/attention_decode.c kernels/few_rows.c kernels/rows/one_row.c
+set_source_files_properties(kernels/attention.c kernels/attention_decode.c kernels/rows/few_rows.c kernels/rows/one_row.c
     PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
 # Optimizers, a file each; the table is in training/optimizer.c.
@@ -18,7 +18,7 @@ if(NOT SL_DEVICE STREQUAL cpu)
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_REDUCE=sl_reduce_on_device)
 endif()
 
-set(level_sources kernels/few_rows.c kernels/rows/one_row.c)
+set(level_sources kernels/rows/few_rows.c kernels/rows/one_row.c)
 if(SL_DEVICE STREQUAL cpu)
     list(APPEND level_sources ${kernels})
     set(SL_OPTIMIZERS_HERE ${optimizers})
@@ -38,6 +38,6 @@ endfunction()
 sl_add_level(v2)
 sl_add_level(v3)
 sl_add_level(v4 -mprefer-vector-width=512)
-add_library(sl_level_bf16 OBJECT kernels/few_rows_bf16.c kernels/rows/one_row_bf16.c)
+add_library(sl_level_bf16 OBJECT kernels/rows/few_rows_bf16.c kernels/rows/one_row_bf16.c)
 target_link_libraries(sl_level_bf16 PUBLIC sl_options)
 target_compile_options(sl_level_bf16 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16)

@@ -2,7 +2,7 @@
  *
  * The build defines SL_ONE_ROW, the table's name, and lets the compiler fuse a * b + c. */
 #include "layers/kernels/rows/one_row.h"
-#include "layers/kernels/vectors_internal.h"
+#include "layers/kernels/rows/vectors_internal.h"
 #include "spmd/base/memory.h"
 
 #include <string.h>

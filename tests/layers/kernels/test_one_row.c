@@ -2,7 +2,7 @@
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/rows/one_row.h"
-#include "layers/kernels/few_rows.h"
+#include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/gemm.h"
 #include "spmd/base/bf16.h"
 

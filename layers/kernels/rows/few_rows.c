@@ -1,8 +1,8 @@
 /* few_rows.c - matrix products with few rows, built once per CPU level.
  *
  * The build defines SL_FEW_ROWS, the table's name, and lets the compiler fuse a * b + c. */
-#include "layers/kernels/few_rows.h"
-#include "layers/kernels/vectors_internal.h"
+#include "layers/kernels/rows/few_rows.h"
+#include "layers/kernels/rows/vectors_internal.h"
 #include "spmd/base/memory.h"
 
 #include <string.h>
