@@ -110,7 +110,8 @@ SL_INLINE void exponentials(size_t heads, size_t keys, bool first, struct softma
 SL_INLINE void add_step(size_t first, size_t end, const float *p, const float *const row[STEP], bool fresh,
                         float factor, float *o) {
     if (first + LANES <= end) {
-        vector sum = fresh ? (vector){0} : factor * load(o + first);
+        vector sum = {0};
+        if (!fresh) sum = factor * load(o + first);
         for (int i = 0; i < STEP; i++) sum += p[i] * load(row[i] + first);
         store(o + first, sum);
         return;
