@@ -55,11 +55,12 @@
 
 /* Matrix products and other loops, for modules of one's own. */
 #include "layers/kernels/attention.h"
-#include "layers/kernels/cpu_level.h"
 #include "layers/kernels/expert.h"
-#include "layers/kernels/few_rows.h"
 #include "layers/kernels/gemm.h"
 #include "layers/kernels/kernels.h"
+#include "layers/kernels/rows/cpu_level.h"
+#include "layers/kernels/rows/few_rows.h"
+#include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/sequence.h"
 
 /* Files of tensors and of text. */

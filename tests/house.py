@@ -18,7 +18,7 @@ ORDER = """
     collectives
     collectives/local collectives/mpi
     collectives/nccl
-    layers/kernels/onednn
+    layers/kernels/onednn layers/kernels/rows
     layers/kernels layers/storage
     layers/modules
     layers/modules/feedforward

@@ -7,7 +7,7 @@
  * function's, made of tiles whose sums stay in registers. On NVIDIA a team has a block of queries (backward: a head),
  * its threads the tiles. */
 #include "layers/kernels/attention.h"
-#include "layers/kernels/vectors_internal.h"
+#include "layers/kernels/rows/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"
@@ -23,8 +23,7 @@ enum { PAIR = 2, KEYS = 64, DEPTH = 256 };
 #endif
 enum {
     QUERIES = 32, /* in a block */
-    FEW = 4,      /* queries that are taken one by one, as where text is generated */
-    AHEAD = 6,    /* keys between what these multiply and what they ask for */
+    FEW = 4,      /* queries that attention_decode.c takes */
 };
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -278,64 +277,16 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     scale_rows(queries, s.factor, width, stride, o);
 }
 
-/* ---- forward: one query ---- */
-
-SL_INLINE float dot(size_t n, const float *x, const float *y) {
-    vector sum = {0};
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) sum += load(x + i) * load(y + i);
-    float lane[LANES], rest = 0.0f;
-    store(lane, sum);
-    for (; i < n; i++) rest += x[i] * y[i];
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
-    }
-    return lane[0] + rest;
-}
-
-/* Here a block's scores lie along its keys. */
-SL_INLINE void forward_query(const struct head *h, size_t query, float *o, float *logsum) {
-    _Alignas(SL_CACHE_LINE) float p[KEYS];
-    const float *q = from_row(h->q, query).at, *q_rope = from_row(h->q_rope, query).at, scale = h->scale;
-    const size_t seen = h->position + query + 1, width = h->v.cols, rope = h->k_rope.cols;
-    float largest = -INFINITY, sum = 0.0f;
-    for (size_t from = 0; from < seen; from += KEYS) {
-        const size_t keys = smaller(KEYS, seen - from);
-        const struct rows k = from_row(h->k, from), k_rope = from_row(h->k_rope, from), v = from_row(h->v, from);
-        float high = largest, total = 0.0f;
-        EACH_TILE(reduction(max : high))
-        for (size_t key = 0; key < keys; key++) {
-            for (size_t c = 0; c < width; c += SL_CACHE_LINE / sizeof *q) { /* heads' rows lie far apart */
-                __builtin_prefetch(k.at + (key + AHEAD) * k.stride + c);
-                __builtin_prefetch(v.at + key * v.stride + c, 0, 2);
-            }
-            const float unrotated = dot(width, q, k.at + key * k.stride);
-            p[key] = scale * (unrotated + dot(rope, q_rope, k_rope.at + key * k_rope.stride));
-            high = p[key] > high ? p[key] : high;
-        }
-        SL_LANES(reduction(+ : total))
-        for (size_t key = 0; key < keys; key++) {
-            p[key] = sl_exp(p[key] - high);
-            total += p[key];
-        }
-        const float factor = sl_exp(largest - high);
-        if (from) scale_rows(1, &factor, width, 0, o);
-        multiply((struct product){1, width, keys, p, 0, 1, v.at, v.stride, from > 0, o, 0});
-        sum = sum * factor + total;
-        largest = high;
-    }
-    const float factor = 1.0f / sum;
-    scale_rows(1, &factor, width, 0, o);
-    *logsum = largest + sl_log(sum);
-}
-
 static void forward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                     const float *v, const float *k_rope, float *o, float *logsum) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
     const size_t key_stride = shape->key_stride;
-    const bool few = queries <= FEW;
-    const size_t size = few ? 1 : QUERIES, blocks = (queries + size - 1) / size;
+    const size_t blocks = (queries + QUERIES - 1) / QUERIES;
+    if (queries <= FEW) {
+        SL_ATTENTION_DECODE(shape, q, q_rope, k, v, k_rope, o, logsum);
+        return;
+    }
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum))
     for (size_t unit = 0; unit < sequences * heads * blocks; unit++) {
         const struct sl_attention all = {.sequences = sequences,
@@ -346,14 +297,11 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
                                          .width = width,
                                          .rope = rope,
                                          .key_stride = key_stride};
-        const size_t number = unit / blocks, first = unit % blocks * size;
+        const size_t number = unit / blocks, first = unit % blocks * QUERIES;
         const size_t row = number / heads * queries + first, head = number % heads;
         const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
         float *to = o + row * (heads * width) + head * width, *logsum_to = logsum + head * (sequences * queries) + row;
-        if (few)
-            forward_query(&h, first, to, logsum_to);
-        else
-            forward_block(&h, first, smaller(QUERIES, queries - first), to, logsum_to);
+        forward_block(&h, first, smaller(QUERIES, queries - first), to, logsum_to);
     }
 }
 
@@ -388,6 +336,19 @@ SL_INLINE void score_gradients(size_t queries, size_t keys, int32_t ahead, const
             }
         }
     }
+}
+
+SL_INLINE float dot(size_t n, const float *x, const float *y) {
+    vector sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) sum += load(x + i) * load(y + i);
+    float lane[LANES], rest = 0.0f;
+    store(lane, sum);
+    for (; i < n; i++) rest += x[i] * y[i];
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    }
+    return lane[0] + rest;
 }
 
 /* Adds what FIRST and the QUERIES after it contribute, and writes their own gradients. O, D_O as q; LOGSUM [queries of

@@ -36,6 +36,12 @@ struct sl_attention_kernels {
 extern const struct sl_attention_kernels sl_attention_kernels_v2, sl_attention_kernels_v3, sl_attention_kernels_v4;
 extern const struct sl_attention_kernels sl_attention_kernels_device; /* in builds for devices */
 
+/* forward for few queries, in one pass over the keys and values of a sequence for all heads (attention_decode.c). */
+typedef void sl_attention_decode(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
+                                 const float *v, const float *k_rope, float *o, float *logsum);
+extern sl_attention_decode sl_attention_decode_v2, sl_attention_decode_v3, sl_attention_decode_v4;
+extern sl_attention_decode sl_attention_decode_device; /* in builds for devices */
+
 /* Bytes of backward's scratch: each head's part of dk_rope. */
 static inline size_t sl_attention_scratch(const struct sl_attention *shape) {
     return shape->heads * shape->sequences * shape->queries * shape->rope * sizeof(float);

@@ -1,7 +1,7 @@
 /* gemm_blocked.c - matrix products block by block: blocks of op(A) and B are copied to the stack as floats, and
  * multiplied by few_rows.c. For any shape, on any CPU. A bf16 becomes the float that it is: nothing is rounded but the
  * sums, as among floats. */
-#include "layers/kernels/few_rows.h"
+#include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/gemm.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/bf16.h"

@@ -1,13 +1,14 @@
-/* gemm_cpu.c - matrix products on CPUs: by few_rows.c and few_rows_bf16.c, and by few_terms.c and few_columns.c, where
- * they are faster than the library or do without the code that it generates.
+/* gemm_cpu.c - matrix products on CPUs: by few_rows.c and few_rows_bf16.c, one_row.c, few_terms.c and few_columns.c,
+ * where they are faster than the library or do without the code that it generates.
  *
  * Which of them multiplies follows from the plan alone, so that several microbatches at once have the bits that each
  * has in a product of its own. */
 #include <stdlib.h>
 
-#include "layers/kernels/cpu_level.h"
-#include "layers/kernels/few_rows.h"
-#include "layers/kernels/few_terms.h"
+#include "layers/kernels/rows/cpu_level.h"
+#include "layers/kernels/rows/few_rows.h"
+#include "layers/kernels/rows/few_terms.h"
+#include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/gemm.h"
 
 enum {
@@ -18,8 +19,9 @@ enum {
     FEW_ROWS_TRANSPOSED = 15,
 };
 
-/* One of them multiplies. */
+/* One of them multiplies; a row alone is multiplied by ONE, with their bits, unless NULL. */
 struct cpu {
+    sl_one_row_multiply *one;
     bool few_terms, few_columns;
     const struct sl_few_rows *few;
     const struct sl_few_rows_bf16 *few_bf16;
@@ -57,9 +59,20 @@ static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
     return dtype == SL_BF16 ? &sl_gemm_blocked : &sl_gemm_reference;
 }
 
+/* Where the products of more rows are of another order, there is none. */
+static sl_one_row_multiply *choose_one(const struct sl_gemm *gemm) {
+    const struct sl_one_row *one = sl_one_row_available(0);
+    const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
+    if (gemm->m != 1 || gemm->transpose_b || !fits(gemm, one->lanes)) return NULL;
+    if (gemm->dtype == SL_F32) return one->f32;
+    if (few_bf16) return fits(gemm, few_bf16->lanes) && gemm->k % 2 == 0 ? sl_one_row_avx512_bf16 : NULL;
+    return library_for(SL_BF16) == &sl_gemm_blocked ? one->bf16 : NULL;
+}
+
 static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *error) {
     const struct sl_few_rows *few = sl_few_rows_select();
     const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
+    cpu->one = choose_one(gemm);
     if (gemm->dtype == SL_F32 && (fits(gemm, few->lanes) || fits_many(gemm, few->lanes))) {
         cpu->few = few;
         return SL_OK;
@@ -105,7 +118,9 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
     const struct cpu *cpu = gemm->state;
     const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    if (cpu->few && gemm->transpose_b && gemm->m > FEW_ROWS)
+    if (cpu->one && m == 1 && !accumulate)
+        cpu->one(n, k, a, b, added, c);
+    else if (cpu->few && gemm->transpose_b && gemm->m > FEW_ROWS)
         cpu->few->multiply_transposed_many(m, n, k, a, b, accumulate, c);
     else if (cpu->few && gemm->transpose_b)
         cpu->few->multiply_transposed(m, n, k, a, b, accumulate, c);

@@ -1,6 +1,7 @@
 # Kernels: one source of each, compiled once per CPU level, or for devices; which of them runs is chosen at start.
-set(kernels kernels/kernels.c kernels/sequence.c kernels/attention.c kernels/expert.c)
-set_source_files_properties(kernels/attention.c kernels/few_rows.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+set(kernels kernels/kernels.c kernels/sequence.c kernels/attention.c kernels/attention_decode.c kernels/expert.c)
+set_source_files_properties(kernels/attention.c kernels/attention_decode.c kernels/rows/few_rows.c kernels/rows/one_row.c
+    PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
 # Optimizers, a file each; the table is in training/optimizer.c.
 set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
@@ -13,10 +14,11 @@ if(NOT SL_DEVICE STREQUAL cpu)
     target_compile_options(sl_target PRIVATE ${SL_TARGET_OPTIONS})
     target_compile_definitions(sl_target PRIVATE SL_KERNELS=sl_kernels_device SL_LEVEL="${SL_DEVICE}"
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_device SL_ATTENTION_KERNELS=sl_attention_kernels_device
+        SL_ATTENTION_DECODE=sl_attention_decode_device
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_REDUCE=sl_reduce_on_device)
 endif()
 
-set(level_sources kernels/few_rows.c)
+set(level_sources kernels/rows/few_rows.c kernels/rows/one_row.c)
 if(SL_DEVICE STREQUAL cpu)
     list(APPEND level_sources ${kernels})
     set(SL_OPTIMIZERS_HERE ${optimizers})
@@ -30,15 +32,16 @@ function(sl_add_level level)
     target_compile_options(sl_level_${level} PRIVATE -march=x86-64-${level} ${ARGN})
     target_compile_definitions(sl_level_${level} PRIVATE SL_KERNELS=sl_kernels_${level} SL_LEVEL="x86-64-${level}"
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_${level} SL_ATTENTION_KERNELS=sl_attention_kernels_${level}
-        SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS=sl_few_rows_${level})
+        SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS=sl_few_rows_${level}
+        SL_ONE_ROW=sl_one_row_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level})
 endfunction()
 sl_add_level(v2)
 sl_add_level(v3)
 sl_add_level(v4 -mprefer-vector-width=512)
 # What CPUs with AVX-512 have in addition, and some of them.
-add_library(sl_level_avx512 OBJECT kernels/few_terms.c kernels/few_columns.c)
+add_library(sl_level_avx512 OBJECT kernels/rows/few_terms.c kernels/rows/few_columns.c)
 target_link_libraries(sl_level_avx512 PUBLIC sl_options)
 target_compile_options(sl_level_avx512 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512)
-add_library(sl_level_bf16 OBJECT kernels/few_rows_bf16.c)
+add_library(sl_level_bf16 OBJECT kernels/rows/few_rows_bf16.c kernels/rows/one_row_bf16.c)
 target_link_libraries(sl_level_bf16 PUBLIC sl_options)
 target_compile_options(sl_level_bf16 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16)

@@ -52,8 +52,8 @@ struct mla {
     size_t rope, rotated;           /* columns of k_rope, and of q_rope */
     struct sl_rope *keys, *queries; /* NULL without rotary positions */
     struct sl_place place[TENSORS];
-    struct sl_place scratch;                   /* of attention's backward */
-    int keys_values_cache, rotated_keys_cache; /* numbers of caches */
+    struct sl_place scratch;                          /* of attention's backward */
+    int keys_cache, values_cache, rotated_keys_cache; /* numbers of caches */
 };
 
 static const struct mla *own(const struct sl_module *module) { return (const struct mla *)module; }
@@ -166,8 +166,10 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     return SL_OK;
 }
 
+/* Keys and values apart, as decoding passes over the ones, then over the others, from end to end. */
 static int plan_caches(struct mla *mla, struct sl_plan *plan) {
-    SL_TRY(sl_plan_cache(plan, 2 * mla->columns, &mla->keys_values_cache));
+    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->keys_cache));
+    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->values_cache));
     return mla->rope ? sl_plan_cache(plan, mla->rope, &mla->rotated_keys_cache) : SL_OK;
 }
 
@@ -230,16 +232,21 @@ static int project(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* Appends ROWS, the new tokens' of the microbatch's sequences, to a cache; returns the rows of its first sequence. A
- * sequence's new rows are neighbours in both. */
-static const float *append(const struct sl_context *context, int number, const float *rows) {
+/* Appends ROWS, the new tokens' of the microbatch's sequences, to a cache; returns the rows of its first sequence.
+ * STRIDE: from one of ROWS to the next. */
+static const float *append(const struct sl_context *context, int number, const float *rows, size_t stride) {
     const struct sl_caches *caches = context->caches;
-    const size_t columns = caches->cache[number].columns, count = (size_t)context->sequence * columns;
-    const int sequences = context->rows / context->sequence;
-    float *cached = sl_cache_rows(caches, number, context->microbatch * sequences);
-    context->kernels->sequence->copy_block((size_t)sequences, count, rows, count,
-                                           cached + (size_t)context->position * columns,
-                                           (size_t)caches->positions * columns);
+    const size_t columns = caches->cache[number].columns, tokens = (size_t)context->sequence;
+    const size_t sequences = (size_t)context->rows / tokens, positions = (size_t)caches->positions;
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    float *cached = sl_cache_rows(caches, number, context->microbatch * (int)sequences);
+    float *to = cached + (size_t)context->position * columns;
+    if (tokens == 1) {
+        kernels->copy_block(sequences, columns, rows, stride, to, positions * columns);
+        return cached;
+    }
+    for (size_t s = 0; s < sequences; s++)
+        kernels->copy_block(tokens, columns, rows + s * tokens * stride, stride, to + s * positions * columns, columns);
     return cached;
 }
 
@@ -248,18 +255,20 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
     SL_TRY(check_positions(module, context));
     SL_TRY(project(module, context, x));
     struct sl_attention shape = attention_shape(mla, context->rows, context->sequence);
-    const float *keys_values = at(module, context, KEYS_VALUES);
+    const float *keys = at(module, context, KEYS_VALUES), *values = keys + mla->columns;
     const float *rotated = mla->rope ? at(module, context, ROTATED_KEYS) : NULL;
     float *output = at(module, context, OUTPUT);
     if (context->caches) {
         shape.position = (size_t)context->position;
         shape.key_rows = (size_t)context->caches->positions;
-        keys_values = append(context, mla->keys_values_cache, keys_values);
-        if (mla->rope) rotated = append(context, mla->rotated_keys_cache, rotated);
+        keys = append(context, mla->keys_cache, keys, shape.key_stride);
+        values = append(context, mla->values_cache, values, shape.key_stride);
+        if (mla->rope) rotated = append(context, mla->rotated_keys_cache, rotated, mla->rope);
+        shape.key_stride = mla->columns;
     }
     context->kernels->attention->forward(&shape, at(module, context, QUERIES),
-                                         mla->rope ? at(module, context, ROTATED_QUERIES) : NULL, keys_values,
-                                         keys_values + mla->columns, rotated, output, at(module, context, LOGSUM));
+                                         mla->rope ? at(module, context, ROTATED_QUERIES) : NULL, keys, values, rotated,
+                                         output, at(module, context, LOGSUM));
     return sl_module_forward(module->child[OUT], context, output, y);
 }
 

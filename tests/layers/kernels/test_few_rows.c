@@ -1,7 +1,7 @@
 /* test_few_rows.c - products with few rows against sums in double, at every level that this CPU has. */
 #include "tests/rigs/numbers.h"
 
-#include "layers/kernels/few_rows.h"
+#include "layers/kernels/rows/few_rows.h"
 
 #include <stdio.h>
 #include <string.h>

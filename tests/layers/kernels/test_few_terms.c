@@ -2,8 +2,8 @@
  */
 #include "tests/rigs/numbers.h"
 
-#include "layers/kernels/cpu_level.h"
-#include "layers/kernels/few_terms.h"
+#include "layers/kernels/rows/cpu_level.h"
+#include "layers/kernels/rows/few_terms.h"
 #include "layers/kernels/gemm.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* lanes_internal.h - sums of the lanes of as many vectors as a vector has lanes, and transposes, without a way through
  * memory. */
-#ifndef SL_LAYERS_KERNELS_LANES_INTERNAL_H
-#define SL_LAYERS_KERNELS_LANES_INTERNAL_H
+#ifndef SL_LAYERS_KERNELS_ROWS_LANES_INTERNAL_H
+#define SL_LAYERS_KERNELS_ROWS_LANES_INTERNAL_H
 
-#include "layers/kernels/vectors_internal.h"
+#include "layers/kernels/rows/vectors_internal.h"
 
 /* What a shuffle of two vectors takes for quarter Q of four lanes: elements 0 to 3 are the first's, 4 to 7 the
  * second's. */

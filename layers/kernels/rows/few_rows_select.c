@@ -1,6 +1,6 @@
 /* few_rows_select.c - picks the products with few rows for the CPU that the process runs on. */
-#include "layers/kernels/cpu_level.h"
-#include "layers/kernels/few_rows.h"
+#include "layers/kernels/rows/cpu_level.h"
+#include "layers/kernels/rows/few_rows.h"
 
 const struct sl_few_rows *sl_few_rows_available(int i) {
     const struct sl_few_rows *tables[] = {&sl_few_rows_v4, &sl_few_rows_v3, &sl_few_rows_v2, NULL};

@@ -2,8 +2,8 @@
  *
  * The build defines SL_FEW_ROWS, the table's name, and lets the compiler fuse a * b + c. No row's bits depend on the
  * other rows: a tile may have any number of them. */
-#include "layers/kernels/few_rows.h"
-#include "layers/kernels/lanes_internal.h"
+#include "layers/kernels/rows/few_rows.h"
+#include "layers/kernels/rows/lanes_internal.h"
 #include "spmd/base/memory.h"
 
 #include <string.h>

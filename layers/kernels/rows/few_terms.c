@@ -1,5 +1,5 @@
 /* few_terms.c - C = A^T B of few terms: both are copied to the stack, tile by tile, with zeros beyond their edges. */
-#include "layers/kernels/few_terms.h"
+#include "layers/kernels/rows/few_terms.h"
 
 #include <immintrin.h>
 

@@ -1,6 +1,6 @@
 /* few_rows_bf16.c - matrix products of bf16 with few rows, for CPUs that multiply bf16 in pairs: an instruction adds
  * a[2i] * b[2i] + a[2i + 1] * b[2i + 1] to float i, for 16 floats. */
-#include "layers/kernels/few_rows.h"
+#include "layers/kernels/rows/few_rows.h"
 
 #include <immintrin.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * classifier's last layer. For the first such product in a process oneDNN generates all the code that it may ever need,
  * on one core: that takes longer than a step of a small model. These products need no generated code, are about as
  * fast, and have the bits of oneDNN's. */
-#ifndef SL_LAYERS_KERNELS_FEW_TERMS_H
-#define SL_LAYERS_KERNELS_FEW_TERMS_H
+#ifndef SL_LAYERS_KERNELS_ROWS_FEW_TERMS_H
+#define SL_LAYERS_KERNELS_ROWS_FEW_TERMS_H
 
 #include "spmd/base/base.h"
 

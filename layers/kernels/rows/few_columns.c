@@ -1,5 +1,5 @@
 /* few_columns.c - products with weights of few columns: a row of the weights is a vector, or less. */
-#include "layers/kernels/few_terms.h"
+#include "layers/kernels/rows/few_terms.h"
 
 #include <immintrin.h>
 

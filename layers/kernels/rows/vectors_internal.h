@@ -1,8 +1,8 @@
 /* vectors_internal.h - the compilers' vectors of floats, as wide as the CPU level's registers that a file is built for.
  *
  * C has no other way to say that a tile of sums stays in registers. */
-#ifndef SL_LAYERS_KERNELS_VECTORS_INTERNAL_H
-#define SL_LAYERS_KERNELS_VECTORS_INTERNAL_H
+#ifndef SL_LAYERS_KERNELS_ROWS_VECTORS_INTERNAL_H
+#define SL_LAYERS_KERNELS_ROWS_VECTORS_INTERNAL_H
 
 /* LANES: floats in a vector. TILE: rows of a tile, which share a load of a vector of columns: its sums fill the
  * registers. WIDE: vectors of columns of a tile where only it fills them. */

@@ -4,8 +4,8 @@
  * microbatch, they must arrive fast. So each tile prefetches the next tile's weights while it multiplies. Libraries do
  * not: with weights in the shared cache oneDNN reaches a quarter of its best rate. One source (few_rows.c) is built
  * once per CPU level. */
-#ifndef SL_LAYERS_KERNELS_FEW_ROWS_H
-#define SL_LAYERS_KERNELS_FEW_ROWS_H
+#ifndef SL_LAYERS_KERNELS_ROWS_FEW_ROWS_H
+#define SL_LAYERS_KERNELS_ROWS_FEW_ROWS_H
 
 #include "spmd/base/base.h"
 

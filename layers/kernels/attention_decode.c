@@ -1,0 +1,186 @@
+/* attention_decode.c - causal attention of few queries, as where text is generated; built once per CPU level, or for
+ * devices.
+ *
+ * The build defines SL_ATTENTION_DECODE, the function's name, and lets the compiler fuse a * b + c.
+ *
+ * The time is that of reading the keys and values once. So a query's heads go together through blocks of keys: their
+ * rows are read from their beginnings to their ends, which is how a CPU fetches ahead by itself. A head's bits do not
+ * depend on the others. On NVIDIA a team has one head, its threads the keys, then the columns. */
+#include "layers/kernels/attention.h"
+#include "layers/kernels/rows/vectors_internal.h"
+#include "spmd/base/memory.h"
+#include "spmd/base/vector_math.h"
+#include "spmd/device/offload.h"
+
+/* HEADS: that go together; KEYS: in a block; STEP: whose values are added together. */
+#if defined(SL_DEVICE_CUDA)
+#define EACH_PAIR() SL_PRAGMA(omp parallel for collapse(2))
+enum { HEADS = 1, KEYS = 32, STEP = KEYS };
+static inline vector sum_lanes(const vector x[LANES]) { return x[0]; }
+#else
+#include "layers/kernels/rows/lanes_internal.h"
+#define EACH_PAIR()
+enum { HEADS = 16, KEYS = 128, STEP = 8 };
+#endif
+
+SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Some heads of one query: its row begins with the first of them, and so do those of keys and values. */
+struct query {
+    size_t heads, width, rope, key_stride;
+    size_t seen; /* keys */
+    const float *q, *q_rope, *k, *v, *k_rope;
+    float scale;
+};
+
+/* Of each head, while blocks of keys pass: the largest score so far, the sum of exp(score - largest), and what the last
+ * block has made of that sum's unit. */
+struct softmax {
+    float largest[HEADS], sum[HEADS], factor[HEADS];
+    _Alignas(SL_CACHE_LINE) float p[HEADS][KEYS]; /* the block's scores, then exp(score - largest) */
+};
+
+/* ---- scores ---- */
+
+/* Adds to SUM, lane by lane, and to REST what fills no vector. After the first COUNT rows the last of them is repeated.
+ */
+SL_INLINE void add_products(size_t cols, const float *x, const float *rows, size_t stride, const size_t count,
+                            vector sum[LANES], float rest[LANES]) {
+    const size_t last = count - 1;
+    size_t c = 0;
+    for (; c + LANES <= cols; c += LANES) {
+        const vector at = load(x + c);
+        for (size_t i = 0; i < LANES; i++) sum[i] += at * load(rows + smaller(i, last) * stride + c);
+    }
+    for (; c < cols; c++) {
+        for (size_t i = 0; i < LANES; i++) rest[i] += x[c] * rows[smaller(i, last) * stride + c];
+    }
+}
+
+/* scores [LANES] of the COUNT keys from KEY on. */
+SL_INLINE void score(const struct query *query, size_t head, size_t key, const size_t count, float *scores) {
+    const size_t width = query->width, rope = query->rope, stride = query->key_stride;
+    vector sum[LANES];
+    float rest[LANES] = {0};
+    for (int i = 0; i < LANES; i++) sum[i] = (vector){0};
+    add_products(width, query->q + head * width, query->k + key * stride + head * width, stride, count, sum, rest);
+    add_products(rope, query->q_rope + head * rope, query->k_rope + key * rope, rope, count, sum, rest);
+    store(scores, query->scale * (sum_lanes(sum) + load(rest)));
+}
+
+/* Of a block of keys from FROM on, to a whole number of vectors. */
+SL_INLINE void make_scores(const struct query *query, size_t from, size_t keys, struct softmax *s) {
+    const size_t heads = query->heads;
+    EACH_PAIR()
+    for (size_t key = 0; key < keys; key += LANES) {
+        for (size_t head = 0; head < heads; head++) {
+            if (key + LANES <= keys)
+                score(query, head, from + key, LANES, s->p[head] + key);
+            else
+                score(query, head, from + key, keys - key, s->p[head] + key);
+        }
+    }
+}
+
+SL_INLINE void exponentials(size_t heads, size_t keys, bool first, struct softmax *s) {
+    const size_t whole = sl_round_up(keys, LANES);
+    for (size_t head = 0; head < heads; head++) {
+        float *p = s->p[head], total = 0.0f;
+        int32_t order = sl_order_of_float(s->largest[head]);
+        SL_LANES(reduction(max : order))
+        for (size_t i = 0; i < whole; i++) {
+            const int32_t other = sl_order_of_float(p[i]);
+            order = other > order ? other : order;
+        }
+        const float high = sl_float_of_order(order);
+        SL_LANES()
+        for (size_t i = 0; i < whole; i++) p[i] = sl_exp(p[i] - high);
+        for (size_t i = keys; i < KEYS; i++) p[i] = 0.0f;
+        SL_LANES(reduction(+ : total))
+        for (size_t i = 0; i < KEYS; i++) total += p[i];
+        s->factor[head] = first ? 0.0f : sl_exp(s->largest[head] - high);
+        s->sum[head] = s->sum[head] * s->factor[head] + total;
+        s->largest[head] = high;
+    }
+}
+
+/* ---- values ---- */
+
+/* Columns FIRST to END of o = o factor + sum of p v over the keys of a step. FRESH: there is no o yet. */
+SL_INLINE void add_step(size_t first, size_t end, const float *p, const float *const row[STEP], bool fresh,
+                        float factor, float *o) {
+    if (first + LANES <= end) {
+        vector sum = {0};
+        if (!fresh) sum = factor * load(o + first);
+        for (int i = 0; i < STEP; i++) sum += p[i] * load(row[i] + first);
+        store(o + first, sum);
+        return;
+    }
+    for (size_t c = first; c < end; c++) {
+        float sum = fresh ? 0.0f : factor * o[c];
+        for (int i = 0; i < STEP; i++) sum += p[i] * row[i][c];
+        o[c] = sum;
+    }
+}
+
+/* The same over a block of keys from FROM on; p is 0 behind the last one that is seen. */
+SL_INLINE void add_values(const struct query *query, size_t from, size_t keys, const struct softmax *s, float *o) {
+    const size_t heads = query->heads, width = query->width, stride = query->key_stride;
+    for (size_t key = 0; key < keys; key += STEP) {
+        const float *row[STEP];
+        for (size_t i = 0; i < STEP; i++) row[i] = query->v + smaller(from + key + i, query->seen - 1) * stride;
+        EACH_PAIR()
+        for (size_t head = 0; head < heads; head++) {
+            for (size_t c = 0; c < width; c += LANES)
+                add_step(head * width + c, (head + 1) * width, s->p[head] + key, row, from + key == 0,
+                         key ? 1.0f : s->factor[head], o);
+        }
+    }
+}
+
+/* ---- a query ---- */
+
+/* LOGSUM_STRIDE: from one head's to the next's. */
+SL_INLINE void attend(const struct query *query, float *o, float *logsum, size_t logsum_stride) {
+    const size_t heads = query->heads, width = query->width;
+    struct softmax s;
+    for (size_t head = 0; head < heads; head++) {
+        s.largest[head] = -INFINITY;
+        s.sum[head] = 0.0f;
+    }
+    for (size_t from = 0; from < query->seen; from += KEYS) {
+        const size_t keys = smaller(KEYS, query->seen - from);
+        make_scores(query, from, keys, &s);
+        exponentials(heads, keys, from == 0, &s);
+        add_values(query, from, keys, &s, o);
+    }
+    for (size_t head = 0; head < heads; head++) {
+        const float factor = 1.0f / s.sum[head];
+        SL_LANES()
+        for (size_t c = 0; c < width; c++) o[head * width + c] *= factor;
+        logsum[head * logsum_stride] = s.largest[head] + sl_log(s.sum[head]);
+    }
+}
+
+void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
+                         const float *v, const float *k_rope, float *o, float *logsum) {
+    const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
+    const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
+    const size_t key_stride = shape->key_stride, rows = sequences * queries, groups = (heads + HEADS - 1) / HEADS;
+    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum))
+    for (size_t unit = 0; unit < rows * groups; unit++) {
+        const size_t row = unit / groups, first = unit % groups * HEADS, key = row / queries * key_rows;
+        const struct query query = {.heads = smaller(HEADS, heads - first),
+                                    .width = width,
+                                    .rope = rope,
+                                    .key_stride = key_stride,
+                                    .seen = position + row % queries + 1,
+                                    .q = q + (row * heads + first) * width,
+                                    .q_rope = rope ? q_rope + (row * heads + first) * rope : q,
+                                    .k = k + key * key_stride + first * width,
+                                    .v = v + key * key_stride + first * width,
+                                    .k_rope = rope ? k_rope + key * rope : k,
+                                    .scale = 1.0f / sqrtf((float)(width + rope))};
+        attend(&query, o + (row * heads + first) * width, logsum + first * rows + row, rows);
+    }
+}

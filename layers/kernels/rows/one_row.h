@@ -1,0 +1,30 @@
+/* one_row.h - products of one row, as where text is generated: the time is that of reading the weights once.
+ *
+ * The rows of B are read side by side, each from its beginning to its end: that is the order in which a CPU fetches
+ * ahead by itself. Every row has the bits that few_rows.c, few_rows_bf16.c or gemm_blocked.c give it. */
+#ifndef SL_LAYERS_KERNELS_ROWS_ONE_ROW_H
+#define SL_LAYERS_KERNELS_ROWS_ONE_ROW_H
+
+#include "spmd/base/base.h"
+
+SL_BEGIN_C
+
+/* C [1, n] = A [1, k] B [k, n] (+ bias [n], unless NULL). */
+typedef void sl_one_row_multiply(size_t n, size_t k, const void *a, const void *b, const float *bias, float *c);
+
+struct sl_one_row {
+    size_t lanes;              /* n must be a multiple of it */
+    sl_one_row_multiply *f32;  /* the bits of few_rows.c */
+    sl_one_row_multiply *bf16; /* for CPUs that cannot multiply bf16: the bits of gemm_blocked.c */
+};
+
+extern const struct sl_one_row sl_one_row_v2, sl_one_row_v3, sl_one_row_v4;
+
+/* For CPUs that multiply bf16: n must be a multiple of 32, k even. The bits of few_rows_bf16.c. */
+extern sl_one_row_multiply sl_one_row_avx512_bf16;
+
+/* The table that belongs to sl_few_rows_available(i). */
+const struct sl_one_row *sl_one_row_available(int i);
+
+SL_END_C
+#endif

@@ -1,0 +1,67 @@
+/* one_row_bf16.c - products of one row of bf16, for CPUs that multiply bf16 in pairs: see few_rows_bf16.c. */
+#include "layers/kernels/rows/one_row.h"
+#include "spmd/base/memory.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+enum {
+    LANES = 16,
+    PAIRED = 2 * LANES, /* bf16 in a vector */
+    TOGETHER = 4,       /* pairs of rows of B that are read side by side */
+    COLUMNS = 2048,     /* whose sums stay in the first-level cache */
+};
+
+/* Two neighbours of A, in all lanes. */
+static inline __m512bh spread(const uint16_t *pair) {
+    int32_t bits;
+    memcpy(&bits, pair, sizeof bits);
+    return (__m512bh)_mm512_set1_epi32(bits);
+}
+
+/* sums [cols] of the products of PAIRS pairs more; every 32 lie as few_rows_bf16.c's low and high sums do. */
+static inline __attribute__((always_inline)) void add_pairs(size_t cols, size_t n, const uint16_t *a, const uint16_t *b,
+                                                            bool fresh, float *sums, const int pairs) {
+    __m512bh x[TOGETHER];
+    for (int i = 0; i < pairs; i++) x[i] = spread(a + 2 * i);
+    for (size_t j = 0; j < cols; j += PAIRED) {
+        __m512 low = fresh ? _mm512_setzero_ps() : _mm512_load_ps(sums + j);
+        __m512 high = fresh ? _mm512_setzero_ps() : _mm512_load_ps(sums + j + LANES);
+        for (int i = 0; i < pairs; i++) {
+            const uint16_t *rows = b + (size_t)(2 * i) * n + j;
+            const __m512i even = _mm512_loadu_si512(rows), odd = _mm512_loadu_si512(rows + n);
+            low = _mm512_dpbf16_ps(low, x[i], (__m512bh)_mm512_unpacklo_epi16(even, odd));
+            high = _mm512_dpbf16_ps(high, x[i], (__m512bh)_mm512_unpackhi_epi16(even, odd));
+        }
+        _mm512_store_ps(sums + j, low);
+        _mm512_store_ps(sums + j + LANES, high);
+    }
+}
+
+static inline void finish_vector(__m512 sum, const float *bias, float *c) {
+    if (bias) sum = _mm512_add_ps(sum, _mm512_loadu_ps(bias));
+    _mm512_storeu_ps(c, sum);
+}
+
+static void finish(size_t cols, const float *sums, const float *bias, float *c) {
+    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    for (size_t j = 0; j < cols; j += PAIRED) {
+        const __m512 low = _mm512_load_ps(sums + j), high = _mm512_load_ps(sums + j + LANES);
+        finish_vector(_mm512_permutex2var_ps(low, first, high), bias ? bias + j : NULL, c + j);
+        finish_vector(_mm512_permutex2var_ps(low, second, high), bias ? bias + j + LANES : NULL, c + j + LANES);
+    }
+}
+
+void sl_one_row_avx512_bf16(size_t n, size_t k, const void *a, const void *b, const float *bias, float *c) {
+    _Alignas(SL_CACHE_LINE) float sums[COLUMNS];
+    const uint16_t *row = a, *weights = b;
+    for (size_t column = 0; column < n; column += COLUMNS) {
+        const size_t cols = n - column < COLUMNS ? n - column : COLUMNS;
+        size_t l = 0;
+        for (; l + 2 * TOGETHER <= k; l += 2 * TOGETHER)
+            add_pairs(cols, n, row + l, weights + l * n + column, l == 0, sums, TOGETHER);
+        for (; l < k; l += 2) add_pairs(cols, n, row + l, weights + l * n + column, l == 0, sums, 1);
+        finish(cols, sums, bias ? bias + column : NULL, c + column);
+    }
+}
