@@ -11,7 +11,7 @@
 enum {
     YIELDS = 4,        /* before sleeping, where coordinates share cores */
     SPINS_A_LOOK = 16, /* between two looks at the clock */
-    SPIN_NANOSECONDS = 4000,
+    SPIN_NANOSECONDS = 50000, /* about twice what it takes to wake a thread whose core has gone to sleep */
 };
 
 static void relax(void) {
