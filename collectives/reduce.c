@@ -1,8 +1,8 @@
 /* reduce.c - sums and maxima of several arrays, element by element in the arrays' order: host code, and once more for
  * devices. The build defines SL_REDUCE, the function's name.
  *
- * Elements are taken a piece at a time that stays in registers: it is widened from the first array, the others are added
- * to it, the result is narrowed into every output. So each array passes through the core once. The order of the
+ * Elements are taken a piece at a time that stays in registers: it is widened from the first array, the others are
+ * added to it, the result is narrowed into every output. So each array passes through the core once. The order of the
  * additions is that of the arrays, whatever the piece: results repeat bit for bit. */
 #include "collectives/reduce.h"
 #include "spmd/base/dtype.h"

@@ -343,3 +343,19 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     communicator->member[call->group->rank].under_way--;
     return SL_OK;
 }
+
+/* ---- alone ---- */
+
+int sl_local_gather_from(struct sl_spmd *self, const struct sl_collective *call, const void *const *input) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    const struct sl_local_communicator *communicator = call->group->communicator;
+    SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
+    SL_TRY(sl_local_begin_moving(me));
+    for (int i = 0; i < call->group->size && sl_block_elements(call); i++) {
+        struct sl_collective theirs = *call;
+        theirs.input = input[i];
+        copy_block(call, &theirs, i);
+    }
+    sl_local_end_moving(me);
+    return SL_OK;
+}

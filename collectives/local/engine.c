@@ -166,6 +166,7 @@ const struct sl_engine_table sl_engine_local = {
     .start = sl_local_start,
     .test = sl_local_test,
     .wait = sl_local_finish,
+    .gather_from = sl_local_gather_from,
     .channel_open = sl_local_channel_open,
     .channel_acquire = sl_local_channel_acquire,
     .channel_post = sl_local_channel_post,
