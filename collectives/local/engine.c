@@ -77,7 +77,7 @@ static void place(struct sl_local_run *run) {
     const struct sl_placement_devices devices = {.count = sl_device.count(), .distance = distance, .bus = bus};
     struct sl_topology topology;
     run->spin = size <= usable;
-    const bool bind = run->spin && size > 1;
+    const bool bind = size > 1;
     if (bind) sl_topology_read(&topology, usable > 2);
     sl_place_coordinates(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
 }
