@@ -288,7 +288,8 @@ static const char *reason_against(const struct sl_spmd *self, const struct sl_co
 
 /* ---- the verbs ---- */
 
-int sl_start(struct sl_spmd *self, struct sl_request *request, const char *site, struct sl_collective call) {
+static int check(struct sl_spmd *self, const char *site, const struct sl_collective *given) {
+    const struct sl_collective call = *given;
     if (call.operation == SL_OPERATIONS) {
         char reason[200];
         snprintf(reason, sizeof reason, call.site, (ptrdiff_t)call.count[0], (ptrdiff_t)call.count[1],
@@ -304,6 +305,11 @@ int sl_start(struct sl_spmd *self, struct sl_request *request, const char *site,
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": %s (called at %s)", sl_collective_name(&call),
                        call.group->name, reason, site);
     }
+    return SL_OK;
+}
+
+int sl_start(struct sl_spmd *self, struct sl_request *request, const char *site, struct sl_collective call) {
+    SL_TRY(check(self, site, &call));
     call.site = site;
     request->call = call;
     request->moved = false;
@@ -320,6 +326,14 @@ int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call) {
     struct sl_request request;
     SL_TRY(sl_start(self, &request, site, call));
     return sl_wait(self, &request);
+}
+
+bool sl_reads_peers(const struct sl_spmd *self) { return self->engine->table->gather_from && self->engine->delay <= 0; }
+
+int sl_gather_from_at(struct sl_spmd *self, const char *site, const void *const *input, struct sl_collective call) {
+    SL_TRY(check(self, site, &call));
+    call.site = site;
+    return self->engine->table->gather_from(self, &call, input);
 }
 
 int sl_progress(struct sl_spmd *self) { return self->engine->table->progress(self); }

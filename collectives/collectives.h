@@ -100,6 +100,15 @@ int sl_wait(struct sl_spmd *self, struct sl_request *request);
  * the calls of a group in the order in which they were started, as with sl_wait. */
 int sl_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 
+/* Whether sl_gather_from can be called: coordinates are threads of one process, and no delay is simulated. */
+bool sl_reads_peers(const struct sl_spmd *self);
+/* An all_gather that this member makes alone, while the others do something else: it reads INPUT[i], the address of IN
+ * at the member at position i. The program sees to it that these arrays are there and stay as they are: the members
+ * meet after they have written them, and again before one of them writes. If the run ends meanwhile, a member's arrays
+ * stay until its next call has failed. */
+#define sl_gather_from(self, input, ...) sl_gather_from_at(self, SL_HERE, input, __VA_ARGS__)
+int sl_gather_from_at(struct sl_spmd *self, const char *site, const void *const *input, struct sl_collective call);
+
 /* "psum", "pmean", ...: the name of CALL's operation, for messages. */
 const char *sl_collective_name(const struct sl_collective *call);
 

@@ -161,6 +161,8 @@ struct sl_engine_table {
     int (*test)(struct sl_spmd *self, struct sl_request *request, bool *done);
     /* Waits until the call has ended. */
     int (*wait)(struct sl_spmd *self, struct sl_request *request);
+    /* sl_gather_from; NULL: a coordinate cannot read its peers' memory. Waits for nobody. */
+    int (*gather_from)(struct sl_spmd *self, const struct sl_collective *call, const void *const *input);
     /* Opens an end of a channel without waiting, and fills in channel->state. Both ends call it; the n-th opening of a
      * pair at one end meets the n-th at the other. A channel to oneself is opened once. If the ends differ in bytes or
      * slots, the run ends. */

@@ -197,6 +197,12 @@ static void place_on_pus(const struct sl_topology *all, int here, const struct w
         place_blocks(&chain, start, walk, pu);
 }
 
+/* As many blocks to each PU as to any other: what a block's coordinates tell each other stays in a core's cache. */
+static void share_pus(const struct sl_topology *topology, const struct walk *walk, int *pu) {
+    const int coordinates = walk->blocks * walk->size, each = coordinates / topology->count;
+    for (int i = 0; i < coordinates; i++) pu[walk->coordinate[i]] = topology->pu[i / each].number;
+}
+
 void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
                           const struct sl_placement_devices *devices, struct sl_placement *placement) {
     struct walk walk;
@@ -210,4 +216,6 @@ void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *
     }
     if (topology && mesh->size <= topology->count)
         place_on_pus(topology, here, &walk, nodes ? node : NULL, placement->pu);
+    else if (topology && walk.blocks % topology->count == 0)
+        share_pus(topology, &walk, placement->pu);
 }

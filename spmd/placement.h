@@ -31,6 +31,10 @@ struct sl_placement {
  * if there are more coordinates than cores do they share a core's hardware threads. Among equally good places the first
  * one from PU number HERE on is taken. A coordinate with a device prefers the device's NUMA node.
  *
+ * If there are fewer PUs, but each can have as many whole replicas, the coordinates of a replica are bound to one PU:
+ * what they tell each other stays in its cache, and replicas have equal work. Other coordinates are not bound: parts of
+ * a replica take turns to work, and whoever can work takes a PU that is free.
+ *
  * If there are more coordinates than DEVICES (NULL: none), neighbours share a device. */
 void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *topology, int here,
                           const struct sl_placement_devices *devices, struct sl_placement *placement);

@@ -125,16 +125,16 @@ static size_t run_offset(const struct sl_collective *call, const struct sl_view 
     return sl_dtype_size(call->dtype) * (row * view->stride[0] + column * view->stride[1]);
 }
 
-/* Copies the block that THEIRS, the call of the member at SOURCE, holds for MINE. */
-static void copy_block(const struct sl_collective *mine, const struct sl_collective *theirs, int source) {
-    const char *in = input_block(theirs, mine->group->rank);
-    char *out = output_block(mine, source);
+/* From IN[i], the block that the I-th of COUNT members has for this one, to OUT[i], run by run: so that what lies
+ * together in the output is written together. */
+static void copy_blocks(const struct sl_collective *mine, const struct sl_view *view, int count, const char *const *in,
+                        char *const *out) {
     const size_t bytes = sl_dtype_size(mine->dtype) * mine->count[2];
-    if (in == out) return; /* in place */
     for (size_t row = 0; row < mine->count[0]; row++) {
         for (size_t column = 0; column < mine->count[1]; column++) {
-            sl_device.copy(out + run_offset(mine, &mine->output_view, row, column),
-                           in + run_offset(theirs, &theirs->input_view, row, column), bytes);
+            const size_t from = run_offset(mine, view, row, column),
+                         to = run_offset(mine, &mine->output_view, row, column);
+            for (int i = 0; i < count; i++) sl_device.copy(out[i] + to, in[i] + from, bytes);
         }
     }
 }
@@ -144,10 +144,16 @@ static void copy_block(const struct sl_collective *mine, const struct sl_collect
 static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
     const struct sl_positions from = sl_call_sources(mine);
     const int count = from.end - from.begin, offset = count > 1 ? mine->group->rank : 0;
+    const char *in[SL_MAX_COORDINATES];
+    char *out[SL_MAX_COORDINATES];
+    int moved = 0;
     for (int i = 0; i < count; i++) {
         const int source = from.begin + (i + offset) % count;
-        copy_block(mine, &member[source].call[slot], source);
+        in[moved] = input_block(&member[source].call[slot], mine->group->rank);
+        out[moved] = output_block(mine, source);
+        moved += in[moved] != out[moved]; /* else it is in place */
     }
+    if (moved) copy_blocks(mine, &member[from.begin].call[slot].input_view, moved, in, out);
     if (!count && sl_operation_of(mine)->zeros) sl_device.zero(mine->output, sl_block_bytes(mine));
 }
 
@@ -341,5 +347,20 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
     SL_TRY(wait_finished(me, communicator, request->ticket, movers(call)));
     request->moved = false; /* it has ended: to wait again is an error */
     communicator->member[call->group->rank].under_way--;
+    return SL_OK;
+}
+
+/* ---- alone ---- */
+
+int sl_local_gather_from(struct sl_spmd *self, const struct sl_collective *call, const void *const *input) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    const struct sl_local_communicator *communicator = call->group->communicator;
+    SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
+    SL_TRY(sl_local_begin_moving(me));
+    char *out[SL_MAX_COORDINATES];
+    for (int i = 0; i < call->group->size; i++) out[i] = output_block(call, i);
+    if (sl_block_elements(call))
+        copy_blocks(call, &call->input_view, call->group->size, (const char *const *)input, out);
+    sl_local_end_moving(me);
     return SL_OK;
 }

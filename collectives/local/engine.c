@@ -71,14 +71,15 @@ static const char *bus(int device, void *arg) {
 }
 
 /* Binds coordinates where each can have a PU of its own: the closest ones, from the caller's own on, so that runs side
- * by side tend to differ. One alone stays free, and of two PUs none is closer. */
+ * by side tend to differ; or where whole replicas can share one. One alone stays free, and distances say nothing of two
+ * PUs, or where PUs are shared. */
 static void place(struct sl_local_run *run) {
     const int usable = sl_topology_usable(), size = run->mesh->size;
     const struct sl_placement_devices devices = {.count = sl_device.count(), .distance = distance, .bus = bus};
     struct sl_topology topology;
     run->spin = size <= usable;
-    const bool bind = run->spin && size > 1;
-    if (bind) sl_topology_read(&topology, usable > 2);
+    const bool bind = size > 1;
+    if (bind) sl_topology_read(&topology, usable > 2 && run->spin);
     sl_place_coordinates(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
 }
 
@@ -166,6 +167,7 @@ const struct sl_engine_table sl_engine_local = {
     .start = sl_local_start,
     .test = sl_local_test,
     .wait = sl_local_finish,
+    .gather_from = sl_local_gather_from,
     .channel_open = sl_local_channel_open,
     .channel_acquire = sl_local_channel_acquire,
     .channel_post = sl_local_channel_post,

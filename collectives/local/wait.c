@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 enum {
-    YIELDS = 4,        /* before sleeping, where coordinates share cores */
-    SPINS_A_LOOK = 16, /* between two looks at the clock */
-    SPIN_NANOSECONDS = 4000,
+    YIELDS = 4,               /* before sleeping, where coordinates share cores */
+    SPINS_A_LOOK = 16,        /* between two looks at the clock */
+    SPIN_NANOSECONDS = 50000, /* about twice what it takes to wake a thread whose core has gone to sleep */
 };
 
 static void relax(void) {

@@ -189,6 +189,7 @@ static int hold(struct sl_spmd *self, const struct sl_channel *of, int end, void
     if (!channel->holds[end]) {
         if (is_own(channel) && !wait.ready(channel)) return wait_for_oneself(run);
         SL_TRY(sl_mpi_wait(run, &wait));
+        if (end == RECEIVER) sl_mpi_ring(channel->from); /* its slot may be free */
     }
     channel->holds[end] = true;
     *slot = channel->memory + channel->stride * (size_t)(end == SENDER ? channel->sent : channel->received);
@@ -205,6 +206,7 @@ static int hand_over(struct sl_spmd *self, const struct sl_channel *of, int end)
     SL_TRY(sl_mpi_enter(run, end == SENDER ? "post" : "release", channel->name, channel->site));
     if (!is_own(channel) && !sl_mpi_ok(run, MPI_Start(&channel->request[*slot]), channel->name))
         return sl_mpi_await_end(run);
+    if (!is_own(channel)) sl_mpi_ring(end == SENDER ? channel->to : channel->from);
     channel->holds[end] = false;
     channel->full += end == SENDER ? 1 : -1;
     *slot = *slot + 1 < channel->slots ? *slot + 1 : 0;

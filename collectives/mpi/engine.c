@@ -1,11 +1,13 @@
 /* engine.c - the mpi engine: runs the program at the one coordinate that is here, and delivers the run's verdict. */
 #include "collectives/mpi/engine.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "collectives/engines.h"
 #include "spmd/device/device.h"
+#include "spmd/placement.h"
 
 static const double time_to_end = 1;    /* seconds for messages to be received that nobody waits for */
 static const double time_to_return = 2; /* for a coordinate that was absent */
@@ -118,10 +120,31 @@ static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_en
     return run;
 }
 
+/* Where all processes share this host's cores: as engine local places threads, and for the same reasons lets them run
+ * in long turns. Returns whether BEFORE has to be restored. */
+static bool share_cores(const struct sl_mpi_run *run, cpu_set_t *before) {
+    const struct sched_param parameters = {0};
+    struct sl_topology topology;
+    struct sl_placement placement;
+    cpu_set_t one;
+    if (!sl_mpi_process()->unbound) return false;
+    sched_setscheduler(0, SCHED_BATCH, &parameters);
+    sl_topology_read(&topology, false);
+    sl_place_coordinates(run->mesh, &topology, -1, NULL, &placement);
+    const int pu = placement.pu[run->spmd.coordinate];
+    if (pu < 0 || sched_getaffinity(0, sizeof *before, before)) return false;
+    CPU_ZERO(&one);
+    CPU_SET(pu, &one);
+    return !sched_setaffinity(0, sizeof one, &one);
+}
+
 /* A process beyond the mesh looks on. A program may not notice what has been found wrong meanwhile. */
 static int run_here(struct sl_mpi_run *run, sl_program *program, void *arg) {
     if (run->spmd.coordinate >= run->mesh->size) return SL_OK;
+    cpu_set_t before;
+    const bool bound = share_cores(run, &before);
     const int status = program(&run->spmd, arg);
+    if (bound) sched_setaffinity(0, sizeof before, &before);
     if (status) sl_mpi_give_up(run, status);
     sl_mpi_turn(run);
     return run->proposed ? sl_mpi_await_end(run) : status;

@@ -37,6 +37,7 @@ struct sl_mpi_process {
     int local_rank; /* among those on this host */
     int largest_tag;
     bool spin;                    /* every process has a core of its own */
+    bool unbound;                 /* all processes are on this host and share its cores; none is bound to some */
     int speaker;                  /* who prints: the first process, or who knows the verdict; -1: not this one */
     bool lost;                    /* a process does not answer any more: MPI cannot be left in order */
     bool parting;                 /* a process has left */
@@ -131,6 +132,18 @@ void sl_mpi_hide_segments(MPI_Comm host);
 void sl_mpi_show_segments(void);
 /* Before all processes of this job end while MPI starts: removes what they have made so far. */
 void sl_mpi_remove_segments(void);
+
+/* ---- sleeping (bell.c) ---- */
+
+/* Collective over HOST. Where it fails there are no bells, and waits ask again and again. */
+void sl_mpi_bells_open(MPI_Comm host);
+bool sl_mpi_has_bells(void);
+/* Wakes the process of RANK, if it is on this host and sleeps: MPI has something for it. */
+void sl_mpi_ring(int rank);
+/* How often this process's bell has rung. */
+uint32_t sl_mpi_rings(void);
+/* Sleeps until the bell has rung more often than RINGS, for NS (below a second) at most. There must be bells. */
+void sl_mpi_sleep(uint32_t rings, long ns);
 
 /* ---- the beginning of a run (start.c) ---- */
 

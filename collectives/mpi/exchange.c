@@ -14,7 +14,10 @@
 
 #include "collectives/reduce.h"
 
-enum { SHORT_SUM = 4096 }; /* bytes: up to there a second exchange takes longer than to send all to all */
+enum {
+    SHORT_SUM = 4096,     /* bytes: up to there a second exchange takes longer than to send all to all */
+    SHORT_MESSAGE = 1024, /* bytes: up to there MPI takes a message as it is sent; there may be room for more */
+};
 
 /* ---- buffers ---- */
 
@@ -114,6 +117,7 @@ static void send(struct sl_mpi_call *c, int peer, const void *data, size_t count
               MPI_Isend(data, (int)count, type_of(c->call.dtype), c->call.group->member[peer],
                         sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, &c->send[peer]),
               "MPI_Isend");
+    sl_mpi_ring(c->call.group->member[peer]);
 }
 
 static void receive(struct sl_mpi_call *c, int peer, void *data, size_t count) {
@@ -319,10 +323,23 @@ static bool all_ended(struct sl_mpi_call *c, int count, MPI_Request *request) {
     return sl_mpi_ok(c->run, code, "the data of a peer's call") && ended;
 }
 
+/* Senders of long messages wait until they have been received. */
+static void tell_senders(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    for (int peer = 0; peer < call->group->size && sl_block_bytes(call) > SHORT_MESSAGE; peer++)
+        if (peer != call->group->rank && sl_mpi_receives_from(call, peer)) sl_mpi_ring(call->group->member[peer]);
+}
+
 void sl_mpi_move_on(struct sl_mpi_call *c) {
     const int requests = 2 * c->call.group->size;
-    if (c->phase == SL_MPI_FIRST && all_ended(c, requests, c->receive)) go_on(c);
-    if (c->phase == SL_MPI_SECOND && all_ended(c, requests, c->receive)) end_call(c);
+    if (c->phase == SL_MPI_FIRST && all_ended(c, requests, c->receive)) {
+        tell_senders(c);
+        go_on(c);
+    }
+    if (c->phase == SL_MPI_SECOND && all_ended(c, requests, c->receive)) {
+        tell_senders(c);
+        end_call(c);
+    }
 }
 
 void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator) {

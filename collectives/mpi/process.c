@@ -197,15 +197,18 @@ static void find_homes(MPI_Comm host) {
     MPI_Barrier(process.comm);
 }
 
-/* Whether this host's processes have a core each. */
-static bool find_cores(MPI_Comm host) {
-    cpu_set_t allowed;
-    int processes;
-    CPU_ZERO(&allowed);
-    sched_getaffinity(0, sizeof allowed, &allowed);
-    MPI_Allreduce(MPI_IN_PLACE, &allowed, sizeof allowed, MPI_BYTE, MPI_BOR, host);
+/* Whether this host's processes have a core each, and whether they are all there are and share them all. */
+static void find_cores(MPI_Comm host) {
+    cpu_set_t mine, allowed;
+    int processes, free;
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    MPI_Allreduce(&mine, &allowed, sizeof allowed, MPI_BYTE, MPI_BOR, host);
     MPI_Comm_size(host, &processes);
-    return processes <= CPU_COUNT(&allowed);
+    process.spin = processes <= CPU_COUNT(&allowed);
+    const int unbound = CPU_EQUAL(&mine, &allowed) && processes == process.size && !process.spin;
+    MPI_Allreduce(&unbound, &free, 1, MPI_INT, MPI_MIN, host);
+    process.unbound = free;
 }
 
 static void find_tags(void) {
@@ -214,8 +217,13 @@ static void find_tags(void) {
     process.largest_tag = known ? *largest : 32767;
 }
 
+/* Open MPI: whoever waits gives the core away between two looks (wait.c), so MPI need not do it in each. And messages
+ * of up to 32 KB are sent at once, without the receiver's having to answer, for which it would have to be awake. A
+ * user's own settings count. */
 static void start_mpi(void) {
     int provided;
+    setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
+    setenv("OMPI_MCA_btl_vader_eager_limit", "32768", 0);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 }
 
@@ -236,7 +244,8 @@ static int join(bool started, struct sl_error *error) {
     MPI_Comm_rank(host, &process.local_rank);
     find_homes(host);
     find_tags();
-    process.spin = find_cores(host);
+    find_cores(host);
+    sl_mpi_bells_open(host);
     if (started) sl_mpi_hide_segments(host);
     MPI_Comm_free(&host);
     process.open = true;

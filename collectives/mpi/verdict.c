@@ -67,6 +67,7 @@ static void post(struct sl_mpi_run *run, int to, const struct sl_mpi_message *me
     one->message.run = run->number;
     one->message.from = sl_mpi_process()->rank;
     MPI_Isend(&one->message, sizeof one->message, MPI_BYTE, to, 0, sl_mpi_process()->comm, &one->request);
+    sl_mpi_ring(to);
     outgoing = one;
 }
 

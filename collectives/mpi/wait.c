@@ -6,9 +6,10 @@
 #include <time.h>
 
 enum {
-    SPINS = 200, /* where every process has a core: looks one after the other, about 100 us */
-    YIELDS = 8,  /* then, or at once where they share cores */
-    NAP_US = 50, /* then */
+    SPINS = 200,    /* where every process has a core: looks one after the other, about 100 us */
+    YIELDS = 8,     /* then, or at once where they share cores */
+    NAP_US = 50,    /* then */
+    DOZE_US = 1000, /* the longest sleep of who would be woken by a bell */
 };
 
 /* Seconds for half received messages: of peers that are all there; and not to be late with the verdict on a lost one.
@@ -24,6 +25,17 @@ void sl_mpi_pause(int round) {
     }
     const struct timespec nap = {.tv_nsec = NAP_US * 1000L};
     nanosleep(&nap, NULL);
+}
+
+/* The same for who has seen RINGS: the longer it has slept in vain, the longer it sleeps. */
+static void pause_until_rung(int round, uint32_t rings) {
+    const int first = sl_mpi_process()->spin ? SPINS + YIELDS : YIELDS;
+    if (!sl_mpi_has_bells() || round < first) {
+        sl_mpi_pause(round);
+        return;
+    }
+    const long us = round - first < 5 ? (long)NAP_US << (round - first) : DOZE_US;
+    sl_mpi_sleep(rings, 1000 * us);
 }
 
 void sl_mpi_withdraw(struct sl_mpi_run *run) {
@@ -52,11 +64,17 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
     int status = SL_OK;
     run->wait = wait;
     run->waits++;
+    uint32_t heard = sl_mpi_rings() - 1;
     for (int round = 0;; round++) {
+        const uint32_t rings = sl_mpi_rings();
         status = sl_mpi_turn(run);
         if (status || wait->ready(wait->of)) break;
-        sl_mpi_pause(round);
-        if (round % 64) continue; /* clocks take time, too */
+        if (rings != heard) { /* the end of the turn may have brought what its beginning has not found */
+            heard = rings;
+            continue;
+        }
+        pause_until_rung(round, rings);
+        if (round % 64 && !sl_mpi_has_bells()) continue; /* clocks take time, too */
         const double now = sl_now();
         if (now < looked + 1e-3 * SL_MPI_TICK_MS) continue;
         looked = now;

@@ -24,6 +24,21 @@ void sl_groups_close(struct sl_groups *groups, struct sl_spmd *self) {
     groups->count = 0;
 }
 
+/* Addresses travel as integers: coordinates that read each other's memory are of one process. */
+int sl_groups_share(struct sl_groups *groups, struct sl_spmd *self, const void *memory) {
+    const size_t words = sizeof memory / sizeof(int32_t);
+    for (int i = 0; i < groups->count && sl_reads_peers(self); i++)
+        if (groups->shares[i])
+            SL_TRY(sl_all_gather(self, &groups->group[i], SL_I32, &memory, (void *)groups->memory[i], words));
+    return SL_OK;
+}
+
+int sl_groups_meet(const struct sl_groups *groups, struct sl_spmd *self) {
+    for (int i = 0; i < groups->count; i++)
+        if (groups->memory[i][0]) SL_TRY(sl_barrier(self, &groups->group[i]));
+    return SL_OK;
+}
+
 int sl_groups_find(const struct sl_groups *groups, const struct sl_mesh *mesh, const char *axes, int *number,
                    struct sl_error *error) {
     *number = -1;

@@ -15,6 +15,10 @@ enum { SL_MAX_GROUPS = 8 };
 struct sl_groups {
     int count;
     struct sl_group group[SL_MAX_GROUPS];
+    bool shares[SL_MAX_GROUPS]; /* set while planning: modules gather parameters' values over the group */
+    /* Of a group that shares: where the members' memory of parameters begins, which is laid out alike and which this
+     * coordinate can read. NULL: values are gathered by calls. */
+    const char *memory[SL_MAX_GROUPS][SL_MAX_COORDINATES];
 };
 
 /* Opens a group over each entry of AXES, which are written as for sl_group_axes; the list ends with NULL, and a NULL
@@ -24,6 +28,14 @@ int sl_groups_open(struct sl_groups *groups, struct sl_spmd *self, const char *c
 
 /* Closes all groups. May be called after a failure, and when no group is open. */
 void sl_groups_close(struct sl_groups *groups, struct sl_spmd *self);
+
+/* Tells the members of groups that share where this coordinate's parameters lie, in MEMORY, if the engine lets
+ * coordinates read each other's memory. From then on values change only after the last weight gradients of a step,
+ * which members sum together, and before sl_groups_meet. Collective over these groups. */
+int sl_groups_share(struct sl_groups *groups, struct sl_spmd *self, const void *memory);
+/* The members of groups that share wait for each other: before a step reads values, and after one that computed no
+ * gradients. */
+int sl_groups_meet(const struct sl_groups *groups, struct sl_spmd *self);
 
 /* *NUMBER is the index of the group over AXES, or -1 if the coordinates are alone along them. SL_BAD_INPUT if no such
  * group has been opened. */

@@ -243,7 +243,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
         memset(p->weights[l].ready, 0, (size_t)p->microbatches * sizeof *p->weights[l].ready);
         p->weights[l].next = 0;
     }
-    return SL_OK;
+    return sl_groups_meet(&p->groups, p->self);
 }
 
 int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
@@ -270,7 +270,7 @@ static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enu
         SL_TRY(sl_progress(p->self));
         SL_TRY(run_action(p, &p->actions->action[i]));
     }
-    return SL_OK;
+    return sl_groups_meet(&p->groups, p->self);
 }
 
 int sl_pipeline_evaluate(struct sl_pipeline *p, struct sl_pipeline_step *step) {

@@ -227,6 +227,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
         return sl_fail(p->self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before "
                        "sl_pipeline_open");
+    SL_TRY(sl_groups_share(&p->groups, p->self, p->context.parameters->memory));
     p->stash.data = sl_device.take(stash_bytes(&p->stash));
     p->again.data = sl_device.take(stash_bytes(&p->again));
     p->once.data = sl_device.take(stash_bytes(&p->once));

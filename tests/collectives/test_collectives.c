@@ -489,6 +489,35 @@ static void test_gather(void **state) {
     expect_ok("x=3", gather_program, NULL);
 }
 
+/* Each member gathers the others' columns of [2, 3] alone, as often as it likes; who cannot has no address to give. */
+static int alone_program(struct sl_spmd *self, void *arg) {
+    (void)arg;
+    struct sl_group group;
+    SL_TRY(sl_group_axes(self, "*", &group));
+    const size_t shape[] = {2, 3};
+    int32_t in[6], all[24];
+    const int32_t *mine = in;
+    const void *theirs[SL_MAX_COORDINATES];
+    if (!sl_reads_peers(self)) return SL_OK;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 6; i++) in[i] = 1000 * round + 100 * group.rank + i;
+        SL_TRY(sl_all_gather(self, &group, SL_I32, &mine, theirs, sizeof(void *) / sizeof(int32_t)));
+        for (int again = 0; again <= group.rank; again++) {
+            for (int i = 0; i < 24; i++) all[i] = -1;
+            SL_TRY(sl_gather_from(self, theirs, sl_describe_all_gather_dim(&group, SL_I32, in, all, 2, shape, 1)));
+            for (int i = 0; i < 24; i++)
+                CHECK(self, all[i] == 1000 * round + 100 * (i % 12 / 3) + 3 * (i / 12) + i % 3);
+        }
+        SL_TRY(sl_barrier(self, &group));
+    }
+    return SL_OK;
+}
+
+static void test_alone(void **state) {
+    (void)state;
+    expect_ok("x=4", alone_program, NULL);
+}
+
 /* ---- groups that are closed ---- */
 
 /* Over members that lag behind each other, of which other groups are open. */
@@ -680,7 +709,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_macros),     cmocka_unit_test(test_random), cmocka_unit_test(test_largest_mesh),
         cmocka_unit_test(test_gather),     cmocka_unit_test(test_nan),    cmocka_unit_test(test_same_members),
         cmocka_unit_test(test_closing),    cmocka_unit_test(test_holes),  cmocka_unit_test(test_repeatable),
-        cmocka_unit_test(test_not_opened),
+        cmocka_unit_test(test_not_opened), cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

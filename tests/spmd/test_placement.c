@@ -221,6 +221,27 @@ static void test_too_many(void **state) {
     for (int c = 0; c < 5; c++) assert_int_equal(placement.pu[c], -1);
 }
 
+/* Whole replicas, as many to each PU; parts of one are not bound. */
+static void test_replicas_share(void **state) {
+    (void)state;
+    const struct sl_topology topology = build((struct machine){1, 1, 2, 1});
+    static const char *const whole[] = {"data=2,model=4", "model=4,data=2", "data=4,pipe=2,tensor=2", "data=4"};
+    static const char *const parts[] = {"model=8", "data=1,model=4", "data=3,model=2"};
+    struct sl_placement placement;
+    for (int i = 0; i < 4; i++) {
+        const struct sl_mesh mesh = mesh_of(whole[i]);
+        const int data = sl_mesh_find_axis(&mesh, "data"), replicas = sl_mesh_axis_size(&mesh, "data");
+        sl_place_coordinates(&mesh, &topology, 1, NULL, &placement);
+        for (int c = 0; c < mesh.size; c++)
+            assert_int_equal(placement.pu[c], topology.pu[2 * sl_mesh_index(&mesh, c, data) / replicas].number);
+    }
+    for (int i = 0; i < 3; i++) {
+        const struct sl_mesh mesh = mesh_of(parts[i]);
+        sl_place_coordinates(&mesh, &topology, 1, NULL, &placement);
+        for (int c = 0; c < mesh.size; c++) assert_int_equal(placement.pu[c], -1);
+    }
+}
+
 /* Any mesh on any part of any machine: the promises that hold always. */
 static void test_random_machines(void **state) {
     (void)state;
@@ -518,6 +539,7 @@ int main(void) {
         cmocka_unit_test(test_begins_at_the_caller),
         cmocka_unit_test(test_threads_of_a_core),
         cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_replicas_share),
         cmocka_unit_test(test_random_machines),
         cmocka_unit_test(test_islands),
         cmocka_unit_test(test_islands_of_three),

@@ -39,7 +39,10 @@ static int plan_parameters(struct sharded *dense, struct sl_plan *plan) {
     SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_KERNEL, 1, data, 1));
     SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_BIAS, 0, NULL, 1));
     dense->data_group = -1;
-    return data ? sl_plan_group(plan, data, &dense->data_group) : SL_OK;
+    if (!data) return SL_OK;
+    SL_TRY(sl_plan_group(plan, data, &dense->data_group));
+    plan->groups->shares[dense->data_group] = true;
+    return SL_OK;
 }
 
 static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
@@ -75,6 +78,20 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- communication ---- */
 
+/* Makes CALL, which gathers values from SHARD on over the data group; without the others where they can be read. */
+static int gather_values(const struct sl_module *module, struct sl_context *context, const void *shard,
+                         struct sl_collective call) {
+    const char *const *memory = context->groups->memory[own(module)->data_group];
+    const void *input[SL_MAX_COORDINATES];
+    if (!memory[0]) return sl_communicate(context, call);
+    const size_t offset = (size_t)((const char *)shard - (const char *)context->parameters->memory);
+    for (int i = 0; i < call.group->size; i++) input[i] = memory[i] + offset;
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
+    const int status = sl_gather_from(context->self, input, call);
+    sl_profile_end(context->profile, before);
+    return status;
+}
+
 /* *KERNEL [in, whole], as products take it. */
 static int gather_kernel(const struct sl_module *module, struct sl_context *context, const void **kernel) {
     const struct sharded *dense = own(module);
@@ -84,8 +101,8 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
     void *all = sl_at(context, &dense->kernel);
     *kernel = all;
     const size_t shape[] = {(size_t)module->in, (size_t)(dense->whole / data->size)};
-    return sl_communicate(context,
-                          sl_describe_all_gather_dim(data, dense->products.forward.dtype, shard, all, 2, shape, 1));
+    return gather_values(module, context, shard,
+                         sl_describe_all_gather_dim(data, dense->products.forward.dtype, shard, all, 2, shape, 1));
 }
 
 /* *ALL [rows, whole] of DY [rows, out]. */
