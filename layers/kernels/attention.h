@@ -42,9 +42,9 @@ typedef void sl_attention_decode(const struct sl_attention *shape, const float *
 extern sl_attention_decode sl_attention_decode_v2, sl_attention_decode_v3, sl_attention_decode_v4;
 extern sl_attention_decode sl_attention_decode_device; /* in builds for devices */
 
-/* Bytes of backward's scratch: each head's part of dk_rope. */
+/* Bytes of backward's scratch: for each head's queries a number, and the head's part of dk_rope. */
 static inline size_t sl_attention_scratch(const struct sl_attention *shape) {
-    return shape->heads * shape->sequences * shape->queries * shape->rope * sizeof(float);
+    return shape->heads * shape->sequences * shape->queries * (1 + shape->rope) * sizeof(float);
 }
 
 SL_END_C

@@ -17,7 +17,7 @@
 
 #include "layers/kernels/onednn/onednn_internal.h"
 
-enum { PRIMITIVE_ROWS = 16 };
+enum { PRIMITIVE_ROWS = 16, BIAS_FIRST_ROWS = 32 };
 enum { OVERWRITE, ADD, PRIMITIVES }; /* by what becomes of C */
 
 enum { A, B, C, SCRATCHPAD, OPERANDS };
@@ -220,16 +220,25 @@ static bool run(void *arg) {
     return state->primitive[which] ? run_primitive(call, which) : run_sgemm(call);
 }
 
+/* Of many rows: to fill C with the bias before the product means to wait for memory, and after it C is near. */
+static void add_bias(const struct sl_gemm *gemm, const float *bias, float *c) {
+    const size_t columns = (size_t)gemm->n;
+    for (int i = 0; i < gemm->m; i++, c += columns) {
+        for (size_t j = 0; j < columns; j++) c[j] += bias[j];
+    }
+}
+
 static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                    float *c, void *queue) {
     (void)queue;
-    const bool biased = gemm->epilogue == SL_EPILOGUE_BIAS;
+    const bool biased = gemm->epilogue == SL_EPILOGUE_BIAS, before = biased && gemm->m <= BIAS_FIRST_ROWS;
     const size_t columns = (size_t)gemm->n;
-    for (int i = 0; biased && i < gemm->m; i++) memcpy(c + (size_t)i * columns, bias, columns * sizeof *c);
-    struct call call = {gemm, a, b, accumulate || biased, c};
+    for (int i = 0; before && i < gemm->m; i++) memcpy(c + (size_t)i * columns, bias, columns * sizeof *c);
+    struct call call = {gemm, a, b, accumulate || before, c};
     const int threads = begin_alone(gemm->state);
     const bool done = sl_onednn_guard(run, &call);
     end_alone(gemm->state, threads);
+    if (biased && !before) add_bias(gemm, bias, c);
     return done ? SL_OK : SL_FAILED; /* only memory can have run out */
 }
 

