@@ -247,6 +247,19 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
 
 /* ---- backward: a block of keys ---- */
 
+SL_INLINE float dot(size_t n, const float *x, const float *y) {
+    vector sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) sum += load(x + i) * load(y + i);
+    float lane[LANES], rest = 0.0f;
+    store(lane, sum);
+    for (; i < n; i++) rest += x[i] * y[i];
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    }
+    return lane[0] + rest;
+}
+
 /* Of one head, beginning where its operands do; dk_rope's rows are its own. */
 struct gradients {
     float *dq, *dq_rope, *dk, *dv, *dk_rope;
@@ -274,15 +287,17 @@ SL_INLINE void score_gradients_of(const struct sight *sight, size_t query, size_
     }
 }
 
-EACH_TILE()
-for (size_t i = 0; i < sight->queries; i++) {
-    const float logsum = sums.logsum[i] * per_log_2, delta = sums.delta[i];
-    if (hidden)
-        score_gradients_of(sight, i, strip_of_queries(sight, i / STRIP * STRIP).end, true, logsum, delta, scale, scores,
-                           dp);
-    else
-        score_gradients_of(sight, i, sight->keys, false, logsum, delta, scale, scores, dp);
-}
+SL_INLINE void score_gradients(const struct sight *sight, struct row_sums sums, float scale, float *scores, float *dp) {
+    const bool hidden = !all_see_all(sight);
+    EACH_TILE()
+    for (size_t i = 0; i < sight->queries; i++) {
+        const float logsum = sums.logsum[i] * per_log_2, delta = sums.delta[i];
+        if (hidden)
+            score_gradients_of(sight, i, strip_of_queries(sight, i / STRIP * STRIP).end, true, logsum, delta, scale,
+                               scores, dp);
+        else
+            score_gradients_of(sight, i, sight->keys, false, logsum, delta, scale, scores, dp);
+    }
 }
 
 /* dk [keys, x's columns] (+)= ds [queries, keys]^T x */
