@@ -21,6 +21,7 @@
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/deadlock.h"
 #include "spmd/schedule/draw.h"
+#include "spmd/schedule/fuse.h"
 #include "spmd/schedule/generate.h"
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/schedule.h"
@@ -60,6 +61,7 @@
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/rows/cpu_level.h"
 #include "layers/kernels/rows/few_rows.h"
+#include "layers/kernels/rows/few_terms.h"
 #include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/sequence.h"
 
