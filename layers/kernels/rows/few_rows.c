@@ -220,6 +220,7 @@ enum {
     DEPTH = 512,      /* of dot products whose rows of A stay in the first-level cache */
     DOT_ROWS = 64,    /* rows of A that are packed at a time */
     DOT_COLUMNS = 64, /* rows of B that stay in the second-level cache for all of them */
+    LEAST_AHEAD = 4,  /* tiles, from which on the next rows of B are asked for while these are multiplied */
 };
 
 /* ROWS rows of C, COLUMNS columns, over DEPTH of the sums: dot products of packed rows of A and rows of B. The next
@@ -254,11 +255,33 @@ static inline __attribute__((always_inline)) void dots(const struct product *p, 
     }
 }
 
+/* The rows of B that are multiplied after these, for the second-level cache: each tile asks for SHARE lines of them. */
+struct ahead {
+    const float *row;
+    size_t rows, share; /* rows that are left */
+    size_t at;          /* in the row */
+};
+
+static inline void ask(struct ahead *ahead, const struct product *p, size_t depth) {
+    for (size_t i = 0; i < ahead->share && ahead->rows; i++) {
+        __builtin_prefetch(ahead->row + ahead->at, 0, 2);
+        ahead->at += SL_CACHE_LINE / sizeof *ahead->row;
+        if (ahead->at < depth) continue;
+        ahead->at = 0;
+        ahead->row += p->k;
+        ahead->rows--;
+    }
+}
+
 /* So many COLUMNS of C, ROWS rows. */
 static inline __attribute__((always_inline)) void dot_columns(const struct product *p, const vector *a, const float *b,
-                                                              size_t depth, size_t columns, float *c, const int rows) {
+                                                              size_t depth, size_t columns, struct ahead *ahead,
+                                                              float *c, const int rows) {
     size_t j = 0;
-    for (; j + PAIR <= columns; j += PAIR) dots(p, a, b + j * p->k, depth, c + j, rows, PAIR);
+    for (; j + PAIR <= columns; j += PAIR) {
+        ask(ahead, p, depth);
+        dots(p, a, b + j * p->k, depth, c + j, rows, PAIR);
+    }
     if (j < columns) dots(p, a, b + j * p->k, depth, c + j, rows, 1);
 }
 
@@ -273,13 +296,17 @@ static void dot_rows(const struct product *p, size_t depth) {
             for (size_t i = 0; i < rows; i++) *to++ = load(a + i * p->k + l);
         }
     }
+    /* Few tiles multiply as fast as weights arrive: to ask for more would only cost time. */
+    const size_t tiles = (p->m + TILE - 1) / TILE, lines = PAIR * depth * sizeof(float) / SL_CACHE_LINE;
+    const size_t share = tiles < LEAST_AHEAD ? 0 : lines / tiles + 1;
     for (size_t column = 0; column < p->n; column += DOT_COLUMNS) {
-        const size_t columns = smaller(p->n - column, DOT_COLUMNS);
+        const size_t columns = smaller(p->n - column, DOT_COLUMNS), next = column + columns;
+        struct ahead ahead = {p->b + next * p->k, smaller(p->n - next, DOT_COLUMNS), share, 0};
         for (size_t row = 0; row < p->m; row += TILE) {
             const vector *a = packed + row * (depth / LANES);
             const float *b = p->b + column * p->k;
             float *c = p->c + row * p->n + column;
-#define DOT_COLUMNS_OF(rows) dot_columns(p, a, b, depth, columns, c, rows)
+#define DOT_COLUMNS_OF(rows) dot_columns(p, a, b, depth, columns, &ahead, c, rows)
             WITH_ROWS(smaller(p->m - row, TILE), DOT_COLUMNS_OF)
         }
     }
