@@ -56,7 +56,8 @@ static const struct sl_module_type leaky = {.name = "leaky",
                                             .plan = plan,
                                             .forward = forward,
                                             .backward_input = backward_input,
-                                            .backward_weight = backward_weight};
+                                            .backward_weight = backward_weight,
+                                            .fuses = true}; /* rows of several microbatches at once: any number */
 
 /* ---- the run: the same program at every coordinate ---- */
 

@@ -112,6 +112,8 @@ static int fuse(struct sl_job *job, struct sl_error *error) {
     struct sl_schedule *schedule = &job->schedule;
     const int run = job->options->no_fuse ? 1 : job->options->fuse;
     bool fused = true;
+    if (job->options->no_fuse && job->options->fuse > 1)
+        return sl_error_set(error, SL_BAD_INPUT, "--no-fuse contradicts --fuse %d", job->options->fuse);
     if (!run) return sl_schedule_fuse_planned(schedule, &fusing, error);
     if (schedule->microbatches % run)
         return sl_error_set(error, SL_BAD_INPUT, "--fuse %d: %d microbatches do not divide into runs of so many", run,

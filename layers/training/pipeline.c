@@ -44,10 +44,12 @@ static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
 static void set_microbatches(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_pipeline_step *step = p->step;
     const size_t keys = (size_t)p->model->layers;
-    const int time = sl_schedule_iteration(p->options.schedule, p->rank, action->params, action->microbatch);
+    const struct sl_key *key = step->layer_key;
+    if (key)
+        key += keys * (size_t)sl_schedule_iteration(p->options.schedule, p->rank, action->params, action->microbatch);
     set_batch(p, action->microbatch, p->run);
     p->context.dropout = (struct sl_dropout_source){
-        .layer_key = step->layer_key ? step->layer_key + (size_t)time * keys : NULL,
+        .layer_key = key,
         .step_key = step->step_key,
         .first_row = step->first_row + (uint32_t)(action->microbatch * p->options.rows),
         .next_keys = keys,

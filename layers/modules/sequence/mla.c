@@ -187,6 +187,11 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
+/* The sequence of the batch with which the call begins; each of its microbatches has equally many. */
+static int first_sequence(const struct sl_context *context) {
+    return context->microbatch * (context->rows / context->sequence / (int)sl_call_microbatches(context));
+}
+
 static int check_positions(const struct sl_module *module, struct sl_context *context) {
     const struct sl_caches *caches = context->caches;
     const int end = context->position + context->sequence, sequences = context->rows / context->sequence;
@@ -195,7 +200,7 @@ static int check_positions(const struct sl_module *module, struct sl_context *co
     if (end > most)
         return sl_fail(context->self, SL_BAD_INPUT, "%s: tokens at positions %d to %d, but there are only %d positions",
                        module->name, context->position, end - 1, most);
-    if (caches && (context->microbatch + 1) * sequences > caches->sequences)
+    if (caches && first_sequence(context) + sequences > caches->sequences)
         return sl_fail(context->self, SL_BAD_INPUT, "%s: microbatch %d of %d sequences, but caches of only %d",
                        module->name, context->microbatch, sequences, caches->sequences);
     return SL_OK;
@@ -239,7 +244,7 @@ static const float *append(const struct sl_context *context, int number, const f
     const size_t columns = caches->cache[number].columns, tokens = (size_t)context->sequence;
     const size_t sequences = (size_t)context->rows / tokens, positions = (size_t)caches->positions;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    float *cached = sl_cache_rows(caches, number, context->microbatch * (int)sequences);
+    float *cached = sl_cache_rows(caches, number, first_sequence(context));
     float *to = cached + (size_t)context->position * columns;
     if (tokens == 1) {
         kernels->copy_block(sequences, columns, rows, stride, to, positions * columns);

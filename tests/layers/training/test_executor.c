@@ -105,7 +105,8 @@ static unsigned next_random(unsigned *random) {
 /* What the making of a random table knows of each stage: how many microbatches have been through. */
 struct progress {
     int forwards, backwards, weights;
-    bool split; /* input and weight gradients apart */
+    bool split;   /* input and weight gradients apart */
+    bool descend; /* the microbatches of a run */
 };
 
 /* The actions that STAGE could do next; returns how many of the three. */
@@ -121,8 +122,18 @@ static int ready(const struct progress *progress, int stage, int stages, int mic
     return count;
 }
 
-/* Stages wherever they fall, and any order that respects what needs what; microbatches ascend in each stage. */
-static void random_table(struct sl_schedule *table, int ranks, int loops, int microbatches, unsigned *random) {
+/* COUNT microbatches from FIRST on, of which the last comes first if they DESCEND. */
+static void append_run(struct sl_schedule *table, enum sl_action_kind kind, int stage, int first, int count,
+                       bool descend) {
+    for (int i = 0; i < count; i++) {
+        const int microbatch = first + (descend ? count - 1 - i : i);
+        assert_int_equal(sl_schedule_compute(table, kind, stage, microbatch, false), SL_OK);
+    }
+}
+
+/* Stages wherever they fall, and any order that respects what needs what; microbatches ascend in each stage, but within
+ * runs of RUN in some. */
+static void random_table(struct sl_schedule *table, int ranks, int loops, int microbatches, int run, unsigned *random) {
     struct sl_error error;
     const int stages = ranks * loops;
     struct progress progress[16] = {0};
@@ -139,21 +150,23 @@ static void random_table(struct sl_schedule *table, int ranks, int loops, int mi
         table->stage[place] = s;
         table->place[s] = place;
         progress[s].split = next_random(random) % 2;
+        progress[s].descend = run > 1 && next_random(random) % 2;
     }
     for (int left = stages * microbatches; left > 0;) {
         enum sl_action_kind kind[3];
         const int s = (int)(next_random(random) % (unsigned)stages);
-        const int count = ready(progress, s, stages, microbatches, kind);
-        if (count == 0) continue;
-        const enum sl_action_kind chosen = kind[next_random(random) % (unsigned)count];
+        const int choices = ready(progress, s, stages, microbatches, kind);
+        if (choices == 0) continue;
+        const enum sl_action_kind chosen = kind[next_random(random) % (unsigned)choices];
         int *done = chosen == SL_FORWARD           ? &progress[s].forwards
                     : chosen == SL_WEIGHT_GRADIENT ? &progress[s].weights
                                                    : &progress[s].backwards;
-        assert_int_equal(sl_schedule_compute(table, chosen, s, (*done)++, false), SL_OK);
-        left -= chosen == SL_BACKWARD || chosen == SL_WEIGHT_GRADIENT;
+        const int count = chosen == SL_WEIGHT_GRADIENT ? 1 : run;
+        append_run(table, chosen, s, *done, count, progress[s].descend);
+        *done += count;
+        left -= sl_has_weight_gradient(chosen) ? count : 0;
     }
     assert_int_equal(sl_schedule_clock(table, &error), SL_OK);
-    assert_int_equal(sl_schedule_lower(table, &error), SL_OK);
 }
 
 static void take_given(const struct job *job, struct sl_schedule *table) {
@@ -162,11 +175,12 @@ static void take_given(const struct job *job, struct sl_schedule *table) {
     *given = (struct sl_schedule){0};
 }
 
-/* Runs TABLE, which is used up, if it is proven. */
+/* Lowers and runs TABLE, which is used up, if it is proven. */
 static bool run_if_proven(struct sl_schedule *table, const struct job *single) {
     struct sl_error refused;
     int slots;
     char mesh[32];
+    assert_int_equal(sl_schedule_lower(table, &refused), SL_OK);
     snprintf(mesh, sizeof mesh, "data=1,model=%d", table->ranks);
     if (sl_schedule_slots(table, SL_PIPELINE_FEWEST_SLOTS, &slots, &refused)) {
         assert_true(strlen(refused.message) > 0);
@@ -191,11 +205,36 @@ static void random_tables_run_if_proven(void **state) {
     for (int round = 0; round < rounds; round++) {
         struct sl_schedule table;
         const int ranks = 1 + (int)(next_random(&random) % 4), loops = 1 + (int)(next_random(&random) % 2);
-        random_table(&table, ranks, loops, 4, &random);
+        random_table(&table, ranks, loops, 4, 1, &random);
         proven += run_if_proven(&table, &single);
     }
     assert_in_range(proven, rounds / 4, rounds - 1); /* some are refused: messages overtake each other */
     free_job(&single);
+}
+
+/* Runs ascend or descend; groups of weight gradients are shorter and longer than they, and do not divide into them. */
+static void random_tables_run_fused(void **state) {
+    static const struct {
+        int microbatches, group, run;
+    } shapes[] = {{4, 1, 2}, {8, 2, 4}, {8, 4, 2}, {12, 6, 4}, {12, 4, 6}, {12, 3, 2}, {12, 12, 3}, {6, 2, 3}};
+    unsigned random = 3;
+    int proven = 0, rounds = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct job single = run_single(shapes[i].microbatches, shapes[i].group);
+        for (int round = 0; round < 25 / one_in(); round++, rounds++) {
+            struct sl_schedule table;
+            struct sl_error error;
+            bool fused;
+            const int ranks = 1 + (int)(next_random(&random) % 4), loops = 1 + (int)(next_random(&random) % 2);
+            random_table(&table, ranks, loops, shapes[i].microbatches, shapes[i].run, &random);
+            assert_int_equal(sl_schedule_fuse(&table, shapes[i].run, &fused, &error), SL_OK);
+            assert_true(fused);
+            proven += run_if_proven(&table, &single);
+        }
+        free_job(&single);
+    }
+    assert_in_range(proven, rounds / 4, rounds - 1);
 }
 
 /* Two neighbours in a rank's list change places. */
@@ -228,6 +267,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_gives_the_same_bits),
         cmocka_unit_test(random_tables_run_if_proven),
+        cmocka_unit_test(random_tables_run_fused),
         cmocka_unit_test(exchanged_actions_run_if_proven),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
