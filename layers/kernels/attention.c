@@ -340,7 +340,7 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
     _Alignas(SL_CACHE_LINE) float k_near[ROOM], q_near[ROOM], q_rope_near[ROOM], dy_near[ROOM], dk[ROOM], dv[ROOM];
     const size_t width = h->v.cols, rope = h->k_rope.cols, stride = h->k.stride;
     const struct rows k = gather(from_row(h->k, from), keys, NEAR, k_near), v = from_row(h->v, from);
-    const struct rows k_rope = from_row(h->k_rope, from), none = {0};
+    const struct rows k_rope = from_row(h->k_rope, from), none = {v.at, 0, 0};
     const bool near = width <= NEAR;
     float *dk_to = to->dk + from * stride, *dv_to = to->dv + from * stride, *dk_rope = to->dk_rope + from * rope;
     for (size_t first = from; first < queries; first += BLOCK) {

@@ -27,9 +27,10 @@ struct sl_gemm {
 
 struct sl_gemm_backend {
     const char *name;
-    const char *missing;                   /* NULL, or the CMake setting that builds it: "SL_ONEDNN=ON" */
-    bool on_device;                        /* operands lie in the device's memory (sl_device.reaches) */
-    bool (*supports)(enum sl_dtype dtype); /* whether it can multiply DTYPE on this CPU; NULL: always */
+    const char *missing;                    /* NULL, or the CMake setting that builds it: "SL_ONEDNN=ON" */
+    bool on_device;                         /* operands lie in the device's memory (sl_device.reaches) */
+    bool (*supports)(enum sl_dtype dtype);  /* whether it can multiply DTYPE on this CPU; NULL: always */
+    bool (*has_tiles)(enum sl_dtype dtype); /* whether it multiplies DTYPE by a CPU's matrix unit; NULL: it does not */
     int (*plan)(struct sl_gemm *gemm, struct sl_error *error);
     int (*execute)(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
                    float *c, void *queue);

@@ -17,6 +17,7 @@ enum {
     CACHED_WEIGHTS = 1 << 18, /* so many floats of B stay in a core's own cache, where the library reads them best */
     /* For weights of few columns, transposed, the library's bits are those of few_columns.c up to so many rows. */
     FEW_ROWS_TRANSPOSED = 15,
+    UNTILED_ROWS = 8, /* of bf16, beyond which a matrix unit (AMX) is faster than vectors */
 };
 
 /* One of them multiplies; a row alone is multiplied by ONE, with their bits, unless NULL. */
@@ -59,13 +60,19 @@ static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
     return dtype == SL_BF16 ? &sl_gemm_blocked : &sl_gemm_reference;
 }
 
+static bool fits_bf16(const struct sl_gemm *gemm, size_t lanes) {
+    const struct sl_gemm_backend *library = library_for(SL_BF16);
+    const bool tiles = library->has_tiles && library->has_tiles(SL_BF16);
+    return fits(gemm, lanes) && gemm->k % 2 == 0 && (!tiles || gemm->m <= UNTILED_ROWS);
+}
+
 /* Where the products of more rows are of another order, there is none. */
 static sl_one_row_multiply *choose_one(const struct sl_gemm *gemm) {
     const struct sl_one_row *one = sl_one_row_available(0);
     const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
     if (gemm->m != 1 || gemm->transpose_b || !fits(gemm, one->lanes)) return NULL;
     if (gemm->dtype == SL_F32) return one->f32;
-    if (few_bf16) return fits(gemm, few_bf16->lanes) && gemm->k % 2 == 0 ? sl_one_row_avx512_bf16 : NULL;
+    if (few_bf16) return fits_bf16(gemm, few_bf16->lanes) ? sl_one_row_avx512_bf16 : NULL;
     return library_for(SL_BF16) == &sl_gemm_blocked ? one->bf16 : NULL;
 }
 
@@ -77,7 +84,7 @@ static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *
         cpu->few = few;
         return SL_OK;
     }
-    if (gemm->dtype == SL_BF16 && few_bf16 && fits(gemm, few_bf16->lanes) && gemm->k % 2 == 0) {
+    if (gemm->dtype == SL_BF16 && few_bf16 && fits_bf16(gemm, few_bf16->lanes)) {
         cpu->few_bf16 = few_bf16;
         return SL_OK;
     }

@@ -51,6 +51,17 @@ static bool supports(enum sl_dtype dtype) {
     return dtype == SL_F32 || !sl_onednn_guard(has_bf16, &has) || has;
 }
 
+static bool has_amx(void *arg) {
+    const int isa = (int)dnnl_get_effective_cpu_isa(), needed = dnnl_cpu_isa_avx512_core_amx;
+    *(bool *)arg = (isa & needed) == needed;
+    return true;
+}
+
+static bool has_tiles(enum sl_dtype dtype) {
+    bool has = false;
+    return dtype == SL_BF16 && sl_onednn_guard(has_amx, &has) && has;
+}
+
 /* Each coordinate is one thread and computes alone. oneDNN asks the OpenMP runtime that it was linked with (libgomp, or
  * libomp in its place), which keeps the number of threads for each thread that asks. */
 static int begin_alone(const struct onednn *state) {
@@ -256,6 +267,7 @@ static void describe_library(char *text, size_t size) {
 
 const struct sl_gemm_backend sl_gemm_onednn = {.name = "onednn",
                                                .supports = supports,
+                                               .has_tiles = has_tiles,
                                                .plan = plan,
                                                .execute = execute,
                                                .release = release,

@@ -3,7 +3,8 @@
  * A weight gradient is a sum over the rows of a batch: A^T B with as many terms. Weights of few columns are a
  * classifier's last layer. For the first such product in a process oneDNN generates all the code that it may ever need,
  * on one core: that takes longer than a step of a small model. These products need no generated code, are about as
- * fast, and have the bits of oneDNN's. */
+ * fast, and have the bits that oneDNN 2.6 gives them with AVX-512. Each row's bits are its own: they do not depend on
+ * the other rows. */
 #ifndef SL_LAYERS_KERNELS_ROWS_FEW_TERMS_H
 #define SL_LAYERS_KERNELS_ROWS_FEW_TERMS_H
 

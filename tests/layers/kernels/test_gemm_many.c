@@ -1,0 +1,82 @@
+/* test_gemm_many.c - products of several microbatches at once on CPUs: each row has the bits that it has alone, on both
+ * sides of the numbers of rows where another kernel multiplies, at every level that this CPU has. */
+#include "tests/rigs/numbers.h"
+
+#include "layers/kernels/gemm.h"
+#include "spmd/base/bf16.h"
+
+#include <string.h>
+
+static const char *const levels[] = {"4", "3", "2"};
+
+struct shape {
+    enum sl_dtype dtype;
+    int count, m, n, k;
+    bool transposed, accumulate; /* or a bias */
+};
+
+static void *operand(struct numbers *numbers, enum sl_dtype dtype, size_t count) {
+    float *values = random_floats(numbers, count, -1.0f, 1.0f);
+    if (dtype == SL_F32) return values;
+    uint16_t *rounded = array_of(count, sizeof *rounded);
+    for (size_t i = 0; i < count; i++) rounded[i] = sl_bf16_of_float(values[i]);
+    free(values);
+    return rounded;
+}
+
+static void check(struct numbers *numbers, const char *level, const struct shape *s) {
+    const size_t rows = (size_t)s->count * (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k;
+    const size_t part = (size_t)s->m * n, row_bytes = (size_t)s->m * k * sl_dtype_size(s->dtype);
+    char *a = operand(numbers, s->dtype, rows * k), *b = operand(numbers, s->dtype, n * k);
+    float *bias = random_floats(numbers, n, -1.0f, 1.0f);
+    float *many = random_floats(numbers, rows * n, -1.0f, 1.0f), *alone = floats(rows * n);
+    memcpy(alone, many, rows * n * sizeof *many);
+    struct sl_gemm gemm;
+    assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_cpu, s->dtype, s->m, s->n, s->k, false, s->transposed,
+                                  s->accumulate ? SL_EPILOGUE_NONE : SL_EPILOGUE_BIAS, NULL),
+                     SL_OK);
+    assert_int_equal(sl_gemm_execute_many(&gemm, s->count, a, b, bias, s->accumulate, many, NULL), SL_OK);
+    for (size_t i = 0; i < (size_t)s->count; i++)
+        assert_int_equal(sl_gemm_execute(&gemm, a + i * row_bytes, b, bias, s->accumulate, alone + i * part, NULL),
+                         SL_OK);
+    if (memcmp(many, alone, rows * n * sizeof *many))
+        fail_msg("level %s: %d x m %d, n %d, k %d, %s, transposed %d, accumulate %d: other bits", level, s->count, s->m,
+                 s->n, s->k, sl_dtypes[s->dtype].name, s->transposed, s->accumulate);
+    sl_gemm_release(&gemm);
+    free(a);
+    free(b);
+    free(bias);
+    free(many);
+    free(alone);
+}
+
+static int number(struct numbers *numbers, int first, int last) {
+    return first + (int)(next_word(numbers) % (uint32_t)(last - first + 1));
+}
+
+static void rows_have_the_bits_that_they_have_alone(void **state) {
+    (void)state;
+    static const int rows[] = {1, 2, 8, 9, 15, 16, 31, 32, 33, 64, 255, 256};
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
+        struct numbers numbers = {1};
+        setenv("SHARDLOOP_CPU_LEVEL", levels[l], 1);
+        for (int i = 0; i < 192; i++) {
+            const uint32_t word = next_word(&numbers) >> 8;
+            struct shape s = {.dtype = word % 3 ? SL_F32 : SL_BF16, .transposed = word & 1, .accumulate = word & 2};
+            s.m = rows[i % 12];
+            s.count = number(&numbers, 2, s.m > 64 ? 2 : 5);
+            s.n = word & 4 ? 16 * number(&numbers, 1, 6) : number(&numbers, 1, 70);
+            s.k = word & 8 ? 32 * number(&numbers, 1, 24) : number(&numbers, 1, 70);
+            check(&numbers, levels[l], &s);
+        }
+        /* Weights that a core's own cache does not hold. */
+        check(&numbers, levels[l], &(struct shape){SL_F32, 3, 50, 832, 323, false, false});
+    }
+    unsetenv("SHARDLOOP_CPU_LEVEL");
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_have_the_bits_that_they_have_alone)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
