@@ -11,6 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "collectives/launcher.h"
+#include "spmd/topology.h"
+
 enum {
     FAREWELL_MS = 2000,
     TURN_TO_REPORT_MS = 1000,
@@ -218,9 +221,11 @@ static void find_tags(void) {
 }
 
 /* Open MPI: messages of up to 32 KB are sent at once, without the receiver's having to answer, for which it would have
- * to be awake. What the environment or --mca says counts. */
+ * to be awake. Where processes share cores, MPI gives its own away whenever it looks in vain: as what is long comes in
+ * parts, without single copies, whose sender has to work. What the environment or --mca says counts. */
 static void start_mpi(void) {
     int provided;
+    if (sl_launch_of_process().here > sl_topology_usable()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     setenv("OMPI_MCA_btl_vader_eager_limit", "32768", 0);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 }
