@@ -216,6 +216,6 @@ void sl_place_coordinates(const struct sl_mesh *mesh, const struct sl_topology *
     }
     if (topology && mesh->size <= topology->count)
         place_on_pus(topology, here, &walk, nodes ? node : NULL, placement->pu);
-    else if (topology && walk.blocks % topology->count == 0)
+    else if (topology && topology->count > 0 && walk.blocks % topology->count == 0)
         share_pus(topology, &walk, placement->pu);
 }

@@ -135,10 +135,11 @@ void sl_mpi_remove_segments(void);
 
 /* ---- sleeping (bell.c) ---- */
 
-/* Collective over HOST. Where it fails there are no bells, and waits ask again and again. */
+/* Collective over HOST. Where it fails, or processes are on several hosts or do not see each other, there are no bells,
+ * and waits ask again and again. */
 void sl_mpi_bells_open(MPI_Comm host);
 bool sl_mpi_has_bells(void);
-/* Wakes the process of RANK, if it is on this host and sleeps: MPI has something for it. */
+/* Wakes the process of RANK, if it sleeps: MPI has something for it. */
 void sl_mpi_ring(int rank);
 /* How often this process's bell has rung. */
 uint32_t sl_mpi_rings(void);

@@ -11,6 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "collectives/launcher.h"
+#include "spmd/topology.h"
+
 enum {
     FAREWELL_MS = 2000,
     TURN_TO_REPORT_MS = 1000,
@@ -217,12 +220,12 @@ static void find_tags(void) {
     process.largest_tag = known ? *largest : 32767;
 }
 
-/* Open MPI: whoever waits gives the core away between two looks (wait.c), so MPI need not do it in each. And messages
- * of up to 32 KB are sent at once, without the receiver's having to answer, for which it would have to be awake. A
- * user's own settings count. */
+/* Open MPI: messages of up to 32 KB are sent at once, without the receiver's having to answer, for which it would have
+ * to be awake. Where processes share cores, MPI gives its own away whenever it looks in vain: as what is long comes in
+ * parts, without single copies, whose sender has to work. What the environment or --mca says counts. */
 static void start_mpi(void) {
     int provided;
-    setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
+    if (sl_launch_of_process().here > sl_topology_usable()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     setenv("OMPI_MCA_btl_vader_eager_limit", "32768", 0);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 }

@@ -242,6 +242,16 @@ static void test_replicas_share(void **state) {
     }
 }
 
+/* The system may not say which PUs there are. */
+static void test_no_pus(void **state) {
+    (void)state;
+    const struct sl_topology none = {0};
+    const struct sl_mesh mesh = mesh_of("data=2,model=2");
+    struct sl_placement placement;
+    sl_place_coordinates(&mesh, &none, -1, NULL, &placement);
+    for (int c = 0; c < 4; c++) assert_int_equal(placement.pu[c], -1);
+}
+
 /* Any mesh on any part of any machine: the promises that hold always. */
 static void test_random_machines(void **state) {
     (void)state;
@@ -540,6 +550,7 @@ int main(void) {
         cmocka_unit_test(test_threads_of_a_core),
         cmocka_unit_test(test_too_many),
         cmocka_unit_test(test_replicas_share),
+        cmocka_unit_test(test_no_pus),
         cmocka_unit_test(test_random_machines),
         cmocka_unit_test(test_islands),
         cmocka_unit_test(test_islands_of_three),
