@@ -48,6 +48,7 @@ SL_INLINE void tile(const struct product *p, size_t row, size_t column, const in
     }
     for (int t = 0; t < TERMS; t++) {
         const struct term *term = &p->term[t];
+        if (!term->depth) continue; /* then it may have no arrays */
         const size_t a_row = term->a_row, a_column = term->a_column, b_row = term->b_row;
         const float *a = term->a + row * a_row, *b = term->b + column;
         for (size_t l = term->depth; l > 0; l--, a += a_column, b += b_row) {
