@@ -114,7 +114,13 @@ static void column_sums(size_t rows, size_t cols, const float *x, bool accumulat
         const size_t end = smaller(first + SL_BLOCK, cols);
         SL_IN_BLOCK()
         for (size_t c = first; c < end; c++) sums[c] = accumulate ? sums[c] : 0.0f;
-        for (size_t r = 0; r < rows; r++) {
+        size_t r = 0;
+        for (; r + 4 <= rows; r += 4) { /* sums are loaded and stored once for four rows */
+            const float *row = x + r * cols, *row1 = row + cols, *row2 = row1 + cols, *row3 = row2 + cols;
+            SL_IN_BLOCK()
+            for (size_t c = first; c < end; c++) sums[c] = (((sums[c] + row[c]) + row1[c]) + row2[c]) + row3[c];
+        }
+        for (; r < rows; r++) {
             const float *row = x + r * cols;
             SL_IN_BLOCK()
             for (size_t c = first; c < end; c++) sums[c] += row[c];

@@ -86,7 +86,17 @@ static void rms_norm_backward_weight(size_t rows, size_t cols, const float *dy, 
         const size_t end = smaller(first + SL_BLOCK, cols);
         SL_IN_BLOCK()
         for (size_t c = first; c < end; c++) dgamma[c] = dbeta[c] = 0.0f;
-        for (size_t r = 0; r < rows; r++) {
+        size_t r = 0;
+        for (; r + 2 <= rows; r += 2) { /* sums are loaded and stored once for two rows */
+            const float *gradient = dy + r * cols, *in = x + r * cols, factor = rstd[r], factor1 = rstd[r + 1];
+            const float *gradient1 = gradient + cols, *in1 = in + cols;
+            SL_IN_BLOCK()
+            for (size_t c = first; c < end; c++) {
+                dgamma[c] = (dgamma[c] + gradient[c] * (in[c] * factor)) + gradient1[c] * (in1[c] * factor1);
+                dbeta[c] = (dbeta[c] + gradient[c]) + gradient1[c];
+            }
+        }
+        for (; r < rows; r++) {
             const float *gradient = dy + r * cols, *in = x + r * cols, factor = rstd[r];
             SL_IN_BLOCK()
             for (size_t c = first; c < end; c++) {

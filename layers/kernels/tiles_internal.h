@@ -161,9 +161,21 @@ SL_INLINE void transpose(struct rows x, size_t count, size_t from, size_t cols, 
 }
 
 SL_INLINE void copy_rows(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride) {
+    EACH_TILE()
     for (size_t i = 0; i < rows; i++) {
-        SL_IN_BLOCK()
-        for (size_t c = 0; c < cols; c++) y[i * y_stride + c] = x[i * x_stride + c];
+        const float *in = x + i * x_stride;
+        float *out = y + i * y_stride;
+        size_t c = 0;
+        for (; c + 2 * LANES <= cols; c += 2 * LANES) { /* of one vector at a time clang makes a call of memcpy */
+            const vector low = load(in + c), high = load(in + c + LANES);
+            store(out + c, low);
+            store(out + c + LANES, high);
+        }
+        if (c + LANES <= cols) {
+            store(out + c, load(in + c));
+            c += LANES;
+        }
+        for (; c < cols; c++) out[c] = in[c];
     }
 }
 

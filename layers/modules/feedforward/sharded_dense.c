@@ -3,7 +3,8 @@
  * A coordinate has the rows of the kernel that belong to its columns of x. Their product is its summand of y: the
  * summands are added up and scattered over the columns (a psum_scatter), so that no coordinate ever keeps all of y.
  * Backward is the opposite: all columns of dy are gathered, and give this coordinate's columns of dx and its rows of
- * the kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums.
+ * the kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums. I leaves each
+ * microbatch's sum of dy over its rows while dy is at hand; W only adds these up for the bias.
  *
  * The columns of the kernel may also be sharded, over another axis, whose coordinates have different rows of x (FSDP;
  * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, and
@@ -23,6 +24,7 @@ struct sharded {
     struct sl_place columns; /* [rows of a group, whole]: what the product makes of y; all of dy */
     struct sl_place kernel;  /* [in, whole]: where its columns are sharded, the kernel; its gradient */
     struct sl_place shard;   /* of that gradient, to be added */
+    struct sl_place sums;    /* [whole]: the microbatch's gradient of the bias */
 };
 
 static const struct sharded *own(const struct sl_module *module) { return (const struct sharded *)module; }
@@ -67,6 +69,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_parameters(dense, plan));
     plan_workspace(dense, plan);
     module->keeps_input = module->keeps_gradient = !plan->forward_only;
+    if (!plan->forward_only) SL_TRY(sl_plan_stash(plan, (size_t)dense->whole, &dense->sums));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = module->in,
                                             .out = dense->whole,
@@ -159,6 +162,16 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
+/* The rows of ALL [rows, whole], microbatch by microbatch. */
+static void add_rows(const struct sl_module *module, struct sl_context *context, const float *all) {
+    const struct sharded *dense = own(module);
+    const size_t microbatches = sl_call_microbatches(context), rows = (size_t)context->rows / microbatches;
+    const size_t whole = (size_t)dense->whole;
+    float *sums = sl_at(context, &dense->sums);
+    for (size_t i = 0; i < microbatches; i++)
+        context->kernels->column_sums(rows, whole, all + i * rows * whole, false, sums + i * whole);
+}
+
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     const struct sharded *dense = own(module);
@@ -167,8 +180,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const float *all;
     const void *kernel;
     (void)x;
-    if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_gradient(module, context, rows, dy, &all));
+    add_rows(module, context, all);
+    if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_kernel(module, context, &kernel));
     const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
     return sl_products_multiply_rows(context, &products->input_gradient, a, kernel, NULL, dx);
@@ -196,7 +210,8 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group, whole = (size_t)dense->whole;
     const float *all;
     SL_TRY(gather_gradient(module, context, rows, dy, &all));
-    context->kernels->column_sums(rows, whole, all, context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
+    context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
+                                  context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     const void *a = sl_products_operand(products, context, &products->x, rows * (size_t)module->in, x);
     const void *b = sl_products_operand(products, context, &products->dy, rows * whole, all);
     if (dense->data_group >= 0) return scatter_kernel_gradient(module, context, a, b);
