@@ -113,12 +113,6 @@ static void release(struct sl_gemm *gemm) {
     free(cpu);
 }
 
-static void multiply_few_terms(const struct sl_gemm *gemm, int count, const float *a, const float *b, bool accumulate,
-                               float *c) {
-    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    for (int i = 0; i < count; i++, a += m * k, c += m * n) sl_few_terms_multiply(m, n, k, a, b, accumulate, c);
-}
-
 /* A row's bits do not depend on the number of rows. */
 static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                         bool accumulate, float *c, void *queue) {
@@ -142,7 +136,7 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
     else if (cpu->few_columns)
         sl_few_columns_multiply(m, n, k, a, b, added, accumulate, c);
     else if (cpu->few_terms)
-        multiply_few_terms(gemm, count, a, b, accumulate, c);
+        sl_few_terms_multiply(m, n, k, a, b, accumulate, c); /* COUNT is 1: A is transposed */
     else
         return sl_gemm_execute_many(&cpu->library, count, a, b, bias, accumulate, c, queue);
     return SL_OK;

@@ -237,7 +237,7 @@ void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *plac
 
 int sl_plan_array(struct sl_plan *plan, size_t count, bool kept, struct sl_place *place) {
     if (kept && !plan->forward_only) return sl_plan_stash(plan, count, place);
-    sl_plan_workspace(plan, count * (size_t)(plan->run > 1 ? plan->run : 1) * sizeof(float), place);
+    sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), place);
     return SL_OK;
 }
 

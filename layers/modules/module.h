@@ -259,10 +259,9 @@ int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 /* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
 
-/* Rows of the longest call of forward or backward_input: what workspace must have room for. */
-static inline size_t sl_plan_rows(const struct sl_plan *plan) {
-    return (size_t)plan->rows * (size_t)(plan->run > 1 ? plan->run : 1);
-}
+/* Microbatches of the longest call of forward or backward_input, and their rows: what workspace must have room for. */
+static inline size_t sl_plan_run(const struct sl_plan *plan) { return plan->run > 1 ? (size_t)plan->run : 1; }
+static inline size_t sl_plan_rows(const struct sl_plan *plan) { return (size_t)plan->rows * sl_plan_run(plan); }
 
 /* ---- for the other functions of a type ---- */
 

@@ -18,7 +18,7 @@ void sl_products_release(struct sl_products *products) {
 }
 
 static void plan_operands(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
-    const size_t run = sl_plan_rows(plan) / (size_t)plan->rows * (size_t)shape->rows;
+    const size_t run = sl_plan_run(plan) * (size_t)shape->rows;
     const size_t group = plan->forward_only ? 0 : (size_t)shape->wgrad_rows, rows = run > group ? run : group;
     sl_plan_rounded_values(plan);
     sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(uint16_t), &products->x);

@@ -69,7 +69,7 @@ static int plan_whole(struct tied_logits *logits, struct sl_plan *plan) {
     const struct sl_token_table *table = &logits->table;
     const size_t count = sl_token_rows(table, (size_t)plan->rows) * (size_t)table->vocabulary.dimension;
     if (alone(&table->module)) return SL_OK;
-    sl_plan_workspace(plan, count * (size_t)(plan->run > 1 ? plan->run : 1) * sizeof(float), &logits->whole);
+    sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), &logits->whole);
     logits->kept_x = logits->whole;
     return plan->forward_only ? SL_OK : sl_plan_stash(plan, count, &logits->kept_x);
 }
