@@ -336,4 +336,11 @@ int sl_gather_from_at(struct sl_spmd *self, const char *site, const void *const 
     return self->engine->table->gather_from(self, &call, input);
 }
 
+int sl_peers_begin_at(struct sl_spmd *self, const char *site) { return self->engine->table->peers_begin(self, site); }
+void sl_peers_end(struct sl_spmd *self) { self->engine->table->peers_end(self); }
+
+int sl_group_memory(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory) {
+    return self->engine->table->group_memory(self, group, bytes, memory);
+}
+
 int sl_progress(struct sl_spmd *self) { return self->engine->table->progress(self); }

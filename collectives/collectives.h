@@ -100,7 +100,7 @@ int sl_wait(struct sl_spmd *self, struct sl_request *request);
  * the calls of a group in the order in which they were started, as with sl_wait. */
 int sl_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 
-/* Whether sl_gather_from can be called: coordinates are threads of one process, and no delay is simulated. */
+/* Whether the functions below can be called: coordinates are threads of one process, and no delay is simulated. */
 bool sl_reads_peers(const struct sl_spmd *self);
 /* An all_gather that this member makes alone, while the others do something else: it reads INPUT[i], the address of IN
  * at the member at position i. The program sees to it that these arrays are there and stay as they are: the members
@@ -108,6 +108,15 @@ bool sl_reads_peers(const struct sl_spmd *self);
  * stay until its next call has failed. */
 #define sl_gather_from(self, input, ...) sl_gather_from_at(self, SL_HERE, input, __VA_ARGS__)
 int sl_gather_from_at(struct sl_spmd *self, const char *site, const void *const *input, struct sl_collective call);
+/* Between these two calls this coordinate reads arrays of its peers in any other way, under the same conditions. Make
+ * no other call of the library between them: peers that find the run at an end wait for sl_peers_end. */
+#define sl_peers_begin(self) sl_peers_begin_at(self, SL_HERE)
+int sl_peers_begin_at(struct sl_spmd *self, const char *site);
+void sl_peers_end(struct sl_spmd *self);
+/* *MEMORY: BYTES of zeroed memory, in sl_device's, that the members of GROUP have in common; they all ask for as many
+ * BYTES. A second call for GROUP gives the same memory. The last member to close GROUP frees it. SL_BAD_INPUT if BYTES
+ * are others than those of the first to come; SL_FAILED without memory. Waits for nobody. */
+int sl_group_memory(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory);
 
 /* "psum", "pmean", ...: the name of CALL's operation, for messages. */
 const char *sl_collective_name(const struct sl_collective *call);

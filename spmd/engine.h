@@ -163,6 +163,10 @@ struct sl_engine_table {
     int (*wait)(struct sl_spmd *self, struct sl_request *request);
     /* sl_gather_from; NULL: a coordinate cannot read its peers' memory. Waits for nobody. */
     int (*gather_from)(struct sl_spmd *self, const struct sl_collective *call, const void *const *input);
+    /* The functions of the same names in collectives/collectives.h; NULL where gather_from is. */
+    int (*peers_begin)(struct sl_spmd *self, const char *site);
+    void (*peers_end)(struct sl_spmd *self);
+    int (*group_memory)(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory);
     /* Opens an end of a channel without waiting, and fills in channel->state. Both ends call it; the n-th opening of a
      * pair at one end meets the n-th at the other. A channel to oneself is opened once. If the ends differ in bytes or
      * slots, the run ends. */

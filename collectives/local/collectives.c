@@ -33,7 +33,9 @@ struct sl_local_communicator {
     int coordinate[SL_MAX_COORDINATES];
     uint64_t opened; /* by which coordinates. Under the run's lock, as is: */
     int left;        /* members that have not closed it */
-    char name[64];   /* for places */
+    void *memory;    /* sl_group_memory's, with */
+    size_t bytes;
+    char name[64]; /* for places */
     struct member member[];
 };
 
@@ -64,6 +66,11 @@ static struct sl_local_communicator *open_communicator(struct sl_spmd *self, con
     return *at;
 }
 
+static void free_communicator(struct sl_local_communicator *communicator) {
+    if (communicator->memory) sl_device.give(communicator->memory);
+    free(communicator);
+}
+
 int sl_local_group_open(struct sl_spmd *self, struct sl_group *group) {
     struct sl_local_coordinate *me = sl_local_self(self);
     SL_TRY(sl_local_alive(me));
@@ -87,7 +94,7 @@ int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const cha
         struct sl_local_communicator **at = &me->run->communicators;
         while (*at != communicator) at = &(*at)->next;
         *at = communicator->next;
-        free(communicator);
+        free_communicator(communicator);
     }
     pthread_mutex_unlock(&me->run->opening);
     return SL_OK;
@@ -97,7 +104,7 @@ void sl_local_groups_close(struct sl_local_run *run) {
     while (run->communicators) {
         struct sl_local_communicator *communicator = run->communicators;
         run->communicators = communicator->next;
-        free(communicator);
+        free_communicator(communicator);
     }
 }
 
@@ -363,4 +370,29 @@ int sl_local_gather_from(struct sl_spmd *self, const struct sl_collective *call,
         copy_blocks(call, &call->input_view, call->group->size, (const char *const *)input, out);
     sl_local_end_moving(me);
     return SL_OK;
+}
+
+int sl_local_peers_begin(struct sl_spmd *self, const char *site) {
+    struct sl_local_coordinate *me = sl_local_self(self);
+    SL_TRY(sl_local_enter(me, "reading", "peers", site));
+    return sl_local_begin_moving(me);
+}
+
+void sl_local_peers_end(struct sl_spmd *self) { sl_local_end_moving(sl_local_self(self)); }
+
+/* The first member to come takes it. */
+int sl_local_group_memory(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory) {
+    struct sl_local_run *run = sl_local_self(self)->run;
+    struct sl_local_communicator *communicator = group->communicator;
+    pthread_mutex_lock(&run->opening);
+    if (!communicator->memory) {
+        communicator->memory = sl_device.take(bytes);
+        communicator->bytes = bytes;
+    }
+    const size_t taken = communicator->bytes;
+    *memory = communicator->memory;
+    pthread_mutex_unlock(&run->opening);
+    if (!*memory) return sl_fail(self, SL_FAILED, "no memory for %zu bytes of the group \"%s\"", bytes, group->name);
+    if (taken == bytes) return SL_OK;
+    return sl_fail(self, SL_BAD_INPUT, "the group \"%s\" has %zu bytes in common, not %zu", group->name, taken, bytes);
 }

@@ -162,6 +162,9 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request);
 int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 int sl_local_finish(struct sl_spmd *self, struct sl_request *request);
 int sl_local_gather_from(struct sl_spmd *self, const struct sl_collective *call, const void *const *input);
+int sl_local_peers_begin(struct sl_spmd *self, const char *site);
+void sl_local_peers_end(struct sl_spmd *self);
+int sl_local_group_memory(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory);
 void sl_local_groups_close(struct sl_local_run *run);
 
 int sl_local_channel_open(struct sl_spmd *self, struct sl_channel *channel);

@@ -121,11 +121,18 @@ static size_t rounded_floats(const struct sl_parameters *parameters, const struc
     return parameters->rounds ? sl_round_up(range->count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float) : 0;
 }
 
+/* Of a range's values in all forms. */
+static size_t value_floats(const struct sl_parameters *parameters, const struct sl_range *range) {
+    return range->count + rounded_floats(parameters, range);
+}
+
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters) {
     struct sl_parameter_bytes bytes = {0};
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
-        bytes.values += (range->count + rounded_floats(parameters, range)) * sizeof(float);
+        const size_t members =
+            sl_range_is_common(parameters, r) && range->count ? range->count / range->shard_count : 1;
+        bytes.values += value_floats(parameters, range) * sizeof(float) / members;
         if (parameters->values_only) continue;
         bytes.gradients += range->count * (is_declared_twice(parameters, r) ? 2 : 1) * sizeof(float);
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
@@ -138,22 +145,55 @@ size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
     return bytes.values + bytes.gradients + bytes.states;
 }
 
+static size_t common_floats(const struct sl_parameters *parameters) {
+    size_t floats = 0;
+    for (int r = 0; r < parameters->ranges; r++)
+        if (sl_range_is_common(parameters, r)) floats += value_floats(parameters, &parameters->range[r]);
+    return floats;
+}
+
+/* What this coordinate takes alone. */
+static size_t own_bytes(const struct sl_parameters *parameters) {
+    const struct sl_parameter_bytes bytes = sl_parameters_each_bytes(parameters);
+    size_t floats = 0;
+    for (int r = 0; r < parameters->ranges; r++)
+        if (!sl_range_is_common(parameters, r)) floats += value_floats(parameters, &parameters->range[r]);
+    return floats * sizeof(float) + bytes.gradients + bytes.states;
+}
+
+int sl_parameters_take_common(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
+    const size_t floats = common_floats(parameters);
+    void *memory;
+    if (floats == 0) return SL_OK;
+    SL_TRY(sl_group_memory(self, data, floats * sizeof(float), &memory));
+    parameters->common = memory;
+    return SL_OK;
+}
+
+/* Gives the values of RANGE their place at *NEXT, which moves on behind them. */
+static void place_values(const struct sl_parameters *parameters, struct sl_range *range, float **next) {
+    range->value = *next;
+    if (parameters->rounds) range->rounded = (uint16_t *)(void *)(*next + range->count);
+    *next += value_floats(parameters, range);
+}
+
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
     if (!parameters->laid_out || parameters->memory)
         return sl_error_set(error, SL_BAD_INPUT,
                             parameters->memory ? "the parameters' memory has been taken already"
                                                : "the parameters have no layout: sl_parameters_layout comes before "
                                                  "sl_parameters_take");
-    float *next = parameters->memory = sl_device.take(sl_parameters_bytes(parameters));
+    if (common_floats(parameters) && !parameters->common)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "the parameters' values have no memory: with one_copy, sl_parameters_take_common comes "
+                            "before sl_parameters_take");
+    float *common = parameters->common, *next = parameters->memory = sl_device.take(own_bytes(parameters));
     if (!next)
         return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state",
-                            sl_parameters_bytes(parameters));
+                            own_bytes(parameters));
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
-        range->value = next;
-        next += range->count;
-        if (parameters->rounds) range->rounded = (uint16_t *)(void *)next;
-        next += rounded_floats(parameters, range);
+        place_values(parameters, range, sl_range_is_common(parameters, r) ? &common : &next);
         if (parameters->values_only) continue;
         range->gradient = next;
         next += range->count;
@@ -231,6 +271,17 @@ static int initialize(const struct sl_parameters *parameters, const struct sl_pa
     return SL_OK;
 }
 
+/* The first member's values become those of all. Those that are held together are there already. */
+static int spread(const struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
+    if (parameters->one_copy) return sl_barrier(self, data);
+    for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
+        struct sl_range *range = &parameters->range[r];
+        if (range->count == 0 || sl_range_is_sharded(parameters, r)) continue;
+        SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
+    }
+    return SL_OK;
+}
+
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
     const struct sl_kernels *kernels = sl_kernels_select();
     size_t most = 0;
@@ -250,13 +301,9 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
             status = initialize(parameters, &parameters->list[i], kernels, self, words);
     sl_device.give(words);
     SL_TRY(status);
-    for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
-        struct sl_range *range = &parameters->range[r];
-        if (range->count == 0 || sl_range_is_sharded(parameters, r)) continue;
-        SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
-    }
+    SL_TRY(spread(parameters, self, data));
     for (int r = 0; r < parameters->ranges; r++) sl_parameters_round(parameters, kernels, r);
-    return SL_OK;
+    return parameters->one_copy ? sl_barrier(self, data) : SL_OK;
 }
 
 bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct sl_spmd *self, int i, bool shared) {
@@ -291,7 +338,9 @@ float *sl_parameter_state(const struct sl_parameters *parameters, int i, int sta
 
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range) {
     const struct sl_range *storage = &parameters->range[range];
-    if (parameters->rounds && storage->count) kernels->round_bf16(storage->count, storage->value, storage->rounded);
+    const bool part = sl_range_is_common(parameters, range);
+    const size_t first = part ? storage->shard : 0, count = part ? storage->shard_count : storage->count;
+    if (parameters->rounds && count) kernels->round_bf16(count, storage->value + first, storage->rounded + first);
 }
 
 void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed) {

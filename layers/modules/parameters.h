@@ -70,9 +70,13 @@ struct sl_parameters {
     bool tied_elsewhere;
     /* Set before the layout by those that will not train: there are no gradients and no optimizer state. */
     bool values_only;
+    /* Set before the layout, which must be with ZERO: the members of the data axis hold the values that are not sharded
+     * over it together, in memory that all of them read, and each writes its part of a range. */
+    bool one_copy;
     bool laid_out; /* no new parameter can be declared */
     bool rounds;   /* a module reads bf16 values */
     float *memory; /* storage of all ranges in one block, so that it lies on huge pages */
+    float *common; /* that of the values held together: their group owns it */
 };
 
 /* Opens an empty list of parameters for a model with LOOPS loops on this coordinate. SL_FAILED, without a message, if
@@ -82,6 +86,11 @@ void sl_parameters_close(struct sl_parameters *parameters);
 
 static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, int range) {
     return range >= parameters->loops && range < 2 * parameters->loops;
+}
+
+/* Whether the values of RANGE are held together with the other members of the data axis. */
+static inline bool sl_range_is_common(const struct sl_parameters *parameters, int range) {
+    return parameters->one_copy && !sl_range_is_sharded(parameters, range);
 }
 
 /* Appends a copy of PARAMETER and returns its number, or -1 with the error set. The caller sets PARAMETER's range to
@@ -94,15 +103,18 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
 /* Pads the ranges for a data axis of DATA members, of which this coordinate is member INDEX. ZERO: a member keeps
  * optimizer state only for its own part of each range. */
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero);
-/* Bytes that sl_parameters_take will take, all together and one by one. */
+/* Bytes that this coordinate will hold, all together and one by one: of values held together its part. */
 struct sl_parameter_bytes {
     size_t values; /* with rounded ones */
     size_t gradients, states;
 };
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters);
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
-/* Takes the storage, filled with zeros. SL_BAD_INPUT if there is no layout yet, or if the storage has been taken;
- * SL_FAILED if there is not enough memory. */
+/* With one_copy, takes the values' memory together with the other members of DATA, of an engine that lets them
+ * (sl_reads_peers); it is theirs until they have closed DATA. Otherwise does nothing. */
+int sl_parameters_take_common(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
+/* Takes the storage, filled with zeros. SL_BAD_INPUT if there is no layout yet, if the storage has been taken, or if
+ * what is held together has not; SL_FAILED if there is not enough memory. */
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error);
 
 /* Gives every parameter a key of its own, which follows from the seed and its name, and so is the same in every
@@ -125,7 +137,8 @@ float *sl_parameter_state(const struct sl_parameters *parameters, int i, int sta
  * SL_BAD_INPUT if the storage has not been taken. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 
-/* Rounds the values of RANGE to bf16; call it after they have changed. Does nothing if no module reads bf16 values. */
+/* Rounds the values of RANGE to bf16; call it after they have changed. Of values held together it rounds this
+ * coordinate's part; the members meet before they read. Does nothing if no module reads bf16 values. */
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range);
 
 /* Addresses of parameter I on this coordinate: its values, its gradient and its bf16 values, each [count]. */

@@ -45,10 +45,15 @@ static void kept_part(const struct exchange *x, int i, struct part *part) {
     if (x->state != SL_VALUES) sl_parameter_share(x->parameters, i, &part->first, &part->count);
 }
 
+/* Of the coordinates that hold values together the first one does. */
+static bool writes_values(const struct exchange *x, int range) {
+    return !sl_range_is_common(x->parameters, range) || x->parameters->range[range].shard == 0;
+}
+
 /* Whether parameter I's part is this coordinate's to send, or to receive. */
 static bool takes_part(const struct exchange *x, int i) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
-    if (x->imports) return !parameter->second;
+    if (x->imports) return !parameter->second && (x->state != SL_VALUES || writes_values(x, parameter->range));
     const bool shared = x->state != SL_VALUES && is_shared_out(&x->parameters->range[parameter->range]);
     return sl_parameter_is_first(x->parameters, x->self, i, shared);
 }
@@ -187,9 +192,10 @@ int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_para
                                            .state = state,
                                            .imports = true,
                                            .store = (struct sl_store *)(uintptr_t)store})); /* it is only read */
-    for (int r = 0; r < parameters->ranges && state == SL_VALUES; r++)
-        sl_parameters_round(parameters, sl_kernels_select(), r);
-    return SL_OK;
+    if (state != SL_VALUES) return SL_OK;
+    if (parameters->one_copy) SL_TRY(sl_barrier(self, world)); /* what others have written is rounded, and then read */
+    for (int r = 0; r < parameters->ranges; r++) sl_parameters_round(parameters, sl_kernels_select(), r);
+    return parameters->one_copy ? sl_barrier(self, world) : SL_OK;
 }
 
 int sl_export(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,

@@ -2,8 +2,11 @@
 #include "layers/training/optimizer.h"
 
 #include <math.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "collectives/reduce.h"
 
 /* The table: rows are defined in the files optimizer_NAME.c. */
 extern const struct sl_optimizer sl_adamw, sl_sgd;
@@ -102,24 +105,58 @@ int sl_optimizer_states(const struct sl_optimizer_options *options) {
     return states;
 }
 
-/* What of elements [FIRST, END) of the flat range lies in the shard. */
-static void update_run(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
-                       struct sl_optimizer_run run, const struct sl_range *range, size_t first, size_t end) {
-    const size_t shard_end = range->shard + range->shard_count;
-    if (first < range->shard) first = range->shard;
-    if (end > shard_end) end = shard_end;
-    if (first >= end) return;
-    run.count = end - first;
-    run.gradient = range->gradient + first;
-    run.value = range->value + first;
+/* ---- a range ---- */
+
+enum { PIECE = 2048 }; /* elements whose sum is made at once: it stays in the cache, beside values and state */
+
+struct update {
+    const struct sl_optimizer_options *options;
+    const struct sl_kernels *kernels;
+    const struct sl_range *range;
+    int members;
+    const float *const *gradient; /* [members][count] */
+};
+
+/* The COUNT elements from FIRST on. */
+static void update_run(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
+                       const float *gradient) {
+    run.count = count;
+    run.gradient = gradient;
+    run.value = u->range->value + first;
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++)
-        run.state[s] = range->state[s] ? range->state[s] + (first - range->shard) : NULL;
-    options->method->update(options, kernels, &run);
+        run.state[s] = u->range->state[s] ? u->range->state[s] + (first - u->range->shard) : NULL;
+    u->options->method->update(u->options, u->kernels, &run);
 }
 
-void sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
-                         struct sl_parameters *parameters, int range, int64_t step, float gradient_scale) {
-    const struct sl_range *storage = &parameters->range[range];
+/* Elements [FIRST, END), piece by piece. */
+static void update_pieces(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
+    alignas(SL_CACHE_LINE) float sum[PIECE];
+    void *const output = sum;
+    for (size_t count; first < end; first += count) {
+        const void *input[SL_MAX_COORDINATES];
+        count = end - first < PIECE ? end - first : PIECE;
+        for (int i = 0; i < u->members; i++) input[i] = u->gradient[i] + first;
+        sl_reduce(SL_SUM, SL_F32, 1.0f, count, u->members, input, 1, &output);
+        update_run(u, run, first, count, sum);
+    }
+}
+
+/* What of elements [FIRST, END) of the flat range lies in the shard. */
+static void update_shard(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
+    const size_t shard_end = u->range->shard + u->range->shard_count;
+    if (first < u->range->shard) first = u->range->shard;
+    if (end > shard_end) end = shard_end;
+    if (first >= end) return;
+    if (u->members > 1)
+        update_pieces(u, run, first, end);
+    else
+        update_run(u, run, first, end - first, u->gradient[0] + first);
+}
+
+void sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                             struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                             int members, const float *const *gradient) {
+    const struct update update = {options, kernels, &parameters->range[range], members, gradient};
     struct sl_optimizer_run run = {.gradient_scale = gradient_scale, .step = step};
     /* A run ends where the next parameter with another decay begins; the last one takes the padding along. */
     size_t first = 0;
@@ -128,10 +165,16 @@ void sl_optimizer_update(const struct sl_optimizer_options *options, const struc
         const float decay = parameter->decay ? options->decay : 0.0f;
         if (parameter->range != range || parameter->second) continue;
         if (decay != run.decay) {
-            update_run(options, kernels, run, storage, first, parameter->offset);
+            update_shard(&update, run, first, parameter->offset);
             first = parameter->offset;
             run.decay = decay;
         }
     }
-    update_run(options, kernels, run, storage, first, storage->count);
+    update_shard(&update, run, first, update.range->count);
+}
+
+void sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                         struct sl_parameters *parameters, int range, int64_t step, float gradient_scale) {
+    const float *const own = parameters->range[range].gradient;
+    sl_optimizer_update_sum(options, kernels, parameters, range, step, gradient_scale, 1, &own);
 }

@@ -93,6 +93,11 @@ int sl_optimizer_states(const struct sl_optimizer_options *options);
  * counts from 1. */
 void sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                          struct sl_parameters *parameters, int range, int64_t step, float gradient_scale);
+/* The same with the sum of the MEMBERS gradients GRADIENT[i] [count of the range], in their order, of host memory. The
+ * sum is made piece by piece while the optimizer uses it, and is stored nowhere. */
+void sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                             struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                             int members, const float *const *gradient);
 
 SL_END_C
 #endif

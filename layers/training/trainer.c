@@ -105,6 +105,11 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
     return SL_OK;
 }
 
+/* Whether the members of data, of which each updates a part of the values, hold these together. */
+static bool holds_together(const struct sl_trainer *t) {
+    return t->options.zero && data_of(t)->size > 1 && sl_device.shares_memory && sl_reads_peers(t->self);
+}
+
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
                     struct sl_model *model) {
     struct sl_trainer *t = calloc(1, sizeof *t);
@@ -129,6 +134,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.data_axis = options->data_axis;
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.stage_axis = options->pipeline.axis;
+    t->parameters.one_copy = holds_together(t);
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &options->pipeline, model, &t->parameters));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
     sl_parameters_seed(&t->parameters, options->seed);
@@ -144,7 +150,9 @@ void sl_trainer_bytes(const struct sl_trainer *t, size_t *state, size_t *activat
 
 int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
     if (!t) return SL_BAD_INPUT;
+    SL_TRY(sl_parameters_take_common(&t->parameters, t->self, data_of(t)));
     SL_TRY(sl_parameters_take(&t->parameters, &t->self->error));
+    SL_TRY(sl_updates_meet(&t->updates));
     SL_TRY(from ? sl_import(t->self, &t->updates.world, &t->parameters, SL_VALUES, from)
                 : sl_parameters_initialize(&t->parameters, t->self, data_of(t)));
     return sl_pipeline_open(t->pipeline);
@@ -293,5 +301,6 @@ int sl_trainer_evaluate(struct sl_trainer *t, const struct sl_batch *batch, stru
 
 int sl_trainer_export(struct sl_trainer *t, bool gradients, struct sl_store *store) {
     const float scale = gradients ? 1.0f / (float)data_of(t)->size : 1.0f;
+    if (gradients) SL_TRY(sl_updates_sum(&t->updates));
     return sl_export(t->self, &t->updates.world, &t->parameters, gradients ? SL_GRADIENTS : SL_VALUES, scale, store);
 }

@@ -33,7 +33,16 @@ static bool sums(const struct sl_updates *u, int range) {
     return !alone(u) && !sl_range_is_sharded(u->parameters, range);
 }
 static bool gathers(const struct sl_updates *u, int range) { return u->zero && sums(u, range); }
+/* Whether the optimizer takes the gradients of RANGE from all members' memory. */
+static bool reads(const struct sl_updates *u, int range) { return u->memory[0] && sums(u, range); }
 static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
+
+/* Addresses travel as integers. What is to be clipped is summed before it is used. */
+int sl_updates_meet(struct sl_updates *u) {
+    const float *const memory = u->parameters->memory;
+    if (!u->parameters->one_copy || u->parameters->values_only || u->clip > 0.0f) return SL_OK;
+    return sl_all_gather(u->self, &u->sums, SL_I32, &memory, (void *)u->memory, sizeof memory / sizeof(int32_t));
+}
 
 void sl_updates_close(struct sl_updates *u) {
     for (; u->self && u->summed < u->started; u->summed++)
@@ -48,20 +57,31 @@ void sl_updates_close(struct sl_updates *u) {
 
 /* ---- one range each ---- */
 
+/* Where peers' gradients are read, it is enough that they are complete. */
 static int start_sum(struct sl_updates *u) {
     const int number = u->completed[u->started];
     struct sl_range *range = &u->parameters->range[number];
     struct sl_request *request = &u->sum[room(u->started)];
     if (u->trace) u->began[u->started] = sl_now();
-    if (sums(u, number)) {
-        if (u->zero)
-            SL_TRY(sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient,
-                                         range->gradient + range->shard, range->shard_count));
-        else
-            SL_TRY(sl_psum_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
-    }
+    if (reads(u, number))
+        SL_TRY(sl_barrier_start(u->self, request, &u->sums));
+    else if (gathers(u, number))
+        SL_TRY(sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient,
+                                     range->gradient + range->shard, range->shard_count));
+    else if (sums(u, number))
+        SL_TRY(sl_psum_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
     u->started++;
     return SL_OK;
+}
+
+/* The members of data meet where they hold the values together: their own part is all that they have written. */
+static int start_gather(struct sl_updates *u, int number) {
+    struct sl_range *range = &u->parameters->range[number];
+    struct sl_request *request = &u->gather[room(u->used)];
+    if (!gathers(u, number)) return SL_OK;
+    if (sl_range_is_common(u->parameters, number)) return sl_barrier_start(u->self, request, &u->gathers);
+    return sl_all_gather_start(u->self, request, &u->gathers, SL_F32, range->value + range->shard, range->value,
+                               range->shard_count);
 }
 
 /* What gradients are multiplied with: sums over data become means, and their norm at most what is allowed. */
@@ -70,20 +90,34 @@ static float scale_of(const struct sl_updates *u) {
     return (float)(u->clip > 0.0f && u->norm > (double)u->clip ? mean * (double)u->clip / u->norm : mean);
 }
 
+static int update(struct sl_updates *u, int number) {
+    const struct sl_range *range = &u->parameters->range[number];
+    const float *gradient[SL_MAX_COORDINATES];
+    if (!reads(u, number)) {
+        sl_optimizer_update(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u));
+        return SL_OK;
+    }
+    for (int i = 0; i < u->sums.size; i++) gradient[i] = u->memory[i] + (range->gradient - u->parameters->memory);
+    SL_TRY(sl_peers_begin(u->self));
+    sl_optimizer_update_sum(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u), u->sums.size,
+                            gradient);
+    sl_peers_end(u->self);
+    u->apart = true;
+    return SL_OK;
+}
+
 /* The oldest sum is there: updates the range, or this member's share of it, and starts to gather the values. */
 static int use_sum(struct sl_updates *u) {
     const int number = u->completed[u->used];
-    struct sl_range *range = &u->parameters->range[number];
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
     const struct sl_trace_mark mark = sl_trace_begin(u->trace);
     const int loop = number % u->parameters->loops;
-    sl_optimizer_update(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u));
+    SL_TRY(update(u, number));
+    if (sl_range_is_common(u->parameters, number)) sl_parameters_round(u->parameters, u->kernels, number);
     sl_trace_end(u->trace, mark,
                  (struct sl_trace_event){.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .loop = loop, .stage = -1});
     sl_profile_end(u->profile, before);
-    if (gathers(u, number))
-        SL_TRY(sl_all_gather_start(u->self, &u->gather[room(u->used)], &u->gathers, SL_F32, range->value + range->shard,
-                                   range->value, range->shard_count));
+    SL_TRY(start_gather(u, number));
     u->used++;
     return SL_OK;
 }
@@ -92,7 +126,7 @@ static int use_sum(struct sl_updates *u) {
 static void end_update(struct sl_updates *u) {
     const int number = u->completed[u->ended];
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
-    sl_parameters_round(u->parameters, u->kernels, number);
+    if (!sl_range_is_common(u->parameters, number)) sl_parameters_round(u->parameters, u->kernels, number);
     sl_profile_end(u->profile, before);
     if (u->trace && sums(u, number))
         sl_trace_add(u->trace, (struct sl_trace_event){.name = "reduce",
@@ -229,5 +263,16 @@ int sl_updates_finish(struct sl_updates *u) {
         SL_TRY(wait_for_gather(u));
     }
     u->completions = u->started = u->summed = u->used = u->ended = 0;
+    return SL_OK;
+}
+
+int sl_updates_sum(struct sl_updates *u) {
+    for (int r = 0; r < u->parameters->ranges && u->apart; r++) {
+        struct sl_range *range = &u->parameters->range[r];
+        if (range->count == 0 || !reads(u, r)) continue;
+        SL_TRY(sl_psum_scatter(u->self, &u->sums, SL_F32, range->gradient, range->gradient + range->shard,
+                               range->shard_count));
+    }
+    u->apart = false;
     return SL_OK;
 }

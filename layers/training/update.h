@@ -1,6 +1,10 @@
 /* update.h - what happens to the gradients of a loop when they are complete: they are summed over data, the optimizer
  * uses the sums, and the new values are gathered.
  *
+ * Where coordinates read their peers' memory, nothing is moved: once the members of data have met, each adds up its
+ * part of their gradients while the optimizer uses the sum, and writes the new values, which all members hold together.
+ * They meet again before they use these, or compute other gradients.
+ *
  * With overlap, these steps go on while other loops compute: sl_updates_advance, called between actions, does what can
  * be done without waiting. Sums and gathers are calls of two different groups, so that each keeps its order no matter
  * when a member calls sl_updates_advance. With ZeRO each member of the data axis updates its own part of a range;
@@ -32,8 +36,12 @@ struct sl_updates {
     /* The two coordinates that share tied parameters; of size 0 if one coordinate has both stages. */
     struct sl_group ends;
     bool zero, overlap;
-    float clip;                 /* the largest norm of all gradients together; 0: no limit */
-    double norm;                /* norm of the last step's gradients, if it is clipped */
+    float clip;  /* the largest norm of all gradients together; 0: no limit */
+    double norm; /* norm of the last step's gradients, if it is clipped */
+    /* Where the parameters' memory of the members of data begins, which is laid out alike, if the optimizer adds up
+     * their gradients where they lie; else NULL. */
+    const float *memory[SL_MAX_COORDINATES];
+    bool apart;                 /* the last step's gradients have not been summed anywhere */
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
     int64_t step;               /* number of the step, from 1 */
@@ -52,6 +60,9 @@ int sl_updates_open(struct sl_updates *updates, const char *data_axis, int loops
 /* Opens the group of the coordinates that share tied parameters: FIRST and LAST have the first and the last stage of
  * this coordinate's pipeline. Collective over the mesh. */
 int sl_updates_tie(struct sl_updates *updates, int first, int last);
+/* Finds out whether and where peers' gradients can be read, once the parameters have their memory. Collective over
+ * data. */
+int sl_updates_meet(struct sl_updates *updates);
 /* Waits for calls that are under way, because peers may still read from their memory, and frees what was opened. May be
  * called after a failure. */
 void sl_updates_close(struct sl_updates *updates);
@@ -62,6 +73,9 @@ int sl_updates_complete(struct sl_updates *updates, int loop);
 int sl_updates_advance(struct sl_updates *updates);
 /* Waits until all complete loops and the tied parameters have their new values. Collective over the mesh. */
 int sl_updates_finish(struct sl_updates *updates);
+/* Sums the gradients of the last step where that has not been done: afterwards each member's part of a range has the
+ * sum. Collective over data. */
+int sl_updates_sum(struct sl_updates *updates);
 
 SL_END_C
 #endif
