@@ -299,20 +299,39 @@ static void mean_squared_error(size_t rows, size_t columns, const float *outputs
 
 /* ---- optimizer ---- */
 
-static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, float *value, float *first_moment,
-                  float *second_moment) {
+/* Asks for elements [FIRST, END) of ARRAY. */
+SL_INLINE void fetch(const float *array, size_t first, size_t end) {
+    for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) __builtin_prefetch(array + i);
+}
+SL_INLINE void fetch_to_write(float *array, size_t first, size_t end) {
+    for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) __builtin_prefetch(array + i, 1);
+}
+
+static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend, float *value,
+                  float *first_moment, float *second_moment) {
     const float rate = step->learning_rate, epsilon = step->epsilon, decay = step->decay, scale = step->gradient_scale;
     const float beta1 = step->beta1, rest1 = step->rest1, correction1 = step->correction1;
     const float beta2 = step->beta2, rest2 = step->rest2, correction2 = step->correction2;
-    SL_ELEMENTWISE(is_device_ptr(gradient, value, first_moment, second_moment))
-    for (size_t i = 0; i < n; i++) {
-        const float g = gradient[i] * scale, p = value[i];
-        const float m = rest1 * g + beta1 * first_moment[i];
-        const float v = rest2 * (g * g) + beta2 * second_moment[i];
-        const float direction = m / correction1 / (sqrtf(v / correction2) + epsilon);
-        first_moment[i] = m;
-        second_moment[i] = v;
-        value[i] = p - rate * (direction + decay * p);
+    /* Five arrays from far away, and divisions that are slow: a core that asks for the next piece first does both at
+     * once. */
+    for (size_t first = 0, end; first < n; first = end) {
+        end = n - first < SL_PIECE ? n : first + SL_PIECE;
+        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
+        fetch(gradient, end, next);
+        if (addend) fetch(addend, end, next);
+        fetch_to_write(value, end, next);
+        fetch_to_write(first_moment, end, next);
+        fetch_to_write(second_moment, end, next);
+        SL_ELEMENTWISE(is_device_ptr(gradient, addend, value, first_moment, second_moment))
+        for (size_t i = first; i < end; i++) {
+            const float g = (addend ? gradient[i] + addend[i] : gradient[i]) * scale, p = value[i];
+            const float m = rest1 * g + beta1 * first_moment[i];
+            const float v = rest2 * (g * g) + beta2 * second_moment[i];
+            const float direction = m / correction1 / (sqrtf(v / correction2) + epsilon);
+            first_moment[i] = m;
+            second_moment[i] = v;
+            value[i] = p - rate * (direction + decay * p);
+        }
     }
 }
 

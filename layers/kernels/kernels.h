@@ -80,9 +80,9 @@ struct sl_kernels {
     void (*mean_squared_error)(size_t rows, size_t columns, const float *outputs, const float *targets, float weight,
                                float *gradient, double result[3]);
 
-    /* All [n], value and moments updated in place. */
-    void (*adamw)(size_t n, const struct sl_adamw_step *step, const float *gradient, float *value, float *first_moment,
-                  float *second_moment);
+    /* All [n], value and moments updated in place. The gradient is gradient + addend, unless ADDEND is NULL. */
+    void (*adamw)(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend, float *value,
+                  float *first_moment, float *second_moment);
 };
 
 extern const struct sl_kernels sl_kernels_v2, sl_kernels_v3, sl_kernels_v4; /* in builds for the CPU */

@@ -117,27 +117,30 @@ struct update {
     const float *const *gradient; /* [members][count] */
 };
 
-/* The COUNT elements from FIRST on. */
+/* The COUNT elements from FIRST on. GRADIENT and ADDEND (or NULL) are theirs. */
 static void update_run(const struct update *u, struct sl_optimizer_run run, size_t first, size_t count,
-                       const float *gradient) {
+                       const float *gradient, const float *addend) {
     run.count = count;
     run.gradient = gradient;
+    run.addend = addend;
     run.value = u->range->value + first;
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++)
         run.state[s] = u->range->state[s] ? u->range->state[s] + (first - u->range->shard) : NULL;
     u->options->method->update(u->options, u->kernels, &run);
 }
 
-/* Elements [FIRST, END), piece by piece. */
+/* Elements [FIRST, END), piece by piece: the sum of the members' gradients, but for the last one's if the update adds
+ * that itself. */
 static void update_pieces(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
     alignas(SL_CACHE_LINE) float sum[PIECE];
     void *const output = sum;
+    const bool adds = u->options->method->adds;
     for (size_t count; first < end; first += count) {
         const void *input[SL_MAX_COORDINATES];
         count = end - first < PIECE ? end - first : PIECE;
         for (int i = 0; i < u->members; i++) input[i] = u->gradient[i] + first;
-        sl_reduce(SL_SUM, SL_F32, 1.0f, count, u->members, input, 1, &output);
-        update_run(u, run, first, count, sum);
+        sl_reduce(SL_SUM, SL_F32, 1.0f, count, adds ? u->members - 1 : u->members, input, 1, &output);
+        update_run(u, run, first, count, sum, adds ? input[u->members - 1] : NULL);
     }
 }
 
@@ -147,10 +150,13 @@ static void update_shard(const struct update *u, struct sl_optimizer_run run, si
     if (first < u->range->shard) first = u->range->shard;
     if (end > shard_end) end = shard_end;
     if (first >= end) return;
-    if (u->members > 1)
-        update_pieces(u, run, first, end);
+    const float *const one = u->gradient[0] + first;
+    if (u->members == 1)
+        update_run(u, run, first, end - first, one, NULL);
+    else if (u->members == 2 && u->options->method->adds)
+        update_run(u, run, first, end - first, one, u->gradient[1] + first);
     else
-        update_run(u, run, first, end - first, u->gradient[0] + first);
+        update_pieces(u, run, first, end);
 }
 
 void sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,

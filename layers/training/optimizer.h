@@ -46,6 +46,7 @@ struct sl_optimizer_options {
 struct sl_optimizer_run {
     size_t count;
     const float *gradient;             /* [count], still to be multiplied by gradient_scale */
+    const float *addend;               /* [count]: the gradient is gradient + addend. NULL: it is gradient */
     float *value;                      /* [count], updated in place */
     float *state[SL_OPTIMIZER_STATES]; /* [count] each, in the row's order, updated in place; zeros before the first
                                           step */
@@ -61,6 +62,7 @@ struct sl_optimizer {
     /* Names of the fields of sl_optimizer_options that it uses, "beta1"; NULL after the last. */
     const char *settings[8];
     struct sl_optimizer_options defaults; /* default values of the settings and of decay */
+    bool adds; /* its update heeds addend, which saves a pass over the gradients; otherwise addend is always NULL */
     /* How many of the state tensors OPTIONS need. NULL: all of them. */
     int (*states)(const struct sl_optimizer_options *options);
     /* SL_BAD_INPUT if settings do not fit each other. NULL: they always do. */
@@ -94,7 +96,7 @@ int sl_optimizer_states(const struct sl_optimizer_options *options);
 void sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                          struct sl_parameters *parameters, int range, int64_t step, float gradient_scale);
 /* The same with the sum of the MEMBERS gradients GRADIENT[i] [count of the range], in their order, of host memory. The
- * sum is made piece by piece while the optimizer uses it, and is stored nowhere. */
+ * sum is made while the optimizer uses it, and is stored nowhere. */
 void sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                              struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
                              int members, const float *const *gradient);

@@ -26,7 +26,8 @@ static void update(const struct sl_optimizer_options *options, const struct sl_k
         .correction2 = correction(options, options->beta2, run->step),
         .gradient_scale = run->gradient_scale,
     };
-    kernels->adamw(run->count, &step, run->gradient, run->value, run->state[FIRST_MOMENT], run->state[SECOND_MOMENT]);
+    kernels->adamw(run->count, &step, run->gradient, run->addend, run->value, run->state[FIRST_MOMENT],
+                   run->state[SECOND_MOMENT]);
 }
 
 const struct sl_optimizer sl_adamw = {
@@ -35,5 +36,6 @@ const struct sl_optimizer sl_adamw = {
     .state = {[FIRST_MOMENT] = "first_moment", [SECOND_MOMENT] = "second_moment"},
     .settings = {"beta1", "beta2", "epsilon"},
     .defaults = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8f, .decay = 1e-4f},
+    .adds = true,
     .update = update,
 };

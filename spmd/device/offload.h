@@ -5,6 +5,8 @@
  *   SL_LANES(...)                over a loop along a row, inside SL_ROWS
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
  *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS
+ *   SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
+ *                                devices, whose threads hide each other's waits, all at once
  *
  * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
  * with every pointer that the loop uses, and a reduction if the loop has one. The dots are clauses of a simd loop. On
@@ -55,6 +57,11 @@
 #define SL_LANES(...) SL_PRAGMA(omp simd __VA_ARGS__)
 #define SL_BLOCKS(clauses)
 #define SL_BLOCK 1024 /* floats: a block stays in the first-level cache while rows or arrays pass over it */
+#define SL_PIECE 128
+#endif
+
+#ifndef SL_PIECE
+#define SL_PIECE SIZE_MAX
 #endif
 
 #define SL_IN_BLOCK() SL_PRAGMA(omp simd)
