@@ -518,6 +518,55 @@ static void test_alone(void **state) {
     expect_ok("x=4", alone_program, NULL);
 }
 
+/* Each member writes its own number into what they have in common, and then reads the others'; every group has memory
+ * of its own, and the same again when it asks again. */
+static int common_program(struct sl_spmd *self, void *arg) {
+    (void)arg;
+    struct sl_group group, other;
+    void *memory, *others, *again;
+    if (!sl_reads_peers(self)) return SL_OK;
+    for (int round = 0; round < 3; round++) {
+        SL_TRY(sl_group_axes(self, "x", &group));
+        SL_TRY(sl_group_axes(self, "x", &other));
+        SL_TRY(sl_group_memory(self, &group, 4 * sizeof(int32_t), &memory));
+        SL_TRY(sl_group_memory(self, &other, 4 * sizeof(int32_t), &others));
+        SL_TRY(sl_group_memory(self, &group, 4 * sizeof(int32_t), &again));
+        CHECK(self, memory == again && memory != others);
+        int32_t *const number = memory, was;
+        sl_device.copy(&was, number + group.rank, sizeof was);
+        CHECK(self, was == 0);
+        was = 100 * round + self->coordinate;
+        sl_device.copy(number + group.rank, &was, sizeof was);
+        SL_TRY(sl_barrier(self, &group));
+        SL_TRY(sl_peers_begin(self));
+        int32_t all[4];
+        sl_device.copy(all, number, sizeof all);
+        sl_peers_end(self);
+        for (int i = 0; i < 4; i++) CHECK(self, all[i] == 100 * round + group.member[i]);
+        SL_TRY(sl_group_close(self, &group));
+        if (round) SL_TRY(sl_group_close(self, &other)); /* the first one's is freed when the run ends */
+    }
+    return SL_OK;
+}
+
+static int unequal_program(struct sl_spmd *self, void *arg) {
+    (void)arg;
+    struct sl_group group;
+    void *memory;
+    SL_TRY(sl_group_axes(self, "*", &group));
+    if (self->coordinate) SL_TRY(sl_barrier(self, &group));
+    SL_TRY(sl_group_memory(self, &group, self->coordinate ? 64 : 128, &memory));
+    return self->coordinate ? SL_OK : sl_barrier(self, &group);
+}
+
+static void test_common_memory(void **state) {
+    (void)state;
+    expect_ok("y=2,x=4", common_program, NULL);
+    if (shares_memory())
+        EXPECT_VERDICT(((struct test_run){.mesh = "x=2"}), unequal_program, SL_BAD_INPUT,
+                       "the group \"*\" has 128 bytes in common, not 64");
+}
+
 /* ---- groups that are closed ---- */
 
 /* Over members that lag behind each other, of which other groups are open. */
@@ -709,7 +758,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_macros),     cmocka_unit_test(test_random), cmocka_unit_test(test_largest_mesh),
         cmocka_unit_test(test_gather),     cmocka_unit_test(test_nan),    cmocka_unit_test(test_same_members),
         cmocka_unit_test(test_closing),    cmocka_unit_test(test_holes),  cmocka_unit_test(test_repeatable),
-        cmocka_unit_test(test_not_opened), cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_not_opened), cmocka_unit_test(test_alone),  cmocka_unit_test(test_common_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,6 +52,16 @@ static inline void update(struct storage *storage, int parameters, const struct 
     sl_optimizer_update(options, kernels, &all, 1, step, gradient_scale);
 }
 
+/* The same with the sum of the members' gradients. */
+static inline void update_sum(struct storage *storage, int parameters, const struct sl_optimizer_options *options,
+                              const struct sl_kernels *kernels, int64_t step, float gradient_scale, int members,
+                              const float *const *gradient) {
+    struct sl_range loops[2] = {{0}, storage->loop};
+    struct sl_parameters all = {
+        .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
+    sl_optimizer_update_sum(options, kernels, &all, 1, step, gradient_scale, members, gradient);
+}
+
 /* ---- facts ---- */
 
 static inline json_t *load_facts(const char *name) {

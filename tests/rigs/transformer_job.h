@@ -387,15 +387,28 @@ static inline struct job reference_job(const struct reference *reference, const 
     return job;
 }
 
+/* SUM and the bits of COUNT numbers in device memory. */
+static inline uint32_t mix_in(uint32_t sum, size_t count, const float *number) {
+    uint32_t *word = malloc((count + 1) * sizeof *word);
+    if (!word || !count || !number) return free(word), sum;
+    sl_device.copy(word, number, count * sizeof *word);
+    for (size_t i = 0; i < count; i++) sum = mix((uint64_t)sum << 32 | word[i]);
+    free(word);
+    return sum;
+}
+
 /* Everything that loading may change, in its bits. */
 static inline uint32_t fingerprint(struct sl_trainer *trainer) {
     const struct sl_parameters *parameters = sl_trainer_parameters(trainer);
-    const size_t words = sl_parameters_bytes(parameters) / sizeof(uint32_t);
-    uint32_t *word = malloc(words * sizeof *word), sum = mix((uint64_t)sl_trainer_steps(trainer));
-    if (!word) return 0;
-    sl_device.copy(word, parameters->memory, words * sizeof *word);
-    for (size_t i = 0; i < words; i++) sum = mix((uint64_t)sum << 32 | word[i]);
-    free(word);
+    uint32_t sum = mix((uint64_t)sl_trainer_steps(trainer));
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        sum = mix_in(sum, range->count, range->value);
+        sum = mix_in(sum, range->count, range->gradient);
+        sum = mix_in(sum, range->count, range->second);
+        sum = mix_in(sum, range->rounded ? range->count / 2 : 0, (const float *)(const void *)range->rounded);
+        for (int s = 0; s < parameters->states; s++) sum = mix_in(sum, range->shard_count, range->state[s]);
+    }
     return sum;
 }
 

@@ -143,12 +143,49 @@ static void updates_its_shard_alone(void **state) {
     }
 }
 
+/* The members' gradients are added up in their order, whether the update does it or a pass before it, and whatever the
+ * lengths of the pieces. */
+static void adds_up_members_gradients(void **state) {
+    (void)state;
+    enum { MEMBERS = 5, SIZE = 5003, FIRST = 17, END = 4990 };
+    static float member[MEMBERS][SIZE];
+    struct sl_optimizer_options options[] = {sl_adamw_defaults(0.03125f), sl_sgd_defaults(0.03125f)};
+    options[1].momentum = 0.5f;
+    options[1].decay = 0.25f;
+    for (int i = 0; i < 2 * MEMBERS; i++) {
+        struct numbers numbers = {21};
+        struct storage sum, apart;
+        const size_t halves[] = {SIZE / 2, SIZE - SIZE / 2};
+        const int members = 1 + i / 2;
+        const float *gradient[MEMBERS];
+        make_storage(&sum, 2, halves, (bool[]){true, false}, 0);
+        make_storage(&apart, 2, halves, (bool[]){true, false}, 0);
+        sum.loop.shard = apart.loop.shard = FIRST;
+        sum.loop.shard_count = apart.loop.shard_count = END - FIRST;
+        for (size_t e = 0; e < SIZE; e++) sum.loop.value[e] = apart.loop.value[e] = next_float(&numbers, -1, 1);
+        for (int64_t step = 1; step <= 2; step++) {
+            for (int m = 0; m < members; m++) {
+                gradient[m] = member[m];
+                for (size_t e = 0; e < SIZE; e++) {
+                    member[m][e] = next_float(&numbers, -2, 2);
+                    sum.loop.gradient[e] = m ? sum.loop.gradient[e] + member[m][e] : member[m][e];
+                }
+            }
+            update(&sum, 2, &options[i % 2], sl_kernels_available(0), step, 0.5f);
+            update_sum(&apart, 2, &options[i % 2], sl_kernels_available(0), step, 0.5f, members, gradient);
+        }
+        assert_memory_equal(sum.loop.value, apart.loop.value, SIZE * sizeof(float));
+        for (int s = 0; s < 2; s++) assert_memory_equal(sum.loop.state[s], apart.loop.state[s], SIZE * sizeof(float));
+        free_storage(&sum);
+        free_storage(&apart);
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gives_optax_numbers),
-        cmocka_unit_test(defaults_are_optax_defaults),
-        cmocka_unit_test(updates_its_shard_alone),
+        cmocka_unit_test(gives_optax_numbers),     cmocka_unit_test(defaults_are_optax_defaults),
+        cmocka_unit_test(updates_its_shard_alone), cmocka_unit_test(adds_up_members_gradients),
         cmocka_unit_test(can_correct_in_double),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
