@@ -35,6 +35,7 @@ static int train_and_check(struct worker *worker) {
     SL_TRY(sl_check_replicas(self, worker->trainer));
     if (fault->name && self->coordinate == fault->coordinate)
         SL_TRY(change(self, worker->trainer, fault->name, fault->moment));
+    SL_TRY(sl_barrier(self, sl_trainer_world(worker->trainer))); /* others may hold the same value */
     return fault->status[self->coordinate] = sl_check_replicas(self, worker->trainer);
 }
 
