@@ -122,36 +122,33 @@ static struct sl_module *build_layer(const struct sl_transformer *t, int number,
     return t->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(both) : both;
 }
 
-/* Stage number STAGE: its layers, the embedding before the first, norm and logits after the last. */
-static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage, int sequence,
+/* Stage number STAGE: its layers, the embedding before the first, the norm after the last. */
+static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage,
                                      const struct sl_channels *channels) {
-    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel};
+    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel, 0};
     const int first = sl_model_first_layer(layers_of(t), stages, stage);
     const int end = sl_model_first_layer(layers_of(t), stages, stage + 1);
-    struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
+    struct sl_module **part = calloc((size_t)(end - first) + 2, sizeof *part), *whole = NULL;
     int parts = 0;
     if (!part) return NULL;
     if (stage == 0) part[parts++] = sl_token_embedding(&vocabulary, channels);
     for (int layer = first; layer < end; layer++) part[parts++] = build_layer(t, layer, channels);
-    if (stage == stages - 1) {
-        part[parts++] = sl_rms_norm("norm", t->dimension, channels);
-        part[parts++] = sl_tied_logits(&vocabulary, sequence, channels);
-    }
+    if (stage == stages - 1) part[parts++] = sl_rms_norm("norm", t->dimension, channels);
     whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
     free(part);
     return whole;
 }
 
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
-                         int rank, int sequence, struct sl_model *model, struct sl_error *error) {
-    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel};
+                         int rank, struct sl_model *model, struct sl_error *error) {
+    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel, 0};
     const struct sl_channels channels = {mesh, sl_tensor_axis};
     const int stages = sl_schedule_stages(schedule);
     SL_TRY(sl_model_open(model, schedule, rank, layers_of(t), error));
     for (int l = 0; l < model->loops; l++) {
         const int stage = sl_schedule_stage(schedule, rank, l);
-        model->stage[l] = build_stage(t, stages, stage, sequence, &channels);
-        if (stage == stages - 1) model->loss = sl_token_loss(&vocabulary, sequence, &channels);
+        model->stage[l] = build_stage(t, stages, stage, &channels);
+        if (stage == stages - 1) model->loss = sl_token_head(&vocabulary, &channels);
         if (!model->stage[l] || (stage == stages - 1 && !model->loss))
             return sl_error_set(error, SL_FAILED, "no memory for the model");
     }

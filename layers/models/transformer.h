@@ -39,12 +39,11 @@ const struct sl_rule *sl_transformer_rules(const struct sl_transformer *transfor
 /* SL_BAD_INPUT if numbers do not fit each other or MESH; the line names them. */
 int sl_transformer_check(const struct sl_transformer *transformer, const struct sl_mesh *mesh, struct sl_error *error);
 
-/* Builds the part of MODEL that RANK of SCHEDULE holds, for sequences of SEQUENCE tokens. Stage s of S has the layers
+/* Builds the part of MODEL that RANK of SCHEDULE holds. Stage s of S has the layers
  * from s * layers / S, rounded down, up to the next stage's first. SL_BAD_INPUT if there are fewer layers than stages,
  * SL_FAILED if there is no memory. Free with sl_model_free, also after a failure. */
 int sl_transformer_build(const struct sl_transformer *transformer, const struct sl_mesh *mesh,
-                         const struct sl_schedule *schedule, int rank, int sequence, struct sl_model *model,
-                         struct sl_error *error);
+                         const struct sl_schedule *schedule, int rank, struct sl_model *model, struct sl_error *error);
 
 /* The number of parameters of the whole model, which may be more than a size_t can count; tied parameters count once.
  */

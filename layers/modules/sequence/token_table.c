@@ -23,13 +23,6 @@ static enum sl_division divide(const struct sl_vocabulary *vocabulary, int seque
     return sequence % parts == 0 ? SL_BY_TOKENS : SL_UNDIVIDED;
 }
 
-/* The whole logits of one token a sequence fit, too, where a sequence has as many tokens as there are parts. */
-int sl_token_logits(const struct sl_vocabulary *vocabulary, int sequence, const struct sl_channels *channels) {
-    const int parts = sl_mesh_axis_size(channels->mesh, channels->axis);
-    if (divide(vocabulary, sequence, parts) == SL_UNDIVIDED || sequence < parts) return vocabulary->size;
-    return (vocabulary->size + parts - 1) / parts;
-}
-
 /* ---- planning ---- */
 
 int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
@@ -51,15 +44,6 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
                             "%s%s: a vocabulary of %d tokens does not divide by the %d coordinates along \"%s\"",
                             plan->name, name, vocabulary->size, table->parts, table->axis);
     return sl_plan_group(plan, table->axis, &table->group);
-}
-
-int sl_token_plan_logits(struct sl_token_table *table, struct sl_plan *plan, int columns) {
-    SL_TRY(sl_token_plan(table, plan));
-    const size_t rows = (size_t)plan->rows, room = rows * (size_t)columns;
-    const size_t last = plan->caches ? rows / (size_t)plan->sequence * (size_t)table->vocabulary.size : 0;
-    if (sl_token_rows(table, rows) * sl_token_classes(table) <= room && last <= room) return SL_OK;
-    return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: logits of sequences of %d do not fit into %d columns",
-                        plan->name, table->module.type->name, plan->sequence, columns);
 }
 
 int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, bool summed) {

@@ -50,14 +50,10 @@ static inline size_t sl_token_classes(const struct sl_token_table *table) {
 /* Allocates a module of TYPE, whose own struct begins with a struct sl_token_table. NULL if there is no memory. */
 struct sl_module *sl_token_module(const struct sl_module_type *type, int in, int out,
                                   const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
-/* Floats that a row of logits takes: see sl_tied_logits. */
-int sl_token_logits(const struct sl_vocabulary *vocabulary, int sequence, const struct sl_channels *channels);
 
 /* For plan functions: finds the group and the division. SL_BAD_INPUT if vocabulary, channels or sequences do not
  * divide. */
 int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan);
-/* The same for a module that takes or gives logits of COLUMNS. SL_BAD_INPUT if the plan's logits do not fit. */
-int sl_token_plan_logits(struct sl_token_table *table, struct sl_plan *plan, int columns);
 /* Declares the table as the module's parameter 0. SUMMED: its gradient is the sum of the parts that the coordinates
  * compute. */
 int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, bool summed);
