@@ -125,7 +125,7 @@ static struct sl_module *build_layer(const struct sl_transformer *t, int number,
 /* Stage number STAGE: its layers, the embedding before the first, the norm after the last. */
 static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage,
                                      const struct sl_channels *channels) {
-    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel, 0};
+    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel, 0, 0, 0, NULL};
     const int first = sl_model_first_layer(layers_of(t), stages, stage);
     const int end = sl_model_first_layer(layers_of(t), stages, stage + 1);
     struct sl_module **part = calloc((size_t)(end - first) + 2, sizeof *part), *whole = NULL;
@@ -141,7 +141,7 @@ static struct sl_module *build_stage(const struct sl_transformer *t, int stages,
 
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
                          int rank, struct sl_model *model, struct sl_error *error) {
-    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel, 0};
+    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel, 0, 0, 0, NULL};
     const struct sl_channels channels = {mesh, sl_tensor_axis};
     const int stages = sl_schedule_stages(schedule);
     SL_TRY(sl_model_open(model, schedule, rank, layers_of(t), error));

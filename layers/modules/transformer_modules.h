@@ -95,7 +95,10 @@ struct sl_module *sl_experts(const char *name, const struct sl_experts *shape, c
 struct sl_vocabulary {
     int size, dimension;
     bool parallel; /* the table's rows are sharded over the channels' axis */
-    int chunk;     /* classes of which sl_token_head makes logits at a time; 0: up to 4096, by the number of classes */
+    int chunk;     /* classes of which sl_token_head makes logits at a time; 0: up to 4096, by the size alone */
+    int shards,
+        shard; /* the ranks of a pipeline share the table's rows, and this is rank `shard`; 0 shards: one does */
+    const char *stages; /* the axis of these ranks */
 };
 /* y = the table's rows of the tokens in the context's batch. x has one column, which nobody reads. Each coordinate
  * looks up its share of each sequence, then an all_to_all exchanges shares of sequences for shares of channels. If
