@@ -309,6 +309,34 @@ static void softmax_gradient(size_t rows, size_t cols, const int32_t *labels, in
     }
 }
 
+static void label_rows(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count, const void *table,
+                       bool rounded, bool begins, float *y) {
+    SL_ROWS(is_device_ptr(labels, table, y))
+    for (size_t r = 0; r < rows; r++) {
+        const int64_t place = place_of(labels[r], first, count);
+        const size_t at = (place < 0 ? 0 : (size_t)place) * cols;
+        const float *row = (const float *)table + at;
+        const uint16_t *half = (const uint16_t *)table + at;
+        float *out = y + r * cols;
+        if (place < 0 && !begins) continue;
+        if (place < 0) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = 0.0f;
+        } else if (rounded) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = sl_float_of_bf16(half[c]);
+        } else {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = row[c];
+        }
+    }
+}
+
+static void label_places(size_t rows, const int32_t *labels, int32_t *y) {
+    SL_ELEMENTWISE(is_device_ptr(labels, y), )
+    for (size_t r = 0; r < rows; r++) y[r] = labels[r] < 0 ? -1 : (int32_t)r;
+}
+
 static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
                             const float *sums, float weight, float *logits) {
     SL_ROWS(is_device_ptr(labels, maxima, sums, logits))
@@ -342,5 +370,7 @@ const struct sl_sequence_kernels SL_SEQUENCE_KERNELS = {
     .softmax_join = softmax_join,
     .softmax_losses = softmax_losses,
     .softmax_gradient = softmax_gradient,
+    .label_rows = label_rows,
+    .label_places = label_places,
     .softmax_dlogits = softmax_dlogits,
 };

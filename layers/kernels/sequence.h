@@ -80,6 +80,12 @@ struct sl_sequence_kernels {
     void (*softmax_gradient)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,
                              const float *sums, const float *scales, float weight, const void *table, bool rounded,
                              float *dx);
+    /* y [rows, cols]: in rows whose label is one of the classes [first, first + count), TABLE's row of it, as above.
+     * BEGINS: zeros in all others. */
+    void (*label_rows)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count, const void *table,
+                       bool rounded, bool begins, float *y);
+    /* y [rows] = the row's number, or -1 where the label is */
+    void (*label_places)(size_t rows, const int32_t *labels, int32_t *y);
     /* logits [rows, cols] of the classes from FIRST on become their gradients: (exp(logits - maxima) / sums - onehot)
      * weight, zeros in rows with label -1. */
     void (*softmax_dlogits)(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,

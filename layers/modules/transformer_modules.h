@@ -100,7 +100,8 @@ struct sl_vocabulary {
         shard; /* the ranks of a pipeline share the table's rows, and this is rank `shard`; 0 shards: one does */
     const char *stages; /* the axis of these ranks */
 };
-/* y = the table's rows of the tokens in the context's batch. x has one column, which nobody reads. Each coordinate
+/* y = the table's rows of the tokens in the context's batch. x has one column, which nobody reads. Where stages share
+ * the table, each adds its own rows to x, and the first one, shard 0, begins. Each coordinate
  * looks up its share of each sequence, then an all_to_all exchanges shares of sequences for shares of channels. If
  * sequences do not divide, every coordinate looks up all tokens and keeps its channels. Vocabulary-parallel: the sums
  * of all coordinates' lookups are scattered over channels. */
@@ -116,6 +117,15 @@ struct sl_module *sl_token_embedding(const struct sl_vocabulary *vocabulary, con
  * In prefill and decode it gives the whole logits of the last token of each sequence, the same on all coordinates: y
  * [sequences, vocabulary]. The module's `out` is then vocabulary / tokens of a sequence, rounded up. */
 struct sl_module *sl_token_head(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+
+/* The same head, spread over the ranks of a pipeline, each of which has vocabulary->shards'th of the table's rows: its
+ * share is a stage (layers/modules/sequence/token_spread.c). sl_spread_begin follows the model's last layer,
+ * sl_spread_loss is the loss; both are given shard 0. Bits are those of sl_token_head. These modules hand over
+ * sl_spread_columns columns. */
+struct sl_module *sl_spread_begin(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+struct sl_module *sl_spread_head(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+struct sl_module *sl_spread_loss(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+int sl_spread_columns(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 
 /* Runs INNER's forward again before its backward, so that only x is kept between the two. Takes ownership of INNER. */
 struct sl_module *sl_recompute(struct sl_module *inner);

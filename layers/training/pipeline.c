@@ -73,7 +73,7 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_place *kept = &p->kept[action->params].x;
     if (kept->stashed && p->context.phase == SL_TRAIN) {
         float *keep = sl_at(&p->context, kept);
-        sl_device.copy(keep, x, hidden_row(p, p->run) * sizeof(float));
+        sl_device.copy(keep, x, (size_t)p->context.rows * (size_t)stage->in * sizeof(float));
         x = keep;
     }
     SL_TRY(sl_module_forward(stage, &p->context, x, y));
@@ -97,7 +97,8 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     if (!kept->stashed) return SL_OK;
     set_microbatches(p, action);
     float *keep = sl_at(&p->context, kept);
-    sl_device.copy(keep, slot, hidden_row(p, p->run) * sizeof(float));
+    const int columns = p->model->stage[action->params]->out;
+    sl_device.copy(keep, slot, (size_t)p->context.rows * (size_t)columns * sizeof(float));
     p->state_gradient = NULL;
     return sl_channel_release(p->self, channel);
 }

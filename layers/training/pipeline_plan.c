@@ -25,8 +25,12 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
 }
 
-/* All that stages hand over is equally wide: it goes through the same buffers. */
+/* All that stages hand over goes through the same buffers. */
 static int set_hidden(struct sl_pipeline *p, int loop, int columns) {
+    if (p->model->handed >= columns) {
+        p->hidden = p->model->handed;
+        return SL_OK;
+    }
     if (p->hidden == 0) p->hidden = columns;
     if (p->hidden == columns) return SL_OK;
     return sl_fail(p->self, SL_BAD_INPUT, "the stage of loop %d hands over %d columns, not %d as elsewhere", loop,
