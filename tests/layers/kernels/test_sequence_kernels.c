@@ -665,6 +665,37 @@ static void gradients_take_the_labels_rows_off(void **state) {
     }
 }
 
+static void labels_find_their_rows(void **state) {
+    (void)state;
+    enum { ROWS = 9, COLS = 37, FIRST_CLASS = 2, OWN_CLASSES = 3 };
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {14};
+        float *table = random_device_floats(&numbers, OWN_CLASSES * COLS, -2, 2);
+        uint16_t *rounded = device_array(OWN_CLASSES * COLS, sizeof *rounded);
+        int32_t *labels = device_array(ROWS, sizeof *labels), *places = device_array(ROWS, sizeof *places);
+        for (int i = 0; i < OWN_CLASSES * COLS; i++) rounded[i] = sl_bf16_of_float(table[i]);
+        for (int r = 0; r < ROWS; r++) labels[r] = r - 1;
+        kernels->label_places(ROWS, labels, places);
+        for (int way = 0; way < 4; way++) {
+            const bool half = way & 1, begins = way & 2;
+            float *y = random_device_floats(&numbers, ROWS * COLS, -3, 3), *before = device_copy(y, ROWS * COLS * 4);
+            kernels->label_rows(ROWS, COLS, labels, FIRST_CLASS, OWN_CLASSES, half ? (const void *)rounded : table,
+                                half, begins, y);
+            for (int i = 0; i < ROWS * COLS; i++) {
+                const int place = labels[i / COLS] - FIRST_CLASS, at = place * COLS + i % COLS;
+                const bool here = place >= 0 && place < OWN_CLASSES;
+                const float other = begins ? 0.0f : before[i];
+                assert_true(y[i] == (!here ? other : half ? sl_float_of_bf16(rounded[at]) : table[at]));
+                assert_int_equal(places[i / COLS], i / COLS ? i / COLS : -1);
+            }
+            release_array(y);
+            release_array(before);
+        }
+        void *const arrays[] = {table, rounded, labels, places};
+        for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+    }
+}
+
 static void labels_are_copied(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
@@ -696,6 +727,7 @@ int main(void) {
         cmocka_unit_test(nan_surfaces_in_the_loss),
         cmocka_unit_test(gradients_take_the_labels_rows_off),
         cmocka_unit_test(labels_are_copied),
+        cmocka_unit_test(labels_find_their_rows),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
