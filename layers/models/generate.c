@@ -8,7 +8,7 @@
 
 #include "spmd/device/device.h"
 
-enum { PART = 512 }; /* tokens of a prompt's parts, but for the last one: enough for fast products */
+enum { PART = 1024 }; /* tokens of a prompt's parts, but for the last one: enough for fast products */
 
 /* The model for sequences of one length, with its pipeline. */
 struct pass {

@@ -13,7 +13,7 @@
 #include "layers/models/generate.h"
 #include "layers/training/trainer.h"
 
-enum { MAX_STEPS = 10, MAX_LAYOUTS = 20, LAYOUT = 64, MOST_TOKENS = 1024, MOST_COORDINATES = 8 };
+enum { MAX_STEPS = 10, MAX_LAYOUTS = 20, LAYOUT = 64, MOST_TOKENS = 1088, MOST_COORDINATES = 8 };
 
 static bool test_is_small; /* the test's second argument: fewer settings, where products are slow */
 

@@ -179,11 +179,11 @@ static void prompts_of_several_parts_are_those_of_the_whole_model(void **state) 
     static const struct {
         const char *mesh;
         enum sl_cache_form cache;
-        int prompt; /* parts are of 512 tokens */
-    } variant[] = {{"data=1,pipe=1,tensor=1", SL_CACHE_LATENT, 520},
-                   {"data=1,pipe=1,tensor=1", SL_CACHE_EXPANDED, 520},
-                   {"data=1,pipe=2,tensor=2", SL_CACHE_LATENT, 513}};
-    enum { LONG = 526 };
+        int prompt; /* parts are of 1024 tokens */
+    } variant[] = {{"data=1,pipe=1,tensor=1", SL_CACHE_LATENT, 1030},
+                   {"data=1,pipe=1,tensor=1", SL_CACHE_EXPANDED, 1030},
+                   {"data=1,pipe=2,tensor=2", SL_CACHE_LATENT, 1025}};
+    enum { LONG = 1036 };
     for (size_t i = 0; i < sizeof variant / sizeof *variant; i++) {
         struct job job = new_job(variant[i].mesh);
         struct trial *trial = new_trial(&job, 1);
