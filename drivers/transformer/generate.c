@@ -27,6 +27,7 @@ int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_wor
         .sequences = sequences,
         .prompt = job->prompt_length,
         .length = job->length,
+        .cache = (enum sl_cache_form)config->cache,
         .sampling = {config->temperature, config->top_k, config->top_p},
         .seed = config->common.seed,
     };

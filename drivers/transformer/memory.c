@@ -12,11 +12,14 @@ static double rotary_floats(const struct transformer_job *job) {
     return (double)m->positions * (keys + queries) * job->job.mesh.size;
 }
 
-/* Keys and values of all layers, for each token of each sample. */
+/* For each token of each sample, in all layers: keys and values, or the latent at each coordinate along the tensor
+ * axis. */
 static double cached_floats(const struct transformer_job *job) {
     const struct sl_transformer *m = &job->model;
     const double layers = (double)m->blocks * m->layers_per_block;
-    return (double)job->config->samples * job->length * layers * (2.0 * m->dimension);
+    const double latents = (double)m->latent * sl_mesh_axis_size(&job->job.mesh, sl_tensor_axis);
+    const double floats = job->config->cache == SL_CACHE_LATENT ? latents : 2.0 * m->dimension;
+    return (double)job->config->samples * job->length * layers * floats;
 }
 
 /* Logits of all rows of a pass, and their gradients. */

@@ -27,6 +27,7 @@ struct transformer_config {
     /* generation */
     const char *prompt, *prompt_tokens;
     int length, samples, top_k;
+    int cache; /* enum sl_cache_form */
     double temperature, top_p;
 };
 

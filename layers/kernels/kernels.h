@@ -7,6 +7,7 @@
 #define SL_LAYERS_KERNELS_KERNELS_H
 
 #include "layers/kernels/attention.h"
+#include "layers/kernels/attention_latent.h"
 #include "layers/kernels/expert.h"
 #include "layers/kernels/sequence.h"
 #include "spmd/random.h"
@@ -27,6 +28,7 @@ struct sl_kernels {
     const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
     const struct sl_sequence_kernels *sequence;
     const struct sl_attention_kernels *attention;
+    const struct sl_latent_kernels *latent;
     const struct sl_expert_kernels *experts;
 
     /* The N random words of KEY in JAX's layout. */

@@ -1,10 +1,14 @@
-/* generate.c - prefill and decode: two pipelines over one set of parameters and caches. */
+/* generate.c - prefill and decode: pipelines over one set of parameters and caches.
+ *
+ * A long prompt is evaluated part by part, so that only the caches grow with it. */
 #include "layers/models/generate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "spmd/device/device.h"
+
+enum { PART = 1024 }; /* tokens of a prompt's parts, but for the last one: enough for fast products */
 
 /* The model for sequences of one length, with its pipeline. */
 struct pass {
@@ -17,12 +21,13 @@ struct sl_generator {
     struct sl_generation options;
     struct sl_schedule schedule; /* forward alone, one microbatch */
     struct sl_caches caches;
-    struct pass prefill, decode;
-    struct sl_group stages; /* the pipeline's ranks */
+    struct pass part, prefill, decode; /* the prompt's parts, if there are several; the last one, or all of it */
+    int parts;                         /* tokens of all parts but the last one */
+    struct sl_group stages;            /* the pipeline's ranks */
     int last_rank, replica;
     float *logits;  /* [sequences, vocabulary], the host's, where they are made; else NULL */
     int32_t *next;  /* [sequences] */
-    int32_t *batch; /* [sequences, prompt] */
+    int32_t *batch; /* [sequences, tokens of a part] */
     struct sl_sampling_room room;
 };
 
@@ -50,7 +55,7 @@ static int open_rooms(struct sl_generator *g) {
     struct sl_spmd *self = g->self;
     const size_t sequences = (size_t)g->options.sequences, vocabulary = (size_t)g->options.transformer->vocabulary;
     g->next = calloc(sequences, sizeof *g->next);
-    g->batch = calloc(sequences * (size_t)g->options.prompt, sizeof *g->batch);
+    g->batch = calloc(sequences * (size_t)(g->parts ? PART : g->options.prompt), sizeof *g->batch);
     if (!g->next || !g->batch) return sl_fail(self, SL_FAILED, "no memory to generate");
     if (sl_axis_index(self, sl_pipe_axis) != g->last_rank) return SL_OK;
     g->logits = calloc(sequences * vocabulary, sizeof *g->logits);
@@ -68,15 +73,19 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
     if (options->prompt < 1 || options->length > options->transformer->positions)
         return sl_fail(self, SL_BAD_INPUT, "a prompt of %d tokens, %d in the end: at least 1, at most %d",
                        options->prompt, options->length, options->transformer->positions);
-    g->caches = (struct sl_caches){.sequences = options->sequences, .positions = options->length};
+    g->caches =
+        (struct sl_caches){.form = options->cache, .sequences = options->sequences, .positions = options->length};
     g->last_rank = sl_schedule_rank_of(options->schedule, sl_schedule_stages(options->schedule) - 1);
     g->replica = sl_axis_index(self, sl_data_axis);
     SL_TRY(sl_schedule_forward(&g->schedule, options->schedule, 1, &self->error));
     if (sl_axis_size(self, sl_pipe_axis) > 1) SL_TRY(sl_group_axes(self, sl_pipe_axis, &g->stages));
-    SL_TRY(open_pass(g, &g->prefill, options->prompt, parameters));
+    g->parts = (options->prompt - 1) / PART * PART;
+    if (g->parts) SL_TRY(open_pass(g, &g->part, PART, parameters));
+    SL_TRY(open_pass(g, &g->prefill, options->prompt - g->parts, parameters));
     SL_TRY(open_pass(g, &g->decode, 1, parameters));
     SL_TRY(sl_caches_take(&g->caches, &self->error));
     SL_TRY(open_rooms(g));
+    if (g->parts) SL_TRY(sl_pipeline_open(g->part.pipeline));
     SL_TRY(sl_pipeline_open(g->prefill.pipeline));
     return sl_pipeline_open(g->decode.pipeline);
 }
@@ -88,6 +97,7 @@ static void close_pass(struct pass *pass) {
 
 void sl_generator_close(struct sl_generator *g) {
     if (!g) return;
+    close_pass(&g->part);
     close_pass(&g->prefill);
     close_pass(&g->decode);
     sl_group_close(g->self, &g->stages);
@@ -101,7 +111,9 @@ void sl_generator_close(struct sl_generator *g) {
 }
 
 size_t sl_generator_bytes(const struct sl_generator *g) {
-    return sl_caches_bytes(&g->caches) + sl_pipeline_bytes(g->prefill.pipeline) + sl_pipeline_bytes(g->decode.pipeline);
+    const size_t part = g->part.pipeline ? sl_pipeline_bytes(g->part.pipeline) : 0;
+    return sl_caches_bytes(&g->caches) + part + sl_pipeline_bytes(g->prefill.pipeline) +
+           sl_pipeline_bytes(g->decode.pipeline);
 }
 
 /* ---- tokens ---- */
@@ -122,12 +134,17 @@ static int choose(struct sl_generator *g, const struct pass *pass, int position)
     return SL_OK;
 }
 
-/* Runs PASS over tokens that begin at POSITION; g->next are then those at position NEXT. */
-static int run_pass(struct sl_generator *g, struct pass *pass, enum sl_phase phase, const int32_t *tokens, int position,
-                    int next) {
+/* Runs PASS over tokens that begin at POSITION. */
+static int run_pass(struct pass *pass, enum sl_phase phase, const int32_t *tokens, int position) {
     struct sl_pipeline_step step = {.batch = {.rows = sl_pipeline_rows(pass->pipeline), .tokens = tokens},
                                     .position = position};
-    SL_TRY(sl_pipeline_generate(pass->pipeline, &step, phase));
+    return sl_pipeline_generate(pass->pipeline, &step, phase);
+}
+
+/* The same; g->next are then the tokens at position NEXT. */
+static int run_and_choose(struct sl_generator *g, struct pass *pass, enum sl_phase phase, const int32_t *tokens,
+                          int position, int next) {
+    SL_TRY(run_pass(pass, phase, tokens, position));
     if (g->logits) SL_TRY(choose(g, pass, next));
     if (g->stages.size < 2) return SL_OK;
     return sl_broadcast(g->self, &g->stages, SL_I32, g->next, g->next, (size_t)g->options.sequences, g->last_rank);
@@ -138,18 +155,31 @@ static void keep(const struct sl_generator *g, struct sl_generated *generated, i
     if (generated->chosen) generated->chosen(generated->arg, position, g->next);
 }
 
+/* COUNT tokens of each prompt, from FIRST on. */
+static const int32_t *part_of(struct sl_generator *g, const struct sl_generated *generated, int first, int count) {
+    for (int s = 0; s < g->options.sequences; s++)
+        memcpy(g->batch + s * count, generated->tokens + s * g->options.length + first,
+               (size_t)count * sizeof *g->batch);
+    return g->batch;
+}
+
+static int prefill(struct sl_generator *g, const struct sl_generated *generated) {
+    const int prompt = g->options.prompt, rest = prompt - g->parts;
+    for (int first = 0; first < g->parts; first += PART)
+        SL_TRY(run_pass(&g->part, SL_PREFILL, part_of(g, generated, first, PART), first));
+    return run_and_choose(g, &g->prefill, SL_PREFILL, part_of(g, generated, g->parts, rest), g->parts, prompt);
+}
+
 int sl_generator_run(struct sl_generator *g, struct sl_generated *generated) {
     const int prompt = g->options.prompt, length = g->options.length;
     const double began = sl_now();
-    for (int s = 0; s < g->options.sequences; s++)
-        memcpy(g->batch + s * prompt, generated->tokens + s * length, (size_t)prompt * sizeof *g->batch);
     generated->prefill_ms = generated->decode_ms = 0;
     if (prompt >= length) return SL_OK;
-    SL_TRY(run_pass(g, &g->prefill, SL_PREFILL, g->batch, 0, prompt));
+    SL_TRY(prefill(g, generated));
     keep(g, generated, prompt);
     const double filled = sl_now();
     for (int position = prompt; position + 1 < length; position++) {
-        SL_TRY(run_pass(g, &g->decode, SL_DECODE, g->next, position, position + 1));
+        SL_TRY(run_and_choose(g, &g->decode, SL_DECODE, g->next, position, position + 1));
         keep(g, generated, position + 1);
     }
     generated->prefill_ms = 1e3 * (filled - began);

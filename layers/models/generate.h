@@ -19,6 +19,7 @@ struct sl_generation {
     enum sl_dtype precision;
     int sequences;      /* sequences of each replica */
     int prompt, length; /* tokens of the prompt, at least 1; tokens in the end, at most transformer->positions */
+    enum sl_cache_form cache;
     struct sl_sampling sampling;
     uint64_t seed;
 };

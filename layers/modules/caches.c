@@ -6,7 +6,7 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
-int sl_caches_declare(struct sl_caches *caches, size_t columns, struct sl_error *error) {
+int sl_caches_declare(struct sl_caches *caches, size_t columns, bool once, struct sl_error *error) {
     const int number = caches->planned++;
     if (number < caches->count) return number;
     struct sl_cache *grown = sl_grow(caches->cache, caches->count, &caches->capacity, 16, sizeof *grown);
@@ -15,12 +15,13 @@ int sl_caches_declare(struct sl_caches *caches, size_t columns, struct sl_error 
         return -1;
     }
     caches->cache = grown;
-    caches->cache[caches->count++] = (struct sl_cache){.columns = columns};
+    caches->cache[caches->count++] = (struct sl_cache){.columns = columns, .once = once};
     return number;
 }
 
 static size_t bytes_of(const struct sl_caches *caches, const struct sl_cache *cache) {
-    return (size_t)caches->sequences * (size_t)caches->positions * cache->columns * sizeof(float);
+    const size_t rows = cache->once ? 1 : (size_t)caches->sequences * (size_t)caches->positions;
+    return rows * cache->columns * sizeof(float);
 }
 
 size_t sl_caches_bytes(const struct sl_caches *caches) {

@@ -9,12 +9,18 @@
 
 SL_BEGIN_C
 
+/* What latent attention (layers/modules/sequence/mla.c) remembers of a token: the latent and the rotary key, or the
+ * keys and values of all heads. */
+enum sl_cache_form { SL_CACHE_LATENT, SL_CACHE_EXPANDED };
+
 struct sl_cache {
     size_t columns;
-    float *data; /* [sequences, positions, columns], in device memory */
+    bool once;   /* made of parameters: [columns] */
+    float *data; /* or [sequences, positions, columns]; in device memory */
 };
 
 struct sl_caches {
+    enum sl_cache_form form;
     int sequences; /* sequences of a coordinate, in all its microbatches together */
     int positions; /* the longest sequence */
     int count, capacity;
@@ -24,9 +30,9 @@ struct sl_caches {
 
 /* Call this before a pipeline is planned over CACHES: its first cache is number 0 again. */
 static inline void sl_caches_begin(struct sl_caches *caches) { caches->planned = 0; }
-/* Returns the number of the next cache, which has COLUMNS floats a position; -1 with the error set if there is no
- * memory. sl_plan_cache calls it. */
-int sl_caches_declare(struct sl_caches *caches, size_t columns, struct sl_error *error);
+/* Returns the number of the next cache, which has COLUMNS floats a position, or once; -1 with the error set if there is
+ * no memory. sl_plan_cache calls it. */
+int sl_caches_declare(struct sl_caches *caches, size_t columns, bool once, struct sl_error *error);
 /* Bytes of all declared caches. */
 size_t sl_caches_bytes(const struct sl_caches *caches);
 /* Takes memory for the caches that have none yet. SL_FAILED if there is not enough. Free with sl_caches_close. */

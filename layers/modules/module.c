@@ -242,7 +242,12 @@ int sl_plan_array(struct sl_plan *plan, size_t count, bool kept, struct sl_place
 }
 
 int sl_plan_cache(struct sl_plan *plan, size_t columns, int *number) {
-    *number = sl_caches_declare(plan->caches, columns, plan->error);
+    *number = sl_caches_declare(plan->caches, columns, false, plan->error);
+    return *number < 0 ? plan->error->status : SL_OK;
+}
+
+int sl_plan_cache_once(struct sl_plan *plan, size_t columns, int *number) {
+    *number = sl_caches_declare(plan->caches, columns, true, plan->error);
     return *number < 0 ? plan->error->status : SL_OK;
 }
 

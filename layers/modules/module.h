@@ -253,6 +253,8 @@ void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *plac
 int sl_plan_array(struct sl_plan *plan, size_t count, bool kept, struct sl_place *place);
 /* *NUMBER is a new cache of COLUMNS floats a position. Allowed only if plan->caches is not NULL. */
 int sl_plan_cache(struct sl_plan *plan, size_t columns, int *number);
+/* The same, of COLUMNS floats in all: for what is made of parameters when a prompt begins. */
+int sl_plan_cache_once(struct sl_plan *plan, size_t columns, int *number);
 /* *GROUP is the number of the group over AXES, -1 if the coordinate is alone along them. */
 int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 

@@ -29,6 +29,10 @@ struct sl_channels {
  * computed. SEGMENTS_IN and SEGMENTS_OUT (at least 1) are the numbers of segments of x's and of y's columns. */
 struct sl_module *sl_sharded_dense(const char *name, int in, int out, int segments_in, int segments_out,
                                    const struct sl_channels *channels);
+/* Y [IN, own columns of y], of a sharded_dense of one segment of x: all rows of these columns of the kernel, whichever
+ * coordinates have them. Collective over those that share the kernel. Call it only if there were caches, or no FSDP in
+ * bf16, when the module was planned. */
+int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *context, float *y);
 /* As sl_sharded_dense, but every coordinate along the axis has all columns of y (psum). Each is given its own summand
  * of dy; backward adds these up. */
 struct sl_module *sl_summed_dense(const char *name, int in, int out, int segments_in,

@@ -43,6 +43,7 @@ offload)
     all_ran "every kernel runs on a device" "$layers/kernels/kernels.c" "$build/tests/test_kernels" "$build/tests/test_adamw"
     all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels"
     all_ran "attention runs on a device" "$layers/kernels/attention.c" "$build/tests/test_attention_kernels"
+    all_ran "attention over latents runs on a device" "$layers/kernels/attention_latent.c" "$build/tests/test_attention_latent"
     all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts"
     all_ran "the optimizer sgd runs on a device" "$layers/training/optimizer_sgd.c" "$build/tests/test_sgd"
     all_ran "plain products run on a device" "$layers/kernels/gemm_reference.c" "$build/tests/test_gemm"

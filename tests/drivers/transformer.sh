@@ -197,9 +197,12 @@ for mesh in $meshes; do
     values evaluation_loss >evaluated
     head -n 1 losses | near 1e-6 evaluated - && head -n 1 wanted | near 2e-6 evaluated -
     point "evaluate on $mesh: the loss of the first step"
-    call generate $reference --mesh $mesh --prompt-tokens "$(listed prompt | paste -sd, -)" --temperature 0 --json
-    [ "$(sed -n 's/.*"tokens":\[\([^]]*\)\].*/\1/p' out)" = "$(listed greedy | paste -sd, -)" ] && [ ! -s err ]
-    point "the continuation on $mesh"
+    for cache in expanded latent; do
+        call generate $reference --mesh $mesh --prompt-tokens "$(listed prompt | paste -sd, -)" --temperature 0 \
+            --cache $cache --json
+        [ "$(sed -n 's/.*"tokens":\[\([^]]*\)\].*/\1/p' out)" = "$(listed greedy | paste -sd, -)" ] && [ ! -s err ]
+        point "the continuation on $mesh, $cache caches"
+    done
 done
 [ "$(wc -l <out)" = 2 ] && tail -n 1 out |
     grep -qxE "\\{\"prefill_tokens_per_second\":$number,\"decode_tokens_per_second\":$number,\"prefill_ms\":$number,\"decode_ms\":$number\\}"
@@ -226,6 +229,12 @@ call $sampled --mesh data=1 --seed 43
 grep '"sample"' out | cmp -s - one
 [ $? = 1 ]
 point 'another seed, other samples'
+for cache in expanded latent; do
+    call generate $reference --prompt-tokens 5 --samples 3 --temperature 0 --precision bf16 --cache $cache --mesh tensor=2 --json
+    grep '"sample"' out >$cache
+done
+[ -s latent ] && cmp -s latent expanded
+point 'both caches in bf16'
 call generate $model --prompt 'ab"' --length 5 --json --mesh tensor=2
 [ $status = 0 ] && grep -q '"tokens":\[97,98,34,[0-9]*,[0-9]*\],"text":"ab\\"' out
 point 'bytes of a prompt'

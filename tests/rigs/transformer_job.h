@@ -13,7 +13,7 @@
 #include "layers/models/generate.h"
 #include "layers/training/trainer.h"
 
-enum { MAX_STEPS = 10, MAX_LAYOUTS = 20, LAYOUT = 64, MOST_TOKENS = 1024, MOST_COORDINATES = 8 };
+enum { MAX_STEPS = 10, MAX_LAYOUTS = 20, LAYOUT = 64, MOST_TOKENS = 1088, MOST_COORDINATES = 8 };
 
 static bool test_is_small; /* the test's second argument: fewer settings, where products are slow */
 
@@ -168,6 +168,7 @@ static inline int job_program(struct sl_spmd *self, void *arg) {
 struct continuation {
     int sequences; /* of all replicas together */
     int prompt, length;
+    enum sl_cache_form cache;
     struct sl_sampling sampling;
     const int32_t *prompts; /* [sequences, prompt] */
     /* Of each coordinate, what its replica made: [sequences of a replica, length]. */
@@ -185,6 +186,7 @@ static inline int continue_prompts(struct worker *worker, struct continuation *c
                                              .sequences = own,
                                              .prompt = c->prompt,
                                              .length = c->length,
+                                             .cache = c->cache,
                                              .sampling = c->sampling,
                                              .seed = 21};
     int32_t *tokens = c->tokens[self->coordinate];

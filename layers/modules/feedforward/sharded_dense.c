@@ -51,7 +51,7 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     const size_t in = (size_t)dense->module.in, out = (size_t)dense->whole;
     const size_t group = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
-    const bool rounds_only = plan->forward_only && plan->precision == SL_BF16;
+    const bool rounds_only = plan->forward_only && plan->precision == SL_BF16 && !plan->caches;
     if (dense->group >= 0) sl_plan_workspace(plan, rows * out * sizeof(float), &dense->columns);
     if (dense->data_group < 0) return;
     sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32), &dense->kernel);
@@ -106,6 +106,25 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
     const size_t shape[] = {(size_t)module->in, (size_t)(dense->whole / data->size)};
     return gather_values(module, context, shard,
                          sl_describe_all_gather_dim(data, dense->products.forward.dtype, shard, all, 2, shape, 1));
+}
+
+int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *context, float *y) {
+    const struct sharded *dense = own(module);
+    const struct sl_group *data = sl_group_of(context, dense->data_group);
+    const struct sl_group *peers = sl_group_of(context, dense->group);
+    const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
+    const size_t shape[] = {in, segments, whole / segments};
+    const float *kernel = sl_value(module, context, SL_AFFINE_KERNEL);
+    if (data) {
+        const size_t shard[] = {in, whole / (size_t)data->size};
+        float *all = peers ? sl_at(context, &dense->kernel) : y;
+        SL_TRY(
+            gather_values(module, context, kernel, sl_describe_all_gather_dim(data, SL_F32, kernel, all, 2, shard, 1)));
+        kernel = all;
+    }
+    if (peers) return sl_communicate(context, sl_describe_all_to_all(peers, SL_F32, kernel, y, 3, shape, 2, 0));
+    if (!data) context->kernels->sequence->copy_block(in, whole, kernel, whole, y, whole);
+    return SL_OK;
 }
 
 /* *ALL [rows, whole] of DY [rows, out]. */

@@ -8,30 +8,8 @@
  *
  * All products are sharded ones, which scatter their sums over columns: whole heads come out of kv_up, q_up and q_rope,
  * while k_rope's few columns, which all heads share, are the same everywhere. So attention needs no communication. */
+#include "layers/modules/sequence/mla_internal.h"
 #include "layers/modules/sequence/rope.h"
-#include "layers/modules/transformer_modules.h"
-
-enum { DOWN, KV_UP, Q_UP, OUT, K_ROPE, Q_ROPE, CHILDREN }; /* the last two only where there is rope */
-
-/* What lies between the children: [rows, columns], but for LOGSUM [heads, rows]. */
-enum tensor {
-    LATENT,    /* down's [kv | q], */
-    KV_LATENT, /* and each alone */
-    Q_LATENT,
-    KEYS_VALUES, /* [k | v] */
-    QUERIES,
-    ROTATED_KEYS,
-    ROTATED_QUERIES,
-    OUTPUT, /* attention's */
-    LOGSUM,
-    D_LATENT, /* gradients; that of ROTATED_KEYS is a share of a sum over the coordinates */
-    D_KEYS_VALUES,
-    D_QUERIES,
-    D_ROTATED_KEYS,
-    D_ROTATED_QUERIES,
-    PART, /* gradient of OUTPUT, then what one child adds to D_LATENT */
-    TENSORS
-};
 
 /* What each child reads, and the gradient of what it writes; the module's own x and dy at the ends. */
 static const enum tensor input[CHILDREN] = {
@@ -42,27 +20,7 @@ static const enum tensor gradient[CHILDREN] = {[DOWN] = D_LATENT,
                                                [K_ROPE] = D_ROTATED_KEYS,
                                                [Q_ROPE] = D_ROTATED_QUERIES};
 
-struct mla {
-    struct sl_module module;
-    struct sl_mla shape;
-    const char *axis; /* over which heads are sharded */
-    int group;
-    /* A coordinate's own. */
-    size_t heads, columns, latent;  /* of q, k and v each; of kv and q latent each */
-    size_t rope, rotated;           /* columns of k_rope, and of q_rope */
-    struct sl_rope *keys, *queries; /* NULL without rotary positions */
-    struct sl_place place[TENSORS];
-    struct sl_place scratch;                          /* of attention's backward */
-    int keys_cache, values_cache, rotated_keys_cache; /* numbers of caches */
-};
-
-static const struct mla *own(const struct sl_module *module) { return (const struct mla *)module; }
-
-static float *at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    return sl_at(context, &own(module)->place[tensor]);
-}
-
-static struct sl_attention attention_shape(const struct mla *mla, int rows, int sequence) {
+struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequence) {
     return (struct sl_attention){.sequences = (size_t)(rows / sequence),
                                  .queries = (size_t)sequence,
                                  .key_rows = (size_t)sequence,
@@ -139,7 +97,8 @@ static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     SL_TRY(plan_tensor(plan, 2 * mla->latent, latent, &place[LATENT]));
     SL_TRY(plan_tensor(plan, mla->latent, keeps_input(module, KV_UP), &place[KV_LATENT]));
     SL_TRY(plan_tensor(plan, mla->latent, keeps_input(module, Q_UP), &place[Q_LATENT]));
-    SL_TRY(plan_tensor(plan, 2 * mla->columns, true, &place[KEYS_VALUES]));
+    if (!sl_mla_absorbs(plan->caches, plan->sequence, 0))
+        SL_TRY(plan_tensor(plan, 2 * mla->columns, true, &place[KEYS_VALUES]));
     SL_TRY(plan_tensor(plan, mla->columns, true, &place[QUERIES]));
     SL_TRY(plan_tensor(plan, mla->columns, true, &place[OUTPUT]));
     SL_TRY(plan_tensor(plan, mla->heads, true, &place[LOGSUM]));
@@ -151,7 +110,7 @@ static int plan_forward(struct mla *mla, struct sl_plan *plan) {
 static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     const struct sl_module *module = &mla->module;
     struct sl_place *place = mla->place;
-    const struct sl_attention attention = attention_shape(mla, (int)sl_plan_rows(plan), plan->sequence);
+    const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
     const size_t columns[TENSORS] = {[D_LATENT] = 2 * mla->latent,
                                      [D_KEYS_VALUES] = 2 * mla->columns,
                                      [D_QUERIES] = mla->columns,
@@ -166,13 +125,6 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* Keys and values apart, as decoding passes over the ones, then over the others, from end to end. */
-static int plan_caches(struct mla *mla, struct sl_plan *plan) {
-    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->keys_cache));
-    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->values_cache));
-    return mla->rope ? sl_plan_cache(plan, mla->rope, &mla->rotated_keys_cache) : SL_OK;
-}
-
 static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     struct mla *mla = (struct mla *)module;
     SL_TRY(check(mla, plan));
@@ -181,35 +133,27 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_shares(mla, index, sl_mesh_axis_size(plan->mesh, mla->axis), plan));
     SL_TRY(plan_children(module, plan));
     SL_TRY(plan_forward(mla, plan));
-    if (plan->caches) SL_TRY(plan_caches(mla, plan));
+    if (plan->caches) SL_TRY(sl_mla_plan_caches(mla, plan));
     return plan->forward_only ? SL_OK : plan_backward(mla, plan);
 }
 
 /* ---- forward ---- */
 
-/* The sequence of the batch with which the call begins; each of its microbatches has equally many. */
-static int first_sequence(const struct sl_context *context) {
-    return context->microbatch * (context->rows / context->sequence / (int)sl_call_microbatches(context));
-}
-
 static int check_positions(const struct sl_module *module, struct sl_context *context) {
     const struct sl_caches *caches = context->caches;
-    const int end = context->position + context->sequence, sequences = context->rows / context->sequence;
-    int most = own(module)->shape.positions;
+    const int end = context->position + context->sequence;
+    int most = sl_mla_of(module)->shape.positions;
     if (caches && caches->positions < most) most = caches->positions;
     if (end > most)
         return sl_fail(context->self, SL_BAD_INPUT, "%s: tokens at positions %d to %d, but there are only %d positions",
                        module->name, context->position, end - 1, most);
-    if (caches && first_sequence(context) + sequences > caches->sequences)
-        return sl_fail(context->self, SL_BAD_INPUT, "%s: microbatch %d of %d sequences, but caches of only %d",
-                       module->name, context->microbatch, sequences, caches->sequences);
-    return SL_OK;
+    return caches ? sl_mla_check_caches(module, context) : SL_OK;
 }
 
 /* Keys and queries in place. */
 static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, float *keys,
                    float *queries) {
-    const struct mla *mla = own(module);
+    const struct mla *mla = sl_mla_of(module);
     const size_t rows = (size_t)context->rows, sequence = (size_t)context->sequence;
     const size_t position = (size_t)context->position;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
@@ -219,74 +163,56 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
 }
 
 static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
-    const struct mla *mla = own(module);
+    const struct mla *mla = sl_mla_of(module);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t rows = (size_t)context->rows, half = mla->latent;
-    float *latent = at(module, context, LATENT);
-    float *kv = at(module, context, KV_LATENT), *q = at(module, context, Q_LATENT);
+    float *latent = sl_mla_at(module, context, LATENT);
+    float *kv = sl_mla_at(module, context, KV_LATENT), *q = sl_mla_at(module, context, Q_LATENT);
     SL_TRY(sl_module_forward(module->child[DOWN], context, x, latent));
     kernels->copy_block(rows, half, latent, 2 * half, kv, half);
     kernels->copy_block(rows, half, latent + half, 2 * half, q, half);
-    SL_TRY(sl_module_forward(module->child[KV_UP], context, kv, at(module, context, KEYS_VALUES)));
-    SL_TRY(sl_module_forward(module->child[Q_UP], context, q, at(module, context, QUERIES)));
+    if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
+        SL_TRY(sl_module_forward(module->child[KV_UP], context, kv, sl_mla_at(module, context, KEYS_VALUES)));
+    SL_TRY(sl_module_forward(module->child[Q_UP], context, q, sl_mla_at(module, context, QUERIES)));
     if (!mla->rope) return SL_OK;
-    float *keys = at(module, context, ROTATED_KEYS), *queries = at(module, context, ROTATED_QUERIES);
+    float *keys = sl_mla_at(module, context, ROTATED_KEYS), *queries = sl_mla_at(module, context, ROTATED_QUERIES);
     SL_TRY(sl_module_forward(module->child[K_ROPE], context, latent, keys));
     SL_TRY(sl_module_forward(module->child[Q_ROPE], context, latent, queries));
     rotate(module, context, false, keys, queries);
     return SL_OK;
 }
 
-/* Appends ROWS, the new tokens' of the microbatch's sequences, to a cache; returns the rows of its first sequence.
- * STRIDE: from one of ROWS to the next. */
-static const float *append(const struct sl_context *context, int number, const float *rows, size_t stride) {
-    const struct sl_caches *caches = context->caches;
-    const size_t columns = caches->cache[number].columns, tokens = (size_t)context->sequence;
-    const size_t sequences = (size_t)context->rows / tokens, positions = (size_t)caches->positions;
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    float *cached = sl_cache_rows(caches, number, first_sequence(context));
-    float *to = cached + (size_t)context->position * columns;
-    if (tokens == 1) {
-        kernels->copy_block(sequences, columns, rows, stride, to, positions * columns);
-        return cached;
-    }
-    for (size_t s = 0; s < sequences; s++)
-        kernels->copy_block(tokens, columns, rows + s * tokens * stride, stride, to + s * positions * columns, columns);
-    return cached;
+void sl_mla_attend(const struct sl_module *module, struct sl_context *context) {
+    const struct mla *mla = sl_mla_of(module);
+    const struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
+    const float *keys_values = sl_mla_at(module, context, KEYS_VALUES);
+    const float *keys = mla->rope ? sl_mla_at(module, context, ROTATED_KEYS) : NULL;
+    const float *queries = mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL;
+    context->kernels->attention->forward(&shape, sl_mla_at(module, context, QUERIES), queries, keys_values,
+                                         keys_values + mla->columns, keys, sl_mla_at(module, context, OUTPUT),
+                                         sl_mla_at(module, context, LOGSUM));
 }
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct mla *mla = own(module);
     SL_TRY(check_positions(module, context));
     SL_TRY(project(module, context, x));
-    struct sl_attention shape = attention_shape(mla, context->rows, context->sequence);
-    const float *keys = at(module, context, KEYS_VALUES), *values = keys + mla->columns;
-    const float *rotated = mla->rope ? at(module, context, ROTATED_KEYS) : NULL;
-    float *output = at(module, context, OUTPUT);
-    if (context->caches) {
-        shape.position = (size_t)context->position;
-        shape.key_rows = (size_t)context->caches->positions;
-        keys = append(context, mla->keys_cache, keys, shape.key_stride);
-        values = append(context, mla->values_cache, values, shape.key_stride);
-        if (mla->rope) rotated = append(context, mla->rotated_keys_cache, rotated, mla->rope);
-        shape.key_stride = mla->columns;
-    }
-    context->kernels->attention->forward(&shape, at(module, context, QUERIES),
-                                         mla->rope ? at(module, context, ROTATED_QUERIES) : NULL, keys, values, rotated,
-                                         output, at(module, context, LOGSUM));
-    return sl_module_forward(module->child[OUT], context, output, y);
+    if (context->caches)
+        SL_TRY(sl_mla_attend_caches(module, context));
+    else
+        sl_mla_attend(module, context);
+    return sl_module_forward(module->child[OUT], context, sl_mla_at(module, context, OUTPUT), y);
 }
 
 /* ---- backward ---- */
 
 /* Child I's x, and the gradient of its y; X and DY are the module's own. */
 static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
-    return i == DOWN ? x : at(module, context, input[i]);
+    return i == DOWN ? x : sl_mla_at(module, context, input[i]);
 }
 
 static const float *gradient_of(const struct sl_module *module, const struct sl_context *context, int i,
                                 const float *dy) {
-    return i == OUT ? dy : at(module, context, gradient[i]);
+    return i == OUT ? dy : sl_mla_at(module, context, gradient[i]);
 }
 
 static int child_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x,
@@ -296,26 +222,27 @@ static int child_backward_input(const struct sl_module *module, struct sl_contex
 }
 
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
-    const struct mla *mla = own(module);
-    const struct sl_attention shape = attention_shape(mla, context->rows, context->sequence);
-    const float *keys_values = at(module, context, KEYS_VALUES);
-    const float *keys = mla->rope ? at(module, context, ROTATED_KEYS) : NULL;
-    const float *queries = mla->rope ? at(module, context, ROTATED_QUERIES) : NULL;
-    float *d_keys_values = at(module, context, D_KEYS_VALUES);
-    float *d_keys = mla->rope ? at(module, context, D_ROTATED_KEYS) : NULL;
-    float *d_queries = mla->rope ? at(module, context, D_ROTATED_QUERIES) : NULL;
-    context->kernels->attention->backward(
-        &shape, at(module, context, QUERIES), queries, keys_values, keys_values + mla->columns, keys,
-        at(module, context, OUTPUT), at(module, context, LOGSUM), d_output, at(module, context, D_QUERIES), d_queries,
-        d_keys_values, d_keys_values + mla->columns, d_keys, sl_at(context, &mla->scratch));
+    const struct mla *mla = sl_mla_of(module);
+    const struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
+    const float *keys_values = sl_mla_at(module, context, KEYS_VALUES);
+    const float *keys = mla->rope ? sl_mla_at(module, context, ROTATED_KEYS) : NULL;
+    const float *queries = mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL;
+    float *d_keys_values = sl_mla_at(module, context, D_KEYS_VALUES);
+    float *d_keys = mla->rope ? sl_mla_at(module, context, D_ROTATED_KEYS) : NULL;
+    float *d_queries = mla->rope ? sl_mla_at(module, context, D_ROTATED_QUERIES) : NULL;
+    context->kernels->attention->backward(&shape, sl_mla_at(module, context, QUERIES), queries, keys_values,
+                                          keys_values + mla->columns, keys, sl_mla_at(module, context, OUTPUT),
+                                          sl_mla_at(module, context, LOGSUM), d_output,
+                                          sl_mla_at(module, context, D_QUERIES), d_queries, d_keys_values,
+                                          d_keys_values + mla->columns, d_keys, sl_at(context, &mla->scratch));
     if (mla->rope) rotate(module, context, true, d_keys, d_queries);
 }
 
 /* What kv_up and q_up give goes side by side; the other two read all of the latent. */
 static int latent_gradient(const struct sl_module *module, struct sl_context *context) {
-    const struct mla *mla = own(module);
+    const struct mla *mla = sl_mla_of(module);
     const size_t rows = (size_t)context->rows, half = mla->latent;
-    float *latent = at(module, context, D_LATENT), *part = at(module, context, PART);
+    float *latent = sl_mla_at(module, context, D_LATENT), *part = sl_mla_at(module, context, PART);
     for (int i = KV_UP; i <= Q_UP; i++) {
         SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
         context->kernels->sequence->copy_block(rows, half, part, half, latent + (i == Q_UP ? half : 0), 2 * half);
@@ -329,7 +256,7 @@ static int latent_gradient(const struct sl_module *module, struct sl_context *co
 
 static int mla_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                               const float *dy, float *dx) {
-    float *d_output = at(module, context, PART);
+    float *d_output = sl_mla_at(module, context, PART);
     SL_TRY(child_backward_input(module, context, OUT, NULL, dy, d_output));
     attention_backward(module, context, d_output);
     SL_TRY(latent_gradient(module, context));

@@ -7,7 +7,7 @@ enum { SEQUENCES = 8, LENGTH = 13 };
 /* A continuation of LENGTH tokens, and what the model says of it. */
 struct trial {
     struct continuation made;
-    int32_t prompts[SEQUENCES * LENGTH];
+    int32_t prompts[MOST_TOKENS];
     int steps;   /* of training before */
     bool twice;  /* the second time with the same trainer must give the same */
     double hits; /* next tokens, of those that were made, that the whole model finds likeliest */
@@ -18,12 +18,13 @@ struct trial {
 static int count_hits(struct worker *worker, const int32_t *tokens, bool wrong, double *hits) {
     const struct job *job = worker->job;
     const struct trial *trial = job->user;
+    const int length = trial->made.length;
     struct sl_metrics metrics;
     for (int s = 0; s < worker->local; s++) {
         for (int t = 0; t < job->sequence; t++) {
-            const int32_t next = tokens[s * LENGTH + t + 1];
+            const int32_t next = tokens[s * length + t + 1];
             const bool made = t + 1 >= trial->made.prompt;
-            worker->inputs[s * job->sequence + t] = tokens[s * LENGTH + t];
+            worker->inputs[s * job->sequence + t] = tokens[s * length + t];
             worker->labels[s * job->sequence + t] = !made ? 0 : wrong ? (next + 1) % job->model.vocabulary : next;
         }
     }
@@ -88,7 +89,12 @@ static void expect_sequences(const char *what, const struct trial *got, const in
 
 static const char alone[] = "data=1,pipe=1,tensor=1";
 
-/* Runs JOB and TRIAL alone and in all layouts of up to eight coordinates, which give the same sequences. */
+static enum sl_cache_form other_form(enum sl_cache_form form) {
+    return form == SL_CACHE_LATENT ? SL_CACHE_EXPANDED : SL_CACHE_LATENT;
+}
+
+/* Runs JOB and TRIAL alone and in all layouts of up to eight coordinates, which give the same sequences, whatever their
+ * caches keep. */
 static void continue_everywhere(struct job job, const struct trial *trial, struct trial *single) {
     struct trial *other = calloc(1, sizeof *other);
     assert_non_null(other);
@@ -101,6 +107,7 @@ static void continue_everywhere(struct job job, const struct trial *trial, struc
         for (int i = size == 8 && test_is_small ? layouts / 2 : 0; i < layouts; i++) {
             job.mesh = mesh[i];
             *other = *trial;
+            if (i % 2) other->made.cache = other_form(trial->made.cache);
             run_trial(&job, other);
             if (has_results()) expect_sequences(mesh[i], other, single->made.tokens[0]);
             if (has_results()) assert_true(other->hits == single->hits);
@@ -117,6 +124,7 @@ static void greedy_tokens_are_those_of_the_whole_model(void **state) {
         const struct job job = new_job(alone);
         struct trial *trial = new_trial(&job, prompts[i]), *single = new_trial(&job, prompts[i]);
         trial->steps = i; /* of initial values, too */
+        trial->made.cache = i == 1 ? SL_CACHE_EXPANDED : SL_CACHE_LATENT;
         continue_everywhere(job, trial, single);
         if (has_results()) {
             assert_true(single->hits == SEQUENCES * (LENGTH - prompts[i]));
@@ -157,11 +165,40 @@ static void placement_and_shardings_give_the_same_tokens(void **state) {
         job.model.vocabulary_parallel = variant[i].parallel;
         job.model.fsdp = variant[i].fsdp;
         job.model.recomputation = (int)i % 3;
+        other.made.cache = i % 2 ? SL_CACHE_EXPANDED : SL_CACHE_LATENT;
         run_trial(&job, &other);
         if (has_results()) expect_sequences(variant[i].mesh, &other, single->made.tokens[0]);
     }
     free(trial);
     free(single);
+}
+
+/* A prompt that takes several passes, in both forms of caches, against one pass of the whole model. */
+static void prompts_of_several_parts_are_those_of_the_whole_model(void **state) {
+    (void)state;
+    static const struct {
+        const char *mesh;
+        enum sl_cache_form cache;
+        int prompt; /* parts are of 1024 tokens */
+    } variant[] = {{"data=1,pipe=1,tensor=1", SL_CACHE_LATENT, 1030},
+                   {"data=1,pipe=1,tensor=1", SL_CACHE_EXPANDED, 1030},
+                   {"data=1,pipe=2,tensor=2", SL_CACHE_LATENT, 1025}};
+    enum { LONG = 1036 };
+    for (size_t i = 0; i < sizeof variant / sizeof *variant; i++) {
+        struct job job = new_job(variant[i].mesh);
+        struct trial *trial = new_trial(&job, 1);
+        uint64_t numbers = 7;
+        for (int t = 0; t < LONG; t++) trial->prompts[t] = pick(&numbers, job.model.vocabulary);
+        trial->made.sequences = job.batch = 1;
+        trial->made.prompt = variant[i].prompt;
+        trial->made.length = LONG;
+        trial->made.cache = variant[i].cache;
+        job.model.positions = LONG;
+        job.sequence = LONG - 1;
+        run_trial(&job, trial);
+        if (has_results()) assert_true(trial->hits == LONG - variant[i].prompt);
+        free(trial);
+    }
 }
 
 static bool differ(const struct trial *a, const struct trial *b) {
@@ -242,6 +279,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_tokens_are_those_of_the_whole_model),
         cmocka_unit_test(placement_and_shardings_give_the_same_tokens),
+        cmocka_unit_test(prompts_of_several_parts_are_those_of_the_whole_model),
         cmocka_unit_test(sampled_tokens_are_the_same_in_every_layout),
         cmocka_unit_test(draws_differ_between_positions),
         cmocka_unit_test(numbers_that_do_not_fit_are_refused),

@@ -19,7 +19,9 @@ struct trial {
     struct sl_mla shape;
     int sequence, rows, group;
     bool forward_only, recompute;
-    int prompt;                  /* > 0: generates from prompts of so many tokens */
+    int prompt; /* > 0: generates from prompts of so many tokens, */
+    int next;   /* then passes over so many; 0: 1 */
+    enum sl_cache_form cache;
     int beyond;                  /* positions by which it then goes too far */
     int missing;                 /* sequences for which there are no caches */
     const struct sl_store *from; /* values */
@@ -58,12 +60,14 @@ static struct sl_plan plan_for(struct sl_spmd *self, struct worker *worker, cons
 static int plan_modules(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
     const int rows = trial->prompt ? SEQUENCES * trial->prompt : trial->rows;
     struct sl_plan plan = plan_for(self, worker, trial, rows, trial->prompt ? trial->prompt : trial->sequence);
+    const int next = trial->next ? trial->next : 1;
+    worker->caches.form = trial->cache;
     worker->caches.sequences = SEQUENCES * worker->microbatches - trial->missing;
     worker->caches.positions = SEQUENCE + 2;
     SL_TRY(plan_one(worker, worker->module, &plan));
     SL_TRY(take_parameters(self, worker));
     if (!trial->prompt) return SL_OK;
-    plan = plan_for(self, worker, trial, SEQUENCES, 1);
+    plan = plan_for(self, worker, trial, SEQUENCES * next, next);
     SL_TRY(plan_one(worker, worker->decoder, &plan));
     return sl_caches_take(&worker->caches, &self->error);
 }
@@ -95,9 +99,9 @@ static void move_tokens(const struct worker *worker, int m, int from, int end, b
 static int generate_tokens(struct worker *worker, const struct trial *trial, float *x, float *y) {
     struct sl_context *context = &worker->context;
     for (int from = 0; from < SEQUENCE + trial->beyond;) {
-        const int end = from ? from + 1 : trial->prompt;
+        const int end = !from ? trial->prompt : from + (trial->next ? trial->next : 1);
         const struct sl_module *module = from ? worker->decoder : worker->module;
-        context->phase = from ? SL_DECODE : SL_PREFILL;
+        context->phase = from && !trial->next ? SL_DECODE : SL_PREFILL;
         context->sequence = end - from;
         context->rows = SEQUENCES * context->sequence;
         context->position = from;
@@ -115,8 +119,10 @@ static int generate_tokens(struct worker *worker, const struct trial *trial, flo
 static int generate(struct worker *worker, const struct trial *trial) {
     struct sl_caches *caches = &worker->caches;
     worker->context.caches = caches;
-    for (int i = 0; i < caches->count; i++)
-        poison(caches->cache[i].data, (size_t)caches->sequences * (size_t)caches->positions * caches->cache[i].columns);
+    for (int i = 0; i < caches->count; i++) {
+        const size_t rows = caches->cache[i].once ? 1 : (size_t)caches->sequences * (size_t)caches->positions;
+        poison(caches->cache[i].data, rows * caches->cache[i].columns);
+    }
     const size_t bytes = ROWS * worker->tile.columns * sizeof(float);
     float *x = sl_device.take(bytes), *y = sl_device.take(bytes);
     const int status = x && y ? generate_tokens(worker, trial, x, y) : SL_FAILED;
@@ -349,23 +355,33 @@ static void meshes_equal_one_coordinate(void **state) {
     }
 }
 
-static void tokens_one_by_one_give_the_same(void **state) {
+/* What passes over parts of the sequences give, with caches of FORM, is what one pass over all of them gives. */
+static void check_parts(const char *on, const struct sl_mla *shape, enum sl_cache_form form, int prompt, int next,
+                        uint64_t seed) {
+    static struct trial whole, parts;
+    struct values values;
+    whole = trial_of(shape);
+    open_values(&values, seed, &whole);
+    whole.forward_only = true;
+    parts = whole;
+    parts.prompt = prompt;
+    parts.next = next;
+    parts.cache = form;
+    run_trial(on, &whole, true);
+    run_trial(on, &parts, true);
+    if (has_results()) expect_near(on, "y", ALL * COLUMNS, parts.y[0], whole.y[0]);
+    close_values(&values);
+}
+
+static void parts_of_a_sequence_give_the_same(void **state) {
     (void)state;
-    static const char *const meshes[] = {"data=1", "tensor=2", "data=2,tensor=4"};
-    for (int i = 0; i < 9; i++) {
-        static struct trial whole, tokens;
-        const char *on = meshes[i % 3];
-        const struct sl_mla *shape = i == 4 ? &without_rope : &with_rope;
-        whole = trial_of(shape);
-        struct values values;
-        open_values(&values, 21 + (uint64_t)i, &whole);
-        whole.forward_only = true;
-        tokens = whole;
-        tokens.prompt = 1 + i / 3 * 2;
-        run_trial(on, &whole, true);
-        run_trial(on, &tokens, true);
-        if (has_results()) expect_near(on, "y", ALL * COLUMNS, tokens.y[0], whole.y[0]);
-        close_values(&values);
+    static const char *const meshes[] = {"data=1", "tensor=2", "data=2,tensor=4", "tensor=8"};
+    static const int part[][2] = {{1, 0}, {3, 0}, {5, 0}, {1, 2}, {3, 2}}; /* prompt, next */
+    for (int i = 0; i < 20; i++) {
+        const struct sl_mla *shape = i % 7 == 4 ? &without_rope : &with_rope;
+        for (int form = 0; form < 2; form++)
+            check_parts(meshes[i % 4], shape, (enum sl_cache_form)form, part[i % 5][0], part[i % 5][1],
+                        21 + (uint64_t)i);
     }
 }
 
@@ -444,7 +460,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_is_what_naive_attention_gives),
         cmocka_unit_test(meshes_equal_one_coordinate),
-        cmocka_unit_test(tokens_one_by_one_give_the_same),
+        cmocka_unit_test(parts_of_a_sequence_give_the_same),
         cmocka_unit_test(gradients_are_those_of_forward),
         cmocka_unit_test(bad_shapes_are_refused),
         cmocka_unit_test(bad_sequences_are_refused),

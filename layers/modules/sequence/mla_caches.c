@@ -1,0 +1,166 @@
+/* mla_caches.c - latent attention to cached tokens, of which the caches keep one of two forms.
+ *
+ * Expanded: keys and values of this coordinate's heads, and the rotary key. Latent: the latent and the rotary key, the
+ * same at each coordinate along the axis; kv_up is absorbed into queries and outputs
+ * (layers/kernels/attention_latent.h). For that every coordinate has kv_up's columns of its own heads, in a table that
+ * is made when a prompt begins. A prompt that begins its sequences attends to its own keys and values, whose products
+ * are cheaper where there are many queries.
+ */
+#include "layers/modules/feedforward/affine.h"
+#include "layers/modules/sequence/mla_internal.h"
+
+/* ---- planning ---- */
+
+/* Keys and values apart, as decoding passes over the ones, then over the others, from end to end. */
+static int plan_expanded(struct mla *mla, struct sl_plan *plan) {
+    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->keys_cache));
+    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->values_cache));
+    return mla->rope ? sl_plan_cache(plan, mla->rope, &mla->rotated_keys_cache) : SL_OK;
+}
+
+static struct sl_latent_attention latent_shape(const struct mla *mla, int rows, int sequence) {
+    return (struct sl_latent_attention){.sequences = (size_t)(rows / sequence),
+                                        .queries = (size_t)sequence,
+                                        .heads = mla->heads,
+                                        .width = mla->columns / mla->heads,
+                                        .rope = mla->rope,
+                                        .latent = (size_t)mla->shape.latent};
+}
+
+static int plan_latent(struct mla *mla, struct sl_plan *plan) {
+    const size_t latent = (size_t)mla->shape.latent, table = 2 * latent * mla->columns;
+    const struct sl_latent_attention shape = latent_shape(mla, (int)sl_plan_rows(plan), plan->sequence);
+    SL_TRY(sl_plan_cache(plan, latent + mla->rope, &mla->latents_cache));
+    SL_TRY(sl_plan_cache_once(plan, table, &mla->table_cache));
+    if (mla->group >= 0) SL_TRY(sl_plan_array(plan, (size_t)plan->rows * latent, false, &mla->place[ALL_LATENT]));
+    sl_plan_workspace(plan, table * sizeof(float), &mla->kernel);
+    sl_plan_workspace(plan, sl_kernels_select()->latent->scratch(&shape), &mla->scratch);
+    return SL_OK;
+}
+
+int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan) {
+    return plan->caches->form == SL_CACHE_LATENT ? plan_latent(mla, plan) : plan_expanded(mla, plan);
+}
+
+/* ---- rows of caches ---- */
+
+/* The sequence of the batch with which the call begins; each of its microbatches has equally many. */
+static int first_sequence(const struct sl_context *context) {
+    return context->microbatch * (context->rows / context->sequence / (int)sl_call_microbatches(context));
+}
+
+int sl_mla_check_caches(const struct sl_module *module, struct sl_context *context) {
+    const struct sl_caches *caches = context->caches;
+    const int sequences = context->rows / context->sequence;
+    if (first_sequence(context) + sequences > caches->sequences)
+        return sl_fail(context->self, SL_BAD_INPUT, "%s: microbatch %d of %d sequences, but caches of only %d",
+                       module->name, context->microbatch, sequences, caches->sequences);
+    return SL_OK;
+}
+
+/* Appends ROWS, the new tokens' of the microbatch's sequences, to columns [FIRST, FIRST + COUNT) of a cache; returns
+ * the rows of its first sequence. STRIDE: from one of ROWS to the next. */
+static const float *append(const struct sl_context *context, int number, size_t first, size_t count, const float *rows,
+                           size_t stride) {
+    const struct sl_caches *caches = context->caches;
+    const size_t columns = caches->cache[number].columns, tokens = (size_t)context->sequence;
+    const size_t sequences = (size_t)context->rows / tokens, positions = (size_t)caches->positions;
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    float *cached = sl_cache_rows(caches, number, first_sequence(context));
+    float *to = cached + (size_t)context->position * columns + first;
+    if (tokens == 1) {
+        kernels->copy_block(sequences, count, rows, stride, to, positions * columns);
+        return cached;
+    }
+    for (size_t s = 0; s < sequences; s++)
+        kernels->copy_block(tokens, count, rows + s * tokens * stride, stride, to + s * positions * columns, columns);
+    return cached;
+}
+
+static const float *append_all(const struct sl_context *context, int number, const float *rows, size_t stride) {
+    return append(context, number, 0, context->caches->cache[number].columns, rows, stride);
+}
+
+/* ---- expanded ---- */
+
+static void attend_expanded(const struct sl_module *module, struct sl_context *context) {
+    const struct mla *mla = sl_mla_of(module);
+    struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
+    const float *keys = sl_mla_at(module, context, KEYS_VALUES), *values = keys + mla->columns, *rotated = NULL;
+    keys = append_all(context, mla->keys_cache, keys, shape.key_stride);
+    values = append_all(context, mla->values_cache, values, shape.key_stride);
+    if (mla->rope)
+        rotated = append_all(context, mla->rotated_keys_cache, sl_mla_at(module, context, ROTATED_KEYS), mla->rope);
+    shape.position = (size_t)context->position;
+    shape.key_rows = (size_t)context->caches->positions;
+    shape.key_stride = mla->columns;
+    context->kernels->attention->forward(
+        &shape, sl_mla_at(module, context, QUERIES), mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL,
+        keys, values, rotated, sl_mla_at(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
+}
+
+/* ---- latent ---- */
+
+/* Of all heads' columns of kv_up, those of this coordinate's heads; with all rows, of which it has a share. */
+static int make_table(const struct sl_module *module, struct sl_context *context) {
+    const struct mla *mla = sl_mla_of(module);
+    float *kernel = sl_at(context, &mla->kernel);
+    SL_TRY(sl_sharded_dense_columns(module->child[KV_UP], context, kernel));
+    context->kernels->latent->absorb((size_t)mla->shape.latent, mla->columns, kernel,
+                                     context->caches->cache[mla->table_cache].data);
+    return SL_OK;
+}
+
+/* *CACHED: the rows of the first sequence, with the call's tokens. */
+static int append_latents(const struct sl_module *module, struct sl_context *context, const float **cached) {
+    const struct mla *mla = sl_mla_of(module);
+    const struct sl_group *peers = sl_group_of(context, mla->group);
+    const size_t rows = (size_t)context->rows, latent = (size_t)mla->shape.latent, shape[] = {rows, mla->latent};
+    const float *latents = sl_mla_at(module, context, KV_LATENT);
+    if (peers) {
+        float *all = sl_mla_at(module, context, ALL_LATENT);
+        SL_TRY(sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, latents, all, 2, shape, 1)));
+        latents = all;
+    }
+    *cached = append(context, mla->latents_cache, 0, latent, latents, latent);
+    if (mla->rope)
+        append(context, mla->latents_cache, latent, mla->rope, sl_mla_at(module, context, ROTATED_KEYS), mla->rope);
+    return SL_OK;
+}
+
+/* The bias of this coordinate's values. */
+static const float *value_bias(const struct sl_module *module, const struct sl_context *context) {
+    const struct mla *mla = sl_mla_of(module);
+    const struct sl_group *peers = sl_group_of(context, mla->group);
+    const size_t first = (size_t)mla->shape.dimension + (peers ? (size_t)peers->rank * mla->columns : 0);
+    return sl_value(module->child[KV_UP], context, SL_AFFINE_BIAS) + first;
+}
+
+static void attend_to_latents(const struct sl_module *module, struct sl_context *context, const float *cached) {
+    const struct mla *mla = sl_mla_of(module);
+    struct sl_latent_attention shape = latent_shape(mla, context->rows, context->sequence);
+    shape.position = (size_t)context->position;
+    shape.key_rows = (size_t)context->caches->positions;
+    context->kernels->latent->forward(&shape, sl_mla_at(module, context, QUERIES),
+                                      mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL, cached,
+                                      context->caches->cache[mla->table_cache].data, value_bias(module, context),
+                                      sl_mla_at(module, context, OUTPUT), sl_at(context, &mla->scratch));
+}
+
+static int attend_latent(const struct sl_module *module, struct sl_context *context) {
+    const float *cached;
+    if (context->phase == SL_PREFILL && context->position == 0 && context->microbatch == 0)
+        SL_TRY(make_table(module, context));
+    SL_TRY(append_latents(module, context, &cached));
+    if (sl_mla_absorbs(context->caches, context->sequence, context->position))
+        attend_to_latents(module, context, cached);
+    else
+        sl_mla_attend(module, context);
+    return SL_OK;
+}
+
+int sl_mla_attend_caches(const struct sl_module *module, struct sl_context *context) {
+    if (context->caches->form == SL_CACHE_LATENT) return attend_latent(module, context);
+    attend_expanded(module, context);
+    return SL_OK;
+}

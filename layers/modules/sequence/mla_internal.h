@@ -1,0 +1,68 @@
+/* mla_internal.h - what the two files of latent attention share: mla.c computes and trains it, mla_caches.c attends to
+ * what caches keep. */
+#ifndef SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
+#define SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
+
+#include "layers/modules/transformer_modules.h"
+
+enum { DOWN, KV_UP, Q_UP, OUT, K_ROPE, Q_ROPE, CHILDREN }; /* the last two only where there is rope */
+
+/* What lies between the children: [rows, columns], but for LOGSUM [heads, rows]. */
+enum tensor {
+    LATENT,    /* down's [kv | q], */
+    KV_LATENT, /* and each alone */
+    Q_LATENT,
+    KEYS_VALUES, /* [k | v] */
+    QUERIES,
+    ROTATED_KEYS,
+    ROTATED_QUERIES,
+    OUTPUT, /* attention's */
+    LOGSUM,
+    D_LATENT, /* gradients; that of ROTATED_KEYS is a share of a sum over the coordinates */
+    D_KEYS_VALUES,
+    D_QUERIES,
+    D_ROTATED_KEYS,
+    D_ROTATED_QUERIES,
+    PART,       /* gradient of OUTPUT, then what one child adds to D_LATENT */
+    ALL_LATENT, /* with caches: the kv latent's columns of all coordinates */
+    TENSORS
+};
+
+struct mla {
+    struct sl_module module;
+    struct sl_mla shape;
+    const char *axis; /* over which heads are sharded */
+    int group;
+    /* A coordinate's own. */
+    size_t heads, columns, latent;  /* of q, k and v each; of kv and q latent each */
+    size_t rope, rotated;           /* columns of k_rope, and of q_rope */
+    struct sl_rope *keys, *queries; /* NULL without rotary positions */
+    struct sl_place place[TENSORS];
+    struct sl_place scratch;                          /* of attention: backward's, or over latents */
+    struct sl_place kernel;                           /* kv_up's columns, before they become a table */
+    int keys_cache, values_cache, rotated_keys_cache; /* numbers of caches: expanded, */
+    int latents_cache, table_cache; /* or latent: [latent | rotated key], and kv_up as kernels read it */
+};
+
+static inline const struct mla *sl_mla_of(const struct sl_module *module) { return (const struct mla *)module; }
+
+static inline float *sl_mla_at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    return sl_at(context, &sl_mla_of(module)->place[tensor]);
+}
+
+struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequence);
+/* Writes OUTPUT and LOGSUM of the call's own keys and values. */
+void sl_mla_attend(const struct sl_module *module, struct sl_context *context);
+
+/* Plans the caches, in the form that they have been given. */
+int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan);
+/* Whether a pass over sequences of SEQUENCE tokens from POSITION on attends to latents, and so needs no KEYS_VALUES. */
+static inline bool sl_mla_absorbs(const struct sl_caches *caches, int sequence, int position) {
+    return caches && caches->form == SL_CACHE_LATENT && (sequence == 1 || position > 0);
+}
+/* SL_BAD_INPUT unless the caches have room for the call's tokens. */
+int sl_mla_check_caches(const struct sl_module *module, struct sl_context *context);
+/* Adds the call's tokens to the caches, and writes OUTPUT of all that are then there. */
+int sl_mla_attend_caches(const struct sl_module *module, struct sl_context *context);
+
+#endif
