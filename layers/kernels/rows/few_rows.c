@@ -11,6 +11,7 @@
 enum {
     PART = 320,  /* of sums whose terms are added one by one */
     BLOCK = 128, /* rows of A that are copied at a time */
+    EVERY = 8,   /* steps */
     AHEAD = 8,   /* rows of B between what is multiplied and what is asked for */
 };
 
@@ -64,14 +65,14 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
     SL_UNROLL
     for (int i = 0; i < rows; i++) {
         SL_UNROLL
-        for (int v = 0; v < vectors; v++) {
-            sum[i][v] = (vector){0};
-            __builtin_prefetch(c + (size_t)i * p->n + v * LANES, 1, 3);
-        }
+        for (int v = 0; v < vectors; v++) sum[i][v] = (vector){0};
     }
     size_t wait = 1;
     for (size_t l = 0; l < depth; l++, b += row, ahead += p->n) {
         vector w[WIDE];
+        const size_t line = l / EVERY;
+        if (l % EVERY == 0 && line < (size_t)(rows * vectors))
+            __builtin_prefetch(c + line / (size_t)vectors * p->n + line % (size_t)vectors * LANES, 1, 3);
         if (source != FROM_COPY && l + AHEAD == depth) ahead = panel->next;
         if (source != FROM_COPY) {
             SL_UNROLL

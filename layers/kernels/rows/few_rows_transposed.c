@@ -127,13 +127,35 @@ static void turn(const float *a, size_t k, size_t depth, float *to) {
 
 typedef vector turned_sums[TURNED_TILE][TURNED];
 
-/* to [columns, TURNED_ROWS]: what dots computes of COLUMNS rows of B, lane by lane. The next rows are asked for
- * meanwhile. */
-static inline __attribute__((always_inline)) void turned_dots(const struct product *p, const float *a, const float *b,
-                                                              size_t depth, struct ahead *ahead, float *to,
+/* Some columns of C. */
+struct turned {
+    const struct product *p;
+    const float *a; /* turned */
+    size_t depth;
+    size_t column, columns; /* the first one, how many */
+    float *sums;            /* [columns, TURNED_ROWS] */
+};
+
+/* Asks for the lines of C that are stored next: a row in every so many lanes of all the tiles. */
+static inline void ask_for_row(const struct turned *t, size_t tile, size_t lane) {
+    enum { EVERY = TURNED_COLUMNS / TURNED_TILE * LANES / TURNED_ROWS };
+    const size_t slot = tile * LANES + lane;
+    const float *c = t->p->c + slot / EVERY * t->p->n + t->column;
+    if (slot % EVERY) return;
+    for (size_t j = 0; j < t->columns; j += SL_CACHE_LINE / sizeof *c) __builtin_prefetch(c + j, 1, 3);
+}
+
+/* What dots computes of COLUMNS rows of B, lane by lane. The next rows are asked for meanwhile. */
+static inline __attribute__((always_inline)) void turned_dots(const struct turned *turned, size_t tile,
                                                               const int columns) {
+    const struct product *p = turned->p;
+    const size_t depth = turned->depth, first = turned->column + tile * TURNED_TILE, next = first + (size_t)columns;
+    const float *a = turned->a, *b = p->b + first * p->k;
+    float *to = turned->sums + tile * TURNED_TILE * TURNED_ROWS;
+    struct ahead ahead = {p->b + next * p->k, smaller(p->n - next, TURNED_TILE), 1, 0};
     turned_sums part[4]; /* sums of every fourth lane, as sum_lanes makes them */
     for (size_t lane = 0; lane < LANES; lane++) {
+        ask_for_row(turned, tile, lane);
         vector sum[TURNED_TILE][TURNED];
         SL_UNROLL
         for (int j = 0; j < columns; j++) {
@@ -141,7 +163,7 @@ static inline __attribute__((always_inline)) void turned_dots(const struct produ
             for (int v = 0; v < TURNED; v++) sum[j][v] = (vector){0};
         }
         for (size_t l = lane; l < depth; l += LANES, a += TURNED_ROWS) {
-            if (l & LANES) ask(ahead, p, depth);
+            if (l & LANES) ask(&ahead, p, depth);
             vector x[TURNED];
             SL_UNROLL
             for (int v = 0; v < TURNED; v++) x[v] = load(a + v * LANES);
@@ -183,30 +205,17 @@ static void turn_back(const struct product *p, const float *x, size_t columns, f
     }
 }
 
-/* Columns from FIRST on of TURNED_ROWS rows of C: TURNED_TILE of them, or what is left. */
-static void turned_tile(const struct product *p, const float *a, size_t depth, size_t first, float *to) {
-    const size_t columns = smaller(p->n - first, TURNED_TILE), left = p->n - first - columns;
-    const float *b = p->b + first * p->k;
-    struct ahead ahead = {b + columns * p->k, smaller(left, TURNED_TILE), 1, 0};
-#define TURNED_DOTS_OF(some) turned_dots(p, a, b, depth, &ahead, to, some)
-    SL_WITH_CONSTANT(columns, TURNED_TILE, TURNED_DOTS_OF)
-}
-
-/* TURNED_ROWS rows of C, over DEPTH of the sums. Each tile asks for a share of the lines of C that are stored next. */
+/* TURNED_ROWS rows of C, over DEPTH of the sums. */
 static void turned_rows(const struct product *p, size_t depth) {
-    enum { TILES = TURNED_COLUMNS / TURNED_TILE };
     _Alignas(SL_CACHE_LINE) float a[DEPTH * TURNED_ROWS], sums[TURNED_COLUMNS * TURNED_ROWS];
     turn(p->a, p->k, depth, a);
     for (size_t column = 0; column < p->n; column += TURNED_COLUMNS) {
-        const size_t columns = smaller(p->n - column, TURNED_COLUMNS);
-        float *c = p->c + column;
-        for (size_t j = 0; j < columns; j += TURNED_TILE) {
-            for (size_t i = j / TURNED_TILE; i < TURNED_ROWS; i += TILES) {
-                for (size_t l = 0; l < columns; l += LANES) __builtin_prefetch(c + i * p->n + l, 1, 3);
-            }
-            turned_tile(p, a, depth, column + j, sums + j * TURNED_ROWS);
+        const struct turned turned = {p, a, depth, column, smaller(p->n - column, TURNED_COLUMNS), sums};
+        for (size_t tile = 0; tile * TURNED_TILE < turned.columns; tile++) {
+#define TURNED_DOTS_OF(columns) turned_dots(&turned, tile, columns)
+            SL_WITH_CONSTANT(smaller(turned.columns - tile * TURNED_TILE, TURNED_TILE), TURNED_TILE, TURNED_DOTS_OF)
         }
-        turn_back(p, sums, columns, c);
+        turn_back(p, sums, turned.columns, p->c + column);
     }
 }
 
