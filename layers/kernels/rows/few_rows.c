@@ -11,7 +11,7 @@
 enum {
     PART = 320,  /* of sums whose terms are added one by one */
     BLOCK = 128, /* rows of A that are copied at a time */
-    EVERY = 8,   /* steps */
+    EVERY = 8,   /* steps, of which one asks for a line of C */
     AHEAD = 8,   /* rows of B between what is multiplied and what is asked for */
 };
 
@@ -23,16 +23,16 @@ static inline size_t part_of_sums(size_t k) {
 
 /* ---- C = A B ---- */
 
-/* What tiles ask for of the next panel, little by little, so that the way from the caches is never full: in each
- * EVERY-th step the cache lines that lie APART at AT. After IN_ROW times, AT moves to the next row. */
+/* What tiles ask for of the next panel, little by little, so that the way from the caches is never full: in one of
+ * EVERY steps the cache lines that lie APART at AT. After IN_ROW times, AT moves to the next row. */
 struct wanted {
     const float *at;
     size_t apart, step, next_row; /* floats */
     size_t every, in_row, left;   /* LEFT of a row */
 };
 
-/* Some columns of B over a part of the sums. The first tile of rows reads them from B, row by row, and may copy them
- * side by side. The other tiles read the copy, and ask for the next panel meanwhile. */
+/* Some columns of B over a part of the sums. The first tile of rows reads them from B, row by row, and copies them side
+ * by side for the other tiles, which ask for the next panel meanwhile. A tile that is alone asks itself. */
 struct panel {
     size_t depth;
     const float *b;    /* first row and column */
@@ -61,6 +61,7 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
     const float *b = source == FROM_COPY ? panel->copy : panel->b;
     const float *ahead = panel->b + AHEAD * p->n; /* unless from the copy */
     const size_t width = (size_t)vectors * LANES, row = source == FROM_COPY ? width : p->n, depth = panel->depth;
+    const ptrdiff_t to_next = panel->next - panel->b;
     float *copy = panel->copy;
     SL_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -77,7 +78,11 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
         if (source != FROM_COPY) {
             SL_UNROLL
             for (int v = 0; v < vectors; v++) __builtin_prefetch(ahead + v * LANES, 0, 3);
-        } else if (--wait == 0) {
+        }
+        if (source == FROM_B) {
+            SL_UNROLL
+            for (int v = 0; v < vectors; v++) __builtin_prefetch(b + to_next + v * LANES, 0, 2);
+        } else if (source == FROM_COPY && --wait == 0) {
             wait = panel->wanted.every;
             ask(&panel->wanted, vectors);
         }

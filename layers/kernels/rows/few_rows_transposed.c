@@ -178,7 +178,12 @@ static inline __attribute__((always_inline)) void turned_dots(const struct turne
         SL_UNROLL
         for (int j = 0; j < columns; j++) {
             SL_UNROLL
-            for (int v = 0; v < TURNED; v++) into[j][v] = lane < 4 ? sum[j][v] : into[j][v] + sum[j][v];
+            for (int v = 0; v < TURNED; v++) {
+                if (lane < 4)
+                    into[j][v] = sum[j][v];
+                else
+                    into[j][v] += sum[j][v];
+            }
         }
     }
     for (int j = 0; j < columns; j++, to += TURNED_ROWS) {
