@@ -2,8 +2,8 @@
  *
  * A microbatch of 8 rows uses every weight only 8 times. When the weights have left the core's own cache since the last
  * microbatch, they must arrive fast. So each tile prefetches the next tile's weights while it multiplies. Libraries do
- * not: with weights in the shared cache oneDNN reaches a quarter of its best rate. One source (few_rows.c) is built
- * once per CPU level. */
+ * not: with weights in the shared cache oneDNN reaches a quarter of its best rate. The sources
+ * (few_rows.c, few_rows_transposed.c) are built once per CPU level. */
 #ifndef SL_LAYERS_KERNELS_ROWS_FEW_ROWS_H
 #define SL_LAYERS_KERNELS_ROWS_FEW_ROWS_H
 

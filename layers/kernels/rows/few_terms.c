@@ -8,6 +8,7 @@ enum {
     PAIR = 2,             /* vectors of columns that share a load of A */
     WIDTH = PAIR * LANES, /* columns of a panel of B */
     TILE = 8,             /* rows of C that share a load of B: 16 sums hide the instruction's latency */
+    AHEAD = 2,            /* tiles of C between what is multiplied and what is asked for */
     COLUMNS = 512,        /* of B that are copied at a time */
 };
 
@@ -26,13 +27,13 @@ static inline __mmask16 inside(size_t n, size_t column, size_t v) {
     return count < LANES ? (__mmask16)((1u << count) - 1) : (__mmask16)-1;
 }
 
-/* to [k, TILE] = columns of A from ROW on. The next ones are asked for meanwhile. */
+/* to [2, k, TILE] = columns of A from ROW on: those of two tiles, so that each cache line is read once. */
 static void copy_a(const struct product *p, size_t row, float *to) {
-    const __mmask8 in = (__mmask8)inside(p->m, row, 0);
+    const __mmask16 in = inside(p->m, row, 0);
     for (size_t l = 0; l < p->k; l++, to += TILE) {
-        const float *from = p->a + l * p->m + row;
-        __builtin_prefetch(from + TILE);
-        _mm256_storeu_ps(to, _mm256_maskz_loadu_ps(in, from));
+        const __m512 from = _mm512_maskz_loadu_ps(in, p->a + l * p->m + row);
+        _mm256_storeu_ps(to, _mm512_castps512_ps256(from));
+        _mm256_storeu_ps(to + p->k * TILE, _mm512_extractf32x8_ps(from, 1));
     }
 }
 
@@ -48,17 +49,25 @@ static void copy_b(const struct product *p, size_t column, size_t columns, float
     }
 }
 
-/* The next tile of C is asked for meanwhile. */
+/* What a tile asks for, line by line: a later tile of C, and some rows of columns of A that are copied later. */
+struct wanted {
+    const float *c, *a;
+    size_t rows;
+};
+
+/* WHOLE: no row or column is beyond C's edges. */
 static inline __attribute__((always_inline)) void tile(const struct product *p, size_t row, size_t column,
-                                                       const float *a, const float *b) {
+                                                       const float *a, const float *b, const struct wanted *wanted,
+                                                       const bool whole) {
+    enum { LINES = TILE * PAIR };
     __m512 sum[TILE][PAIR];
     for (int i = 0; i < TILE; i++) {
         for (int v = 0; v < PAIR; v++) sum[i][v] = _mm512_setzero_ps();
     }
-    float *c = p->c + row * p->n + column, *next = c + WIDTH;
-    for (size_t l = 0; l < p->k; l++, a += TILE, b += WIDTH) {
-        if (l < TILE) {
-            for (int v = 0; v < PAIR; v++) __builtin_prefetch(next + l * p->n + v * LANES, 1);
+    for (size_t l = 0, line = 0, due = 0; l < p->k; l++, a += TILE, b += WIDTH) {
+        for (due += LINES; due >= p->k; due -= p->k, line++) {
+            __builtin_prefetch(wanted->c + line / PAIR * p->n + line % PAIR * LANES, 1);
+            if (line < wanted->rows) __builtin_prefetch(wanted->a + line * p->m, 0, 2);
         }
         __m512 y[PAIR];
         for (int v = 0; v < PAIR; v++) y[v] = _mm512_loadu_ps(b + v * LANES);
@@ -67,24 +76,43 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
             for (int v = 0; v < PAIR; v++) sum[i][v] = _mm512_fmadd_ps(x, y[v], sum[i][v]);
         }
     }
+    float *c = p->c + row * p->n + column;
     for (size_t i = 0; i < TILE; i++, c += p->n) { /* all of them, so that the sums stay in registers */
         for (size_t v = 0; v < PAIR; v++) {
-            const __mmask16 in = row + i < p->m ? inside(p->n, column, v) : 0;
+            const __mmask16 in = whole ? (__mmask16)-1 : row + i < p->m ? inside(p->n, column, v) : 0;
             if (p->accumulate) sum[i][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(in, c + v * LANES), sum[i][v]);
             _mm512_mask_storeu_ps(c + v * LANES, in, sum[i][v]);
         }
     }
 }
 
+/* TILE rows of C from ROW on, and COLUMNS columns from FIRST on. The tiles ask for half of the lines of A at AHEAD. */
+static void multiply_rows(const struct product *p, size_t row, size_t first, size_t columns, const float *a,
+                          const float *b, const float *ahead) {
+    const size_t tiles = (columns + WIDTH - 1) / WIDTH, share = p->k / (2 * tiles) + 1;
+    for (size_t t = 0; t < tiles; t++, ahead += share * p->m) {
+        const size_t j = t * WIDTH, column = first + j, later = t + AHEAD;
+        const size_t next = later < tiles ? later * WIDTH : TILE * p->n + (later - tiles) * WIDTH;
+        const struct wanted wanted = {p->c + row * p->n + first + next, ahead, share};
+        if (row + TILE <= p->m && j + WIDTH <= columns)
+            tile(p, row, column, a, b + j * p->k, &wanted, true);
+        else
+            tile(p, row, column, a, b + j * p->k, &wanted, false);
+    }
+}
+
 void sl_few_terms_multiply(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c) {
     const struct product p = {m, n, k, a, b, accumulate, c};
-    _Alignas(SL_CACHE_LINE) float left[SL_FEW_TERMS * TILE], right[SL_FEW_TERMS * COLUMNS];
+    _Alignas(SL_CACHE_LINE) float left[2 * SL_FEW_TERMS * TILE], right[SL_FEW_TERMS * COLUMNS];
     for (size_t first = 0; first < n; first += COLUMNS) {
         const size_t columns = smaller(COLUMNS, n - first);
         copy_b(&p, first, columns, right);
-        for (size_t row = 0; row < m; row += TILE) {
+        for (size_t row = 0; row < m; row += 2 * TILE) {
             copy_a(&p, row, left);
-            for (size_t j = 0; j < columns; j += WIDTH) tile(&p, row, first + j, left, right + j * k);
+            const float *ahead = a + row + 2 * TILE;
+            multiply_rows(&p, row, first, columns, left, right, ahead);
+            if (row + TILE < m)
+                multiply_rows(&p, row + TILE, first, columns, left + TILE * k, right, ahead + k / 2 * m);
         }
     }
 }

@@ -5,14 +5,14 @@
 
 #include "layers/kernels/rows/vectors_internal.h"
 
+#include <stddef.h>
+
 /* What a shuffle of two vectors takes for quarter Q of four lanes: elements 0 to 3 are the first's, 4 to 7 the
  * second's. */
 #define SL_ELEMENT(i, q) (((i) & 3) + 4 * (q) + ((i) > 3 ? LANES : 0))
 #define SL_QUARTER(q, i, j, k, l) SL_ELEMENT(i, q), SL_ELEMENT(j, q), SL_ELEMENT(k, q), SL_ELEMENT(l, q)
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
-
-static inline four load_four(const float *from) { return *(const four *)(const void *)from; }
 
 /* Four neighbouring lanes of each vector: its quarters, added one after another. */
 #if defined(__AVX512F__)

@@ -28,6 +28,8 @@ typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
 static inline vector load(const float *from) { return *(const vector *)(const void *)from; }
 static inline void store(float *to, vector x) { *(vector *)(void *)to = x; }
+static inline four load_four(const float *from) { return *(const four *)(const void *)from; }
+static inline void store_four(float *to, four x) { *(four *)(void *)to = x; }
 static inline vector spread(float x) { return x - (vector){0}; }
 
 /* The first halves of two rows, or their last ones, element by element: a0 b0 a1 b1, or a2 b2 a3 b3. */

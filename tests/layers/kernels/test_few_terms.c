@@ -95,6 +95,8 @@ static void few_columns_transposed_have_the_library_bits(void **state) {
 
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
+    unsetenv("DNNL_MAX_CPU_ISA"); /* of other instructions the library has other bits */
+    unsetenv("ONEDNN_MAX_CPU_ISA");
     if (!possible()) {
         printf("1..0 # SKIP this CPU has no AVX-512, or this build no oneDNN\n");
         return 0;

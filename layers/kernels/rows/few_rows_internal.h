@@ -1,0 +1,49 @@
+/* few_rows_internal.h - what few_rows.c and few_rows_transposed.c share. */
+#ifndef SL_LAYERS_KERNELS_ROWS_FEW_ROWS_INTERNAL_H
+#define SL_LAYERS_KERNELS_ROWS_FEW_ROWS_INTERNAL_H
+
+#include "layers/kernels/rows/lanes_internal.h"
+#include "spmd/base/base.h"
+
+struct product {
+    size_t m, n, k;
+    const float *a, *b, *bias; /* bias may be NULL */
+    bool accumulate;
+    float *c;
+};
+
+static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* CALL with COUNT as a constant: 1 to MOST, which is 4 to 8. */
+#define SL_WITH_CONSTANT(count, most, call)                                                                            \
+    switch (count) {                                                                                                   \
+    case 1:                                                                                                            \
+        call(1);                                                                                                       \
+        break;                                                                                                         \
+    case 2:                                                                                                            \
+        call(2);                                                                                                       \
+        break;                                                                                                         \
+    case 3:                                                                                                            \
+        call(3);                                                                                                       \
+        break;                                                                                                         \
+    case 4:                                                                                                            \
+        call(4);                                                                                                       \
+        break;                                                                                                         \
+    case 5:                                                                                                            \
+        if (most >= 5) call(5);                                                                                        \
+        break;                                                                                                         \
+    case 6:                                                                                                            \
+        if (most >= 6) call(6);                                                                                        \
+        break;                                                                                                         \
+    case 7:                                                                                                            \
+        if (most >= 7) call(7);                                                                                        \
+        break;                                                                                                         \
+    default:                                                                                                           \
+        call(most);                                                                                                    \
+        break;                                                                                                         \
+    }
+
+/* C [m, n] (+)= A [m, k] B^T, B stored [n, k]; k % LANES == 0. The build defines its name, too. */
+void SL_FEW_ROWS_TRANSPOSED(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c);
+
+#endif
