@@ -31,14 +31,17 @@ static float *gradient(const struct sl_module *module, const struct sl_context *
 
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
+    const bool has_dx = plan->has_dx;
     for (int i = 0; i < module->children; i++) {
         struct sl_module *child = module->child[i];
         if (i > 0 && child->in != module->child[i - 1]->out)
             return sl_error_set(
                 plan->error, SL_BAD_INPUT, "%schild %d (%s) takes %d columns, but child %d (%s) gives %d", plan->name,
                 i, child->type->name, child->in, i - 1, module->child[i - 1]->type->name, module->child[i - 1]->out);
+        plan->has_dx = i > 0 || has_dx;
         SL_TRY(sl_plan_child(plan, child, begin));
     }
+    plan->has_dx = has_dx;
     return SL_OK;
 }
 
@@ -52,7 +55,7 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         const bool activation = module->child[i + 1]->keeps_input, gradient = module->child[i]->keeps_gradient;
         edges[i] = (struct edge){0};
         if (activation) SL_TRY(sl_plan_stash(plan, size, &edges[i].activation));
-        if (gradient) SL_TRY(sl_plan_stash(plan, size, &edges[i].gradient));
+        if (gradient) SL_TRY(sl_plan_array(plan, size, SL_FROM_INPUT, &edges[i].gradient));
         if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
     }
     for (int i = 0; i < 2; i++) sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
@@ -71,12 +74,13 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
 }
 
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    for (int i = 0; i < module->children; i++) {
-        float *out = i < module->children - 1 ? activation(module, context, i) : y;
+    const int last = module->children - 1;
+    for (int i = 0; i < last; i++) {
+        float *out = activation(module, context, i);
         SL_TRY(sl_module_forward(module->child[i], context, x, out));
         x = out;
     }
-    return SL_OK;
+    return sl_module_forward_last(module->child[last], context, x, y);
 }
 
 /* Child I's x, and the gradient of its y; X and DY are the sequence's own. */
@@ -148,8 +152,8 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 }
 
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    SL_TRY(sl_module_forward(module->child[0], context, x, y));
-    context->kernels->add(elements(module, context), x, y);
+    SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
+    if (!context->unread) context->kernels->add(elements(module, context), x, y);
     return SL_OK;
 }
 

@@ -117,6 +117,7 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->params];
     set_microbatches(p, action);
+    p->context.accumulate = p->step->accumulate;
     const float *dy = p->state_gradient ? p->state_gradient : kept_dy(p, action->params, action->microbatch);
     float *dx = NULL; /* nobody needs the gradient of the batch */
     if (action->input < 0) {
@@ -175,7 +176,6 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
         for (int i = 0; i < p->options.wgrad_group; i++)
             if (!weights->ready[weights->next + i]) return SL_OK;
         set_batch(p, weights->next, 1);
-        p->context.wgrad_group = p->options.wgrad_group;
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
@@ -217,10 +217,18 @@ static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
     return sl_fail(p->self, SL_BAD_INPUT, "the schedule has an action of unknown kind %d", action->kind);
 }
 
+/* Whether the gradient of ACTION, a backward, is sent at once: it may be kept until the previous stage needs it. */
+static bool is_sent(const struct sl_pipeline *p, const struct sl_action *action) {
+    const struct sl_action *next = action + 1, *end = p->actions->action + p->actions->count;
+    return next < end && next->kind == SL_SEND_GRADIENT && next->loop == action->loop &&
+           next->microbatch == action->microbatch;
+}
+
 /* Weight gradients that are due after a backward wait until its gradient has been sent: the previous stage needs that,
- * and nobody needs them before the reduction. */
+ * and nobody needs them before the reduction. They do not wait any longer, for their microbatches' room is another's
+ * from the next backward on. */
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
-    const bool weights = sl_has_weight_gradient(action->kind), sends = !is_first(p, action->loop);
+    const bool weights = sl_has_weight_gradient(action->kind), sends = weights && is_sent(p, action);
     if (weights) weight_gradient_due(p, action);
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);

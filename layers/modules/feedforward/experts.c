@@ -135,21 +135,21 @@ static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     const struct sl_routing *routing = &experts->routing;
     struct sl_place *place = experts->place;
     const size_t columns = (size_t)experts->module.in, rows = routing->rows, pairs = rows * routing->choices;
-    SL_TRY(sl_plan_array(plan, rows * routing->experts, true, &place[PROBABILITIES]));
-    SL_TRY(sl_plan_array(plan, pairs, true, &place[CHOSEN]));
-    SL_TRY(sl_plan_array(plan, pairs, true, &place[GATES]));
-    SL_TRY(sl_plan_array(plan, pairs, true, &place[SLOT_OF]));
-    SL_TRY(sl_plan_array(plan, experts->slots, true, &place[PAIR_OF]));
-    SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, true, &place[SHARES]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, true, &place[TAKEN]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, true, &place[RETURNED]));
-    if (experts->data_group >= 0) SL_TRY(sl_plan_array(plan, experts->slots * columns, false, &place[WAY]));
-    if (experts->module.children > SHARED) SL_TRY(sl_plan_array(plan, rows * columns, false, &place[PART]));
+    SL_TRY(sl_plan_array(plan, rows * routing->experts, SL_UNTIL_INPUT, &place[PROBABILITIES]));
+    SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[CHOSEN]));
+    SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[GATES]));
+    SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[SLOT_OF]));
+    SL_TRY(sl_plan_array(plan, experts->slots, SL_UNTIL_INPUT, &place[PAIR_OF]));
+    SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_INPUT, &place[SHARES]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_WEIGHT, &place[TAKEN]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_INPUT, &place[RETURNED]));
+    if (experts->data_group >= 0) SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[WAY]));
+    if (experts->module.children > SHARED) SL_TRY(sl_plan_array(plan, rows * columns, SL_UNTIL_RETURN, &place[PART]));
     if (plan->forward_only) return SL_OK;
-    SL_TRY(sl_plan_array(plan, rows * routing->experts, true, &place[D_LOGITS]));
-    SL_TRY(sl_plan_array(plan, pairs, false, &place[D_GATES]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, true, &place[D_MADE]));
-    return sl_plan_array(plan, experts->slots * columns, false, &place[D_SENT]);
+    SL_TRY(sl_plan_array(plan, rows * routing->experts, SL_FROM_INPUT, &place[D_LOGITS]));
+    SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_RETURN, &place[D_GATES]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_FROM_INPUT, &place[D_MADE]));
+    return sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[D_SENT]);
 }
 
 static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
@@ -222,8 +222,8 @@ static int experts_forward(const struct sl_module *module, struct sl_context *co
 static int add_shared(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     if (module->children == SHARED) return SL_OK;
     float *part = at(module, context, PART);
-    SL_TRY(sl_module_forward(module->child[SHARED], context, x, part));
-    context->kernels->add((size_t)context->rows * (size_t)module->in, part, y);
+    SL_TRY(sl_module_forward_last(module->child[SHARED], context, x, part));
+    if (!context->unread) context->kernels->add((size_t)context->rows * (size_t)module->in, part, y);
     return SL_OK;
 }
 
@@ -236,8 +236,9 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     SL_TRY(send_there(module, context, TAKEN));
     SL_TRY(experts_forward(module, context));
     SL_TRY(send_back(module, context, RETURNED));
-    kernels->combine(routing, columns, at(module, context, SLOT_OF), at(module, context, GATES),
-                     at(module, context, RETURNED), y);
+    if (!context->unread)
+        kernels->combine(routing, columns, at(module, context, SLOT_OF), at(module, context, GATES),
+                         at(module, context, RETURNED), y);
     return add_shared(module, context, x, y);
 }
 

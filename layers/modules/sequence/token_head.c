@@ -40,13 +40,13 @@ static int plan_whole(struct token_head *head, struct sl_plan *plan, size_t rows
     sl_token_plan_labels(&head->table, plan, &head->labels);
     if (alone(&head->table.module)) return SL_OK;
     sl_plan_workspace(plan, rows * sl_plan_run(plan) * columns * sizeof(float), &head->whole);
-    return sl_plan_array(plan, rows * columns, true, &head->kept_x);
+    return sl_plan_array(plan, rows * columns, SL_UNTIL_WEIGHT, &head->kept_x);
 }
 
 static int plan_softmax(struct token_head *head, struct sl_plan *plan, size_t rows) {
     const size_t run = rows * sl_plan_run(plan), size = sizeof(float);
-    SL_TRY(sl_plan_array(plan, rows, true, &head->maxima));
-    SL_TRY(sl_plan_array(plan, rows, true, &head->sums));
+    SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_WEIGHT, &head->maxima));
+    SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_WEIGHT, &head->sums));
     sl_plan_workspace(plan, run * size, &head->argmaxima);
     sl_plan_workspace(plan, run * size, &head->scales);
     sl_plan_workspace(plan, 2 * run * size, &head->sums_targets);
