@@ -201,7 +201,8 @@ static int prepare(struct trial *trial, const struct config *config, const struc
                                 sl_mesh_print(on, name, sizeof name), reason.message);
         }
         if (i == LOOPING && third->schedule_file) trial[i].schedule = last->name;
-        if (engine->table == &sl_engine_local) SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, error));
+        if (engine->table == &sl_engine_local)
+            SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, engine, error));
     }
     return SL_OK;
 }

@@ -138,6 +138,21 @@ size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
     return bytes.values + bytes.gradients + bytes.states;
 }
 
+void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_budget *budget) {
+    const struct sl_parameter_bytes bytes = sl_parameters_each_bytes(parameters);
+    sl_budget_add(budget, SL_MEMORY_PARAMETERS, bytes.values);
+    sl_budget_add(budget, SL_MEMORY_GRADIENTS, bytes.gradients);
+    sl_budget_add(budget, SL_MEMORY_OPTIMIZER, bytes.states);
+}
+
+/* COUNT floats at *NEXT, which moves on; counted as memory for WHAT. */
+static float *hand_out(struct sl_parameters *parameters, enum sl_memory_kind what, size_t count, float **next) {
+    float *memory = *next;
+    sl_budget_add(parameters->held, what, count * sizeof *memory);
+    *next += count;
+    return memory;
+}
+
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
     if (!parameters->laid_out || parameters->memory)
         return sl_error_set(error, SL_BAD_INPUT,
@@ -150,20 +165,18 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
                             sl_parameters_bytes(parameters));
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
-        range->value = next;
-        next += range->count;
-        if (parameters->rounds) range->rounded = (uint16_t *)(void *)next;
-        next += rounded_floats(parameters, range);
+        range->value = hand_out(parameters, SL_MEMORY_PARAMETERS, range->count, &next);
+        float *rounded = hand_out(parameters, SL_MEMORY_PARAMETERS, rounded_floats(parameters, range), &next);
+        if (parameters->rounds) range->rounded = (uint16_t *)(void *)rounded;
         if (parameters->values_only) continue;
-        range->gradient = next;
-        next += range->count;
+        range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
         const size_t states = (size_t)parameters->states * range->shard_count;
         if (sl_device.shares_memory)
             sl_memory_touch(next, states * sizeof *next); /* the optimizer reads before it writes */
-        for (int s = 0; s < parameters->states; s++, next += range->shard_count) range->state[s] = next;
-        if (!is_declared_twice(parameters, r)) continue;
-        range->second = next;
-        next += range->count;
+        for (int s = 0; s < parameters->states; s++)
+            range->state[s] = hand_out(parameters, SL_MEMORY_OPTIMIZER, range->shard_count, &next);
+        if (is_declared_twice(parameters, r))
+            range->second = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
     }
     return SL_OK;
 }

@@ -70,9 +70,10 @@ struct sl_parameters {
     bool tied_elsewhere;
     /* Set before the layout by those that will not train: there are no gradients and no optimizer state. */
     bool values_only;
-    bool laid_out; /* no new parameter can be declared */
-    bool rounds;   /* a module reads bf16 values */
-    float *memory; /* storage of all ranges in one block, so that it lies on huge pages */
+    bool laid_out;          /* no new parameter can be declared */
+    bool rounds;            /* a module reads bf16 values */
+    float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
+    struct sl_budget *held; /* set before the storage is taken: counts it; NULL: nobody does */
 };
 
 /* Opens an empty list of parameters for a model with LOOPS loops on this coordinate. SL_FAILED, without a message, if
@@ -101,6 +102,8 @@ struct sl_parameter_bytes {
 };
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters);
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
+/* Adds them to BUDGET. */
+void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_budget *budget);
 /* Takes the storage, filled with zeros. SL_BAD_INPUT if there is no layout yet, or if the storage has been taken;
  * SL_FAILED if there is not enough memory. */
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error);

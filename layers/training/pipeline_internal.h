@@ -44,9 +44,9 @@ struct sl_pipeline {
     struct sl_stash stash;
     struct sl_stash again, once; /* of recomputed modules: for backward, and for a forward whose results are not used */
     struct sl_groups groups;
-    struct kept *kept;                /* [loops] */
-    struct weight_gradients *weights; /* [loops] */
-    size_t workspace_bytes;
+    struct kept *kept;                   /* [loops] */
+    struct weight_gradients *weights;    /* [loops] */
+    size_t workspace_bytes, table_bytes; /* of a call; of what layers share (rotary positions) */
     struct sl_context context;
     /* The stage-input buffer, if the schedule keeps states, and its gradients; then logits and their gradients, on the
      * last stage's rank. */
