@@ -75,7 +75,7 @@ static const char *const title[SL_MEMORY_CATEGORIES] = {
 
 /* Categories of which some coordinate has nothing but 0 are left out. */
 static void print_table(FILE *stream, const struct sl_memory *memory, const struct sl_mesh *mesh, bool held) {
-    struct sl_column column[SL_MEMORY_CATEGORIES + 2] = {{held ? "MB held" : "MB", mesh->axes > 2 ? -32 : -22}};
+    struct sl_column column[SL_MEMORY_CATEGORIES + 2] = {{held ? "MB a coordinate holds" : "MB a coordinate needs", mesh->axes > 2 ? -32 : -22}};
     struct sl_budget most = {0};
     struct sl_table table;
     int columns = 1;
@@ -105,12 +105,15 @@ static json_t *add_categories(json_t *object, const struct sl_budget *budget) {
     return object;
 }
 
-int sl_memory_print(const struct sl_memory *memory, const struct sl_mesh *mesh, bool json, struct sl_error *error) {
+int sl_memory_print(const struct sl_memory *memory, const struct sl_mesh *mesh, const char *run, bool json,
+                    struct sl_error *error) {
+    if (run && !json) printf("%s\n", run);
     if (!json) print_table(stdout, memory, mesh, false);
     for (int c = 0; c < mesh->size && json; c++) {
         const struct sl_budget *budget = &memory[c].planned;
         json_t *object = json_pack("{si sI sI}", "coordinate", c, "state_bytes", (json_int_t)state_of(budget),
                                    "activation_bytes", (json_int_t)sl_budget_activations(budget));
+        if (run && object) json_object_set_new(object, "run", json_string(run));
         SL_TRY(sl_json_print(stdout, "stdout", add_categories(object, budget), error));
     }
     return SL_OK;
@@ -118,11 +121,11 @@ int sl_memory_print(const struct sl_memory *memory, const struct sl_mesh *mesh, 
 
 /* ---- the end of a run ---- */
 
-/* "kept 1.2" for each category, with commas between. */
+/* "kept 1.2" for each category that is not 0.0, with commas between. */
 static void print_categories(FILE *stream, const struct sl_budget *budget) {
     bool first = true;
     for (int i = 0; i < SL_MEMORY_CATEGORIES; i++) {
-        if (!budget->bytes[i]) continue;
+        if (budget->bytes[i] < 50000) continue;
         fprintf(stream, "%s%s %.1f", first ? "" : ", ", title[i], (double)budget->bytes[i] / 1e6);
         first = false;
     }

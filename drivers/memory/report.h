@@ -25,8 +25,10 @@ int sl_memory_gather_planned(struct sl_spmd *self, const struct sl_budget *plann
 /* Collective over the mesh, at the end of a run: adds what coordinates hold and processes consist of. */
 int sl_memory_gather_held(struct sl_spmd *self, struct sl_memory *memory);
 
-/* For --dry-run, prints what is planned: a table with a row a coordinate, or where JSON an object a coordinate. */
-int sl_memory_print(const struct sl_memory *memory, const struct sl_mesh *mesh, bool json, struct sl_error *error);
+/* For --dry-run, prints what is planned: a table with a row a coordinate, or where JSON an object a coordinate. RUN is
+ * its name among several; NULL: there is one. */
+int sl_memory_print(const struct sl_memory *memory, const struct sl_mesh *mesh, const char *run, bool json,
+                    struct sl_error *error);
 /* At the end of a run, for people: a line on STREAM, or where LONG the table of what is held and a line a process. */
 void sl_memory_print_end(FILE *stream, const struct sl_memory *memory, const struct sl_mesh *mesh, bool full);
 

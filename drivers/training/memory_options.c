@@ -10,8 +10,8 @@
 
 #include "collectives/engines.h"
 
-enum { MOST_TOLD = 3 };
-static const double most_seconds = 5; /* for all plannings together */
+enum { MOST_TOLD = 3, MOST_PASSES = 4096, MOST_MICROBATCHES = 256 }; /* a table of more takes long to make */
+static const double most_seconds = 2;                                /* for all plannings together */
 
 /* ---- one planning ---- */
 
@@ -82,7 +82,7 @@ static bool one_forward_one_backward(const struct sl_job *job, int attempt, stru
  * passes there are fewer of them. */
 static bool accumulate(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
     const int passes = job->options->accumulate << (attempt + 1);
-    if (job->forward_only || attempt > 10 || job->local % passes) return false;
+    if (job->forward_only || passes > MOST_PASSES || job->local % passes) return false;
     if (job->local / passes % job->schedule.microbatches) return false;
     options->microbatches = job->schedule.microbatches;
     snprintf(text, 64, "--accumulate %d", options->accumulate = passes);
@@ -91,7 +91,8 @@ static bool accumulate(const struct sl_job *job, int attempt, struct sl_training
 
 static bool cut_smaller(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
     const int microbatches = job->schedule.microbatches << (attempt + 1);
-    if (job->sequence == 1 || attempt > 10 || options->schedule_file || job->pass % microbatches) return false;
+    if (job->sequence == 1 || microbatches > MOST_MICROBATCHES || options->schedule_file) return false;
+    if (job->pass % microbatches) return false;
     snprintf(text, 64, "--microbatches %d", options->microbatches = microbatches);
     return true;
 }

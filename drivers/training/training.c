@@ -287,7 +287,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {
         SL_TRY(sl_run(&job->mesh, engine, program, training));
-        return sl_speaks(engine) ? sl_memory_print(training->memory, &job->mesh, training->json, error) : SL_OK;
+        return sl_speaks(engine) ? sl_memory_print(training->memory, &job->mesh, NULL, training->json, error) : SL_OK;
     }
     sl_interrupt_catch();
     return sl_speaks(engine) ? run(training, engine, error) : take_part(training, engine, error);

@@ -67,6 +67,7 @@ static void print_table(const struct transformer_job *job) {
     printf("; ");
     transformer_print_scored(job, stdout);
     printf("\n");
+    sl_memory_print_end(stdout, job->training.memory, &job->job.mesh, false);
     sl_table_begin(&table, stdout, sizeof column / sizeof *column, column);
     sl_table_cell(&table, "%.9g", job->score.loss);
     sl_table_cell(&table, "%.6g", exp(job->score.loss));
@@ -79,7 +80,7 @@ static void print_table(const struct transformer_job *job) {
 
 int transformer_print_plan(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
     if (!sl_speaks(engine)) return SL_OK;
-    return sl_memory_print(job->training.memory, &job->job.mesh, job->config->common.json, error);
+    return sl_memory_print(job->training.memory, &job->job.mesh, NULL, job->config->common.json, error);
 }
 
 int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
@@ -99,6 +100,5 @@ int transformer_run_evaluation(struct transformer_job *job, const struct sl_engi
                                        sl_memory_json_processes(memory, &job->job.mesh)),
                              error);
     print_table(job);
-    sl_memory_print_end(stdout, memory, &job->job.mesh, false);
     return SL_OK;
 }
