@@ -74,13 +74,14 @@ int classifier_experiment_check_memory(const struct classifier_experiment *exper
     const double columns = classifier->recomputation ? classifier->hidden : 3.0 * classifier->hidden + 3.0 * inside;
     const double kept = (double)experiment->job.wgrad_group / experiment->job.schedule.microbatches;
     const double rows = kept * options->batch / options->accumulate;
-    const double drawn = experiment->dataset->shuffled ? 1 : 2; /* all of the data, and each coordinate's rows */
+    const double batch = sizeof(float) * options->batch * (classifier->inputs + 1.0);
+    const double drawn = experiment->dataset->shuffled ? 0 : batch; /* all of the data, beside each coordinate's rows */
     const struct sl_memory_need need = {
         .parameters = sl_memory_of_parameters(&experiment->job, (double)sl_classifier_parameters(classifier)),
         .activations = sizeof(float) * rows * classifier->layers * columns,
-        .data = sizeof(float) * drawn * options->batch * (classifier->inputs + 1.0),
+        .data = batch + drawn,
     };
-    return sl_memory_check(&experiment->job, engine, &need, error);
+    return sl_memory_check(&experiment->job, engine, &need, drawn, error);
 }
 
 /* ---- schedule and random numbers ---- */

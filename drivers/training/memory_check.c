@@ -31,13 +31,13 @@ static bool can_be_planned(const struct sl_job *job, double bytes, double room) 
 }
 
 int sl_memory_check(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory_need *need,
-                    struct sl_error *error) {
+                    double unplanned, struct sl_error *error) {
     const double bytes = need->parameters + need->activations + need->data;
     const struct sl_limits limits = sl_limits_now();
     const enum sl_limit limit = exceeded(&limits, bytes);
     char has[128];
     if (limit == SL_LIMITS) return SL_OK;
-    if (can_be_planned(job, bytes, limits.room[limit])) SL_TRY(sl_memory_refuse_early(job, engine, need->data, error));
+    if (can_be_planned(job, bytes, limits.room[limit])) SL_TRY(sl_memory_refuse_early(job, engine, unplanned, error));
     return sl_error_set(error, SL_BAD_INPUT,
                         "the run needs at least %.1f GB (parameters %.1f, activations %.1f, data %.1f), and %s",
                         bytes / 1e9, need->parameters / 1e9, need->activations / 1e9, need->data / 1e9,

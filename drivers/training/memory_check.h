@@ -17,9 +17,10 @@ struct sl_memory_need {
 double sl_memory_of_parameters(const struct sl_job *job, double parameters);
 
 /* SL_BAD_INPUT where NEED, which all coordinates of this process have together and which sizes alone tell, does not
- * fit; the line tells both, and which options would help, if that can be planned. JOB has its schedule. */
+ * fit; the line tells both, and which options would help, if that can be planned. Of the samples, UNPLANNED bytes are
+ * none of a coordinate's. JOB has its schedule. */
 int sl_memory_check(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory_need *need,
-                    struct sl_error *error);
+                    double unplanned, struct sl_error *error);
 
 /* Collective over the mesh: gathers in MEMORY [coordinates] what all workers, planned, will take. *FITS becomes the
  * same for all. Where it is false, the program returns SL_OK, and after the run the caller asks sl_memory_refuse. */

@@ -83,8 +83,6 @@ static bool one_forward_one_backward(const struct sl_job *job, int attempt, stru
 static bool accumulate(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
     const int passes = job->options->accumulate << (attempt + 1);
     if (job->forward_only || passes > MOST_PASSES || job->local % passes) return false;
-    if (job->local / passes % job->schedule.microbatches) return false;
-    options->microbatches = job->schedule.microbatches;
     snprintf(text, 64, "--accumulate %d", options->accumulate = passes);
     return true;
 }

@@ -38,7 +38,7 @@ int transformer_check_memory(const struct transformer_job *job, const struct sl_
         .data = generates ? 0 : 2 * sizeof(int32_t) * tokens,
     };
     if (!job->one_machine || job->job.sizes_only) return SL_OK;
-    return sl_memory_check(&job->job, engine, &need, error);
+    return sl_memory_check(&job->job, engine, &need, 0, error);
 }
 
 /* ---- the same with other options ---- */
