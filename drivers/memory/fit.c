@@ -34,7 +34,7 @@ struct sl_misfit sl_memory_sharing(const struct sl_memory *memory, const struct 
 
 bool sl_memory_fits(const struct sl_memory *memory, const struct sl_mesh *mesh, struct sl_misfit *misfit) {
     bool fits = true;
-    for (int limit = 0; limit < SL_LIMITS; limit++) {
+    for (int limit = 0; limit < SL_LIMITS && fits; limit++) {
         if ((limit == SL_LIMIT_DEVICE) == is_of_host()) continue;
         for (int c = 0; c < mesh->size; c++) {
             bool first = true;

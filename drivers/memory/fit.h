@@ -12,8 +12,8 @@ struct sl_misfit {
     double most;              /* bytes of the fullest */
 };
 
-/* Whether MEMORY[mesh->size], as it was gathered when all was planned, fits. If it does not, MISFIT is the limit that
- * is exceeded by the largest factor. */
+/* Whether MEMORY[mesh->size], as it was gathered when all was planned, fits. If it does not, MISFIT is the first kind
+ * of limit that is exceeded, and of that kind the one that is exceeded by the largest factor. */
 bool sl_memory_fits(const struct sl_memory *memory, const struct sl_mesh *mesh, struct sl_misfit *misfit);
 
 /* The coordinates with which COORDINATE shares LIMIT, itself among them. */

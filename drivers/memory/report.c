@@ -75,7 +75,8 @@ static const char *const title[SL_MEMORY_CATEGORIES] = {
 
 /* Categories of which some coordinate has nothing but 0 are left out. */
 static void print_table(FILE *stream, const struct sl_memory *memory, const struct sl_mesh *mesh, bool held) {
-    struct sl_column column[SL_MEMORY_CATEGORIES + 2] = {{held ? "MB a coordinate holds" : "MB a coordinate needs", mesh->axes > 2 ? -32 : -22}};
+    struct sl_column column[SL_MEMORY_CATEGORIES + 2] = {
+        {held ? "MB a coordinate holds" : "MB a coordinate needs", mesh->axes > 2 ? -32 : -22}};
     struct sl_budget most = {0};
     struct sl_table table;
     int columns = 1;

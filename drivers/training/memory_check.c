@@ -16,12 +16,11 @@ double sl_memory_of_parameters(const struct sl_job *job, double parameters) {
 
 /* ---- by sizes alone ---- */
 
-/* The limit that BYTES exceed the most; SL_LIMITS: none. */
+/* The first limit that BYTES exceed; SL_LIMITS: none. */
 static enum sl_limit exceeded(const struct sl_limits *limits, double bytes) {
-    enum sl_limit worst = SL_LIMITS;
-    for (int i = 0; i < SL_LIMIT_DEVICE; i++)
-        if (bytes > limits->room[i] && (worst == SL_LIMITS || limits->room[i] < limits->room[worst])) worst = i;
-    return worst;
+    int limit = 0;
+    while (limit < SL_LIMIT_DEVICE && bytes <= limits->room[limit]) limit++;
+    return limit < SL_LIMIT_DEVICE ? (enum sl_limit)limit : SL_LIMITS;
 }
 
 /* Planning takes time with the square of a stage's parameters, and what is far too large no option makes fit. */

@@ -2,7 +2,7 @@
 # budget.sh DRIVERS - bytes by category, planned and held; what processes consist of; runs that do not fit are refused,
 # and the options that the line names do what it says. Prints TAP.
 drivers=$1
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 for i in 1 2 3; do cat /usr/share/common-licenses/GPL-2; done >text
 model='--model-dimension 64 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 64 --latent-dim 32 --rope-dim 8'

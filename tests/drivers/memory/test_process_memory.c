@@ -144,12 +144,15 @@ static void coordinates_of_a_machine_share_it(void **state) {
     assert_false(sl_memory_fits(memory, &mesh, &misfit));
     assert_true(misfit.limit == SL_LIMIT_MACHINE && misfit.need == 80 && misfit.room == 79);
     assert_true(misfit.fullest == 2 && misfit.others == 1 && misfit.most == 50);
-    memory[1].limits.room[SL_LIMIT_DATA] = 2; /* farther away: ten times too much */
+    memory[1].limits.room[SL_LIMIT_MACHINE] = 3; /* farther away: ten times too much */
+    memory[1].limits.room[SL_LIMIT_DATA] = 2;
+    assert_false(sl_memory_fits(memory, &mesh, &misfit));
+    assert_true(misfit.limit == SL_LIMIT_MACHINE && misfit.fullest == 1 && misfit.others == 1 && misfit.need == 30);
+    for (int c = 0; c < 4; c++) memory[c].limits.room[SL_LIMIT_MACHINE] = 80;
     assert_false(sl_memory_fits(memory, &mesh, &misfit));
     assert_true(misfit.limit == SL_LIMIT_DATA && misfit.fullest == 1 && misfit.others == 0 && misfit.need == 20);
     memory[1].looked = false;
-    assert_false(sl_memory_fits(memory, &mesh, &misfit));
-    assert_true(misfit.limit == SL_LIMIT_MACHINE);
+    assert_true(sl_memory_fits(memory, &mesh, &misfit));
 }
 
 static void lines_have_units(void **state) {
