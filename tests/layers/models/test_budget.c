@@ -133,7 +133,7 @@ static void held_is_planned_under_every_schedule(void **state) {
             struct job job = small_job(mesh[m]);
             job.schedule = schedule[i];
             job.loops = i < 2 ? 1 : 2;
-            job.group = i + m & 1 ? 1 : 0;
+            job.group = (i + m) % 2;
             job.steps = 2;
             job.model.recomputation = (i + m) % 3;
             job.precision = i & 1 ? SL_BF16 : SL_F32;
