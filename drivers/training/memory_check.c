@@ -35,8 +35,12 @@ int sl_memory_check(const struct sl_job *job, const struct sl_engine *engine, co
     const struct sl_limits limits = sl_limits_now();
     const enum sl_limit limit = exceeded(&limits, bytes);
     char has[128];
+    bool planned;
     if (limit == SL_LIMITS) return SL_OK;
-    if (can_be_planned(job, bytes, limits.room[limit])) SL_TRY(sl_memory_refuse_early(job, engine, unplanned, error));
+    if (can_be_planned(job, bytes, limits.room[limit])) {
+        const int status = sl_memory_refuse_early(job, engine, unplanned, &planned, error);
+        if (status || planned) return status;
+    }
     return sl_error_set(error, SL_BAD_INPUT,
                         "the run needs at least %.1f GB (parameters %.1f, activations %.1f, data %.1f), and %s",
                         bytes / 1e9, need->parameters / 1e9, need->activations / 1e9, need->data / 1e9,

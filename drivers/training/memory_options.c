@@ -238,14 +238,15 @@ int sl_memory_refuse(const struct sl_job *job, const struct sl_engine *engine, c
     return sl_memory_fits(memory, &job->mesh, &misfit) ? SL_OK : refuse(job, engine, memory, 0, &misfit, error);
 }
 
-int sl_memory_refuse_early(const struct sl_job *job, const struct sl_engine *engine, double data,
+int sl_memory_refuse_early(const struct sl_job *job, const struct sl_engine *engine, double data, bool *planned,
                            struct sl_error *error) {
     struct sl_memory *memory = calloc((size_t)job->mesh.size, sizeof *memory);
     struct sl_error unread = {0};
     struct sl_misfit misfit = {0};
     int status = SL_OK;
     struct sl_job *copy = memory && job->type->copy ? job->type->copy(job, job->options, engine, &unread) : NULL;
-    if (copy && plan(copy, engine, memory)) {
+    *planned = copy && plan(copy, engine, memory);
+    if (*planned) {
         memory[0].planned.bytes[SL_MEMORY_BATCH] += (uint64_t)data;
         if (!sl_memory_fits(memory, &job->mesh, &misfit)) status = refuse(job, engine, memory, data, &misfit, error);
     }

@@ -5,8 +5,8 @@
 #include "drivers/training/memory_check.h"
 
 /* Before a run of JOB, whose coordinates are all of this process, and with DATA bytes that it takes beside what is
- * planned: as sl_memory_refuse. SL_OK where it fits, or where planning has failed. */
-int sl_memory_refuse_early(const struct sl_job *job, const struct sl_engine *engine, double data,
+ * planned: as sl_memory_refuse. *PLANNED: whether it could be planned; where not, SL_OK says nothing. */
+int sl_memory_refuse_early(const struct sl_job *job, const struct sl_engine *engine, double data, bool *planned,
                            struct sl_error *error);
 
 #endif

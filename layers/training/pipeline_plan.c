@@ -26,8 +26,12 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
 }
 
-/* All that stages hand over is equally wide: it goes through the same buffers. */
+/* All that stages hand over goes through the same buffers. */
 static int set_hidden(struct sl_pipeline *p, int loop, int columns) {
+    if (p->model->handed >= columns) {
+        p->hidden = p->model->handed;
+        return SL_OK;
+    }
     if (p->hidden == 0) p->hidden = columns;
     if (p->hidden == columns) return SL_OK;
     return sl_fail(p->self, SL_BAD_INPUT, "the stage of loop %d hands over %d columns, not %d as elsewhere", loop,
@@ -77,6 +81,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     };
     if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
+    plan.workspace = 0; /* the last stage has ended where the loss begins */
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
     p->workspace_bytes = plan.workspace_peak;
     p->table_bytes = sl_rope_bytes(plan.ropes);
@@ -195,6 +200,9 @@ static size_t input_bytes(const struct sl_pipeline *p) {
 static size_t output_bytes(const struct sl_pipeline *p) {
     return has_loss(p) ? output_row(p, p->microbatches) * sizeof(float) : 0;
 }
+static size_t loss_bytes(const struct sl_pipeline *p) {
+    return has_loss(p) ? loss_row(p, p->microbatches) * sizeof(float) : 0;
+}
 static size_t slot_bytes(const struct sl_pipeline *p) {
     return sl_round_up(hidden_row(p, p->run) * sizeof(float), SL_CACHE_LINE);
 }
@@ -217,7 +225,7 @@ static size_t link_bytes(const struct sl_pipeline *p, const struct link *link) {
 }
 
 void sl_pipeline_plan_bytes(const struct sl_pipeline *p, struct sl_budget *budget) {
-    sl_budget_add(budget, SL_MEMORY_KEPT, stash_bytes(&p->stash) + 2 * output_bytes(p));
+    sl_budget_add(budget, SL_MEMORY_KEPT, stash_bytes(&p->stash) + output_bytes(p) + loss_bytes(p));
     sl_budget_add(budget, SL_MEMORY_RECOMPUTED, stash_bytes(&p->again) + stash_bytes(&p->once));
     sl_budget_add(budget, SL_MEMORY_WORKSPACE, p->workspace_bytes);
     sl_budget_add(budget, SL_MEMORY_HANDOVER, 2 * input_bytes(p));
@@ -264,7 +272,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
     }
     if (output_bytes(p)) {
         p->outputs = sl_device_take(held, SL_MEMORY_KEPT, output_bytes(p));
-        p->output_gradients = sl_device_take(held, SL_MEMORY_KEPT, output_bytes(p));
+        p->output_gradients = sl_device_take(held, SL_MEMORY_KEPT, loss_bytes(p));
         taken = taken && p->outputs && p->output_gradients;
     }
     for (int l = 0; l < p->model->loops; l++) {
