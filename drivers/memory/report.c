@@ -76,7 +76,7 @@ static const char *const title[SL_MEMORY_CATEGORIES] = {
 /* Categories of which some coordinate has nothing but 0 are left out. */
 static void print_table(FILE *stream, const struct sl_memory *memory, const struct sl_mesh *mesh, bool held) {
     struct sl_column column[SL_MEMORY_CATEGORIES + 2] = {
-        {held ? "MB a coordinate holds" : "MB a coordinate needs", mesh->axes > 2 ? -32 : -22}};
+        {held ? "MB" : "MB a coordinate needs", mesh->axes > 2 ? -38 : -28}};
     struct sl_budget most = {0};
     struct sl_table table;
     int columns = 1;
@@ -88,7 +88,7 @@ static void print_table(FILE *stream, const struct sl_memory *memory, const stru
     for (int c = 0; c < mesh->size; c++) {
         const struct sl_budget *budget = held ? &memory[c].held : &memory[c].planned;
         char name[128];
-        sl_table_cell(&table, "%s", sl_mesh_describe(mesh, c, name, sizeof name));
+        sl_table_cell(&table, "%s%s", held ? "held by " : "", sl_mesh_describe(mesh, c, name, sizeof name));
         for (int i = 0; i < SL_MEMORY_CATEGORIES; i++)
             if (most.bytes[i]) sl_table_cell(&table, "%.2f", (double)budget->bytes[i] / 1e6);
         sl_table_cell(&table, "%.2f", (double)sl_budget_total(budget) / 1e6);

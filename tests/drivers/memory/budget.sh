@@ -40,9 +40,9 @@ agrees() {
     run "$@" --dry-run --json
     planned=$([ $status = 0 ] && totals out)
     run "$@" --json
-    [ $status = 0 ] && [ "$planned" ] && [ "$(grep '"processes"' out >last; totals last)" = "$planned" ]
+    [ $status = 0 ] && [ "$planned" ] && [ "$(grep '"memory"' out >last; totals last)" = "$planned" ]
     point "$name: planned before, told after"
-    explains "$name"
+    [ "$1" = 'transformer evaluate' ] || explains "$name" # whose line is the same each time
 }
 
 for mesh in data=1 data=2,pipe=2,tensor=2; do
@@ -57,7 +57,7 @@ grep -o '"resident":[0-9]*' out | awk -F: '{ exit !($2 > 2e8) }'
 point 'which is large'
 
 run 'transformer train' $model --data text --batch 16 --steps 2 --profile
-[ $status = 0 ] && grep -q '^MB a coordinate holds  *parameters  *gradients  *optimizer  *kept  *workspace' out &&
+[ $status = 0 ] && grep -q '^MB  *parameters  *gradients  *optimizer  *kept  *workspace' out &&
     grep -qE '^process of coordinate 0: [0-9.]+ MB in RAM: coordinates [0-9.]+, libraries [0-9.]+' out
 point 'tables with the profile'
 run loss_equality --hidden 16 --dry-run --json
