@@ -1,6 +1,8 @@
 /* channel.c - checks that channels are used at the right ends; the engine does the rest. */
 #include "collectives/channel.h"
 
+#include "spmd/base/memory.h"
+
 int sl_channel_open_at(struct sl_spmd *self, const char *site, struct sl_channel *channel, int from, int to,
                        size_t bytes, int slots) {
     const int coordinates = self->mesh->size;
@@ -19,6 +21,11 @@ int sl_channel_open_at(struct sl_spmd *self, const char *site, struct sl_channel
                        bytes, slots, site);
     }
     return self->engine->table->channel_open(self, channel);
+}
+
+size_t sl_channel_bytes(const struct sl_spmd *self, int from, int to, size_t bytes, int slots) {
+    const bool holds = self->coordinate == from || (self->coordinate == to && self->engine->table->both_ends);
+    return holds ? sl_round_up(bytes, SL_CACHE_LINE) * (size_t)slots : 0;
 }
 
 /* Refuses VERB unless COORDINATE, one of the channel's ends, is the caller. */

@@ -20,6 +20,10 @@ int sl_channel_open_at(struct sl_spmd *self, const char *site, struct sl_channel
                        size_t bytes, int slots);
 #define sl_channel_open(self, ...) sl_channel_open_at(self, SL_HERE, __VA_ARGS__)
 
+/* Bytes of slots that opening such a channel takes at this coordinate: at both ends where each has slots of its own, at
+ * the sender where they share them. */
+size_t sl_channel_bytes(const struct sl_spmd *self, int from, int to, size_t bytes, int slots);
+
 /* Sender: *SLOT is the next free slot. Waits until there is one. */
 int sl_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot);
 /* Sender: hands the acquired slot over to the receiver. */

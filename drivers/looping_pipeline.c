@@ -258,7 +258,7 @@ static int start(struct run *run, struct sl_error *error) {
     if (engine.table->apart) SL_TRY(sign(run, error));
     if (run->experiment.job.sizes_only) return sl_training_run(&run->training, &engine, error);
     /* Other engines' coordinates may share several machines. */
-    if (engine.table == &sl_engine_local) SL_TRY(classifier_experiment_check_memory(&run->experiment, error));
+    if (engine.table == &sl_engine_local) SL_TRY(classifier_experiment_check_memory(&run->experiment, &engine, error));
     SL_TRY(classifier_dataset_draw(&run->dataset, common.seed, error));
     return sl_training_run(&run->training, &engine, error);
 }

@@ -13,6 +13,7 @@
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/common/streams.h"
+#include "drivers/training/memory_check.h"
 #include "drivers/training/shardings_report.h"
 #include "drivers/training/training.h"
 
@@ -43,6 +44,7 @@ struct trial {
     int log_every;               /* steps from one printed line to the next; 0: none is printed */
     const struct sl_store *from; /* values to begin with, or NULL */
     struct sl_store *to;         /* receives the trained values, or NULL */
+    struct sl_memory *memory;    /* [coordinates] */
     /* Written by coordinate 0: of each step, and over all rows of all steps. */
     double *loss;
     double accumulated, accuracy;
@@ -91,6 +93,17 @@ static int program(struct sl_spmd *self, void *arg) {
     int status = sl_worker_plan(&worker, self, &trial->experiment.job);
     if (status == SL_OK) status = sl_worker_open(&worker, trial->from);
     if (status == SL_OK) status = take_steps(trial, &worker);
+    if (status == SL_OK) status = sl_memory_gather_held(self, trial->memory);
+    sl_worker_close(&worker);
+    return status;
+}
+
+static int plan_program(struct sl_spmd *self, void *arg) {
+    struct trial *trial = arg;
+    struct sl_worker worker;
+    bool fits;
+    int status = sl_worker_plan(&worker, self, &trial->experiment.job);
+    if (status == SL_OK) status = sl_memory_plan(&worker, trial->memory, &fits);
     sl_worker_close(&worker);
     return status;
 }
@@ -167,6 +180,7 @@ static void report_table(const struct trial *trial, double difference, bool iden
     }
     printf("\nlargest relative difference %.3g%s: %s\n", difference, identical ? ", the same bits" : "",
            equal ? "equal" : "NOT equal");
+    sl_memory_print_end(stdout, trial[LOOPING].memory, &trial[LOOPING].experiment.job.mesh, false);
 }
 
 /* ---- main ---- */
@@ -200,8 +214,11 @@ static int prepare(struct trial *trial, const struct config *config, const struc
             return sl_error_set(error, status, "the %s run on %s: %s", trial[i].schedule,
                                 sl_mesh_print(on, name, sizeof name), reason.message);
         }
+        trial[i].memory = calloc((size_t)on->size, sizeof *trial[i].memory);
+        if (!trial[i].memory) return sl_error_set(error, SL_FAILED, "no memory");
         if (i == LOOPING && third->schedule_file) trial[i].schedule = last->name;
-        if (engine->table == &sl_engine_local) SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, error));
+        if (engine->table == &sl_engine_local && !model.training.dry_run)
+            SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, engine, error));
     }
     return SL_OK;
 }
@@ -213,6 +230,26 @@ static int open_meshes(const struct config *config, struct sl_mesh *mesh, struct
     char all[32];
     snprintf(all, sizeof all, "data=%d,model=1", mesh->size);
     return sl_mesh_parse(single, all, error);
+}
+
+/* Plans all runs before the first one: each has to fit. */
+static int plan_runs(struct trial *trial, const struct config *config, struct sl_engine *engine,
+                     struct sl_error *error) {
+    const bool prints = config->model.training.dry_run && sl_speaks(engine);
+    for (int i = 0; i < TRIALS; i++) {
+        struct sl_job *job = &trial[i].experiment.job;
+        const bool sizes_only = job->sizes_only;
+        job->sizes_only = true;
+        engine->spare = i == SINGLE;
+        const int status = sl_run(&job->mesh, engine, plan_program, &trial[i]);
+        job->sizes_only = sizes_only;
+        SL_TRY(status);
+        if (prints)
+            SL_TRY(sl_memory_print(trial[i].memory, &job->mesh, trial[i].name, config->common.json, error));
+        else if (!sizes_only)
+            SL_TRY(sl_memory_refuse(job, engine, trial[i].memory, error));
+    }
+    return SL_OK;
 }
 
 static int compare(const struct config *config, struct trial *trial, struct classifier_dataset *dataset,
@@ -236,6 +273,8 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     SL_TRY(sl_training_delay(&config->model.training, &engine, error));
     if (config->model.training.show_shardings)
         return sl_shardings_report(&trial[LOOPING].experiment.job, &engine, config->common.json);
+    SL_TRY(plan_runs(trial, config, &engine, error));
+    if (config->model.training.dry_run) return SL_OK;
     SL_TRY(classifier_dataset_draw(dataset, config->common.seed, error));
     sl_interrupt_catch();
     for (int i = 0; i < TRIALS; i++) {
@@ -286,6 +325,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < TRIALS; i++) {
         classifier_experiment_free(&trial[i].experiment);
         free(trial[i].loss);
+        free(trial[i].memory);
     }
     sl_store_free(&trained);
     classifier_dataset_close(&dataset);

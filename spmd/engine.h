@@ -136,6 +136,7 @@ struct sl_engine_table {
     const char *name;
     const char *missing; /* NULL, or the CMake option that builds the engine: then the functions are absent */
     bool apart;          /* coordinates are processes and share no memory */
+    bool both_ends;      /* each end of a channel has slots of its own */
     /* NULL, or a function that returns the table to use instead of this one if a launcher has started several
      * processes, or else NULL. */
     const struct sl_engine_table *(*launched)(void);

@@ -8,6 +8,7 @@
 #ifndef SL_SPMD_SPMD_H
 #define SL_SPMD_SPMD_H
 
+#include "spmd/base/budget.h"
 #include "spmd/mesh.h"
 
 SL_BEGIN_C
@@ -42,7 +43,8 @@ struct sl_spmd {
      * ready to run and had no core (`starved`); in the rest of `waited` the peer had not come so far. */
     bool timed, divides;
     double waited, waited_cpu, transferred, starved;
-    void *state; /* the engine's own */
+    struct sl_budget held; /* memory that this coordinate has taken, where those who take it count */
+    void *state;           /* the engine's own */
 };
 
 /* A program. Returns SL_OK, or the status with which it cannot go on. */

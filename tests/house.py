@@ -29,6 +29,7 @@ ORDER = """
     drivers/command_line
     drivers/common
     drivers/speed
+    drivers/memory
     drivers/training
     drivers/classifier
     drivers/schedule

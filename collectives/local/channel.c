@@ -29,6 +29,8 @@ struct sl_local_channel {
 
 /* ---- opening ---- */
 
+static size_t bytes_of(const struct sl_local_channel *channel) { return channel->stride * (size_t)channel->slots; }
+
 static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     const size_t most = SIZE_MAX / 2 / (size_t)wanted->slots;
     struct sl_local_channel *channel = wanted->bytes < most ? sl_local_take(sizeof *channel) : NULL;
@@ -36,7 +38,7 @@ static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     channel->from = wanted->from, channel->to = wanted->to;
     channel->slots = wanted->slots, channel->bytes = wanted->bytes, channel->site = wanted->site;
     channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
-    channel->memory = sl_device.take(channel->stride * (size_t)channel->slots);
+    channel->memory = sl_device.take(bytes_of(channel));
     struct sl_local_stamp *stamps = sl_local_take(2 * (size_t)channel->slots * sizeof *stamps);
     channel->end[SENDER].stamp = stamps;
     snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
@@ -86,6 +88,7 @@ int sl_local_channel_open(struct sl_spmd *self, struct sl_channel *channel) {
         return sl_local_alive(me);
     }
     channel->state = state;
+    if (self->coordinate == state->from) sl_budget_add(&self->held, SL_MEMORY_HANDOVER, bytes_of(state));
     return SL_OK;
 }
 

@@ -118,6 +118,7 @@ int sl_mpi_channel_open(struct sl_spmd *self, struct sl_channel *wanted) {
     channel->next = run->channels;
     run->channels = channel;
     wanted->state = channel;
+    sl_budget_add(&self->held, SL_MEMORY_HANDOVER, channel->stride * (size_t)channel->slots);
     if (is_own(channel)) return SL_OK;
     const bool sends = self->coordinate == channel->from;
     const int code = sends ? open_sender(channel, tag, opening_tag) : open_receiver(channel, tag, opening_tag);

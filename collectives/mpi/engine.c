@@ -183,6 +183,7 @@ static int progress(struct sl_spmd *self) { return sl_mpi_turn(sl_mpi_self(self)
 const struct sl_engine_table sl_engine_mpi = {
     .name = "mpi",
     .apart = true,
+    .both_ends = true,
     .open = sl_mpi_open,
     .speaks = sl_mpi_speaks,
     .reports = sl_mpi_reports,

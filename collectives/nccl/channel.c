@@ -65,6 +65,7 @@ int sl_nccl_channel_open(struct sl_spmd *self, struct sl_channel *wanted) {
     if (!is_own(channel) && !open_events(channel)) return sl_nccl_fail(&channel->wire, "opening", wanted->site);
     SL_TRY(sl_nccl_passed(me, hosts->channel_open(channel)));
     wanted->state = channel;
+    sl_budget_add(&self->held, SL_MEMORY_HANDOVER, channel->stride * (size_t)channel->slots);
     return SL_OK;
 }
 

@@ -441,6 +441,7 @@ const struct sl_nccl_hosts sl_nccl_processes = {
 const struct sl_engine_table sl_engine_nccl_processes = {
     .name = "nccl",
     .apart = true,
+    .both_ends = true,
     .open = sl_mpi_open,
     .speaks = sl_mpi_speaks,
     .reports = sl_mpi_reports,

@@ -66,20 +66,22 @@ static int check_arrays(const struct classifier_experiment *experiment, struct s
 }
 
 /* Of activations, what is kept between forward and backward: at least one group of microbatches, of all layers. */
-int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error) {
+int classifier_experiment_check_memory(const struct classifier_experiment *experiment, const struct sl_engine *engine,
+                                       struct sl_error *error) {
     const struct sl_classifier *classifier = &experiment->classifier;
     const struct sl_training_options *options = &experiment->options.training;
     const double inside = (double)classifier->hidden * classifier->expansion;
     const double columns = classifier->recomputation ? classifier->hidden : 3.0 * classifier->hidden + 3.0 * inside;
     const double kept = (double)experiment->job.wgrad_group / experiment->job.schedule.microbatches;
     const double rows = kept * options->batch / options->accumulate;
-    const double drawn = experiment->dataset->shuffled ? 1 : 2; /* all of the data, and each coordinate's rows */
+    const double batch = sizeof(float) * options->batch * (classifier->inputs + 1.0);
+    const double drawn = experiment->dataset->shuffled ? 0 : batch; /* all of the data, beside each coordinate's rows */
     const struct sl_memory_need need = {
         .parameters = sl_memory_of_parameters(&experiment->job, (double)sl_classifier_parameters(classifier)),
         .activations = sizeof(float) * rows * classifier->layers * columns,
-        .data = sizeof(float) * drawn * options->batch * (classifier->inputs + 1.0),
+        .data = batch + drawn,
     };
-    return sl_memory_check(&need, error);
+    return sl_memory_check(&experiment->job, engine, &need, drawn, error);
 }
 
 /* ---- schedule and random numbers ---- */
@@ -177,11 +179,16 @@ static int fit(struct classifier_experiment *experiment, const struct sl_mesh *m
     return check_arrays(experiment, error);
 }
 
+static int plan_bytes(struct sl_worker *worker, struct sl_budget *budget);
+static struct sl_job *copy_job(const struct sl_job *from, const struct sl_training_options *options,
+                               const struct sl_engine *engine, struct sl_error *error);
+static void free_copy(struct sl_job *copy);
 static int open_worker(struct sl_worker *worker, struct sl_trainer_options *options);
 static void close_worker(struct sl_worker *worker);
 
 static const char *const axes[] = {[SL_JOB_DATA] = "data", [SL_JOB_PIPE] = "model", NULL};
-static const struct sl_job_type classifier_job = {"the classifier", axes, "rows", open_worker, close_worker};
+static const struct sl_job_type classifier_job = {"the classifier", axes,       "rows",   open_worker,
+                                                  close_worker,     plan_bytes, copy_job, free_copy};
 
 int classifier_experiment_prepare(struct classifier_experiment *experiment, const struct sl_mesh *mesh,
                                   const struct sl_engine *engine, const struct classifier_options *options,
@@ -205,6 +212,28 @@ int classifier_experiment_prepare(struct classifier_experiment *experiment, cons
 }
 
 void classifier_experiment_free(struct classifier_experiment *experiment) { sl_job_close(&experiment->job); }
+
+/* The same experiment with other options. */
+static struct sl_job *copy_job(const struct sl_job *from, const struct sl_training_options *options,
+                               const struct sl_engine *engine, struct sl_error *error) {
+    const struct classifier_experiment *old = from->own;
+    struct classifier_experiment *copy = calloc(1, sizeof *copy);
+    struct classifier_options changed = old->options;
+    changed.training = *options;
+    if (!copy) return NULL;
+    if (classifier_experiment_prepare(copy, &from->mesh, engine, &changed, old->dataset, from->seed, error)) {
+        free(copy);
+        return NULL;
+    }
+    copy->job.sizes_only = true;
+    return &copy->job;
+}
+
+static void free_copy(struct sl_job *copy) {
+    struct classifier_experiment *experiment = copy->own;
+    classifier_experiment_free(experiment);
+    free(experiment);
+}
 
 /* ---- one coordinate ---- */
 
@@ -240,20 +269,40 @@ static int open_keys(struct sl_worker *worker) {
     return own->layer_key ? SL_OK : sl_fail(worker->self, SL_FAILED, "no memory for random keys");
 }
 
+static bool has_first(const struct sl_worker *worker) {
+    return sl_axis_index(worker->self, "model") == sl_schedule_rank_of(&worker->job->schedule, 0);
+}
+
+static bool has_last(const struct sl_worker *worker) {
+    const struct sl_schedule *schedule = &worker->job->schedule;
+    return sl_axis_index(worker->self, "model") == sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
+}
+
+static size_t row_bytes(const struct sl_worker *worker) {
+    const struct classifier_experiment *experiment = worker->job->own;
+    const size_t inputs = has_first(worker) ? (size_t)experiment->classifier.inputs * sizeof(float) : 0;
+    return (size_t)worker->job->local * (inputs + (has_last(worker) ? sizeof(int32_t) : 0));
+}
+
+static int plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
+    sl_budget_add(budget, SL_MEMORY_BATCH, row_bytes(worker));
+    return SL_OK;
+}
+
 /* What no stage here reads is not taken. */
 static int open_rows(struct sl_worker *worker) {
-    const struct sl_schedule *schedule = &worker->job->schedule;
     const size_t rows = (size_t)worker->job->local;
     const struct classifier_experiment *experiment = worker->job->own;
     struct classifier_worker *own = worker->own;
-    const bool first = own->keys.rank == sl_schedule_rank_of(schedule, 0);
-    const bool last = own->keys.rank == sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
+    const bool first = has_first(worker), last = has_last(worker);
     own->first_row = own->keys.data_index * worker->job->local;
     if (worker->job->sizes_only) return SL_OK;
     if (first) own->inputs = malloc(rows * (size_t)experiment->classifier.inputs * sizeof *own->inputs);
     if (last) own->labels = malloc(rows * sizeof *own->labels);
-    if ((!first || own->inputs) && (!last || own->labels)) return SL_OK;
-    return sl_fail(worker->self, SL_FAILED, "no memory for a batch of %zu rows", rows);
+    if ((first && !own->inputs) || (last && !own->labels))
+        return sl_fail(worker->self, SL_FAILED, "no memory for a batch of %zu rows", rows);
+    sl_budget_add(&worker->self->held, SL_MEMORY_BATCH, row_bytes(worker));
+    return SL_OK;
 }
 
 static int open_worker(struct sl_worker *worker, struct sl_trainer_options *options) {

@@ -37,7 +37,8 @@ int classifier_experiment_prepare(struct classifier_experiment *experiment, cons
                                   const struct sl_engine *engine, const struct classifier_options *options,
                                   const struct classifier_dataset *dataset, uint64_t seed, struct sl_error *error);
 /* SL_BAD_INPUT where the run's memory is more than this machine has; asked before the data are drawn. */
-int classifier_experiment_check_memory(const struct classifier_experiment *experiment, struct sl_error *error);
+int classifier_experiment_check_memory(const struct classifier_experiment *experiment, const struct sl_engine *engine,
+                                       struct sl_error *error);
 void classifier_experiment_free(struct classifier_experiment *experiment);
 
 /* What a coordinate has of its own (sl_worker.own) while a program runs. */

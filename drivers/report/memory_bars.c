@@ -8,7 +8,7 @@
 #include "drivers/report/scale.h"
 #include "spmd/base/svg.h"
 
-enum { CATEGORIES = 10, ROWS = 16, NAMED = 3 }; /* at most: of a drawing, of a run */
+enum { CATEGORIES = 12, ROWS = 16, NAMED = 3 }; /* at most: of a drawing, of a run */
 enum { WIDTH = 560, LEFT = 150, RIGHT = 70, LINE = 22, BAR = 14 };
 
 /* Coordinates that use the same. */
@@ -25,8 +25,8 @@ struct bars {
     double y;
 };
 
-static const char *const colours[CATEGORIES] = {"#4e79a7", "#f28e2b", "#76b7b2", "#b07aa1", "#59a14f",
-                                                "#edc948", "#9c755f", "#ff9da7", "#86bcb6", "#a0a0a0"};
+static const char *const colours[CATEGORIES] = {"#4e79a7", "#f28e2b", "#76b7b2", "#b07aa1", "#59a14f", "#edc948",
+                                                "#9c755f", "#ff9da7", "#86bcb6", "#a0a0a0", "#e15759", "#d4a6c8"};
 
 static const json_t *list_of(const struct report_run *run) {
     const json_t *list = json_object_get(run->summary, "memory");
@@ -45,6 +45,11 @@ static int find_category(struct bars *bars, const char *name) {
     return bars->categories++;
 }
 
+/* Of runs that tell what activations consist of. */
+static bool is_sum(const json_t *object, const char *name) {
+    return !strcmp(name, "activations") && json_object_get(object, "kept");
+}
+
 /* The bytes of all categories together. */
 static double take_row(struct bars *bars, json_t *object, struct row *row) {
     const char *name;
@@ -53,7 +58,8 @@ static double take_row(struct bars *bars, json_t *object, struct row *row) {
     *row = (struct row){0};
     json_object_foreach(object, name, number) {
         const double bytes = json_is_number(number) ? json_number_value(number) : 0;
-        const int category = bytes > 0 && bytes <= REPORT_LARGEST ? find_category(bars, name) : -1;
+        const int category =
+            bytes > 0 && bytes <= REPORT_LARGEST && !is_sum(object, name) ? find_category(bars, name) : -1;
         if (category < 0) continue;
         row->bytes[category] = bytes;
         sum += bytes;

@@ -133,6 +133,7 @@ static int fuse(struct sl_job *job, struct sl_error *error) {
 int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,
                     struct sl_error *error) {
     struct sl_schedule *schedule = &job->schedule;
+    job->layers = layers;
     SL_TRY(job->options->schedule_file ? read_schedule(job, error)
                                        : sl_schedule_generate(schedule, kind, job->ranks, loops, microbatches, error));
     const int with_layers = schedule->loops - job->bare_loops, stages = with_layers * schedule->ranks;
@@ -191,6 +192,11 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
     *worker = (struct sl_worker){.job = job, .self = self};
     SL_TRY(job->type->open(worker, &options));
     return sl_trainer_plan(&worker->trainer, self, &options, &worker->model);
+}
+
+int sl_worker_plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
+    sl_trainer_plan_bytes(worker->trainer, budget);
+    return worker->job->type->plan_bytes(worker, budget);
 }
 
 int sl_worker_open(struct sl_worker *worker, const struct sl_store *from) {

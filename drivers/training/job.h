@@ -29,6 +29,12 @@ struct sl_job_type {
     int (*open)(struct sl_worker *worker, struct sl_trainer_options *options);
     /* Gives back what open has taken; also after it has failed. */
     void (*close)(struct sl_worker *worker);
+    /* Adds to BUDGET what WORKER, whose trainer is planned, takes beside it. Collective over the mesh. */
+    int (*plan_bytes)(struct sl_worker *worker, struct sl_budget *budget);
+    /* A job like JOB for OPTIONS, which is only planned; NULL where that does not fit. OPTIONS outlive it. */
+    struct sl_job *(*copy)(const struct sl_job *job, const struct sl_training_options *options,
+                           const struct sl_engine *engine, struct sl_error *error);
+    void (*free_copy)(struct sl_job *copy);
 };
 
 struct sl_job {
@@ -56,6 +62,7 @@ struct sl_job {
     int slots;                   /* of a channel, with which it is proven */
     int rows;                    /* of a microbatch */
     int wgrad_group;
+    int layers; /* of the model */
 };
 
 /* Axes that MESH lacks are added with size 1. The run will be over ENGINE. */
@@ -92,6 +99,8 @@ struct sl_worker {
 /* Plans the coordinate's part. sl_worker_open takes the memory and makes the initial values, or takes those in FROM
  * (NULL: none), a file that was mapped and is verified before. Close it also after a failure. */
 int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job *job);
+/* Adds to BUDGET what the coordinate takes, by category. Collective over the mesh. */
+int sl_worker_plan_bytes(struct sl_worker *worker, struct sl_budget *budget);
 int sl_worker_open(struct sl_worker *worker, const struct sl_store *from);
 void sl_worker_close(struct sl_worker *worker);
 

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "collectives/engines.h"
 #include "drivers/speed/cores.h"
@@ -16,12 +15,6 @@
 
 int64_t sl_training_samples(const struct sl_worker *worker, int64_t step) {
     return worker->samples + (step - worker->first) * worker->job->options->batch;
-}
-
-double sl_peak_bytes(void) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return 1024.0 * (double)usage.ru_maxrss;
 }
 
 /* ---- what every coordinate does ---- */
@@ -126,6 +119,7 @@ static int train(struct sl_training *training, struct sl_worker *worker) {
     if (training->steps == 0 && starts)
         SL_TRY(sl_checkpoints_save(&training->checkpoints, worker->self, worker->trainer, 0, true));
     SL_TRY(gather_records(training, worker->self));
+    SL_TRY(sl_memory_gather_held(worker->self, training->memory));
     if (!training->job->options->gradients) return SL_OK;
     return sl_trainer_export(worker->trainer, true, &training->gradients);
 }
@@ -133,11 +127,10 @@ static int train(struct sl_training *training, struct sl_worker *worker) {
 static int program(struct sl_spmd *self, void *arg) {
     struct sl_training *training = arg;
     struct sl_worker worker;
+    bool fits = false;
     int status = sl_worker_plan(&worker, self, training->job);
-    if (status == SL_OK) status = sl_memory_gather(&worker, training->memory);
-    if (!training->job->options->dry_run) {
-        /* Other engines' coordinates may share several machines. */
-        if (status == SL_OK && self->engine->table == &sl_engine_local) status = sl_memory_check_planned(&worker);
+    if (status == SL_OK) status = sl_memory_plan(&worker, training->memory, &fits);
+    if (fits && !training->job->options->dry_run) {
         if (status == SL_OK) status = sl_worker_open(&worker, training->from);
         if (status == SL_OK) status = train(training, &worker);
     }
@@ -181,7 +174,8 @@ static int take_part(struct sl_training *training, const struct sl_engine *engin
     struct sl_job *job = training->job;
     if (job->options->trace && training->steps > 1)
         SL_TRY(sl_trace_file_open(&training->trace, job, training->steps - 1, error));
-    return sl_run(&job->mesh, engine, program, training);
+    SL_TRY(sl_run(&job->mesh, engine, program, training));
+    return sl_memory_refuse(job, engine, training->memory, error);
 }
 
 /* Whether the end of the run is in a checkpoint. */
@@ -208,6 +202,8 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     char saved[SL_MAX_PATH];
     const int64_t step = training->checkpoints.first + sl_training_done(training);
     if (object) json_object_set_new(object, "memory", sl_memory_json(training->memory, &training->job->mesh));
+    if (object)
+        json_object_set_new(object, "processes", sl_memory_json_processes(training->memory, &training->job->mesh));
     if (object) json_object_set_new(object, "options", options_of(&training->command->signature));
     if (object) json_object_set_new(object, "coordinates", json_integer(training->job->mesh.size));
     if (object) json_object_set_new(object, "cores", json_integer(training->job->cores)); /* 0: unknown */
@@ -230,6 +226,7 @@ static int finish(struct sl_training *training, struct sl_error *error) {
         printf("a forward and an input gradient take %d of %d microbatches at once\n", run_of(training),
                job->schedule.microbatches);
     SL_TRY(report_end(training, error));
+    if (!training->json) sl_memory_print_end(stdout, training->memory, &job->mesh, options->profile);
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
         return error->status = SL_FAILED; /* it could be written when the run began */
     return options->trace ? sl_trace_file_write(&training->trace, job, error) : SL_OK;
@@ -252,6 +249,7 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     report->rows = job->sequence ? "tokens" : "samples";
     report->final_loss = report->first_step_ms = NAN;
     int status = sl_run(&job->mesh, engine, program, training);
+    if (status == SL_OK) status = sl_memory_refuse(job, engine, training->memory, error);
     sl_progress_clear(&report->progress);
     if (status == SL_OK) status = finish(training, error);
     if (status == SL_OK && report->lost.status) {
@@ -289,7 +287,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {
         SL_TRY(sl_run(&job->mesh, engine, program, training));
-        return sl_speaks(engine) ? sl_memory_report(training->memory, &job->mesh, training->json, error) : SL_OK;
+        return sl_speaks(engine) ? sl_memory_print(training->memory, &job->mesh, NULL, training->json, error) : SL_OK;
     }
     sl_interrupt_catch();
     return sl_speaks(engine) ? run(training, engine, error) : take_part(training, engine, error);

@@ -4,10 +4,10 @@
 #ifndef SL_DRIVERS_TRAINING_TRAINING_H
 #define SL_DRIVERS_TRAINING_TRAINING_H
 
+#include "drivers/memory/report.h"
 #include "drivers/training/heading.h"
 #include "drivers/training/job.h"
 #include "drivers/training/learning_rate.h"
-#include "drivers/training/memory_report.h"
 #include "drivers/training/report.h"
 #include "drivers/training/trace_file.h"
 #include "layers/modules/profile.h"
@@ -70,7 +70,5 @@ void sl_training_close(struct sl_training *training);
 static inline int64_t sl_training_done(const struct sl_training *training) { return training->report.times.count; }
 /* Samples of the data that were taken before STEP: the steps of a resumed run may have had other batches. */
 int64_t sl_training_samples(const struct sl_worker *worker, int64_t step);
-/* The most memory that this process has had, in bytes. */
-double sl_peak_bytes(void);
 
 #endif

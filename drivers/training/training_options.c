@@ -42,6 +42,8 @@ const struct sl_option sl_layout_table[] = {
      .help = "shard kernels over the data axis (FSDP); they are gathered for each use"},
     {"show-shardings", SL_OPTION_FLAG, FIELD(show_shardings),
      .help = "print how each parameter is sharded, and do nothing else"},
+    {"dry-run", SL_OPTION_FLAG, FIELD(dry_run),
+     .help = "print how much memory each coordinate needs and what for, and do nothing else"},
     {0},
 };
 
@@ -79,8 +81,6 @@ const struct sl_option sl_record_table[] = {
          "print where each coordinate's time went, without the first step: its own work, and bubble (what it waits for "
          "has not been computed yet), transfer (it is on its way), no core (another "
          "coordinate or program had the core)"},
-    {"dry-run", SL_OPTION_FLAG, FIELD(dry_run),
-     .help = "print how much memory each coordinate needs, and do nothing else"},
     {0},
 };
 

@@ -31,7 +31,7 @@ struct sl_training_options {
     double delay_ms;
     /* By sl_layout_table. */
     int precision; /* enum sl_product_precision */
-    bool fsdp, show_shardings;
+    bool fsdp, show_shardings, dry_run;
     /* By sl_optimizer_section. */
     struct sl_optimizer_flags optimizer;
     /* By sl_rate_table. */
@@ -40,7 +40,7 @@ struct sl_training_options {
     /* By sl_record_table. */
     const char *metrics, *gradients, *trace; /* files; NULL: none */
     int log_every;                           /* steps from one printed line to the next; 0: the driver's choice */
-    bool check_replicas, profile, dry_run;
+    bool check_replicas, profile;
     struct sl_checkpoint_options checkpoints;
 };
 

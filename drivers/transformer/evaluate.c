@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "drivers/common/metrics.h"
+#include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
 
 /* ---- every coordinate ---- */
@@ -39,9 +40,11 @@ static int program(struct sl_spmd *self, void *arg) {
     struct transformer_job *job = arg;
     struct sl_worker worker;
     struct transformer_score score = {NAN, 0};
-    int status = transformer_open_worker(&worker, self, job);
-    if (status == SL_OK && self->coordinate == 0) transformer_warn_of_source(job);
-    if (status == SL_OK) status = transformer_evaluate(&worker, &score);
+    bool opened;
+    int status = transformer_open_worker(&worker, self, job, &opened);
+    if (status == SL_OK && opened && self->coordinate == 0) transformer_warn_of_source(job);
+    if (status == SL_OK && opened) status = transformer_evaluate(&worker, &score);
+    if (status == SL_OK && opened) status = sl_memory_gather_held(self, job->training.memory);
     if (self->coordinate == 0) job->score = score;
     sl_worker_close(&worker);
     return status;
@@ -64,6 +67,7 @@ static void print_table(const struct transformer_job *job) {
     printf("; ");
     transformer_print_scored(job, stdout);
     printf("\n");
+    sl_memory_print_end(stdout, job->training.memory, &job->job.mesh, false);
     sl_table_begin(&table, stdout, sizeof column / sizeof *column, column);
     sl_table_cell(&table, "%.9g", job->score.loss);
     sl_table_cell(&table, "%.6g", exp(job->score.loss));
@@ -74,16 +78,25 @@ static void print_table(const struct transformer_job *job) {
     sl_table_cell(&table, "%.0f", job->score.tokens);
 }
 
+int transformer_print_plan(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
+    if (!sl_speaks(engine)) return SL_OK;
+    return sl_memory_print(job->training.memory, &job->job.mesh, NULL, job->config->common.json, error);
+}
+
 int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
     const struct transformer_score *score = &job->score;
+    const struct sl_memory *memory = job->training.memory;
     SL_TRY(sl_run(&job->job.mesh, engine, program, job));
+    if (job->job.sizes_only) return transformer_print_plan(job, engine, error);
+    SL_TRY(sl_memory_refuse(&job->job, engine, memory, error));
     if (job->config->common.json)
         return sl_json_print(stdout, "stdout",
-                             json_pack("{so so so sI so sI}", "loss", sl_json_real(score->loss), "perplexity",
+                             json_pack("{so so so sI so sI so}", "loss", sl_json_real(score->loss), "perplexity",
                                        sl_json_real(exp(score->loss)), "bits_per_byte",
                                        sl_json_real(bits_per_byte(job)), "tokens", (json_int_t)score->tokens,
                                        "evaluation_loss", sl_json_real(score->loss), "parameters",
-                                       (json_int_t)sl_transformer_parameters(&job->model)),
+                                       (json_int_t)sl_transformer_parameters(&job->model), "memory",
+                                       sl_memory_json(memory, &job->job.mesh)),
                              error);
     print_table(job);
     return SL_OK;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
 
 struct transformer_sampler {
@@ -14,23 +15,49 @@ struct transformer_sampler {
     struct sl_group replicas;
 };
 
-int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_worker *worker) {
-    struct transformer_job *job = transformer_job_of(worker);
+/* Of a replica. */
+static int sequences_of(const struct transformer_job *job) {
+    return (job->config->samples + job->job.data - 1) / job->job.data;
+}
+
+static struct sl_generation generation_of(const struct transformer_job *job) {
     const struct transformer_config *config = job->config;
-    const int sequences = (config->samples + job->job.data - 1) / job->job.data;
-    const size_t count = (size_t)sequences * (size_t)job->length;
-    const struct sl_generation generation = {
+    return (struct sl_generation){
         .transformer = &job->model,
         .schedule = &job->job.schedule,
         .gemm = job->job.gemm,
         .precision = job->job.precision,
-        .sequences = sequences,
+        .sequences = sequences_of(job),
         .prompt = job->prompt_length,
         .length = job->length,
         .cache = (enum sl_cache_form)config->cache,
         .sampling = {config->temperature, config->top_k, config->top_p},
         .seed = config->common.seed,
     };
+}
+
+/* Elements of the sampler's own arrays. */
+static size_t room_tokens(const struct transformer_job *job) {
+    return (size_t)sequences_of(job) * (size_t)job->length * (1 + (size_t)job->job.data);
+}
+
+int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget) {
+    const struct transformer_job *job = transformer_job_of(worker);
+    struct sl_generation generation = generation_of(job);
+    struct sl_generator *generator = NULL;
+    generation.sizes_only = true;
+    int status = sl_generator_open(&generator, worker->self, &generation, sl_trainer_parameters(worker->trainer));
+    if (status == SL_OK) sl_generator_plan_bytes(generator, budget);
+    sl_generator_close(generator);
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, room_tokens(job) * sizeof(int32_t));
+    return status;
+}
+
+int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_worker *worker) {
+    struct transformer_job *job = transformer_job_of(worker);
+    const int sequences = sequences_of(job);
+    const size_t count = (size_t)sequences * (size_t)job->length;
+    const struct sl_generation generation = generation_of(job);
     struct transformer_sampler *s = *sampler = calloc(1, sizeof *s);
     if (!s) return sl_fail(worker->self, SL_FAILED, "no memory to generate");
     s->worker = worker;
@@ -38,6 +65,7 @@ int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_wor
     s->tokens = calloc(count, sizeof *s->tokens);
     s->all = calloc(count * (size_t)job->job.data, sizeof *s->all);
     if (!s->tokens || !s->all) return sl_fail(worker->self, SL_FAILED, "no memory to generate");
+    sl_budget_add(&worker->self->held, SL_MEMORY_RUNTIME, room_tokens(job) * sizeof *s->tokens);
     if (job->job.data > 1) SL_TRY(sl_group_axes(worker->self, sl_data_axis, &s->replicas));
     return sl_generator_open(&s->generator, worker->self, &generation, sl_trainer_parameters(worker->trainer));
 }
@@ -163,15 +191,19 @@ static int report_speed(struct transformer_job *job, const struct sl_generated *
     const double all = (double)sequences * job->job.data, decoded = job->length - job->prompt_length - 1;
     const double prefill = 1e3 * all * job->prompt_length / generated->prefill_ms;
     const double decode = decoded > 0 ? 1e3 * all * decoded / generated->decode_ms : NAN;
+    const struct sl_memory *memory = job->training.memory;
+    const struct sl_mesh *mesh = &job->job.mesh;
     if (!job->config->common.json) {
         if (decoded > 0) fprintf(stderr, "prefill %.0f tokens/s, decode %.0f tokens/s\n", prefill, decode);
+        sl_memory_print_end(stderr, memory, mesh, false);
         return SL_OK;
     }
     return sl_report_print(&job->training.report,
-                           json_pack("{so so so so}", "prefill_tokens_per_second", sl_json_real(prefill),
+                           json_pack("{so so so so so so}", "prefill_tokens_per_second", sl_json_real(prefill),
                                      "decode_tokens_per_second", sl_json_real(decode), "prefill_ms",
                                      sl_json_real(generated->prefill_ms), "decode_ms",
-                                     sl_json_real(generated->decode_ms)),
+                                     sl_json_real(generated->decode_ms), "memory", sl_memory_json(memory, mesh),
+                                     "processes", sl_memory_json_processes(memory, mesh)),
                            error);
 }
 
@@ -184,17 +216,31 @@ static void print_heading(const struct transformer_job *job) {
     fprintf(stderr, "; samples of %d tokens, the prompt's %d included\n", job->length, job->prompt_length);
 }
 
-int transformer_generate_program(struct sl_spmd *self, void *arg) {
+static int sample(struct sl_worker *worker) {
+    struct transformer_job *job = transformer_job_of(worker);
+    struct transformer_worker *own = worker->own;
+    struct sl_spmd *self = worker->self;
+    struct sl_generated generated = {0};
+    SL_TRY(transformer_open_sampler(&own->sampler, worker));
+    if (self->coordinate == 0) print_heading(job);
+    SL_TRY(generate(own->sampler, NO_STEP, &generated));
+    SL_TRY(sl_memory_gather_held(self, job->training.memory));
+    if (self->coordinate != 0) return SL_OK;
+    return report_speed(job, &generated, own->sampler->sequences, &self->error);
+}
+
+static int program(struct sl_spmd *self, void *arg) {
     struct transformer_job *job = arg;
     struct sl_worker worker;
-    struct sl_generated generated = {0};
-    int status = transformer_open_worker(&worker, self, job);
-    struct transformer_worker *own = worker.own;
-    if (status == SL_OK) status = transformer_open_sampler(&own->sampler, &worker);
-    if (status == SL_OK && self->coordinate == 0) print_heading(job);
-    if (status == SL_OK) status = generate(own->sampler, NO_STEP, &generated);
-    if (status == SL_OK && self->coordinate == 0)
-        status = report_speed(job, &generated, own->sampler->sequences, &self->error);
+    bool opened;
+    int status = transformer_open_worker(&worker, self, job, &opened);
+    if (status == SL_OK && opened) status = sample(&worker);
     sl_worker_close(&worker);
     return status;
+}
+
+int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
+    SL_TRY(sl_run(&job->job.mesh, engine, program, job));
+    if (job->job.sizes_only) return transformer_print_plan(job, engine, error);
+    return sl_memory_refuse(&job->job, engine, job->training.memory, error);
 }

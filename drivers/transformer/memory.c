@@ -1,4 +1,7 @@
 /* memory.c - what the transformer needs at least, told from its sizes alone. */
+#include <stddef.h>
+#include <stdlib.h>
+
 #include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
 
@@ -27,7 +30,8 @@ static double logit_floats(const struct transformer_job *job, double tokens) {
     return 2 * tokens / job->config->training.accumulate * job->model.vocabulary;
 }
 
-int transformer_check_memory(const struct transformer_job *job, struct sl_error *error) {
+int transformer_check_memory(const struct transformer_job *job, const struct sl_engine *engine,
+                             struct sl_error *error) {
     const bool generates = job->command == TRANSFORMER_GENERATE;
     const double tokens = (double)job->config->training.batch * job->config->sequence;
     const double computed = generates ? cached_floats(job) : job->job.forward_only ? 0 : logit_floats(job, tokens);
@@ -37,5 +41,48 @@ int transformer_check_memory(const struct transformer_job *job, struct sl_error 
         .data = generates ? 0 : 2 * sizeof(int32_t) * tokens,
     };
     if (!job->one_machine || job->job.sizes_only) return SL_OK;
-    return sl_memory_check(&need, error);
+    return sl_memory_check(&job->job, engine, &need, 0, error);
+}
+
+/* ---- the same with other options ---- */
+
+struct copy {
+    struct transformer_config config;
+    struct transformer_job job;
+};
+
+struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_training_options *options,
+                                    const struct sl_engine *engine, struct sl_error *error) {
+    const struct transformer_job *old = from->own;
+    struct copy *copy = calloc(1, sizeof *copy);
+    if (!copy) return NULL;
+    struct transformer_job *job = &copy->job;
+    copy->config = *old->config;
+    copy->config.training = *options;
+    *job = *old;
+    job->config = &copy->config;
+    job->model.recomputation = options->recompute;
+    job->model.fsdp = options->fsdp;
+    job->job = (struct sl_job){.type = from->type,
+                               .options = &copy->config.training,
+                               .own = job,
+                               .seed = from->seed,
+                               .sequence = from->sequence,
+                               .forward_only = from->forward_only,
+                               .local = 1,
+                               .pass = 1};
+    int status = sl_job_open(&job->job, &from->mesh, engine, error);
+    if (status == SL_OK) status = sl_transformer_check(&job->model, &job->job.mesh, error);
+    if (status == SL_OK) status = transformer_fit(job, error);
+    job->job.sizes_only = true;
+    if (status == SL_OK) return &job->job;
+    transformer_free_copy(&job->job);
+    return NULL;
+}
+
+/* What the job has beside its schedule is the other one's. */
+void transformer_free_copy(struct sl_job *copy) {
+    struct transformer_job *job = copy->own;
+    sl_job_close(copy);
+    free((char *)job - offsetof(struct copy, job));
 }

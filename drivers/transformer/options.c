@@ -200,10 +200,9 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     return sl_job_group(&job->job, group, error);
 }
 
-/* A pipeline that will not run: to generate, another one is made over its parameters. */
-static int fit(struct transformer_job *job, struct sl_error *error) {
+/* To generate, a pipeline that will not run: another one is made over its parameters. */
+int transformer_fit(struct transformer_job *job, struct sl_error *error) {
     if (job->command != TRANSFORMER_GENERATE) SL_TRY(sl_job_share(&job->job, error));
-    SL_TRY(transformer_check_memory(job, error));
     return make_schedule(job, error);
 }
 
@@ -360,8 +359,9 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     SL_TRY(transformer_open_data(job, error));
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
-    SL_TRY(fit(job, error));
+    SL_TRY(transformer_fit(job, error));
     SL_TRY(read_prompt(job, error));
+    SL_TRY(transformer_check_memory(job, engine, error));
     SL_TRY(prepare_training(job, error));
     return identify_data(job, engine, error);
 }

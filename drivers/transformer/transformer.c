@@ -25,7 +25,7 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     if (command == TRANSFORMER_TRAIN) return sl_training_run(&job->training, &engine, error);
     if (config->training.show_shardings) return sl_shardings_report(&job->job, &engine, config->common.json);
     if (command == TRANSFORMER_EVALUATE) return transformer_run_evaluation(job, &engine, error);
-    return sl_run(&job->job.mesh, &engine, transformer_generate_program, job);
+    return transformer_run_generation(job, &engine, error);
 }
 
 /* ---- main ---- */

@@ -81,7 +81,14 @@ void transformer_warn_of_source(const struct transformer_job *job);
 int transformer_sign(const struct transformer_job *job, struct sl_error *error);
 void transformer_finish(struct transformer_job *job);
 /* SL_BAD_INPUT where one machine's memory cannot hold the model. */
-int transformer_check_memory(const struct transformer_job *job, struct sl_error *error);
+int transformer_check_memory(const struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
+/* The schedule and batches of a job whose model is known. */
+int transformer_fit(struct transformer_job *job, struct sl_error *error);
+/* For struct sl_job_type: what a coordinate takes beside its trainer; the same model and data with other options. */
+int transformer_plan_bytes(struct sl_worker *worker, struct sl_budget *budget);
+struct sl_job *transformer_copy_job(const struct sl_job *job, const struct sl_training_options *options,
+                                    const struct sl_engine *engine, struct sl_error *error);
+void transformer_free_copy(struct sl_job *copy);
 
 /* What a coordinate has of its own (sl_worker.own) while a program runs. */
 struct transformer_sampler;
@@ -94,8 +101,9 @@ struct transformer_worker {
 static inline struct transformer_job *transformer_job_of(const struct sl_worker *worker) { return worker->job->own; }
 
 extern const struct sl_job_type transformer_job_type;
-/* Plans and opens it: parameters are given, or made from the seed. */
-int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, struct transformer_job *job);
+/* Plans it and opens it: parameters are given, or made from the seed. *OPENED becomes false where it does not fit, or
+ * --dry-run asks for the plan alone. */
+int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, struct transformer_job *job, bool *opened);
 /* Scores --eval-data, each token once; without it, so many batches as --evaluate-batches says of the part of the data
  * that is kept for evaluation. */
 int transformer_evaluate(struct sl_worker *worker, struct transformer_score *score);
@@ -106,12 +114,16 @@ extern const struct sl_training_type transformer_training;
 
 /* Runs an evaluation and prints its score. */
 int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
-/* A program; ARG is the job. */
-int transformer_generate_program(struct sl_spmd *self, void *arg);
+/* Generates, and prints what was generated. */
+int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
+/* Prints what was planned for an evaluation or a generation. */
+int transformer_print_plan(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 
 /* Shows, after step STEP of a training, what continues the job's prompt, or the first token of the data where there is
  * none. */
 int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_worker *worker);
+/* Adds to BUDGET what the sampler takes. Collective over the mesh. */
+int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget);
 int transformer_sample(struct transformer_sampler *sampler, int64_t step);
 void transformer_close_sampler(struct transformer_sampler *sampler);
 

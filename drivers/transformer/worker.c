@@ -1,18 +1,31 @@
 /* worker.c - one coordinate's part of the transformer: model, batches. */
 #include <stdlib.h>
 
+#include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
+
+static size_t batch_tokens(const struct sl_worker *worker) {
+    return (size_t)worker->job->local * (size_t)worker->job->sequence;
+}
+
+int transformer_plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
+    const struct transformer_job *job = transformer_job_of(worker);
+    sl_budget_add(budget, SL_MEMORY_BATCH, 2 * batch_tokens(worker) * sizeof(int32_t));
+    const bool samples = job->command == TRANSFORMER_TRAIN && job->config->sample_every;
+    return samples || job->command == TRANSFORMER_GENERATE ? transformer_plan_sampler(worker, budget) : SL_OK;
+}
 
 static int open_worker(struct sl_worker *worker, struct sl_trainer_options *options) {
     const struct transformer_job *job = transformer_job_of(worker);
     struct sl_spmd *self = worker->self;
-    const size_t tokens = (size_t)worker->job->local * (size_t)worker->job->sequence;
+    const size_t tokens = batch_tokens(worker);
     struct transformer_worker *own = worker->own = calloc(1, sizeof *own);
     if (!own) return sl_fail(self, SL_FAILED, "no memory for a coordinate");
     if (!worker->job->sizes_only) {
         own->inputs = calloc(tokens, sizeof *own->inputs);
         own->labels = calloc(tokens, sizeof *own->labels);
         if (!own->inputs || !own->labels) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);
+        sl_budget_add(&self->held, SL_MEMORY_BATCH, tokens * (sizeof *own->inputs + sizeof *own->labels));
     }
     options->pipeline.rules = sl_transformer_rules(&job->model);
     options->pipeline.group_axes = sl_transformer_axes;
@@ -33,11 +46,19 @@ static void close_worker(struct sl_worker *worker) {
 }
 
 static const char *const axes[] = {[SL_JOB_DATA] = sl_data_axis, [SL_JOB_PIPE] = sl_pipe_axis, sl_tensor_axis, NULL};
-const struct sl_job_type transformer_job_type = {"the transformer", axes, "sequences", open_worker, close_worker};
+const struct sl_job_type transformer_job_type = {
+    "the transformer",    axes, "sequences", open_worker, close_worker, transformer_plan_bytes, transformer_copy_job,
+    transformer_free_copy};
 
-int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, struct transformer_job *job) {
+int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, struct transformer_job *job, bool *opened) {
+    bool fits = false;
+    *opened = false;
     SL_TRY(sl_worker_plan(worker, self, &job->job));
-    return sl_worker_open(worker, job->training.from);
+    SL_TRY(sl_memory_plan(worker, job->training.memory, &fits));
+    if (!fits || job->job.sizes_only) return SL_OK;
+    SL_TRY(sl_worker_open(worker, job->training.from));
+    *opened = true;
+    return SL_OK;
 }
 
 int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch) {

@@ -44,6 +44,7 @@ static int open_pass(struct sl_generator *g, struct pass *pass, int sequence, st
                                                  .rows = options->sequences * sequence,
                                                  .sequence = sequence,
                                                  .forward_only = true,
+                                                 .sizes_only = options->sizes_only,
                                                  .caches = &g->caches,
                                                  .wgrad_group = 1};
     SL_TRY(sl_transformer_build(options->transformer, self->mesh, &g->schedule, sl_axis_index(self, sl_pipe_axis),
@@ -51,13 +52,26 @@ static int open_pass(struct sl_generator *g, struct pass *pass, int sequence, st
     return sl_pipeline_plan(&pass->pipeline, self, &pipeline, &pass->model, parameters);
 }
 
+static bool has_logits(const struct sl_generator *g) { return sl_axis_index(g->self, sl_pipe_axis) == g->last_rank; }
+
+/* Tokens of a sequence in the longest pass. */
+static size_t batch_tokens(const struct sl_generator *g) { return (size_t)(g->parts ? PART : g->options.prompt); }
+
+/* The host's arrays below. */
+static size_t room_bytes(const struct sl_generator *g) {
+    const size_t sequences = (size_t)g->options.sequences, vocabulary = (size_t)g->options.transformer->vocabulary;
+    const size_t tokens = sequences * (1 + batch_tokens(g)) * sizeof *g->next;
+    return tokens + (has_logits(g) ? sequences * vocabulary * sizeof *g->logits : 0);
+}
+
 static int open_rooms(struct sl_generator *g) {
     struct sl_spmd *self = g->self;
     const size_t sequences = (size_t)g->options.sequences, vocabulary = (size_t)g->options.transformer->vocabulary;
     g->next = calloc(sequences, sizeof *g->next);
-    g->batch = calloc(sequences * (size_t)(g->parts ? PART : g->options.prompt), sizeof *g->batch);
+    g->batch = calloc(sequences * batch_tokens(g), sizeof *g->batch);
     if (!g->next || !g->batch) return sl_fail(self, SL_FAILED, "no memory to generate");
-    if (sl_axis_index(self, sl_pipe_axis) != g->last_rank) return SL_OK;
+    sl_budget_add(&self->held, SL_MEMORY_RUNTIME, room_bytes(g));
+    if (!has_logits(g)) return SL_OK;
     g->logits = calloc(sequences * vocabulary, sizeof *g->logits);
     if (!g->logits || !sl_sampling_room_open(&g->room, (int)vocabulary))
         return sl_fail(self, SL_FAILED, "no memory to generate");
@@ -73,8 +87,8 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
     if (options->prompt < 1 || options->length > options->transformer->positions)
         return sl_fail(self, SL_BAD_INPUT, "a prompt of %d tokens, %d in the end: at least 1, at most %d",
                        options->prompt, options->length, options->transformer->positions);
-    g->caches =
-        (struct sl_caches){.form = options->cache, .sequences = options->sequences, .positions = options->length};
+    g->caches = (struct sl_caches){
+        .form = options->cache, .sequences = options->sequences, .positions = options->length, .held = &self->held};
     g->last_rank = sl_schedule_rank_of(options->schedule, sl_schedule_stages(options->schedule) - 1);
     g->replica = sl_axis_index(self, sl_data_axis);
     SL_TRY(sl_schedule_forward(&g->schedule, options->schedule, 1, &self->error));
@@ -83,6 +97,7 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
     if (g->parts) SL_TRY(open_pass(g, &g->part, PART, parameters));
     SL_TRY(open_pass(g, &g->prefill, options->prompt - g->parts, parameters));
     SL_TRY(open_pass(g, &g->decode, 1, parameters));
+    if (options->sizes_only) return SL_OK;
     SL_TRY(sl_caches_take(&g->caches, &self->error));
     SL_TRY(open_rooms(g));
     if (g->parts) SL_TRY(sl_pipeline_open(g->part.pipeline));
@@ -110,10 +125,18 @@ void sl_generator_close(struct sl_generator *g) {
     free(g);
 }
 
+void sl_generator_plan_bytes(const struct sl_generator *g, struct sl_budget *budget) {
+    sl_budget_add(budget, SL_MEMORY_CACHES, sl_caches_bytes(&g->caches));
+    if (g->parts) sl_pipeline_plan_bytes(g->part.pipeline, budget);
+    sl_pipeline_plan_bytes(g->prefill.pipeline, budget);
+    sl_pipeline_plan_bytes(g->decode.pipeline, budget);
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, room_bytes(g));
+}
+
 size_t sl_generator_bytes(const struct sl_generator *g) {
-    const size_t part = g->part.pipeline ? sl_pipeline_bytes(g->part.pipeline) : 0;
-    return sl_caches_bytes(&g->caches) + part + sl_pipeline_bytes(g->prefill.pipeline) +
-           sl_pipeline_bytes(g->decode.pipeline);
+    struct sl_budget budget = {0};
+    sl_generator_plan_bytes(g, &budget);
+    return (size_t)sl_budget_total(&budget);
 }
 
 /* ---- tokens ---- */

@@ -22,6 +22,7 @@ struct sl_generation {
     enum sl_cache_form cache;
     struct sl_sampling sampling;
     uint64_t seed;
+    bool sizes_only; /* the generator will never run: it tells of bytes */
 };
 
 struct sl_generator; /* opaque; one a coordinate */
@@ -32,8 +33,10 @@ struct sl_generator; /* opaque; one a coordinate */
 int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, const struct sl_generation *generation,
                       struct sl_parameters *parameters);
 void sl_generator_close(struct sl_generator *generator);
-/* Bytes that opening has taken, including the caches. */
+/* Bytes that opening has taken, or with sizes_only would take, including the caches: all together, and added to BUDGET
+ * by category. */
 size_t sl_generator_bytes(const struct sl_generator *generator);
+void sl_generator_plan_bytes(const struct sl_generator *generator, struct sl_budget *budget);
 
 struct sl_generated {
     int32_t *tokens; /* [sequences, length]: the caller writes the prompts, sl_generator_run the other tokens */

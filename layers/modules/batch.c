@@ -19,16 +19,16 @@ size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out) {
     return sl_device.shares_memory ? 0 : rows * ((in + out) * sizeof(float) + 2 * sizeof(int32_t));
 }
 
-bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out) {
+bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out, struct sl_budget *held) {
     *room = (struct sl_batch_room){.rows = rows, .in = in, .out = out};
     if (sl_device.shares_memory) return true;
-    room->inputs = sl_device.take(rows * in * sizeof *room->inputs);
-    room->labels = sl_device.take(rows * sizeof *room->labels);
-    room->tokens = sl_device.take(rows * sizeof *room->tokens);
+    room->inputs = sl_device_take(held, SL_MEMORY_BATCH, rows * in * sizeof *room->inputs);
+    room->labels = sl_device_take(held, SL_MEMORY_BATCH, rows * sizeof *room->labels);
+    room->tokens = sl_device_take(held, SL_MEMORY_BATCH, rows * sizeof *room->tokens);
     room->host_tokens = sl_device.take_host(rows * sizeof *room->host_tokens);
     room->host_inputs = sl_device.take_host(rows * in * sizeof *room->host_inputs);
     room->host_labels = sl_device.take_host(rows * sizeof *room->host_labels);
-    room->targets = sl_device.take(rows * out * sizeof *room->targets);
+    room->targets = sl_device_take(held, SL_MEMORY_BATCH, rows * out * sizeof *room->targets);
     room->host_targets = sl_device.take_host(rows * out * sizeof *room->host_targets);
     return room->inputs && room->labels && room->host_inputs && room->host_labels && room->tokens &&
            room->host_tokens && room->targets && room->host_targets;

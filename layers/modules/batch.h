@@ -2,6 +2,7 @@
 #ifndef SL_LAYERS_MODULES_BATCH_H
 #define SL_LAYERS_MODULES_BATCH_H
 
+#include "spmd/base/budget.h"
 #include "spmd/base/error.h"
 
 SL_BEGIN_C
@@ -27,9 +28,9 @@ struct sl_batch_room {
     int32_t *labels, *host_labels, *tokens, *host_tokens;
 };
 
-/* Takes buffers for batches of ROWS rows, whose inputs have IN columns and whose targets have OUT. False if there is no
- * memory. Free with sl_batch_room_close, also after a failure. */
-bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out);
+/* Takes buffers for batches of ROWS rows, whose inputs have IN columns and whose targets have OUT, and counts those of
+ * the device in HELD. False if there is no memory. Free with sl_batch_room_close, also after a failure. */
+bool sl_batch_room_open(struct sl_batch_room *room, size_t rows, size_t in, size_t out, struct sl_budget *held);
 void sl_batch_room_close(struct sl_batch_room *room);
 /* Bytes of device memory that sl_batch_room_open takes. */
 size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out);

@@ -33,7 +33,7 @@ size_t sl_caches_bytes(const struct sl_caches *caches) {
 int sl_caches_take(struct sl_caches *caches, struct sl_error *error) {
     for (int i = 0; i < caches->count; i++) {
         struct sl_cache *cache = &caches->cache[i];
-        if (!cache->data) cache->data = sl_device.take(bytes_of(caches, cache));
+        if (!cache->data) cache->data = sl_device_take(caches->held, SL_MEMORY_CACHES, bytes_of(caches, cache));
         if (!cache->data)
             return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of caches", sl_caches_bytes(caches));
     }

@@ -5,6 +5,7 @@
 #ifndef SL_LAYERS_MODULES_CACHES_H
 #define SL_LAYERS_MODULES_CACHES_H
 
+#include "spmd/base/budget.h"
 #include "spmd/base/error.h"
 
 SL_BEGIN_C
@@ -25,7 +26,8 @@ struct sl_caches {
     int positions; /* the longest sequence */
     int count, capacity;
     struct sl_cache *cache;
-    int planned; /* caches that the pipeline which is being planned has asked for so far */
+    int planned;            /* caches that the pipeline which is being planned has asked for so far */
+    struct sl_budget *held; /* counts what is taken; NULL: nobody does */
 };
 
 /* Call this before a pipeline is planned over CACHES: its first cache is number 0 again. */

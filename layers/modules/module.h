@@ -170,6 +170,7 @@ struct sl_plan {
     bool has_dx;                      /* the module's DX will never be NULL */
     bool sizes_only;                  /* there will be no call at all: what only calls need is left out */
     struct sl_rope *ropes;            /* tables that layers share (layers/modules/sequence/rope.h) */
+    struct sl_budget *held;           /* counts what is taken while planning; NULL: nobody does */
     struct sl_groups *groups;         /* groups over which modules may communicate; NULL: none */
     size_t workspace, workspace_peak; /* bytes in use now, and the most so far */
     struct sl_error *error;

@@ -126,13 +126,17 @@ static size_t value_floats(const struct sl_parameters *parameters, const struct 
     return range->count + rounded_floats(parameters, range);
 }
 
+/* Coordinates that hold the values of a range together. */
+static size_t members_of(const struct sl_parameters *parameters, int range) {
+    const struct sl_range *of = &parameters->range[range];
+    return sl_range_is_common(parameters, range) && of->count ? of->count / of->shard_count : 1;
+}
+
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters) {
     struct sl_parameter_bytes bytes = {0};
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
-        const size_t members =
-            sl_range_is_common(parameters, r) && range->count ? range->count / range->shard_count : 1;
-        bytes.values += value_floats(parameters, range) * sizeof(float) / members;
+        bytes.values += value_floats(parameters, range) * sizeof(float) / members_of(parameters, r);
         if (parameters->values_only) continue;
         bytes.gradients += range->count * (is_declared_twice(parameters, r) ? 2 : 1) * sizeof(float);
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
@@ -170,11 +174,28 @@ int sl_parameters_take_common(struct sl_parameters *parameters, struct sl_spmd *
     return SL_OK;
 }
 
-/* Gives the values of RANGE their place at *NEXT, which moves on behind them. */
-static void place_values(const struct sl_parameters *parameters, struct sl_range *range, float **next) {
+void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_budget *budget) {
+    const struct sl_parameter_bytes bytes = sl_parameters_each_bytes(parameters);
+    sl_budget_add(budget, SL_MEMORY_PARAMETERS, bytes.values);
+    sl_budget_add(budget, SL_MEMORY_GRADIENTS, bytes.gradients);
+    sl_budget_add(budget, SL_MEMORY_OPTIMIZER, bytes.states);
+}
+
+/* Gives the values of RANGE their place at *NEXT, which moves on behind them; this coordinate answers for its part. */
+static void place_values(struct sl_parameters *parameters, struct sl_range *range, size_t members, float **next) {
+    const size_t floats = value_floats(parameters, range);
     range->value = *next;
     if (parameters->rounds) range->rounded = (uint16_t *)(void *)(*next + range->count);
-    *next += value_floats(parameters, range);
+    sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, floats * sizeof(float) / members);
+    *next += floats;
+}
+
+/* COUNT floats at *NEXT, which moves on; counted as memory for WHAT. */
+static float *hand_out(struct sl_parameters *parameters, enum sl_memory_kind what, size_t count, float **next) {
+    float *memory = *next;
+    sl_budget_add(parameters->held, what, count * sizeof *memory);
+    *next += count;
+    return memory;
 }
 
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
@@ -193,17 +214,16 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
                             own_bytes(parameters));
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
-        place_values(parameters, range, sl_range_is_common(parameters, r) ? &common : &next);
+        place_values(parameters, range, members_of(parameters, r), sl_range_is_common(parameters, r) ? &common : &next);
         if (parameters->values_only) continue;
-        range->gradient = next;
-        next += range->count;
+        range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
         const size_t states = (size_t)parameters->states * range->shard_count;
         if (sl_device.shares_memory)
             sl_memory_touch(next, states * sizeof *next); /* the optimizer reads before it writes */
-        for (int s = 0; s < parameters->states; s++, next += range->shard_count) range->state[s] = next;
-        if (!is_declared_twice(parameters, r)) continue;
-        range->second = next;
-        next += range->count;
+        for (int s = 0; s < parameters->states; s++)
+            range->state[s] = hand_out(parameters, SL_MEMORY_OPTIMIZER, range->shard_count, &next);
+        if (is_declared_twice(parameters, r))
+            range->second = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
     }
     return SL_OK;
 }

@@ -73,10 +73,11 @@ struct sl_parameters {
     /* Set before the layout, which must be with ZERO: the members of the data axis hold the values that are not sharded
      * over it together, in memory that all of them read, and each writes its part of a range. */
     bool one_copy;
-    bool laid_out; /* no new parameter can be declared */
-    bool rounds;   /* a module reads bf16 values */
-    float *memory; /* storage of all ranges in one block, so that it lies on huge pages */
-    float *common; /* that of the values held together: their group owns it */
+    bool laid_out;          /* no new parameter can be declared */
+    bool rounds;            /* a module reads bf16 values */
+    float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
+    float *common;          /* that of the values held together: their group owns it */
+    struct sl_budget *held; /* set before the storage is taken: counts it; NULL: nobody does */
 };
 
 /* Opens an empty list of parameters for a model with LOOPS loops on this coordinate. SL_FAILED, without a message, if
@@ -110,6 +111,8 @@ struct sl_parameter_bytes {
 };
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters);
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
+/* Adds them to BUDGET. */
+void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_budget *budget);
 /* With one_copy, takes the values' memory together with the other members of DATA, of an engine that lets them
  * (sl_reads_peers); it is theirs until they have closed DATA. Otherwise does nothing. */
 int sl_parameters_take_common(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);

@@ -64,8 +64,10 @@ int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *op
  * the same name and it is not tied. Free with sl_pipeline_close, also after a failure. */
 int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
                      struct sl_model *model, struct sl_parameters *parameters);
-/* Bytes that sl_pipeline_open will take: stash, workspace, buffers, channel slots. */
+/* Bytes that sl_pipeline_open will take, and those that planning has taken: stash, workspace, buffers, channel slots,
+ * tables; all together, and added to BUDGET by category. */
 size_t sl_pipeline_bytes(const struct sl_pipeline *pipeline);
+void sl_pipeline_plan_bytes(const struct sl_pipeline *pipeline, struct sl_budget *budget);
 /* Columns of the batch's inputs; 0 if this coordinate lacks the first stage and so reads no inputs. */
 int sl_pipeline_inputs(const struct sl_pipeline *pipeline);
 /* Columns of the batch's targets; 0 if this coordinate has no loss that reads targets. */

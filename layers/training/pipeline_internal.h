@@ -45,9 +45,9 @@ struct sl_pipeline {
     struct sl_stash again, once;        /* of recomputed modules: what waits for W, and what passes */
     bool weights_follow, forward_keeps; /* as in struct sl_plan */
     struct sl_groups groups;
-    struct kept *kept;                /* [loops] */
-    struct weight_gradients *weights; /* [loops] */
-    size_t workspace_bytes;
+    struct kept *kept;                   /* [loops] */
+    struct weight_gradients *weights;    /* [loops] */
+    size_t workspace_bytes, table_bytes; /* of a call; of what layers share (rotary positions) */
     struct sl_context context;
     /* The stage-input buffer, if the schedule keeps states, and its gradients; then what the last stage gives, and what
      * the loss makes of it: the gradients, unless the model generates. */

@@ -1,6 +1,7 @@
 /* pipeline_plan.c - plans a rank's stages, and takes the memory and the channels that walking its schedule needs. */
 #include <stdlib.h>
 
+#include "layers/modules/sequence/rope.h"
 #include "layers/training/pipeline_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
@@ -91,6 +92,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .weights_follow = p->weights_follow,
         .forward_keeps = p->forward_keeps,
         .groups = &p->groups,
+        .held = &p->self->held,
         .error = &p->self->error,
     };
     if (options->caches) sl_caches_begin(options->caches);
@@ -98,6 +100,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     plan.workspace = 0; /* the last stage has ended where the loss begins */
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
     p->workspace_bytes = plan.workspace_peak;
+    p->table_bytes = sl_rope_bytes(plan.ropes);
     return SL_OK;
 }
 
@@ -121,6 +124,33 @@ static int make_arrays(struct sl_pipeline *p) {
     return sl_fail(p->self, SL_FAILED, "no memory for a pipeline");
 }
 
+/* The channel by which FROM's stage reaches its neighbour on TO; a new one where no other stage has needed it. */
+static struct sl_channel *find_link(struct sl_pipeline *p, int from, int to, bool gradients) {
+    for (int i = 0; i < p->links; i++)
+        if (p->link[i].from == from && p->link[i].to == to && p->link[i].gradients == gradients)
+            return &p->link[i].channel;
+    p->link[p->links] = (struct link){.from = from, .to = to, .gradients = gradients};
+    return &p->link[p->links++].channel;
+}
+
+/* All coordinates go through the stages in the same order, so that the ends of a pair agree on which opening is which.
+ */
+static void plan_links(struct sl_pipeline *p) {
+    const struct sl_schedule *schedule = p->options.schedule;
+    for (int gradients = 0; gradients < 2; gradients++) {
+        for (int s = 0; s + 1 < sl_schedule_stages(schedule); s++) {
+            const int from = sl_schedule_rank_of(schedule, s + gradients);
+            const int to = sl_schedule_rank_of(schedule, s + 1 - gradients);
+            if (from != p->rank && to != p->rank) continue;
+            struct sl_channel *channel = find_link(p, from, to, gradients);
+            struct ends *sender = &p->ends[sl_schedule_loop_of(schedule, s + gradients)];
+            struct ends *taker = &p->ends[sl_schedule_loop_of(schedule, s + 1 - gradients)];
+            if (from == p->rank) *(gradients ? &sender->send_gradient : &sender->send_activation) = channel;
+            if (to == p->rank) *(gradients ? &taker->take_gradient : &taker->take_activation) = channel;
+        }
+    }
+}
+
 int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const struct sl_pipeline_options *options,
                      struct sl_model *model, struct sl_parameters *parameters) {
     struct sl_pipeline *p = *pipeline = calloc(1, sizeof *p);
@@ -140,6 +170,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     SL_TRY(make_arrays(p));
     SL_TRY(sl_groups_open(&p->groups, self, options->group_axes));
     plan_slots(p);
+    plan_links(p);
     SL_TRY(plan_stages(p, parameters));
     if (!parameters->laid_out) SL_TRY(sl_pipeline_check_names(p, parameters));
     p->context = (struct sl_context){
@@ -184,58 +215,50 @@ static size_t slot_bytes(const struct sl_pipeline *p) {
     return sl_round_up(hidden_row(p, p->run) * sizeof(float), SL_CACHE_LINE);
 }
 
+/* The coordinate that has the same place as this one, but RANK. */
+static int coordinate_of(const struct sl_pipeline *p, int rank) {
+    const struct sl_mesh *mesh = p->self->mesh;
+    const int axis = sl_mesh_find_axis(mesh, p->options.axis), me = p->self->coordinate;
+    return axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, rank);
+}
+
 static int slots(const struct sl_pipeline *p) {
     const int runs = p->microbatches / p->run;
     const int ahead = runs < SL_PIPELINE_MOST_SLOTS ? runs : SL_PIPELINE_MOST_SLOTS;
     return ahead > p->options.slots ? ahead : p->options.slots;
 }
 
+static size_t link_bytes(const struct sl_pipeline *p, const struct link *link) {
+    return sl_channel_bytes(p->self, coordinate_of(p, link->from), coordinate_of(p, link->to), slot_bytes(p), slots(p));
+}
+
+void sl_pipeline_plan_bytes(const struct sl_pipeline *p, struct sl_budget *budget) {
+    sl_budget_add(budget, SL_MEMORY_KEPT, stash_bytes(&p->stash) + output_bytes(p) + loss_bytes(p));
+    sl_budget_add(budget, SL_MEMORY_RECOMPUTED, stash_bytes(&p->again) + stash_bytes(&p->once));
+    sl_budget_add(budget, SL_MEMORY_WORKSPACE, p->workspace_bytes);
+    sl_budget_add(budget, SL_MEMORY_HANDOVER, 2 * input_bytes(p));
+    for (int i = 0; i < p->links; i++) sl_budget_add(budget, SL_MEMORY_HANDOVER, link_bytes(p, &p->link[i]));
+    sl_budget_add(budget, SL_MEMORY_BATCH,
+                  sl_batch_room_bytes(batch_rows(p), (size_t)p->in, (size_t)sl_pipeline_targets(p)));
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, p->table_bytes);
+}
+
 size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
-    size_t sends = 0;
-    for (int l = 0; l < p->model->loops; l++) sends += (size_t)!is_last(p, l) + (size_t)!is_first(p, l);
-    return sl_batch_room_bytes(batch_rows(p), (size_t)p->in, (size_t)sl_pipeline_targets(p)) + stash_bytes(&p->stash) +
-           stash_bytes(&p->again) + stash_bytes(&p->once) + p->workspace_bytes + 2 * input_bytes(p) + output_bytes(p) +
-           loss_bytes(p) + sends * (size_t)slots(p) * slot_bytes(p);
-}
-
-/* ---- channels ---- */
-
-/* The channel by which FROM's stage reaches its neighbour on TO; opened where no other stage has needed it. */
-static int open_link(struct sl_pipeline *p, int from, int to, bool gradients, struct sl_channel **channel) {
-    const struct sl_mesh *mesh = p->self->mesh;
-    const int axis = sl_mesh_find_axis(mesh, p->options.axis), me = p->self->coordinate;
-    for (int i = 0; i < p->links; i++) {
-        *channel = &p->link[i].channel;
-        if (p->link[i].from == from && p->link[i].to == to && p->link[i].gradients == gradients) return SL_OK;
-    }
-    struct link *link = &p->link[p->links++];
-    *link = (struct link){.from = from, .to = to, .gradients = gradients};
-    *channel = &link->channel;
-    return sl_channel_open(p->self, &link->channel, axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, from),
-                           axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, to), slot_bytes(p), slots(p));
-}
-
-/* All coordinates go through the stages in the same order, so that the ends of a pair agree on which opening is which.
- */
-static int open_links(struct sl_pipeline *p) {
-    const struct sl_schedule *schedule = p->options.schedule;
-    for (int gradients = 0; gradients < 2; gradients++) {
-        for (int s = 0; s + 1 < sl_schedule_stages(schedule); s++) {
-            const int from = sl_schedule_rank_of(schedule, s + gradients);
-            const int to = sl_schedule_rank_of(schedule, s + 1 - gradients);
-            struct sl_channel *channel;
-            if (from != p->rank && to != p->rank) continue;
-            SL_TRY(open_link(p, from, to, gradients, &channel));
-            struct ends *sender = &p->ends[sl_schedule_loop_of(schedule, s + gradients)];
-            struct ends *taker = &p->ends[sl_schedule_loop_of(schedule, s + 1 - gradients)];
-            if (from == p->rank) *(gradients ? &sender->send_gradient : &sender->send_activation) = channel;
-            if (to == p->rank) *(gradients ? &taker->take_gradient : &taker->take_activation) = channel;
-        }
-    }
-    return SL_OK;
+    struct sl_budget budget = {0};
+    sl_pipeline_plan_bytes(p, &budget);
+    return (size_t)sl_budget_total(&budget);
 }
 
 /* ---- opening and closing ---- */
+
+static int open_links(struct sl_pipeline *p) {
+    for (int i = 0; i < p->links; i++) {
+        struct link *link = &p->link[i];
+        SL_TRY(sl_channel_open(p->self, &link->channel, coordinate_of(p, link->from), coordinate_of(p, link->to),
+                               slot_bytes(p), slots(p)));
+    }
+    return SL_OK;
+}
 
 int sl_pipeline_open(struct sl_pipeline *p) {
     if (!p) return SL_BAD_INPUT;
@@ -244,26 +267,27 @@ int sl_pipeline_open(struct sl_pipeline *p) {
                        "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before "
                        "sl_pipeline_open");
     SL_TRY(sl_groups_share(&p->groups, p->self, p->context.parameters->memory));
-    p->stash.data = sl_device.take(stash_bytes(&p->stash));
-    p->again.data = sl_device.take(stash_bytes(&p->again));
-    p->once.data = sl_device.take(stash_bytes(&p->once));
-    p->context.workspace = sl_device.take(p->workspace_bytes);
+    struct sl_budget *held = &p->self->held;
+    p->stash.data = sl_device_take(held, SL_MEMORY_KEPT, stash_bytes(&p->stash));
+    p->again.data = sl_device_take(held, SL_MEMORY_RECOMPUTED, stash_bytes(&p->again));
+    p->once.data = sl_device_take(held, SL_MEMORY_RECOMPUTED, stash_bytes(&p->once));
+    p->context.workspace = sl_device_take(held, SL_MEMORY_WORKSPACE, p->workspace_bytes);
     bool taken = p->stash.data && p->again.data && p->once.data && p->context.workspace;
     if (input_bytes(p)) {
-        p->inputs = sl_device.take(input_bytes(p));
-        p->input_gradients = sl_device.take(input_bytes(p));
+        p->inputs = sl_device_take(held, SL_MEMORY_HANDOVER, input_bytes(p));
+        p->input_gradients = sl_device_take(held, SL_MEMORY_HANDOVER, input_bytes(p));
         taken = taken && p->inputs && p->input_gradients;
     }
     if (output_bytes(p)) {
-        p->outputs = sl_device.take(output_bytes(p));
-        p->output_gradients = sl_device.take(loss_bytes(p));
+        p->outputs = sl_device_take(held, SL_MEMORY_KEPT, output_bytes(p));
+        p->output_gradients = sl_device_take(held, SL_MEMORY_KEPT, loss_bytes(p));
         taken = taken && p->outputs && p->output_gradients;
     }
     for (int l = 0; l < p->model->loops; l++) {
         p->weights[l].ready = calloc((size_t)p->microbatches, sizeof *p->weights[l].ready);
         taken = taken && p->weights[l].ready;
     }
-    taken = sl_batch_room_open(&p->room, batch_rows(p), (size_t)p->in, (size_t)sl_pipeline_targets(p)) && taken;
+    taken = sl_batch_room_open(&p->room, batch_rows(p), (size_t)p->in, (size_t)sl_pipeline_targets(p), held) && taken;
     if (!taken) return sl_fail(p->self, SL_FAILED, "no memory for %zu bytes of activations", sl_pipeline_bytes(p));
     return open_links(p);
 }

@@ -136,6 +136,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.stage_axis = options->pipeline.axis;
     t->parameters.one_copy = holds_together(t);
+    t->parameters.held = &self->held;
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &options->pipeline, model, &t->parameters));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
     sl_parameters_seed(&t->parameters, options->seed);
@@ -147,6 +148,11 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
 void sl_trainer_bytes(const struct sl_trainer *t, size_t *state, size_t *activations) {
     *state = sl_parameters_bytes(&t->parameters);
     *activations = sl_pipeline_bytes(t->pipeline);
+}
+
+void sl_trainer_plan_bytes(const struct sl_trainer *t, struct sl_budget *budget) {
+    sl_parameters_plan_bytes(&t->parameters, budget);
+    sl_pipeline_plan_bytes(t->pipeline, budget);
 }
 
 int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {

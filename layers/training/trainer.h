@@ -44,6 +44,8 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
 /* *STATE: bytes of parameters, gradients and optimizer state. *ACTIVATIONS: bytes of stash, workspace, buffers and
  * channels. */
 void sl_trainer_bytes(const struct sl_trainer *trainer, size_t *state, size_t *activations);
+/* Adds to BUDGET what planning and sl_trainer_open take, by category. */
+void sl_trainer_plan_bytes(const struct sl_trainer *trainer, struct sl_budget *budget);
 /* Takes the memory. The initial values are drawn, or, if FROM is not NULL, copied from its tensors of the same names.
  * All coordinates pass a store or all pass NULL; the store is read on coordinate 0 alone. Collective over the mesh.
  * SL_BAD_INPUT names a tensor that does not fit, or, without a line, TRAINER is NULL; SL_FAILED if there is not enough

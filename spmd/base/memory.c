@@ -18,7 +18,7 @@ struct prefix {
 };
 _Static_assert(sizeof(struct prefix) <= SL_CACHE_LINE, "the prefix fits one cache line");
 
-static atomic_uint_fast64_t takes; /* the process's, as its heap is */
+static atomic_uint_fast64_t takes, mapped; /* the process's, as its heap is */
 
 static void *with_prefix(char *memory, void *base, size_t mapped) {
     *(struct prefix *)(void *)(memory - SL_CACHE_LINE) = (struct prefix){base, mapped};
@@ -39,6 +39,7 @@ static void *take_large(size_t bytes) {
     if (base == MAP_FAILED) return NULL;
     const size_t lead = sl_round_up((uintptr_t)base + PAGE, HUGE_PAGE) - (uintptr_t)base;
     madvise(base + lead, used, MADV_HUGEPAGE); /* advice: kernels without huge pages refuse it */
+    atomic_fetch_add_explicit(&mapped, used, memory_order_relaxed);
     return with_prefix(base + lead, base, whole);
 }
 
@@ -52,6 +53,7 @@ void sl_memory_give(void *memory) {
     if (!memory) return;
     const struct prefix prefix = *(struct prefix *)(void *)((char *)memory - SL_CACHE_LINE);
     if (prefix.mapped) {
+        atomic_fetch_sub_explicit(&mapped, prefix.mapped - PAGE - HUGE_PAGE, memory_order_relaxed);
         munmap(prefix.base, prefix.mapped);
     } else {
         free(prefix.base);
@@ -64,6 +66,8 @@ void sl_memory_touch(void *memory, size_t bytes) {
 }
 
 uint64_t sl_memory_count(void) { return atomic_load_explicit(&takes, memory_order_relaxed); }
+
+uint64_t sl_memory_mapped(void) { return atomic_load_explicit(&mapped, memory_order_relaxed); }
 
 void *sl_grow(void *array, int count, int *capacity, int least, size_t size) {
     if (count < *capacity) return array;

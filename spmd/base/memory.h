@@ -19,6 +19,8 @@ void sl_memory_touch(void *memory, size_t bytes);
 
 /* Calls of sl_memory_take since the process began. */
 uint64_t sl_memory_count(void);
+/* Bytes of the process's blocks that do not come from the heap, because they are large. */
+uint64_t sl_memory_mapped(void);
 
 /* Room for one more element behind the COUNT elements of ARRAY, a list of SIZE bytes an element that free() gives back.
  * A full list is doubled; the first time it has room for LEAST elements. *CAPACITY is 0 before that, and ARRAY is NULL.

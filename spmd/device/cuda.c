@@ -135,6 +135,8 @@ static void give(void *memory) {
     SL_CUDA(&this_queue, cudaFree(memory));
 }
 
+static bool memory_of(size_t *room, size_t *whole) { return SL_CUDA(&this_queue, cudaMemGetInfo(room, whole)); }
+
 static void *take_host(size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     void *memory = NULL;
@@ -221,6 +223,7 @@ const struct sl_device_table sl_device = {
     .give = give,
     .take_host = take_host,
     .give_host = give_host,
+    .memory = memory_of,
     .reaches = reaches,
     .copy = copy,
     .zero = zero,

@@ -11,6 +11,7 @@
 #ifndef SL_SPMD_DEVICE_DEVICE_H
 #define SL_SPMD_DEVICE_DEVICE_H
 
+#include "spmd/base/budget.h"
 #include "spmd/base/error.h"
 
 SL_BEGIN_C
@@ -34,6 +35,9 @@ struct sl_device_table {
      * give_host. */
     void *(*take_host)(size_t bytes);
     void (*give_host)(void *memory);
+    /* Bytes of the calling thread's device: *ROOM that can still be taken, of *WHOLE; false where it does not tell.
+     * NULL where take gives the host's memory. */
+    bool (*memory)(size_t *room, size_t *whole);
     /* Whether target regions can read and write MEMORY. */
     bool (*reaches)(const void *memory);
     /* Copies BYTES between any two memories, after everything in the queue. A copy to the host has ended on return. A
@@ -52,6 +56,13 @@ struct sl_device_table {
 };
 
 extern const struct sl_device_table sl_device;
+
+/* Device memory as from sl_device.take, which HELD (may be NULL) counts as memory for WHAT. */
+static inline void *sl_device_take(struct sl_budget *held, enum sl_memory_kind what, size_t bytes) {
+    void *memory = sl_device.take(bytes);
+    if (memory) sl_budget_add(held, what, bytes);
+    return memory;
+}
 
 SL_END_C
 #endif

@@ -244,7 +244,9 @@ for command in evaluate generate; do
     refuses '--accumulate: no such option' transformer $command --accumulate 2
     refuses '--precision: "f16" is not one of f32|bf16|tf32' transformer $command --precision f16
     refuses '--no-fsdp=1: takes no value' transformer $command --no-fsdp=1
+    refuses '--dry-run=1: takes no value' transformer $command --dry-run=1
 done
+refuses '--dry-run=1: takes no value' loss_equality --dry-run=1
 
 # ---- the transformer's subcommands, shapes, files and prompts ----
 

@@ -34,7 +34,7 @@ common=
 cp text first/data
 cp text other/data
 pair "$drivers/transformer"
-[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 6 ]
+[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 7 ]
 point 'the same'
 
 pair "$drivers/transformer" --lr 0.5

@@ -40,7 +40,7 @@ step="\\{\"step\":[0-9]+,\"loss\":$number,\"lr\":$number,$rates,\"ms\":$number"
 last="\\{\"parameters\":[0-9]+,\"final_loss\":$number,\"median_ms\":$number,$rates,"
 last="$last\"products_flops_per_second\":$number,\"coordinate_bytes\":$number,\"peak_bytes\":[0-9]+,"
 last="$last\"products_measured\":\"[0-9]{4}-[0-9]{2}-[0-9]{2}\""
-last="$last,\"memory\":\\[\\{\"coordinate\":0,[^]]*\\],\"options\":\\{\"--[^}]*\\},\"coordinates\":[0-9]+,\"cores\":[0-9]+,\"fused\":[0-9]+"
+last="$last,\"memory\":\\[\\{\"coordinate\":0,[^]]*\\],\"processes\":\\[\\{[^}]*\\}\\],\"options\":\\{\"--[^}]*\\},\"coordinates\":[0-9]+,\"cores\":[0-9]+,\"fused\":[0-9]+"
 
 call $train --steps 3 --json --metrics metrics
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -cxE "$step\\}" out)" = 3 ] && [ "$(grep -cxE "$last\\}" out)" = 1 ] &&
@@ -103,7 +103,7 @@ done
 call $train --dry-run
 holds 'memory of each coordinate' coordinate '0 (data=0, pipe=0, tensor=0)' '7 (data=1, pipe=1, tensor=1)'
 call $train --dry-run --json
-[ $status = 0 ] && [ "$(grep -cxE '\{"coordinate":[0-7],"state_bytes":[0-9]+,"activation_bytes":[0-9]+\}' out)" = 8 ]
+[ $status = 0 ] && [ "$(grep -cxE '\{"coordinate":[0-7],"state_bytes":[0-9]+,"activation_bytes":[0-9]+(,"[a-z]+":[0-9]+)*,"total":[0-9]+\}' out)" = 8 ]
 point 'the same as JSON'
 values state_bytes >parts
 call $train --dry-run --json --mesh data=1
@@ -205,11 +205,11 @@ for mesh in $meshes; do
     done
 done
 [ "$(wc -l <out)" = 2 ] && tail -n 1 out |
-    grep -qxE "\\{\"prefill_tokens_per_second\":$number,\"decode_tokens_per_second\":$number,\"prefill_ms\":$number,\"decode_ms\":$number\\}"
+    grep -qxE "\\{\"prefill_tokens_per_second\":$number,\"decode_tokens_per_second\":$number,\"prefill_ms\":$number,\"decode_ms\":$number,\"memory\":\\[.*\\],\"processes\":\\[.*\\]\\}"
 point 'the speed of both phases'
 call evaluate $reference
-[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 3 ] && head -n 1 out |
-    grep -q '^parameters .*mla_small.params.safetensors; data .*, 8 batches of 8 sequences$' &&
+[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 4 ] && sed -n 2p out | grep -q '^memory of .* MB (parameters ' &&
+    head -n 1 out | grep -q '^parameters .*mla_small.params.safetensors; data .*, 8 batches of 8 sequences$' &&
     tail -n 1 out | grep -qE '^ +5\.3901[0-9]*  +219\.2[0-9]*  +-  +1024$'
 point 'the evaluation for people; bytes of numbered tokens are not known'
 

@@ -4,6 +4,7 @@ set(parsers
     checkpoint
     csv
     idx
+    memory
     mesh
     metrics
     options

@@ -67,10 +67,12 @@ static int plan_shares(struct mla *mla, int index, int size, struct sl_plan *pla
     mla->latent = (size_t)(shape->latent / size);
     mla->rope = (size_t)shape->rope;
     mla->rotated = (size_t)rotated;
-    if (shape->rope == 0 || plan->sizes_only) return SL_OK;
-    SL_TRY(sl_rope_share(&plan->ropes, shape->positions, shape->rope, 0, shape->rope / 2, &mla->keys, plan->error));
-    return sl_rope_share(&plan->ropes, shape->positions, whole, index * (rotated / 2), rotated / 2, &mla->queries,
-                         plan->error);
+    if (shape->rope == 0) return SL_OK;
+    const struct sl_rope keys = {.positions = shape->positions, .columns = shape->rope, .pairs = shape->rope / 2};
+    const struct sl_rope queries = {
+        .positions = shape->positions, .columns = whole, .first = index * (rotated / 2), .pairs = rotated / 2};
+    SL_TRY(sl_rope_share(&plan->ropes, &keys, plan->sizes_only, plan->held, &mla->keys, plan->error));
+    return sl_rope_share(&plan->ropes, &queries, plan->sizes_only, plan->held, &mla->queries, plan->error);
 }
 
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {

@@ -17,15 +17,23 @@ static void fill(const struct sl_rope *rope, float *cosine, float *sine) {
     }
 }
 
-static bool is_table(const struct sl_rope *rope, int positions, int columns, int first, int pairs) {
-    return rope && rope->positions == positions && rope->columns == columns && rope->first == first &&
-           rope->pairs == pairs;
+static bool is_table(const struct sl_rope *rope, const struct sl_rope *like, bool sizes_only) {
+    return rope && rope->positions == like->positions && rope->columns == like->columns && rope->first == like->first &&
+           rope->pairs == like->pairs && (rope->cosine || sizes_only);
 }
 
-static bool take(struct sl_rope *rope) {
-    const size_t count = (size_t)rope->positions * (size_t)rope->pairs, bytes = 2 * count * sizeof(float);
+static size_t count_of(const struct sl_rope *rope) { return (size_t)rope->positions * (size_t)rope->pairs; }
+
+size_t sl_rope_bytes(const struct sl_rope *list) {
+    size_t bytes = 0;
+    for (; list; list = list->next) bytes += 2 * count_of(list) * sizeof(float);
+    return bytes;
+}
+
+static bool take(struct sl_rope *rope, struct sl_budget *held) {
+    const size_t count = count_of(rope), bytes = 2 * count * sizeof(float);
     float *host = malloc(bytes);
-    rope->cosine = sl_device.take(bytes);
+    rope->cosine = sl_device_take(held, SL_MEMORY_RUNTIME, bytes);
     if (host && rope->cosine) {
         rope->sine = rope->cosine + count;
         fill(rope, host, host + count);
@@ -36,18 +44,20 @@ static bool take(struct sl_rope *rope) {
     return rope->sine;
 }
 
-int sl_rope_share(struct sl_rope **list, int positions, int columns, int first, int pairs, struct sl_rope **rope,
-                  struct sl_error *error) {
-    if (is_table(*rope, positions, columns, first, pairs)) return SL_OK;
+int sl_rope_share(struct sl_rope **list, const struct sl_rope *like, bool sizes_only, struct sl_budget *held,
+                  struct sl_rope **rope, struct sl_error *error) {
+    if (is_table(*rope, like, sizes_only)) return SL_OK;
     sl_rope_release(*rope);
     *rope = *list;
-    while (*rope && !is_table(*rope, positions, columns, first, pairs)) *rope = (*rope)->next;
+    while (*rope && !is_table(*rope, like, sizes_only)) *rope = (*rope)->next;
     if (!*rope) {
         struct sl_rope *new = calloc(1, sizeof *new);
-        if (new) *new = (struct sl_rope){.positions = positions, .columns = columns, .first = first, .pairs = pairs};
-        if (!new || !take(new)) {
+        if (new)
+            *new = (struct sl_rope){
+                .positions = like->positions, .columns = like->columns, .first = like->first, .pairs = like->pairs};
+        if (!new || (!sizes_only && !take(new, held))) {
             sl_rope_release(new);
-            return sl_error_set(error, SL_FAILED, "no memory for the angles of %d positions", positions);
+            return sl_error_set(error, SL_FAILED, "no memory for the angles of %d positions", like->positions);
         }
         new->next = *list;
         *rope = *list = new;

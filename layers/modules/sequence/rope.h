@@ -5,6 +5,7 @@
 #ifndef SL_LAYERS_MODULES_SEQUENCE_ROPE_H
 #define SL_LAYERS_MODULES_SEQUENCE_ROPE_H
 
+#include "spmd/base/budget.h"
 #include "spmd/base/error.h"
 
 SL_BEGIN_C
@@ -17,11 +18,13 @@ struct sl_rope {
     struct sl_rope *next; /* in the plan's list */
 };
 
-/* *ROPE becomes the table with these numbers: it stays if it is that already, else it is the one in LIST, else it is
- * taken, filled and put there. One thread uses a list, and as long as it does, nobody releases what is in it. SL_FAILED
- * if there is no memory. */
-int sl_rope_share(struct sl_rope **list, int positions, int columns, int first, int pairs, struct sl_rope **rope,
-                  struct sl_error *error);
+/* *ROPE becomes the table with LIKE's positions, columns, first and pairs: it stays if it is that already, else it is
+ * the one in LIST, else it is taken, counted in HELD, filled and put there; with SIZES_ONLY it has no memory. One
+ * thread uses a list, and as long as it does, nobody releases what is in it. SL_FAILED if there is no memory. */
+int sl_rope_share(struct sl_rope **list, const struct sl_rope *like, bool sizes_only, struct sl_budget *held,
+                  struct sl_rope **rope, struct sl_error *error);
+/* Bytes of all tables in LIST, also of those without memory. */
+size_t sl_rope_bytes(const struct sl_rope *list);
 /* Frees ROPE if nobody else uses it. NULL is allowed. */
 void sl_rope_release(struct sl_rope *rope);
 

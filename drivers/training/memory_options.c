@@ -1,0 +1,256 @@
+/* memory_options.c - plans a job again and again, each time with one option more, and tells which of them help.
+ *
+ * Planning takes no large memory and starts nothing. It is done by the process that speaks, with a thread a coordinate,
+ * whatever the engine is: planning is the same for all, but for channels, whose slots each end has or both share. */
+#include "drivers/training/memory_options.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engines.h"
+
+enum { MOST_TOLD = 3, MOST_PASSES = 4096, MOST_MICROBATCHES = 256 }; /* a table of more takes long to make */
+static const double most_seconds = 2;                                /* for all plannings together */
+
+/* ---- one planning ---- */
+
+struct planning {
+    struct sl_job *job;
+    struct sl_memory *memory; /* [coordinates] */
+};
+
+static int program(struct sl_spmd *self, void *arg) {
+    const struct planning *planning = arg;
+    struct sl_worker worker;
+    struct sl_budget planned = {0};
+    int status = sl_worker_plan(&worker, self, planning->job);
+    if (status == SL_OK) status = sl_worker_plan_bytes(&worker, &planned);
+    if (status == SL_OK) status = sl_memory_gather_planned(self, &planned, planning->memory);
+    sl_worker_close(&worker);
+    return status;
+}
+
+/* What JOB would take, in MEMORY; false where it cannot be planned. */
+static bool plan(struct sl_job *job, const struct sl_engine *engine, struct sl_memory *memory) {
+    struct sl_engine_table table = sl_engine_local;
+    struct sl_error unread = {0};
+    const struct sl_engine here = {.table = &table, .timeout = engine->timeout, .error = &unread};
+    struct planning planning = {job, memory};
+    table.both_ends = engine->table->both_ends;
+    return sl_run(&job->mesh, &here, program, &planning) == SL_OK;
+}
+
+/* ---- what can be tried ---- */
+
+/* Changes OPTIONS for the ATTEMPTth time (from 0), always from the job's own, and says in TEXT how that is written.
+ * False where there is no such attempt. */
+typedef bool attempt_function(const struct sl_job *job, int attempt, struct sl_training_options *options,
+                              char text[64]);
+
+static bool shard_states(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+    snprintf(text, 64, "--zero 1");
+    if (attempt || options->zero || job->data == 1 || job->forward_only) return false;
+    options->zero = 1;
+    return true;
+}
+
+static bool group_less(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+    int group = job->wgrad_group;
+    if (job->forward_only) return false;
+    for (int i = 0; i <= attempt; i++) {
+        if (group == 1) return false;
+        group = sl_largest_divisor(job->wgrad_group, group / 2);
+    }
+    snprintf(text, 64, "--wgrad-group %d", options->wgrad_group = group);
+    return true;
+}
+
+static bool one_forward_one_backward(const struct sl_job *job, int attempt, struct sl_training_options *options,
+                                     char text[64]) {
+    static const char name[] = "1f1b";
+    if (attempt || job->ranks == 1 || job->forward_only || options->schedule_file) return false;
+    if (!strcmp(job->schedule.name, name)) return false;
+    options->schedule = name;
+    options->loops = 0;
+    if (job->schedule.microbatches > 1) options->wgrad_group = 1;
+    snprintf(text, 64, "--schedule %s%s", name, options->wgrad_group == 1 ? " --wgrad-group 1" : "");
+    return true;
+}
+
+/* A pass keeps the rows of all its microbatches until their weight gradients: with as many microbatches in each of more
+ * passes there are fewer of them. */
+static bool accumulate(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+    const int passes = job->options->accumulate << (attempt + 1);
+    if (job->forward_only || passes > MOST_PASSES || job->local % passes) return false;
+    snprintf(text, 64, "--accumulate %d", options->accumulate = passes);
+    return true;
+}
+
+static bool cut_smaller(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+    const int microbatches = job->schedule.microbatches << (attempt + 1);
+    if (job->sequence == 1 || microbatches > MOST_MICROBATCHES || options->schedule_file) return false;
+    if (job->pass % microbatches) return false;
+    snprintf(text, 64, "--microbatches %d", options->microbatches = microbatches);
+    return true;
+}
+
+static bool shard_parameters(const struct sl_job *job, int attempt, struct sl_training_options *options,
+                             char text[64]) {
+    snprintf(text, 64, "--fsdp");
+    if (attempt || options->fsdp || job->data == 1) return false;
+    return options->fsdp = true;
+}
+
+static bool recompute(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+    static const char *const name[] = {"none", "selective", "full"};
+    options->recompute += attempt + 1;
+    if (job->forward_only || options->recompute > 2) return false;
+    snprintf(text, 64, "--recompute %s", name[options->recompute]);
+    return true;
+}
+
+static bool round_operands(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+    (void)job;
+    snprintf(text, 64, "--precision bf16");
+    if (attempt || options->precision == SL_PRODUCTS_BF16) return false;
+    options->precision = SL_PRODUCTS_BF16;
+    return true;
+}
+
+/* The gentlest first. */
+static attempt_function *const attempts[] = {shard_states, group_less,    one_forward_one_backward,
+                                             accumulate,   cut_smaller,   shard_parameters,
+                                             recompute,    round_operands};
+enum { ATTEMPTS = sizeof attempts / sizeof *attempts };
+
+/* ---- the search ---- */
+
+struct search {
+    const struct sl_job *job;
+    const struct sl_engine *engine;
+    const struct sl_memory *given; /* [coordinates] of the job itself: limits, hosts, processes */
+    struct sl_memory *memory;      /* [coordinates] of an attempt */
+    double began, extra;           /* sl_now(); bytes beside what is planned */
+    enum sl_limit limit;           /* the figures are those of the coordinates that share it */
+    int fullest;
+    char told[MOST_TOLD][96]; /* with figures */
+    int count;
+};
+
+/* The bytes of coordinates that share the exceeded limit, where the job has OPTIONS; NAN where it cannot be planned.
+ * *FITS: whether all fits. */
+static double plan_with(struct search *search, const struct sl_training_options *options, bool *fits) {
+    const struct sl_mesh *mesh = &search->job->mesh;
+    struct sl_error unread = {0};
+    struct sl_misfit misfit = {0};
+    struct sl_job *copy = search->job->type->copy(search->job, options, search->engine, &unread);
+    const bool planned = copy && plan(copy, search->engine, search->memory);
+    if (copy) search->job->type->free_copy(copy);
+    if (!planned) return NAN;
+    for (int c = 0; c < mesh->size; c++) {
+        const struct sl_budget budget = search->memory[c].planned;
+        search->memory[c] = search->given[c];
+        search->memory[c].planned = budget;
+    }
+    search->memory[0].planned.bytes[SL_MEMORY_BATCH] += (uint64_t)search->extra;
+    *fits = sl_memory_fits(search->memory, mesh, &misfit);
+    return sl_memory_sharing(search->memory, mesh, search->fullest, search->limit).need;
+}
+
+static bool has_time(const struct search *search) { return sl_now() - search->began < most_seconds; }
+
+/* The first attempt of a kind that is enough. */
+static void try_kind(struct search *search, attempt_function *attempt) {
+    char text[64], need[32];
+    for (int i = 0; has_time(search); i++) {
+        struct sl_training_options options = *search->job->options;
+        bool fits = false;
+        if (!attempt(search->job, i, &options, text)) return;
+        const double bytes = plan_with(search, &options, &fits);
+        if (!fits || isnan(bytes)) continue;
+        snprintf(search->told[search->count++], sizeof *search->told, "%s (%s)", text,
+                 sl_bytes_describe(bytes, need, sizeof need));
+        return;
+    }
+}
+
+/* The last attempt of every kind that needs less than without it, together: as far as options help. */
+static void try_all(struct search *search, double need, char *told, size_t size) {
+    struct sl_training_options options = *search->job->options;
+    char all[160] = "", text[64], figure[32];
+    bool fits = false;
+    for (int k = 0; k < ATTEMPTS; k++) {
+        for (int i = 0; has_time(search); i++) {
+            struct sl_training_options next = options;
+            bool enough = false;
+            if (!attempts[k](search->job, i, &next, text)) break;
+            const double bytes = plan_with(search, &next, &enough);
+            if (!(bytes < need)) continue;
+            struct sl_training_options alone = *search->job->options;
+            char other[64];
+            if (attempts[k](search->job, i + 1, &alone, other)) continue; /* a later one needs no more */
+            options = next, need = bytes, fits = enough;
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? " " : "", text);
+        }
+        if (fits) break;
+    }
+    if (*all)
+        snprintf(told, size, fits ? "; it would fit with %s (%s)" : "; with %s it would still need %s", all,
+                 sl_bytes_describe(need, figure, sizeof figure));
+}
+
+static void advise(struct search *search, double need, char *told, size_t size) {
+    for (int k = 0; k < ATTEMPTS && search->count < MOST_TOLD; k++) try_kind(search, attempts[k]);
+    if (!search->count) try_all(search, need, told, size);
+    for (int i = 0; i < search->count; i++) {
+        const char *before = i == 0 ? "; it would fit with " : i + 1 < search->count ? ", " : " or ";
+        snprintf(told + strlen(told), size - strlen(told), "%s%s", before, search->told[i]);
+    }
+}
+
+/* ---- the line ---- */
+
+static int refuse(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
+                  double extra, const struct sl_misfit *misfit, struct sl_error *error) {
+    char needs[32], most[32], who[128], has[128], told[320] = "", of[200] = "";
+    struct search search = {.job = job,
+                            .engine = engine,
+                            .given = memory,
+                            .began = sl_now(),
+                            .extra = extra,
+                            .limit = misfit->limit,
+                            .fullest = misfit->fullest};
+    search.memory = calloc((size_t)job->mesh.size, sizeof *search.memory);
+    if (search.memory && job->type->copy && sl_speaks(engine)) advise(&search, misfit->need, told, sizeof told);
+    free(search.memory);
+    sl_mesh_describe(&job->mesh, misfit->fullest, who, sizeof who);
+    if (misfit->others)
+        snprintf(of, sizeof of, ", %s of it at coordinate %s", sl_bytes_describe(misfit->most, most, sizeof most), who);
+    return sl_error_set(error, SL_BAD_INPUT, "%s%s needs %s%s, and %s%s", misfit->others ? "the run" : "coordinate ",
+                        misfit->others ? "" : who, sl_bytes_describe(misfit->need, needs, sizeof needs), of,
+                        sl_limit_describe(misfit->limit, misfit->room, misfit->whole, has, sizeof has), told);
+}
+
+int sl_memory_refuse(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
+                     struct sl_error *error) {
+    struct sl_misfit misfit = {0};
+    return sl_memory_fits(memory, &job->mesh, &misfit) ? SL_OK : refuse(job, engine, memory, 0, &misfit, error);
+}
+
+int sl_memory_refuse_early(const struct sl_job *job, const struct sl_engine *engine, double data, bool *planned,
+                           struct sl_error *error) {
+    struct sl_memory *memory = calloc((size_t)job->mesh.size, sizeof *memory);
+    struct sl_error unread = {0};
+    struct sl_misfit misfit = {0};
+    int status = SL_OK;
+    struct sl_job *copy = memory && job->type->copy ? job->type->copy(job, job->options, engine, &unread) : NULL;
+    *planned = copy && plan(copy, engine, memory);
+    if (*planned) {
+        memory[0].planned.bytes[SL_MEMORY_BATCH] += (uint64_t)data;
+        if (!sl_memory_fits(memory, &job->mesh, &misfit)) status = refuse(job, engine, memory, data, &misfit, error);
+    }
+    if (copy) job->type->free_copy(copy);
+    free(memory);
+    return status;
+}

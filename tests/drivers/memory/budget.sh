@@ -1,0 +1,113 @@
+#!/bin/sh
+# budget.sh DRIVERS - bytes by category, planned and held; what processes consist of; runs that do not fit are refused,
+# and the options that the line names do what it says. Prints TAP.
+drivers=$1
+. "$(dirname "$0")/../../rigs/points.sh"
+
+for i in 1 2 3; do cat /usr/share/common-licenses/GPL-2; done >text
+model='--model-dimension 64 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 64 --latent-dim 32 --rope-dim 8'
+
+# run DRIVER ARGUMENT...: of $limited, if it is set.
+run() {
+    driver=$1
+    shift
+    timeout 60 $limited "$drivers/"$driver "$@" >out 2>err </dev/null
+    status=$?
+}
+
+# totals: of the coordinates in a file, one a line.
+totals() { grep -o '"total":[0-9]*' "$1" | cut -d: -f2; }
+
+# explains NAME: of the last run's processes, all but 16 MB or 5 % is held or has a name.
+explains() {
+    grep -o '{"coordinates":[^}]*}' out >processes
+    [ $status = 0 ] && [ -s processes ] && python3 - <<'END'
+import json
+for line in open("processes"):
+    process = json.loads(line)
+    resident, rest = process["resident"], process["unexplained"]
+    named = sum(process[part] for part in "libraries files shared stacks code heap freed".split())
+    assert process["held"] > 0 and abs(process["held"] + named + rest - resident) < 10, process
+    assert abs(rest) <= max(16e6, 0.05 * resident), process
+END
+    point "$1: all of the process has a name"
+}
+
+# agrees NAME ARGUMENT...: what --dry-run tells is what the run tells in the end.
+agrees() {
+    name=$1
+    shift
+    run "$@" --dry-run --json
+    planned=$([ $status = 0 ] && totals out)
+    run "$@" --json
+    [ $status = 0 ] && [ "$planned" ] && [ "$(grep '"memory"' out >last; totals last)" = "$planned" ]
+    point "$name: planned before, told after"
+    [ "$1" = 'transformer evaluate' ] || explains "$name" # whose line is the same each time
+}
+
+for mesh in data=1 data=2,pipe=2,tensor=2; do
+    agrees "train on $mesh" 'transformer train' $model --mesh $mesh --data text --batch 16 --steps 2
+    agrees "evaluate on $mesh" 'transformer evaluate' $model --mesh $mesh --data text --batch 16 --evaluate-batches 2
+    agrees "generate on $mesh" 'transformer generate' $model --mesh $mesh --prompt abc --length 40 --samples 2
+done
+agrees 'train with samples' 'transformer train' $model --mesh pipe=2 --data text --batch 16 --steps 2 --sample-every 1
+agrees 'looping_pipeline' looping_pipeline --steps 2
+agrees 'a large batch' looping_pipeline --steps 3 --mesh data=1,model=1 --schedule single --batch 8192 --hidden 512
+grep -o '"resident":[0-9]*' out | awk -F: '{ exit !($2 > 2e8) }'
+point 'which is large'
+
+run 'transformer train' $model --data text --batch 16 --steps 2 --profile
+[ $status = 0 ] && grep -q '^MB  *parameters  *gradients  *optimizer  *kept  *workspace' out &&
+    grep -qE '^process of coordinate 0: [0-9.]+ MB in RAM: coordinates [0-9.]+, libraries [0-9.]+' out
+point 'tables with the profile'
+run loss_equality --hidden 16 --dry-run --json
+[ $status = 0 ] && [ "$(grep -o '"run":"[a-z]*"' out | uniq -c | tr -s ' \n' ' ')" = \
+    ' 8 "run":"train" 8 "run":"single" 8 "run":"pipeline" 8 "run":"looping" ' ]
+point 'every run of a comparison'
+
+# ---- what does not fit ----
+
+# refused NAME TEXT DRIVER ARGUMENT...: status 2 and one line with TEXT in it. Each option of the line, given to the same
+# command, needs as much as the line says, beside $data bytes of examples.
+data=0
+refused() {
+    name=$1 text=$2
+    shift 2
+    run "$@"
+    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "$text" err
+    point "$name"
+    sed 's/.*; it would fit with //; s/ or /, /g; s/), /)\n/g' err | grep -o '^--.*([0-9.]* [MG]B)$' >options
+    [ -s options ] && [ "$(wc -l <options)" -le 3 ]
+    point "$name: with options"
+    bad=
+    while read -r line; do
+        figure=$(echo "$line" | sed 's/.*(\([0-9.]*\) .*/\1/')
+        scale=$(case $line in *GB*) echo 1e9 ;; *) echo 1e6 ;; esac)
+        limited= run "$@" ${line% (*} --dry-run --json
+        totals out | awk -v figure="$figure" -v scale=$scale -v sum=$data \
+            '{ sum += $1 } END { off = sum / scale - figure; exit !(off < 0.051 && off > -0.051) }' || bad="$bad [$line]"
+    done <options
+    echo "$bad" >err
+    [ -z "$bad" ]
+    point "$name: they need as much as it says"
+}
+
+limited='prlimit --as=300000000'
+refused 'little address space' 'address space (ulimit -v) has' 'transformer train' $model --data text --batch 64 \
+    --mesh data=2 --steps 1
+limited='prlimit --data=140000000'
+refused 'little data' "the limit of this process's data (ulimit -d) has" 'transformer train' $model --data text \
+    --batch 64 --mesh data=2 --steps 1 --recompute none --no-fsdp
+limited=
+refused 'little RAM' 'this machine has' 'transformer train' --model-dimension 1024 --n-heads 16 --sequence 1024 \
+    --batch 8192 --data text --mesh data=2,pipe=2
+data=$((1048576 * 785 * 4))
+refused 'little RAM for a classifier' 'this machine has' looping_pipeline --batch 1048576 --hidden 1024 --layers 64
+limited='prlimit --as=300000000'
+run 'transformer train' $model --data text --batch 64 --mesh data=2 --steps 1 --wgrad-group 2 --accumulate 2
+[ $status = 0 ]
+point 'and with such an option the run does fit'
+run 'transformer train' $model --data text --batch 256 --mesh data=1 --steps 1
+grep -qE 'transformer train: coordinate 0 \(data=0, pipe=0, tensor=0\) needs [0-9.]+ MB, and' err
+point 'a coordinate alone'
+plan

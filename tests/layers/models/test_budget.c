@@ -1,0 +1,183 @@
+/* test_budget.c - held is what was planned, by category and to the byte, and nothing else is taken: in training and
+ * generation, under every schedule, layout and kind of recomputation. */
+#include <pthread.h>
+
+#include "tests/rigs/transformer_job.h"
+
+#include "spmd/base/memory.h"
+
+/* ---- blocks that are taken (the linker sends the library's calls here) ---- */
+
+enum { MOST_BLOCKS = 4096 };
+
+static struct {
+    pthread_mutex_t lock;
+    struct {
+        void *memory;
+        size_t bytes;
+    } block[MOST_BLOCKS];
+    size_t live; /* bytes */
+} blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void *__real_sl_memory_take(size_t bytes);
+void __real_sl_memory_give(void *memory);
+void *__wrap_sl_memory_take(size_t bytes);
+void __wrap_sl_memory_give(void *memory);
+
+/* From one place in the list to another: NULL stands for an empty one. */
+static void replace(void *before, void *after, size_t bytes) {
+    pthread_mutex_lock(&blocks.lock);
+    for (int i = 0; i < MOST_BLOCKS; i++) {
+        if (blocks.block[i].memory != before) continue;
+        blocks.live += bytes - blocks.block[i].bytes;
+        blocks.block[i].memory = after;
+        blocks.block[i].bytes = bytes;
+        break;
+    }
+    pthread_mutex_unlock(&blocks.lock);
+}
+
+void *__wrap_sl_memory_take(size_t bytes) {
+    void *memory = __real_sl_memory_take(bytes);
+    if (memory) replace(NULL, memory, bytes);
+    return memory;
+}
+
+void __wrap_sl_memory_give(void *memory) {
+    if (memory) replace(memory, NULL, 0);
+    __real_sl_memory_give(memory);
+}
+
+/* ---- what coordinates say ---- */
+
+struct record {
+    struct sl_budget planned, held;
+};
+
+struct records {
+    struct record of[MOST_COORDINATES];
+    struct sl_generation *generation; /* NULL: none */
+    uint64_t live;                    /* bytes of all blocks, when all coordinates hold what they do */
+};
+
+static int generate(struct worker *worker, struct sl_generator **generator, struct sl_budget *planned) {
+    const struct records *records = worker->job->user;
+    struct sl_parameters *parameters = sl_trainer_parameters(worker->trainer);
+    struct sl_generation generation = *records->generation;
+    struct sl_generator *sizes = NULL;
+    generation.transformer = &worker->job->model;
+    generation.schedule = &worker->job->table;
+    generation.gemm = sl_gemm_find(NULL, &worker->self->error);
+    generation.sizes_only = true;
+    int status = sl_generator_open(&sizes, worker->self, &generation, parameters);
+    if (status == SL_OK) sl_generator_plan_bytes(sizes, planned);
+    sl_generator_close(sizes);
+    generation.sizes_only = false;
+    return status ? status : sl_generator_open(generator, worker->self, &generation, parameters);
+}
+
+static int train_and_count(struct worker *worker) {
+    struct sl_spmd *self = worker->self;
+    struct records *records = worker->job->user;
+    struct record *record = &records->of[self->coordinate];
+    struct sl_generator *generator = NULL;
+    int32_t tokens[MOST_TOKENS] = {0};
+    struct sl_generated generated = {.tokens = tokens};
+    const struct sl_group *world = sl_trainer_world(worker->trainer);
+    sl_trainer_plan_bytes(worker->trainer, &record->planned);
+    if (worker->job->steps) SL_TRY(train_steps(worker, 0, worker->job->steps));
+    if (records->generation) SL_TRY(generate(worker, &generator, &record->planned));
+    if (generator) SL_TRY(sl_generator_run(generator, &generated));
+    record->held = self->held;
+    SL_TRY(sl_barrier(self, world));
+    if (self->coordinate == 0) records->live = blocks.live;
+    SL_TRY(sl_barrier(self, world));
+    sl_generator_close(generator);
+    return sl_gather_records(self, records->of, sizeof *records->of);
+}
+
+static bool counts_blocks(void) { return !strcmp(test_engine, "local") && sl_device.shares_memory; }
+
+static void expect_planned(struct job job, struct sl_generation *generation) {
+    struct records records = {.generation = generation};
+    uint64_t sum = 0, host = 0;
+    job.program = train_and_count;
+    job.user = &records;
+    if (!make_table(&job)) return;
+    run_job(&job);
+    for (int c = 0; c < coordinates_of(job.mesh) && has_results(); c++) {
+        for (int i = 0; i < SL_MEMORY_CATEGORIES; i++)
+            if (records.of[c].planned.bytes[i] != records.of[c].held.bytes[i])
+                fail_msg("%s, %s, coordinate %d: %s: %llu bytes planned, %llu held", job.schedule, job.mesh, c,
+                         sl_memory_name[i], (unsigned long long)records.of[c].planned.bytes[i],
+                         (unsigned long long)records.of[c].held.bytes[i]);
+        sum += sl_budget_total(&records.of[c].held);
+        /* Of a generation without a training, tokens and logits are the host's, from its heap. */
+        if (generation) host += records.of[c].held.bytes[SL_MEMORY_RUNTIME];
+    }
+    if (has_results() && counts_blocks() && !generation) assert_int_equal(records.live, sum);
+    if (has_results() && counts_blocks() && generation) assert_in_range(records.live, sum - host, sum);
+    free_job(&job);
+}
+
+/* ---- tests ---- */
+
+static void held_is_planned_under_every_schedule(void **state) {
+    (void)state;
+    static const char *const schedule[] = {"gpipe",      "1f1b", "interleaved-1f1b", "looped-bfs",
+                                           "looped-dfs", "zbv",  "interleaved-zb",   "dualpipev"};
+    static const char *const mesh[] = {"data=1,pipe=1,tensor=1", "data=2,pipe=2,tensor=1", "data=1,pipe=2,tensor=2",
+                                       "data=1,pipe=4,tensor=1"};
+    for (int i = 0; i < 8; i++) {
+        for (int m = 0; m < 4; m++) {
+            struct job job = small_job(mesh[m]);
+            job.schedule = schedule[i];
+            job.loops = i < 2 ? 1 : 2;
+            job.group = (i + m) % 2;
+            job.steps = 2;
+            job.model.recomputation = (i + m) % 3;
+            job.precision = i & 1 ? SL_BF16 : SL_F32;
+            job.model.fsdp = m & 1;
+            job.shared_out = i & 2;
+            job.model.vocabulary_parallel = m == 2;
+            expect_planned(job, NULL);
+        }
+    }
+}
+
+static void held_is_planned_with_experts_dropout_and_passes(void **state) {
+    (void)state;
+    struct job job = small_job("data=2,pipe=1,tensor=2");
+    job.steps = 2;
+    job.model.experts = 4;
+    job.model.choices = 2;
+    job.model.shared_experts = 1;
+    job.model.expert_dimension = 16;
+    job.model.capacity = 1.25;
+    job.model.dropout = 0.1;
+    job.accumulate = 2;
+    job.clip = 0.5f;
+    expect_planned(job, NULL);
+}
+
+static void held_is_planned_in_generation(void **state) {
+    (void)state;
+    static const char *const mesh[] = {"data=1,pipe=1,tensor=1", "data=2,pipe=2,tensor=2"};
+    struct sl_generation generation = {.sequences = 2, .prompt = 3, .length = 6, .sampling = {1, 0, 1}};
+    for (int m = 0; m < 2; m++)
+        for (int steps = 0; steps < 2; steps++) {
+            struct job job = small_job(mesh[m]);
+            job.steps = steps;
+            expect_planned(job, &generation);
+        }
+}
+
+int main(int argc, char **argv) {
+    begin_transformer_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(held_is_planned_under_every_schedule),
+        cmocka_unit_test(held_is_planned_with_experts_dropout_and_passes),
+        cmocka_unit_test(held_is_planned_in_generation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
