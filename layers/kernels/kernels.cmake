@@ -1,7 +1,7 @@
 # Kernels: one source of each, compiled once per CPU level, or for devices; which of them runs is chosen at start.
 set(kernels kernels/kernels.c kernels/sequence.c kernels/attention.c kernels/attention_decode.c kernels/expert.c)
-set_source_files_properties(kernels/attention.c kernels/attention_decode.c kernels/rows/few_rows.c kernels/rows/one_row.c
-    PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+set_source_files_properties(kernels/attention.c kernels/attention_decode.c kernels/rows/few_rows.c kernels/rows/many_rows.c
+    kernels/rows/one_row.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
 # Optimizers, a file each; the table is in training/optimizer.c.
 set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
@@ -18,7 +18,7 @@ if(NOT SL_DEVICE STREQUAL cpu)
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_REDUCE=sl_reduce_on_device)
 endif()
 
-set(level_sources kernels/rows/few_rows.c kernels/rows/one_row.c)
+set(level_sources kernels/rows/few_rows.c kernels/rows/many_rows.c kernels/rows/one_row.c)
 if(SL_DEVICE STREQUAL cpu)
     list(APPEND level_sources ${kernels})
     set(SL_OPTIMIZERS_HERE ${optimizers})
@@ -33,7 +33,8 @@ function(sl_add_level level)
     target_compile_definitions(sl_level_${level} PRIVATE SL_KERNELS=sl_kernels_${level} SL_LEVEL="x86-64-${level}"
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_${level} SL_ATTENTION_KERNELS=sl_attention_kernels_${level}
         SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS=sl_few_rows_${level}
-        SL_ONE_ROW=sl_one_row_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level})
+        SL_MANY_ROWS=sl_many_rows_${level} SL_ONE_ROW=sl_one_row_${level}
+        SL_ATTENTION_DECODE=sl_attention_decode_${level})
 endfunction()
 sl_add_level(v2)
 sl_add_level(v3)
