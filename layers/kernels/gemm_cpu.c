@@ -13,9 +13,10 @@
 #include "layers/kernels/gemm.h"
 
 enum {
-    FEW_ROWS = 32,   /* up to here the weights' way matters most, and C = A B^T is faster without copies of B */
-    MANY_ROWS = 256, /* from here on the library is faster with C = A B^T, however large B is */
+    FEW_ROWS = 32,    /* up to here the weights' way matters most, and C = A B^T is faster without copies of B */
+    MANY_ROWS = 256,  /* from here on the library is faster with C = A B^T, however large B is */
     MANY_TERMS = 256, /* of a weight's gradient: up to here it has the library's bits */
+    FAR_ROWS = 1024, /* so long are rows of A that few sets of a cache hold them all, which slows the library's A^T B */
     CACHED_WEIGHTS = 1 << 18, /* so many floats of weights stay in a core's own cache, where the library is as fast */
     /* For weights of few columns, transposed, the library's bits are those of few_columns.c up to so many rows. */
     FEW_ROWS_TRANSPOSED = 15,
@@ -54,7 +55,8 @@ static bool fits_few_columns(const struct sl_gemm *gemm) {
 static bool fits_many(const struct sl_gemm *gemm) {
     const bool biased = gemm->epilogue == SL_EPILOGUE_BIAS;
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
-    if (gemm->transpose_a) return !gemm->transpose_b && !biased && k > MANY_TERMS && m * n > CACHED_WEIGHTS;
+    if (gemm->transpose_a)
+        return !gemm->transpose_b && !biased && k > MANY_TERMS && (m * n > CACHED_WEIGHTS || m >= FAR_ROWS);
     if (m <= FEW_ROWS) return false;
     return gemm->transpose_b ? m < MANY_ROWS && !biased : n * k > CACHED_WEIGHTS;
 }

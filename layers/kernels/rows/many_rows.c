@@ -1,27 +1,28 @@
 /* many_rows.c - matrix products with many rows, built once per CPU level.
  *
  * The build defines SL_MANY_ROWS, the table's name, and lets the compiler fuse a * b + c. Every element of C is the sum
- * of parts; within a part, which depends on k alone, terms are added one by one. So no row's bits depend on the other
- * rows, nor on the size of tiles and blocks. */
+ * of parts, which depend on k alone; within a part, terms are added one by one. So no row's bits depend on the other
+ * rows, nor on the sizes of tiles and blocks. */
 #include "layers/kernels/rows/many_rows.h"
 #include "layers/kernels/rows/lanes_internal.h"
 #include "spmd/base/memory.h"
 
 #include <string.h>
 
-/* A tile's sums fill the registers. A block of the left operand and a panel of the right one lie in the second-level
- * cache, a tile's rows in the first-level one. */
+/* A tile of C is the product of rows of a left operand and columns of a right one, and its sums fill the registers. Of
+ * one operand a block is copied, which stays in the second-level cache. The other passes by, a tile's width at a time.
+ */
 enum {
     ROWS = LANES == 16 ? 12 : 6, /* of a tile */
+    STEP = ROWS / 3,             /* tiles at the edge have a multiple of it */
     VECTORS = 2,                 /* of columns of a tile */
     WIDTH = VECTORS * LANES,
-    STEP = ROWS / 3,                   /* tiles of fewer rows have a multiple of it */
-    DEPTH = LANES == 16 ? 512 : 256,   /* terms of a part of the sums, at most */
-    STRIDE = DEPTH + 16,               /* between copied rows: they fall into different sets of the first-level cache */
-    BLOCK = LANES == 16 ? 240 : 120,   /* rows of the left operand that are copied at a time */
-    PANELS = LANES == 16 ? 8 : 12,     /* of the right operand that are copied at a time */
-    SLOWEST = 16,
-    AHEAD = 8,                        /* rows of a panel between what is copied and what is asked for */
+    DEPTH = LANES == 16 ? 512 : 256, /* terms of a part, at most */
+    STRIDE = DEPTH + 16,             /* between copied rows: they fall into different sets of the first-level cache */
+    BLOCK = 20 * ROWS,               /* left rows of a block, at most */
+    PANELS = LANES == 16 ? 8 : 12,   /* of right columns of a block, at most */
+    AHEAD = 8,                       /* pieces between what is copied and what is asked for */
+    SLOWEST = 16,                    /* terms that are multiplied between two pieces, at most */
 };
 
 struct product {
@@ -33,15 +34,22 @@ struct product {
 
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* ALL in parts of at most MOST, all alike but the last; a part is a multiple of UNIT. */
-static inline size_t even(size_t all, size_t most, size_t unit) {
+/* ALL is cut into parts of at most MOST. They have this size, a multiple of UNIT, but for the last one. */
+static inline size_t part_of(size_t all, size_t most, size_t unit) {
     const size_t parts = (all + most - 1) / most;
     return sl_round_up((all + parts - 1) / parts, unit);
 }
 
-static inline size_t part_of_sums(size_t k) { return even(k, DEPTH, LANES); }
+/* A part of the sums. */
+struct part {
+    size_t from, depth;
+    bool last;
+};
 
-/* ---- copies ---- */
+static inline struct part part_from(size_t from, size_t k) {
+    const size_t depth = smaller(part_of(k, DEPTH, LANES), k - from);
+    return (struct part){from, depth, from + depth == k};
+}
 
 /* to[c][r] = from[r][c]. */
 static void copy_transposed(const float *from, size_t stride, size_t rows, size_t cols, float *to, size_t to_stride) {
@@ -63,16 +71,22 @@ static void copy_transposed(const float *from, size_t stride, size_t rows, size_
     }
 }
 
-/* What is copied while tiles are multiplied: rows of pieces, a piece being WIDTH floats. */
+/* ---- what passes by: the next tile's width of it is copied while tiles are multiplied ---- */
+
+/* Rows of pieces, a piece being WIDTH floats. */
 struct stream {
     const float *from;
     float *to;
     size_t step, to_step;         /* from a piece to the next one */
     size_t row_step, to_row_step; /* from behind a row's last piece to the next row's first one */
     size_t ahead;                 /* floats between what is copied and what is asked for */
-    size_t left, pieces, rows;    /* pieces left in this row; of a row; rows left, this one among them */
-    size_t pace;                  /* terms of sums between two pieces */
+    size_t pieces, rows;          /* of a row; rows left, this one among them */
+    size_t left;                  /* pieces of this row; 0: all is copied */
+    size_t pace;                  /* terms that are multiplied between two pieces */
 };
+
+/* All is copied a little before TERMS terms for each piece are multiplied. */
+static inline size_t pace_of(size_t terms) { return terms < 2 ? 1 : smaller(terms - 1, SLOWEST); }
 
 static inline __attribute__((always_inline)) void copy_piece(const float *from, size_t ahead, float *to) {
     SL_UNROLL
@@ -98,8 +112,16 @@ static void copy_rest(struct stream *stream) {
 
 /* ---- tiles ---- */
 
-static inline __attribute__((always_inline)) void add_terms(const float *left, const float *right,
-                                                            vector sum[ROWS][VECTORS], const int rows) {
+/* Where a tile's sums go: rows and columns of the tile that C has. */
+struct place {
+    float *c;
+    size_t stride, rows, cols;
+    const float *bias; /* or NULL */
+    bool accumulate;
+};
+
+static inline __attribute__((always_inline)) void add_term(const float *left, const float *right,
+                                                           vector sum[ROWS][VECTORS], const int rows) {
     vector w[VECTORS];
     SL_UNROLL
     for (int v = 0; v < VECTORS; v++) w[v] = load(right + v * LANES);
@@ -111,29 +133,23 @@ static inline __attribute__((always_inline)) void add_terms(const float *left, c
     }
 }
 
-static inline __attribute__((always_inline)) void clear(vector sum[ROWS][VECTORS], const int rows) {
+/* Scalar instructions take the place of multiplications in these loops: there are few. */
+static inline __attribute__((always_inline)) void multiply_tile(const float *left, const float *right, size_t depth,
+                                                                struct stream *stream, vector sum[ROWS][VECTORS],
+                                                                const int rows) {
     SL_UNROLL
     for (int i = 0; i < rows; i++) {
         SL_UNROLL
         for (int v = 0; v < VECTORS; v++) sum[i][v] = (vector){0};
     }
-}
-
-/* sums [rows, WIDTH] of DEPTH terms. Scalar instructions take turns with multiplications in these loops: there are few.
- */
-static inline __attribute__((always_inline)) void multiply_tile(const float *left, const float *right, size_t depth,
-                                                                struct stream *stream, vector sum[ROWS][VECTORS],
-                                                                const int rows) {
-    const size_t pace = stream->pace;
-    clear(sum, rows);
-    while (depth >= pace && stream->left) {
-        const size_t count = smaller(depth / pace, stream->left), step = stream->step, to_step = stream->to_step;
-        const size_t ahead = stream->ahead;
+    while (stream->left && depth >= stream->pace) {
+        const size_t pace = stream->pace, count = smaller(depth / pace, stream->left), ahead = stream->ahead;
+        const size_t step = stream->step, to_step = stream->to_step;
         const float *from = stream->from;
         float *to = stream->to;
         for (size_t i = count; i; i--, from += step, to += to_step) {
             copy_piece(from, ahead, to);
-            for (size_t l = pace; l; l--, left++, right += WIDTH) add_terms(left, right, sum, rows);
+            for (size_t l = pace; l; l--, left++, right += WIDTH) add_term(left, right, sum, rows);
         }
         depth -= count * pace;
         stream->from = from;
@@ -141,85 +157,73 @@ static inline __attribute__((always_inline)) void multiply_tile(const float *lef
         stream->left -= count;
         if (!stream->left) end_row(stream);
     }
-    for (; depth; depth--, left++, right += WIDTH) add_terms(left, right, sum, rows);
+    for (; depth; depth--, left++, right += WIDTH) add_term(left, right, sum, rows);
 }
 
-/* Where a tile's sums go: so many rows and columns of C. */
-struct place {
-    float *c;
-    size_t stride, rows, cols;
-    const float *bias;
-    bool accumulate;
-};
+static inline __attribute__((always_inline)) void store_sums(vector sum[ROWS][VECTORS], const int rows, float *sums) {
+    SL_UNROLL
+    for (int i = 0; i < rows; i++) {
+        SL_UNROLL
+        for (int v = 0; v < VECTORS; v++) store(sums + i * WIDTH + v * LANES, sum[i][v]);
+    }
+}
 
 static inline __attribute__((always_inline)) void store_tile(const struct place *place, vector sum[ROWS][VECTORS],
                                                              const int rows) {
     float *c = place->c;
-    if (place->cols == WIDTH) {
-        SL_UNROLL
-        for (int i = 0; i < rows; i++, c += place->stride) {
-            if ((size_t)i >= place->rows) break;
-            SL_UNROLL
-            for (int v = 0; v < VECTORS; v++) {
-                if (place->accumulate) sum[i][v] += load(c + v * LANES);
-                if (place->bias) sum[i][v] += load(place->bias + v * LANES);
-                store(c + v * LANES, sum[i][v]);
-            }
-        }
-        return;
-    }
-    _Alignas(SL_CACHE_LINE) float sums[ROWS * WIDTH];
     SL_UNROLL
-    for (int i = 0; i < rows; i++) {
+    for (int i = 0; i < rows; i++, c += place->stride) {
+        if ((size_t)i >= place->rows) break;
         SL_UNROLL
-        for (int v = 0; v < VECTORS; v++) store(sums + i * WIDTH + v * LANES, sum[i][v]);
-    }
-    for (size_t i = 0; i < place->rows; i++, c += place->stride) {
-        for (size_t j = 0; j < place->cols; j++) {
-            float x = sums[i * WIDTH + j];
-            if (place->accumulate) x += c[j];
-            if (place->bias) x += place->bias[j];
-            c[j] = x;
+        for (int v = 0; v < VECTORS; v++) {
+            if (place->accumulate) sum[i][v] += load(c + v * LANES);
+            if (place->bias) sum[i][v] += load(place->bias + v * LANES);
+            store(c + v * LANES, sum[i][v]);
         }
     }
 }
 
-/* The tile's rows are columns of C. */
-static inline __attribute__((always_inline)) void store_transposed(const struct place *place,
-                                                                   vector sum[ROWS][VECTORS], const int rows) {
-    _Alignas(SL_CACHE_LINE) float sums[ROWS * WIDTH];
-    SL_UNROLL
-    for (int i = 0; i < rows; i++) {
-        SL_UNROLL
-        for (int v = 0; v < VECTORS; v++) store(sums + i * WIDTH + v * LANES, sum[i][v]);
+/* A tile at the right edge of C. */
+static void store_narrow(const struct place *place, const float *sums) {
+    for (size_t i = 0; i < place->rows; i++, sums += WIDTH) {
+        float *c = place->c + i * place->stride;
+        for (size_t j = 0; j < place->cols; j++) {
+            float sum = sums[j];
+            if (place->accumulate) sum += c[j];
+            if (place->bias) sum += place->bias[j];
+            c[j] = sum;
+        }
     }
-    size_t i = 0;
-    for (; i + 4 <= place->rows; i += 4) {
-        const float *x = sums + i * WIDTH;
-        float *c = place->c + i;
-        size_t j = 0;
-        for (; j + 4 <= place->cols; j += 4, c += 4 * place->stride) {
-            four r[4], t[4];
-            for (size_t s = 0; s < 4; s++) r[s] = load_four(x + s * WIDTH + j);
-            const four low01 = mix_low(r[0], r[1]), high01 = mix_high(r[0], r[1]);
-            const four low23 = mix_low(r[2], r[3]), high23 = mix_high(r[2], r[3]);
-            t[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
-            t[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
-            t[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
-            t[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+}
+
+/* to[s] = column s of four rows of SUMS. */
+static inline void transpose_four(const float *sums, four to[4]) {
+    const four a = load_four(sums), b = load_four(sums + WIDTH);
+    const four c = load_four(sums + 2 * WIDTH), d = load_four(sums + 3 * WIDTH);
+    const four low_ab = mix_low(a, b), high_ab = mix_high(a, b), low_cd = mix_low(c, d), high_cd = mix_high(c, d);
+    to[0] = __builtin_shufflevector(low_ab, low_cd, 0, 1, 4, 5);
+    to[1] = __builtin_shufflevector(low_ab, low_cd, 2, 3, 6, 7);
+    to[2] = __builtin_shufflevector(high_ab, high_cd, 0, 1, 4, 5);
+    to[3] = __builtin_shufflevector(high_ab, high_cd, 2, 3, 6, 7);
+}
+
+/* The tile's rows are columns of C. */
+static inline void store_transposed(const struct place *place, const float *sums) {
+    const size_t rows = place->rows / 4 * 4, cols = place->cols / 4 * 4, stride = place->stride;
+    for (size_t i = 0; i < rows; i += 4) {
+        for (size_t j = 0; j < cols; j += 4) {
+            four column[4];
+            transpose_four(sums + i * WIDTH + j, column);
             for (size_t s = 0; s < 4; s++) {
-                float *to = c + s * place->stride;
-                if (place->accumulate) t[s] += load_four(to);
-                *(four *)(void *)to = t[s];
+                float *c = place->c + (j + s) * stride + i;
+                if (place->accumulate) column[s] += load_four(c);
+                *(four *)(void *)c = column[s];
             }
         }
-        for (; j < place->cols; j++, c += place->stride) {
-            for (size_t s = 0; s < 4; s++) c[s] = (place->accumulate ? c[s] : 0.0f) + x[s * WIDTH + j];
-        }
     }
-    for (; i < place->rows; i++) {
-        for (size_t j = 0; j < place->cols; j++) {
-            float *c = place->c + j * place->stride + i;
+    for (size_t i = 0; i < place->rows; i++) {
+        for (size_t j = i < rows ? cols : 0; j < place->cols; j++) {
+            float *c = place->c + j * stride + i;
             *c = (place->accumulate ? *c : 0.0f) + sums[i * WIDTH + j];
         }
     }
@@ -229,88 +233,99 @@ static inline __attribute__((always_inline)) void tile_of(const float *left, con
                                                           struct stream *stream, const struct place *place,
                                                           const bool transposed, const int rows) {
     vector sum[ROWS][VECTORS];
-    for (size_t i = 0; i < (transposed ? place->cols : place->rows); i++) {
-        const float *c = place->c + i * place->stride;
-        __builtin_prefetch(c, 1, 3);
-        __builtin_prefetch(c + (transposed ? ROWS : WIDTH) - 1, 1, 3);
+    _Alignas(SL_CACHE_LINE) float sums[ROWS * WIDTH];
+    const size_t across = transposed ? place->cols : place->rows;
+    for (size_t i = 0; i < across; i++) { /* of C */
+        __builtin_prefetch(place->c + i * place->stride, 1, 3);
+        __builtin_prefetch(place->c + i * place->stride + (transposed ? ROWS : WIDTH) - 1, 1, 3);
     }
     multiply_tile(left, right, depth, stream, sum, rows);
-    if (transposed)
-        store_transposed(place, sum, rows);
-    else
+    if (!transposed && place->cols == WIDTH) {
         store_tile(place, sum, rows);
+        return;
+    }
+    store_sums(sum, rows, sums);
+    (transposed ? store_transposed : store_narrow)(place, sums);
 }
 
 static inline __attribute__((always_inline)) void tile(const float *left, const float *right, size_t depth,
                                                        struct stream *stream, const struct place *place,
                                                        const bool transposed) {
     if (place->rows > 2 * STEP)
-        tile_of(left, right, depth, stream, place, transposed, 3 * STEP);
+        tile_of(left, right, depth, stream, place, transposed, ROWS);
     else if (place->rows > STEP)
         tile_of(left, right, depth, stream, place, transposed, 2 * STEP);
     else
         tile_of(left, right, depth, stream, place, transposed, STEP);
 }
 
-/* ---- C = A B and C = A^T B: rows of B are copied panel by panel ---- */
+/* ---- C = A B and C = A^T B: a block of op(A) stays, and B passes by, WIDTH columns at a time ---- */
 
-struct right_panel {
+struct panel {
     _Alignas(SL_CACHE_LINE) float at[DEPTH * WIDTH];
 };
 
-/* Whole vectors are copied meanwhile; the rest, and zeros beside it, at once. */
-static struct stream open_panel(const struct product *p, size_t from, size_t depth, size_t column, size_t tiles, float *to) {
-    const size_t cols = smaller(p->n - column, WIDTH);
-    const float *b = p->b + from * p->n + column;
+/* Columns that are fewer are copied at once, with zeros beside them. */
+static struct stream open_panel(const struct product *p, struct part part, size_t column, size_t tiles, float *to) {
+    const size_t cols = smaller(p->n - column, WIDTH), n = p->n;
+    const float *b = p->b + part.from * n + column;
     if (cols == WIDTH) {
-        for (size_t l = 0; l < smaller(AHEAD, depth); l++) {
-            __builtin_prefetch(b + l * p->n, 0, 3);
-            __builtin_prefetch(b + l * p->n + WIDTH - 1, 0, 3);
+        for (size_t l = 0; l < smaller(AHEAD, part.depth); l++) {
+            __builtin_prefetch(b + l * n, 0, 3);
+            __builtin_prefetch(b + l * n + WIDTH - 1, 0, 3);
         }
-        return (struct stream){b, to, p->n, WIDTH, 0, 0, AHEAD * p->n, depth, depth, 1, smaller(tiles - 1, SLOWEST)};
+        return (struct stream){.from = b,
+                               .to = to,
+                               .step = n,
+                               .to_step = WIDTH,
+                               .ahead = AHEAD * n,
+                               .rows = 1,
+                               .left = part.depth,
+                               .pace = pace_of(tiles)};
     }
-    for (size_t l = 0; l < depth; l++) {
-        for (size_t j = 0; j < WIDTH; j++) to[l * WIDTH + j] = j < cols ? b[l * p->n + j] : 0.0f;
+    for (size_t l = 0; l < part.depth; l++) {
+        for (size_t j = 0; j < WIDTH; j++) to[l * WIDTH + j] = j < cols ? b[l * n + j] : 0.0f;
     }
     return (struct stream){0};
 }
 
-static inline __attribute__((always_inline)) void multiply_block(const struct product *p, size_t from, size_t depth,
-                                                                 size_t row, size_t rows, const float *left) {
-    struct right_panel panel[2];
-    const bool last = from + depth == p->k;
+/* C's ROWS rows from ROW on, over a part of the sums. */
+static void multiply_block(const struct product *p, struct part part, size_t row, size_t rows, const float *left) {
+    struct panel panel[2]; /* what is multiplied, and the next one */
     const size_t tiles = (rows + ROWS - 1) / ROWS;
-    struct stream stream = open_panel(p, from, depth, 0, tiles, panel[0].at);
+    struct stream stream = open_panel(p, part, 0, tiles, panel[0].at);
     for (size_t column = 0, which = 0; column < p->n; column += WIDTH, which = !which) {
+        const float *bias = part.last && p->bias ? p->bias + column : NULL;
         copy_rest(&stream);
-        if (column + WIDTH < p->n) stream = open_panel(p, from, depth, column + WIDTH, tiles, panel[!which].at);
+        if (column + WIDTH < p->n) stream = open_panel(p, part, column + WIDTH, tiles, panel[!which].at);
         for (size_t i = 0; i < rows; i += ROWS) {
-            const struct place place = {p->c + (row + i) * p->n + column,
-                                        p->n,
-                                        smaller(rows - i, ROWS),
-                                        smaller(p->n - column, WIDTH),
-                                        last && p->bias ? p->bias + column : NULL,
-                                        from || p->accumulate};
-            tile(left + i * STRIDE, panel[which].at, depth, &stream, &place, false);
+            const struct place place = {p->c + (row + i) * p->n + column, p->n, smaller(rows - i, ROWS),
+                                        smaller(p->n - column, WIDTH),    bias, part.from || p->accumulate};
+            tile(left + i * STRIDE, panel[which].at, part.depth, &stream, &place, false);
         }
     }
 }
 
-static inline __attribute__((always_inline)) void multiply_blocks(const struct product *p, const bool gradient) {
+static void copy_block(const struct product *p, struct part part, size_t row, size_t rows, bool transpose_a,
+                       float *left) {
+    if (transpose_a)
+        copy_transposed(p->a + part.from * p->m + row, p->m, part.depth, rows, left, STRIDE);
+    else
+        for (size_t i = 0; i < rows; i++)
+            memcpy(left + i * STRIDE, p->a + (row + i) * p->k + part.from, part.depth * sizeof *left);
+    memset(left + rows * STRIDE, 0, (sl_round_up(rows, STEP) - rows) * STRIDE * sizeof *left);
+}
+
+static void multiply_blocks(const struct product *p, bool transpose_a) {
     _Alignas(SL_CACHE_LINE) float left[BLOCK * STRIDE];
-    const size_t part = part_of_sums(p->k), block = even(p->m, BLOCK, ROWS);
+    const size_t block = part_of(p->m, BLOCK, ROWS);
     for (size_t row = 0; row < p->m; row += block) {
         const size_t rows = smaller(p->m - row, block);
-        for (size_t from = 0; from < p->k; from += part) {
-            const size_t depth = smaller(p->k - from, part);
-            memset(left + rows * STRIDE, 0, (sl_round_up(rows, STEP) - rows) * STRIDE * sizeof *left);
-            if (gradient) {
-                copy_transposed(p->a + from * p->m + row, p->m, depth, rows, left, STRIDE);
-            } else {
-                for (size_t i = 0; i < rows; i++)
-                    memcpy(left + i * STRIDE, p->a + (row + i) * p->k + from, depth * sizeof *left);
-            }
-            multiply_block(p, from, depth, row, rows, left);
+        struct part part = {0};
+        for (size_t from = 0; from < p->k; from += part.depth) {
+            part = part_from(from, p->k);
+            copy_block(p, part, row, rows, transpose_a, left);
+            multiply_block(p, part, row, rows, left);
         }
     }
 }
@@ -326,37 +341,55 @@ static void multiply_gradient(size_t m, size_t n, size_t k, const float *a, cons
     multiply_blocks(&p, true);
 }
 
-/* ---- C = A B^T, as C^T = B A^T: rows of B are copied tile by tile ---- */
+/* ---- C = A B^T, as C^T = B A^T: a block of A^T stays, and B passes by, ROWS rows at a time ---- */
 
-struct left_tile {
+struct rows {
     _Alignas(SL_CACHE_LINE) float at[ROWS * STRIDE];
 };
 
-static struct stream open_left(const struct product *p, size_t from, size_t depth, size_t column, size_t panels, float *to) {
-    const size_t rows = smaller(p->n - column, ROWS), whole = depth / WIDTH * WIDTH;
-    const float *b = p->b + column * p->k + from;
+static struct stream open_rows(const struct product *p, struct part part, size_t column, size_t panels, float *to) {
+    const size_t rows = smaller(p->n - column, ROWS), whole = part.depth / WIDTH * WIDTH, k = p->k;
+    const float *b = p->b + column * k + part.from;
     for (size_t i = 0; i < rows; i++) {
-        for (size_t l = whole; l < depth; l++) to[i * STRIDE + l] = b[i * p->k + l];
+        for (size_t l = whole; l < part.depth; l++) to[i * STRIDE + l] = b[i * k + l];
     }
     memset(to + rows * STRIDE, 0, (ROWS - rows) * STRIDE * sizeof *to);
-    if (!whole) return (struct stream){0};
-    return (struct stream){b,    to,            WIDTH,         WIDTH, p->k - whole, STRIDE - whole,
-                           p->k, whole / WIDTH, whole / WIDTH, rows, smaller(WIDTH * panels / ROWS - 1, SLOWEST)};
+    return (struct stream){.from = b,
+                           .to = to,
+                           .step = WIDTH,
+                           .to_step = WIDTH,
+                           .row_step = k - whole,
+                           .to_row_step = STRIDE - whole,
+                           .ahead = k, /* the next row is asked for */
+                           .pieces = whole / WIDTH,
+                           .rows = rows,
+                           .left = whole / WIDTH,
+                           .pace = pace_of(panels * WIDTH / ROWS)};
 }
 
-static void multiply_transposed_block(const struct product *p, size_t from, size_t depth, size_t row, size_t rows,
-                                      const float *right, size_t panel) {
-    struct left_tile left[2];
+/* C's ROWS rows from ROW on, over a part of the sums. */
+static void multiply_block_transposed(const struct product *p, struct part part, size_t row, size_t rows,
+                                      const float *right) {
+    struct rows left[2]; /* what is multiplied, and the next ones */
     const size_t panels = (rows + WIDTH - 1) / WIDTH;
-    struct stream stream = open_left(p, from, depth, 0, panels, left[0].at);
+    struct stream stream = open_rows(p, part, 0, panels, left[0].at);
     for (size_t column = 0, which = 0; column < p->n; column += ROWS, which = !which) {
         copy_rest(&stream);
-        if (column + ROWS < p->n) stream = open_left(p, from, depth, column + ROWS, panels, left[!which].at);
+        if (column + ROWS < p->n) stream = open_rows(p, part, column + ROWS, panels, left[!which].at);
         for (size_t j = 0; j < rows; j += WIDTH) {
             const struct place place = {p->c + (row + j) * p->n + column, p->n, smaller(p->n - column, ROWS),
-                                        smaller(rows - j, WIDTH),         NULL, from || p->accumulate};
-            tile(left[which].at, right + j / WIDTH * panel, depth, &stream, &place, true);
+                                        smaller(rows - j, WIDTH),         NULL, part.from || p->accumulate};
+            tile(left[which].at, right + j * part.depth, part.depth, &stream, &place, true);
         }
+    }
+}
+
+/* A tile's columns are side by side: right [panels][depth][WIDTH]. */
+static void copy_block_transposed(const struct product *p, struct part part, size_t row, size_t rows, float *right) {
+    for (size_t j = 0; j < rows; j += WIDTH, right += part.depth * WIDTH) {
+        const size_t cols = smaller(rows - j, WIDTH);
+        if (cols < WIDTH) memset(right, 0, part.depth * WIDTH * sizeof *right);
+        copy_transposed(p->a + (row + j) * p->k + part.from, p->k, cols, part.depth, right, WIDTH);
     }
 }
 
@@ -364,19 +397,14 @@ static void multiply_transposed(size_t m, size_t n, size_t k, const float *a, co
                                 float *c) {
     const struct product p = {m, n, k, a, b, NULL, accumulate, c};
     _Alignas(SL_CACHE_LINE) float right[PANELS * WIDTH * DEPTH];
-    const size_t part = part_of_sums(k);
-    const size_t block = even(m, PANELS * WIDTH, WIDTH);
+    const size_t block = part_of(m, PANELS * WIDTH, WIDTH);
     for (size_t row = 0; row < m; row += block) {
         const size_t rows = smaller(m - row, block);
-        for (size_t from = 0; from < k; from += part) {
-            const size_t depth = smaller(k - from, part), panel = depth * WIDTH;
-            for (size_t j = 0; j < rows; j += WIDTH) {
-                const size_t cols = smaller(rows - j, WIDTH);
-                float *to = right + j / WIDTH * panel;
-                if (cols < WIDTH) memset(to, 0, panel * sizeof *to);
-                copy_transposed(a + (row + j) * k + from, k, cols, depth, to, WIDTH);
-            }
-            multiply_transposed_block(&p, from, depth, row, rows, right, panel);
+        struct part part = {0};
+        for (size_t from = 0; from < k; from += part.depth) {
+            part = part_from(from, k);
+            copy_block_transposed(&p, part, row, rows, right);
+            multiply_block_transposed(&p, part, row, rows, right);
         }
     }
 }
