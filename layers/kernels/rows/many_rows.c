@@ -17,12 +17,12 @@ enum {
     STEP = ROWS / 3,             /* tiles at the edge have a multiple of it */
     VECTORS = 2,                 /* of columns of a tile */
     WIDTH = VECTORS * LANES,
-    DEPTH = LANES == 16 ? 512 : 256, /* terms of a part, at most */
-    STRIDE = DEPTH + 16,             /* between copied rows: they fall into different sets of the first-level cache */
-    BLOCK = 20 * ROWS,               /* left rows of a block, at most */
-    PANELS = LANES == 16 ? 8 : 12,   /* of right columns of a block, at most */
-    AHEAD = 8,                       /* pieces between what is copied and what is asked for */
-    SLOWEST = 16,                    /* terms that are multiplied between two pieces, at most */
+    DEPTH = 512,                   /* terms of a part, at most */
+    STRIDE = DEPTH + 16,           /* between copied rows: they fall into different sets of the first-level cache */
+    BLOCK = 20 * ROWS,             /* left rows of a block, at most */
+    PANELS = LANES == 16 ? 8 : 12, /* of right columns of a block, at most */
+    AHEAD = 8,                     /* pieces between what is copied and what is asked for */
+    SLOWEST = 16,                  /* terms that are multiplied between two pieces, at most */
 };
 
 struct product {
