@@ -1,5 +1,5 @@
-/* gemm_cpu.c - matrix products on CPUs: by few_rows.c and few_rows_bf16.c, one_row.c, few_terms.c and few_columns.c,
- * where they are faster than the library or do without the code that it generates.
+/* gemm_cpu.c - matrix products on CPUs: by few_rows.c and few_rows_bf16.c, many_rows.c, one_row.c, few_terms.c and
+ * few_columns.c, where they are faster than the library or do without the code that it generates.
  *
  * Which of them multiplies follows from the plan alone, so that several microbatches at once have the bits that each
  * has in a product of its own. */
@@ -8,13 +8,16 @@
 #include "layers/kernels/rows/cpu_level.h"
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_terms.h"
+#include "layers/kernels/rows/many_rows.h"
 #include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/gemm.h"
 
 enum {
-    FEW_ROWS = 32,   /* up to here the weights' way matters most, and C = A B^T is faster without copies of B */
-    MANY_ROWS = 256, /* from here on the library is as fast, however large B is */
-    CACHED_WEIGHTS = 1 << 18, /* so many floats of B stay in a core's own cache, where the library reads them best */
+    FEW_ROWS = 32,    /* up to here the weights' way matters most, and C = A B^T is faster without copies of B */
+    MANY_ROWS = 256,  /* from here on the library is faster with C = A B^T, however large B is */
+    MANY_TERMS = 256, /* of a weight's gradient: up to here it has the library's bits */
+    FAR_ROWS = 1024, /* so long are rows of A that few sets of a cache hold them all, which slows the library's A^T B */
+    CACHED_WEIGHTS = 1 << 18, /* so many floats of weights stay in a core's own cache, where the library is as fast */
     /* For weights of few columns, transposed, the library's bits are those of few_columns.c up to so many rows. */
     FEW_ROWS_TRANSPOSED = 15,
     UNTILED_ROWS = 8, /* of bf16, beyond which a matrix unit (AMX) is faster than vectors */
@@ -26,6 +29,7 @@ struct cpu {
     bool few_terms, few_columns;
     const struct sl_few_rows *few;
     const struct sl_few_rows_bf16 *few_bf16;
+    const struct sl_many_rows *many;
     struct sl_gemm library;
 };
 
@@ -48,10 +52,13 @@ static bool fits_few_columns(const struct sl_gemm *gemm) {
     return gemm->k <= SL_FEW_COLUMNS && gemm->m <= FEW_ROWS_TRANSPOSED && gemm->epilogue == SL_EPILOGUE_NONE;
 }
 
-static bool fits_many(const struct sl_gemm *gemm, size_t lanes) {
-    const size_t n = (size_t)gemm->n, weights = n * (size_t)gemm->k;
-    return gemm->m > FEW_ROWS && gemm->m < MANY_ROWS && !gemm->transpose_a && n % lanes == 0 &&
-           (gemm->transpose_b ? gemm->epilogue != SL_EPILOGUE_BIAS : weights > CACHED_WEIGHTS);
+static bool fits_many(const struct sl_gemm *gemm) {
+    const bool biased = gemm->epilogue == SL_EPILOGUE_BIAS;
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    if (gemm->transpose_a)
+        return !gemm->transpose_b && !biased && k > MANY_TERMS && (m * n > CACHED_WEIGHTS || m >= FAR_ROWS);
+    if (m <= FEW_ROWS) return false;
+    return gemm->transpose_b ? m < MANY_ROWS && !biased : n * k > CACHED_WEIGHTS;
 }
 
 /* What multiplies many rows. */
@@ -80,8 +87,12 @@ static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *
     const struct sl_few_rows *few = sl_few_rows_select();
     const struct sl_few_rows_bf16 *few_bf16 = sl_few_rows_bf16_select();
     cpu->one = choose_one(gemm);
-    if (gemm->dtype == SL_F32 && (fits(gemm, few->lanes) || fits_many(gemm, few->lanes))) {
+    if (gemm->dtype == SL_F32 && fits(gemm, few->lanes)) {
         cpu->few = few;
+        return SL_OK;
+    }
+    if (gemm->dtype == SL_F32 && fits_many(gemm)) {
+        cpu->many = sl_many_rows_select();
         return SL_OK;
     }
     if (gemm->dtype == SL_BF16 && few_bf16 && fits_bf16(gemm, few_bf16->lanes)) {
@@ -121,12 +132,16 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
     const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
     if (cpu->one && m == 1 && !accumulate)
         cpu->one(n, k, a, b, added, c);
-    else if (cpu->few && gemm->transpose_b && gemm->m > FEW_ROWS)
-        cpu->few->multiply_transposed_many(m, n, k, a, b, accumulate, c);
     else if (cpu->few && gemm->transpose_b)
         cpu->few->multiply_transposed(m, n, k, a, b, accumulate, c);
     else if (cpu->few)
         cpu->few->multiply(m, n, k, a, b, added, accumulate, c);
+    else if (cpu->many && gemm->transpose_a)
+        cpu->many->multiply_gradient(m, n, k, a, b, accumulate, c); /* COUNT is 1 */
+    else if (cpu->many && gemm->transpose_b)
+        cpu->many->multiply_transposed(m, n, k, a, b, accumulate, c);
+    else if (cpu->many)
+        cpu->many->multiply(m, n, k, a, b, added, accumulate, c);
     else if (cpu->few_bf16 && gemm->transpose_b)
         cpu->few_bf16->multiply_transposed(m, n, k, a, b, accumulate, c);
     else if (cpu->few_bf16)
@@ -136,7 +151,7 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
     else if (cpu->few_columns)
         sl_few_columns_multiply(m, n, k, a, b, added, accumulate, c);
     else if (cpu->few_terms)
-        sl_few_terms_multiply(m, n, k, a, b, accumulate, c); /* COUNT is 1: A is transposed */
+        sl_few_terms_multiply(m, n, k, a, b, accumulate, c); /* COUNT is 1 */
     else
         return sl_gemm_execute_many(&cpu->library, count, a, b, bias, accumulate, c, queue);
     return SL_OK;

@@ -2,7 +2,7 @@
 set(kernels kernels/kernels.c kernels/sequence.c kernels/attention.c kernels/attention_decode.c
     kernels/attention_latent.c kernels/expert.c)
 set_source_files_properties(kernels/attention.c kernels/attention_decode.c kernels/attention_latent.c
-    kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/one_row.c
+    kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c kernels/rows/one_row.c
     PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
 # Optimizers, a file each; the table is in training/optimizer.c.
@@ -20,7 +20,8 @@ if(NOT SL_DEVICE STREQUAL cpu)
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_REDUCE=sl_reduce_on_device)
 endif()
 
-set(level_sources kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/one_row.c)
+set(level_sources kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c
+    kernels/rows/one_row.c)
 if(SL_DEVICE STREQUAL cpu)
     list(APPEND level_sources ${kernels})
     set(SL_OPTIMIZERS_HERE ${optimizers})
@@ -35,7 +36,7 @@ function(sl_add_level level)
     target_compile_definitions(sl_level_${level} PRIVATE SL_KERNELS=sl_kernels_${level} SL_LEVEL="x86-64-${level}"
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_${level} SL_ATTENTION_KERNELS=sl_attention_kernels_${level}
         SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS=sl_few_rows_${level}
-        SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level}
+        SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level} SL_MANY_ROWS=sl_many_rows_${level}
         SL_ONE_ROW=sl_one_row_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level}
         SL_LATENT_KERNELS=sl_latent_kernels_${level})
 endfunction()

@@ -1,0 +1,33 @@
+/* many_rows.h - matrix products with more rows than few_rows.h is for: blocks of both operands are copied, so that
+ * what is read again and again lies near and side by side.
+ *
+ * What comes from afar, weights as a rule, is copied while what came before it is multiplied. One source (many_rows.c)
+ * is built once per CPU level. */
+#ifndef SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
+#define SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
+
+#include "spmd/base/base.h"
+
+SL_BEGIN_C
+
+struct sl_many_rows {
+    /* C [m, n] = A [m, k] B [k, n] (+ bias [n], unless NULL), or C += A B. */
+    void (*multiply)(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
+                     float *c);
+    /* C [m, n] (+)= A [m, k] B^T, B stored [n, k]. */
+    void (*multiply_transposed)(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
+                                float *c);
+    /* C [m, n] (+)= A^T B, A stored [k, m], B [k, n]. */
+    void (*multiply_gradient)(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c);
+};
+
+extern const struct sl_many_rows sl_many_rows_v2, sl_many_rows_v3, sl_many_rows_v4;
+
+/* The table of the highest level that this CPU has. */
+const struct sl_many_rows *sl_many_rows_select(void);
+
+/* The tables that this CPU can run, the highest level first; NULL after the last. */
+const struct sl_many_rows *sl_many_rows_available(int i);
+
+SL_END_C
+#endif

@@ -1,0 +1,11 @@
+/* many_rows_select.c - picks the products with many rows for the CPU that the process runs on. */
+#include "layers/kernels/rows/cpu_level.h"
+#include "layers/kernels/rows/many_rows.h"
+
+const struct sl_many_rows *sl_many_rows_available(int i) {
+    const struct sl_many_rows *tables[] = {&sl_many_rows_v4, &sl_many_rows_v3, &sl_many_rows_v2, NULL};
+    const int best = 4 - sl_cpu_level();
+    return i < 0 || best + i > 3 ? NULL : tables[best + i];
+}
+
+const struct sl_many_rows *sl_many_rows_select(void) { return sl_many_rows_available(0); }
