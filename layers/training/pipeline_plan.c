@@ -147,6 +147,13 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     return SL_OK;
 }
 
+int sl_pipeline_wgrad_group(int microbatches, int rows) {
+    enum { DEEP = 256 };
+    int group = 1;
+    while (group < microbatches && (microbatches % group || (long long)group * rows < DEEP)) group++;
+    return group;
+}
+
 int sl_pipeline_inputs(const struct sl_pipeline *p) { return p->in; }
 int sl_pipeline_targets(const struct sl_pipeline *p) { return p->reads & SL_READS_TARGETS ? p->out : 0; }
 int sl_pipeline_rows(const struct sl_pipeline *p) { return (int)batch_rows(p); }
