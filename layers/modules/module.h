@@ -180,9 +180,10 @@ struct sl_module_type {
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
-    bool fuses;     /* forward and backward_input take the rows of several microbatches at once */
-    unsigned reads; /* SL_READS_LABELS and the like; steps refuse batches without it */
-    size_t bytes;   /* size of the type's own struct, which begins with a struct sl_module; 0: none */
+    bool dx_may_be_x; /* backward_input may be given the same array for both, and W does without x */
+    bool fuses;       /* forward and backward_input take the rows of several microbatches at once */
+    unsigned reads;   /* SL_READS_LABELS and the like; steps refuse batches without it */
+    size_t bytes;     /* size of the type's own struct, which begins with a struct sl_module; 0: none */
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
 };
 
