@@ -105,10 +105,13 @@ static int read_schedule(struct sl_job *job, struct sl_error *error) {
                         sl_job_axis(job, SL_JOB_PIPE), job->ranks);
 }
 
-/* Before the coordinates start: all of them run the same table. */
+/* Before the coordinates start: all of them run the same table. What is recomputed takes room for a run, unless its
+ * weight gradients wait for others: so runs become as long as their groups at most. */
 static int fuse(struct sl_job *job, struct sl_error *error) {
-    const struct sl_fusing fusing = {
-        .rows = job->rows, .coordinates = job->sharing.coordinates, .cores = job->sharing.cores};
+    const struct sl_fusing fusing = {.rows = job->rows,
+                                     .coordinates = job->sharing.coordinates,
+                                     .cores = job->sharing.cores,
+                                     .group = job->options->recompute ? job->wgrad_group : 0};
     struct sl_schedule *schedule = &job->schedule;
     const int run = job->options->no_fuse ? 1 : job->options->fuse;
     bool fused = true;
@@ -134,18 +137,19 @@ int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int
         return sl_error_set(
             error, SL_BAD_INPUT, "%d layers: each of the %d stages (%s=%d, loops %d) needs at least one", layers,
             sl_schedule_stages(schedule), sl_job_axis(job, SL_JOB_PIPE), schedule->ranks, schedule->loops);
-    SL_TRY(cut_pass(job, error));
-    SL_TRY(fuse(job, error));
-    SL_TRY(sl_schedule_lower(schedule, error));
-    return sl_schedule_slots(schedule, SL_PIPELINE_FEWEST_SLOTS, &job->slots, error);
+    if (job->options->recompute) sl_schedule_ascend(schedule);
+    return cut_pass(job, error);
 }
 
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
     const int microbatches = job->schedule.microbatches;
     job->wgrad_group = group && group < microbatches ? group : microbatches;
-    if (microbatches % job->wgrad_group == 0) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
-                        job->wgrad_group, microbatches);
+    if (microbatches % job->wgrad_group)
+        return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
+                            job->wgrad_group, microbatches);
+    SL_TRY(fuse(job, error));
+    SL_TRY(sl_schedule_lower(&job->schedule, error));
+    return sl_schedule_slots(&job->schedule, SL_PIPELINE_FEWEST_SLOTS, &job->slots, error);
 }
 
 int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct sl_error *error) {

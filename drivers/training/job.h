@@ -5,7 +5,7 @@
  *     sl_job_open       the axes of the mesh, the matrix products
  *     sl_job_share      how many samples a replica has, a step and a pass
  *     sl_job_schedule   the table of actions, microbatches
- *     sl_job_group      microbatches of a weight-gradient product
+ *     sl_job_group      microbatches of a weight-gradient product; runs of them, the lowered table
  * All of them return SL_BAD_INPUT with the numbers that do not fit. */
 #ifndef SL_DRIVERS_TRAINING_JOB_H
 #define SL_DRIVERS_TRAINING_JOB_H
@@ -64,7 +64,7 @@ int sl_job_share(struct sl_job *job, struct sl_error *error);
  * so many LAYERS. */
 int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,
                     struct sl_error *error);
-/* GROUP 0, or more than all: all microbatches. */
+/* GROUP 0, or more than all: all microbatches. Also fuses the schedule and lowers it. */
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error);
 /* Adds to SIGNATURE what each process has decided on its own. */
 int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct sl_error *error);

@@ -105,6 +105,7 @@ static int plan_module(struct checker *c, struct sl_module *module, const struct
                            .stash = &c->stash,
                            .again = &c->again,
                            .error = error};
+    c->again.once = &c->once;
     SL_TRY(sl_module_plan(module, &plan));
     c->module = module;
     c->inputs = (size_t)check->rows * (size_t)module->in;
@@ -121,14 +122,13 @@ static int take_arrays(struct checker *c, struct sl_error *error) {
     SL_TRY(take(&c->dx, microbatches * c->inputs, error));
     SL_TRY(take(&c->dy, microbatches * c->outputs, error));
     SL_TRY(take(&c->y, c->outputs, error));
-    c->once = c->again;
     SL_TRY(take_stash(&c->stash, c->microbatches, error));
     SL_TRY(take_stash(&c->again, c->microbatches, error));
     SL_TRY(take_stash(&c->once, 1, error));
     const size_t most = largest((size_t[]){microbatches * c->inputs, microbatches * c->outputs, c->parameters_count,
                                            c->stash.elements * microbatches, c->again.elements * microbatches,
-                                           (c->workspace + sizeof(float) - 1) / sizeof(float)},
-                                6);
+                                           c->once.elements, (c->workspace + sizeof(float) - 1) / sizeof(float)},
+                                7);
     SL_TRY(take_host(&c->nans, most, error));
     SL_TRY(take_host(&c->seen, most, error));
     SL_TRY(take_host(&c->weights, microbatches * c->outputs, error));
@@ -181,6 +181,7 @@ static void close_checker(struct checker *c) {
     sl_device.give(c->context.workspace);
     free(c->stash.tensor);
     free(c->again.tensor);
+    free(c->once.tensor);
     free(c->nans);
     free(c->seen);
     free(c->weights);

@@ -217,15 +217,34 @@ int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initi
 
 /* ---- arrays, caches and groups ---- */
 
-int sl_plan_stash(struct sl_plan *plan, size_t count, struct sl_place *place) {
-    struct sl_stash *stash = plan->stash;
+/* Without ROOM its number is taken, but no place. */
+static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t count, bool room) {
     struct sl_stash_tensor *grown = sl_grow(stash->tensor, stash->count, &stash->capacity, 32, sizeof *grown);
     if (!grown) return sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
     stash->tensor = grown;
-    stash->tensor[stash->count] = (struct sl_stash_tensor){.stride = count, .offset = stash->elements};
-    stash->elements += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
-    *place = (struct sl_place){.stashed = true, .number = stash->count++};
+    stash->tensor[stash->count++] =
+        (struct sl_stash_tensor){.stride = count, .offset = stash->used, .passes = !room};
+    if (room) stash->used += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
+    if (stash->used > stash->elements) stash->elements = stash->used;
     return SL_OK;
+}
+
+/* A recomputed module's forward writes what nobody reads before it has run again: then W may still need other
+ * microbatches' values, so that it must not write where they lie. */
+static int plan_recomputed(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime) {
+    const bool passes = lifetime == SL_UNTIL_INPUT || plan->weights_follow;
+    const bool apart = lifetime == SL_UNTIL_WEIGHT && !plan->forward_keeps;
+    SL_TRY(add_tensor(plan, plan->stash->once, count, passes || apart));
+    return add_tensor(plan, plan->stash, count, !passes);
+}
+
+static int plan_stash(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place) {
+    *place = (struct sl_place){.stashed = true, .number = plan->stash->count};
+    return plan->stash->once ? plan_recomputed(plan, count, lifetime) : add_tensor(plan, plan->stash, count, true);
+}
+
+int sl_plan_stash(struct sl_plan *plan, size_t count, struct sl_place *place) {
+    return plan_stash(plan, count, SL_UNTIL_WEIGHT, place);
 }
 
 void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *place) {
@@ -235,8 +254,8 @@ void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *plac
     *place = (struct sl_place){.offset = offset};
 }
 
-int sl_plan_array(struct sl_plan *plan, size_t count, bool kept, struct sl_place *place) {
-    if (kept && !plan->forward_only) return sl_plan_stash(plan, count, place);
+int sl_plan_array(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place) {
+    if (lifetime != SL_UNTIL_RETURN && !plan->forward_only) return plan_stash(plan, count, lifetime, place);
     sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), place);
     return SL_OK;
 }
@@ -274,7 +293,7 @@ static const float *rows_of(const float *x, int first, int columns) {
 static struct sl_context alone(const struct sl_context *context, int i) {
     struct sl_context one = *context;
     one.microbatches = 1;
-    one.rows = context->rows / context->microbatches;
+    one.rows = context->rows / (int)sl_call_microbatches(context);
     one.microbatch += i;
     one.batch = sl_batch_rows(&context->batch, i * one.rows, one.rows, context->inputs, context->targets);
     one.dropout.first_row += (uint32_t)(i * one.rows);
@@ -300,6 +319,17 @@ int sl_module_backward_input_each(const struct sl_module *module, struct sl_cont
         SL_TRY(module->type->backward_input(module, &one, rows_of(x, first, module->in),
                                             rows_of(dy, first, module->out),
                                             dx ? dx + (size_t)first * (size_t)module->in : NULL));
+    }
+    return SL_OK;
+}
+
+int sl_module_backward_weight_each(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                   const float *dy) {
+    for (int i = 0; i < (int)sl_call_microbatches(context); i += context->wgrad_group) {
+        struct sl_context one = alone(context, i);
+        const int first = i * one.rows;
+        one.accumulate = context->accumulate || one.microbatch > 0;
+        SL_TRY(sl_module_backward_weight(module, &one, rows_of(x, first, module->in), rows_of(dy, first, module->out)));
     }
     return SL_OK;
 }

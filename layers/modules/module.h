@@ -59,13 +59,24 @@ enum sl_phase { SL_TRAIN, SL_EVALUATE, SL_PREFILL, SL_DECODE };
 struct sl_stash_tensor {
     size_t stride; /* elements of one microbatch */
     size_t offset; /* in elements of one slot: the padded strides of the tensors before this one */
+    bool passes;   /* it lasts no longer than a call, and lies in the stash `once` under the same number */
 };
 struct sl_stash {
     int slots; /* a multiple of wgrad_group; may be set after planning */
     int count, capacity;
     struct sl_stash_tensor *tensor;
-    size_t elements; /* elements of one slot: the sum of all tensors' padded strides */
-    float *data;     /* [slots * elements] */
+    size_t used;           /* elements of one slot: the sum of the tensors' padded strides, */
+    size_t elements;       /* and the most that it has been: tensors whose modules take turns lie in the same place */
+    float *data;           /* [slots * elements] */
+    struct sl_stash *once; /* of recomputed modules: room for what passes; NULL: everything is kept */
+};
+
+/* How long an array lasts that a module's forward or I writes. */
+enum sl_lifetime {
+    SL_UNTIL_RETURN, /* until the call returns, */
+    SL_UNTIL_WEIGHT, /* until W, which reads it, */
+    SL_UNTIL_INPUT,  /* until I, which reads it, while W does not, */
+    SL_FROM_INPUT    /* or from I, which writes it, until W */
 };
 
 /* Where a module's own array lies: in the stash, where W finds it again, or in the workspace, where it lasts until the
@@ -112,7 +123,7 @@ struct sl_context {
     int sequence;          /* rows of a sequence, which lie one after another; 0: rows are independent of each other */
     int position;          /* position of each sequence's first row */
     int wgrad_group;       /* microbatches that one backward_weight call takes */
-    bool accumulate;       /* backward_weight adds to the gradients */
+    bool accumulate;       /* backward_weight adds to the gradients; in I: microbatch 0's, as all others', will */
     struct sl_batch batch; /* the call's rows of the batch, in memory that the device can read */
     int inputs, targets;   /* columns of the batch's inputs and targets */
     float weight;          /* factor of each row's loss in the gradient */
@@ -123,7 +134,7 @@ struct sl_context {
     const struct sl_groups *groups; /* NULL: none */
     struct sl_caches *caches;       /* NULL unless the model generates */
     const struct sl_stash *again;   /* stash of recomputed modules for backward (layers/modules/recompute.c), */
-    const struct sl_stash *once;    /* and for forward: the same tensors with one slot */
+    const struct sl_stash *once;    /* and for forward: the same tensors, where one module's follow another's */
     char *workspace;
     struct sl_profile *profile; /* NULL: nothing is measured */
 };
@@ -150,9 +161,12 @@ struct sl_plan {
     struct sl_module *module; /* the module that is being planned */
     struct sl_parameters *parameters;
     struct sl_stash *stash;
-    struct sl_stash *again;           /* stash of recomputed modules */
+    struct sl_stash *again;           /* stash of recomputed modules, which has a stash `once` */
     struct sl_caches *caches;         /* NULL: nothing will be generated */
     bool forward_only;                /* there will be no backward call */
+    bool weights_follow;              /* the W of the microbatches of each I can follow it at once, group by group */
+    bool forward_keeps;               /* what W reads has its place in a recomputed module's stash from forward on */
+    bool has_dx;                      /* the module's DX will never be NULL */
     bool sizes_only;                  /* there will be no call at all: what only calls need is left out */
     struct sl_rope *ropes;            /* tables that layers share (layers/modules/sequence/rope.h) */
     struct sl_groups *groups;         /* groups over which modules may communicate; NULL: none */
@@ -245,13 +259,13 @@ int sl_plan_parameter_by_rule(struct sl_plan *plan, const char *name, enum sl_in
 int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
                            int dims, const size_t *shape);
 
-/* PLACE is in the stash: COUNT floats for each microbatch. */
+/* PLACE is in the stash until W: COUNT floats for each microbatch. */
 int sl_plan_stash(struct sl_plan *plan, size_t count, struct sl_place *place);
 /* PLACE is in the workspace: BYTES, aligned to a cache line. */
 void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *place);
-/* PLACE has COUNT floats: in the stash if W needs them (KEPT) and there will be a backward, in the workspace
+/* PLACE has COUNT floats: in the stash if they must outlast the call and there will be a backward, in the workspace
  * otherwise. */
-int sl_plan_array(struct sl_plan *plan, size_t count, bool kept, struct sl_place *place);
+int sl_plan_array(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place);
 /* *NUMBER is a new cache of COLUMNS floats a position. Allowed only if plan->caches is not NULL. */
 int sl_plan_cache(struct sl_plan *plan, size_t columns, int *number);
 /* *GROUP is the number of the group over AXES, -1 if the coordinate is alone along them. */
@@ -285,6 +299,7 @@ static inline float *sl_gradient(const struct sl_module *module, const struct sl
 static inline void *sl_at(const struct sl_context *context, const struct sl_place *place) {
     const struct sl_stash *stash = context->stash;
     if (!place->stashed) return context->workspace + place->offset;
+    if (stash->tensor[place->number].passes) stash = stash->once;
     const struct sl_stash_tensor *tensor = &stash->tensor[place->number];
     const size_t slots = (size_t)stash->slots, slot = (size_t)(context->microbatch % stash->slots);
     return stash->data + tensor->offset * slots + tensor->stride * slot;
@@ -313,6 +328,9 @@ int sl_module_lacks(const struct sl_module *module, struct sl_context *context, 
 int sl_module_forward_each(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
 int sl_module_backward_input_each(const struct sl_module *module, struct sl_context *context, const float *x,
                                   const float *dy, float *dx);
+/* W of the microbatches of an I, group after group. */
+int sl_module_backward_weight_each(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                   const float *dy);
 /* For parents: these call a child's functions, and pass x and dy only if the child keeps them. */
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {

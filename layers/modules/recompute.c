@@ -1,27 +1,46 @@
 /* recompute.c - keeps only x between forward and backward (Chen et al., "Training deep nets with sublinear memory
  * cost", 2016).
  *
- * The inner module has two stashes of its own. `once` has a single slot, which each forward overwrites and nobody
- * reads. `again` has slots only for the microbatches that are on their way backward; the forward that runs again before
- * each backward fills it. */
+ * The inner module's stash is in two parts. What I alone reads, and where W can follow I also what W reads, lies in
+ * the stash `once`: a module that recomputes needs it from the forward that runs again until its I or W returns, and
+ * then it is the next module's. So all of them together take the room of the largest one. Only what W reads later lies
+ * in `again`, which each module has to itself.
+ *
+ * The first forward writes the same tensors, which nobody reads. It does so in `once`, and in `again` only where that
+ * has room for all microbatches that are on their way. */
 #include "layers/modules/transformer_modules.h"
 
 struct recompute {
     struct sl_module module;
-    struct sl_place unread; /* y [rows, out], which the forward run again leaves to nobody */
+    bool weights_follow;    /* I computes W, too */
+    struct sl_place unread; /* y [rows, out] of the forward that runs again, where dx does not lend its place */
 };
 
-static int plan(struct sl_module *module, struct sl_plan *plan) {
-    struct sl_module *inner = module->child[0];
+static const struct recompute *own(const struct sl_module *module) { return (const struct recompute *)module; }
+
+/* W follows the I of whole groups; a module around this one may divide them. */
+static int plan_inner(struct recompute *recompute, struct sl_plan *plan) {
     struct sl_stash *stash = plan->stash;
+    const bool follow = plan->weights_follow;
+    recompute->weights_follow = follow && sl_plan_run(plan) % (size_t)plan->wgrad_group == 0;
+    plan->weights_follow = recompute->weights_follow;
     plan->stash = plan->again;
-    const int status = sl_module_plan(inner, plan);
+    const int status = sl_module_plan(recompute->module.child[0], plan);
     plan->stash = stash;
-    if (status) return status;
+    plan->weights_follow = follow;
+    if (stash != plan->again) plan->again->once->used = 0; /* inside another one it is this one's still */
+    return status;
+}
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    struct recompute *recompute = (struct recompute *)module;
+    const struct sl_module *inner = module->child[0];
+    const size_t rows = sl_plan_rows(plan);
+    SL_TRY(plan_inner(recompute, plan));
     module->keeps_input = !plan->forward_only;
-    module->keeps_gradient = inner->keeps_gradient;
-    const size_t bytes = sl_plan_rows(plan) * (size_t)module->out * sizeof(float);
-    if (!plan->forward_only) sl_plan_workspace(plan, bytes, &((struct recompute *)module)->unread);
+    module->keeps_gradient = inner->keeps_gradient && !recompute->weights_follow;
+    if (plan->forward_only || (plan->has_dx && module->out <= module->in)) return SL_OK;
+    sl_plan_workspace(plan, rows * (size_t)module->out * sizeof(float), &recompute->unread);
     return SL_OK;
 }
 
@@ -37,24 +56,28 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return sl_module_forward(module->child[0], &inner, x, y);
 }
 
-/* What the inner module adds to the metrics was added by forward. */
-static int forward_again(const struct sl_module *module, const struct sl_context *context, const float *x) {
+/* Nobody reads y; and what the inner module adds to the metrics was added by forward. */
+static int forward_again(const struct sl_module *module, const struct sl_context *context, const float *x, float *dx) {
     struct sl_context inner = with_stash(context, context->again);
     struct sl_metrics unread = {0};
     inner.metrics = &unread;
-    return sl_module_forward(module->child[0], &inner, x, sl_at(context, &((const struct recompute *)module)->unread));
+    float *y = dx && module->out <= module->in ? dx : sl_at(context, &own(module)->unread);
+    return sl_module_forward(module->child[0], &inner, x, y);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     struct sl_context inner = with_stash(context, context->again);
-    SL_TRY(forward_again(module, context, x));
-    return sl_module_backward_input(module->child[0], &inner, x, dy, dx);
+    SL_TRY(forward_again(module, context, x, dx));
+    SL_TRY(sl_module_backward_input(module->child[0], &inner, x, dy, dx));
+    if (!own(module)->weights_follow) return SL_OK;
+    return sl_module_backward_weight_each(module->child[0], &inner, x, dy);
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     struct sl_context inner = with_stash(context, context->again);
+    if (own(module)->weights_follow) return SL_OK;
     return sl_module_backward_weight(module->child[0], &inner, x, dy);
 }
 

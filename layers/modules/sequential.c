@@ -31,14 +31,17 @@ static float *gradient(const struct sl_module *module, const struct sl_context *
 
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
+    const bool has_dx = plan->has_dx;
     for (int i = 0; i < module->children; i++) {
         struct sl_module *child = module->child[i];
         if (i > 0 && child->in != module->child[i - 1]->out)
             return sl_error_set(
                 plan->error, SL_BAD_INPUT, "%schild %d (%s) takes %d columns, but child %d (%s) gives %d", plan->name,
                 i, child->type->name, child->in, i - 1, module->child[i - 1]->type->name, module->child[i - 1]->out);
+        plan->has_dx = i > 0 || has_dx;
         SL_TRY(sl_plan_child(plan, child, begin));
     }
+    plan->has_dx = has_dx;
     return SL_OK;
 }
 
@@ -55,13 +58,13 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         if (activation && gradient && module->child[i + 1]->type->dx_may_be_x)
             edges[i].gradient = edges[i].activation;
         else if (gradient)
-            SL_TRY(sl_plan_stash(plan, size, &edges[i].gradient));
+            SL_TRY(sl_plan_array(plan, size, SL_FROM_INPUT, &edges[i].gradient));
         if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
     }
     for (int i = 0; i < 2; i++) sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
     for (int i = 0; i < count; i++) {
-        if (!edges[i].activation.stashed) edges[i].activation = buffer[i % 2];
-        if (!edges[i].gradient.stashed) edges[i].gradient = buffer[i % 2];
+        if (!module->child[i + 1]->keeps_input) edges[i].activation = buffer[i % 2];
+        if (!module->child[i]->keeps_gradient) edges[i].gradient = buffer[i % 2];
     }
     return SL_OK;
 }

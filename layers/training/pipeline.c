@@ -116,6 +116,7 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->params];
     set_microbatches(p, action);
+    p->context.accumulate = p->step->accumulate;
     const float *dy = p->state_gradient ? p->state_gradient : kept_dy(p, action->params, action->microbatch);
     float *dx = NULL; /* nobody needs the gradient of the batch */
     if (action->input < 0) {
@@ -167,7 +168,6 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
         for (int i = 0; i < p->options.wgrad_group; i++)
             if (!weights->ready[weights->next + i]) return SL_OK;
         set_batch(p, weights->next, 1);
-        p->context.wgrad_group = p->options.wgrad_group;
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);

@@ -20,6 +20,7 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     plan->layer = plan->dropouts = 0;
     plan->global_layer = p->model->first_layer ? p->model->first_layer[loop] : stage_of(p, loop) * p->model->layers;
     plan->workspace = 0;
+    plan->has_dx = !is_first(p, loop);
     SL_TRY(sl_module_plan(stage, plan));
     SL_TRY(plan_kept(plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
     return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
@@ -53,6 +54,19 @@ static int set_widths(struct sl_pipeline *p) {
                    p->out);
 }
 
+/* Where recomputed tensors have as many slots as all others, the first forward writes those for W where the second one
+ * will. */
+static void plan_slots(struct sl_pipeline *p) {
+    const struct sl_pipeline_options *options = &p->options;
+    p->again.once = &p->once;
+    p->stash.slots = p->again.slots = p->once.slots = p->run;
+    if (options->forward_only) return;
+    p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->wgrad_group);
+    p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->wgrad_group);
+    p->weights_follow = sl_schedule_weights_follow(options->schedule, p->rank, options->wgrad_group);
+    p->forward_keeps = !p->weights_follow && p->again.slots == p->stash.slots;
+}
+
 static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) {
     const struct sl_pipeline_options *options = &p->options;
     struct sl_plan plan = {
@@ -70,6 +84,8 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .caches = options->caches,
         .forward_only = options->forward_only,
         .sizes_only = options->sizes_only,
+        .weights_follow = p->weights_follow,
+        .forward_keeps = p->forward_keeps,
         .groups = &p->groups,
         .error = &p->self->error,
     };
@@ -78,15 +94,6 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
     p->workspace_bytes = plan.workspace_peak;
     return SL_OK;
-}
-
-static void plan_slots(struct sl_pipeline *p) {
-    const struct sl_pipeline_options *options = &p->options;
-    p->once = p->again;
-    p->stash.slots = p->again.slots = p->once.slots = p->run;
-    if (options->forward_only) return;
-    p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->wgrad_group);
-    p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->wgrad_group);
 }
 
 /* A first stage that reads tokens takes no inputs. */
@@ -127,9 +134,9 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         SL_TRY(sl_schedule_slots(options->schedule, SL_PIPELINE_FEWEST_SLOTS, &p->options.slots, &self->error));
     SL_TRY(make_arrays(p));
     SL_TRY(sl_groups_open(&p->groups, self, options->group_axes));
+    plan_slots(p);
     SL_TRY(plan_stages(p, parameters));
     if (!parameters->laid_out) SL_TRY(sl_pipeline_check_names(p, parameters));
-    plan_slots(p);
     p->context = (struct sl_context){
         .self = self,
         .kernels = sl_kernels_select(),
@@ -140,7 +147,8 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .parameters = parameters,
         .stash = &p->stash,
         .again = &p->again,
-        .once = &p->once,
+        .once = p->forward_keeps ? &p->again : &p->once,
+        .wgrad_group = options->wgrad_group,
         .groups = &p->groups,
         .caches = options->caches,
     };
@@ -273,7 +281,8 @@ void sl_pipeline_close(struct sl_pipeline *p) {
     sl_batch_room_close(&p->room);
     for (int l = 0; p->weights && l < p->model->loops; l++) free(p->weights[l].ready);
     free(p->stash.tensor);
-    free(p->again.tensor); /* which p->once shares */
+    free(p->again.tensor);
+    free(p->once.tensor);
     free(p->kept);
     free(p->weights);
     free(p->ends);

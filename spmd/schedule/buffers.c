@@ -1,4 +1,4 @@
-/* buffers.c - how many microbatches the stash of a rank must have room for. */
+/* buffers.c - how many microbatches the stash of a rank must have room for, and which need none. */
 #include <stdlib.h>
 
 #include "spmd/schedule/schedule.h"
@@ -70,4 +70,24 @@ int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group) 
 
 int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, int group) {
     return widest(schedule, rank, group, sl_has_input_gradient);
+}
+
+/* NEXT [loops], zeros: the microbatch that must come next. */
+static bool ascend_whole(const struct sl_schedule *schedule, int rank, int *next) {
+    for (int a = 0; a < schedule->rank[rank].count; a++) {
+        const struct sl_action *action = &schedule->rank[rank].action[a];
+        if (action->kind == SL_INPUT_GRADIENT || action->kind == SL_WEIGHT_GRADIENT) return false;
+        if (action->kind != SL_BACKWARD) continue;
+        if (action->microbatch != next[action->loop]) return false;
+        next[action->loop] += sl_schedule_run(schedule, SL_BACKWARD);
+    }
+    return true;
+}
+
+bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group) {
+    if (sl_schedule_run(schedule, SL_BACKWARD) % group) return false;
+    int *next = calloc((size_t)schedule->loops, sizeof *next);
+    const bool follow = next && ascend_whole(schedule, rank, next);
+    free(next);
+    return follow;
 }

@@ -122,7 +122,7 @@ int sl_schedule_fuse_planned(struct sl_schedule *schedule, const struct sl_fusin
     if (schedule->lowered) return SL_OK;
     for (int run = 2; run <= microbatches; run++) {
         double time;
-        if (microbatches % run) continue;
+        if (microbatches % run || (fusing->group && fusing->group % run)) continue;
         SL_TRY(try_run(schedule, run, fusing, &time, error));
         if (time < 0) continue;
         if (least < 0) SL_TRY(try_run(schedule, 1, fusing, &least, error));

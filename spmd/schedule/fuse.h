@@ -15,6 +15,7 @@ struct sl_fusing {
     int rows;        /* of a microbatch */
     int coordinates; /* that share the cores below: all of them, or those of one host */
     int cores;       /* 0: each coordinate has its own */
+    int group;       /* runs divide groups of so many microbatches; 0: any will do */
 };
 
 /* Joins runs of RUN microbatches, [0, RUN), [RUN, 2 RUN), ..., of a table that has not been lowered, and gives the

@@ -58,6 +58,7 @@ struct sl_schedule {
     int ranks, loops, microbatches;
     int run; /* sl_schedule_fuse: microbatches of a forward, an input gradient and their messages; 0: it was not called
               */
+    bool ascends; /* sl_schedule_ascend has turned its backwards round */
     bool lowered;
     int *stage;                    /* [ranks][loops]: the stages that each rank holds, ascending */
     int *place;                    /* [stages]: rank * loops + loop */
@@ -71,6 +72,11 @@ struct sl_schedule {
 int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages, int loops, int microbatches,
                      struct sl_error *error);
 void sl_schedule_free(struct sl_schedule *schedule);
+
+/* Where all forwards of a table come first and its backwards in descending order (gpipe, looped-bfs, looped-dfs), the
+ * backwards of microbatches 0, 1, ... take the times of those of the last one, the last but one, ...: then weight
+ * gradients need not wait for each other. Tables of another kind, lowered or in runs stay as they are. */
+void sl_schedule_ascend(struct sl_schedule *schedule);
 
 /* Inserts a TAKE before each action that needs one, a SEND after each action whose result another stage needs, and a
  * REDUCE after each loop's last weight gradient. A schedule that has been lowered stays as it is. */
@@ -97,6 +103,9 @@ int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group);
 /* The same for arrays that an input gradient writes and the weight gradient reads: from the lowest microbatch whose
  * input gradient is done and whose weight gradient is still to come to the highest such. */
 int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, int group);
+/* Whether all weight gradients of RANK can follow their input gradients at once: backwards are whole (B), come in
+ * ascending order in each loop, and each takes whole groups of GROUP microbatches. False also without memory. */
+bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group);
 
 /* Number of iterations of a breadth-first forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks) -
  * 1. */

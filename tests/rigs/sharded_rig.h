@@ -187,6 +187,7 @@ static inline int plan_worker(struct sl_spmd *self, struct worker *worker, const
                            .forward_only = job->forward_only,
                            .groups = &worker->peers,
                            .error = &self->error};
+    worker->again.once = &worker->once;
     SL_TRY(sl_module_plan(module, &plan));
     worker->workspace = plan.workspace_peak;
     return SL_OK;
@@ -199,7 +200,6 @@ static inline int open_worker(struct sl_spmd *self, struct worker *worker, const
     const size_t out = ROWS * (size_t)(worker->microbatches * module->out);
     sl_parameters_layout(&worker->parameters, data_size(self->mesh), sl_axis_index(self, "data"), false);
     SL_TRY(sl_parameters_take(&worker->parameters, &self->error));
-    worker->once = worker->again;
     SL_TRY(open_stash(&worker->stash, worker->microbatches));
     SL_TRY(open_stash(&worker->again, job->window));
     SL_TRY(open_stash(&worker->once, 1));
@@ -236,6 +236,7 @@ static inline void close_worker(struct worker *worker) {
     for (int i = 0; i < 3; i++) sl_device.give(stashes[i]->data);
     free(worker->stash.tensor);
     free(worker->again.tensor);
+    free(worker->once.tensor);
     sl_device.give(worker->x);
     sl_device.give(worker->y);
     sl_device.give(worker->dy);

@@ -53,6 +53,7 @@ static inline int open_tile(struct sl_spmd *self, struct worker *worker, size_t 
 
 /* For the test to go on with. */
 static inline struct sl_plan plan_of(struct sl_spmd *self, struct worker *worker) {
+    worker->again.once = &worker->once;
     return (struct sl_plan){.mesh = self->mesh,
                             .gemm = sl_gemm_find("reference", &self->error),
                             .rows = worker->microbatch_rows,
@@ -92,7 +93,6 @@ static inline float *take_tile(const struct tile *tile, const float *array) {
 static inline void take_arrays(struct sl_spmd *self, struct worker *worker, const struct sl_plan *plan, const float *x,
                                const float *dy) {
     const size_t bytes = worker->tile.rows * worker->tile.columns * sizeof(float);
-    worker->once = worker->again;
     take_stash(&worker->stash, worker->microbatches);
     take_stash(&worker->again, worker->microbatches);
     take_stash(&worker->once, 1);
@@ -122,6 +122,7 @@ static inline void close_worker(struct worker *worker) {
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) sl_device.give(taken[i]);
     free(worker->stash.tensor);
     free(worker->again.tensor);
+    free(worker->once.tensor);
     free(worker->none.tensor);
     sl_caches_close(&worker->caches);
     if (worker->parameters.range) sl_parameters_close(&worker->parameters);

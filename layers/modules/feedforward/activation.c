@@ -29,7 +29,7 @@ static float *slope_of(const struct sl_module *module, const struct sl_context *
 
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
-    return sl_plan_array(plan, count, true, &((struct activation *)module)->slope);
+    return sl_plan_array(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,

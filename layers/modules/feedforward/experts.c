@@ -135,21 +135,21 @@ static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     const struct sl_routing *routing = &experts->routing;
     struct sl_place *place = experts->place;
     const size_t columns = (size_t)experts->module.in, rows = routing->rows, pairs = rows * routing->choices;
-    SL_TRY(sl_plan_array(plan, rows * routing->experts, true, &place[PROBABILITIES]));
-    SL_TRY(sl_plan_array(plan, pairs, true, &place[CHOSEN]));
-    SL_TRY(sl_plan_array(plan, pairs, true, &place[GATES]));
-    SL_TRY(sl_plan_array(plan, pairs, true, &place[SLOT_OF]));
-    SL_TRY(sl_plan_array(plan, experts->slots, true, &place[PAIR_OF]));
-    SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, true, &place[SHARES]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, true, &place[TAKEN]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, true, &place[RETURNED]));
-    if (experts->data_group >= 0) SL_TRY(sl_plan_array(plan, experts->slots * columns, false, &place[WAY]));
-    if (experts->module.children > SHARED) SL_TRY(sl_plan_array(plan, rows * columns, false, &place[PART]));
+    SL_TRY(sl_plan_array(plan, rows * routing->experts, SL_UNTIL_INPUT, &place[PROBABILITIES]));
+    SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[CHOSEN]));
+    SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[GATES]));
+    SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[SLOT_OF]));
+    SL_TRY(sl_plan_array(plan, experts->slots, SL_UNTIL_INPUT, &place[PAIR_OF]));
+    SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_INPUT, &place[SHARES]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_WEIGHT, &place[TAKEN]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_INPUT, &place[RETURNED]));
+    if (experts->data_group >= 0) SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[WAY]));
+    if (experts->module.children > SHARED) SL_TRY(sl_plan_array(plan, rows * columns, SL_UNTIL_RETURN, &place[PART]));
     if (plan->forward_only) return SL_OK;
-    SL_TRY(sl_plan_array(plan, rows * routing->experts, true, &place[D_LOGITS]));
-    SL_TRY(sl_plan_array(plan, pairs, false, &place[D_GATES]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, true, &place[D_MADE]));
-    return sl_plan_array(plan, experts->slots * columns, false, &place[D_SENT]);
+    SL_TRY(sl_plan_array(plan, rows * routing->experts, SL_FROM_INPUT, &place[D_LOGITS]));
+    SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_RETURN, &place[D_GATES]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_FROM_INPUT, &place[D_MADE]));
+    return sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[D_SENT]);
 }
 
 static int plan_experts(struct sl_module *module, struct sl_plan *plan) {

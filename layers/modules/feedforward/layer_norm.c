@@ -15,8 +15,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t cols = (size_t)module->in, rows = (size_t)plan->rows;
     SL_TRY(sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols));
     SL_TRY(sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &cols));
-    SL_TRY(sl_plan_stash(plan, rows * cols, &own->normalized));
-    SL_TRY(sl_plan_stash(plan, rows, &own->norm.rstd));
+    SL_TRY(sl_plan_array(plan, rows * cols, SL_UNTIL_INPUT, &own->normalized));
+    SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     SL_TRY(sl_norm_plan_sums(&own->norm, plan));
     sl_plan_workspace(plan, sl_plan_rows(plan) * cols * sizeof(float), &own->unwanted);
     return SL_OK;

@@ -3,7 +3,7 @@
 
 int sl_norm_plan_sums(struct sl_norm *norm, struct sl_plan *plan) {
     for (int i = SL_NORM_FACTOR; i <= SL_NORM_SHIFT; i++)
-        SL_TRY(sl_plan_stash(plan, (size_t)norm->module.in, &norm->sum[i]));
+        SL_TRY(sl_plan_array(plan, (size_t)norm->module.in, SL_FROM_INPUT, &norm->sum[i]));
     return SL_OK;
 }
 

@@ -29,7 +29,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, own->axis, &own->group));
     SL_TRY(plan_parameters(own, plan));
     sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
-    SL_TRY(sl_plan_array(plan, rows, true, &own->norm.rstd));
+    SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     module->keeps_input = !plan->forward_only;
     return plan->forward_only ? SL_OK : sl_norm_plan_sums(&own->norm, plan);
 }

@@ -123,29 +123,33 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static bool keeps_input(const struct sl_module *module, int child) {
-    return child < module->children && module->child[child]->keeps_input;
+/* How long a child's x and the gradient of its y last; CHILD may be one that there is not. */
+static enum sl_lifetime lifetime_of_input(const struct sl_module *module, int child) {
+    return child < module->children && module->child[child]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
+}
+static enum sl_lifetime lifetime_of_gradient(const struct sl_module *module, int child) {
+    return module->child[child]->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN;
 }
 
 /* PLACE [rows, columns]. */
-static int plan_tensor(struct sl_plan *plan, size_t columns, bool kept, struct sl_place *place) {
-    return sl_plan_array(plan, (size_t)plan->rows * columns, kept, place);
+static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime lifetime, struct sl_place *place) {
+    return sl_plan_array(plan, (size_t)plan->rows * columns, lifetime, place);
 }
 
 static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     const struct sl_module *module = &mla->module;
     struct sl_place *place = mla->place;
-    const bool latent = keeps_input(module, K_ROPE) || keeps_input(module, Q_ROPE);
-    SL_TRY(plan_tensor(plan, 2 * mla->latent, latent, &place[LATENT]));
-    SL_TRY(plan_tensor(plan, mla->latent, keeps_input(module, KV_UP), &place[KV_LATENT]));
-    SL_TRY(plan_tensor(plan, mla->latent, keeps_input(module, Q_UP), &place[Q_LATENT]));
-    SL_TRY(plan_tensor(plan, 2 * mla->columns, true, &place[KEYS_VALUES]));
-    SL_TRY(plan_tensor(plan, mla->columns, true, &place[QUERIES]));
-    SL_TRY(plan_tensor(plan, mla->columns, true, &place[OUTPUT]));
-    SL_TRY(plan_tensor(plan, mla->heads, true, &place[LOGSUM]));
+    const enum sl_lifetime keys = lifetime_of_input(module, K_ROPE), queries = lifetime_of_input(module, Q_ROPE);
+    SL_TRY(plan_tensor(plan, 2 * mla->latent, keys ? keys : queries, &place[LATENT]));
+    SL_TRY(plan_tensor(plan, mla->latent, lifetime_of_input(module, KV_UP), &place[KV_LATENT]));
+    SL_TRY(plan_tensor(plan, mla->latent, lifetime_of_input(module, Q_UP), &place[Q_LATENT]));
+    SL_TRY(plan_tensor(plan, 2 * mla->columns, SL_UNTIL_INPUT, &place[KEYS_VALUES]));
+    SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_INPUT, &place[QUERIES]));
+    SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_WEIGHT, &place[OUTPUT]));
+    SL_TRY(plan_tensor(plan, mla->heads, SL_UNTIL_INPUT, &place[LOGSUM]));
     if (!mla->rope) return SL_OK;
-    SL_TRY(plan_tensor(plan, mla->rope, true, &place[ROTATED_KEYS]));
-    return plan_tensor(plan, mla->rotated, true, &place[ROTATED_QUERIES]);
+    SL_TRY(plan_tensor(plan, mla->rope, SL_UNTIL_INPUT, &place[ROTATED_KEYS]));
+    return plan_tensor(plan, mla->rotated, SL_UNTIL_INPUT, &place[ROTATED_QUERIES]);
 }
 
 static int plan_backward(struct mla *mla, struct sl_plan *plan) {
@@ -159,9 +163,9 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
                                      [D_ROTATED_QUERIES] = mla->rotated};
     for (int i = 0; i < module->children; i++)
         if (i != OUT)
-            SL_TRY(plan_tensor(plan, columns[gradient[i]], module->child[i]->keeps_gradient, &place[gradient[i]]));
+            SL_TRY(plan_tensor(plan, columns[gradient[i]], lifetime_of_gradient(module, i), &place[gradient[i]]));
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
-    SL_TRY(plan_tensor(plan, part, false, &place[PART]));
+    SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &place[PART]));
     sl_plan_workspace(plan, sl_attention_scratch(&attention), &mla->scratch);
     return SL_OK;
 }

@@ -42,8 +42,8 @@ static int plan_scaled(struct sl_module *module, struct sl_plan *plan) {
     const size_t cols = (size_t)module->in, count = (size_t)plan->rows * cols;
     self->sequence = plan->sequence;
     module->keeps_input = true;
-    SL_TRY(sl_plan_array(plan, count, true, &self->product));
-    SL_TRY(sl_plan_array(plan, count, false, &self->seen));
+    SL_TRY(sl_plan_array(plan, count, SL_UNTIL_WEIGHT, &self->product));
+    SL_TRY(sl_plan_array(plan, count, SL_UNTIL_RETURN, &self->seen));
     return (plan->sequence ? sl_plan_parameter_tied : sl_plan_parameter)(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols);
 }
 

@@ -327,7 +327,7 @@ static void test_stash(void **state) {
     static const size_t strides[] = {35, 3, 5};
     struct sl_place place[3];
     for (int number = 0; number < 3; number++) {
-        assert_int_equal(sl_plan_array(&plan, strides[number], true, &place[number]), SL_OK);
+        assert_int_equal(sl_plan_array(&plan, strides[number], SL_UNTIL_WEIGHT, &place[number]), SL_OK);
         assert_true(place[number].stashed);
         assert_int_equal(place[number].number, number);
     }

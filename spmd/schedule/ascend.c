@@ -1,0 +1,34 @@
+/* ascend.c - lets the backwards of a table that runs all forwards first come in the order of their forwards.
+ *
+ * The clock cycles of a forward pass run in reverse end with the microbatch that came first. But the forwards are all
+ * done by then, so that to a stage one microbatch is like any other: backwards may change their microbatches as long
+ * as all ranks change alike. */
+#include "spmd/schedule/schedule.h"
+
+static bool is_backward(enum sl_action_kind kind) { return kind != SL_FORWARD; }
+
+/* Whether all forwards of RANK come before its backwards, the last microbatch's first and the first one's last. */
+static bool descends(const struct sl_schedule *schedule, const struct sl_rank_schedule *rank) {
+    int i = 0;
+    while (i < rank->count && !is_backward(rank->action[i].kind)) i++;
+    if (i == rank->count || rank->action[i].microbatch != schedule->microbatches - 1) return false;
+    while (i < rank->count && is_backward(rank->action[i].kind)) i++;
+    return i == rank->count && rank->action[i - 1].microbatch == 0;
+}
+
+static void reverse(int last, struct sl_action *action) {
+    action->microbatch = last - action->microbatch;
+    if (action->input >= 0) action->input = last - action->input;
+    if (action->output >= 0) action->output = last - action->output;
+}
+
+void sl_schedule_ascend(struct sl_schedule *schedule) {
+    if (schedule->lowered || schedule->run > 1) return;
+    for (int r = 0; r < schedule->ranks; r++)
+        if (!descends(schedule, &schedule->rank[r])) return;
+    schedule->ascends = true;
+    for (int r = 0; r < schedule->ranks; r++)
+        for (int i = 0; i < schedule->rank[r].count; i++)
+            if (is_backward(schedule->rank[r].action[i].kind))
+                reverse(schedule->microbatches - 1, &schedule->rank[r].action[i]);
+}
