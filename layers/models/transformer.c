@@ -76,7 +76,7 @@ static struct sl_module *build_attention(const struct sl_transformer *t, bool ro
                                  .dropout = t->dropout};
     struct sl_module *const part[] = {sl_rms_norm("norm1", t->dimension, channels), sl_mla("mla", &shape, channels)};
     struct sl_module *both = sl_sequential("", 2, part);
-    return sl_whole_backward(sl_residual(t->recomputation == SL_RECOMPUTE_SELECTIVE ? sl_recompute(both) : both));
+    return sl_residual(t->recomputation == SL_RECOMPUTE_SELECTIVE ? sl_recompute(both) : both);
 }
 
 static struct sl_module *build_dense_mlp(const struct sl_transformer *t, const struct sl_channels *channels) {
@@ -108,7 +108,7 @@ static struct sl_module *build_mlp(const struct sl_transformer *t, const struct 
         sl_sharded_dropout(t->dimension, t->dropout, channels),
     };
     if (t->dropout == 0) sl_module_free(part[2]);
-    return sl_whole_backward(sl_residual(sl_sequential("", t->dropout > 0 ? 3 : 2, part)));
+    return sl_residual(sl_sequential("", t->dropout > 0 ? 3 : 2, part));
 }
 
 static struct sl_module *build_layer(const struct sl_transformer *t, int number, const struct sl_channels *channels) {

@@ -222,7 +222,8 @@ static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t count
     struct sl_stash_tensor *grown = sl_grow(stash->tensor, stash->count, &stash->capacity, 32, sizeof *grown);
     if (!grown) return sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
     stash->tensor = grown;
-    stash->tensor[stash->count++] = (struct sl_stash_tensor){.stride = count, .offset = stash->used, .passes = !room};
+    stash->tensor[stash->count++] =
+        (struct sl_stash_tensor){.stride = count, .offset = stash->used, .passes = !room};
     if (room) stash->used += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
     if (stash->used > stash->elements) stash->elements = stash->used;
     return SL_OK;
@@ -237,15 +238,7 @@ static int plan_recomputed(struct sl_plan *plan, size_t count, enum sl_lifetime 
     return add_tensor(plan, plan->stash, count, !passes);
 }
 
-static int plan_room(struct sl_plan *plan, size_t count, struct sl_place *place) {
-    *place = (struct sl_place){.in_room = true, .offset = plan->room};
-    plan->room += sl_round_up(count * sizeof(float), SL_CACHE_LINE);
-    if (plan->room > plan->room_peak) plan->room_peak = plan->room;
-    return SL_OK;
-}
-
 static int plan_stash(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place) {
-    if (plan->follows && !plan->stash->once && lifetime == SL_FROM_INPUT) return plan_room(plan, count, place);
     *place = (struct sl_place){.stashed = true, .number = plan->stash->count};
     return plan->stash->once ? plan_recomputed(plan, count, lifetime) : add_tensor(plan, plan->stash, count, true);
 }

@@ -79,13 +79,12 @@ enum sl_lifetime {
     SL_FROM_INPUT    /* or from I, which writes it, until W */
 };
 
-/* Where a module's own array lies: in the stash, where W finds it again; in the workspace, where it lasts until the
- * call returns; or in the room of a module whose W follows I at once (layers/modules/whole_backward.c). Planning fills
- * it in; sl_at returns the address. */
+/* Where a module's own array lies: in the stash, where W finds it again, or in the workspace, where it lasts until the
+ * call returns. Planning fills it in; sl_at returns the address. */
 struct sl_place {
-    bool stashed, in_room;
+    bool stashed;
     int number;    /* the stash tensor's number if stashed, */
-    size_t offset; /* or else bytes from the beginning of the room or the workspace */
+    size_t offset; /* or else bytes from the beginning of the workspace */
 };
 
 /* Where dropout's random words come from. Without layer_key a word follows from step_key, the dropout's number in the
@@ -136,7 +135,7 @@ struct sl_context {
     struct sl_caches *caches;       /* NULL unless the model generates */
     const struct sl_stash *again;   /* stash of recomputed modules for backward (layers/modules/recompute.c), */
     const struct sl_stash *once;    /* and for forward: the same tensors, where one module's follow another's */
-    char *workspace, *room;
+    char *workspace;
     struct sl_profile *profile; /* NULL: nothing is measured */
 };
 
@@ -168,13 +167,10 @@ struct sl_plan {
     bool weights_follow;              /* the W of the microbatches of each I can follow it at once, group by group */
     bool forward_keeps;               /* what W reads has its place in a recomputed module's stash from forward on */
     bool has_dx;                      /* the module's DX will never be NULL */
-    bool nobody_waits;                /* for the stage's dx: it has no stage before it */
-    bool follows;                     /* the W of a module around this one follows its I at once */
     bool sizes_only;                  /* there will be no call at all: what only calls need is left out */
     struct sl_rope *ropes;            /* tables that layers share (layers/modules/sequence/rope.h) */
     struct sl_groups *groups;         /* groups over which modules may communicate; NULL: none */
-    size_t workspace, workspace_peak; /* bytes in use now, and the most so far; */
-    size_t room, room_peak;           /* likewise */
+    size_t workspace, workspace_peak; /* bytes in use now, and the most so far */
     struct sl_error *error;
 };
 
@@ -302,7 +298,7 @@ static inline float *sl_gradient(const struct sl_module *module, const struct sl
  * microbatches lie behind it. */
 static inline void *sl_at(const struct sl_context *context, const struct sl_place *place) {
     const struct sl_stash *stash = context->stash;
-    if (!place->stashed) return (place->in_room ? context->room : context->workspace) + place->offset;
+    if (!place->stashed) return context->workspace + place->offset;
     if (stash->tensor[place->number].passes) stash = stash->once;
     const struct sl_stash_tensor *tensor = &stash->tensor[place->number];
     const size_t slots = (size_t)stash->slots, slot = (size_t)(context->microbatch % stash->slots);

@@ -117,9 +117,6 @@ struct sl_module *sl_token_loss(const struct sl_vocabulary *vocabulary, int sequ
 
 /* Runs INNER's forward again before its backward, so that only x is kept between the two. Takes ownership of INNER. */
 struct sl_module *sl_recompute(struct sl_module *inner);
-/* INNER, whose W follows its I at once where the schedule lets it and nobody waits for the stage's dx. The same bits.
- * Takes ownership of INNER. */
-struct sl_module *sl_whole_backward(struct sl_module *inner);
 
 SL_END_C
 #endif

@@ -42,12 +42,12 @@ struct sl_pipeline {
     unsigned reads;      /* what this rank's stages and loss read of the batch, as in struct sl_module_type */
     bool reads_inputs;   /* the first stage takes the batch's inputs */
     struct sl_stash stash;
-    struct sl_stash again, once;        /* of recomputed modules: what waits for W, and what passes */
+    struct sl_stash again, once; /* of recomputed modules: what waits for W, and what passes */
     bool weights_follow, forward_keeps; /* as in struct sl_plan */
     struct sl_groups groups;
-    struct kept *kept;                   /* [loops] */
-    struct weight_gradients *weights;    /* [loops] */
-    size_t workspace_bytes, room_offset; /* behind the workspace lies the room */
+    struct kept *kept;                /* [loops] */
+    struct weight_gradients *weights; /* [loops] */
+    size_t workspace_bytes;
     struct sl_context context;
     /* The stage-input buffer, if the schedule keeps states, and its gradients; then logits and their gradients, on the
      * last stage's rank. */

@@ -21,7 +21,6 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     plan->global_layer = p->model->first_layer ? p->model->first_layer[loop] : stage_of(p, loop) * p->model->layers;
     plan->workspace = 0;
     plan->has_dx = !is_first(p, loop);
-    plan->nobody_waits = is_first(p, loop);
     SL_TRY(sl_module_plan(stage, plan));
     SL_TRY(plan_kept(plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
     return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
@@ -93,8 +92,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
-    p->room_offset = sl_round_up(plan.workspace_peak, SL_CACHE_LINE);
-    p->workspace_bytes = p->room_offset + plan.room_peak;
+    p->workspace_bytes = plan.workspace_peak;
     return SL_OK;
 }
 
@@ -249,7 +247,6 @@ int sl_pipeline_open(struct sl_pipeline *p) {
     p->again.data = sl_device.take(stash_bytes(&p->again));
     p->once.data = sl_device.take(stash_bytes(&p->once));
     p->context.workspace = sl_device.take(p->workspace_bytes);
-    p->context.room = p->context.workspace + p->room_offset;
     bool taken = p->stash.data && p->again.data && p->once.data && p->context.workspace;
     if (input_bytes(p)) {
         p->inputs = sl_device.take(input_bytes(p));
