@@ -101,7 +101,7 @@ static int read_conditions(struct schedule_trace *trace, json_t *root, struct sl
 
 static void read_description(struct schedule_trace *trace, json_t *root) {
     const char *name;
-    int overlap;
+    int overlap, ascends = 0;
     trace->overlap = true;
     trace->passes = trace->run = 1;
     for (int i = 0; i < trace->count; i++)
@@ -116,6 +116,8 @@ static void read_description(struct schedule_trace *trace, json_t *root) {
     json_unpack(root, "{s:{s:i}}", "shardloop", "passes", &trace->passes);
     if (trace->passes < 1) trace->passes = 1;
     json_unpack(root, "{s:{s:i}}", "shardloop", "run", &trace->run);
+    json_unpack(root, "{s:{s:b}}", "shardloop", "ascends", &ascends);
+    trace->ascends = ascends;
     trace->overlap = overlap;
     snprintf(trace->name, sizeof trace->name, "%s", name);
 }
@@ -138,6 +140,7 @@ void schedule_trace_free(struct schedule_trace *trace) {
 
 int schedule_trace_fuse(const struct schedule_trace *trace, struct sl_schedule *schedule, struct sl_error *error) {
     bool fused = true;
+    if (trace->ascends) sl_schedule_ascend(schedule);
     if (trace->run != 1) SL_TRY(sl_schedule_fuse(schedule, trace->run, &fused, error));
     if (fused) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "the trace %s: schedule %s has no runs of %d microbatches", trace->path,

@@ -43,6 +43,7 @@ struct schedule_trace {
     char name[32];
     int ranks, loops, microbatches;
     int run;                /* microbatches of a forward and of an input gradient */
+    bool ascends;           /* backwards came in ascending order (sl_schedule_ascend) */
     int passes;             /* through it a step */
     bool overlap;           /* reductions beside compute */
     double delay;           /* ms by which the engine delayed each message */
@@ -76,8 +77,8 @@ struct schedule_range schedule_range_at(const struct schedule_trace *trace, int 
 int schedule_trace_read(struct schedule_trace *trace, const char *path, struct sl_error *error);
 void schedule_trace_free(struct schedule_trace *trace);
 
-/* Joins the microbatches of SCHEDULE, which has not been lowered, as they were in the run. SL_BAD_INPUT where SCHEDULE
- * has no such runs. */
+/* Joins the microbatches of SCHEDULE, which has not been lowered, as they were in the run, and in the run's order.
+ * SL_BAD_INPUT where SCHEDULE has no such runs. */
 int schedule_trace_fuse(const struct schedule_trace *trace, struct sl_schedule *schedule, struct sl_error *error);
 
 /* What each of the run's STAGES costs, whatever its schedule was: fills in COSTS and STAGE [stages]. SL_BAD_INPUT where

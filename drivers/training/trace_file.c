@@ -248,12 +248,12 @@ static int write_events(struct sl_trace_file *file, const struct sl_job *job, st
 
 static json_t *schedule_of(const struct sl_job *job, int64_t dropped, bool divided) {
     const struct sl_schedule *schedule = &job->schedule;
-    return json_pack("{ss si si si si si sb si sI sf si si sb}", "schedule", schedule->name, "ranks", schedule->ranks,
-                     "loops", schedule->loops, "microbatches", schedule->microbatches, "run",
-                     sl_schedule_run(schedule, SL_FORWARD), "wgrad_group", job->wgrad_group, "overlap",
-                     job->options->overlap, "passes", job->options->accumulate, "dropped_events", (json_int_t)dropped,
-                     "delay_ms", job->options->delay_ms, "coordinates", job->mesh.size, "cores", job->cores, "divided",
-                     divided);
+    return json_pack("{ss si si si si sb si sb si sI sf si si sb}", "schedule", schedule->name, "ranks",
+                     schedule->ranks, "loops", schedule->loops, "microbatches", schedule->microbatches, "run",
+                     sl_schedule_run(schedule, SL_FORWARD), "ascends", schedule->ascends, "wgrad_group",
+                     job->wgrad_group, "overlap", job->options->overlap, "passes", job->options->accumulate,
+                     "dropped_events", (json_int_t)dropped, "delay_ms", job->options->delay_ms, "coordinates",
+                     job->mesh.size, "cores", job->cores, "divided", divided);
 }
 
 int sl_trace_file_write(struct sl_trace_file *file, const struct sl_job *job, struct sl_error *error) {

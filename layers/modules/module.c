@@ -222,8 +222,7 @@ static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t count
     struct sl_stash_tensor *grown = sl_grow(stash->tensor, stash->count, &stash->capacity, 32, sizeof *grown);
     if (!grown) return sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
     stash->tensor = grown;
-    stash->tensor[stash->count++] =
-        (struct sl_stash_tensor){.stride = count, .offset = stash->used, .passes = !room};
+    stash->tensor[stash->count++] = (struct sl_stash_tensor){.stride = count, .offset = stash->used, .passes = !room};
     if (room) stash->used += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
     if (stash->used > stash->elements) stash->elements = stash->used;
     return SL_OK;

@@ -122,6 +122,7 @@ struct sl_context {
     int rows;              /* rows of all of them together; backward_weight: of one microbatch */
     int sequence;          /* rows of a sequence, which lie one after another; 0: rows are independent of each other */
     int position;          /* position of each sequence's first row */
+    bool unread;           /* forward: nobody will read y, so that computing it may be left out; the stash is filled */
     int wgrad_group;       /* microbatches that one backward_weight call takes */
     bool accumulate;       /* backward_weight adds to the gradients; in I: microbatch 0's, as all others', will */
     struct sl_batch batch; /* the call's rows of the batch, in memory that the device can read */
@@ -331,11 +332,20 @@ int sl_module_backward_input_each(const struct sl_module *module, struct sl_cont
 /* W of the microbatches of an I, group after group. */
 int sl_module_backward_weight_each(const struct sl_module *module, const struct sl_context *context, const float *x,
                                    const float *dy);
-/* For parents: these call a child's functions, and pass x and dy only if the child keeps them. */
-static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
-                                    float *y) {
+/* For parents: these call a child's functions, and pass x and dy only if the child keeps them. Forward_last is for a
+ * child whose y is only read where the parent's is; forward for all others. */
+static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
+                                         float *y) {
     if (context->microbatches > 1 && !module->type->fuses) return sl_module_forward_each(module, context, x, y);
     return module->type->forward(module, context, x, y);
+}
+static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
+                                    float *y) {
+    const bool unread = context->unread;
+    context->unread = false;
+    const int status = sl_module_forward_last(module, context, x, y);
+    context->unread = unread;
+    return status;
 }
 static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                            const float *dy, float *dx) {

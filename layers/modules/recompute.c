@@ -53,16 +53,18 @@ static struct sl_context with_stash(const struct sl_context *context, const stru
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_context inner = with_stash(context, context->once);
-    return sl_module_forward(module->child[0], &inner, x, y);
+    return sl_module_forward_last(module->child[0], &inner, x, y);
 }
 
-/* Nobody reads y; and what the inner module adds to the metrics was added by forward. */
+/* Nobody reads y, so that the last product of a layer is not computed again; and what the inner module adds to the
+ * metrics was added by forward. */
 static int forward_again(const struct sl_module *module, const struct sl_context *context, const float *x, float *dx) {
     struct sl_context inner = with_stash(context, context->again);
-    struct sl_metrics unread = {0};
-    inner.metrics = &unread;
+    struct sl_metrics added = {0};
+    inner.metrics = &added;
+    inner.unread = true;
     float *y = dx && module->out <= module->in ? dx : sl_at(context, &own(module)->unread);
-    return sl_module_forward(module->child[0], &inner, x, y);
+    return sl_module_forward_last(module->child[0], &inner, x, y);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,

@@ -77,12 +77,13 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
 }
 
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    for (int i = 0; i < module->children; i++) {
-        float *out = i < module->children - 1 ? activation(module, context, i) : y;
+    const int last = module->children - 1;
+    for (int i = 0; i < last; i++) {
+        float *out = activation(module, context, i);
         SL_TRY(sl_module_forward(module->child[i], context, x, out));
         x = out;
     }
-    return SL_OK;
+    return sl_module_forward_last(module->child[last], context, x, y);
 }
 
 /* Child I's x, and the gradient of its y; X and DY are the sequence's own. */
@@ -154,8 +155,8 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 }
 
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    SL_TRY(sl_module_forward(module->child[0], context, x, y));
-    context->kernels->add(elements(module, context), x, y);
+    SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
+    if (!context->unread) context->kernels->add(elements(module, context), x, y);
     return SL_OK;
 }
 

@@ -210,10 +210,18 @@ static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
     return sl_fail(p->self, SL_BAD_INPUT, "the schedule has an action of unknown kind %d", action->kind);
 }
 
+/* Whether the gradient of ACTION, a backward, is sent at once: it may be kept until the previous stage needs it. */
+static bool is_sent(const struct sl_pipeline *p, const struct sl_action *action) {
+    const struct sl_action *next = action + 1, *end = p->actions->action + p->actions->count;
+    return next < end && next->kind == SL_SEND_GRADIENT && next->loop == action->loop &&
+           next->microbatch == action->microbatch;
+}
+
 /* Weight gradients that are due after a backward wait until its gradient has been sent: the previous stage needs that,
- * and nobody needs them before the reduction. */
+ * and nobody needs them before the reduction. They do not wait any longer, for their microbatches' room is another's
+ * from the next backward on. */
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
-    const bool weights = sl_has_weight_gradient(action->kind), sends = !is_first(p, action->loop);
+    const bool weights = sl_has_weight_gradient(action->kind), sends = weights && is_sent(p, action);
     if (weights) weight_gradient_due(p, action);
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);

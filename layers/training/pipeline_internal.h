@@ -42,7 +42,7 @@ struct sl_pipeline {
     unsigned reads;      /* what this rank's stages and loss read of the batch, as in struct sl_module_type */
     bool reads_inputs;   /* the first stage takes the batch's inputs */
     struct sl_stash stash;
-    struct sl_stash again, once; /* of recomputed modules: what waits for W, and what passes */
+    struct sl_stash again, once;        /* of recomputed modules: what waits for W, and what passes */
     bool weights_follow, forward_keeps; /* as in struct sl_plan */
     struct sl_groups groups;
     struct kept *kept;                /* [loops] */

@@ -40,4 +40,13 @@ trace["traceEvents"] = [e for e in trace["traceEvents"] if e["ph"] == "X" and e[
 json.dump(trace, sys.stdout)' >plain
 "$drivers/schedule" --compare trace >with 2>err && "$drivers/schedule" --compare plain >out 2>>err && cmp -s with out
 point 'schedule --compare reads the same'
+
+# Backwards that recomputation has turned round.
+"$drivers/looping_pipeline" $small --mesh data=1,model=2 --schedule plain --wgrad-group 1 --recompute full --steps 3 \
+    --trace trace >out 2>err && grep -q '"ascends": *true' trace && "$drivers/schedule" --compare trace --json >out 2>>err &&
+    sed 's/"ascends": *true/"ascends":false/' trace >other && "$drivers/schedule" --compare other --json >plain 2>>err &&
+    ! cmp -s out plain && [ ! -s err ]
+status=$?
+[ $status = 0 ]
+point 'schedule --compare knows an ascending table'
 plan

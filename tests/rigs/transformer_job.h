@@ -10,6 +10,7 @@
 #include "tests/rigs/run_on.h"
 
 #include "layers/training/exchange.h"
+#include "spmd/schedule/fuse.h"
 #include "layers/models/generate.h"
 #include "layers/training/trainer.h"
 
@@ -29,6 +30,7 @@ struct job {
     struct sl_transformer model;
     int loops, microbatches; /* of a pass; 0: one a sequence in a pipeline, else one */
     int group, accumulate;   /* 0: all microbatches, one pass */
+    int run;                 /* microbatches of a forward; 0: one */
     int batch, sequence, steps;
     bool shared_out, overlap; /* ZeRO; reductions while other loops compute */
     float clip;
@@ -36,6 +38,7 @@ struct job {
     enum sl_dtype precision;
     const struct sl_store *from;           /* initial values; NULL: made from the seed */
     const int32_t *tokens;                 /* [batch, sequence + 1]; NULL: random ones */
+    bool sizes_only;                       /* the trainer is only planned */
     int (*program)(struct worker *worker); /* NULL: all steps, then export */
     void *user;                            /* a test's own */
     /* Filled in. */
@@ -137,6 +140,7 @@ static inline int open_worker(struct worker *worker) {
                      .precision = job->precision,
                      .rows = worker->local / microbatches / passes * job->sequence,
                      .sequence = job->sequence,
+                     .sizes_only = job->sizes_only,
                      .wgrad_group = job->group ? job->group : microbatches},
         .data_axis = "data",
         .optimizer = job->optimizer,
@@ -150,7 +154,7 @@ static inline int open_worker(struct worker *worker) {
     SL_TRY(sl_transformer_build(&job->model, self->mesh, &job->table, sl_axis_index(self, "pipe"), job->sequence,
                                 &worker->model, &self->error));
     SL_TRY(sl_trainer_plan(&worker->trainer, self, &options, &worker->model));
-    return sl_trainer_open(worker->trainer, job->from);
+    return job->sizes_only ? SL_OK : sl_trainer_open(worker->trainer, job->from);
 }
 
 static inline int job_program(struct sl_spmd *self, void *arg) {
@@ -211,15 +215,19 @@ static inline int coordinates_of(const char *mesh) {
     return size_along(mesh, "data") * size_along(mesh, "pipe") * size_along(mesh, "tensor");
 }
 
-/* False where the schedule does not allow these numbers. */
+/* False where the schedule does not allow these numbers. As the drivers do, where layers are recomputed. */
 static inline bool make_table(struct job *job) {
     const int ranks = size_along(job->mesh, "pipe");
     const int sequences = job->batch / size_along(job->mesh, "data") / (job->accumulate ? job->accumulate : 1);
     const int microbatches = job->microbatches ? job->microbatches : ranks > 1 ? sequences : 1;
+    bool fused = true;
     struct sl_error error;
     if (sl_schedule_make(&job->table, job->schedule, ranks, job->loops, microbatches, &error)) return false;
+    if (job->model.recomputation) sl_schedule_ascend(&job->table);
+    if (job->run > 1) assert_int_equal(sl_schedule_fuse(&job->table, job->run, &fused, &error), SL_OK);
     assert_int_equal(sl_schedule_lower(&job->table, &error), SL_OK);
-    return true;
+    if (!fused) sl_schedule_free(&job->table);
+    return fused;
 }
 
 static inline void make_tokens(struct job *job) {

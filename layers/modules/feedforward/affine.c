@@ -24,6 +24,7 @@ static const struct sl_products *products_of(const struct sl_module *module) {
 
 int sl_affine_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct sl_products *products = products_of(module);
+    if (context->unread) return SL_OK;
     const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in, x);
     return sl_products_multiply_rows(context, &products->forward, a, sl_products_kernel(products, module, context),
                                      sl_value(module, context, SL_AFFINE_BIAS), y);

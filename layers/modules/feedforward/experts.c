@@ -222,8 +222,8 @@ static int experts_forward(const struct sl_module *module, struct sl_context *co
 static int add_shared(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     if (module->children == SHARED) return SL_OK;
     float *part = at(module, context, PART);
-    SL_TRY(sl_module_forward(module->child[SHARED], context, x, part));
-    context->kernels->add((size_t)context->rows * (size_t)module->in, part, y);
+    SL_TRY(sl_module_forward_last(module->child[SHARED], context, x, part));
+    if (!context->unread) context->kernels->add((size_t)context->rows * (size_t)module->in, part, y);
     return SL_OK;
 }
 
@@ -236,8 +236,9 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     SL_TRY(send_there(module, context, TAKEN));
     SL_TRY(experts_forward(module, context));
     SL_TRY(send_back(module, context, RETURNED));
-    kernels->combine(routing, columns, at(module, context, SLOT_OF), at(module, context, GATES),
-                     at(module, context, RETURNED), y);
+    if (!context->unread)
+        kernels->combine(routing, columns, at(module, context, SLOT_OF), at(module, context, GATES),
+                         at(module, context, RETURNED), y);
     return add_shared(module, context, x, y);
 }
 

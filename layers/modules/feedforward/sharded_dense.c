@@ -151,6 +151,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t count = (size_t)context->rows * (size_t)module->in;
+    if (context->unread) return SL_OK;
     const void *kernel, *a = sl_products_operand(products, context, &products->x, count, x);
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(gather_kernel(module, context, &kernel));

@@ -278,7 +278,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
     context->kernels->attention->forward(&shape, at(module, context, QUERIES),
                                          mla->rope ? at(module, context, ROTATED_QUERIES) : NULL, keys, values, rotated,
                                          output, at(module, context, LOGSUM));
-    return sl_module_forward(module->child[OUT], context, output, y);
+    return sl_module_forward_last(module->child[OUT], context, output, y);
 }
 
 /* ---- backward ---- */
