@@ -96,7 +96,8 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     };
     if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
-    plan.workspace = 0; /* the last stage has ended where the loss begins */
+    plan.workspace = 0;        /* the last stage has ended where the loss begins */
+    plan.nobody_waits = false; /* a loss has no I that its W could follow */
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
     p->workspace_bytes = plan.workspace_peak;
     return SL_OK;
