@@ -21,6 +21,7 @@ struct run {
     int prompt, tokens;                /* generation: given; made */
 
     int data, local, rows;    /* replicas; sequences of one; tokens of a microbatch */
+    int group;                /* microbatches of a weight gradient's product */
     int32_t *inputs, *labels; /* [batch, sequence] */
 };
 
@@ -50,7 +51,7 @@ static int open_trainer(struct worker *worker) {
                                                             .rows = run->rows,
                                                             .sequence = sequence,
                                                             .forward_only = run->generates,
-                                                            .wgrad_group = run->microbatches},
+                                                            .wgrad_group = run->group},
                                                .data_axis = sl_data_axis,
                                                .optimizer = sl_adamw_defaults(1e-3f),
                                                .zero = true,
@@ -102,30 +103,34 @@ static int generate(void *arg, struct sl_rig_step *step) {
 
 /* ---- the floor ---- */
 
-/* Forward and backward of a step's products. Weight gradients are products over a replica's rows. */
-static void add_layers(struct sl_floor *floor, const struct run *run, int layers, bool rotates, int batch, int local,
-                       int rows) {
+/* Forward and backward of a dense layer's products in a step. */
+static void add_dense(struct sl_floor *floor, const struct run *run, int layers, int in, int out) {
+    const int batch = run->batch * run->sequence, local = run->local * run->sequence;
+    sl_floor_add_dense(floor, layers, in, out, batch, local, run->rows, run->group * run->rows, true);
+}
+
+static void add_layers(struct sl_floor *floor, const struct run *run, int layers, bool rotates) {
     const struct sl_transformer *m = &run->model;
     const int c = m->dimension, l = m->latent;
-    sl_floor_add_dense(floor, layers, c, 2 * l, batch, local, rows, true);
-    sl_floor_add_dense(floor, layers, l, 2 * c, batch, local, rows, true);
-    sl_floor_add_dense(floor, layers, l, c, batch, local, rows, true);
-    sl_floor_add_dense(floor, layers, c, c, batch, local, rows, true);
-    sl_floor_add_dense(floor, layers, c, 4 * c, batch, local, rows, true);
-    sl_floor_add_dense(floor, layers, 4 * c, c, batch, local, rows, true);
+    add_dense(floor, run, layers, c, 2 * l);
+    add_dense(floor, run, layers, l, 2 * c);
+    add_dense(floor, run, layers, l, c);
+    add_dense(floor, run, layers, c, c);
+    add_dense(floor, run, layers, c, 4 * c);
+    add_dense(floor, run, layers, 4 * c, c);
     if (!rotates || !m->rope) return;
-    sl_floor_add_dense(floor, layers, 2 * l, m->rope, batch, local, rows, true);
-    sl_floor_add_dense(floor, layers, 2 * l, m->rope * m->heads, batch, local, rows, true);
+    add_dense(floor, run, layers, 2 * l, m->rope);
+    add_dense(floor, run, layers, 2 * l, m->rope * m->heads);
 }
 
 static void tell_floor(const struct sl_rig *rig, struct sl_floor *floor) {
     const struct run *run = rig->run;
     const struct sl_transformer *m = &run->model;
-    const int batch = run->batch * run->sequence, local = run->local * run->sequence;
-    add_layers(floor, run, m->blocks * (m->layers_per_block - 1), true, batch, local, run->rows);
-    add_layers(floor, run, m->blocks, false, batch, local, run->rows);
-    sl_floor_add_dense(floor, 1, m->dimension, m->vocabulary, batch, local, run->rows, true);
-    floor->flops = batch * sl_transformer_flops(m, run->sequence); /* attention's included */
+    add_layers(floor, run, m->blocks * (m->layers_per_block - 1), true);
+    add_layers(floor, run, m->blocks, false);
+    add_dense(floor, run, 1, m->dimension, m->vocabulary);
+    floor->flops =
+        (double)run->batch * run->sequence * sl_transformer_flops(m, run->sequence); /* attention's included */
     floor->parameters = (double)sl_transformer_parameters(m);
 }
 
@@ -167,6 +172,7 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
     run->model.positions = run->generates ? run->prompt + run->tokens : run->sequence;
     run->local = run->batch / run->data;
     run->rows = rig->rows = run->generates ? run->local : run->local / run->microbatches * run->sequence;
+    run->group = run->group ? run->group : sl_pipeline_wgrad_group(run->microbatches, run->rows);
     SL_TRY(sl_transformer_check(&run->model, &rig->mesh, error));
     const struct sl_schedule_kind *kind = sl_schedule_find(rig->schedule_name, error);
     if (!kind) return SL_BAD_INPUT;
@@ -225,8 +231,9 @@ static void print(struct sl_rig *rig) {
 
 static const char usage[] =
     "usage: bench_transformer [--job step|generate] [--mesh data=N,pipe=N,tensor=N] [--schedule NAME] [--batch N]\n"
-    "                         [--microbatches N] [--sequence N] [--model-dimension N] [--n-heads N] [--blocks N]\n"
-    "                         [--layers-per-block N] [--latent-dim N] [--rope-dim N] [--vocab-size N] [--prompt N]\n"
+    "                         [--microbatches N] [--wgrad-group N] [--sequence N] [--model-dimension N]\n"
+    "                         [--n-heads N] [--blocks N] [--layers-per-block N] [--latent-dim N] [--rope-dim N] "
+    "[--vocab-size N] [--prompt N]\n"
     "                         [--tokens N] [--steps N] [--warmup N] [--rounds N] [--floor-seconds S]\n"
     "                         [--precision f32|tf32|bf16] [--engine NAME] [--fuse N] [--fsdp]\n"
     "Times training steps, or generations of --tokens after --prompt, after --warmup of them, and in turns with them\n"
@@ -251,6 +258,7 @@ int main(int argc, char **argv) {
         {.name = "job", .text = &run.job},
         {.name = "batch", .integer = &run.batch, .max = 1 << 16},
         {.name = "microbatches", .integer = &run.microbatches, .max = 4096},
+        {.name = "wgrad-group", .integer = &run.group, .max = 4096},
         {.name = "sequence", .integer = &run.sequence, .max = 65536},
         {.name = "model-dimension", .integer = &m->dimension, .max = 65536},
         {.name = "n-heads", .integer = &m->heads, .max = 1024},

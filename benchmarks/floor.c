@@ -24,13 +24,14 @@ static void add_product(struct sl_floor *floor, int m, int n, int k, char transp
     floor->product[floor->products++] = new;
 }
 
-void sl_floor_add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows,
+void sl_floor_add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows, int group,
                         bool input_gradient) {
-    const double microbatches = (double)layers * batch / rows, replicas = (double)layers * batch / local;
+    const double microbatches = (double)layers * batch / rows, groups = (double)layers * batch / group;
     add_product(floor, rows, out, in, 0, microbatches);
     if (input_gradient) add_product(floor, rows, in, out, 'B', microbatches);
-    add_product(floor, in, out, local, 'A', replicas);
+    add_product(floor, in, out, group, 'A', groups);
     if (!floor->devices) {
+        add_product(floor, in, out, local, 'A', 0);
         add_product(floor, local, out, in, 0, 0);
         if (input_gradient) add_product(floor, local, in, out, 'B', 0);
     }
@@ -94,10 +95,10 @@ void sl_floor_add_classifier(struct sl_floor *floor, const struct sl_classifier 
                              int rows) {
     const int hidden = classifier->hidden, inside = hidden * classifier->expansion, local = batch / data;
     floor->parameters = (double)sl_classifier_parameters(classifier);
-    sl_floor_add_dense(floor, 1, classifier->inputs, hidden, batch, local, rows, false);
-    sl_floor_add_dense(floor, classifier->layers, hidden, inside, batch, local, rows, true);
-    sl_floor_add_dense(floor, classifier->layers, inside, hidden, batch, local, rows, true);
-    sl_floor_add_dense(floor, 1, hidden, classifier->classes, batch, local, rows, true);
+    sl_floor_add_dense(floor, 1, classifier->inputs, hidden, batch, local, rows, local, false);
+    sl_floor_add_dense(floor, classifier->layers, hidden, inside, batch, local, rows, local, true);
+    sl_floor_add_dense(floor, classifier->layers, inside, hidden, batch, local, rows, local, true);
+    sl_floor_add_dense(floor, 1, hidden, classifier->classes, batch, local, rows, local, true);
 }
 
 int sl_floor_open(struct sl_floor *floor, struct sl_error *error) {

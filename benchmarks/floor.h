@@ -2,10 +2,10 @@
  *
  * The step's matrix products (forward, input gradients but the first layer's, weight gradients) at the best rate that
  * any of their shapes reaches with a thread a core, of floats or of bf16, with the rows of a microbatch or with those
- * of a replica's whole batch; then AdamW's traffic for one replica, 28 bytes a parameter, at the memory's bandwidth.
- * Each shape is multiplied by the library and by what the step itself uses, and the better one counts: so the floor
- * stays where it is when our kernels become slower, and sinks when they become faster than the library. Both rates are
- * the best of all measurements.
+ * of a replica's whole batch, and the weight gradients with those of a step's groups; then AdamW's traffic for one
+ * replica, 28 bytes a parameter, at the memory's bandwidth. Each shape is multiplied by the library and by what the
+ * step itself uses, and the better one counts: so the floor stays where it is when our kernels become slower, and sinks
+ * when they become faster than the library. Both rates are the best of all measurements.
  *
  * Beside the floor stands the theory: the same flops at the rate that multiply-adds have by themselves (fma.h), on all
  * cores at once.
@@ -51,9 +51,9 @@ struct sl_floor {
 
 /* First the job is told, into a floor that is zeroed but for cores, devices, precision, backend and seconds.
  *
- * What LAYERS dense layers of IN x OUT do for BATCH rows in microbatches of ROWS, with weight-gradient products over
- * LOCAL rows. */
-void sl_floor_add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows,
+ * What LAYERS dense layers of IN x OUT do for BATCH rows, of which a replica has LOCAL, in microbatches of ROWS, with
+ * weight-gradient products over GROUP rows. */
+void sl_floor_add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows, int group,
                         bool input_gradient);
 /* The classifier's step: BATCH rows over DATA replicas, ROWS a microbatch; one weight-gradient product a replica. */
 void sl_floor_add_classifier(struct sl_floor *floor, const struct sl_classifier *classifier, int batch, int data,

@@ -193,11 +193,11 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(spread_head(job, kind, error));
     const int loops = (options->loops ? options->loops : kind->least_loops) + job->job.bare_loops;
     const int layers = job->model.blocks * job->model.layers_per_block;
-    int microbatches = options->microbatches, group = options->wgrad_group;
+    int microbatches = options->microbatches;
     if (!microbatches) microbatches = sl_largest_divisor(job->job.pass, most_microbatches(job));
-    if (!group && job->model.recomputation != SL_RECOMPUTE_NONE) group = 1;
     SL_TRY(sl_job_schedule(&job->job, kind, loops, microbatches, layers, error));
-    return sl_job_group(&job->job, group, error);
+    const int group = sl_pipeline_wgrad_group(job->job.schedule.microbatches, job->job.rows);
+    return sl_job_group(&job->job, options->wgrad_group ? options->wgrad_group : group, error);
 }
 
 /* To generate, a pipeline that will not run: another one is made over its parameters. */

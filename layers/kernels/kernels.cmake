@@ -1,7 +1,7 @@
 # Kernels: one source of each, compiled once per CPU level, or for devices; which of them runs is chosen at start.
 set(kernels kernels/kernels.c kernels/sequence.c kernels/attention.c kernels/attention_decode.c
-    kernels/attention_latent.c kernels/expert.c)
-set_source_files_properties(kernels/attention.c kernels/attention_decode.c kernels/attention_latent.c
+    kernels/attention_latent.c kernels/gelu.c kernels/expert.c)
+set_source_files_properties(kernels/attention.c kernels/attention_decode.c kernels/attention_latent.c kernels/gelu.c
     kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c kernels/rows/one_row.c
     PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
@@ -17,6 +17,7 @@ if(NOT SL_DEVICE STREQUAL cpu)
     target_compile_definitions(sl_target PRIVATE SL_KERNELS=sl_kernels_device SL_LEVEL="${SL_DEVICE}"
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_device SL_ATTENTION_KERNELS=sl_attention_kernels_device
         SL_ATTENTION_DECODE=sl_attention_decode_device SL_LATENT_KERNELS=sl_latent_kernels_device
+        SL_GELU_FORWARD=sl_gelu_forward_device SL_GELU_BACKWARD=sl_gelu_backward_device
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_REDUCE=sl_reduce_on_device)
 endif()
 
@@ -38,7 +39,8 @@ function(sl_add_level level)
         SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS=sl_few_rows_${level}
         SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level} SL_MANY_ROWS=sl_many_rows_${level}
         SL_ONE_ROW=sl_one_row_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level}
-        SL_LATENT_KERNELS=sl_latent_kernels_${level})
+        SL_LATENT_KERNELS=sl_latent_kernels_${level}
+        SL_GELU_FORWARD=sl_gelu_forward_${level} SL_GELU_BACKWARD=sl_gelu_backward_${level})
 endfunction()
 sl_add_level(v2)
 sl_add_level(v3)

@@ -1,14 +1,10 @@
 /* sequence.c - what models of token sequences need, built as kernels.c is.
  *
- * The build defines SL_SEQUENCE_KERNELS, the table's name. */
+ * The build defines SL_SEQUENCE_KERNELS, the table's name, and the names of gelu.c's functions. */
 #include "layers/kernels/sequence.h"
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"
-
-enum {
-    ABREAST = 32, /* elements at a time where each is one long chain: several vectors hide its latency */
-};
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -105,23 +101,6 @@ static void rms_norm_backward_weight(size_t rows, size_t cols, const float *dy, 
                 dbeta[c] += gradient[c];
             }
         }
-    }
-}
-
-/* ---- activation ---- */
-
-/* 1/2 (1 + tanh z) is s = sigmoid(2 z), which keeps its digits where it is close to 0, and 1 - s = s exp(-2 z) those
- * where s is close to 1. Beyond BOUND, where exp2 has exp(2 z) and exp(-2 z) still, y is 0 or x but for 2e-37. */
-static void gelu_forward(size_t n, const float *x, float *y, float *slope) {
-    const float linear = 1.59576912f, cubic = 0.0713548163f;  /* sqrt(8 / pi), times 0.044715 */
-    const float linear2 = 2.30220819f, cubic2 = 0.102943241f; /* these by log2(e) */
-    const float bound = 10.0f;
-    SL_ELEMENTWISE(is_device_ptr(x, y, slope), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++) {
-        const float value = x[i] < -bound ? -bound : x[i], v = value > bound ? bound : value;
-        const float square = v * v, e = sl_exp2(-v * (linear2 + cubic2 * square)), s = 1.0f / (1.0f + e);
-        y[i] = value * s;
-        slope[i] = s * (1.0f + v * (e * s) * (linear + 3.0f * cubic * square));
     }
 }
 
@@ -359,7 +338,8 @@ const struct sl_sequence_kernels SL_SEQUENCE_KERNELS = {
     .rms_norm_dots = rms_norm_dots,
     .rms_norm_backward_input = rms_norm_backward_input,
     .rms_norm_backward_weight = rms_norm_backward_weight,
-    .gelu_forward = gelu_forward,
+    .gelu_forward = SL_GELU_FORWARD,
+    .gelu_backward = SL_GELU_BACKWARD,
     .rope = rope,
     .lookup = lookup,
     .scatter_add = scatter_add,

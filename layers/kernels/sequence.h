@@ -34,8 +34,10 @@ struct sl_sequence_kernels {
     void (*rms_norm_backward_weight)(size_t rows, size_t cols, const float *dy, const float *x, const float *rstd,
                                      float *dgamma, float *dbeta);
 
-    /* y = gelu(x), slope = gelu'(x), the tanh form (Hendrycks & Gimpel 2016): all [n], y may be x. */
-    void (*gelu_forward)(size_t n, const float *x, float *y, float *slope);
+    /* y = gelu(x), the tanh form (Hendrycks & Gimpel 2016): both [n], y may be x. */
+    void (*gelu_forward)(size_t n, const float *x, float *y);
+    /* dx = dy gelu'(x): all [n], dx may be x or dy. */
+    void (*gelu_backward)(size_t n, const float *x, const float *dy, float *dx);
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row
      * r, c and s are row position + r % sequence of cosine and sine [positions, cols / 2]. BACK rotates by the opposite
@@ -94,6 +96,14 @@ struct sl_sequence_kernels {
 
 extern const struct sl_sequence_kernels sl_sequence_kernels_v2, sl_sequence_kernels_v3, sl_sequence_kernels_v4;
 extern const struct sl_sequence_kernels sl_sequence_kernels_device; /* in builds for devices */
+
+/* The two of gelu (gelu.c). */
+typedef void sl_gelu_forward(size_t n, const float *x, float *y);
+typedef void sl_gelu_backward(size_t n, const float *x, const float *dy, float *dx);
+extern sl_gelu_forward sl_gelu_forward_v2, sl_gelu_forward_v3, sl_gelu_forward_v4;
+extern sl_gelu_backward sl_gelu_backward_v2, sl_gelu_backward_v3, sl_gelu_backward_v4;
+extern sl_gelu_forward sl_gelu_forward_device; /* in builds for devices */
+extern sl_gelu_backward sl_gelu_backward_device;
 
 SL_END_C
 #endif

@@ -118,6 +118,14 @@ static int check_kept(const struct sl_module *module, const struct sl_plan *plan
     return SL_OK;
 }
 
+/* Where another rank waits for the stage's dx, W comes after that has been sent. What is computed again has an order of
+ * its own (layers/modules/recompute.c). */
+static bool weights_follow(const struct sl_module *module, const struct sl_plan *plan) {
+    const bool alone = plan->wgrad_group == 1 && sl_plan_run(plan) == 1;
+    return plan->weights_follow && plan->nobody_waits && alone && plan->stash != plan->again && module->children == 0 &&
+           module->type->backward_weight;
+}
+
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     struct sl_module *parent = plan->module;
     const size_t prefix = strlen(plan->name);
@@ -129,6 +137,8 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     plan->run = run;
     if (status == SL_OK) status = check_type(module, plan);
     if (status == SL_OK) status = check_kept(module, plan);
+    module->weights_follow = weights_follow(module, plan);
+    if (module->weights_follow) module->keeps_gradient = false;
     plan->module = parent;
     plan->name[prefix] = '\0';
     if (module->is_layer) {
@@ -336,6 +346,13 @@ int sl_module_backward_weight_each(const struct sl_module *module, const struct 
         SL_TRY(sl_module_backward_weight(module, &one, rows_of(x, first, module->in), rows_of(dy, first, module->out)));
     }
     return SL_OK;
+}
+
+int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
+                             const float *dy) {
+    struct sl_context one = *context;
+    one.accumulate = context->accumulate || context->microbatch > 0;
+    return module->type->backward_weight(module, &one, x, dy);
 }
 
 int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps) {

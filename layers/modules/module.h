@@ -168,6 +168,7 @@ struct sl_plan {
     bool weights_follow;              /* the W of the microbatches of each I can follow it at once, group by group */
     bool forward_keeps;               /* what W reads has its place in a recomputed module's stash from forward on */
     bool has_dx;                      /* the module's DX will never be NULL */
+    bool nobody_waits;                /* for the stage's dx: it has no stage before it */
     bool sizes_only;                  /* there will be no call at all: what only calls need is left out */
     struct sl_rope *ropes;            /* tables that layers share (layers/modules/sequence/rope.h) */
     struct sl_budget *held;           /* counts what is taken while planning; NULL: nobody does */
@@ -196,9 +197,10 @@ struct sl_module_type {
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
-    bool fuses;     /* forward and backward_input take the rows of several microbatches at once */
-    unsigned reads; /* SL_READS_LABELS and the like; steps refuse batches without it */
-    size_t bytes;   /* size of the type's own struct, which begins with a struct sl_module; 0: none */
+    bool dx_may_be_x; /* backward_input may be given the same array for both, and W does without x */
+    bool fuses;       /* forward and backward_input take the rows of several microbatches at once */
+    unsigned reads;   /* SL_READS_LABELS and the like; steps refuse batches without it */
+    size_t bytes;     /* size of the type's own struct, which begins with a struct sl_module; 0: none */
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
 };
 
@@ -209,6 +211,7 @@ struct sl_module {
     int in, out;      /* columns of x and y */
     bool is_layer;    /* planning it increments the layer's number */
     bool keeps_input, keeps_gradient;
+    bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it */
     int parameters;
     int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order in which plan declares them */
     int children;
@@ -334,6 +337,9 @@ int sl_module_backward_input_each(const struct sl_module *module, struct sl_cont
 /* W of the microbatches of an I, group after group. */
 int sl_module_backward_weight_each(const struct sl_module *module, const struct sl_context *context, const float *x,
                                    const float *dy);
+/* W of the microbatch whose I has just been called. */
+int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
+                             const float *dy);
 /* For parents: these call a child's functions, and pass x and dy only if the child keeps them. Forward_last is for a
  * child whose y is only read where the parent's is; forward for all others. */
 static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -355,11 +361,12 @@ static inline int sl_module_backward_input(const struct sl_module *module, struc
     if (!module->keeps_input) x = NULL;
     if (context->microbatches > 1 && !module->type->fuses)
         return sl_module_backward_input_each(module, context, x, dy, dx);
-    return module->type->backward_input(module, context, x, dy, dx);
+    SL_TRY(module->type->backward_input(module, context, x, dy, dx));
+    return module->weights_follow ? sl_module_weights_follow(module, context, x, dy) : SL_OK;
 }
 static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                             const float *dy) {
-    if (!module->type->backward_weight) return SL_OK;
+    if (!module->type->backward_weight || module->weights_follow) return SL_OK;
     if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
     if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
     return module->type->backward_weight(module, context, module->keeps_input ? x : NULL,

@@ -4,8 +4,8 @@
 #include "layers/modules/modules.h"
 
 /* What passes between child i and child i + 1: the activation, and the gradient on the way back. Each lies in the stash
- * where one of the two will ask for it again, and otherwise in a workspace buffer that it shares with every second
- * edge, as a child reads one edge while it writes the next. */
+ * where one of the two will ask for it again, both in one place where child i + 1 can write dx over x; and otherwise in
+ * a workspace buffer that it shares with every second edge, as a child reads one edge while it writes the next. */
 struct edge {
     struct sl_place activation, gradient;
 };
@@ -55,13 +55,16 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         const bool activation = module->child[i + 1]->keeps_input, gradient = module->child[i]->keeps_gradient;
         edges[i] = (struct edge){0};
         if (activation) SL_TRY(sl_plan_stash(plan, size, &edges[i].activation));
-        if (gradient) SL_TRY(sl_plan_array(plan, size, SL_FROM_INPUT, &edges[i].gradient));
+        if (activation && gradient && module->child[i + 1]->type->dx_may_be_x)
+            edges[i].gradient = edges[i].activation;
+        else if (gradient)
+            SL_TRY(sl_plan_array(plan, size, SL_FROM_INPUT, &edges[i].gradient));
         if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
     }
     for (int i = 0; i < 2; i++) sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
     for (int i = 0; i < count; i++) {
-        if (!edges[i].activation.stashed) edges[i].activation = buffer[i % 2];
-        if (!edges[i].gradient.stashed) edges[i].gradient = buffer[i % 2];
+        if (!module->child[i + 1]->keeps_input) edges[i].activation = buffer[i % 2];
+        if (!module->child[i]->keeps_gradient) edges[i].gradient = buffer[i % 2];
     }
     return SL_OK;
 }

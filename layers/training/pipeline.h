@@ -54,6 +54,10 @@ struct sl_pipeline_options {
     int wgrad_group;          /* microbatches of one weight-gradient product; must divide the number of microbatches */
 };
 
+/* The fewest of MICROBATCHES, into groups of which they divide, whose ROWS each make together a product that is deep
+ * enough to be fast; else all. Shapes alone decide, so that a wgrad_group of this size keeps the bits that it gives. */
+int sl_pipeline_wgrad_group(int microbatches, int rows);
+
 /* What sl_pipeline_plan checks first, and sl_trainer_plan, too: SL_BAD_INPUT names the field of OPTIONS or MODEL that
  * is missing or does not fit, and what is allowed. */
 int sl_pipeline_check(struct sl_spmd *self, const struct sl_pipeline_options *options, const struct sl_model *model);

@@ -22,6 +22,7 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     plan->global_layer = p->model->first_layer ? p->model->first_layer[loop] : stage_of(p, loop) * p->model->layers;
     plan->workspace = 0;
     plan->has_dx = !is_first(p, loop);
+    plan->nobody_waits = is_first(p, loop);
     SL_TRY(sl_module_plan(stage, plan));
     SL_TRY(plan_kept(plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
     return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
@@ -97,7 +98,8 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     };
     if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
-    plan.workspace = 0; /* the last stage has ended where the loss begins */
+    plan.workspace = 0;        /* the last stage has ended where the loss begins */
+    plan.nobody_waits = false; /* a loss has no I that its W could follow */
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
     p->workspace_bytes = plan.workspace_peak;
     p->table_bytes = sl_rope_bytes(plan.ropes);
@@ -189,6 +191,13 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .caches = options->caches,
     };
     return SL_OK;
+}
+
+int sl_pipeline_wgrad_group(int microbatches, int rows) {
+    enum { DEEP = 256 };
+    int group = 1;
+    while (group < microbatches && (microbatches % group || (long long)group * rows < DEEP)) group++;
+    return group;
 }
 
 int sl_pipeline_inputs(const struct sl_pipeline *p) { return p->in; }

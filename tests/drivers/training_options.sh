@@ -74,7 +74,7 @@ try_steps() {
     [ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <expected)" = 3 ]
     point "$driver_name: three steps"
     for kind in full selective; do
-        keeps 'recomputed, the same bits' --recompute $kind --wgrad-group 4
+        keeps 'recomputed, the same bits' --recompute $kind
     done
     keeps 'replicas are compared' --check-replicas
     keeps 'nothing overlaps' --no-overlap

@@ -1,5 +1,5 @@
 /* activation.c - silu, gelu and dropout; silu also with dropout in one pass. Forward leaves the slope, so that backward
- * is one multiplication. */
+ * is one multiplication. But gelu computes its slope again: passes over memory cost more than that. */
 #include <math.h>
 
 #include "layers/modules/shards.h"
@@ -117,8 +117,21 @@ static int dropout_forward(const struct sl_module *module, struct sl_context *co
     return SL_OK;
 }
 
+/* ---- gelu ---- */
+
+static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
+    module->keeps_input = !plan->forward_only;
+    return SL_OK;
+}
+
 static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->sequence->gelu_forward(elements(module, context), x, y, slope_of(module, context));
+    context->kernels->sequence->gelu_forward(elements(module, context), x, y);
+    return SL_OK;
+}
+
+static int gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                               const float *dy, float *dx) {
+    if (dx) context->kernels->sequence->gelu_backward(elements(module, context), x, dy, dx);
     return SL_OK;
 }
 
@@ -133,7 +146,12 @@ static int gelu_forward(const struct sl_module *module, struct sl_context *conte
      .fuses = true,                                                                                                    \
      .bytes = sizeof(struct STRUCT)}
 static const struct sl_module_type silu_type = ACTIVATION("silu", plan_slope, silu_forward, activation);
-static const struct sl_module_type gelu_type = ACTIVATION("gelu", plan_slope, gelu_forward, activation);
+static const struct sl_module_type gelu_type = {.name = "gelu",
+                                                .plan = plan_gelu,
+                                                .forward = gelu_forward,
+                                                .backward_input = gelu_backward_input,
+                                                .dx_may_be_x = true,
+                                                .fuses = true};
 static const struct sl_module_type dropout_type = ACTIVATION("dropout", plan_dropout, dropout_forward, dropout);
 static const struct sl_module_type silu_dropout_type =
     ACTIVATION("silu_dropout", plan_dropout, silu_dropout_forward, dropout);

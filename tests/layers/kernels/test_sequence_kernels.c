@@ -258,18 +258,27 @@ static void gelu_and_its_slope(void **state) {
         struct numbers numbers = {6};
         for (size_t n = 0; n < 4000; n = n < 70 ? n + 1 : 3 * n) {
             float *x = random_device_floats(&numbers, n, n % 2 ? -13 : -2, n % 2 ? 13 : 2), *y = device_floats(n),
-                  *slope = device_floats(n);
-            kernels->gelu_forward(n, x, y, slope);
+                  *dy = random_device_floats(&numbers, n, -1, 1), *slope = device_floats(n), *dx = device_floats(n);
+            for (size_t i = 0; i < n; i++) slope[i] = 1.0f;
+            kernels->gelu_forward(n, x, y);
+            kernels->gelu_backward(n, x, slope, slope);
+            kernels->gelu_backward(n, x, dy, dx);
             for (size_t i = 0; i < n; i++) { /* an error of the exponent is one of the result as many times as large */
                 const double relative = 4e-7 * (1 + fmax(0, -gelu_argument(x[i])));
                 expect_close(at_level(level, "gelu"), i, y[i], gelu(x[i]), relative, 2e-37);
                 expect_close(at_level(level, "gelu slope"), i, slope[i], gelu_slope(x[i]), relative, 3e-7);
+                assert_true(dx[i] == dy[i] * slope[i]);
             }
-            kernels->gelu_forward(n, x, x, slope);
-            assert_memory_equal(x, y, n * sizeof *y);
+            kernels->gelu_backward(n, x, dy, dy);
+            assert_memory_equal(dy, dx, n * sizeof *dx);
+            memcpy(slope, x, n * sizeof *x);
+            kernels->gelu_forward(n, slope, slope);
+            assert_memory_equal(slope, y, n * sizeof *y);
             release_array(x);
             release_array(y);
+            release_array(dy);
             release_array(slope);
+            release_array(dx);
         }
     }
 }
@@ -280,7 +289,9 @@ static void gelu_far_out(void **state) {
     enum { N = sizeof values / sizeof *values };
     float *x = device_copy(values, sizeof values), *y = device_floats(N), *slope = device_floats(N);
     FOR_EACH_LEVEL(kernels) {
-        kernels->gelu_forward(N, x, y, slope);
+        for (size_t i = 0; i < N; i++) slope[i] = 1.0f;
+        kernels->gelu_forward(N, x, y);
+        kernels->gelu_backward(N, x, slope, slope);
         for (size_t i = 0; i < N - 1; i++) {
             expect_close(at_level(level, "gelu"), i, y[i], x[i] > 1 ? x[i] : x[i] < -1 ? 0 : x[i] / 2, 1e-6, 1e-30);
             expect_close(at_level(level, "gelu slope"), i, slope[i], fabsf(x[i]) < 1 ? 0.5 : x[i] > 0, 1e-6, 1e-30);

@@ -1,5 +1,6 @@
 /* test_trainer.c - training on a mesh: the same bits under every schedule and stage count, whatever is sharded or
  * overlapped; nothing is allocated after the first step; a coordinate that fails ends the run. */
+#include <limits.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -423,12 +424,22 @@ static void nothing_is_allocated_after_the_first_step(void **state) {
     expect_nothing_after_the_first_step(SL_BF16);
 }
 
+/* The fewest microbatches that have 256 rows together; else all. */
+static void groups_follow_from_shapes(void **state) {
+    const int shapes[][3] = {{4, 256, 1}, {4, 1024, 1}, {4, 255, 2}, {4, 64, 4}, {4, 16, 4},
+                             {6, 86, 3},  {6, 64, 6},   {7, 128, 7}, {1, 1, 1},  {4096, INT_MAX, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        assert_int_equal(sl_pipeline_wgrad_group(shapes[i][0], shapes[i][1]), shapes[i][2]);
+}
+
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules_and_stage_counts_give_the_same_bits),
         cmocka_unit_test(sharding_and_overlap_give_the_same_bits),
         cmocka_unit_test(groups_give_the_same_bits_in_every_schedule),
+        cmocka_unit_test(groups_follow_from_shapes),
         cmocka_unit_test(data_sizes_agree),
         cmocka_unit_test(dropouts_outside_layers_give_the_same_bits),
         cmocka_unit_test(a_failure_within_a_step_ends_the_run),
