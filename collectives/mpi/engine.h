@@ -385,10 +385,11 @@ int sl_mpi_previous_peer(const struct sl_collective *call, int k);
 
 /* ---- the same through shared memory (mailbox.c) ---- */
 
-/* Collective over HOST. There are none without bells. */
+/* Collective over HOST. There are none without bells; without them all data goes by MPI. */
 void sl_mpi_mailboxes_open(MPI_Comm host);
 /* Empties this process's: before a run, while nobody looks at them. */
 void sl_mpi_mailboxes_clear(void);
+bool sl_mpi_shares_memory(void);
 /* Whether the group of that number has mailboxes: the first groups have, if any. */
 bool sl_mpi_take_mailboxes(int group);
 

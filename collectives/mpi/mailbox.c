@@ -46,6 +46,8 @@ void sl_mpi_mailboxes_open(MPI_Comm host) {
     if (sl_mpi_has_bells()) mailboxes = sl_mpi_share_with_all(host, count * sizeof *mailboxes);
 }
 
+bool sl_mpi_shares_memory(void) { return mailboxes; }
+
 static struct sl_mpi_mailbox *mailbox(int group, int rank) {
     return &mailboxes[(size_t)group * (size_t)sl_mpi_process()->size + (size_t)rank];
 }
