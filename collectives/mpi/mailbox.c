@@ -112,20 +112,28 @@ static char *piece(const struct sl_mpi_call *c, int position, uint32_t round, in
 /* A stretch of a range that is contiguous in the program's arrays. */
 struct stretch {
     size_t row, column, skip; /* it begins SKIP elements behind the beginning of that run */
-    size_t at, count;         /* AT elements behind the beginning of the range */
+    size_t at, count;         /* AT elements behind the beginning of the range; 0: there is none */
 };
 
-/* Sets the range's next stretch, or its first one if STRETCH is all zeros. False: there is none. */
-static bool next_stretch(const struct sl_collective *call, struct range range, struct stretch *stretch) {
-    const size_t at = stretch->at + stretch->count, position = range.begin + at, run = call->count[2];
-    if (at == range.count) return false;
-    const size_t rest = run - position % run;
-    *stretch = (struct stretch){.row = position / run / call->count[1],
-                                .column = position / run % call->count[1],
-                                .skip = position % run,
-                                .at = at,
-                                .count = rest < range.count - at ? rest : range.count - at};
-    return true;
+/* The range's first stretch. It is all of it where the arrays are SOLID. */
+static struct stretch first_stretch(const struct sl_collective *call, struct range range, bool solid) {
+    const size_t run = call->count[2];
+    if (solid || !range.count) return (struct stretch){.skip = range.begin, .count = range.count};
+    const size_t skip = range.begin % run, rest = run - skip;
+    return (struct stretch){.row = range.begin / run / call->count[1],
+                            .column = range.begin / run % call->count[1],
+                            .skip = skip,
+                            .count = rest < range.count ? rest : range.count};
+}
+
+static void next_stretch(const struct sl_collective *call, struct range range, struct stretch *stretch) {
+    const size_t run = call->count[2], at = stretch->at + stretch->count, left = range.count - at;
+    const bool last = ++stretch->column == call->count[1];
+    stretch->row += last;
+    if (last) stretch->column = 0;
+    stretch->skip = 0;
+    stretch->at = at;
+    stretch->count = left < run ? left : run;
 }
 
 /* Bytes from the beginning of a block to STRETCH. */
@@ -136,13 +144,15 @@ static size_t offset_of(const struct sl_collective *call, const struct sl_view *
 
 static void pack(const struct sl_collective *call, struct range range, char *tight, const char *block) {
     const size_t size = sl_dtype_size(call->dtype);
-    for (struct stretch s = {0}; next_stretch(call, range, &s);)
+    struct stretch s = first_stretch(call, range, sl_block_is_solid(call, &call->input_view));
+    for (; s.count; next_stretch(call, range, &s))
         memcpy(tight + size * s.at, block + offset_of(call, &call->input_view, &s), size * s.count);
 }
 
 static void unpack(const struct sl_collective *call, struct range range, const char *tight, char *block) {
     const size_t size = sl_dtype_size(call->dtype);
-    for (struct stretch s = {0}; next_stretch(call, range, &s);)
+    struct stretch s = first_stretch(call, range, sl_block_is_solid(call, &call->output_view));
+    for (; s.count; next_stretch(call, range, &s))
         memcpy(block + offset_of(call, &call->output_view, &s), tight + size * s.at, size * s.count);
 }
 
@@ -234,7 +244,8 @@ static void sum_stretches(const struct sl_mpi_call *c, struct range range) {
     const int size = call->group->size, me = call->group->rank;
     const size_t bytes = sl_dtype_size(call->dtype);
     const void *input[SL_MAX_COORDINATES];
-    for (struct stretch s = {0}; next_stretch(call, range, &s);) {
+    const bool solid = sl_block_is_solid(call, &call->input_view) && sl_block_is_solid(call, &call->output_view);
+    for (struct stretch s = first_stretch(call, range, solid); s.count; next_stretch(call, range, &s)) {
         for (int peer = 0; peer < size; peer++) input[peer] = piece(c, peer, c->read, me) + bytes * s.at;
         input[me] = sl_mpi_input_block(call, me) + offset_of(call, &call->input_view, &s);
         void *output = sl_mpi_output_block(call, 0) + offset_of(call, &call->output_view, &s);
