@@ -6,11 +6,10 @@
 #include <time.h>
 
 enum {
-    SPINS = 200,    /* where every process has a core: looks one after the other, about 100 us */
-    YIELDS = 8,     /* then, or at once where they share cores */
-    NAP_US = 50,    /* then */
-    DOZE_US = 1000, /* the longest sleep of who would be woken by a bell, but for a part of a long message */
-    YIELDS_UNTIL_RUNG = 4,
+    SPINS = 200,       /* where every process has a core: looks one after the other, about 100 us */
+    YIELDS = 8,        /* then, or at once where they share cores */
+    NAP_US = 50,       /* then */
+    DOZE_US = 1000,    /* the longest sleep of who would be woken by a bell, but for a part of a long message */
     SPIN_US = 50,      /* about twice what it takes to wake a process whose core has gone to sleep */
     SPINS_A_LOOK = 16, /* between two looks at the clock */
 };
@@ -51,7 +50,7 @@ static void pause_for_mpi(int round, uint32_t rings) {
 /* The same for whom the bell rings in any case. */
 static void pause_until_rung(struct sl_mpi_run *run, uint32_t rings) {
     const double end = sl_mpi_process()->spin ? sl_now() + 1e-6 * SPIN_US : 0;
-    for (int i = 0; i < YIELDS_UNTIL_RUNG && end == 0; i++) {
+    for (int i = 0; i < YIELDS && end == 0; i++) {
         sched_yield();
         if (sl_mpi_rings() != rings) return;
     }
