@@ -56,7 +56,7 @@ static int open_trainer(struct worker *worker) {
                                                .zero = true,
                                                .overlap = true,
                                                .seed = SEED};
-    SL_TRY(sl_transformer_build(&run->model, self->mesh, &rig->schedule, sl_axis_index(self, sl_pipe_axis), sequence,
+    SL_TRY(sl_transformer_build(&run->model, self->mesh, &rig->schedule, sl_axis_index(self, sl_pipe_axis),
                                 &worker->model, &self->error));
     SL_TRY(sl_trainer_plan(&worker->trainer, self, &options, &worker->model));
     return sl_trainer_open(worker->trainer, NULL);

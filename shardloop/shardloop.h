@@ -90,6 +90,7 @@
 #include "layers/modules/profile.h"
 #include "layers/modules/rules.h"
 #include "layers/modules/sequence/rope.h"
+#include "layers/modules/sequence/token_chunks.h"
 #include "layers/modules/sequence/token_table.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"

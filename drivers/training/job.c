@@ -110,10 +110,12 @@ static int fuse(struct sl_job *job, struct sl_error *error) {
     const struct sl_fusing fusing = {
         .rows = job->rows, .coordinates = job->sharing.coordinates, .cores = job->sharing.cores};
     struct sl_schedule *schedule = &job->schedule;
-    const int run = job->options->no_fuse ? 1 : job->options->fuse;
+    const int run = job->options->no_fuse || (job->bare_loops && !job->options->fuse) ? 1 : job->options->fuse;
     bool fused = true;
     if (job->options->no_fuse && job->options->fuse > 1)
         return sl_error_set(error, SL_BAD_INPUT, "--no-fuse contradicts --fuse %d", job->options->fuse);
+    if (run > 1 && job->bare_loops)
+        return sl_error_set(error, SL_BAD_INPUT, "--fuse %d: a spread head takes one microbatch at a time", run);
     if (!run) return sl_schedule_fuse_planned(schedule, &fusing, error);
     if (schedule->microbatches % run)
         return sl_error_set(error, SL_BAD_INPUT, "--fuse %d: %d microbatches do not divide into runs of so many", run,
@@ -130,10 +132,11 @@ int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int
     struct sl_schedule *schedule = &job->schedule;
     SL_TRY(job->options->schedule_file ? read_schedule(job, error)
                                        : sl_schedule_generate(schedule, kind, job->ranks, loops, microbatches, error));
-    if (layers < sl_schedule_stages(schedule))
-        return sl_error_set(
-            error, SL_BAD_INPUT, "%d layers: each of the %d stages (%s=%d, loops %d) needs at least one", layers,
-            sl_schedule_stages(schedule), sl_job_axis(job, SL_JOB_PIPE), schedule->ranks, schedule->loops);
+    const int with_layers = schedule->loops - job->bare_loops, stages = with_layers * schedule->ranks;
+    if (layers < stages)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%d layers: each of the %d stages (%s=%d, loops %d) needs at least one", layers, stages,
+                            sl_job_axis(job, SL_JOB_PIPE), schedule->ranks, with_layers);
     SL_TRY(cut_pass(job, error));
     SL_TRY(fuse(job, error));
     SL_TRY(sl_schedule_lower(schedule, error));

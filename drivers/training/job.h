@@ -50,7 +50,8 @@ struct sl_job {
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* of products' operands */
     struct sl_optimizer_options optimizer;
-    int local, pass;             /* samples of a replica: a step, and a pass through the pipeline */
+    int local, pass; /* samples of a replica: a step, and a pass through the pipeline */
+    int bare_loops;  /* of the schedule: loops whose stages have no layers; no microbatches are joined then */
     struct sl_schedule schedule; /* lowered and proven */
     int slots;                   /* of a channel, with which it is proven */
     int rows;                    /* of a microbatch */

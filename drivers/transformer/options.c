@@ -77,6 +77,9 @@ const struct sl_option transformer_schedule_table[] = {
      .unless = "mesh|schedule-file",
      .help = "parts into which a replica's sequences of a pass are divided; 0: parts of about 256 tokens, but at least "
              "two for each rank of a pipeline"},
+    {"spread-head", SL_OPTION_SWITCH, FIELD(spread_head), .keep = SL_KEPT_FREE,
+     .help = "spread the token table and the logits over the pipeline: each rank has as many tokens of the vocabulary, "
+             "in two loops beside those of --loops"},
     {0},
 };
 
@@ -159,11 +162,33 @@ static int most_microbatches(const struct transformer_job *job) {
     return parts > enough ? (int)(parts < sequences ? parts : sequences) : enough;
 }
 
+/* The head's shares are stages, too: of two loops, the first and the last. */
+static int spread_head(struct transformer_job *job, const struct sl_schedule_kind *kind, struct sl_error *error) {
+    enum { LOOPS = 2 };
+    const struct transformer_config *config = job->config;
+    if (!config->spread_head || job->job.ranks == 1) return SL_OK;
+    if (config->vocabulary_parallel)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--spread-head and --vocabulary-parallel: both shard the token table; choose one of them");
+    if (config->sample_every)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--spread-head and --sample-every: samples need a head that is not spread");
+    if (!config->training.schedule_file && kind->most_loops <= LOOPS)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--spread-head: schedule %s has at most %d loop%s, and the head takes two more: choose "
+                            "interleaved-1f1b, interleaved-zb, looped-bfs or looped-dfs",
+                            kind->name, kind->most_loops, kind->most_loops == 1 ? "" : "s");
+    job->model.spread_head = true;
+    job->job.bare_loops = LOOPS;
+    return SL_OK;
+}
+
 static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->job.options;
     const struct sl_schedule_kind *kind = sl_schedule_find(options->schedule, error);
     if (!kind) return sl_schedule_suggest(options->schedule, NULL, error);
-    const int loops = options->loops ? options->loops : kind->least_loops;
+    SL_TRY(spread_head(job, kind, error));
+    const int loops = (options->loops ? options->loops : kind->least_loops) + job->job.bare_loops;
     const int layers = job->model.blocks * job->model.layers_per_block;
     int microbatches = options->microbatches, group = options->wgrad_group;
     if (!microbatches) microbatches = sl_largest_divisor(job->job.pass, most_microbatches(job));

@@ -18,7 +18,7 @@ static int open_worker(struct sl_worker *worker, struct sl_trainer_options *opti
     options->pipeline.group_axes = sl_transformer_axes;
     options->optimizer.exact = true;
     return sl_transformer_build(&job->model, self->mesh, &worker->job->schedule, sl_axis_index(self, sl_pipe_axis),
-                                worker->job->sequence, &worker->model, &self->error);
+                                &worker->model, &self->error);
 }
 
 static void close_worker(struct sl_worker *worker) {

@@ -2,6 +2,7 @@
  *
  * The build defines SL_SEQUENCE_KERNELS, the table's name. */
 #include "layers/kernels/sequence.h"
+#include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"
 
@@ -203,43 +204,151 @@ static void row_maxima(size_t rows, size_t cols, int32_t first, const float *log
     }
 }
 
-static void row_sums(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
-                     const float *maxima, float *sums, float *targets) {
-    SL_ROWS(is_device_ptr(logits, labels, maxima, sums, targets))
+static void copy_labels(size_t rows, size_t cols, const int32_t *x, size_t stride, int32_t *y) {
+    SL_ROWS(is_device_ptr(x, y))
     for (size_t r = 0; r < rows; r++) {
-        const float *x = logits + r * cols, max = maxima[r];
-        const int64_t label = place_of(labels[r], first, (int64_t)cols);
-        float sum = 0.0f;
-        SL_LANES(reduction(+ : sum))
-        for (size_t c = 0; c < cols; c++) sum += sl_exp(x[c] - max);
-        sums[r] = sum;
-        targets[r] = label < 0 ? 0.0f : x[label];
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) y[r * cols + c] = x[r * stride + c];
     }
 }
 
-static void row_losses(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
-                       const float *maxima, const float *argmaxima, const float *sums, const float *targets,
-                       float weight, float *dlogits, double result[3]) {
-    double loss = 0.0, correct = 0.0, counted = 0.0;
-    SL_ROWS(is_device_ptr(logits, labels, maxima, argmaxima, sums, targets, dlogits)
-                reduction(+ : loss, correct, counted))
+static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
+                          bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
+                          float *p) {
+    const int32_t classes = (int32_t)cols, lowest = sl_order_of_float(-INFINITY);
+    SL_ROWS(is_device_ptr(logits, labels, maxima, argmaxima, sums, targets, scales, p))
     for (size_t r = 0; r < rows; r++) {
-        const float *x = logits + r * cols, max = maxima[r], factor = weight / sums[r];
-        float *dx = dlogits + r * cols;
-        const bool counts = labels[r] >= 0;
+        const float *x = logits + r * cols;
+        float *out = p + r * cols;
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) dx[c] = counts ? factor * sl_exp(x[c] - max) : 0.0f;
-        if (label >= 0) dx[label] -= weight;
-        if (counts) {
-            loss += (double)(sl_log(sums[r]) - (targets[r] - max));
-            correct += argmaxima[r] == (float)labels[r];
-            counted += 1.0;
+        const float target = label < 0 ? 0.0f : x[label], before = begins ? -INFINITY : maxima[r];
+        const int32_t order = begins ? lowest : sl_order_of_float(before);
+        int32_t highest = order, at = classes;
+        SL_LANES(reduction(max : highest))
+        for (int32_t c = 0; c < classes; c++) {
+            const int32_t value = sl_order_of_float(x[c]);
+            highest = value > highest ? value : highest;
         }
+        const bool grows = begins || highest > order;
+        const float max = grows ? sl_float_of_order(highest) : before;
+        SL_LANES(reduction(min : at))
+        for (int32_t c = 0; c < classes; c++) {
+            const int32_t candidate = x[c] < max ? classes : c; /* also where one of them is NaN */
+            at = candidate < at ? candidate : at;
+        }
+        float sum = 0.0f;
+        SL_LANES(reduction(+ : sum))
+        for (size_t c = 0; c < cols; c++) {
+            out[c] = sl_exp(x[c] - max);
+            sum += out[c];
+        }
+        const float scale = begins ? 0.0f : grows ? sl_exp(before - max) : 1.0f;
+        if (begins || !(max <= before)) argmaxima[r] = (float)(first + at); /* 0 is no larger than -0; NaN is */
+        maxima[r] = max;
+        scales[r] = scale;
+        sums[r] = begins ? sum : sums[r] * scale + sum;
+        targets[r] = begins ? target : targets[r] + target;
+    }
+}
+
+static void scale_rows(size_t rows, size_t cols, const float *scales, float *y) {
+    SL_ROWS(is_device_ptr(scales, y))
+    for (size_t r = 0; r < rows; r++) {
+        float *out = y + r * cols;
+        const float scale = scales[r];
+        if (scale == 1.0f) continue;
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) out[c] *= scale;
+    }
+}
+
+static void softmax_join(size_t rows, const float *maxima, float *scales, float *sums) {
+    SL_ELEMENTWISE(is_device_ptr(maxima, scales, sums), )
+    for (size_t r = 0; r < rows; r++) {
+        scales[r] = sl_exp(scales[r] - maxima[r]);
+        sums[r] *= scales[r];
+    }
+}
+
+static void softmax_losses(size_t rows, const int32_t *labels, const float *maxima, const float *argmaxima,
+                           const float *sums, const float *targets, double result[3]) {
+    double loss = 0.0, correct = 0.0, counted = 0.0;
+    SL_ROWS(is_device_ptr(labels, maxima, argmaxima, sums, targets) reduction(+ : loss, correct, counted))
+    for (size_t r = 0; r < rows; r++) {
+        if (labels[r] < 0) continue;
+        loss += (double)(sl_log(sums[r]) - (targets[r] - maxima[r]));
+        correct += argmaxima[r] == (float)labels[r];
+        counted += 1.0;
     }
     result[0] += loss;
     result[1] += correct;
     result[2] += counted;
+}
+
+static void softmax_gradient(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,
+                             const float *sums, const float *scales, float weight, const void *table, bool rounded,
+                             float *dx) {
+    SL_ROWS(is_device_ptr(labels, sums, scales, table, dx))
+    for (size_t r = 0; r < rows; r++) {
+        const int64_t place = place_of(labels[r], first, count);
+        const size_t at = (place < 0 ? 0 : (size_t)place) * cols;
+        const float *row = (const float *)table + at;
+        const uint16_t *half = (const uint16_t *)table + at;
+        const float factor = labels[r] < 0 ? 0.0f : weight / sums[r] * scales[r], hit = place < 0 ? 0.0f : weight;
+        float *out = dx + r * cols;
+        if (labels[r] < 0) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = 0.0f;
+        } else if (rounded) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = factor * out[c] - hit * sl_float_of_bf16(half[c]);
+        } else {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = factor * out[c] - hit * row[c];
+        }
+    }
+}
+
+static void label_rows(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count, const void *table,
+                       bool rounded, bool begins, float *y) {
+    SL_ROWS(is_device_ptr(labels, table, y))
+    for (size_t r = 0; r < rows; r++) {
+        const int64_t place = place_of(labels[r], first, count);
+        const size_t at = (place < 0 ? 0 : (size_t)place) * cols;
+        const float *row = (const float *)table + at;
+        const uint16_t *half = (const uint16_t *)table + at;
+        float *out = y + r * cols;
+        if (place < 0 && !begins) continue;
+        if (place < 0) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = 0.0f;
+        } else if (rounded) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = sl_float_of_bf16(half[c]);
+        } else {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = row[c];
+        }
+    }
+}
+
+static void label_places(size_t rows, const int32_t *labels, int32_t *y) {
+    SL_ELEMENTWISE(is_device_ptr(labels, y), )
+    for (size_t r = 0; r < rows; r++) y[r] = labels[r] < 0 ? -1 : (int32_t)r;
+}
+
+static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
+                            const float *sums, float weight, float *logits) {
+    SL_ROWS(is_device_ptr(labels, maxima, sums, logits))
+    for (size_t r = 0; r < rows; r++) {
+        float *x = logits + r * cols;
+        const float max = maxima[r], factor = weight / sums[r];
+        const bool counts = labels[r] >= 0;
+        const int64_t label = place_of(labels[r], first, (int64_t)cols);
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) x[c] = counts ? factor * sl_exp(x[c] - max) : 0.0f;
+        if (label >= 0) x[label] -= weight;
+    }
 }
 
 const struct sl_sequence_kernels SL_SEQUENCE_KERNELS = {
@@ -255,6 +364,13 @@ const struct sl_sequence_kernels SL_SEQUENCE_KERNELS = {
     .lookup = lookup,
     .scatter_add = scatter_add,
     .row_maxima = row_maxima,
-    .row_sums = row_sums,
-    .row_losses = row_losses,
+    .copy_labels = copy_labels,
+    .softmax_chunk = softmax_chunk,
+    .scale_rows = scale_rows,
+    .softmax_join = softmax_join,
+    .softmax_losses = softmax_losses,
+    .softmax_gradient = softmax_gradient,
+    .label_rows = label_rows,
+    .label_places = label_places,
+    .softmax_dlogits = softmax_dlogits,
 };

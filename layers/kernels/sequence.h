@@ -51,19 +51,45 @@ struct sl_sequence_kernels {
     void (*scatter_add)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *dy,
                         float *dtable, size_t stride);
 
-    /* Cross entropy over sharded classes: this coordinate has logits [rows, cols] of the classes [first, first + cols).
-     * A row with label -1 is left out. A label outside the range belongs to another coordinate.
-     * maxima [rows]: the largest logit; argmaxima [rows]: its class, as a float (the first of equals) */
+    /* y [rows, cols] = x [rows, cols] with its own stride */
+    void (*copy_labels)(size_t rows, size_t cols, const int32_t *x, size_t stride, int32_t *y);
+    /* maxima [rows]: the largest of logits [rows, cols], which are of the classes from FIRST on; argmaxima [rows]: its
+     * class, as a float (the first of equals) */
     void (*row_maxima)(size_t rows, size_t cols, int32_t first, const float *logits, float *maxima, float *argmaxima);
-    /* sums [rows] = sums over columns of exp(logits - maxima); targets [rows] = the label's logit, 0 if the label
-     * belongs to another coordinate */
-    void (*row_sums)(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
-                     const float *maxima, float *sums, float *targets);
-    /* dlogits = (exp(logits - maxima) / sums - onehot) weight, zeros in rows with label -1; dlogits may be logits.
-     * result[0] += losses, [1] += rows whose argmaxima is the label, [2] += rows counted */
-    void (*row_losses)(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
-                       const float *maxima, const float *argmaxima, const float *sums, const float *targets,
-                       float weight, float *dlogits, double result[3]);
+
+    /* Softmax cross entropy of rows whose classes come chunk by chunk, in ascending order (layers/modules/sequence/
+     * token_head.c). A row with label -1 is left out. A label that is not among the classes belongs to another chunk,
+     * or to another coordinate. All arrays of one number a row are [rows].
+     *
+     * Takes the logits [rows, cols] of the classes from FIRST on. maxima: the largest logit so far; argmaxima: its
+     * class, as a float (the first of equals); scales = exp(the maximum before - maxima); p [rows, cols] =
+     * exp(logits - maxima), which may be logits; sums = scales sums + the sum over p's columns; targets: the label's
+     * logit, 0 before it has come. BEGINS: the chunk is the first, and nothing is read of what was before. */
+    void (*softmax_chunk)(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
+                          bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
+                          float *p);
+    /* y [rows, cols] *= scales [rows] */
+    void (*scale_rows)(size_t rows, size_t cols, const float *scales, float *y);
+    /* The largest logits were SCALES and are MAXIMA: scales = exp(scales - maxima), sums *= scales. */
+    void (*softmax_join)(size_t rows, const float *maxima, float *scales, float *sums);
+    /* result[0] += losses, [1] += rows whose argmaxima is the label, [2] += rows counted */
+    void (*softmax_losses)(size_t rows, const int32_t *labels, const float *maxima, const float *argmaxima,
+                           const float *sums, const float *targets, double result[3]);
+    /* dx [rows, cols] = (dx scales / sums - TABLE's row of the label) weight, zeros in rows with label -1. TABLE
+     * [count, cols] has the rows of the classes from FIRST on: bf16 if ROUNDED, else float. */
+    void (*softmax_gradient)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,
+                             const float *sums, const float *scales, float weight, const void *table, bool rounded,
+                             float *dx);
+    /* y [rows, cols]: in rows whose label is one of the classes [first, first + count), TABLE's row of it, as above.
+     * BEGINS: zeros in all others. */
+    void (*label_rows)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count, const void *table,
+                       bool rounded, bool begins, float *y);
+    /* y [rows] = the row's number, or -1 where the label is */
+    void (*label_places)(size_t rows, const int32_t *labels, int32_t *y);
+    /* logits [rows, cols] of the classes from FIRST on become their gradients: (exp(logits - maxima) / sums - onehot)
+     * weight, zeros in rows with label -1. */
+    void (*softmax_dlogits)(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
+                            const float *sums, float weight, float *logits);
 };
 
 extern const struct sl_sequence_kernels sl_sequence_kernels_v2, sl_sequence_kernels_v3, sl_sequence_kernels_v4;

@@ -42,7 +42,7 @@ static int open_pass(struct sl_generator *g, struct pass *pass, int sequence, st
                                                  .caches = &g->caches,
                                                  .wgrad_group = 1};
     SL_TRY(sl_transformer_build(options->transformer, self->mesh, &g->schedule, sl_axis_index(self, sl_pipe_axis),
-                                sequence, &pass->model, &self->error));
+                                &pass->model, &self->error));
     return sl_pipeline_plan(&pass->pipeline, self, &pipeline, &pass->model, parameters);
 }
 

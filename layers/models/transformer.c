@@ -21,13 +21,17 @@ enum { EXPANSION = 4 }; /* columns inside an MLP, as a multiple of the model's *
 #define KERNELS_OVER_DATA                                                                                              \
     {"*.k_rope.kernel", "tensor*2,data"}, {"*.q_rope.kernel", "tensor*2,data"}, {"*.kernel", "tensor,data"}
 
-static const struct sl_rule rules[2][2][10] = {
-    {{NORMS, EXPERTS, KERNELS, {0}}, {NORMS, EXPERTS, KERNELS, {"embedding", "tensor"}, {0}}},
-    {{NORMS, EXPERTS, KERNELS_OVER_DATA, {0}}, {NORMS, EXPERTS, KERNELS_OVER_DATA, {"embedding", "tensor"}, {0}}},
+static const struct sl_rule rules[2][3][10] = {
+    {{NORMS, EXPERTS, KERNELS, {0}},
+     {NORMS, EXPERTS, KERNELS, {"embedding", "tensor"}, {0}},
+     {NORMS, EXPERTS, KERNELS, {"embedding", "pipe"}, {0}}},
+    {{NORMS, EXPERTS, KERNELS_OVER_DATA, {0}},
+     {NORMS, EXPERTS, KERNELS_OVER_DATA, {"embedding", "tensor"}, {0}},
+     {NORMS, EXPERTS, KERNELS_OVER_DATA, {"embedding", "pipe"}, {0}}},
 };
 
 const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t) {
-    return rules[t->fsdp][t->vocabulary_parallel];
+    return rules[t->fsdp][t->spread_head ? 2 : t->vocabulary_parallel];
 }
 
 /* ---- what fits ---- */
@@ -122,36 +126,60 @@ static struct sl_module *build_layer(const struct sl_transformer *t, int number,
     return t->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(both) : both;
 }
 
-/* Stage number STAGE: its layers, the embedding before the first, norm and logits after the last. */
-static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage, int sequence,
-                                     const struct sl_channels *channels) {
-    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel};
+/* What the ends of the model know of RANK's share of the table. */
+static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const struct sl_schedule *schedule,
+                                          int rank) {
+    return (struct sl_vocabulary){.size = t->vocabulary,
+                                  .dimension = t->dimension,
+                                  .parallel = t->vocabulary_parallel,
+                                  .chunk = t->chunk,
+                                  .shards = t->spread_head ? schedule->ranks : 0,
+                                  .shard = t->spread_head ? rank : 0,
+                                  .stages = sl_pipe_axis};
+}
+
+/* A stage of layers, number STAGE of STAGES: the embedding before the first, the norm after the last. */
+static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage,
+                                     const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
     const int first = sl_model_first_layer(layers_of(t), stages, stage);
     const int end = sl_model_first_layer(layers_of(t), stages, stage + 1);
     struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
     int parts = 0;
     if (!part) return NULL;
-    if (stage == 0) part[parts++] = sl_token_embedding(&vocabulary, channels);
+    if (stage == 0 && !t->spread_head) part[parts++] = sl_token_embedding(vocabulary, channels);
     for (int layer = first; layer < end; layer++) part[parts++] = build_layer(t, layer, channels);
-    if (stage == stages - 1) {
-        part[parts++] = sl_rms_norm("norm", t->dimension, channels);
-        part[parts++] = sl_tied_logits(&vocabulary, sequence, channels);
-    }
+    if (stage == stages - 1) part[parts++] = sl_rms_norm("norm", t->dimension, channels);
+    if (stage == stages - 1 && t->spread_head) part[parts++] = sl_spread_begin(vocabulary, channels);
     whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
     free(part);
     return whole;
 }
 
+/* Stage number STAGE of the pipeline, of which the first and the last ENDS stages have no layers. */
+static struct sl_module *build_any(const struct sl_transformer *t, int stages, int stage, int ends,
+                                   const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    if (stage < ends) return sl_token_embedding(vocabulary, channels);
+    if (stage >= stages - ends) return sl_spread_head(vocabulary, channels);
+    return build_stage(t, stages - 2 * ends, stage - ends, vocabulary, channels);
+}
+
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
-                         int rank, int sequence, struct sl_model *model, struct sl_error *error) {
-    const struct sl_vocabulary vocabulary = {t->vocabulary, t->dimension, t->vocabulary_parallel};
+                         int rank, struct sl_model *model, struct sl_error *error) {
+    const struct sl_vocabulary vocabulary = vocabulary_of(t, schedule, rank);
     const struct sl_channels channels = {mesh, sl_tensor_axis};
-    const int stages = sl_schedule_stages(schedule);
-    SL_TRY(sl_model_open(model, schedule, rank, layers_of(t), error));
+    const int stages = sl_schedule_stages(schedule), ends = t->spread_head ? schedule->ranks : 0;
+    if (t->spread_head && schedule->loops < 3)
+        return sl_error_set(error, SL_BAD_INPUT, "a spread head needs a schedule of 3 loops or more; %s has %d",
+                            schedule->name, schedule->loops);
+    SL_TRY(sl_model_open(model, schedule, rank, layers_of(t), ends, error));
+    model->spread_ends = t->spread_head;
+    model->handed = t->spread_head ? sl_spread_columns(&vocabulary, &channels) : 0;
     for (int l = 0; l < model->loops; l++) {
         const int stage = sl_schedule_stage(schedule, rank, l);
-        model->stage[l] = build_stage(t, stages, stage, sequence, &channels);
-        if (stage == stages - 1) model->loss = sl_token_loss(&vocabulary, sequence, &channels);
+        model->stage[l] = build_any(t, stages, stage, ends, &vocabulary, &channels);
+        if (stage == stages - 1)
+            model->loss =
+                t->spread_head ? sl_spread_loss(&vocabulary, &channels) : sl_token_head(&vocabulary, &channels);
         if (!model->stage[l] || (stage == stages - 1 && !model->loss))
             return sl_error_set(error, SL_FAILED, "no memory for the model");
     }

@@ -21,8 +21,10 @@ struct sl_transformer {
     int recomputation;        /* enum sl_recomputation; selective: attention */
     bool fsdp;                /* kernels are also sharded over data */
     bool vocabulary_parallel; /* the token table's rows are sharded over tensor */
-    int experts; /* number of experts in place of each MLP, sharded over data (transformer_modules.h); 0: MLPs */
-    int choices; /* number of experts that a token goes to */
+    bool spread_head; /* they are sharded over pipe: the first loop of a schedule looks up, the last is the head */
+    int chunk;        /* classes of which the head makes logits at a time; 0: sl_token_head chooses */
+    int experts;      /* number of experts in place of each MLP, sharded over data (transformer_modules.h); 0: MLPs */
+    int choices;      /* number of experts that a token goes to */
     int expert_dimension;     /* columns inside an expert */
     int shared_experts;       /* all tokens pass an MLP as wide as this many experts */
     double capacity, balance; /* factor of the number of slots; weight of the load-balance loss */
@@ -39,12 +41,12 @@ const struct sl_rule *sl_transformer_rules(const struct sl_transformer *transfor
 /* SL_BAD_INPUT if numbers do not fit each other or MESH; the line names them. */
 int sl_transformer_check(const struct sl_transformer *transformer, const struct sl_mesh *mesh, struct sl_error *error);
 
-/* Builds the part of MODEL that RANK of SCHEDULE holds, for sequences of SEQUENCE tokens. Stage s of S has the layers
- * from s * layers / S, rounded down, up to the next stage's first. SL_BAD_INPUT if there are fewer layers than stages,
- * SL_FAILED if there is no memory. Free with sl_model_free, also after a failure. */
+/* Builds the part of MODEL that RANK of SCHEDULE holds. Stage s of S has the layers
+ * from s * layers / S, rounded down, up to the next stage's first; a spread head's two loops have none and do not
+ * count. SL_BAD_INPUT if there are fewer layers than stages, SL_FAILED if there is no memory. Free with sl_model_free,
+ * also after a failure. */
 int sl_transformer_build(const struct sl_transformer *transformer, const struct sl_mesh *mesh,
-                         const struct sl_schedule *schedule, int rank, int sequence, struct sl_model *model,
-                         struct sl_error *error);
+                         const struct sl_schedule *schedule, int rank, struct sl_model *model, struct sl_error *error);
 
 /* The number of parameters of the whole model, which may be more than a size_t can count; tied parameters count once.
  */

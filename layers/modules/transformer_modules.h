@@ -95,25 +95,37 @@ struct sl_module *sl_experts(const char *name, const struct sl_experts *shape, c
 struct sl_vocabulary {
     int size, dimension;
     bool parallel; /* the table's rows are sharded over the channels' axis */
+    int chunk;     /* classes of which sl_token_head makes logits at a time; 0: up to 4096, by the size alone */
+    int shards,
+        shard; /* the ranks of a pipeline share the table's rows, and this is rank `shard`; 0 shards: one does */
+    const char *stages; /* the axis of these ranks */
 };
-/* y = the table's rows of the tokens in the context's batch. x has one column, which nobody reads. Each coordinate
+/* y = the table's rows of the tokens in the context's batch. x has one column, which nobody reads. Where stages share
+ * the table, each adds its own rows to x, and the first one, shard 0, begins. Each coordinate
  * looks up its share of each sequence, then an all_to_all exchanges shares of sequences for shares of channels. If
  * sequences do not divide, every coordinate looks up all tokens and keeps its channels. Vocabulary-parallel: the sums
  * of all coordinates' lookups are scattered over channels. */
 struct sl_module *sl_token_embedding(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
-/* logits = x table^T. Shares of channels are exchanged for shares of sequences, so that each coordinate computes all
- * logits of its tokens: [rows / tensor, vocabulary]. If sequences do not divide, and in prefill and decode, it computes
- * all logits of all tokens. Vocabulary-parallel: [rows, vocabulary / tensor]. In prefill and decode only the last token
- * of each sequence counts, and every coordinate gets its whole logits: [sequences, vocabulary]. The module's `out` is
- * the largest number of floats a row among the logits that the plan makes: vocabulary / tensor rounded up, or
- * vocabulary. */
-struct sl_module *sl_tied_logits(const struct sl_vocabulary *vocabulary, int sequence,
-                                 const struct sl_channels *channels);
-/* Softmax cross entropy of the logits that sl_tied_logits leaves. Each token adds to loss, hits and rows once for each
- * coordinate along the axis, as if every coordinate had counted it. In prefill and decode the loss only hands the
- * logits on (y = x). */
-struct sl_module *sl_token_loss(const struct sl_vocabulary *vocabulary, int sequence,
-                                const struct sl_channels *channels);
+/* The loss of a language model: softmax cross entropy of logits = x table^T. It takes x [rows, own channels], and
+ * forward gives dx; its W is the table's gradient. Logits are made of a chunk of classes at a time: there is no array
+ * of [rows, vocabulary] unless one chunk has all classes.
+ *
+ * Shares of channels are exchanged for shares of sequences, so that each coordinate does its tokens with all classes.
+ * If sequences do not divide, each does all tokens. Vocabulary-parallel: all tokens, with its own classes. Each token
+ * adds to loss, hits and rows once for each coordinate along the axis, as if every coordinate had counted it.
+ *
+ * In prefill and decode it gives the whole logits of the last token of each sequence, the same on all coordinates: y
+ * [sequences, vocabulary]. The module's `out` is then vocabulary / tokens of a sequence, rounded up. */
+struct sl_module *sl_token_head(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+
+/* The same head, spread over the ranks of a pipeline, each of which has vocabulary->shards'th of the table's rows: its
+ * share is a stage (layers/modules/sequence/token_spread.c). sl_spread_begin follows the model's last layer,
+ * sl_spread_loss is the loss; both are given shard 0. Bits are those of sl_token_head. These modules hand over
+ * sl_spread_columns columns. */
+struct sl_module *sl_spread_begin(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+struct sl_module *sl_spread_head(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+struct sl_module *sl_spread_loss(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+int sl_spread_columns(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 
 /* Runs INNER's forward again before its backward, so that only x is kept between the two. Takes ownership of INNER. */
 struct sl_module *sl_recompute(struct sl_module *inner);

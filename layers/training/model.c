@@ -3,13 +3,13 @@
 
 #include <stdlib.h>
 
-int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, int layers,
+int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, int layers, int ends,
                   struct sl_error *error) {
-    const int stages = sl_schedule_stages(schedule), loops = schedule->loops;
+    const int stages = sl_schedule_stages(schedule) - 2 * ends, loops = schedule->loops;
     *model = (struct sl_model){0};
     if (layers < stages)
         return sl_error_set(error, SL_BAD_INPUT, "%d layers: each of the %d stages (%d ranks x %d loops) needs one",
-                            layers, stages, schedule->ranks, loops);
+                            layers, stages, schedule->ranks, stages / schedule->ranks);
     *model = (struct sl_model){
         .loops = loops,
         .layers = (layers + stages - 1) / stages,
@@ -17,8 +17,10 @@ int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, in
         .first_layer = calloc((size_t)loops, sizeof *model->first_layer),
     };
     if (!model->stage || !model->first_layer) return sl_error_set(error, SL_FAILED, "no memory for the model");
-    for (int l = 0; l < loops; l++)
-        model->first_layer[l] = sl_model_first_layer(layers, stages, sl_schedule_stage(schedule, rank, l));
+    for (int l = 0; l < loops; l++) {
+        const int stage = sl_schedule_stage(schedule, rank, l) - ends;
+        model->first_layer[l] = sl_model_first_layer(layers, stages, stage < 0 ? 0 : stage > stages ? stages : stage);
+    }
     return SL_OK;
 }
 

@@ -73,12 +73,12 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_place *kept = &p->kept[action->params].x;
     if (kept->stashed && p->context.phase == SL_TRAIN) {
         float *keep = sl_at(&p->context, kept);
-        sl_device.copy(keep, x, hidden_row(p, p->run) * sizeof(float));
+        sl_device.copy(keep, x, (size_t)p->context.rows * (size_t)stage->in * sizeof(float));
         x = keep;
     }
     SL_TRY(sl_module_forward(stage, &p->context, x, y));
     if (action->output >= 0)
-        SL_TRY(sl_module_forward(p->model->loss, &p->context, y, p->output_gradients + output_row(p, action->output)));
+        SL_TRY(sl_module_forward(p->model->loss, &p->context, y, p->output_gradients + loss_row(p, action->output)));
     if (!p->state) return SL_OK;
     p->state = NULL;
     return sl_channel_release(p->self, p->ends[action->loop].take_activation);
@@ -97,7 +97,8 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     if (!kept->stashed) return SL_OK;
     set_microbatches(p, action);
     float *keep = sl_at(&p->context, kept);
-    sl_device.copy(keep, slot, hidden_row(p, p->run) * sizeof(float));
+    const int columns = p->model->stage[action->params]->out;
+    sl_device.copy(keep, slot, (size_t)p->context.rows * (size_t)columns * sizeof(float));
     p->state_gradient = NULL;
     return sl_channel_release(p->self, channel);
 }
@@ -110,7 +111,7 @@ static const float *kept_x(const struct sl_pipeline *p, int loop, int microbatch
 
 static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatch) {
     if (p->kept[loop].dy.stashed) return sl_at(&p->context, &p->kept[loop].dy);
-    return is_last(p, loop) ? p->output_gradients + output_row(p, microbatch) : NULL;
+    return is_last(p, loop) ? p->output_gradients + loss_row(p, microbatch) : NULL;
 }
 
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
@@ -159,9 +160,16 @@ static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_actio
     return event;
 }
 
+/* W of the group that begins with FIRST: of the stage, and of a loss that has parameters. */
+static int weight_gradient_group(struct sl_pipeline *p, int loop, int first) {
+    const struct sl_module *stage = p->model->stage[loop], *loss = is_last(p, loop) ? p->model->loss : NULL;
+    const float *x = kept_x(p, loop, first), *dy = kept_dy(p, loop, first);
+    SL_TRY(sl_module_backward_weight(stage, &p->context, x, dy));
+    return loss ? sl_module_backward_weight(loss, &p->context, p->outputs + output_row(p, first), NULL) : SL_OK;
+}
+
 /* Runs the groups of a loop's weight gradients that are due. */
 static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
-    const struct sl_module *stage = p->model->stage[action->params];
     struct weight_gradients *weights = &p->weights[action->params];
     while (weights->next < p->microbatches) {
         for (int i = 0; i < p->options.wgrad_group; i++)
@@ -171,8 +179,7 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
-        SL_TRY(sl_module_backward_weight(stage, &p->context, kept_x(p, action->params, weights->next),
-                                         kept_dy(p, action->params, weights->next)));
+        SL_TRY(weight_gradient_group(p, action->params, weights->next));
         sl_trace_end(p->step->trace, mark,
                      event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, p->options.wgrad_group));
         sl_profile_end(p->context.profile, before);

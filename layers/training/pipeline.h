@@ -108,10 +108,10 @@ int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *
 /* Runs only the forward actions, and adds the tokens to the caches from step->position on. PHASE is SL_PREFILL for a
  * prompt, or SL_DECODE for one token of each sequence. */
 int sl_pipeline_generate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step, enum sl_phase phase);
-/* What the loss wrote in the last call, from the logits: [microbatches][rows, columns] in device memory; NULL unless
- * this coordinate has the last stage. */
+/* What the loss wrote in the last call: [microbatches][rows, its out] in device memory; NULL unless this coordinate has
+ * the last stage. */
 const float *sl_pipeline_outputs(const struct sl_pipeline *pipeline);
-/* What the last stage gave in the last call, and the loss took: in the same places. */
+/* What the last stage gave in the last call, and the loss took: [microbatches][rows, its out]. */
 const float *sl_pipeline_predictions(const struct sl_pipeline *pipeline);
 
 SL_END_C

@@ -37,8 +37,8 @@ struct sl_pipeline {
     const struct sl_rank_schedule *actions;
     int rank, microbatches;
     int run;             /* microbatches of a forward, an input gradient and their messages */
-    int in, hidden, out; /* columns of the batch's inputs, between stages, and of the logits; 0 for those that this rank
-                            does not have */
+    int in, hidden, out; /* columns of the batch's inputs, between stages, and of what the last stage gives; 0 for those
+                            that this rank does not have */
     unsigned reads;      /* what this rank's stages and loss read of the batch, as in struct sl_module_type */
     bool reads_inputs;   /* the first stage takes the batch's inputs */
     struct sl_stash stash;
@@ -48,10 +48,10 @@ struct sl_pipeline {
     struct weight_gradients *weights; /* [loops] */
     size_t workspace_bytes;
     struct sl_context context;
-    /* The stage-input buffer, if the schedule keeps states, and its gradients; then logits and their gradients, on the
-     * last stage's rank. */
+    /* The stage-input buffer, if the schedule keeps states, and its gradients; then what the last stage gives, and what
+     * the loss makes of it: the gradients, unless the model generates. */
     float *inputs, *input_gradients;   /* [microbatches * rows, hidden] */
-    float *outputs, *output_gradients; /* [microbatches * rows, out] */
+    float *outputs, *output_gradients; /* [microbatches * rows, out], [microbatches * rows, the loss's out] */
     struct ends *ends;                 /* [loops] */
     struct link *link;                 /* [links], at most 4 for each loop */
     int links;
@@ -67,9 +67,14 @@ static inline size_t hidden_row(const struct sl_pipeline *p, int microbatch) {
     return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->hidden;
 }
 
-/* Elements before MICROBATCH in arrays of logits. */
+/* Elements before MICROBATCH in what the last stage gives. */
 static inline size_t output_row(const struct sl_pipeline *p, int microbatch) {
     return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->out;
+}
+
+/* The same in what the loss makes of it. */
+static inline size_t loss_row(const struct sl_pipeline *p, int microbatch) {
+    return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->model->loss->out;
 }
 
 static inline size_t batch_rows(const struct sl_pipeline *p) {
@@ -83,7 +88,7 @@ static inline bool is_first(const struct sl_pipeline *p, int loop) { return stag
 static inline bool is_last(const struct sl_pipeline *p, int loop) {
     return stage_of(p, loop) == sl_schedule_stages(p->options.schedule) - 1;
 }
-/* Whether this rank has the last stage, and so logits and labels. The last stage is its rank's last loop. */
+/* Whether this rank has the last stage, and so the loss. The last stage is its rank's last loop. */
 static inline bool has_loss(const struct sl_pipeline *p) { return is_last(p, p->model->loops - 1); }
 
 /* SL_BAD_INPUT if stages of two ranks have declared a parameter of the same name, unless it is tied. Collective over

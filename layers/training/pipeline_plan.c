@@ -25,8 +25,12 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
 }
 
-/* All that stages hand over is equally wide: it goes through the same buffers. */
+/* All that stages hand over goes through the same buffers. */
 static int set_hidden(struct sl_pipeline *p, int loop, int columns) {
+    if (p->model->handed >= columns) {
+        p->hidden = p->model->handed;
+        return SL_OK;
+    }
     if (p->hidden == 0) p->hidden = columns;
     if (p->hidden == columns) return SL_OK;
     return sl_fail(p->self, SL_BAD_INPUT, "the stage of loop %d hands over %d columns, not %d as elsewhere", loop,
@@ -75,6 +79,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     };
     if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
+    plan.workspace = 0; /* the last stage has ended where the loss begins */
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
     p->workspace_bytes = plan.workspace_peak;
     return SL_OK;
@@ -164,6 +169,9 @@ static size_t input_bytes(const struct sl_pipeline *p) {
 static size_t output_bytes(const struct sl_pipeline *p) {
     return has_loss(p) ? output_row(p, p->microbatches) * sizeof(float) : 0;
 }
+static size_t loss_bytes(const struct sl_pipeline *p) {
+    return has_loss(p) ? loss_row(p, p->microbatches) * sizeof(float) : 0;
+}
 static size_t slot_bytes(const struct sl_pipeline *p) {
     return sl_round_up(hidden_row(p, p->run) * sizeof(float), SL_CACHE_LINE);
 }
@@ -178,8 +186,8 @@ size_t sl_pipeline_bytes(const struct sl_pipeline *p) {
     size_t sends = 0;
     for (int l = 0; l < p->model->loops; l++) sends += (size_t)!is_last(p, l) + (size_t)!is_first(p, l);
     return sl_batch_room_bytes(batch_rows(p), (size_t)p->in, (size_t)sl_pipeline_targets(p)) + stash_bytes(&p->stash) +
-           stash_bytes(&p->again) + stash_bytes(&p->once) + p->workspace_bytes + 2 * input_bytes(p) +
-           2 * output_bytes(p) + sends * (size_t)slots(p) * slot_bytes(p);
+           stash_bytes(&p->again) + stash_bytes(&p->once) + p->workspace_bytes + 2 * input_bytes(p) + output_bytes(p) +
+           loss_bytes(p) + sends * (size_t)slots(p) * slot_bytes(p);
 }
 
 /* ---- channels ---- */
@@ -240,7 +248,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
     }
     if (output_bytes(p)) {
         p->outputs = sl_device.take(output_bytes(p));
-        p->output_gradients = sl_device.take(output_bytes(p));
+        p->output_gradients = sl_device.take(loss_bytes(p));
         taken = taken && p->outputs && p->output_gradients;
     }
     for (int l = 0; l < p->model->loops; l++) {

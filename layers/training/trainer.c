@@ -25,10 +25,11 @@ struct sl_trainer {
 static const struct sl_group *data_of(const struct sl_trainer *t) { return &t->updates.sums; }
 
 /* The first and the last stage of this coordinate's pipeline. */
-static int tie_ends(struct sl_trainer *t) {
+static int tie_ends(struct sl_trainer *t, const struct sl_model *model) {
     const struct sl_schedule *schedule = t->options.pipeline.schedule;
     const struct sl_mesh *mesh = t->self->mesh;
     const int axis = sl_mesh_find_axis(mesh, t->options.pipeline.axis), me = t->self->coordinate;
+    if (model->spread_ends) return sl_updates_tie(&t->updates, me, me);
     const int first_rank = sl_schedule_rank_of(schedule, 0);
     const int last_rank = sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
     const int first = axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, first_rank);
@@ -125,7 +126,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
                                      .zero = options->zero,
                                      .overlap = options->overlap};
     SL_TRY(sl_updates_open(&t->updates, options->data_axis, model->loops));
-    SL_TRY(tie_ends(t));
+    SL_TRY(tie_ends(t, model));
     t->parameters.data_axis = options->data_axis;
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.stage_axis = options->pipeline.axis;

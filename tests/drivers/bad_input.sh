@@ -268,6 +268,16 @@ refuses 'number of heads 2 does not divide over the 4 coordinates along "tensor"
 refuses 'number of heads 9 does not divide over the 2' $train --n-heads 9 --model-dimension 18
 refuses 'latent dimension 5 does not divide over the 2' $train --latent-dim 5
 refuses 'vocabulary size 257 does not divide over the 2' $train --vocab-size 257 --vocabulary-parallel
+
+spread="$train --mesh pipe=2 --schedule looped-bfs --vocab-size 8192 --spread-head"
+answers coordinate $spread --dry-run
+refuses '--spread-head: schedule 1f1b has at most 1 loop, and the head takes two more: choose' $spread --schedule 1f1b
+refuses '--spread-head: schedule zbv has at most 2 loops' $spread --schedule zbv
+refuses '--spread-head and --vocabulary-parallel' $spread --vocabulary-parallel
+refuses '--spread-head and --sample-every' $spread --sample-every 1
+refuses '--fuse 2: a spread head takes one microbatch at a time' $spread --fuse 2
+refuses 'a vocabulary of 256 tokens in chunks of 256 does not divide over 2 stages' $spread --vocab-size 256
+refuses '2 layers: each of the 4 stages (pipe=2, loops 2) needs at least one' $spread --blocks 1 --loops 2
 answers coordinate $train --mesh data=4,pipe=2 --rope-dim 2 --dry-run # what data does not divide stays whole over it
 refuses 'rope dimension 3' $train --rope-dim 3
 refuses 'mesh axis "model": the transformer' $train --mesh data=2,model=2

@@ -149,6 +149,16 @@ same --mesh tensor=2,data=4 --recompute selective --no-fsdp --zero 0
 same --schedule zbv --vocabulary-parallel --no-overlap
 same --schedule interleaved-1f1b --loops 2 --wgrad-group 1
 same --schedule looped-bfs --loops 2 --microbatches 4
+# A spread head has the same bits, evaluated and in the gradients, and what it saves goes on without one.
+plain="$train --steps 3 --json --vocab-size 8192 --mesh pipe=2 --microbatches 4 --evaluate-every 2"
+call $plain --gradients plain.grads --save plain
+values loss >losses_plain
+call $plain --schedule interleaved-1f1b --spread-head --gradients spread.grads --save spread
+values loss | cmp -s - losses_plain && cmp -s plain.grads spread.grads
+point 'a spread head: the same losses and gradients'
+call $plain --steps 4 --resume spread && values loss >resumed && call $plain --steps 4 --resume plain &&
+    values loss | cmp -s - resumed && [ -s resumed ]
+point 'a checkpoint of a spread head goes on without one'
 printf -- '--steps 3 --json # as before\n' >options
 call $train @options
 values loss | cmp -s - losses

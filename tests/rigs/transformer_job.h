@@ -147,8 +147,8 @@ static inline int open_worker(struct worker *worker) {
         .seed = 3,
     };
     SL_TRY(sl_transformer_check(&job->model, self->mesh, &self->error));
-    SL_TRY(sl_transformer_build(&job->model, self->mesh, &job->table, sl_axis_index(self, "pipe"), job->sequence,
-                                &worker->model, &self->error));
+    SL_TRY(sl_transformer_build(&job->model, self->mesh, &job->table, sl_axis_index(self, "pipe"), &worker->model,
+                                &self->error));
     SL_TRY(sl_trainer_plan(&worker->trainer, self, &options, &worker->model));
     return sl_trainer_open(worker->trainer, job->from);
 }

@@ -57,9 +57,8 @@ const void *sl_products_operand(const struct sl_products *products, const struct
     return rounded;
 }
 
-/* COUNT products of GEMM's shape, as sl_gemm_execute_many. */
-static int multiply(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a, const void *b,
-                    const float *bias, bool accumulate, float *c) {
+int sl_products_multiply_many(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                              const void *b, const float *bias, bool accumulate, float *c) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
     const int status = sl_gemm_execute_many(gemm, count, a, b, bias, accumulate, c, context->queue);
     sl_profile_end(context->profile, before);
@@ -69,10 +68,10 @@ static int multiply(struct sl_context *context, const struct sl_gemm *gemm, int 
 
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
                          const float *bias, bool accumulate, float *c) {
-    return multiply(context, gemm, 1, a, b, bias, accumulate, c);
+    return sl_products_multiply_many(context, gemm, 1, a, b, bias, accumulate, c);
 }
 
 int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
                               const float *bias, float *c) {
-    return multiply(context, gemm, (int)sl_call_microbatches(context), a, b, bias, false, c);
+    return sl_products_multiply_many(context, gemm, (int)sl_call_microbatches(context), a, b, bias, false, c);
 }

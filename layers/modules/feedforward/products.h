@@ -39,7 +39,10 @@ const void *sl_products_operand(const struct sl_products *products, const struct
  * product. */
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
                          const float *bias, bool accumulate, float *c);
-/* The same for a product that was planned for a microbatch, of all microbatches of the call. */
+/* The same for COUNT products that share B, as sl_gemm_execute_many. */
+int sl_products_multiply_many(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                              const void *b, const float *bias, bool accumulate, float *c);
+/* C = A B for a product that was planned for a microbatch, of all microbatches of the call. */
 int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
                               const float *bias, float *c);
 

@@ -3,8 +3,10 @@
  * A coordinate looks up its part of the work, and communication brings each coordinate its channels of all tokens. By
  * tokens, it looks up all columns of its share of each sequence. By classes, it looks up all columns of the tokens in
  * its rows of the table and writes zeros for the others, so that the sum over coordinates is the lookup. Undivided, it
- * looks up its own columns of all tokens. */
+ * looks up its own columns of all tokens. Where stages share the table, each adds its own rows to those of the stages
+ * before it. */
 #include "layers/modules/sequence/token_table.h"
+#include "spmd/device/device.h"
 
 struct embedding {
     struct sl_token_table table;
@@ -19,6 +21,9 @@ static float *whole_of(const struct sl_module *module, const struct sl_context *
 static bool is_summed(const struct sl_token_table *table) {
     return table->parts > 1 && table->division != SL_BY_CLASSES;
 }
+
+/* Whether stages before this one have looked up other tokens. */
+static bool adds(const struct sl_module *module) { return sl_token_table_of(module)->vocabulary.shard > 0; }
 
 /* ---- planning ---- */
 
@@ -39,7 +44,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 static int undivided(const struct sl_module *module, struct sl_context *context, float *y) {
     const struct sl_vocabulary *vocabulary = &sl_token_table_of(module)->vocabulary;
     const size_t own = (size_t)module->out, first = own * sl_token_rank(module, context);
-    context->kernels->sequence->lookup((size_t)context->rows, own, context->batch.tokens, 0, vocabulary->size,
+    context->kernels->sequence->lookup((size_t)context->rows, own, context->batch.tokens,
+                                       sl_token_first(module, context),
+                                       (int32_t)sl_token_classes(sl_token_table_of(module)),
                                        sl_value(module, context, 0) + first, (size_t)vocabulary->dimension, y);
     return SL_OK;
 }
@@ -48,7 +55,8 @@ static int undivided_back(const struct sl_module *module, struct sl_context *con
                           float *dtable) {
     const struct sl_vocabulary *vocabulary = &sl_token_table_of(module)->vocabulary;
     const size_t own = (size_t)module->out, first = own * sl_token_rank(module, context);
-    context->kernels->sequence->scatter_add(rows, own, context->batch.tokens, 0, vocabulary->size, dy, dtable + first,
+    context->kernels->sequence->scatter_add(rows, own, context->batch.tokens, sl_token_first(module, context),
+                                            (int32_t)sl_token_classes(sl_token_table_of(module)), dy, dtable + first,
                                             (size_t)vocabulary->dimension);
     return SL_OK;
 }
@@ -60,8 +68,9 @@ static int by_tokens(const struct sl_module *module, struct sl_context *context,
     const int32_t *own = context->batch.tokens + tokens * sl_token_rank(module, context);
     float *whole = whole_of(module, context);
     for (size_t s = 0; s < rows / sequence; s++)
-        context->kernels->sequence->lookup(tokens, columns, own + s * sequence, 0, table->vocabulary.size,
-                                           sl_value(module, context, 0), columns, whole + s * tokens * columns);
+        context->kernels->sequence->lookup(tokens, columns, own + s * sequence, sl_token_first(module, context),
+                                           (int32_t)sl_token_classes(table), sl_value(module, context, 0), columns,
+                                           whole + s * tokens * columns);
     return sl_tokens_to_channels(module, context, rows, whole, y);
 }
 
@@ -74,8 +83,9 @@ static int by_tokens_back(const struct sl_module *module, struct sl_context *con
     float *whole = whole_of(module, context);
     SL_TRY(sl_channels_to_tokens(module, context, rows, dy, whole));
     for (size_t s = 0; s < rows / sequence; s++)
-        context->kernels->sequence->scatter_add(tokens, columns, own + s * sequence, 0, table->vocabulary.size,
-                                                whole + s * tokens * columns, dtable, columns);
+        context->kernels->sequence->scatter_add(tokens, columns, own + s * sequence, sl_token_first(module, context),
+                                                (int32_t)sl_token_classes(table), whole + s * tokens * columns, dtable,
+                                                columns);
     return SL_OK;
 }
 
@@ -84,8 +94,7 @@ static int by_classes(const struct sl_module *module, struct sl_context *context
     const size_t rows = (size_t)context->rows, columns = (size_t)table->vocabulary.dimension;
     const int32_t classes = (int32_t)sl_token_classes(table);
     float *whole = whole_of(module, context);
-    context->kernels->sequence->lookup(rows, columns, context->batch.tokens,
-                                       classes * (int32_t)sl_token_rank(module, context), classes,
+    context->kernels->sequence->lookup(rows, columns, context->batch.tokens, sl_token_first(module, context), classes,
                                        sl_value(module, context, 0), columns, whole);
     return sl_token_scatter(module, context, rows, (size_t)module->out, whole, y);
 }
@@ -97,9 +106,8 @@ static int by_classes_back(const struct sl_module *module, struct sl_context *co
     const int32_t classes = (int32_t)sl_token_classes(table);
     float *whole = whole_of(module, context);
     SL_TRY(sl_token_gather(module, context, rows, (size_t)module->out, dy, whole));
-    context->kernels->sequence->scatter_add(rows, columns, context->batch.tokens,
-                                            classes * (int32_t)sl_token_rank(module, context), classes, whole, dtable,
-                                            columns);
+    context->kernels->sequence->scatter_add(rows, columns, context->batch.tokens, sl_token_first(module, context),
+                                            classes, whole, dtable, columns);
     return SL_OK;
 }
 
@@ -108,15 +116,20 @@ static int by_classes_back(const struct sl_module *module, struct sl_context *co
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     static int (*const look_up[])(const struct sl_module *, struct sl_context *, float *) = {
         [SL_UNDIVIDED] = undivided, [SL_BY_TOKENS] = by_tokens, [SL_BY_CLASSES] = by_classes};
-    (void)x;
-    return look_up[sl_token_table_of(module)->division](module, context, y);
+    SL_TRY(look_up[sl_token_table_of(module)->division](module, context, y));
+    if (adds(module)) context->kernels->add((size_t)context->rows * (size_t)module->out, x, y);
+    return SL_OK;
 }
 
 /* Tokens have no gradient. */
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
-    (void)x, (void)dy;
-    if (dx) context->kernels->fill((size_t)context->rows * (size_t)module->in, 0.0f, dx);
+    const size_t bytes = (size_t)context->rows * (size_t)module->out * sizeof(float);
+    (void)x;
+    if (dx && adds(module))
+        sl_device.copy(dx, dy, bytes);
+    else if (dx)
+        context->kernels->fill((size_t)context->rows * (size_t)module->in, 0.0f, dx);
     return SL_OK;
 }
 
@@ -147,5 +160,6 @@ static const struct sl_module_type type = {.name = "token_embedding",
 
 struct sl_module *sl_token_embedding(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
     const int parts = sl_mesh_axis_size(channels->mesh, channels->axis);
-    return sl_token_module(&type, 1, vocabulary->dimension / parts, vocabulary, channels);
+    const int own = vocabulary->dimension / parts;
+    return sl_token_module(&type, vocabulary->shard > 0 ? own : 1, own, vocabulary, channels);
 }

@@ -1,7 +1,7 @@
 /* token_table.c - plans the token table and how coordinates divide the work on it, and moves the parts between them. */
 #include "layers/modules/sequence/token_table.h"
 
-#include "layers/modules/feedforward/products.h"
+#include "layers/modules/sequence/token_chunks.h"
 #include "layers/modules/shards.h"
 
 /* ---- construction ---- */
@@ -23,14 +23,24 @@ static enum sl_division divide(const struct sl_vocabulary *vocabulary, int seque
     return sequence % parts == 0 ? SL_BY_TOKENS : SL_UNDIVIDED;
 }
 
-/* The whole logits of one token a sequence fit, too, where a sequence has as many tokens as there are parts. */
-int sl_token_logits(const struct sl_vocabulary *vocabulary, int sequence, const struct sl_channels *channels) {
-    const int parts = sl_mesh_axis_size(channels->mesh, channels->axis);
-    if (divide(vocabulary, sequence, parts) == SL_UNDIVIDED || sequence < parts) return vocabulary->size;
-    return (vocabulary->size + parts - 1) / parts;
-}
-
 /* ---- planning ---- */
+
+/* Stages have whole chunks, so that what is added up does not depend on how many stages there are. */
+static int check_shards(const struct sl_token_table *table, struct sl_plan *plan) {
+    const struct sl_vocabulary *vocabulary = &table->vocabulary;
+    const int shards = sl_token_shards(table);
+    const size_t size = (size_t)vocabulary->size, chunk = sl_token_chunk(vocabulary);
+    if (shards == 1) return SL_OK;
+    if (size % (size_t)shards || size / (size_t)shards % chunk)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%s%s: a vocabulary of %d tokens in chunks of %zu does not divide over %d stages",
+                            plan->name, table->module.type->name, vocabulary->size, chunk, shards);
+    if (table->parts == 1 || table->division == SL_BY_TOKENS) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%s%s: sequences of %d tokens do not divide by the %d coordinates along \"%s\", which a table "
+                        "that stages share needs",
+                        plan->name, table->module.type->name, plan->sequence, table->parts, table->axis);
+}
 
 int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
     const struct sl_vocabulary *vocabulary = &table->vocabulary;
@@ -50,26 +60,51 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: a vocabulary of %d tokens does not divide by the %d coordinates along \"%s\"",
                             plan->name, name, vocabulary->size, table->parts, table->axis);
+    SL_TRY(check_shards(table, plan));
     return sl_plan_group(plan, table->axis, &table->group);
 }
 
-int sl_token_plan_logits(struct sl_token_table *table, struct sl_plan *plan, int columns) {
-    SL_TRY(sl_token_plan(table, plan));
-    const size_t rows = (size_t)plan->rows, room = rows * (size_t)columns;
-    const size_t last = plan->caches ? rows / (size_t)plan->sequence * (size_t)table->vocabulary.size : 0;
-    if (sl_token_rows(table, rows) * sl_token_classes(table) <= room && last <= room) return SL_OK;
-    return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: logits of sequences of %d do not fit into %d columns",
-                        plan->name, table->module.type->name, plan->sequence, columns);
+void sl_token_plan_labels(const struct sl_token_table *table, struct sl_plan *plan, struct sl_place *place) {
+    const size_t group = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
+    const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
+    if (table->division == SL_BY_TOKENS) sl_plan_workspace(plan, sl_token_rows(table, rows) * sizeof(int32_t), place);
 }
 
 int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, bool summed) {
     const size_t shape[] = {(size_t)table->vocabulary.size, (size_t)table->vocabulary.dimension};
     const float scale = sl_lecun_normal(shape[1]);
     SL_TRY(sl_plan_parameter_tied(plan, "embedding", SL_INIT_TRUNCATED_NORMAL, scale, 2, shape));
-    SL_TRY(sl_plan_expect_sharded(plan, 0, 0, table->vocabulary.parallel ? table->axis : NULL, 1));
+    const char *rows = table->vocabulary.parallel ? table->axis : NULL;
+    if (sl_token_shards(table) > 1) rows = table->vocabulary.stages;
+    SL_TRY(sl_plan_expect_sharded(plan, 0, 0, rows, 1));
     SL_TRY(sl_plan_expect_sharded(plan, 0, 1, NULL, 1));
-    if (summed && !plan->forward_only) sl_plan_workspace(plan, shape[0] * shape[1] * sizeof(float), &table->gradient);
+    const size_t part = sl_token_classes(table) * shape[1];
+    if (summed && !plan->forward_only) sl_plan_workspace(plan, part * sizeof(float), &table->gradient);
     return SL_OK;
+}
+
+/* ---- labels ---- */
+
+const int32_t *sl_token_labels(const struct sl_module *module, const struct sl_context *context,
+                               const struct sl_place *place, size_t rows) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    if (table->division != SL_BY_TOKENS) return context->batch.labels;
+    const size_t sequence = (size_t)table->sequence, run = sl_token_rows(table, sequence);
+    int32_t *labels = sl_at(context, place);
+    context->kernels->sequence->copy_labels(
+        rows / sequence, run, context->batch.labels + run * sl_token_rank(module, context), sequence, labels);
+    return labels;
+}
+
+/* By tokens, a coordinate alone counts its tokens; by classes, one alone hits a label. */
+void sl_token_count(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    double result[3] = {0};
+    context->kernels->sequence->softmax_losses(s->rows, s->labels, s->maxima, s->argmaxima, s->sums, s->targets,
+                                               result);
+    for (int i = 0; table->division == SL_BY_TOKENS && i < 3; i++) result[i] *= table->parts;
+    if (table->division == SL_BY_CLASSES) result[1] *= table->parts;
+    sl_metrics_add(context->metrics, result);
 }
 
 /* ---- the table's gradient ---- */
@@ -120,6 +155,16 @@ int sl_token_scatter(const struct sl_module *module, struct sl_context *context,
     const struct sl_group *peers = peers_of(module, context);
     const size_t shape[] = {rows, columns * (size_t)peers->size};
     return sl_communicate(context, sl_describe_psum_scatter_dim(peers, SL_F32, x, y, 2, shape, 1));
+}
+
+int sl_token_own_channels(const struct sl_module *module, struct sl_context *context, const float *whole, float *dx) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    const size_t rows = (size_t)context->rows, in = (size_t)(table->vocabulary.dimension / table->parts);
+    if (table->division == SL_BY_TOKENS) return sl_tokens_to_channels(module, context, rows, whole, dx);
+    if (table->division == SL_BY_CLASSES) return sl_token_scatter(module, context, rows, in, whole, dx);
+    context->kernels->sequence->copy_block(rows, in, whole + in * sl_token_rank(module, context),
+                                           (size_t)table->vocabulary.dimension, dx, in);
+    return SL_OK;
 }
 
 int sl_token_sum(const struct sl_module *module, struct sl_context *context, size_t n, float *x) {

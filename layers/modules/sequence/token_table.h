@@ -37,30 +37,45 @@ static inline size_t sl_token_rank(const struct sl_module *module, const struct 
     const struct sl_group *peers = sl_group_of(context, sl_token_table_of(module)->group);
     return peers ? (size_t)peers->rank : 0;
 }
+/* Into how many parts stages share the table's rows. */
+static inline int sl_token_shards(const struct sl_token_table *table) {
+    return table->vocabulary.shards > 1 ? table->vocabulary.shards : 1;
+}
 /* How many of ROWS tokens this coordinate does. */
 static inline size_t sl_token_rows(const struct sl_token_table *table, size_t rows) {
     return table->division == SL_BY_TOKENS ? rows / (size_t)table->parts : rows;
 }
-/* How many rows of the table this coordinate uses. */
+/* How many rows of the table this coordinate uses, */
 static inline size_t sl_token_classes(const struct sl_token_table *table) {
-    const size_t size = (size_t)table->vocabulary.size;
+    const size_t size = (size_t)table->vocabulary.size / (size_t)sl_token_shards(table);
     return table->division == SL_BY_CLASSES ? size / (size_t)table->parts : size;
+}
+/* and the token that the first of them stands for. */
+static inline int32_t sl_token_first(const struct sl_module *module, const struct sl_context *context) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    const size_t rank = table->division == SL_BY_CLASSES ? sl_token_rank(module, context) : 0;
+    return (int32_t)(sl_token_classes(table) * ((size_t)table->vocabulary.shard + rank));
 }
 
 /* Allocates a module of TYPE, whose own struct begins with a struct sl_token_table. NULL if there is no memory. */
 struct sl_module *sl_token_module(const struct sl_module_type *type, int in, int out,
                                   const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
-/* Floats that a row of logits takes: see sl_tied_logits. */
-int sl_token_logits(const struct sl_vocabulary *vocabulary, int sequence, const struct sl_channels *channels);
 
 /* For plan functions: finds the group and the division. SL_BAD_INPUT if vocabulary, channels or sequences do not
  * divide. */
 int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan);
-/* The same for a module that takes or gives logits of COLUMNS. SL_BAD_INPUT if the plan's logits do not fit. */
-int sl_token_plan_logits(struct sl_token_table *table, struct sl_plan *plan, int columns);
 /* Declares the table as the module's parameter 0. SUMMED: its gradient is the sum of the parts that the coordinates
  * compute. */
 int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, bool summed);
+
+/* PLACE is for labels of this coordinate's tokens, of a call or of a group of weight gradients. */
+void sl_token_plan_labels(const struct sl_token_table *table, struct sl_plan *plan, struct sl_place *place);
+/* Those of this coordinate's tokens among ROWS of the batch; by tokens, at PLACE. */
+const int32_t *sl_token_labels(const struct sl_module *module, const struct sl_context *context,
+                               const struct sl_place *place, size_t rows);
+struct sl_softmax;
+/* Adds the losses, hits and rows of S, which knows all classes, to the metrics. */
+void sl_token_count(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s);
 
 /* Where this coordinate computes its part of the table's gradient: [size, dimension]. */
 float *sl_token_part(const struct sl_module *module, const struct sl_context *context);
@@ -79,6 +94,8 @@ int sl_token_gather(const struct sl_module *module, struct sl_context *context, 
 /* y [rows, columns] = this coordinate's columns of the sum of all coordinates' x [rows, parts * columns]. */
 int sl_token_scatter(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                      const float *x, float *y);
+/* DX [rows, in] of what this coordinate makes of its tokens or of its classes, WHOLE [own rows, dimension]. */
+int sl_token_own_channels(const struct sl_module *module, struct sl_context *context, const float *whole, float *dx);
 /* x [n] becomes the sum of all coordinates' x. */
 int sl_token_sum(const struct sl_module *module, struct sl_context *context, size_t n, float *x);
 

@@ -1,0 +1,123 @@
+/* token_chunks.c - plans and walks the chunks of a vocabulary. */
+#include "layers/modules/sequence/token_chunks.h"
+
+#include "spmd/base/memory.h"
+
+enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are several */, ALIGNED = 64 };
+
+/* A chunk of the coordinate's classes. */
+struct chunk {
+    const struct sl_products *products;
+    size_t begin, classes; /* of the coordinate's own */
+    const void *kernel;    /* [classes, columns], as the products read it */
+};
+
+/* ---- planning ---- */
+
+/* A large vocabulary has 8 chunks, or 16, 32, ...: so ranks of a pipeline can share them. */
+size_t sl_token_chunk(const struct sl_vocabulary *vocabulary) {
+    const size_t size = (size_t)vocabulary->size;
+    size_t chunks = FEWEST;
+    if (vocabulary->chunk > 0) return (size_t)vocabulary->chunk < size ? (size_t)vocabulary->chunk : size;
+    if (size <= MOST) return size;
+    while (chunks * MOST < size) chunks *= 2;
+    return size % chunks == 0 ? size / chunks : sl_round_up((size + chunks - 1) / chunks, ALIGNED);
+}
+
+/* Both chunks' rounded operands lie in the same places: only one chunk is computed at a time. */
+static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, size_t rows) {
+    const size_t begin = plan->workspace;
+    struct sl_products_shape shape = {.precision = plan->precision,
+                                      .in = (int)chunks->columns,
+                                      .out = (int)(chunks->classes - chunks->chunk * (chunks->chunks - 1)),
+                                      .transposed = true,
+                                      .rows = (int)rows,
+                                      .wgrad_rows = (int)rows * plan->wgrad_group};
+    SL_TRY(sl_products_plan(&chunks->products[1], plan, &shape));
+    plan->workspace = begin;
+    shape.out = (int)chunks->chunk;
+    return sl_products_plan(&chunks->products[0], plan, &shape);
+}
+
+int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, const struct sl_token_table *table,
+                         size_t rows) {
+    const size_t whole = sl_token_chunk(&table->vocabulary), run = rows * sl_plan_run(plan);
+    const size_t group = plan->forward_only ? 0 : rows * (size_t)plan->wgrad_group, most = run > group ? run : group;
+    chunks->classes = sl_token_classes(table);
+    chunks->columns = (size_t)table->vocabulary.dimension;
+    chunks->chunk = whole < chunks->classes ? whole : chunks->classes;
+    chunks->chunks = (chunks->classes + chunks->chunk - 1) / chunks->chunk;
+    chunks->keeps_logits = whole == (size_t)table->vocabulary.size && !plan->forward_only;
+    SL_TRY(plan_products(chunks, plan, rows));
+    sl_plan_workspace(plan, run * sizeof(float), &chunks->scales);
+    if (!plan->forward_only) sl_plan_workspace(plan, run * chunks->chunk * sizeof(float), &chunks->p);
+    if (chunks->keeps_logits) return sl_plan_stash(plan, rows * chunks->chunk, &chunks->logits);
+    sl_plan_workspace(plan, most * chunks->chunk * sizeof(float), &chunks->logits);
+    return SL_OK;
+}
+
+void sl_token_chunks_release(struct sl_token_chunks *chunks) {
+    for (int i = 0; i < 2; i++) sl_products_release(&chunks->products[i]);
+}
+
+/* ---- walking ---- */
+
+const void *sl_token_chunks_kernel(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                                   const struct sl_context *context) {
+    return sl_products_kernel(&chunks->products[0], module, context);
+}
+
+static struct chunk chunk_of(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                             const struct sl_context *context, size_t number) {
+    const size_t begin = number * chunks->chunk, left = chunks->classes - begin;
+    const size_t before = begin * chunks->columns * sl_dtype_size(chunks->products[0].forward.dtype);
+    return (struct chunk){.products = &chunks->products[number + 1 == chunks->chunks],
+                          .begin = begin,
+                          .classes = left < chunks->chunk ? left : chunks->chunk,
+                          .kernel = (const char *)sl_token_chunks_kernel(module, chunks, context) + before};
+}
+
+/* LOGITS [COUNT microbatches' rows, the chunk's classes] of X, an operand. */
+static int multiply(struct sl_context *context, const struct chunk *chunk, int count, const void *x, float *logits) {
+    return sl_products_multiply_many(context, &chunk->products->forward, count, x, chunk->kernel, NULL, false, logits);
+}
+
+int sl_token_chunks_forward(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                            struct sl_context *context, const struct sl_softmax *s, const float *x, float *dx) {
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const struct sl_products *whole = &chunks->products[0];
+    const int count = (int)sl_call_microbatches(context);
+    float *logits = sl_at(context, &chunks->logits), *p = dx ? sl_at(context, &chunks->p) : logits;
+    float *scales = sl_at(context, &chunks->scales);
+    const void *operand = sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
+    for (size_t i = 0; i < chunks->chunks; i++) {
+        const struct chunk c = chunk_of(module, chunks, context, i);
+        const bool begins = s->begins && i == 0;
+        SL_TRY(multiply(context, &c, count, operand, logits));
+        kernels->softmax_chunk(s->rows, c.classes, s->first + (int32_t)c.begin, logits, s->labels, begins, s->maxima,
+                               s->argmaxima, s->sums, s->targets, scales, p);
+        if (!dx) continue;
+        if (!begins) kernels->scale_rows(s->rows, chunks->columns, scales, dx);
+        const void *a = sl_products_operand(c.products, context, &c.products->dy, s->rows * c.classes, p);
+        SL_TRY(sl_products_multiply_many(context, &c.products->input_gradient, count, a, c.kernel, NULL, !begins, dx));
+    }
+    return SL_OK;
+}
+
+int sl_token_chunks_gradient(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                             struct sl_context *context, const struct sl_softmax *s, const float *x, bool accumulate,
+                             float *dtable) {
+    const struct sl_products *whole = &chunks->products[0];
+    const void *b = sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
+    float *logits = sl_at(context, &chunks->logits);
+    for (size_t i = 0; i < chunks->chunks; i++) {
+        const struct chunk c = chunk_of(module, chunks, context, i);
+        if (!chunks->keeps_logits) SL_TRY(multiply(context, &c, context->wgrad_group, b, logits));
+        context->kernels->sequence->softmax_dlogits(s->rows, c.classes, s->first + (int32_t)c.begin, s->labels,
+                                                    s->maxima, s->sums, context->weight, logits);
+        const void *a = sl_products_operand(c.products, context, &c.products->dy, s->rows * c.classes, logits);
+        SL_TRY(sl_products_multiply(context, &c.products->weight_gradient, a, b, NULL, accumulate,
+                                    dtable + c.begin * chunks->columns));
+    }
+    return SL_OK;
+}

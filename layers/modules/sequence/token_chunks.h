@@ -1,0 +1,65 @@
+/* token_chunks.h - softmax cross entropy of logits = x table^T, a chunk of classes at a time, so that no array of all
+ * logits exists.
+ *
+ * Forward makes each chunk's logits once, and of them the sums of the softmax and dx together (cf. Milakov &
+ * Gimelshein, "Online normalizer calculation for softmax", 2018). With m the largest logit so far,
+ *
+ *     p = exp(logits - m),  sums = e sums + sum of p,  dx = e dx + p chunk,  e = exp(m before - m)
+ *     and in the end dx = weight (dx / sums - the label's row of the table).
+ *
+ * W makes the logits again, unless there is one chunk only: then they are stashed. Chunks follow from the size of the
+ * vocabulary alone, and are added up in their order, whoever has them. */
+#ifndef SL_LAYERS_MODULES_SEQUENCE_TOKEN_CHUNKS_H
+#define SL_LAYERS_MODULES_SEQUENCE_TOKEN_CHUNKS_H
+
+#include "layers/modules/feedforward/products.h"
+#include "layers/modules/sequence/token_table.h"
+
+SL_BEGIN_C
+
+struct sl_token_chunks {
+    size_t classes, columns;        /* of this coordinate's rows of the table */
+    size_t chunk, chunks;           /* classes of each chunk but the last, which may have fewer */
+    bool keeps_logits;              /* they are one chunk */
+    struct sl_products products[2]; /* with a whole chunk, with the last one */
+    struct sl_place logits, p;      /* [own rows, chunk] */
+    struct sl_place scales;         /* [own rows]: e above */
+};
+
+/* What is known of rows after some of the classes: all [rows]. */
+struct sl_softmax {
+    size_t rows;
+    int32_t first;         /* number of this coordinate's first class in the vocabulary */
+    const int32_t *labels; /* -1: the row is left out */
+    float *maxima, *argmaxima, *sums, *targets;
+    bool begins; /* nothing is known yet */
+};
+
+/* Classes of a chunk of a vocabulary of SIZE tokens. */
+size_t sl_token_chunk(const struct sl_vocabulary *vocabulary);
+
+/* Plans for microbatches of which this coordinate does ROWS rows. */
+int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, const struct sl_token_table *table,
+                         size_t rows);
+void sl_token_chunks_release(struct sl_token_chunks *chunks);
+
+/* The rows of MODULE's table as the products read them. */
+const void *sl_token_chunks_kernel(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                                   const struct sl_context *context);
+static inline bool sl_token_chunks_round(const struct sl_token_chunks *chunks) {
+    return chunks->products[0].forward.dtype == SL_BF16;
+}
+
+/* Adds the coordinate's classes to S, and to DX [rows, columns] without the labels; DX NULL: to S alone. X [rows,
+ * columns]. */
+int sl_token_chunks_forward(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                            struct sl_context *context, const struct sl_softmax *s, const float *x, float *dx);
+
+/* DTABLE [classes, columns] (+)= dlogits^T X over ROWS rows: those of context->wgrad_group microbatches. MAXIMA and
+ * SUMS are those of all classes; FIRST is the number of the coordinate's first. */
+int sl_token_chunks_gradient(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                             struct sl_context *context, const struct sl_softmax *s, const float *x, bool accumulate,
+                             float *dtable);
+
+SL_END_C
+#endif

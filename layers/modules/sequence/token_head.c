@@ -1,0 +1,235 @@
+/* token_head.c - the loss of a language model: softmax cross entropy of logits = x table^T, with the table that
+ * token_embedding.c looks tokens up in (see token_chunks.h).
+ *
+ * A product needs all channels of a coordinate's tokens. If the work is divided by tokens, an all_to_all brings them;
+ * otherwise all channels of all tokens are gathered. Trainers divide the sums of metrics by the number of coordinates
+ * along the axis, as if each of them had counted the same rows. So a token that only one coordinate counts is counted
+ * once for each of them. */
+#include "layers/modules/sequence/token_chunks.h"
+#include "spmd/device/device.h"
+
+struct token_head {
+    struct sl_token_table table;
+    struct sl_token_chunks chunks;
+    struct sl_place kept_x;             /* all channels of a coordinate's tokens, where others have some: of x, */
+    struct sl_place whole;              /* and of dx */
+    struct sl_place labels;             /* by tokens: those of a coordinate's tokens */
+    struct sl_place maxima, sums;       /* [own rows], which W reads again */
+    struct sl_place argmaxima, scales;  /* [own rows]; scales: what this coordinate's dx is to be multiplied with */
+    struct sl_place sums_targets;       /* [2, own rows] */
+    struct sl_place all_maxima, places; /* by classes: all coordinates' [rows, parts]; which is the first largest */
+    /* Where tokens are generated: of sequences' last tokens. */
+    struct sl_gemm last_product;
+    struct sl_place own_last, whole_last, rounded_last; /* [sequences, in], [sequences, dimension] twice */
+    struct sl_place logits_last;                        /* [sequences, classes] */
+};
+
+static const struct token_head *own(const struct sl_module *module) { return (const struct token_head *)module; }
+
+static bool alone(const struct sl_module *module) { return sl_token_table_of(module)->parts == 1; }
+
+static size_t columns_of(const struct sl_module *module) {
+    return (size_t)sl_token_table_of(module)->vocabulary.dimension;
+}
+
+/* ---- planning ---- */
+
+/* All channels of a coordinate's tokens, and their labels. */
+static int plan_whole(struct token_head *head, struct sl_plan *plan, size_t rows) {
+    const size_t columns = (size_t)head->table.vocabulary.dimension;
+    sl_token_plan_labels(&head->table, plan, &head->labels);
+    if (alone(&head->table.module)) return SL_OK;
+    sl_plan_workspace(plan, rows * sl_plan_run(plan) * columns * sizeof(float), &head->whole);
+    return sl_plan_array(plan, rows * columns, true, &head->kept_x);
+}
+
+static int plan_softmax(struct token_head *head, struct sl_plan *plan, size_t rows) {
+    const size_t run = rows * sl_plan_run(plan), size = sizeof(float);
+    SL_TRY(sl_plan_array(plan, rows, true, &head->maxima));
+    SL_TRY(sl_plan_array(plan, rows, true, &head->sums));
+    sl_plan_workspace(plan, run * size, &head->argmaxima);
+    sl_plan_workspace(plan, run * size, &head->scales);
+    sl_plan_workspace(plan, 2 * run * size, &head->sums_targets);
+    if (head->table.division != SL_BY_CLASSES) return SL_OK;
+    sl_plan_workspace(plan, run * (size_t)head->table.parts * size, &head->all_maxima);
+    sl_plan_workspace(plan, run * size, &head->places);
+    return SL_OK;
+}
+
+/* What generates makes the whole logits of one token a sequence: y [sequences, size]. */
+static int plan_last(struct token_head *head, struct sl_plan *plan) {
+    const struct sl_token_table *table = &head->table;
+    const size_t sequences = (size_t)(plan->rows / plan->sequence), classes = sl_token_classes(table);
+    const size_t columns = (size_t)table->vocabulary.dimension;
+    head->table.module.out = (table->vocabulary.size + plan->sequence - 1) / plan->sequence;
+    sl_plan_workspace(plan, sequences * (size_t)table->module.in * sizeof(float), &head->own_last);
+    sl_plan_workspace(plan, sequences * columns * sizeof(float), &head->whole_last);
+    sl_plan_workspace(plan, sequences * classes * sizeof(float), &head->logits_last);
+    if (plan->precision == SL_BF16) {
+        sl_plan_rounded_values(plan);
+        sl_plan_workspace(plan, sequences * columns * sizeof(uint16_t), &head->rounded_last);
+    }
+    sl_gemm_release(&head->last_product);
+    if (plan->sizes_only) return SL_OK;
+    return sl_gemm_plan(&head->last_product, plan->gemm, plan->precision, (int)sequences, (int)classes, (int)columns,
+                        false, true, SL_EPILOGUE_NONE, plan->error);
+}
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    struct token_head *head = (struct token_head *)module;
+    if (plan->caches && !plan->forward_only)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%stoken_head: what generates has no backward", plan->name);
+    SL_TRY(sl_token_plan(&head->table, plan));
+    SL_TRY(sl_token_plan_table(&head->table, plan, head->table.division == SL_BY_TOKENS));
+    module->keeps_input = !plan->forward_only && alone(module);
+    module->out = module->in;
+    if (plan->caches) return plan_last(head, plan);
+    const size_t rows = sl_token_rows(&head->table, (size_t)plan->rows);
+    SL_TRY(sl_token_chunks_plan(&head->chunks, plan, &head->table, rows));
+    SL_TRY(plan_whole(head, plan, rows));
+    return plan_softmax(head, plan, rows);
+}
+
+/* ---- forward ---- */
+
+/* *WHOLE [own rows, dimension]: all channels of X [rows, in]. */
+static int gather_channels(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float **whole) {
+    const size_t rows = (size_t)context->rows;
+    *whole = x;
+    if (alone(module)) return SL_OK;
+    float *to = sl_at(context, &own(module)->kept_x);
+    *whole = to;
+    if (sl_token_table_of(module)->division == SL_BY_TOKENS) return sl_channels_to_tokens(module, context, rows, x, to);
+    return sl_token_gather(module, context, rows, (size_t)module->in, x, to);
+}
+
+static struct sl_softmax softmax_of(const struct sl_module *module, const struct sl_context *context) {
+    const struct token_head *head = own(module);
+    const size_t rows = sl_token_rows(&head->table, (size_t)context->rows);
+    float *sums = sl_at(context, &head->sums_targets);
+    return (struct sl_softmax){.rows = rows,
+                               .first = sl_token_first(module, context),
+                               .labels = sl_token_labels(module, context, &head->labels, (size_t)context->rows),
+                               .maxima = sl_at(context, &head->maxima),
+                               .argmaxima = sl_at(context, &head->argmaxima),
+                               .sums = sums,
+                               .targets = sums + rows,
+                               .begins = true};
+}
+
+/* Makes S that of the whole rows; the scales become those of this coordinate's dx. argmaxima stay those of the
+ * coordinate's own classes where it is the first along the axis that reaches the maximum; elsewhere they leave the
+ * range of all classes, so that no label is hit. */
+static int whole_softmax(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s) {
+    const struct sl_kernels *kernels = context->kernels;
+    const struct token_head *head = own(module);
+    const struct sl_token_table *table = &head->table;
+    float *all = sl_at(context, &head->all_maxima), *places = sl_at(context, &head->places);
+    float *scales = sl_at(context, &head->scales);
+    SL_TRY(sl_token_gather(module, context, s->rows, 1, s->maxima, all));
+    sl_device.copy(scales, s->maxima, s->rows * sizeof(float));
+    /* counted from this coordinate on: 0 is itself */
+    kernels->sequence->row_maxima(s->rows, (size_t)table->parts, -(int32_t)sl_token_rank(module, context), all,
+                                  s->maxima, places);
+    kernels->fill(s->rows, (float)table->vocabulary.size, all);
+    kernels->multiply(s->rows, places, all, places);
+    kernels->add(s->rows, places, s->argmaxima);
+    kernels->sequence->softmax_join(s->rows, s->maxima, scales, s->sums);
+    return sl_token_sum(module, context, 2 * s->rows, s->sums);
+}
+
+/* Ends WHOLE [own rows, dimension], and spreads it: DX [rows, in]. */
+static int finish(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s, float *whole,
+                  float *dx) {
+    const struct token_head *head = own(module);
+    context->kernels->sequence->softmax_gradient(
+        s->rows, columns_of(module), s->labels, s->first, (int32_t)head->chunks.classes, s->sums,
+        sl_at(context, &head->scales), context->weight, sl_token_chunks_kernel(module, &head->chunks, context),
+        sl_token_chunks_round(&head->chunks), whole);
+    sl_device.copy(sl_at(context, &head->sums), s->sums, s->rows * sizeof(float));
+    return alone(module) ? SL_OK : sl_token_own_channels(module, context, whole, dx);
+}
+
+/* Y [sequences, size] of each sequence's last token, the same on all coordinates. */
+static int last_logits(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct token_head *head = own(module);
+    const struct sl_token_table *table = &head->table;
+    const size_t in = (size_t)module->in, sequence = (size_t)table->sequence, classes = sl_token_classes(table);
+    const size_t sequences = (size_t)context->rows / sequence;
+    float *last = sl_at(context, &head->own_last), *whole = last;
+    context->kernels->sequence->copy_block(sequences, in, x + (sequence - 1) * in, sequence * in, last, in);
+    if (!alone(module)) {
+        whole = sl_at(context, &head->whole_last);
+        SL_TRY(sl_token_gather(module, context, sequences, in, last, whole));
+    }
+    const void *a = whole, *b = sl_value(module, context, 0);
+    if (head->last_product.dtype == SL_BF16) {
+        uint16_t *rounded = sl_at(context, &head->rounded_last);
+        context->kernels->round_bf16(sequences * columns_of(module), whole, rounded);
+        a = rounded;
+        b = sl_rounded_value(module, context, 0);
+    }
+    const bool divided = table->division == SL_BY_CLASSES;
+    float *logits = divided ? sl_at(context, &head->logits_last) : y;
+    SL_TRY(sl_products_multiply(context, &head->last_product, a, b, NULL, false, logits));
+    return divided ? sl_token_gather(module, context, sequences, classes, logits, y) : SL_OK;
+}
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const float *whole;
+    if (context->phase == SL_PREFILL || context->phase == SL_DECODE) return last_logits(module, context, x, y);
+    const struct token_head *head = own(module);
+    const bool trains = context->phase == SL_TRAIN;
+    SL_TRY(gather_channels(module, context, x, &whole));
+    const struct sl_softmax s = softmax_of(module, context);
+    float *dx = !trains ? NULL : alone(module) ? y : sl_at(context, &head->whole);
+    SL_TRY(sl_token_chunks_forward(module, &head->chunks, context, &s, whole, dx));
+    context->kernels->fill(s.rows, 1.0f, sl_at(context, &head->scales));
+    if (head->table.division == SL_BY_CLASSES) SL_TRY(whole_softmax(module, context, &s));
+    sl_token_count(module, context, &s);
+    return trains ? finish(module, context, &s, dx, y) : SL_OK;
+}
+
+/* ---- W ---- */
+
+/* Undivided, all coordinates make the same; by classes, each all of its rows. */
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    const struct token_head *head = own(module);
+    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
+    const struct sl_softmax s = {.rows = sl_token_rows(&head->table, rows),
+                                 .first = sl_token_first(module, context),
+                                 .labels = sl_token_labels(module, context, &head->labels, rows),
+                                 .maxima = sl_at(context, &head->maxima),
+                                 .sums = sl_at(context, &head->sums)};
+    const float *whole = alone(module) ? x : sl_at(context, &head->kept_x);
+    (void)dy;
+    if (head->table.division != SL_BY_TOKENS)
+        return sl_token_chunks_gradient(module, &head->chunks, context, &s, whole, context->accumulate,
+                                        sl_gradient(module, context, 0));
+    float *part = sl_token_part(module, context);
+    SL_TRY(sl_token_chunks_gradient(module, &head->chunks, context, &s, whole, false, part));
+    return sl_token_sum_parts(module, context, part);
+}
+
+static void release(struct sl_module *module) {
+    struct token_head *head = (struct token_head *)module;
+    sl_token_chunks_release(&head->chunks);
+    sl_gemm_release(&head->last_product);
+}
+
+static const struct sl_module_type type = {.name = "token_head",
+                                           .plan = plan,
+                                           .forward = forward,
+                                           .needs_no_gradient = true,
+                                           .backward_weight = backward_weight,
+                                           .fuses = true,
+                                           .reads = SL_READS_LABELS,
+                                           .bytes = sizeof(struct token_head),
+                                           .release = release};
+
+struct sl_module *sl_token_head(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    const int own = vocabulary->dimension / sl_mesh_axis_size(channels->mesh, channels->axis);
+    return sl_token_module(&type, own, own, vocabulary, channels);
+}

@@ -1,0 +1,243 @@
+/* token_spread.c - the head of a language model, spread over the ranks of a pipeline (cf. Yeung et al., "Balancing
+ * pipeline parallelism with vocabulary parallelism", 2024).
+ *
+ * Each rank has a share of the table's rows, and they are stages: what is known of a row's softmax travels from rank to
+ * rank, and each adds its chunks of classes. So chunks are added up in the order in which one rank alone would do it.
+ * What stages hand over is, one after another,
+ *
+ *     forward   x [own rows, dimension], dx so far, the label's row of the table so far: the same; then maxima,
+ *               argmaxima, sums, targets [own rows] (token_chunks.h)
+ *     back      dx [own rows, dimension], maxima, sums [own rows]
+ *
+ * where a coordinate's own rows have all channels: see token_head.c. The first stage begins after sl_spread_begin has
+ * brought them together, and sl_spread_loss follows the last one. */
+#include "layers/modules/sequence/token_chunks.h"
+#include "spmd/device/device.h"
+
+/* Each is only used by some of the types. */
+struct spread {
+    struct sl_token_table table;
+    struct sl_token_chunks chunks;
+    struct sl_place kept_x;       /* [own rows, dimension] */
+    struct sl_place maxima, sums; /* [own rows], of all classes */
+    struct sl_place labels;       /* by tokens: those of a coordinate's tokens */
+    struct sl_place places, ones; /* [own rows] */
+};
+
+/* What stages hand over: rows of X, DX and ROW have all channels, and a coordinate's own rows as many elements as its
+ * own channels of all rows. */
+struct forward_rows {
+    size_t rows, elements; /* own rows; of each of the three */
+    float *x, *dx, *row, *maxima, *argmaxima, *sums, *targets;
+};
+struct backward_rows {
+    size_t rows, elements;
+    float *dx, *maxima, *sums;
+};
+
+enum { NUMBERS = 4 /* of each row, forward */, NUMBERS_BACK = 2 };
+
+static const struct spread *own(const struct sl_module *module) { return (const struct spread *)module; }
+
+static size_t own_elements(const struct sl_module *module, const struct sl_context *context) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    return (size_t)context->rows * (size_t)(table->vocabulary.dimension / table->parts);
+}
+
+/* At AT, which is only read where it is x or dy. */
+static struct forward_rows forward_rows(const struct sl_module *module, const struct sl_context *context,
+                                        const float *at) {
+    const size_t rows = sl_token_rows(sl_token_table_of(module), (size_t)context->rows);
+    const size_t elements = own_elements(module, context);
+    float *x = (float *)(uintptr_t)at, *numbers = x + 3 * elements;
+    return (struct forward_rows){rows,           elements,           x,
+                                 x + elements,   x + 2 * elements,   numbers,
+                                 numbers + rows, numbers + 2 * rows, numbers + 3 * rows};
+}
+
+static struct backward_rows backward_rows(const struct sl_module *module, const struct sl_context *context,
+                                          const float *at) {
+    const size_t rows = sl_token_rows(sl_token_table_of(module), (size_t)context->rows);
+    const size_t elements = own_elements(module, context);
+    float *dx = (float *)(uintptr_t)at;
+    return (struct backward_rows){rows, elements, dx, dx + elements, dx + elements + rows};
+}
+
+static void copy_floats(float *to, const float *from, size_t n) { sl_device.copy(to, from, n * sizeof(float)); }
+
+static struct sl_softmax softmax_of(const struct sl_module *module, const struct sl_context *context,
+                                    const struct forward_rows *at) {
+    return (struct sl_softmax){.rows = at->rows,
+                               .first = sl_token_first(module, context),
+                               .labels = sl_token_labels(module, context, &own(module)->labels, (size_t)context->rows),
+                               .maxima = at->maxima,
+                               .argmaxima = at->argmaxima,
+                               .sums = at->sums,
+                               .targets = at->targets,
+                               .begins = sl_token_table_of(module)->vocabulary.shard == 0};
+}
+
+int sl_spread_columns(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    return 3 * (vocabulary->dimension / sl_mesh_axis_size(channels->mesh, channels->axis)) + NUMBERS;
+}
+
+/* ---- where it begins ---- */
+
+static int plan_begin(struct sl_module *module, struct sl_plan *plan) {
+    return sl_token_plan((struct sl_token_table *)module, plan);
+}
+
+static int begin(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct forward_rows to = forward_rows(module, context, y);
+    if (sl_token_table_of(module)->parts > 1)
+        return sl_channels_to_tokens(module, context, (size_t)context->rows, x, to.x);
+    copy_floats(to.x, x, to.elements);
+    return SL_OK;
+}
+
+static int begin_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                      float *dx) {
+    const struct backward_rows from = backward_rows(module, context, dy);
+    (void)x;
+    if (!dx) return SL_OK;
+    if (sl_token_table_of(module)->parts > 1) return sl_token_own_channels(module, context, from.dx, dx);
+    copy_floats(dx, from.dx, from.elements);
+    return SL_OK;
+}
+
+/* ---- a share of the classes ---- */
+
+static int plan_share(struct sl_module *module, struct sl_plan *plan) {
+    struct spread *spread = (struct spread *)module;
+    struct sl_token_table *table = &spread->table;
+    SL_TRY(sl_token_plan(table, plan));
+    SL_TRY(sl_token_plan_table(table, plan, table->division == SL_BY_TOKENS));
+    const size_t rows = sl_token_rows(table, (size_t)plan->rows);
+    SL_TRY(sl_token_chunks_plan(&spread->chunks, plan, table, rows));
+    sl_token_plan_labels(table, plan, &spread->labels);
+    if (plan->forward_only) return SL_OK;
+    SL_TRY(sl_plan_stash(plan, rows * (size_t)table->vocabulary.dimension, &spread->kept_x));
+    SL_TRY(sl_plan_stash(plan, rows, &spread->maxima));
+    return sl_plan_stash(plan, rows, &spread->sums);
+}
+
+static int share(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct spread *spread = own(module);
+    const struct forward_rows from = forward_rows(module, context, x), to = forward_rows(module, context, y);
+    const struct sl_softmax s = softmax_of(module, context, &to);
+    const bool trains = context->phase == SL_TRAIN;
+    copy_floats(to.x, from.x, trains && !s.begins ? 3 * from.elements : from.elements);
+    if (!s.begins) copy_floats(to.maxima, from.maxima, NUMBERS * from.rows);
+    SL_TRY(sl_token_chunks_forward(module, &spread->chunks, context, &s, to.x, trains ? to.dx : NULL));
+    if (!trains) return SL_OK;
+    copy_floats(sl_at(context, &spread->kept_x), from.x, from.elements);
+    context->kernels->sequence->label_rows(to.rows, spread->chunks.columns, s.labels, s.first,
+                                           (int32_t)spread->chunks.classes,
+                                           sl_token_chunks_kernel(module, &spread->chunks, context),
+                                           sl_token_chunks_round(&spread->chunks), s.begins, to.row);
+    return SL_OK;
+}
+
+/* dx is complete already. */
+static int share_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                      float *dx) {
+    const struct backward_rows from = backward_rows(module, context, dy);
+    (void)x;
+    copy_floats(sl_at(context, &own(module)->maxima), from.maxima, from.rows);
+    copy_floats(sl_at(context, &own(module)->sums), from.sums, from.rows);
+    if (dx) copy_floats(dx, dy, from.elements + NUMBERS_BACK * from.rows);
+    return SL_OK;
+}
+
+static int share_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
+    const struct spread *spread = own(module);
+    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
+    const struct sl_softmax s = {.rows = sl_token_rows(&spread->table, rows),
+                                 .first = sl_token_first(module, context),
+                                 .labels = sl_token_labels(module, context, &spread->labels, rows),
+                                 .maxima = sl_at(context, &spread->maxima),
+                                 .sums = sl_at(context, &spread->sums)};
+    const float *kept = sl_at(context, &spread->kept_x);
+    (void)x, (void)dy;
+    if (spread->table.division != SL_BY_TOKENS)
+        return sl_token_chunks_gradient(module, &spread->chunks, context, &s, kept, context->accumulate,
+                                        sl_gradient(module, context, 0));
+    float *part = sl_token_part(module, context);
+    SL_TRY(sl_token_chunks_gradient(module, &spread->chunks, context, &s, kept, false, part));
+    return sl_token_sum_parts(module, context, part);
+}
+
+static void release_share(struct sl_module *module) { sl_token_chunks_release(&((struct spread *)module)->chunks); }
+
+/* ---- where it ends ---- */
+
+static int plan_loss(struct sl_module *module, struct sl_plan *plan) {
+    struct spread *spread = (struct spread *)module;
+    SL_TRY(sl_token_plan(&spread->table, plan));
+    const size_t bytes = sl_token_rows(&spread->table, (size_t)plan->rows) * sizeof(float);
+    sl_token_plan_labels(&spread->table, plan, &spread->labels);
+    sl_plan_workspace(plan, bytes, &spread->places);
+    sl_plan_workspace(plan, bytes, &spread->ones);
+    return SL_OK;
+}
+
+/* The labels' rows lie one after another: the row with label -1 apart, row r's label is r. */
+static int loss(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct sl_kernels *kernels = context->kernels;
+    const struct forward_rows from = forward_rows(module, context, x);
+    const struct backward_rows to = backward_rows(module, context, y);
+    const struct sl_softmax s = softmax_of(module, context, &from);
+    int32_t *places = sl_at(context, &own(module)->places);
+    float *ones = sl_at(context, &own(module)->ones);
+    sl_token_count(module, context, &s);
+    if (context->phase != SL_TRAIN) return SL_OK;
+    copy_floats(to.dx, from.dx, from.elements);
+    copy_floats(to.maxima, from.maxima, from.rows);
+    copy_floats(to.sums, from.sums, from.rows);
+    kernels->fill(from.rows, 1.0f, ones);
+    kernels->sequence->label_places(from.rows, s.labels, places);
+    kernels->sequence->softmax_gradient(from.rows, (size_t)sl_token_table_of(module)->vocabulary.dimension, places, 0,
+                                        (int32_t)from.rows, from.sums, ones, context->weight, from.row, false, to.dx);
+    return SL_OK;
+}
+
+/* ---- types ---- */
+
+static const struct sl_module_type begin_type = {.name = "spread_begin",
+                                                 .plan = plan_begin,
+                                                 .forward = begin,
+                                                 .backward_input = begin_back,
+                                                 .needs_no_input = true,
+                                                 .bytes = sizeof(struct spread)};
+
+static const struct sl_module_type share_type = {.name = "spread_head",
+                                                 .plan = plan_share,
+                                                 .forward = share,
+                                                 .backward_input = share_back,
+                                                 .backward_weight = share_weight,
+                                                 .needs_no_input = true,
+                                                 .needs_no_gradient = true,
+                                                 .reads = SL_READS_LABELS,
+                                                 .bytes = sizeof(struct spread),
+                                                 .release = release_share};
+
+static const struct sl_module_type loss_type = {.name = "spread_loss",
+                                                .plan = plan_loss,
+                                                .forward = loss,
+                                                .reads = SL_READS_LABELS,
+                                                .bytes = sizeof(struct spread)};
+
+struct sl_module *sl_spread_begin(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    const int in = vocabulary->dimension / sl_mesh_axis_size(channels->mesh, channels->axis);
+    return sl_token_module(&begin_type, in, sl_spread_columns(vocabulary, channels), vocabulary, channels);
+}
+
+struct sl_module *sl_spread_head(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    const int columns = sl_spread_columns(vocabulary, channels);
+    return sl_token_module(&share_type, columns, columns, vocabulary, channels);
+}
+
+struct sl_module *sl_spread_loss(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    const int out = vocabulary->dimension / sl_mesh_axis_size(channels->mesh, channels->axis) + NUMBERS_BACK;
+    return sl_token_module(&loss_type, sl_spread_columns(vocabulary, channels), out, vocabulary, channels);
+}

@@ -1,0 +1,98 @@
+/* test_spread_head.c - a head that the ranks of a pipeline share gives the bits of one that the last rank has. */
+#include "tests/rigs/transformer_job.h"
+
+static const char *const schedules[] = {"interleaved-1f1b", "looped-bfs", "looped-dfs", "interleaved-zb"};
+enum { SCHEDULES = sizeof schedules / sizeof *schedules };
+
+/* Eight chunks. */
+static struct job spread_job(const char *mesh) {
+    struct job job = small_job(mesh);
+    job.model.chunk = 5;
+    job.microbatches = 4;
+    return job;
+}
+
+/* JOB with its head spread over MESH, under all schedules. */
+static void expect_spread(struct job job, const char *mesh, int body, const struct job *want) {
+    char what[128];
+    job.mesh = mesh;
+    job.model.spread_head = true;
+    job.loops = body + 2;
+    for (int i = 0; i < SCHEDULES; i++) {
+        if (test_is_small && i % 2) continue;
+        job.schedule = schedules[i];
+        job.table = (struct sl_schedule){0};
+        job.model.recomputation = i % 3;
+        snprintf(what, sizeof what, "%s with %d loops on %s, groups of %d", job.schedule, job.loops, mesh, job.group);
+        run_job(&job);
+        if (has_results()) expect_same_bits(what, &job, want);
+        free_job(&job);
+    }
+}
+
+static void compare(struct job job, const char *mesh, int body) {
+    struct job want = job;
+    run_job(&want);
+    expect_spread(job, mesh, body, &want);
+    free_job(&want);
+}
+
+static void ranks_that_share_the_head_give_the_same_bits(void **state) {
+    (void)state;
+    for (int group = 1; group <= 4; group *= 2) {
+        struct job job = spread_job("data=1,pipe=1,tensor=1");
+        job.group = group;
+        compare(job, "data=1,pipe=2,tensor=1", 1);
+        compare(job, "data=1,pipe=4,tensor=1", 2);
+    }
+}
+
+static void so_they_do_beside_data_and_tensor(void **state) {
+    (void)state;
+    struct job job = spread_job("data=2,pipe=1,tensor=2");
+    job.clip = 0.5f;
+    job.model.dropout = 0.1;
+    compare(job, "data=2,pipe=2,tensor=2", 2);
+}
+
+static void rounded_operands_are_rounded_alike(void **state) {
+    (void)state;
+    struct job job = spread_job("data=2,pipe=1,tensor=1");
+    job.precision = SL_BF16;
+    compare(job, "data=2,pipe=2,tensor=1", 1);
+}
+
+static void expect_refusal(struct job job, const char *text) {
+    struct sl_error error = {0};
+    job.model.spread_head = true;
+    job.schedule = "interleaved-1f1b";
+    if (!job.loops) job.loops = 3;
+    assert_int_equal(try_job(&job, &error), SL_BAD_INPUT);
+    if (has_results() && !strstr(error.message, text)) fail_msg("\"%s\" lacks \"%s\"", error.message, text);
+    free_job(&job);
+}
+
+static void what_does_not_divide_is_refused(void **state) {
+    (void)state;
+    struct job job = spread_job("data=1,pipe=2,tensor=1");
+    job.loops = 2;
+    expect_refusal(job, "a spread head needs a schedule of 3 loops or more; interleaved-1f1b has 2");
+    job.loops = 0;
+    job.model.chunk = 0;
+    expect_refusal(job, "a vocabulary of 40 tokens in chunks of 40 does not divide over 2 stages");
+    job = spread_job("data=1,pipe=2,tensor=4");
+    job.sequence = 6;
+    job.loops = 0;
+    expect_refusal(job, "sequences of 6 tokens do not divide by the 4 coordinates along \"tensor\"");
+}
+
+int main(int argc, char **argv) {
+    begin_transformer_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_share_the_head_give_the_same_bits),
+        cmocka_unit_test(so_they_do_beside_data_and_tensor),
+        cmocka_unit_test(rounded_operands_are_rounded_alike),
+        cmocka_unit_test(what_does_not_divide_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
