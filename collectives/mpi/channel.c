@@ -1,14 +1,21 @@
-/* channel.c - channels of the mpi engine: each end has a ring of slots of its own, and a persistent request a slot.
+/* channel.c - channels of the mpi engine.
  *
- * The receiver has a receive under way for every slot that it does not hold. The sender's sends are synchronous ones:
- * they end when a receive has met them, so a slot's turn comes again when the receiver had room for its last message.
- * Both ends go round the ring in order, and MPI keeps a channel's messages in order: they all have the same tag.
+ * Where all processes are on one host, a channel is a ring of slots in memory that its ends share, as engine local's: a
+ * message is handed over without being copied. The sender makes the memory.
  *
- * Before its first message the sender tells the receiver what it has opened. A channel to oneself is a ring in memory.
+ * Elsewhere each end has a ring of its own, and a persistent request a slot. The receiver has a receive under way for
+ * every slot that it does not hold. The sender's sends are synchronous ones: they end when a receive has met them, so a
+ * slot's turn comes again when the receiver had room for its last message. Both ends go round the ring in order, and
+ * MPI keeps a channel's messages in order: they all have the same tag.
+ *
+ * Before its first message the sender tells the receiver what it has opened, and where the memory is. A channel to
+ * oneself is a ring in memory.
  */
 #include "collectives/mpi/engine.h"
 
 #include <limits.h>
+#include <stdalign.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +23,15 @@
 struct opening {
     uint64_t bytes;
     int64_t slots;
+    struct sl_mpi_origin memory;
     char site[112];
+};
+
+/* Before the slots of a shared ring: messages that its ends have handed over, each its own. */
+struct ring {
+    struct {
+        alignas(SL_CACHE_LINE) _Atomic uint32_t handed_over;
+    } end[2];
 };
 
 struct sl_mpi_channel {
@@ -25,8 +40,9 @@ struct sl_mpi_channel {
     int from, to, slots;
     size_t bytes, stride; /* of a slot, as wanted and rounded up to cache lines */
     const char *site;
-    char name[48]; /* for places */
-    char *memory;
+    char name[48];        /* for places */
+    char *memory;         /* NULL: shared, and not known here yet */
+    struct ring *ring;    /* shared: before the memory */
     MPI_Request *request; /* [slots] */
     int sent, received;   /* slots of the ends: which is next */
     bool holds[2];        /* by end: whether the program has it */
@@ -38,8 +54,28 @@ struct sl_mpi_channel {
 enum { SENDER, RECEIVER };
 
 static bool is_own(const struct sl_mpi_channel *channel) { return channel->from == channel->to; }
+static bool is_shared(const struct sl_mpi_channel *channel) { return !is_own(channel) && sl_mpi_shares_memory(); }
 
 /* ---- opening ---- */
+
+static size_t shared_bytes(const struct sl_mpi_channel *channel) {
+    return sizeof *channel->ring + channel->stride * (size_t)channel->slots;
+}
+
+static void map(struct sl_mpi_channel *channel, void *memory) {
+    channel->ring = memory;
+    channel->memory = memory ? (char *)(channel->ring + 1) : NULL;
+}
+
+static void free_channel(struct sl_mpi_channel *channel) {
+    sl_mpi_stop_sharing(&channel->opening.memory);
+    if (!is_shared(channel))
+        free(channel->memory);
+    else
+        sl_mpi_unmap(channel->ring, shared_bytes(channel));
+    free(channel->request);
+    free(channel);
+}
 
 static struct sl_mpi_channel *new_channel(struct sl_mpi_run *run, const struct sl_channel *wanted) {
     const size_t slots = (size_t)wanted->slots;
@@ -54,16 +90,19 @@ static struct sl_mpi_channel *new_channel(struct sl_mpi_run *run, const struct s
                                        .site = wanted->site,
                                        .match = MPI_REQUEST_NULL};
     channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
-    channel->memory = aligned_alloc(SL_CACHE_LINE, channel->stride * slots);
+    channel->opening.memory.file = -1;
+    if (!is_shared(channel))
+        channel->memory = aligned_alloc(SL_CACHE_LINE, channel->stride * slots);
+    else if (run->spmd.coordinate == wanted->from)
+        map(channel, sl_mpi_share(shared_bytes(channel), &channel->opening.memory));
+    const bool room = channel->memory || (is_shared(channel) && run->spmd.coordinate == wanted->to);
     channel->request = malloc(slots * sizeof *channel->request);
     snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
-    if (channel->memory && channel->request) {
+    if (room && channel->request) {
         for (size_t slot = 0; slot < slots; slot++) channel->request[slot] = MPI_REQUEST_NULL;
         return channel;
     }
-    free(channel->memory);
-    free(channel->request);
-    free(channel);
+    free_channel(channel);
     return NULL;
 }
 
@@ -77,11 +116,12 @@ static int next_tag(const struct sl_mpi_run *run, const struct sl_channel *wante
 
 static int open_sender(struct sl_mpi_channel *channel, int tag, int opening_tag) {
     struct sl_mpi_run *run = channel->run;
-    channel->opening = (struct opening){.bytes = channel->bytes, .slots = channel->slots};
+    channel->opening.bytes = channel->bytes;
+    channel->opening.slots = channel->slots;
     snprintf(channel->opening.site, sizeof channel->opening.site, "%s", channel->site);
     int code = MPI_Isend(&channel->opening, sizeof channel->opening, MPI_BYTE, channel->to, opening_tag, run->wire,
                          &channel->match);
-    for (int slot = 0; slot < channel->slots && code == MPI_SUCCESS; slot++) {
+    for (int slot = 0; slot < channel->slots && code == MPI_SUCCESS && !is_shared(channel); slot++) {
         code = MPI_Ssend_init(channel->memory + channel->stride * (size_t)slot, (int)channel->bytes, MPI_BYTE,
                               channel->to, tag, run->wire, &channel->request[slot]);
     }
@@ -92,7 +132,7 @@ static int open_receiver(struct sl_mpi_channel *channel, int tag, int opening_ta
     struct sl_mpi_run *run = channel->run;
     int code = MPI_Irecv(&channel->opening, sizeof channel->opening, MPI_BYTE, channel->from, opening_tag, run->wire,
                          &channel->match);
-    for (int slot = 0; slot < channel->slots && code == MPI_SUCCESS; slot++) {
+    for (int slot = 0; slot < channel->slots && code == MPI_SUCCESS && !is_shared(channel); slot++) {
         code = MPI_Recv_init(channel->memory + channel->stride * (size_t)slot, (int)channel->bytes, MPI_BYTE,
                              channel->from, tag, run->wire, &channel->request[slot]);
         if (code == MPI_SUCCESS) code = MPI_Start(&channel->request[slot]);
@@ -127,24 +167,33 @@ int sl_mpi_channel_open(struct sl_spmd *self, struct sl_channel *wanted) {
     return SL_OK;
 }
 
-/* The other end's opening has come, or gone. */
+/* The other end's opening has come. */
 static void match(struct sl_mpi_channel *channel) {
-    const struct opening *theirs = &channel->opening;
+    struct opening *theirs = &channel->opening;
     struct sl_mpi_run *run = channel->run;
-    run->unmatched--;
     struct sl_error verdict = {0};
     if (!sl_channel_ends_agree(&verdict, channel->from, channel->to,
                                &(struct sl_channel_end){channel->slots, channel->bytes, channel->site},
-                               &(struct sl_channel_end){(int)theirs->slots, theirs->bytes, theirs->site}))
+                               &(struct sl_channel_end){(int)theirs->slots, theirs->bytes, theirs->site})) {
         sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+        return;
+    }
+    if (is_shared(channel)) map(channel, sl_mpi_share_of(shared_bytes(channel), &theirs->memory));
+    theirs->memory.file = -1; /* it is the sender's */
+    if (channel->memory) return;
+    sl_verdict_add(&verdict, "channel %d -> %d: the sender's memory of %zu bytes cannot be mapped (opened at %s)",
+                   channel->from, channel->to, shared_bytes(channel), channel->site);
+    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
 }
 
 void sl_mpi_channels_match(struct sl_mpi_run *run) {
     for (struct sl_mpi_channel *channel = run->channels; channel; channel = channel->next) {
         int ended = 0;
         if (channel->match == MPI_REQUEST_NULL) continue;
-        if (sl_mpi_ok(run, MPI_Test(&channel->match, &ended, MPI_STATUS_IGNORE), "opening a channel") && ended)
-            match(channel);
+        if (!sl_mpi_ok(run, MPI_Test(&channel->match, &ended, MPI_STATUS_IGNORE), "opening a channel") || !ended)
+            continue;
+        run->unmatched--;
+        if (run->spmd.coordinate == channel->to) match(channel);
     }
 }
 
@@ -158,13 +207,36 @@ static bool is_ready(struct sl_mpi_channel *channel, int slot) {
            ended;
 }
 
+/* Whether END has handed over so many messages. */
+static bool reached(const struct sl_mpi_channel *channel, int end, uint32_t count) {
+    return (int32_t)(atomic_load(&channel->ring->end[end].handed_over) - count) >= 0;
+}
+
+static uint32_t handed_over(const struct sl_mpi_channel *channel, int end) {
+    return atomic_load_explicit(&channel->ring->end[end].handed_over, memory_order_relaxed);
+}
+
+static bool has_shared_room(const struct sl_mpi_channel *channel) {
+    const uint32_t least = handed_over(channel, SENDER) + 1 - (uint32_t)channel->slots;
+    if (reached(channel, RECEIVER, least)) return true;
+    sl_mpi_want_room(true);
+    return reached(channel, RECEIVER, least);
+}
+
+static bool has_shared_message(const struct sl_mpi_channel *channel) {
+    if (channel->match != MPI_REQUEST_NULL) sl_mpi_channels_match(channel->run);
+    return channel->memory && reached(channel, SENDER, handed_over(channel, RECEIVER) + 1);
+}
+
 static bool has_room(void *of) {
     struct sl_mpi_channel *channel = of;
+    if (is_shared(channel)) return has_shared_room(channel);
     return is_own(channel) ? channel->full < channel->slots : is_ready(channel, channel->sent);
 }
 
 static bool has_message(void *of) {
     struct sl_mpi_channel *channel = of;
+    if (is_shared(channel)) return has_shared_message(channel);
     return is_own(channel) ? channel->full > 0 : is_ready(channel, channel->received);
 }
 
@@ -185,16 +257,33 @@ static int wait_for_oneself(struct sl_mpi_run *run) {
 static int hold(struct sl_spmd *self, const struct sl_channel *of, int end, void **slot) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     struct sl_mpi_channel *channel = of->state;
-    struct sl_mpi_wait wait = {end == SENDER ? has_room : has_message, end == SENDER ? receiver : sender, channel};
+    const bool shared = is_shared(channel);
+    struct sl_mpi_wait wait = {end == SENDER ? has_room : has_message, end == SENDER ? receiver : sender, channel,
+                               shared};
     SL_TRY(sl_mpi_enter(run, end == SENDER ? "acquire" : "take", channel->name, channel->site));
     if (!channel->holds[end]) {
         if (is_own(channel) && !wait.ready(channel)) return wait_for_oneself(run);
         SL_TRY(sl_mpi_wait(run, &wait));
-        if (end == RECEIVER) sl_mpi_ring(channel->from); /* its slot may be free */
+        if (end == RECEIVER && !shared) sl_mpi_ring_for_letter(channel->from); /* its slot may be free */
     }
     channel->holds[end] = true;
     *slot = channel->memory + channel->stride * (size_t)(end == SENDER ? channel->sent : channel->received);
     return SL_OK;
+}
+
+/* SC: see sl_mpi_want_room. */
+static void hand_shared_over(struct sl_mpi_channel *channel, int end) {
+    atomic_store(&channel->ring->end[end].handed_over, handed_over(channel, end) + 1);
+    if (end == SENDER)
+        sl_mpi_ring(channel->to);
+    else
+        sl_mpi_ring_for_room(channel->from);
+}
+
+static bool start(struct sl_mpi_channel *channel, int end, int slot) {
+    if (!sl_mpi_ok(channel->run, MPI_Start(&channel->request[slot]), channel->name)) return false;
+    sl_mpi_ring_for_letter(end == SENDER ? channel->to : channel->from);
+    return true;
 }
 
 static int hand_over(struct sl_spmd *self, const struct sl_channel *of, int end) {
@@ -205,9 +294,10 @@ static int hand_over(struct sl_spmd *self, const struct sl_channel *of, int end)
         return sl_fail(self, SL_BAD_INPUT, "channel %d -> %d: %s (opened at %s)", channel->from, channel->to,
                        end == SENDER ? "post without acquire" : "release without take", channel->site);
     SL_TRY(sl_mpi_enter(run, end == SENDER ? "post" : "release", channel->name, channel->site));
-    if (!is_own(channel) && !sl_mpi_ok(run, MPI_Start(&channel->request[*slot]), channel->name))
+    if (is_shared(channel))
+        hand_shared_over(channel, end);
+    else if (!is_own(channel) && !start(channel, end, *slot))
         return sl_mpi_await_end(run);
-    if (!is_own(channel)) sl_mpi_ring(end == SENDER ? channel->to : channel->from);
     channel->holds[end] = false;
     channel->full += end == SENDER ? 1 : -1;
     *slot = *slot + 1 < channel->slots ? *slot + 1 : 0;
@@ -258,8 +348,6 @@ void sl_mpi_channels_close(struct sl_mpi_run *run) {
         for (int slot = 0; slot < channel->slots; slot++) {
             if (channel->request[slot] != MPI_REQUEST_NULL) MPI_Request_free(&channel->request[slot]);
         }
-        free(channel->memory);
-        free(channel->request);
-        free(channel);
+        free_channel(channel);
     }
 }

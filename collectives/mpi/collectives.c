@@ -1,5 +1,5 @@
 /* collectives.c - groups of the mpi engine, and calls from their start to their end. What they move is in
- * exchange.c.
+ * exchange.c and mailbox.c.
  *
  * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT) of its group, which has tags of its own. All calls under
  * way are moved on together, whichever is waited for: a peer may need the other one first. */
@@ -56,6 +56,7 @@ int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group) {
     struct sl_mpi_communicator *communicator = new_communicator(run, group);
     if (!communicator) return sl_fail(self, SL_FAILED, "no memory for the group \"%s\"", group->name);
     communicator->number = number;
+    communicator->shared = sl_mpi_take_mailboxes(number);
     communicator->next = run->communicators;
     run->communicators = communicator;
     if (sl_mpi_tag_of(communicator, SL_MAX_IN_FLIGHT - 1, SL_MPI_KINDS - 1) < 0)
@@ -76,6 +77,7 @@ static bool advance(struct sl_mpi_call *c) {
 }
 
 void sl_mpi_advance(struct sl_mpi_run *run) {
+    run->moves_by_mpi = false;
     for (struct sl_mpi_call **at = &run->active; *at && !run->proposed && !run->status;) {
         struct sl_mpi_call *c = *at;
         if (advance(c)) {
@@ -83,6 +85,7 @@ void sl_mpi_advance(struct sl_mpi_run *run) {
             c->active = false;
         } else {
             at = &c->next;
+            run->moves_by_mpi |= !c->communicator->shared || sl_mpi_unheard(c) >= 0;
         }
     }
 }
@@ -95,6 +98,7 @@ static int laggard(void *of) {
     struct sl_mpi_call *c = of;
     const int size = c->call.group->size;
     int peer = c->phase == SL_MPI_COMPARING ? sl_mpi_uncompared(c) : -1;
+    if (c->phase == SL_MPI_FIRST && c->communicator->shared) peer = sl_mpi_find_laggard(c);
     for (int p = 0; p < size && peer < 0; p++) {
         if (sl_mpi_is_pending(c->receive[p])) peer = p;
     }
@@ -147,7 +151,7 @@ static int free_slot(struct sl_mpi_run *run, struct sl_mpi_call *c, const struct
     if (c->claimed)
         return sl_fail(&run->spmd, SL_BAD_INPUT, "%s over \"%s\": more than %d calls are under way (called at %s)",
                        sl_collective_name(call), call->group->name, SL_MAX_IN_FLIGHT, call->site);
-    return sl_mpi_wait(run, &(struct sl_mpi_wait){is_free, laggard, c});
+    return sl_mpi_wait(run, &(struct sl_mpi_wait){is_free, laggard, c, true});
 }
 
 /* The call is over, or the run. */
@@ -202,7 +206,7 @@ int sl_mpi_finish(struct sl_spmd *self, struct sl_request *request) {
         return sl_fail(self, SL_BAD_INPUT, "%s over \"%s\": waited for twice (called at %s)", sl_collective_name(call),
                        call->group->name, call->site);
     int status = enter(run, request);
-    if (!status) status = sl_mpi_wait(run, &(struct sl_mpi_wait){has_ended, laggard, slot_of(request)});
+    if (!status) status = sl_mpi_wait(run, &(struct sl_mpi_wait){has_ended, laggard, slot_of(request), true});
     return conclude(request, status);
 }
 
@@ -225,7 +229,7 @@ int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char 
     }
     SL_TRY(sl_mpi_enter(run, "closing", "a group", site));
     for (int slot = 0; slot < SL_MAX_IN_FLIGHT; slot++)
-        SL_TRY(sl_mpi_wait(run, &(struct sl_mpi_wait){is_free, laggard, &communicator->call[slot]}));
+        SL_TRY(sl_mpi_wait(run, &(struct sl_mpi_wait){is_free, laggard, &communicator->call[slot], true}));
     while (*at != communicator) at = &(*at)->next;
     *at = communicator->next;
     free_communicator(communicator);

@@ -160,6 +160,7 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
         sl_error_set(&error, SL_FAILED, "engine mpi: no memory to start the run");
         return sl_report(engine, &error);
     }
+    sl_mpi_mailboxes_clear();
     sl_mpi_catch_sigterm(); /* who waits for the others tells what has become of them */
     if (sl_mpi_start_together(run, &error) || make_wire(run, &error)) {
         sl_mpi_release_sigterm();

@@ -133,16 +133,39 @@ void sl_mpi_show_segments(void);
 /* Before all processes of this job end while MPI starts: removes what they have made so far. */
 void sl_mpi_remove_segments(void);
 
+/* ---- memory that processes of one host share (shared.c) ---- */
+
+/* Where others find it. */
+struct sl_mpi_origin {
+    int64_t pid, file, device, inode; /* file -1: nowhere */
+};
+
+/* New memory of BYTES, all zeros, that has no name; NULL: there is none. Others can map it until its maker stops
+ * sharing it; what has been mapped stays until it is unmapped. */
+void *sl_mpi_share(size_t bytes, struct sl_mpi_origin *origin);
+void sl_mpi_stop_sharing(struct sl_mpi_origin *origin);
+/* The memory that another process has made; NULL: it is not seen from here. */
+void *sl_mpi_share_of(size_t bytes, const struct sl_mpi_origin *origin);
+void sl_mpi_unmap(void *memory, size_t bytes);
+/* Collective over HOST: the same memory for all. NULL everywhere where it fails, or processes are on several hosts or
+ * do not see each other. */
+void *sl_mpi_share_with_all(MPI_Comm host, size_t bytes);
+
 /* ---- sleeping (bell.c) ---- */
 
-/* Collective over HOST. Where it fails, or processes are on several hosts or do not see each other, there are no bells,
- * and waits ask again and again. */
+/* Collective over HOST. Without memory for all there are no bells, and waits ask MPI again and again. */
 void sl_mpi_bells_open(MPI_Comm host);
 bool sl_mpi_has_bells(void);
-/* Wakes the process of RANK, if it sleeps: MPI has something for it. */
+/* Wakes the process of RANK, if it sleeps: there is something for it in shared memory. */
 void sl_mpi_ring(int rank);
-/* How often this process's bell has rung. */
+/* The same: MPI has something for it. */
+void sl_mpi_ring_for_letter(int rank);
+/* The same, if it has said that it wants room: a message has been read. To be said before looking for it once more. */
+void sl_mpi_ring_for_room(int rank);
+void sl_mpi_want_room(bool wants);
+/* How often this process's bell has rung, and how often for MPI. */
 uint32_t sl_mpi_rings(void);
+uint32_t sl_mpi_letters(void);
 /* Sleeps until the bell has rung more often than RINGS, for NS (below a second) at most. There must be bells. */
 void sl_mpi_sleep(uint32_t rings, long ns);
 
@@ -159,6 +182,7 @@ struct sl_mpi_wait {
     bool (*ready)(void *of);
     int (*peer)(void *of); /* coordinate of a peer that it is not ready for */
     void *of;
+    bool rung; /* the bell rings for it, and MPI need not be asked */
 };
 
 /* One coordinate's wait, as it told it. */
@@ -203,7 +227,10 @@ struct sl_mpi_run {
     struct sl_mpi_communicator *communicators;
     struct sl_mpi_call *active; /* calls that are under way */
     struct sl_mpi_channel *channels;
-    int unmatched; /* channels whose other end is not known yet */
+    int unmatched;     /* channels whose other end is not known yet */
+    bool moves_by_mpi; /* some of the active calls */
+    uint32_t letters;  /* MPI has been asked since the bell had rung for so many of its messages */
+    bool overdue;      /* or it is to be asked in any case */
 
     struct sl_last_call place;
     struct sl_mpi_wait *wait; /* NULL: it does not wait */
@@ -256,6 +283,8 @@ void sl_mpi_withdraw_receive(MPI_Request *request, double end);
 /* Sets aside room for COUNT messages under way. False without memory. */
 bool sl_mpi_provide_messages(int count);
 void sl_mpi_listen(struct sl_mpi_run *run);
+/* Whether messages are on their way out: MPI may have to be asked to send them. */
+bool sl_mpi_has_outgoing(void);
 
 /* Where a wait has taken a tick, and another: asks, and proposes a verdict where it is in vain. */
 enum { SL_MPI_TICK_MS = 100 };
@@ -302,12 +331,15 @@ struct sl_mpi_call {
     MPI_Request *receive, *send;           /* [size], side by side */
     struct sl_mpi_signature mine, *theirs; /* [size], in checked mode */
     MPI_Request *hear, *tell;              /* [size] */
+    /* Through mailboxes: rounds of the slot before this call; of the call, and of these, how many are done. */
+    uint32_t before, rounds, written, summed, read;
 };
 
 struct sl_mpi_communicator {
     struct sl_mpi_communicator *next;
     struct sl_group group;
     int number;
+    bool shared;      /* its calls go through mailboxes */
     uint32_t started; /* calls */
     char name[64];    /* for places */
     struct sl_mpi_call call[SL_MAX_IN_FLIGHT];
@@ -340,12 +372,32 @@ void sl_mpi_begin(struct sl_mpi_call *c);
 void sl_mpi_move_on(struct sl_mpi_call *c);
 void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator);
 
+/* Where the block for PEER begins in the input, and the block from PEER in the output. */
+const char *sl_mpi_input_block(const struct sl_collective *call, int peer);
+char *sl_mpi_output_block(const struct sl_collective *call, int peer);
+
 /* Whether CALL moves data between this member and the one at position PEER. */
 bool sl_mpi_receives_from(const struct sl_collective *call, int peer);
 bool sl_mpi_sends_to(const struct sl_collective *call, int peer);
 /* The K-th position to send to, and to receive from: not all members turn to the same one at a time. */
 int sl_mpi_next_peer(const struct sl_collective *call, int k);
 int sl_mpi_previous_peer(const struct sl_collective *call, int k);
+
+/* ---- the same through shared memory (mailbox.c) ---- */
+
+/* Collective over HOST. There are none without bells; without them all data goes by MPI. */
+void sl_mpi_mailboxes_open(MPI_Comm host);
+/* Empties this process's: before a run, while nobody looks at them. */
+void sl_mpi_mailboxes_clear(void);
+bool sl_mpi_shares_memory(void);
+/* Whether the group of that number has mailboxes: the first groups have, if any. */
+bool sl_mpi_take_mailboxes(int group);
+
+void sl_mpi_begin_rounds(struct sl_mpi_call *c);
+/* Moves the call on as far as it goes. Whether all rounds are over. */
+bool sl_mpi_go_round(struct sl_mpi_call *c);
+/* The position of a member that has not done its part of the next round, or -1. */
+int sl_mpi_find_laggard(const struct sl_mpi_call *c);
 
 /* ---- checked mode (signature.c) ---- */
 

@@ -1,4 +1,5 @@
-/* exchange.c - what a collective of the mpi engine moves.
+/* exchange.c - what a collective of the mpi engine moves by MPI; mailbox.c moves it where all processes are on one
+ * host.
  *
  * A call consists of exchanges, in each of which members send each other blocks: one exchange for all operations but
  * long sums, which take two. There each member owns a share of the elements. It receives everyone's values for its
@@ -75,10 +76,10 @@ static char *element(const struct sl_collective *call, const void *array, size_t
 }
 
 /* Where the block for PEER begins in the input, and the block from PEER in the output. */
-static const char *input_block(const struct sl_collective *call, int peer) {
+const char *sl_mpi_input_block(const struct sl_collective *call, int peer) {
     return element(call, call->input, (size_t)peer * call->input_view.peer);
 }
-static char *output_block(const struct sl_collective *call, int peer) {
+char *sl_mpi_output_block(const struct sl_collective *call, int peer) {
     return element(call, call->output, (size_t)peer * call->output_view.peer);
 }
 
@@ -117,7 +118,7 @@ static void send(struct sl_mpi_call *c, int peer, const void *data, size_t count
               MPI_Isend(data, (int)count, type_of(c->call.dtype), c->call.group->member[peer],
                         sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, &c->send[peer]),
               "MPI_Isend");
-    sl_mpi_ring(c->call.group->member[peer]);
+    sl_mpi_ring_for_letter(c->call.group->member[peer]);
 }
 
 static void receive(struct sl_mpi_call *c, int peer, void *data, size_t count) {
@@ -137,25 +138,31 @@ int sl_mpi_previous_peer(const struct sl_collective *call, int k) {
 
 static void exchange(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    const int size = call->group->size, me = call->group->rank;
+    const int size = call->group->size;
     const struct sl_view tight = sl_packed_blocks(call);
     const size_t bytes = sl_block_bytes(call);
     for (int k = 1; k < size; k++) {
         const int peer = sl_mpi_previous_peer(call, k);
         if (!sl_mpi_receives_from(call, peer)) continue;
-        receive(c, peer, c->received ? c->received + bytes * (size_t)peer : output_block(call, peer),
+        receive(c, peer, c->received ? c->received + bytes * (size_t)peer : sl_mpi_output_block(call, peer),
                 sl_block_elements(call));
     }
     for (int k = 1; k < size; k++) {
         const int peer = sl_mpi_next_peer(call, k);
         if (!sl_mpi_sends_to(call, peer)) continue;
         char *block = c->sent ? c->sent + bytes * (size_t)peer : NULL;
-        if (block) copy_block(call, block, &tight, input_block(call, peer), &call->input_view);
-        send(c, peer, block ? block : input_block(call, peer), sl_block_elements(call));
+        if (block) copy_block(call, block, &tight, sl_mpi_input_block(call, peer), &call->input_view);
+        send(c, peer, block ? block : sl_mpi_input_block(call, peer), sl_block_elements(call));
     }
+}
+
+/* Of what goes to oneself. */
+static void copy_own_block(const struct sl_collective *call) {
+    const int me = call->group->rank;
     const bool own = !combines(call) && sl_mpi_sends_to(call, me) && sl_mpi_receives_from(call, me);
     if (sl_block_elements(call) && own)
-        copy_block(call, output_block(call, me), &call->output_view, input_block(call, me), &call->input_view);
+        copy_block(call, sl_mpi_output_block(call, me), &call->output_view, sl_mpi_input_block(call, me),
+                   &call->input_view);
 }
 
 static void unpack(struct sl_mpi_call *c) {
@@ -163,7 +170,7 @@ static void unpack(struct sl_mpi_call *c) {
     const struct sl_view tight = sl_packed_blocks(call);
     for (int peer = 0; peer < call->group->size && c->received; peer++) {
         if (peer == call->group->rank || !sl_mpi_receives_from(call, peer)) continue;
-        copy_block(call, output_block(call, peer), &call->output_view,
+        copy_block(call, sl_mpi_output_block(call, peer), &call->output_view,
                    c->received + sl_block_bytes(call) * (size_t)peer, &tight);
     }
 }
@@ -239,7 +246,7 @@ static void sum_blocks(struct sl_mpi_call *c) {
             for (int peer = 0; peer < call->group->size; peer++) {
                 input[peer] = element(call, c->received, sl_block_elements(call) * (size_t)peer + at);
             }
-            input[me] = element(call, input_block(call, me), row * view->stride[0] + column * view->stride[1]);
+            input[me] = element(call, sl_mpi_input_block(call, me), row * view->stride[0] + column * view->stride[1]);
             void *output =
                 element(call, call->output, row * call->output_view.stride[0] + column * call->output_view.stride[1]);
             sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, call->count[2], call->group->size,
@@ -262,7 +269,7 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
         const bool scattered = sl_call_writes(call) && !sl_block_is_solid(call, &call->output_view);
         if (combines(call) || scattered) received = block;
     }
-    if (size == 1 || !(sent + received)) return SL_OK;
+    if (size == 1 || c->communicator->shared || !(sent + received)) return SL_OK;
     char *piece = take_piece(c, sent + received);
     if (!piece)
         return sl_fail(&c->run->spmd, SL_FAILED, "%s over \"%s\": no memory for %zu bytes (called at %s)",
@@ -275,9 +282,12 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
 void sl_mpi_begin(struct sl_mpi_call *c) {
     struct sl_collective *call = &c->call;
     c->phase = SL_MPI_FIRST;
+    if (c->communicator->shared) sl_mpi_begin_rounds(c);
     if (!sl_block_elements(call) && call->operation != SL_BARRIER) return; /* pointers may be NULL then */
     const struct sl_positions from = sl_call_sources(call);
     if (sl_operation_of(call)->zeros && from.begin == from.end) memset(call->output, 0, sl_block_bytes(call));
+    copy_own_block(call);
+    if (c->communicator->shared) return;
     if (is_sum(call)) {
         exchange_summands(c);
     } else {
@@ -327,11 +337,16 @@ static bool all_ended(struct sl_mpi_call *c, int count, MPI_Request *request) {
 static void tell_senders(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     for (int peer = 0; peer < call->group->size && sl_block_bytes(call) > SHORT_MESSAGE; peer++)
-        if (peer != call->group->rank && sl_mpi_receives_from(call, peer)) sl_mpi_ring(call->group->member[peer]);
+        if (peer != call->group->rank && sl_mpi_receives_from(call, peer))
+            sl_mpi_ring_for_letter(call->group->member[peer]);
 }
 
 void sl_mpi_move_on(struct sl_mpi_call *c) {
     const int requests = 2 * c->call.group->size;
+    if (c->communicator->shared) {
+        if (c->phase == SL_MPI_FIRST && sl_mpi_go_round(c)) end_call(c);
+        return;
+    }
     if (c->phase == SL_MPI_FIRST && all_ended(c, requests, c->receive)) {
         tell_senders(c);
         go_on(c);

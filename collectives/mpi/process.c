@@ -249,6 +249,7 @@ static int join(bool started, struct sl_error *error) {
     find_tags();
     find_cores(host);
     sl_mpi_bells_open(host);
+    sl_mpi_mailboxes_open(host);
     if (started) sl_mpi_hide_segments(host);
     MPI_Comm_free(&host);
     process.open = true;

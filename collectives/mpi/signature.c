@@ -45,7 +45,7 @@ void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
             c->run,
             MPI_Isend(&c->mine, sizeof c->mine, MPI_BYTE, call->group->member[to], tag, c->run->wire, &c->tell[to]),
             "MPI_Isend");
-        sl_mpi_ring(call->group->member[to]);
+        sl_mpi_ring_for_letter(call->group->member[to]);
     }
 }
 

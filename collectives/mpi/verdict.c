@@ -67,7 +67,7 @@ static void post(struct sl_mpi_run *run, int to, const struct sl_mpi_message *me
     one->message.run = run->number;
     one->message.from = sl_mpi_process()->rank;
     MPI_Isend(&one->message, sizeof one->message, MPI_BYTE, to, 0, sl_mpi_process()->comm, &one->request);
-    sl_mpi_ring(to);
+    sl_mpi_ring_for_letter(to);
     outgoing = one;
 }
 
@@ -331,6 +331,8 @@ static void hear(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
         break;
     }
 }
+
+bool sl_mpi_has_outgoing(void) { return outgoing; }
 
 void sl_mpi_listen(struct sl_mpi_run *run) {
     for (;;) {

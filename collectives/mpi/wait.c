@@ -6,15 +6,23 @@
 #include <time.h>
 
 enum {
-    SPINS = 200,    /* where every process has a core: looks one after the other, about 100 us */
-    YIELDS = 8,     /* then, or at once where they share cores */
-    NAP_US = 50,    /* then */
-    DOZE_US = 1000, /* the longest sleep of who would be woken by a bell */
+    SPINS = 200,       /* where every process has a core: looks one after the other, about 100 us */
+    YIELDS = 8,        /* then, or at once where they share cores */
+    NAP_US = 50,       /* then */
+    DOZE_US = 1000,    /* the longest sleep of who would be woken by a bell, but for a part of a long message */
+    SPIN_US = 50,      /* about twice what it takes to wake a process whose core has gone to sleep */
+    SPINS_A_LOOK = 16, /* between two looks at the clock */
 };
 
 /* Seconds for half received messages: of peers that are all there; and not to be late with the verdict on a lost one.
  */
 static const double time_to_receive = 2, time_to_receive_after_loss = 0.2;
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
 
 void sl_mpi_pause(int round) {
     const int spins = sl_mpi_process()->spin ? SPINS : 0;
@@ -27,8 +35,9 @@ void sl_mpi_pause(int round) {
     nanosleep(&nap, NULL);
 }
 
-/* The same for who has seen RINGS: the longer it has slept in vain, the longer it sleeps. */
-static void pause_until_rung(int round, uint32_t rings) {
+/* The same for who has seen RINGS, and whom MPI may have something for: the longer it has slept in vain, the longer it
+ * sleeps. */
+static void pause_for_mpi(int round, uint32_t rings) {
     const int first = sl_mpi_process()->spin ? SPINS + YIELDS : YIELDS;
     if (!sl_mpi_has_bells() || round < first) {
         sl_mpi_pause(round);
@@ -38,16 +47,43 @@ static void pause_until_rung(int round, uint32_t rings) {
     sl_mpi_sleep(rings, 1000 * us);
 }
 
+/* The same for whom the bell rings in any case. */
+static void pause_until_rung(struct sl_mpi_run *run, uint32_t rings) {
+    const double end = sl_mpi_process()->spin ? sl_now() + 1e-6 * SPIN_US : 0;
+    for (int i = 0; i < YIELDS && end == 0; i++) {
+        sched_yield();
+        if (sl_mpi_rings() != rings) return;
+    }
+    while (end > 0 && sl_now() < end) {
+        for (int i = 0; i < SPINS_A_LOOK; i++) {
+            relax();
+            if (sl_mpi_rings() != rings) return;
+        }
+    }
+    sl_mpi_sleep(rings, 1000000L * SL_MPI_TICK_MS);
+    run->overdue = sl_mpi_rings() == rings;
+}
+
 void sl_mpi_withdraw(struct sl_mpi_run *run) {
     const double end = sl_now() + (run->absent < 0 ? time_to_receive : time_to_receive_after_loss);
     sl_mpi_groups_withdraw(run, end);
     sl_mpi_channels_withdraw(run, end);
 }
 
+/* With bells messages are looked for when they have come. */
+static void listen(struct sl_mpi_run *run) {
+    const uint32_t letters = sl_mpi_letters();
+    const bool due = !sl_mpi_has_bells() || letters != run->letters || run->overdue || run->proposed;
+    if (!due && !sl_mpi_has_outgoing()) return;
+    run->letters = letters;
+    run->overdue = false;
+    sl_mpi_listen(run);
+}
+
 int sl_mpi_turn(struct sl_mpi_run *run) {
     if (run->unmatched) sl_mpi_channels_match(run);
     if (!run->status) sl_mpi_advance(run);
-    sl_mpi_listen(run);
+    listen(run);
     if (!run->status) return SL_OK;
     if (!run->still) {
         run->still = true;
@@ -62,6 +98,7 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
     const struct sl_wait_mark mark = sl_wait_begin(&run->spmd);
     double looked = sl_now();
     int status = SL_OK;
+    const bool bells = sl_mpi_has_bells();
     run->wait = wait;
     run->waits++;
     uint32_t heard = sl_mpi_rings() - 1;
@@ -73,14 +110,18 @@ int sl_mpi_wait(struct sl_mpi_run *run, struct sl_mpi_wait *wait) {
             heard = rings;
             continue;
         }
-        pause_until_rung(round, rings);
-        if (round % 64 && !sl_mpi_has_bells()) continue; /* clocks take time, too */
+        if (bells && wait->rung && !run->moves_by_mpi && !run->unmatched)
+            pause_until_rung(run, rings);
+        else
+            pause_for_mpi(round, rings);
+        if (round % 64 && !bells) continue; /* clocks take time, too */
         const double now = sl_now();
         if (now < looked + 1e-3 * SL_MPI_TICK_MS) continue;
         looked = now;
         sl_mpi_look(run);
     }
     run->wait = NULL;
+    sl_mpi_want_room(false);
     sl_wait_end(&run->spmd, mark);
     return status;
 }

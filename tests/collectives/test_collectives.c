@@ -110,9 +110,11 @@ static void shuffle(uint64_t *random, int *list, int n) {
     }
 }
 
+/* Now and then more than processes of one host move in a round. */
 static size_t pick_count(uint64_t *random) {
-    static const int most[] = {4, 70, 3000};
-    return (size_t)pick(random, most[pick(random, 3)]);
+    static const int most[] = {4, 70, 3000, 90000};
+    const int length = pick(random, 32) ? pick(random, 3) : 3;
+    return (size_t)pick(random, most[length]);
 }
 
 static void choose_permutation(struct trial *trial, uint64_t *random, int size) {

@@ -1,0 +1,344 @@
+/* mailbox.c - what a collective moves where all processes are on one host: through memory that they share, without MPI.
+ *
+ * Each member of a group has a mailbox. It writes there what it has for the others and rings their bells; they read it
+ * where it lies, straight into their outputs and sums. MPI would copy twice, and would have to be asked again and
+ * again.
+ *
+ * A call goes round by round, each as long as a piece of the mailbox. There are two pieces a slot, so that one is
+ * written while the other is read. In a round a member writes its piece, waits for the pieces of those whose data it
+ * gets, and reads them. Of long sums over many members each sums a share, into its own piece, and reads the others'
+ * sums in a second part of the round. Words in the mailbox count a slot's rounds, from the beginning of the run: they
+ * are all that members tell each other. A piece is written again when all have read it. */
+#include "collectives/mpi/engine.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "collectives/reduce.h"
+
+enum {
+    GROUPS = 32,       /* of a run, the first ones; others use MPI */
+    PIECE = 64 * 1024, /* bytes. Memory that no call has needed is not there */
+    PIECES = 2,        /* of a slot */
+    SHORT_SUM = 4096,  /* bytes: up to there all members sum all; and where they are two, whatever the length */
+};
+
+/* Raised by the owner, once a round. */
+struct words {
+    alignas(SL_CACHE_LINE) _Atomic uint32_t written;
+    _Atomic uint32_t summed, read;
+    _Atomic uint64_t bytes; /* of the call's block: what members may not differ in */
+};
+
+struct sl_mpi_mailbox {
+    struct words words[SL_MAX_IN_FLIGHT];
+    alignas(SL_CACHE_LINE) char piece[SL_MAX_IN_FLIGHT][PIECES][PIECE];
+};
+
+static struct sl_mpi_mailbox *mailboxes; /* [GROUPS][processes]; NULL: there are none */
+static int opened;                       /* groups of this process's run, or the one before */
+
+/* ---- mailboxes ---- */
+
+void sl_mpi_mailboxes_open(MPI_Comm host) {
+    const size_t count = GROUPS * (size_t)sl_mpi_process()->size;
+    if (sl_mpi_has_bells()) mailboxes = sl_mpi_share_with_all(host, count * sizeof *mailboxes);
+}
+
+bool sl_mpi_shares_memory(void) { return mailboxes; }
+
+static struct sl_mpi_mailbox *mailbox(int group, int rank) {
+    return &mailboxes[(size_t)group * (size_t)sl_mpi_process()->size + (size_t)rank];
+}
+
+bool sl_mpi_take_mailboxes(int group) {
+    if (!mailboxes || group >= GROUPS) return false;
+    if (opened <= group) opened = group + 1;
+    return true;
+}
+
+void sl_mpi_mailboxes_clear(void) {
+    for (int group = 0; group < opened; group++)
+        memset(mailbox(group, sl_mpi_process()->rank)->words, 0, sizeof mailboxes->words);
+    opened = 0;
+}
+
+static struct sl_mpi_mailbox *box_of(const struct sl_mpi_call *c, int position) {
+    return mailbox(c->communicator->number, c->call.group->member[position]);
+}
+static struct words *words_of(const struct sl_mpi_call *c, int position) {
+    return &box_of(c, position)->words[c->slot];
+}
+static struct words *own_words(const struct sl_mpi_call *c) { return words_of(c, c->call.group->rank); }
+
+static bool reached(const _Atomic uint32_t *word, uint32_t target) {
+    return (int32_t)(atomic_load_explicit(word, memory_order_acquire) - target) >= 0;
+}
+
+/* ---- rounds ---- */
+
+/* Elements [begin, begin + count) of each block. */
+struct range {
+    size_t begin, count;
+};
+
+/* Elements of a block for which a piece has room, beside as many of the others. They are whole cache lines. */
+static size_t elements_a_round(const struct sl_collective *call) {
+    const size_t blocks = sl_operation_of(call)->cuts ? (size_t)call->group->size : 1;
+    return PIECE / blocks / SL_CACHE_LINE * SL_CACHE_LINE / sl_dtype_size(call->dtype);
+}
+
+static uint32_t count_rounds(const struct sl_collective *call) {
+    const size_t most = elements_a_round(call), rounds = (sl_block_elements(call) + most - 1) / most;
+    return rounds || call->operation != SL_BARRIER ? (uint32_t)rounds : 1;
+}
+
+static struct range range_of(const struct sl_collective *call, uint32_t round) {
+    const size_t most = elements_a_round(call), total = sl_block_elements(call), begin = most * round;
+    const size_t left = begin < total ? total - begin : 0;
+    return (struct range){begin, left < most ? left : most};
+}
+
+/* What the member at POSITION has for the one at TO in a round. */
+static char *piece(const struct sl_mpi_call *c, int position, uint32_t round, int to) {
+    const struct sl_collective *call = &c->call;
+    const size_t before = sl_operation_of(call)->cuts ? elements_a_round(call) * (size_t)to : 0;
+    return box_of(c, position)->piece[c->slot][round % PIECES] + before * sl_dtype_size(call->dtype);
+}
+
+/* ---- blocks, which may lie in runs ---- */
+
+/* A stretch of a range that is contiguous in the program's arrays. */
+struct stretch {
+    size_t row, column, skip; /* it begins SKIP elements behind the beginning of that run */
+    size_t at, count;         /* AT elements behind the beginning of the range; 0: there is none */
+};
+
+/* The range's first stretch. It is all of it where the arrays are SOLID. */
+static struct stretch first_stretch(const struct sl_collective *call, struct range range, bool solid) {
+    const size_t run = call->count[2];
+    if (solid || !range.count) return (struct stretch){.skip = range.begin, .count = range.count};
+    const size_t skip = range.begin % run, rest = run - skip;
+    return (struct stretch){.row = range.begin / run / call->count[1],
+                            .column = range.begin / run % call->count[1],
+                            .skip = skip,
+                            .count = rest < range.count ? rest : range.count};
+}
+
+static void next_stretch(const struct sl_collective *call, struct range range, struct stretch *stretch) {
+    const size_t run = call->count[2], at = stretch->at + stretch->count, left = range.count - at;
+    const bool last = ++stretch->column == call->count[1];
+    stretch->row += last;
+    if (last) stretch->column = 0;
+    stretch->skip = 0;
+    stretch->at = at;
+    stretch->count = left < run ? left : run;
+}
+
+/* Bytes from the beginning of a block to STRETCH. */
+static size_t offset_of(const struct sl_collective *call, const struct sl_view *view, const struct stretch *stretch) {
+    return sl_dtype_size(call->dtype) *
+           (stretch->row * view->stride[0] + stretch->column * view->stride[1] + stretch->skip);
+}
+
+static void pack(const struct sl_collective *call, struct range range, char *tight, const char *block) {
+    const size_t size = sl_dtype_size(call->dtype);
+    struct stretch s = first_stretch(call, range, sl_block_is_solid(call, &call->input_view));
+    for (; s.count; next_stretch(call, range, &s))
+        memcpy(tight + size * s.at, block + offset_of(call, &call->input_view, &s), size * s.count);
+}
+
+static void unpack(const struct sl_collective *call, struct range range, const char *tight, char *block) {
+    const size_t size = sl_dtype_size(call->dtype);
+    struct stretch s = first_stretch(call, range, sl_block_is_solid(call, &call->output_view));
+    for (; s.count; next_stretch(call, range, &s))
+        memcpy(block + offset_of(call, &call->output_view, &s), tight + size * s.at, size * s.count);
+}
+
+/* ---- writing ---- */
+
+static bool have_read(const struct sl_mpi_call *c, uint32_t rounds) {
+    for (int peer = 0; peer < c->call.group->size; peer++)
+        if (peer != c->call.group->rank && !reached(&words_of(c, peer)->read, rounds)) return false;
+    return true;
+}
+
+/* How many of the slot's rounds all must have read before this one's next piece is free. */
+static uint32_t rounds_before(const struct sl_mpi_call *c) { return c->before + (c->written ? c->written - 1 : 0); }
+
+static bool has_room(const struct sl_mpi_call *c) {
+    if (have_read(c, rounds_before(c))) return true;
+    sl_mpi_want_room(true);
+    return have_read(c, rounds_before(c));
+}
+
+static void ring_those_at(const struct sl_mpi_call *c, struct sl_positions positions) {
+    for (int peer = positions.begin; peer < positions.end; peer++)
+        if (peer != c->call.group->rank) sl_mpi_ring(c->call.group->member[peer]);
+}
+
+/* Writes the next piece, if there is room. */
+static bool write_piece(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct sl_positions to = sl_call_destinations(call);
+    const struct range range = range_of(call, c->written);
+    const int me = call->group->rank;
+    if (c->written == c->rounds || c->written == c->read + PIECES || !has_room(c)) return false;
+    if (sl_operation_of(call)->cuts) {
+        for (int peer = to.begin; peer < to.end; peer++)
+            if (peer != me) pack(call, range, piece(c, me, c->written, peer), sl_mpi_input_block(call, peer));
+    } else if (to.end > to.begin + sl_has_position(to, me)) {
+        pack(call, range, piece(c, me, c->written, 0), sl_mpi_input_block(call, to.begin));
+    }
+    atomic_store_explicit(&own_words(c)->bytes, sl_block_bytes(call), memory_order_relaxed);
+    atomic_store_explicit(&own_words(c)->written, c->before + ++c->written, memory_order_release);
+    ring_those_at(c, to);
+    return true;
+}
+
+/* ---- reading ---- */
+
+/* A member whose WORD has not been raised for the round that is read next, or -1. */
+static int find_missing(const struct sl_mpi_call *c, bool sums) {
+    const struct sl_positions from = sl_call_sources(&c->call);
+    for (int peer = from.begin; peer < from.end; peer++) {
+        const struct words *words = words_of(c, peer);
+        if (!reached(sums ? &words->summed : &words->written, c->before + c->read + 1)) return peer;
+    }
+    return -1;
+}
+
+/* Members that are not compared may still not write beyond each other's arrays. */
+static bool agree(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct sl_positions from = sl_call_sources(call);
+    for (int peer = from.begin; peer < from.end; peer++) {
+        const size_t bytes = atomic_load_explicit(&words_of(c, peer)->bytes, memory_order_relaxed);
+        if (bytes == sl_block_bytes(call)) continue;
+        struct sl_error verdict = {0};
+        char who[SL_VERDICT_NAME], other[SL_VERDICT_NAME];
+        sl_verdict_name(c->run->mesh, c->run->spmd.coordinate, who);
+        sl_verdict_name(c->run->mesh, call->group->member[peer], other);
+        sl_verdict_add(&verdict, "%s %s: %s has blocks of %zu bytes, %s of %zu (called at %s)",
+                       sl_collective_name(call), c->communicator->name, who, sl_block_bytes(call), other, bytes,
+                       call->site);
+        sl_mpi_propose(c->run, SL_FAILED, -1, &verdict);
+        return false;
+    }
+    return true;
+}
+
+static void collect(const struct sl_mpi_call *c, struct range range) {
+    const struct sl_collective *call = &c->call;
+    const struct sl_positions from = sl_call_sources(call);
+    for (int peer = from.begin; peer < from.end; peer++) {
+        if (peer == call->group->rank) continue;
+        unpack(call, range, piece(c, peer, c->read, call->group->rank), sl_mpi_output_block(call, peer));
+    }
+}
+
+/* Of the blocks for this member, its own is read where the program has it. */
+static void sum_stretches(const struct sl_mpi_call *c, struct range range) {
+    const struct sl_collective *call = &c->call;
+    const int size = call->group->size, me = call->group->rank;
+    const size_t bytes = sl_dtype_size(call->dtype);
+    const void *input[SL_MAX_COORDINATES];
+    const bool solid = sl_block_is_solid(call, &call->input_view) && sl_block_is_solid(call, &call->output_view);
+    for (struct stretch s = first_stretch(call, range, solid); s.count; next_stretch(call, range, &s)) {
+        for (int peer = 0; peer < size; peer++) input[peer] = piece(c, peer, c->read, me) + bytes * s.at;
+        input[me] = sl_mpi_input_block(call, me) + offset_of(call, &call->input_view, &s);
+        void *output = sl_mpi_output_block(call, 0) + offset_of(call, &call->output_view, &s);
+        sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, s.count, size, input, 1, &output);
+    }
+}
+
+/* ---- long sums ---- */
+
+static bool takes_shares(const struct sl_collective *call) {
+    const struct sl_operation_row *operation = sl_operation_of(call);
+    return operation->reduction != SL_NO_REDUCTION && !operation->cuts && call->group->size > 2 &&
+           sl_block_bytes(call) > SHORT_SUM;
+}
+
+/* Bytes of a piece, as a range of them, that the member at POSITION sums. Borders lie at cache lines. */
+static struct range share_of(const struct sl_collective *call, struct range range, int position) {
+    const size_t total = range.count * sl_dtype_size(call->dtype), members = (size_t)call->group->size;
+    const size_t lines = (total + SL_CACHE_LINE - 1) / SL_CACHE_LINE;
+    const size_t most = (lines + members - 1) / members * SL_CACHE_LINE, begin = most * (size_t)position;
+    const size_t left = begin < total ? total - begin : 0;
+    return (struct range){begin, left < most ? left : most};
+}
+
+static void sum_share(const struct sl_mpi_call *c, struct range range) {
+    const struct sl_collective *call = &c->call;
+    const int size = call->group->size;
+    const struct range share = share_of(call, range, call->group->rank);
+    const void *input[SL_MAX_COORDINATES];
+    for (int peer = 0; peer < size; peer++) input[peer] = piece(c, peer, c->read, 0) + share.begin;
+    void *output = piece(c, call->group->rank, c->read, 0) + share.begin;
+    sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, share.count / sl_dtype_size(call->dtype),
+              size, input, 1, &output);
+}
+
+static void collect_shares(const struct sl_mpi_call *c, struct range range) {
+    const struct sl_collective *call = &c->call;
+    char *output = sl_mpi_output_block(call, 0) + range.begin * sl_dtype_size(call->dtype);
+    for (int peer = 0; peer < call->group->size; peer++) {
+        const struct range share = share_of(call, range, peer);
+        memcpy(output + share.begin, piece(c, peer, c->read, 0) + share.begin, share.count);
+    }
+}
+
+/* ---- from round to round ---- */
+
+/* The first part of the round that is read next, if those whose data it gets have written theirs. */
+static bool read_piece(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct range range = range_of(call, c->read);
+    if (c->read == c->written || c->summed > c->read || find_missing(c, false) >= 0 || !agree(c)) return false;
+    if (takes_shares(call)) {
+        sum_share(c, range);
+        atomic_store_explicit(&own_words(c)->summed, c->before + ++c->summed, memory_order_release);
+        ring_those_at(c, sl_call_destinations(call));
+        return true;
+    }
+    if (sl_operation_of(call)->reduction == SL_NO_REDUCTION)
+        collect(c, range);
+    else
+        sum_stretches(c, range);
+    c->summed++;
+    return true;
+}
+
+/* The second part: of what takes shares, if all have summed theirs. */
+static bool end_round(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    if (c->summed == c->read || (takes_shares(call) && find_missing(c, true) >= 0)) return false;
+    if (takes_shares(call)) collect_shares(c, range_of(call, c->read));
+    atomic_store(&own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
+    for (int peer = 0; peer < call->group->size; peer++) sl_mpi_ring_for_room(call->group->member[peer]);
+    return true;
+}
+
+void sl_mpi_begin_rounds(struct sl_mpi_call *c) {
+    c->written = c->summed = c->read = 0;
+    c->rounds = count_rounds(&c->call);
+}
+
+bool sl_mpi_go_round(struct sl_mpi_call *c) {
+    for (bool moved = true; moved;) {
+        moved = write_piece(c);
+        moved |= read_piece(c);
+        moved |= end_round(c);
+    }
+    if (c->read < c->rounds) return false;
+    c->before += c->rounds;
+    return true;
+}
+
+int sl_mpi_find_laggard(const struct sl_mpi_call *c) {
+    for (int peer = 0; peer < c->call.group->size && c->written == c->read; peer++)
+        if (peer != c->call.group->rank && !reached(&words_of(c, peer)->read, rounds_before(c))) return peer;
+    return find_missing(c, c->summed > c->read);
+}
