@@ -14,6 +14,7 @@
 #include "spmd/base/file.h"
 #include "spmd/base/hash.h"
 #include "spmd/base/memory.h"
+#include "spmd/base/scratch.h"
 #include "spmd/base/svg.h"
 #include "spmd/base/vector_math.h"
 
