@@ -1,5 +1,4 @@
 /* scratch.c - reads and writes a file without a name. */
-#define _GNU_SOURCE /* O_TMPFILE */
 #include "spmd/base/scratch.h"
 
 #include <errno.h>
