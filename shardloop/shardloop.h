@@ -8,6 +8,7 @@
 /* Statuses and errors, data types, memory, files. */
 #include "spmd/base/base.h"
 #include "spmd/base/bf16.h"
+#include "spmd/base/budget.h"
 #include "spmd/base/build_id.h"
 #include "spmd/base/dtype.h"
 #include "spmd/base/error.h"
@@ -58,12 +59,14 @@
 
 /* Matrix products and other loops, for modules of one's own. */
 #include "layers/kernels/attention.h"
+#include "layers/kernels/attention_latent.h"
 #include "layers/kernels/expert.h"
 #include "layers/kernels/gemm.h"
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/rows/cpu_level.h"
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_terms.h"
+#include "layers/kernels/rows/many_rows.h"
 #include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/sequence.h"
 
