@@ -92,22 +92,22 @@ refused() {
     point "$name: they need as much as it says"
 }
 
+large="$model --sequence 512 --data text --batch 256 --steps 1"
 limited='prlimit --as=300000000'
-refused 'little address space' 'address space (ulimit -v) has' 'transformer train' $model --data text --batch 64 \
-    --mesh data=2 --steps 1
-limited='prlimit --data=140000000'
-refused 'little data' "the limit of this process's data (ulimit -d) has" 'transformer train' $model --data text \
-    --batch 64 --mesh data=2 --steps 1 --recompute none --no-fsdp
+refused 'little address space' 'address space (ulimit -v) has' 'transformer train' $large --mesh data=2
+limited='prlimit --data=90000000'
+refused 'little data' "the limit of this process's data (ulimit -d) has" 'transformer train' $large --mesh data=2 \
+    --recompute none --no-fsdp
 limited=
 refused 'little RAM' 'this machine has' 'transformer train' --model-dimension 1024 --n-heads 16 --sequence 1024 \
     --batch 8192 --data text --mesh data=2,pipe=2
 data=$((1048576 * 785 * 4))
 refused 'little RAM for a classifier' 'this machine has' looping_pipeline --batch 1048576 --hidden 1024 --layers 64
 limited='prlimit --as=300000000'
-run 'transformer train' $model --data text --batch 64 --mesh data=2 --steps 1 --wgrad-group 2 --accumulate 2
+run 'transformer train' $large --mesh data=2 --wgrad-group 1 --accumulate 8
 [ $status = 0 ]
 point 'and with such an option the run does fit'
-run 'transformer train' $model --data text --batch 256 --mesh data=1 --steps 1
+run 'transformer train' $large --batch 512 --mesh data=1
 grep -qE 'transformer train: coordinate 0 \(data=0, pipe=0, tensor=0\) needs [0-9.]+ MB, and' err
 point 'a coordinate alone'
 plan
