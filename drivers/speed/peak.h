@@ -33,8 +33,8 @@ bool sl_peak_path(char path[SL_MAX_PATH]);
 int sl_peak_read(const char *path, const struct sl_peak_key *key, struct sl_peak *peak, struct sl_error *error);
 
 /* Writes PEAK beside the others that PATH holds, under a temporary name that is renamed; of a damaged file nothing
- * stays. Directories that are missing are made. Not SL_OK where that fails; errno is ENOMEM where memory is lacking, and
- * the file stays as it was. */
+ * stays. Directories that are missing are made. Not SL_OK where that fails; errno is ENOMEM where memory is lacking,
+ * and the file stays as it was. */
 int sl_peak_write(const char *path, const struct sl_peak_key *key, const struct sl_peak *peak, struct sl_error *error);
 
 /* Today's. */
