@@ -13,7 +13,7 @@ size=
 run() {
     processes=$1 driver=$2
     shift 2
-    timeout 120 "$mpirun" "$processes" "$drivers/$driver" --engine mpi "$@" >out 2>err </dev/null
+    timeout 120 "$mpirun" "$processes" "$drivers/$driver" "$@" --engine mpi >out 2>err </dev/null
     status=$?
 }
 
@@ -77,18 +77,22 @@ python3 "$(dirname "$mpirun")/drivers/trace.py" trace metrics 8 >out 2>err
 status=$?
 [ $status = 0 ]
 point "arrows between processes ($(cat out))"
-# Slots of a channel are both processes' own, where threads share them.
-alike() { sed 's/"activation_bytes":[0-9]*,//; s/"handover":[0-9]*,//; s/,"total":[0-9]*//'; }
-handed() { sed -n 's/.*"handover":\([0-9]*\).*/\1/p' | paste -sd+ - | bc; }
+# Slots of a channel, and the values of both replicas, are each process's own, where threads share them.
+alike() {
+    sed -E 's/"(state_bytes|activation_bytes|parameters|handover)":[0-9]*,//g; s/,"total":[0-9]*//'
+}
+all_of() { sed -n 's/.*"'"$1"'":\([0-9]*\).*/\1/p' | paste -sd+ - | bc; }
 run 8 looping_pipeline --dry-run --json
 "$drivers/looping_pipeline" --dry-run --json >expected
 [ $status = 0 ] && [ ! -s err ] && [ "$(alike <out)" = "$(alike <expected)" ] &&
-    [ "$(handed <out)" -gt "$(handed <expected)" ]
+    [ "$(all_of handover <out)" -gt "$(all_of handover <expected)" ] &&
+    [ "$(all_of parameters <out)" = $((2 * $(all_of parameters <expected))) ]
 point "every coordinate's memory"
 run 2 transformer train --mesh data=1,pipe=2 --steps 2 --json
 grep -o '"processes":.*"options"' out | grep -qE '"coordinates":\[0\].*"coordinates":\[1\]'
 point 'what every process consists of'
 run 4 transformer train --mesh data=2,pipe=2 --model-dimension 1024 --n-heads 16 --batch 8192 --sequence 1024
+driver='transformer train'
 fails 'more than the machine has' 2 'the run needs' 'of it at coordinate' 'this machine has' '; it would fit with --'
 run 8 sharding --json
 "$drivers/sharding" --json >expected
