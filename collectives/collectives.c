@@ -330,16 +330,30 @@ int sl_call(struct sl_spmd *self, const char *site, struct sl_collective call) {
 
 bool sl_reads_peers(const struct sl_spmd *self) { return self->engine->table->gather_from && self->engine->delay <= 0; }
 
+static int check_reach(struct sl_spmd *self, const char *what) {
+    if (sl_reads_peers(self)) return SL_OK;
+    return sl_fail(self, SL_BAD_INPUT, "%s: coordinates of engine %s%s do not read each other's memory", what,
+                   self->engine->table->name, self->engine->delay > 0 ? ", with a delay," : "");
+}
+
 int sl_gather_from_at(struct sl_spmd *self, const char *site, const void *const *input, struct sl_collective call) {
+    SL_TRY(check_reach(self, "sl_gather_from"));
     SL_TRY(check(self, site, &call));
     call.site = site;
     return self->engine->table->gather_from(self, &call, input);
 }
 
-int sl_peers_begin_at(struct sl_spmd *self, const char *site) { return self->engine->table->peers_begin(self, site); }
+int sl_peers_begin_at(struct sl_spmd *self, const char *site) {
+    SL_TRY(check_reach(self, "sl_peers_begin"));
+    return self->engine->table->peers_begin(self, site);
+}
 void sl_peers_end(struct sl_spmd *self) { self->engine->table->peers_end(self); }
 
 int sl_group_memory(struct sl_spmd *self, const struct sl_group *group, size_t bytes, void **memory) {
+    SL_TRY(check_reach(self, "sl_group_memory"));
+    if (!group || group->rank < 0 || !group->size)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "sl_group_memory: the group is NULL or not open, or this is no member of it");
     return self->engine->table->group_memory(self, group, bytes, memory);
 }
 

@@ -100,7 +100,8 @@ int sl_wait(struct sl_spmd *self, struct sl_request *request);
  * the calls of a group in the order in which they were started, as with sl_wait. */
 int sl_test(struct sl_spmd *self, struct sl_request *request, bool *done);
 
-/* Whether the functions below can be called: coordinates are threads of one process, and no delay is simulated. */
+/* Whether the functions below can be called: coordinates are threads of one process, and no delay is simulated.
+ * Otherwise they return SL_BAD_INPUT. */
 bool sl_reads_peers(const struct sl_spmd *self);
 /* An all_gather that this member makes alone, while the others do something else: it reads INPUT[i], the address of IN
  * at the member at position i. The program sees to it that these arrays are there and stay as they are: the members

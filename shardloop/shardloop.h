@@ -8,12 +8,14 @@
 /* Statuses and errors, data types, memory, files. */
 #include "spmd/base/base.h"
 #include "spmd/base/bf16.h"
+#include "spmd/base/budget.h"
 #include "spmd/base/build_id.h"
 #include "spmd/base/dtype.h"
 #include "spmd/base/error.h"
 #include "spmd/base/file.h"
 #include "spmd/base/hash.h"
 #include "spmd/base/memory.h"
+#include "spmd/base/scratch.h"
 #include "spmd/base/svg.h"
 #include "spmd/base/vector_math.h"
 
@@ -31,6 +33,7 @@
 
 /* Meshes and the program that runs at every coordinate; partition specs; random numbers; devices. */
 #include "spmd/device/device.h"
+#include "spmd/device/far.h"
 #include "spmd/device/offload.h"
 #include "spmd/engine.h"
 #include "spmd/flax.h"
@@ -56,12 +59,14 @@
 
 /* Matrix products and other loops, for modules of one's own. */
 #include "layers/kernels/attention.h"
+#include "layers/kernels/attention_latent.h"
 #include "layers/kernels/expert.h"
 #include "layers/kernels/gemm.h"
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/rows/cpu_level.h"
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_terms.h"
+#include "layers/kernels/rows/many_rows.h"
 #include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/sequence.h"
 

@@ -179,8 +179,8 @@ static void match(struct sl_mpi_channel *channel) {
         return;
     }
     if (is_shared(channel)) map(channel, sl_mpi_share_of(shared_bytes(channel), &theirs->memory));
-    theirs->memory.file = -1; /* it is the sender's */
-    if (channel->memory) return;
+    theirs->memory.file = -1;                                     /* it is the sender's */
+    if (channel->memory || sl_mpi_is_gone(channel->from)) return; /* who waits finds out that it has ended */
     sl_verdict_add(&verdict, "channel %d -> %d: the sender's memory of %zu bytes cannot be mapped (opened at %s)",
                    channel->from, channel->to, shared_bytes(channel), channel->site);
     sl_mpi_propose(run, SL_FAILED, -1, &verdict);
@@ -299,7 +299,7 @@ static int hand_over(struct sl_spmd *self, const struct sl_channel *of, int end)
     else if (!is_own(channel) && !start(channel, end, *slot))
         return sl_mpi_await_end(run);
     channel->holds[end] = false;
-    channel->full += end == SENDER ? 1 : -1;
+    if (is_own(channel)) channel->full += end == SENDER ? 1 : -1;
     *slot = *slot + 1 < channel->slots ? *slot + 1 : 0;
     return SL_OK;
 }

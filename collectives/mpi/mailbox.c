@@ -72,8 +72,9 @@ static struct words *words_of(const struct sl_mpi_call *c, int position) {
 }
 static struct words *own_words(const struct sl_mpi_call *c) { return words_of(c, c->call.group->rank); }
 
+/* SC: see sl_mpi_want_room. */
 static bool reached(const _Atomic uint32_t *word, uint32_t target) {
-    return (int32_t)(atomic_load_explicit(word, memory_order_acquire) - target) >= 0;
+    return (int32_t)(atomic_load(word) - target) >= 0;
 }
 
 /* ---- rounds ---- */

@@ -70,10 +70,12 @@ void sl_mpi_withdraw(struct sl_mpi_run *run) {
     sl_mpi_channels_withdraw(run, end);
 }
 
-/* With bells messages are looked for when they have come. */
+/* With bells messages are looked for when the bell has rung for them. MPI may bring one later than that: who waits
+ * looks again when nothing has rung for a tick, and who only waits for the end of the run looks all the time. */
 static void listen(struct sl_mpi_run *run) {
     const uint32_t letters = sl_mpi_letters();
-    const bool due = !sl_mpi_has_bells() || letters != run->letters || run->overdue || run->proposed;
+    const bool ends = run->proposed || run->returned || run->status;
+    const bool due = !sl_mpi_has_bells() || letters != run->letters || run->overdue || ends;
     if (!due && !sl_mpi_has_outgoing()) return;
     run->letters = letters;
     run->overdue = false;

@@ -100,7 +100,8 @@ static int take_step(struct worker *w, struct sl_spmd *self, int number) {
         struct sl_range *range = &w->parameters.range[r];
         if (range->count == 0) continue;
         SL_TRY(sl_pmean(self, &w->data, SL_F32, range->gradient, range->gradient, range->count));
-        sl_optimizer_update(&w->optimizer, sl_kernels_select(), &w->parameters, r, number + 1, 1.0f);
+        SL_TRY(
+            sl_optimizer_update(&w->optimizer, sl_kernels_select(), &w->parameters, r, number + 1, 1.0f, &self->error));
         sl_parameters_round(&w->parameters, sl_kernels_select(), r); /* for options.precision SL_BF16 */
     }
     /* Only coordinates with the last stage have metrics; the others add zeros. */

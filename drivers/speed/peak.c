@@ -91,10 +91,11 @@ static bool matches(const struct entry *entry, const struct sl_peak_key *key) {
 }
 
 /* The list of PATH's entries, all of them good; an empty one where the file is not there. NULL: ERROR says what is
- * wrong. */
+ * wrong. For want of memory jansson says this and that: only errno, ENOMEM, tells. */
 static json_t *read_all(const char *path, struct sl_error *error) {
     struct stat about;
     struct entry entry;
+    errno = 0;
     if (stat(path, &about) && (errno == ENOENT || errno == ENOTDIR)) return json_array();
     json_t *root = sl_json_read("", path, JSON_REJECT_DUPLICATES, error);
     if (!root) return NULL;
@@ -177,6 +178,7 @@ int sl_peak_write(const char *path, const struct sl_peak_key *key, const struct 
     struct sl_error damaged = {0};
     struct sl_draft draft = {0};
     json_t *list = read_all(path, &damaged);
+    if (!list && errno == ENOMEM) return sl_error_set(error, SL_FAILED, "%s: no memory", path);
     if (!list) list = json_array();
     remove_peak(list, key);
     char *text = print_all(list, key, peak);

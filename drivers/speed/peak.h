@@ -29,11 +29,12 @@ struct sl_peak_key sl_peak_key(const char *library, const char *precision, int c
 bool sl_peak_path(char path[SL_MAX_PATH]);
 
 /* The peak that PATH holds for KEY; of no operations where it has none, or is not there. SL_BAD_INPUT where it is
- * damaged or no regular file. */
+ * damaged or no regular file, or memory is lacking: errno is then ENOMEM. */
 int sl_peak_read(const char *path, const struct sl_peak_key *key, struct sl_peak *peak, struct sl_error *error);
 
 /* Writes PEAK beside the others that PATH holds, under a temporary name that is renamed; of a damaged file nothing
- * stays. Directories that are missing are made. Not SL_OK where that fails. */
+ * stays. Directories that are missing are made. Not SL_OK where that fails; errno is ENOMEM where memory is lacking,
+ * and the file stays as it was. */
 int sl_peak_write(const char *path, const struct sl_peak_key *key, const struct sl_peak *peak, struct sl_error *error);
 
 /* Today's. */

@@ -185,6 +185,8 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
         .clip = (float)of->clip,
         .accumulate = of->accumulate,
         .zero = of->zero == 1,
+        .offload_optimizer = of->offload == 1,
+        .offload_directory = of->offload_directory,
         .overlap = of->overlap,
         .seed = job->seed,
         .arg = worker,

@@ -55,6 +55,13 @@ static bool shard_states(const struct sl_job *job, int attempt, struct sl_traini
     return true;
 }
 
+static bool offload_states(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+    snprintf(text, 64, "--offload optimizer");
+    if (attempt || options->offload || job->forward_only) return false;
+    options->offload = 1;
+    return true;
+}
+
 static bool group_less(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
     int group = job->wgrad_group;
     if (job->forward_only) return false;
@@ -119,9 +126,9 @@ static bool round_operands(const struct sl_job *job, int attempt, struct sl_trai
 }
 
 /* The gentlest first. */
-static attempt_function *const attempts[] = {shard_states, group_less,    one_forward_one_backward,
-                                             accumulate,   cut_smaller,   shard_parameters,
-                                             recompute,    round_operands};
+static attempt_function *const attempts[] = {shard_states, group_less,     one_forward_one_backward,
+                                             accumulate,   cut_smaller,    shard_parameters,
+                                             recompute,    offload_states, round_operands};
 enum { ATTEMPTS = sizeof attempts / sizeof *attempts };
 
 /* ---- the search ---- */

@@ -97,7 +97,9 @@ static int measure(struct sl_worker *worker, double *best) {
 
 /* ---- the file ---- */
 
+/* Where memory is lacking, a run ends with a line that says so, or does not need what was lacking here. */
 static void remark(const struct sl_error *error, const char *consequence) {
+    if (errno == ENOMEM) return;
     fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, error->message, consequence);
 }
 

@@ -22,6 +22,12 @@ const struct sl_option sl_pipeline_table[] = {
              "as few as the driver schedule tells"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1, /* not kept: it changes no bit of a checkpoint */
      .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 0: each replica keeps all of it"},
+    {"offload", SL_OPTION_CHOICE, FIELD(offload), .value = "none|optimizer",
+     .help =
+         "keep the optimizer's state further away than the rest, with the same bits: in a file of --offload-dir, or "
+         "in the host's memory where GPUs compute; each step brings it piece by piece"},
+    {"offload-dir", SL_OPTION_TEXT, FIELD(offload_directory), .value = "FOLDER",
+     .help = "where the files of --offload are: on a disk, and not in memory as /tmp may be; they have no names"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
      .help = "sum a loop's gradients over the data axis while other loops compute"},
     {"fuse", SL_OPTION_INTEGER, FIELD(fuse), .min = 0, .max = MOST_MICROBATCHES,
@@ -85,8 +91,12 @@ const struct sl_option sl_record_table[] = {
 };
 
 struct sl_training_options sl_training_defaults(void) {
-    return (struct sl_training_options){
-        .accumulate = 1, .zero = 1, .overlap = true, .optimizer = sl_optimizer_flags_defaults(), .learning_rate = 1e-3};
+    return (struct sl_training_options){.accumulate = 1,
+                                        .zero = 1,
+                                        .offload_directory = ".",
+                                        .overlap = true,
+                                        .optimizer = sl_optimizer_flags_defaults(),
+                                        .learning_rate = 1e-3};
 }
 
 struct sl_learning_rate sl_training_rate(const struct sl_training_options *options, int64_t steps) {

@@ -23,7 +23,9 @@ struct sl_training_options {
     const char *schedule_file; /* a table of actions in place of the schedule; NULL: none */
     int accumulate;            /* passes through the pipeline a step */
     int recompute;             /* enum sl_recomputation */
-    int wgrad_group;           /* 0: the driver's default */
+    int offload;               /* 1: the optimizer's state */
+    const char *offload_directory;
+    int wgrad_group; /* 0: the driver's default */
     int zero;
     bool overlap;
     int fuse;     /* microbatches in a product; 0: as the simulator finds best */

@@ -1,9 +1,11 @@
 /* memory.c - what the transformer needs at least, told from its sizes alone. */
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 
 #include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
+#include "layers/modules/sequence/token_chunks.h"
 
 /* Tables of rotary positions: each coordinate has cosines and sines of the pairs of the shared key, and of its heads'
  * queries. The last layer of a block has no rotary positions, and it may be the only one. */
@@ -15,26 +17,33 @@ static double rotary_floats(const struct transformer_job *job) {
     return (double)m->positions * (keys + queries) * job->job.mesh.size;
 }
 
-/* For each token of each sample, in all layers: keys and values, or the latent at each coordinate along the tensor
- * axis. */
+/* Caches of all coordinates together. Each coordinate along the tensor axis has the latents and the rotary keys, or its
+ * heads' keys and values; the last layer of a block has no rotary keys. With latents each replica has tables of kv_up
+ * (layers/modules/sequence/mla_caches.c). */
 static double cached_floats(const struct transformer_job *job) {
     const struct sl_transformer *m = &job->model;
+    const bool latent = job->config->cache == SL_CACHE_LATENT;
+    const double tensor = sl_mesh_axis_size(&job->job.mesh, sl_tensor_axis), data = job->job.data;
     const double layers = (double)m->blocks * m->layers_per_block;
-    const double latents = (double)m->latent * sl_mesh_axis_size(&job->job.mesh, sl_tensor_axis);
-    const double floats = job->config->cache == SL_CACHE_LATENT ? latents : 2.0 * m->dimension;
-    return (double)job->config->samples * job->length * layers * floats;
+    const double rotary = (layers - m->blocks) * m->rope * tensor;
+    const double once = latent ? 2 * data * layers * m->latent * m->dimension : 0;
+    const double floats = rotary + layers * (latent ? m->latent * tensor : 2.0 * m->dimension);
+    return once + ceil(job->config->samples / data) * data * job->length * floats;
 }
 
-/* Logits of all rows of a pass, and their gradients. */
+/* The head's logits of a chunk of classes, and their softmax where there is a backward pass: for a microbatch of each
+ * replica at least. */
 static double logit_floats(const struct transformer_job *job, double tokens) {
-    return 2 * tokens / job->config->training.accumulate * job->model.vocabulary;
+    const struct sl_vocabulary vocabulary = {.size = job->model.vocabulary, .chunk = job->model.chunk};
+    const double rows = tokens / job->config->training.accumulate / job->job.schedule.microbatches;
+    return (job->job.forward_only ? 1 : 2) * rows * (double)sl_token_chunk(&vocabulary);
 }
 
 int transformer_check_memory(const struct transformer_job *job, const struct sl_engine *engine,
                              struct sl_error *error) {
     const bool generates = job->command == TRANSFORMER_GENERATE;
     const double tokens = (double)job->config->training.batch * job->config->sequence;
-    const double computed = generates ? cached_floats(job) : job->job.forward_only ? 0 : logit_floats(job, tokens);
+    const double computed = generates ? cached_floats(job) : logit_floats(job, tokens);
     const struct sl_memory_need need = {
         .parameters = sl_memory_of_parameters(&job->job, sl_transformer_parameters(&job->model)),
         .activations = sizeof(float) * (rotary_floats(job) + computed),

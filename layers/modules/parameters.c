@@ -15,6 +15,7 @@ int sl_parameters_open(struct sl_parameters *parameters, int loops) {
 }
 
 void sl_parameters_close(struct sl_parameters *parameters) {
+    sl_parameters_close_far(parameters);
     sl_device.give(parameters->memory);
     free(parameters->range);
     free(parameters->list);
@@ -141,6 +142,9 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
         bytes.gradients += range->count * (is_declared_twice(parameters, r) ? 2 : 1) * sizeof(float);
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
     }
+    if (!parameters->far_states || bytes.states == 0) return bytes;
+    bytes.far = bytes.states;
+    bytes.states = sl_far_room_bytes(parameters);
     return bytes;
 }
 
@@ -162,7 +166,7 @@ static size_t own_bytes(const struct sl_parameters *parameters) {
     size_t floats = 0;
     for (int r = 0; r < parameters->ranges; r++)
         if (!sl_range_is_common(parameters, r)) floats += value_floats(parameters, &parameters->range[r]);
-    return floats * sizeof(float) + bytes.gradients + bytes.states;
+    return floats * sizeof(float) + bytes.gradients + (parameters->far_states ? 0 : bytes.states);
 }
 
 int sl_parameters_take_common(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
@@ -179,6 +183,7 @@ void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_
     sl_budget_add(budget, SL_MEMORY_PARAMETERS, bytes.values);
     sl_budget_add(budget, SL_MEMORY_GRADIENTS, bytes.gradients);
     sl_budget_add(budget, SL_MEMORY_OPTIMIZER, bytes.states);
+    sl_budget_add(budget, SL_MEMORY_OFFLOADED, bytes.far);
 }
 
 /* Gives the values of RANGE their place at *NEXT, which moves on behind them; this coordinate answers for its part. */
@@ -217,15 +222,15 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         place_values(parameters, range, members_of(parameters, r), sl_range_is_common(parameters, r) ? &common : &next);
         if (parameters->values_only) continue;
         range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
-        const size_t states = (size_t)parameters->states * range->shard_count;
-        if (sl_device.shares_memory)
-            sl_memory_touch(next, states * sizeof *next); /* the optimizer reads before it writes */
-        for (int s = 0; s < parameters->states; s++)
+        const int states = parameters->far_states ? 0 : parameters->states;
+        if (sl_device.shares_memory) /* the optimizer reads before it writes */
+            sl_memory_touch(next, (size_t)states * range->shard_count * sizeof *next);
+        for (int s = 0; s < states; s++)
             range->state[s] = hand_out(parameters, SL_MEMORY_OPTIMIZER, range->shard_count, &next);
         if (is_declared_twice(parameters, r))
             range->second = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
     }
-    return SL_OK;
+    return sl_parameters_open_far(parameters, error);
 }
 
 /* Of the whole array. */

@@ -19,6 +19,7 @@
 #include "collectives/collectives.h"
 #include "layers/kernels/kernels.h"
 #include "layers/modules/rules.h"
+#include "spmd/device/far.h"
 #include "spmd/spec.h"
 
 SL_BEGIN_C
@@ -51,8 +52,9 @@ struct sl_range {
     float *value, *gradient;   /* [count] */
     /* [count]: the later stage's gradients of tied parameters that this coordinate declares twice; else NULL. */
     float *second;
-    /* [shard_count] each: the optimizer's tensors; NULL beyond sl_parameters.states. */
+    /* [shard_count] each: the optimizer's tensors; NULL beyond sl_parameters.states, and where they are far. */
     float *state[SL_OPTIMIZER_STATES];
+    size_t far;        /* where they are far: floats before the first of them */
     uint16_t *rounded; /* [count]: the values as bf16; NULL if no module reads them */
 };
 
@@ -73,6 +75,12 @@ struct sl_parameters {
     /* Set before the layout, which must be with ZERO: the members of the data axis hold the values that are not sharded
      * over it together, in memory that all of them read, and each writes its part of a range. */
     bool one_copy;
+    /* Set before the layout: the optimizer's tensors lie further away (spmd/device/far.h), where the host computes in a
+     * file in far_directory, and come to a room a piece at a time. */
+    bool far_states;
+    const char *far_directory;
+    struct sl_far far;
+    float *far_room;        /* [states, sl_far_piece] */
     bool laid_out;          /* no new parameter can be declared */
     bool rounds;            /* a module reads bf16 values */
     float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
@@ -108,6 +116,7 @@ void sl_parameters_layout(struct sl_parameters *parameters, int data, int index,
 struct sl_parameter_bytes {
     size_t values; /* with rounded ones */
     size_t gradients, states;
+    size_t far; /* states that lie further away; states is the room then */
 };
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters);
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
@@ -132,8 +141,23 @@ bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct 
 /* The part of parameter I that this coordinate updates, and for which it has optimizer state: elements [*FIRST, *FIRST
  * + *COUNT) of its shard. */
 void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count);
-/* State tensor number STATE of that part: [*COUNT]. */
+/* State tensor number STATE of that part: [*COUNT]. Not where it is far. */
 float *sl_parameter_state(const struct sl_parameters *parameters, int i, int state);
+
+/* Elements [FIRST, FIRST + COUNT) of this coordinate's part of state tensor STATE of RANGE, wherever it lies. SL_FAILED
+ * if a file gives or takes less. */
+int sl_parameters_read_state(const struct sl_parameters *parameters, int range, int state, size_t first, size_t count,
+                             float *to, struct sl_error *error);
+int sl_parameters_write_state(const struct sl_parameters *parameters, int range, int state, size_t first, size_t count,
+                              const float *from, struct sl_error *error);
+/* All state tensors' elements will be read soon: where they are far. */
+void sl_parameters_expect_states(const struct sl_parameters *parameters, int range, size_t first, size_t count);
+/* Elements of each tensor that come to the room at a time. */
+size_t sl_far_piece(const struct sl_parameters *parameters);
+/* For sl_parameters_take and sl_parameters_close. */
+size_t sl_far_room_bytes(const struct sl_parameters *parameters);
+int sl_parameters_open_far(struct sl_parameters *parameters, struct sl_error *error);
+void sl_parameters_close_far(struct sl_parameters *parameters);
 
 /* Fills in the initial values, and rounds them as sl_parameters_round does. The first member of DATA draws them and
  * broadcasts them to the others; what is sharded over data, every member draws itself. Collective over DATA.

@@ -58,13 +58,22 @@ static bool takes_part(const struct exchange *x, int i) {
     return sl_parameter_is_first(x->parameters, x->self, i, shared);
 }
 
-/* Where element 0 of the shard would lie. */
-static float *state_of(const struct exchange *x, const struct sl_parameter *parameter) {
+/* Copies elements [FIRST, FIRST + COUNT) of the parameter's shard between their place and AT. */
+static int copy_own(const struct exchange *x, const struct sl_parameter *parameter, size_t first, size_t count,
+                    float *at) {
     const struct sl_range *range = &x->parameters->range[parameter->range];
-    if (x->state == SL_VALUES) return range->value + parameter->offset;
-    if (x->state == SL_GRADIENTS) return range->gradient + parameter->offset;
-    /* State begins with the range's share. */
-    return range->state[x->state - SL_STATES] + ((ptrdiff_t)parameter->offset - (ptrdiff_t)range->shard);
+    const int state = (int)x->state - SL_STATES;
+    const size_t in_range = parameter->offset + first;
+    if (state >= 0) { /* it begins with the range's share */
+        const size_t in_shard = in_range - range->shard;
+        return x->imports ? sl_parameters_write_state(x->parameters, parameter->range, state, in_shard, count, at,
+                                                      &x->self->error)
+                          : sl_parameters_read_state(x->parameters, parameter->range, state, in_shard, count, at,
+                                                     &x->self->error);
+    }
+    float *own = (x->state == SL_VALUES ? range->value : range->gradient) + in_range;
+    sl_device.copy(x->imports ? own : at, x->imports ? at : own, count * sizeof *at);
+    return SL_OK;
 }
 
 static int list_own(struct exchange *x, struct parts *parts) {
@@ -150,8 +159,7 @@ static int walk(struct exchange *x, int owner, const struct parts *parts, size_t
             SL_TRY(find_tensor(x, &part->parameter, &tensor));
             copy_runs(x, owner, &part->parameter, tensor, part->first + from, part->first + to, at);
         } else {
-            float *state = state_of(x, &part->parameter) + part->first + from;
-            sl_device.copy(x->imports ? state : at, x->imports ? at : state, (to - from) * sizeof *at);
+            SL_TRY(copy_own(x, &part->parameter, part->first + from, to - from, at));
         }
     }
     return SL_OK;

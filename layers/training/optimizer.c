@@ -112,7 +112,11 @@ enum { PIECE = 2048 }; /* elements whose sum is made at once: it stays in the ca
 struct update {
     const struct sl_optimizer_options *options;
     const struct sl_kernels *kernels;
+    const struct sl_parameters *parameters;
+    int number; /* of the range */
     const struct sl_range *range;
+    float *state[SL_OPTIMIZER_STATES]; /* from element state_first of the flat range on */
+    size_t state_first;
     int members;
     const float *const *gradient; /* [members][count] */
 };
@@ -125,7 +129,7 @@ static void update_run(const struct update *u, struct sl_optimizer_run run, size
     run.addend = addend;
     run.value = u->range->value + first;
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++)
-        run.state[s] = u->range->state[s] ? u->range->state[s] + (first - u->range->shard) : NULL;
+        run.state[s] = u->state[s] ? u->state[s] + (first - u->state_first) : NULL;
     u->options->method->update(u->options, u->kernels, &run);
 }
 
@@ -144,12 +148,8 @@ static void update_pieces(const struct update *u, struct sl_optimizer_run run, s
     }
 }
 
-/* What of elements [FIRST, END) of the flat range lies in the shard. */
-static void update_shard(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
-    const size_t shard_end = u->range->shard + u->range->shard_count;
-    if (first < u->range->shard) first = u->range->shard;
-    if (end > shard_end) end = shard_end;
-    if (first >= end) return;
+/* Elements [FIRST, END), whose state is there. */
+static void update_near(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
     const float *const one = u->gradient[0] + first;
     if (u->members == 1)
         update_run(u, run, first, end - first, one, NULL);
@@ -159,11 +159,55 @@ static void update_shard(const struct update *u, struct sl_optimizer_run run, si
         update_pieces(u, run, first, end);
 }
 
-void sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
-                             struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
-                             int members, const float *const *gradient) {
-    const struct update update = {options, kernels, &parameters->range[range], members, gradient};
+/* The same where the state is far: a piece is brought, while the next one is on its way to the host's memory, and taken
+ * back. */
+static int update_far(const struct update *near, struct sl_optimizer_run run, size_t first, size_t end,
+                      struct sl_error *error) {
+    const struct sl_parameters *parameters = near->parameters;
+    const size_t piece = sl_far_piece(parameters);
+    struct update u = *near;
+    for (int s = 0; s < parameters->states; s++) u.state[s] = parameters->far_room + (size_t)s * piece;
+    for (size_t count; first < end; first += count) {
+        const size_t at = first - u.range->shard, left = end - first;
+        count = left < piece ? left : piece;
+        for (int s = 0; s < parameters->states; s++)
+            SL_TRY(sl_parameters_read_state(parameters, u.number, s, at, count, u.state[s], error));
+        if (count < left)
+            sl_parameters_expect_states(parameters, u.number, at + count, left - count < piece ? left - count : piece);
+        u.state_first = first;
+        update_near(&u, run, first, first + count);
+        for (int s = 0; s < parameters->states; s++)
+            SL_TRY(sl_parameters_write_state(parameters, u.number, s, at, count, u.state[s], error));
+    }
+    return SL_OK;
+}
+
+/* What of elements [FIRST, END) of the flat range lies in the shard. */
+static int update_shard(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end,
+                        struct sl_error *error) {
+    const size_t shard_end = u->range->shard + u->range->shard_count;
+    if (first < u->range->shard) first = u->range->shard;
+    if (end > shard_end) end = shard_end;
+    if (first >= end) return SL_OK;
+    if (u->parameters->far_states && u->parameters->states > 0) return update_far(u, run, first, end, error);
+    update_near(u, run, first, end);
+    return SL_OK;
+}
+
+int sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                            struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                            int members, const float *const *gradient, struct sl_error *error) {
+    const struct sl_range *storage = &parameters->range[range];
+    struct update update = {.options = options,
+                            .kernels = kernels,
+                            .parameters = parameters,
+                            .number = range,
+                            .range = storage,
+                            .state_first = storage->shard,
+                            .members = members,
+                            .gradient = gradient};
     struct sl_optimizer_run run = {.gradient_scale = gradient_scale, .step = step};
+    for (int s = 0; s < SL_OPTIMIZER_STATES; s++) update.state[s] = storage->state[s];
     /* A run ends where the next parameter with another decay begins; the last one takes the padding along. */
     size_t first = 0;
     for (int i = 0; i < parameters->count; i++) {
@@ -171,16 +215,17 @@ void sl_optimizer_update_sum(const struct sl_optimizer_options *options, const s
         const float decay = parameter->decay ? options->decay : 0.0f;
         if (parameter->range != range || parameter->second) continue;
         if (decay != run.decay) {
-            update_shard(&update, run, first, parameter->offset);
+            SL_TRY(update_shard(&update, run, first, parameter->offset, error));
             first = parameter->offset;
             run.decay = decay;
         }
     }
-    update_shard(&update, run, first, update.range->count);
+    return update_shard(&update, run, first, update.range->count, error);
 }
 
-void sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
-                         struct sl_parameters *parameters, int range, int64_t step, float gradient_scale) {
+int sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                        struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                        struct sl_error *error) {
     const float *const own = parameters->range[range].gradient;
-    sl_optimizer_update_sum(options, kernels, parameters, range, step, gradient_scale, 1, &own);
+    return sl_optimizer_update_sum(options, kernels, parameters, range, step, gradient_scale, 1, &own, error);
 }

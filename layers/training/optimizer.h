@@ -92,14 +92,15 @@ int sl_optimizer_check(const struct sl_optimizer_options *options, struct sl_err
 int sl_optimizer_states(const struct sl_optimizer_options *options);
 
 /* Updates the elements [shard, shard + shard_count) of RANGE with the gradients multiplied by GRADIENT_SCALE. STEP
- * counts from 1. */
-void sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
-                         struct sl_parameters *parameters, int range, int64_t step, float gradient_scale);
+ * counts from 1. SL_FAILED only if state is far and a file gives or takes less. */
+int sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                        struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                        struct sl_error *error);
 /* The same with the sum of the MEMBERS gradients GRADIENT[i] [count of the range], in their order, of host memory. The
  * sum is made while the optimizer uses it, and is stored nowhere. */
-void sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
-                             struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
-                             int members, const float *const *gradient);
+int sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                            struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                            int members, const float *const *gradient, struct sl_error *error);
 
 SL_END_C
 #endif

@@ -66,15 +66,32 @@ static struct sum *add_sum(const struct sl_spmd *self, const struct sl_parameter
     return sum;
 }
 
-static void list_states(const struct sl_spmd *self, const struct sl_parameters *parameters, int i, struct sums *sums,
-                        float *piece) {
+/* State tensor STATE of parameter I, elements [FIRST, FIRST + COUNT) of its shard, wherever they lie. */
+static int digest_state(struct sl_spmd *self, const struct sl_parameters *parameters, int i, int state, size_t first,
+                        size_t count, float *piece, uint8_t sum[MD5_DIGEST_LENGTH]) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    const size_t begin = parameter->offset + first - parameters->range[parameter->range].shard;
+    MD5_CTX context;
+    MD5Init(&context);
+    for (size_t done = 0, part; done < count; done += part) {
+        part = count - done < PIECE ? count - done : PIECE;
+        SL_TRY(sl_parameters_read_state(parameters, parameter->range, state, begin + done, part, piece, &self->error));
+        MD5Update(&context, (const uint8_t *)piece, part * sizeof *piece);
+    }
+    MD5Final(sum, &context);
+    return SL_OK;
+}
+
+static int list_states(struct sl_spmd *self, const struct sl_parameters *parameters, int i, struct sums *sums,
+                       float *piece) {
     size_t first, count;
     sl_parameter_share(parameters, i, &first, &count);
     for (int s = 0; count > 0 && s < parameters->states; s++) {
         struct sum *sum = add_sum(self, parameters, i, first, sums);
         snprintf(sum->name, sizeof sum->name, "optimizer.%s.%s", parameters->state_name[s], parameters->list[i].name);
-        digest(sl_parameter_state(parameters, i, s), count, piece, sum->digest);
+        SL_TRY(digest_state(self, parameters, i, s, first, count, piece, sum->digest));
     }
+    return SL_OK;
 }
 
 static int list_sums(struct sl_spmd *self, const struct sl_parameters *parameters, struct sums *sums, float *piece) {
@@ -84,7 +101,7 @@ static int list_sums(struct sl_spmd *self, const struct sl_parameters *parameter
         struct sum *sum = add_sum(self, parameters, i, 0, sums);
         memcpy(sum->name, parameter->name, sizeof parameter->name);
         digest(sl_parameter_value(parameters, i), parameter->count, piece, sum->digest);
-        list_states(self, parameters, i, sums, piece);
+        SL_TRY(list_states(self, parameters, i, sums, piece));
         SL_TRY(sl_progress(self));
     }
     return SL_OK;

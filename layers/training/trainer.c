@@ -137,6 +137,8 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.stage_axis = options->pipeline.axis;
     t->parameters.one_copy = holds_together(t);
     t->parameters.held = &self->held;
+    t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
+    t->parameters.far_directory = options->offload_directory;
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &options->pipeline, model, &t->parameters));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
     sl_parameters_seed(&t->parameters, options->seed);

@@ -21,6 +21,10 @@ struct sl_trainer_options {
     float clip;                            /* the largest norm of all gradients together; 0: no limit */
     int accumulate;                        /* passes of the pipeline in a step, each over as many rows; 0: one */
     bool zero, overlap; /* shard optimizer state over data (ZeRO-1); reduce while other loops compute */
+    /* The optimizer's tensors lie further away (sl_parameters.far_states): where the host computes, in a file in
+     * offload_directory. */
+    bool offload_optimizer;
+    const char *offload_directory;
     /* Go on with a loss that is not finite, or with gradients to be clipped whose norm is not. */
     bool ignore_nan;
     uint64_t seed;

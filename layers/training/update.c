@@ -94,16 +94,16 @@ static int update(struct sl_updates *u, int number) {
     const struct sl_range *range = &u->parameters->range[number];
     const float *gradient[SL_MAX_COORDINATES];
     if (!reads(u, number)) {
-        sl_optimizer_update(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u));
-        return SL_OK;
+        return sl_optimizer_update(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u),
+                                   &u->self->error);
     }
     for (int i = 0; i < u->sums.size; i++) gradient[i] = u->memory[i] + (range->gradient - u->parameters->memory);
     SL_TRY(sl_peers_begin(u->self));
-    sl_optimizer_update_sum(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u), u->sums.size,
-                            gradient);
+    const int status = sl_optimizer_update_sum(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u),
+                                               u->sums.size, gradient, &u->self->error);
     sl_peers_end(u->self);
     u->apart = true;
-    return SL_OK;
+    return status;
 }
 
 /* The oldest sum is there: updates the range, or this member's share of it, and starts to gather the values. */

@@ -16,7 +16,7 @@ void sl_budget_join(struct sl_budget *budget, const struct sl_budget *other) {
 
 static uint64_t sum_from(const struct sl_budget *budget, int first) {
     uint64_t sum = 0;
-    for (int i = first; i < SL_MEMORY_CATEGORIES; i++) sum += budget->bytes[i];
+    for (int i = first; i < SL_MEMORY_CATEGORIES; i++) sum += i == SL_MEMORY_OFFLOADED ? 0 : budget->bytes[i];
     return sum;
 }
 

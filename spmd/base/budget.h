@@ -20,8 +20,8 @@ enum sl_memory_kind {
     SL_MEMORY_HANDOVER,   /* slots of channels between stages, and the inputs that a schedule keeps */
     SL_MEMORY_CACHES,     /* what generation remembers of a sequence */
     SL_MEMORY_BATCH,      /* the coordinate's examples */
-    SL_MEMORY_OFFLOADED,  /* what lies elsewhere than where it is computed with */
-    SL_MEMORY_RUNTIME,    /* tables that all layers read, rooms of the host */
+    SL_MEMORY_OFFLOADED, /* what lies further away than where it is computed with: in a file, or in the host's memory */
+    SL_MEMORY_RUNTIME,   /* tables that all layers read, rooms of the host */
     SL_MEMORY_CATEGORIES
 };
 
@@ -38,6 +38,7 @@ static inline void sl_budget_add(struct sl_budget *budget, enum sl_memory_kind w
 }
 /* Adds all of OTHER to BUDGET. */
 void sl_budget_join(struct sl_budget *budget, const struct sl_budget *other);
+/* All but what is offloaded. */
 uint64_t sl_budget_total(const struct sl_budget *budget);
 /* What is neither parameters nor gradients nor the optimizer's. */
 uint64_t sl_budget_activations(const struct sl_budget *budget);

@@ -561,6 +561,37 @@ static int unequal_program(struct sl_spmd *self, void *arg) {
     return self->coordinate ? SL_OK : sl_barrier(self, &group);
 }
 
+/* Without the others, or of a group that is none. */
+static int apart_program(struct sl_spmd *self, void *arg) {
+    const int32_t in[1] = {0}, *mine = in;
+    int32_t out[2];
+    const struct sl_group none = {0};
+    struct sl_group group;
+    void *memory;
+    SL_TRY(sl_group_axes(self, "*", &group));
+    switch (*(const int *)arg) {
+    case 0:
+        return sl_group_memory(self, &group, 4, &memory);
+    case 1:
+        return sl_peers_begin(self);
+    case 2:
+        return sl_gather_from(self, (const void *const[]){mine, mine},
+                              sl_describe_all_gather(&group, SL_I32, in, out, 1));
+    default:
+        return sl_group_memory(self, &none, 4, &memory);
+    }
+}
+
+static void test_apart(void **state) {
+    (void)state;
+    const char *const name[] = {"sl_group_memory: coord", "sl_peers_begin: coord", "sl_gather_from: coord",
+                                "sl_group_memory: "};
+    for (int what = 0; what < 4; what++)
+        EXPECT_VERDICT(
+            ((struct test_run){.mesh = "x=2", .delay = shares_memory() && what < 3 ? 1e-6 : 0, .arg = &what}),
+            apart_program, SL_BAD_INPUT, name[what]);
+}
+
 static void test_common_memory(void **state) {
     (void)state;
     expect_ok("y=2,x=4", common_program, NULL);
@@ -761,6 +792,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_gather),     cmocka_unit_test(test_nan),    cmocka_unit_test(test_same_members),
         cmocka_unit_test(test_closing),    cmocka_unit_test(test_holes),  cmocka_unit_test(test_repeatable),
         cmocka_unit_test(test_not_opened), cmocka_unit_test(test_alone),  cmocka_unit_test(test_common_memory),
+        cmocka_unit_test(test_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,6 +35,10 @@ model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequen
 train="train $model --batch 8 --mesh data=1 --steps 2 --json"
 evaluate="evaluate $model --batch 8"
 number='-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?'
+memory='"coordinate":0'
+for key in parameters gradients optimizer activations kept recomputed workspace handover caches batch offloaded runtime total; do
+    memory="$memory,\"$key\":[0-9]+"
+done
 random='transformer: without --params the parameters are random, as they are before a training'
 
 # ---- directories ----
@@ -94,7 +98,7 @@ point 'and are left out'
 size=$(wc -c <text)
 call $evaluate --mesh data=1 --eval-data text --json
 [ $status = 0 ] && said "$random" && [ "$(values tokens)" = $((size - 1)) ] && [ "$(wc -l <out)" = 1 ] &&
-    grep -qxE "\\{\"loss\":$number,\"perplexity\":$number,\"bits_per_byte\":$number,\"tokens\":[0-9]+,\"evaluation_loss\":$number,\"parameters\":[0-9]+\\}" out
+    grep -qxE "\\{\"loss\":$number,\"perplexity\":$number,\"bits_per_byte\":$number,\"tokens\":[0-9]+,\"evaluation_loss\":$number,\"parameters\":[0-9]+,\"memory\":\\[\\{$memory\\}\\]\\}" out
 point 'every token but the first is scored; random parameters are called so'
 values loss >wanted
 awk -v p="$(values perplexity)" -v b="$(values bits_per_byte)" '
@@ -122,9 +126,10 @@ call $evaluate --mesh data=2 --eval-data two --json
 [ "$(values tokens)" = 1 ] && grep -qE "\"loss\":$number," out
 point 'one token'
 call $evaluate --mesh data=1 --eval-data text
-[ $status = 0 ] && said "$random" && [ "$(wc -l <out)" = 3 ] &&
+[ $status = 0 ] && said "$random" && [ "$(wc -l <out)" = 4 ] &&
     head -n 1 out | grep -qx "random parameters; --eval-data text, all of its $size tokens" &&
-    sed -n 2p out | grep -qE '^ *loss \(nats\) +perplexity +bits per byte +tokens$' &&
+    sed -n 2p out | grep -qxE 'memory of the coordinate: [0-9.]+ MB \(parameters [0-9.]+, workspace [0-9.]+\)' &&
+    sed -n 3p out | grep -qE '^ *loss \(nats\) +perplexity +bits per byte +tokens$' &&
     tail -n 1 out | grep -qE "^ *$number +$number +$number +$((size - 1))\$"
 point 'a table for people'
 call $evaluate --mesh data=1 --data text --validation 0.3 --evaluate-batches 2 --json

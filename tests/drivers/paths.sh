@@ -42,6 +42,7 @@ use_of() {
 names_file() {
     case $1 in
     FILE | DIR | PATH | DATA | TRACE) echo yes ;;
+    FOLDER) echo no ;; # no file in it has a name
     N | X | TEXT | NAME | MESH | SPEC | COORDINATE@ACTION | *=* | *,* | *'|'*) echo no ;;
     *) echo unknown ;;
     esac

@@ -80,6 +80,18 @@ try_steps() {
     keeps 'nothing overlaps' --no-overlap
     keeps 'a slow network' --delay-ms 1
     agrees 'whole optimizer states' --zero 0
+    keeps 'the optimizer is offloaded' --offload optimizer --check-replicas
+    rm -rf far
+    call $small --steps 2 --save far --offload optimizer && call $small --steps 3 --resume far --json &&
+        values loss | tail -n 1 >far_loss && tail -n 1 expected | cmp -s - far_loss
+    point "$driver_name: what was offloaded is saved"
+    call $small --dry-run --json --offload optimizer
+    [ "$(sum offloaded)" -gt 0 ] && far=$(sum offloaded) && call $small --dry-run --json &&
+        [ "$(sum offloaded)" = 0 ] && [ "$far" = "$(sum optimizer)" ]
+    point "$driver_name: what is offloaded is the optimizer's"
+    (trap '' XFSZ && ulimit -f 1 && exec timeout 120 "$driver" $small --steps 1 --offload optimizer >/dev/null 2>err)
+    [ $? = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'no room for a file of' err
+    point "$driver_name: a disk without room for what is offloaded"
     agrees 'a product a microbatch' --wgrad-group 1
     agrees 'half the rows a pass, and two passes' --accumulate 2 --microbatches 2
     agrees 'four passes' --accumulate 4 --microbatches 1

@@ -49,7 +49,7 @@ static inline void update(struct storage *storage, int parameters, const struct 
     struct sl_range loops[2] = {{0}, storage->loop};
     struct sl_parameters all = {
         .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
-    sl_optimizer_update(options, kernels, &all, 1, step, gradient_scale);
+    sl_optimizer_update(options, kernels, &all, 1, step, gradient_scale, NULL);
 }
 
 /* The same with the sum of the members' gradients. */
@@ -59,7 +59,7 @@ static inline void update_sum(struct storage *storage, int parameters, const str
     struct sl_range loops[2] = {{0}, storage->loop};
     struct sl_parameters all = {
         .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
-    sl_optimizer_update_sum(options, kernels, &all, 1, step, gradient_scale, members, gradient);
+    sl_optimizer_update_sum(options, kernels, &all, 1, step, gradient_scale, members, gradient, NULL);
 }
 
 /* ---- facts ---- */

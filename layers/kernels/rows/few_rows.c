@@ -6,8 +6,6 @@
 #include "layers/kernels/rows/few_rows_internal.h"
 #include "spmd/base/memory.h"
 
-#include <string.h>
-
 enum {
     PART = 320,  /* of sums whose terms are added one by one */
     BLOCK = 128, /* rows of A that are copied at a time */
@@ -21,14 +19,11 @@ static inline size_t part_of_sums(size_t k) {
     return sl_round_up((k + parts - 1) / parts, 8);
 }
 
-/* ---- C = A B ---- */
-
-/* What tiles ask for of the next panel, little by little, so that the way from the caches is never full: in one of
- * EVERY steps the cache lines that lie APART at AT. After IN_ROW times, AT moves to the next row. */
+/* What tiles ask for of the next panel, little by little, so that the way from the caches is never full: a row of it in
+ * one of EVERY steps. */
 struct wanted {
     const float *at;
-    size_t apart, step, next_row; /* floats */
-    size_t every, in_row, left;   /* LEFT of a row */
+    size_t every;
 };
 
 /* Some columns of B over a part of the sums. The first tile of rows reads them from B, row by row, and copies them side
@@ -43,15 +38,6 @@ struct panel {
 };
 
 enum source { FROM_B, FROM_B_COPYING, FROM_COPY };
-
-static inline __attribute__((always_inline)) void ask(struct wanted *wanted, const int vectors) {
-    SL_UNROLL
-    for (int v = 0; v < vectors; v++) __builtin_prefetch(wanted->at + (size_t)v * wanted->apart, 0, 2);
-    wanted->at += wanted->step;
-    if (--wanted->left) return;
-    wanted->left = wanted->in_row;
-    wanted->at += wanted->next_row;
-}
 
 /* ROWS rows of C, VECTORS vectors of columns, over a part of the sums. A: the rows' terms, packed. */
 static inline __attribute__((always_inline)) void tile(const struct product *p, struct panel *panel, const float *a,
@@ -84,7 +70,9 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
             for (int v = 0; v < vectors; v++) __builtin_prefetch(b + to_next + v * LANES, 0, 2);
         } else if (source == FROM_COPY && --wait == 0) {
             wait = panel->wanted.every;
-            ask(&panel->wanted, vectors);
+            SL_UNROLL
+            for (int v = 0; v < vectors; v++) __builtin_prefetch(panel->wanted.at + v * LANES, 0, 2);
+            panel->wanted.at += p->n;
         }
         SL_UNROLL
         for (int v = 0; v < vectors; v++) w[v] = load(b + v * LANES);
@@ -143,7 +131,7 @@ static void multiply_part(const struct product *p, size_t from, size_t depth, co
         vectors = across((p->n - column) / LANES);
         const size_t after = column + vectors * LANES;
         const float *next = after < p->n ? b + after : b + depth * p->n;
-        const struct wanted wanted = {next, LANES, p->n, 0, (p->m - 1) / TILE, depth, depth};
+        const struct wanted wanted = {next, (p->m - 1) / TILE};
         struct panel panel = {depth, b + column, next, copy, p->bias ? p->bias + column : NULL, wanted};
         if (vectors == WIDE)
             columns(p, &panel, a, p->c + column, WIDE);
@@ -153,8 +141,6 @@ static void multiply_part(const struct product *p, size_t from, size_t depth, co
             columns(p, &panel, a, p->c + column, 1);
     }
 }
-
-typedef void part_of_product(const struct product *, size_t from, size_t depth, const float *a);
 
 /* to[l * step], 4 floats = terms FROM to FROM + 3 of the rows X. */
 static inline void pack_four(const float *const x[4], size_t from, size_t step, float *to) {
@@ -183,75 +169,22 @@ static void pack_tile(const float *a, size_t k, size_t depth, size_t rows, float
 }
 
 /* The sums are computed in parts, for up to BLOCK rows of C at a time. */
-static inline void multiply_parts(const struct product *all, part_of_product *compute) {
-    _Alignas(SL_CACHE_LINE) float a[BLOCK * PART + 4];
-    const size_t k = all->k, part = part_of_sums(k);
-    for (size_t row = 0; row < all->m; row += BLOCK) {
-        struct product p = *all;
-        p.m = smaller(all->m - row, BLOCK);
-        p.c += row * p.n;
+static void multiply(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
+                     float *c) {
+    _Alignas(SL_CACHE_LINE) float packed[BLOCK * PART + 4];
+    const size_t part = part_of_sums(k);
+    for (size_t row = 0; row < m; row += BLOCK) {
+        struct product p = {smaller(m - row, BLOCK), n, k, a, b, NULL, false, c + row * n};
         for (size_t from = 0; from < k; from += part) {
             const size_t depth = smaller(k - from, part);
             for (size_t i = 0; i < p.m; i += TILE)
-                pack_tile(p.a + (row + i) * k + from, k, depth, smaller(p.m - i, TILE), a + i * depth);
-            p.bias = from + depth == k ? all->bias : NULL;
-            p.accumulate = from || all->accumulate;
-            compute(&p, from, depth, a);
+                pack_tile(a + (row + i) * k + from, k, depth, smaller(p.m - i, TILE), packed + i * depth);
+            p.bias = from + depth == k ? bias : NULL;
+            p.accumulate = from || accumulate;
+            multiply_part(&p, from, depth, packed);
         }
     }
 }
 
-static void multiply(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
-                     float *c) {
-    const struct product p = {m, n, k, a, b, bias, accumulate, c};
-    multiply_parts(&p, multiply_part);
-}
-
-/* ---- C = A B^T, for many rows: B's columns are copied as those of B^T ---- */
-
-/* to [depth, vectors of LANES] = the transpose of rows of B, which lie K apart. */
-static void transpose(const float *b, size_t k, size_t depth, size_t vectors, float *to) {
-    const size_t width = vectors * LANES;
-    for (size_t v = 0; v < vectors; v++, b += LANES * k, to += LANES) {
-        size_t l = 0;
-        for (; l + 4 <= depth; l += 4) {
-            vector columns[4];
-            load_columns(b + l, k, columns);
-            for (size_t i = 0; i < 4; i++) store(to + (l + i) * width, columns[i]);
-        }
-        for (; l < depth; l++) {
-            for (size_t i = 0; i < LANES; i++) to[l * width + i] = b[i * k + l];
-        }
-    }
-}
-
-/* As multiply_part. */
-static void transposed_part(const struct product *p, size_t from, size_t depth, const float *a) {
-    _Alignas(SL_CACHE_LINE) float copy[PART * WIDE * LANES];
-    for (size_t column = 0, vectors; column < p->n; column += vectors * LANES) {
-        vectors = across((p->n - column) / LANES);
-        const float *b = p->b + column * p->k + from;
-        const size_t lines = (depth + LANES - 1) / LANES;
-        const struct wanted wanted = {b + vectors * LANES * p->k, LANES * p->k, LANES, p->k - lines * LANES,
-                                      (p->m + TILE - 1) / TILE,   lines,        lines};
-        struct panel panel = {depth, b, b, copy, NULL, wanted};
-        transpose(b, p->k, depth, vectors, copy);
-        if (vectors == WIDE)
-            tiles(p, &panel, a, p->c + column, p->m, WIDE);
-        else if (WIDE > 2 && vectors == 2)
-            tiles(p, &panel, a, p->c + column, p->m, 2);
-        else
-            tiles(p, &panel, a, p->c + column, p->m, 1);
-    }
-}
-
-static void multiply_transposed_many(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
-                                     float *c) {
-    const struct product p = {m, n, k, a, b, NULL, accumulate, c};
-    multiply_parts(&p, transposed_part);
-}
-
-const struct sl_few_rows SL_FEW_ROWS = {.lanes = LANES,
-                                        .multiply = multiply,
-                                        .multiply_transposed = SL_FEW_ROWS_TRANSPOSED,
-                                        .multiply_transposed_many = multiply_transposed_many};
+const struct sl_few_rows SL_FEW_ROWS = {
+    .lanes = LANES, .multiply = multiply, .multiply_transposed = SL_FEW_ROWS_TRANSPOSED};

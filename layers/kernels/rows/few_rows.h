@@ -20,9 +20,6 @@ struct sl_few_rows {
     /* C [m, n] (+)= A [m, k] B^T, B stored [n, k]. k % lanes == 0. */
     void (*multiply_transposed)(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
                                 float *c);
-    /* The same, with the order of sums that MULTIPLY has: faster from 64 rows on. n % lanes == 0. */
-    void (*multiply_transposed_many)(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
-                                     float *c);
 };
 
 extern const struct sl_few_rows sl_few_rows_v2, sl_few_rows_v3, sl_few_rows_v4;

@@ -50,6 +50,29 @@ for mesh in data=1 data=2,pipe=2,tensor=2; do
     agrees "evaluate on $mesh" 'transformer evaluate' $model --mesh $mesh --data text --batch 16 --evaluate-batches 2
     agrees "generate on $mesh" 'transformer generate' $model --mesh $mesh --prompt abc --length 40 --samples 2
 done
+
+# caches FORM PROMPT: bytes of 3 samples' caches on data=2,tensor=2, by coordinate, in JSON and in MB. Each has 2 samples
+# of 1300 tokens and 2 heads; of the 4 layers 2 have rotary keys.
+caches() {
+    form=$1 prompt=$2
+    set -- $model --sequence 2048 --mesh data=2,tensor=2 --prompt "$prompt" --length 1300 --samples 3
+    wanted=$((2 * 1300 * (4 * 32 + 2 * 8) * 4 + 4 * 2 * 32 * 32 * 4))
+    [ $form = latent ] || wanted=$((2 * 1300 * (4 * 2 * 32 + 2 * 8) * 4))
+    length=${#prompt}
+    run 'transformer generate' "$@" --cache $form --dry-run --json
+    [ $status = 0 ] && [ "$(grep -c "\"caches\":$wanted," out)" = 4 ] && [ "$(wc -l <out)" = 4 ]
+    point "caches of --cache $form in JSON, a prompt of $length"
+    run 'transformer generate' "$@" --cache $form --dry-run
+    [ $status = 0 ] && awk -v bytes=$wanted 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "caches") from_end = NF - i }
+        NR > 1 && $(NF - from_end) != sprintf("%.2f", bytes / 1e6) { bad = 1 } END { exit bad || NR != 5 }' out
+    point "caches of --cache $form in the table, a prompt of $length"
+    agrees "--cache $form, a prompt of $length" 'transformer generate' "$@" --cache $form
+}
+long=$(head -c 1200 text | tr -c 'a-z' ' ')x
+for form in latent expanded; do
+    caches $form abc
+    caches $form "$long"
+done
 agrees 'train with samples' 'transformer train' $model --mesh pipe=2 --data text --batch 16 --steps 2 --sample-every 1
 agrees 'looping_pipeline' looping_pipeline --steps 2
 agrees 'a large batch' looping_pipeline --steps 3 --mesh data=1,model=1 --schedule single --batch 8192 --hidden 512
@@ -92,22 +115,22 @@ refused() {
     point "$name: they need as much as it says"
 }
 
+large="$model --sequence 512 --data text --batch 256 --steps 1"
 limited='prlimit --as=300000000'
-refused 'little address space' 'address space (ulimit -v) has' 'transformer train' $model --data text --batch 64 \
-    --mesh data=2 --steps 1
-limited='prlimit --data=140000000'
-refused 'little data' "the limit of this process's data (ulimit -d) has" 'transformer train' $model --data text \
-    --batch 64 --mesh data=2 --steps 1 --recompute none --no-fsdp
+refused 'little address space' 'address space (ulimit -v) has' 'transformer train' $large --mesh data=2
+limited='prlimit --data=90000000'
+refused 'little data' "the limit of this process's data (ulimit -d) has" 'transformer train' $large --mesh data=2 \
+    --recompute none --no-fsdp
 limited=
 refused 'little RAM' 'this machine has' 'transformer train' --model-dimension 1024 --n-heads 16 --sequence 1024 \
     --batch 8192 --data text --mesh data=2,pipe=2
 data=$((1048576 * 785 * 4))
 refused 'little RAM for a classifier' 'this machine has' looping_pipeline --batch 1048576 --hidden 1024 --layers 64
 limited='prlimit --as=300000000'
-run 'transformer train' $model --data text --batch 64 --mesh data=2 --steps 1 --wgrad-group 2 --accumulate 2
+run 'transformer train' $large --mesh data=2 --wgrad-group 1 --accumulate 8
 [ $status = 0 ]
 point 'and with such an option the run does fit'
-run 'transformer train' $model --data text --batch 256 --mesh data=1 --steps 1
+run 'transformer train' $large --batch 512 --mesh data=1
 grep -qE 'transformer train: coordinate 0 \(data=0, pipe=0, tensor=0\) needs [0-9.]+ MB, and' err
 point 'a coordinate alone'
 plan

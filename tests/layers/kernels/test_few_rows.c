@@ -71,15 +71,10 @@ static void check_transposed(const struct sl_few_rows *few, struct numbers *numb
     make(&o, numbers, m, n, k);
     few->multiply_transposed(m, n, k, o.a, o.b, accumulate, o.c);
     expect_sums(&o, what, accumulate ? o.before : NULL, n, 1, k);
-    if (n % few->lanes == 0) {
-        memcpy(o.c, o.before, m * n * sizeof *o.c);
-        few->multiply_transposed_many(m, n, k, o.a, o.b, accumulate, o.c);
-        expect_sums(&o, what, accumulate ? o.before : NULL, n, 1, k);
-    }
     release(&o);
 }
 
-enum kernel { MULTIPLY, TRANSPOSED, TRANSPOSED_MANY, KERNELS };
+enum kernel { MULTIPLY, TRANSPOSED, KERNELS };
 
 /* The last ROWS rows of C, as a product of their own. */
 static void multiply_last(const struct sl_few_rows *few, enum kernel kernel, const struct operands *o, size_t rows) {
@@ -87,7 +82,6 @@ static void multiply_last(const struct sl_few_rows *few, enum kernel kernel, con
     float *c = o->c + (o->m - rows) * o->n;
     if (kernel == MULTIPLY) few->multiply(rows, o->n, o->k, a, o->b, NULL, true, c);
     if (kernel == TRANSPOSED) few->multiply_transposed(rows, o->n, o->k, a, o->b, true, c);
-    if (kernel == TRANSPOSED_MANY) few->multiply_transposed_many(rows, o->n, o->k, a, o->b, true, c);
 }
 
 /* Of any number of rows, in tiles, panels and blocks of every size. */

@@ -118,7 +118,8 @@ static int take_own_steps(struct sl_spmd *self, struct job *job, struct sl_pipel
             struct sl_range *range = &parameters->range[r];
             if (range->count == 0) continue;
             SL_TRY(sl_psum(self, data, SL_F32, range->gradient, range->gradient, range->count));
-            sl_optimizer_update(&optimizer, sl_kernels_select(), parameters, r, number + 1, 1.0f / (float)data->size);
+            SL_TRY(sl_optimizer_update(&optimizer, sl_kernels_select(), parameters, r, number + 1,
+                                       1.0f / (float)data->size, &self->error));
             sl_parameters_round(parameters, sl_kernels_select(), r);
         }
     }
