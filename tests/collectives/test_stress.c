@@ -135,14 +135,14 @@ static int program(struct sl_spmd *self, void *arg) {
 
 static void test_stress(void **state) {
     (void)state;
-    int rounds = 3000;
+    int rounds = test_runs_few ? 600 : 3000;
     expect_ok("data=2,stage=2,model=4", program, &rounds);
 }
 
 /* Groups of all sizes, with cores to spare and without. */
 static void test_small_meshes(void **state) {
     (void)state;
-    int rounds = 1000;
+    int rounds = test_runs_few ? 200 : 1000;
     expect_ok("data=2,stage=1,model=7", program, &rounds);
     expect_ok("data=7,stage=2,model=1", program, &rounds);
 }
@@ -157,7 +157,7 @@ static int short_program(struct sl_spmd *self, void *arg) {
 
 static void test_short_runs(void **state) {
     (void)state;
-    for (int i = 0; i < 300; i++) expect_ok("x=8", short_program, NULL);
+    for (int i = 0; i < (test_runs_few ? 60 : 300); i++) expect_ok("x=8", short_program, NULL);
 }
 
 int main(int argc, char **argv) {

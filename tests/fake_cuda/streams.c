@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 struct work {
@@ -62,6 +63,7 @@ static struct work *next_work(struct CUstream_st *stream) {
 
 static void *run_stream(void *argument) {
     struct CUstream_st *stream = argument;
+    prctl(PR_SET_TIMERSLACK, 1000UL); /* nanoseconds: a delay is no longer than it is meant to be */
     for (struct work *work; (work = next_work(stream));) {
         if (stream->delay && rand_r(&stream->seed) % 4 == 0)
             usleep((useconds_t)rand_r(&stream->seed) % (stream->delay + 1));
@@ -69,8 +71,8 @@ static void *run_stream(void *argument) {
         pthread_mutex_lock(&stream->lock);
         if (work->fails) stream->error = cudaErrorLaunchFailure;
         stream->done++;
-        pthread_cond_broadcast(&stream->changed);
         pthread_mutex_unlock(&stream->lock);
+        pthread_cond_broadcast(&stream->changed);
         free(work);
     }
     free_stream(stream);
@@ -128,8 +130,8 @@ int fake_enqueue(cudaStream_t stream, void (*work)(void *), const void *argument
     *stream->end = new;
     stream->end = &new->next;
     stream->enqueued++;
-    pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
+    pthread_cond_broadcast(&stream->changed);
     return cudaSuccess;
 }
 

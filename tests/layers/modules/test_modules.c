@@ -41,6 +41,9 @@ static struct sl_module *make(const char *kind, int size) {
     return NULL;
 }
 
+/* The argument "few": of most sizes two checks, where another preset runs all of them in less time. */
+static bool test_runs_few;
+
 static void test_gradients(void **state) {
     (void)state;
     static const char *const kinds[] = {"dense",        "layer_norm",    "silu",     "dropout",
@@ -57,7 +60,7 @@ static void test_gradients(void **state) {
         for (int size = 3; size <= 18; size += 5) {
             struct sl_module *module = make(kinds[k], size);
             assert_non_null(module);
-            for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+            for (size_t i = 0; i < (test_runs_few && size > 3 ? 2 : sizeof checks / sizeof *checks); i++) {
                 struct sl_error error = {0};
                 double difference;
                 char worst[96];
@@ -536,7 +539,8 @@ static void test_status_is_passed_on(void **state) {
     close_rig(&rig);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    test_runs_few = argc > 1 && !strcmp(argv[1], "few") && !getenv("SL_TEST_LONG");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_forward),
