@@ -595,6 +595,28 @@ static void the_first_of_equal_logits_is_the_guess(void **state) {
     }
 }
 
+/* The same of logits in one piece, in which a row's largest may be among the last ones. */
+static void maxima_name_the_first_of_equals(void **state) {
+    (void)state;
+    enum { ROWS = 40, CLASSES = 37, FIRST = -11 };
+    struct numbers numbers = {13};
+    FOR_EACH_LEVEL(kernels) {
+        float *logits = device_floats(ROWS * CLASSES), *maxima = device_floats(ROWS), *argmaxima = device_floats(ROWS);
+        for (int i = 0; i < ROWS * CLASSES; i++) logits[i] = (float)(next_word(&numbers) % 23) - 17.0f;
+        kernels->row_maxima(ROWS, CLASSES, FIRST, logits, maxima, argmaxima);
+        for (int r = 0; r < ROWS; r++) {
+            int highest = 0;
+            for (int c = 1; c < CLASSES; c++)
+                if (logits[r * CLASSES + c] > logits[r * CLASSES + highest]) highest = c;
+            assert_true(maxima[r] == logits[r * CLASSES + highest]);
+            assert_true(argmaxima[r] == (float)(FIRST + highest));
+        }
+        release_array(logits);
+        release_array(maxima);
+        release_array(argmaxima);
+    }
+}
+
 /* Many classes whose terms are alike: where a sum loses digits. */
 static void large_vocabularies_lose_no_digits(void **state) {
     (void)state;
@@ -733,6 +755,7 @@ int main(void) {
         cmocka_unit_test(gradients_are_added_to_their_tokens_rows_in_order),
         cmocka_unit_test(losses_of_random_rows),
         cmocka_unit_test(the_first_of_equal_logits_is_the_guess),
+        cmocka_unit_test(maxima_name_the_first_of_equals),
         cmocka_unit_test(large_vocabularies_lose_no_digits),
         cmocka_unit_test(losses_are_large_without_overflow),
         cmocka_unit_test(nan_surfaces_in_the_loss),
