@@ -355,12 +355,6 @@ void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *f
     *count = stop > begin ? stop - begin : 0;
 }
 
-float *sl_parameter_state(const struct sl_parameters *parameters, int i, int state) {
-    const struct sl_parameter *parameter = &parameters->list[i];
-    const struct sl_range *range = &parameters->range[parameter->range];
-    return range->state[state] + (parameter->offset > range->shard ? parameter->offset - range->shard : 0);
-}
-
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range) {
     const struct sl_range *storage = &parameters->range[range];
     const bool part = sl_range_is_common(parameters, range);

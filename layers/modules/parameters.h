@@ -141,8 +141,6 @@ bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct 
 /* The part of parameter I that this coordinate updates, and for which it has optimizer state: elements [*FIRST, *FIRST
  * + *COUNT) of its shard. */
 void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count);
-/* State tensor number STATE of that part: [*COUNT]. Not where it is far. */
-float *sl_parameter_state(const struct sl_parameters *parameters, int i, int state);
 
 /* Elements [FIRST, FIRST + COUNT) of this coordinate's part of state tensor STATE of RANGE, wherever it lies. SL_FAILED
  * if a file gives or takes less. */

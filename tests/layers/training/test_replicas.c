@@ -11,19 +11,40 @@ struct fault {
     int status[SL_MAX_COORDINATES]; /* of the check */
 };
 
+static void change_last_bit(float *value) {
+    uint32_t word;
+    memcpy(&word, value, sizeof word);
+    word ^= 1;
+    memcpy(value, &word, sizeof word);
+}
+
+static int change_moment(struct sl_spmd *self, const struct sl_parameters *parameters, int i) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    size_t first, count;
+    float moment;
+    sl_parameter_share(parameters, i, &first, &count);
+    const size_t last = parameter->offset + first + count - 1 - parameters->range[parameter->range].shard;
+    SL_TRY(sl_parameters_read_state(parameters, parameter->range, 1, last, 1, &moment, &self->error));
+    change_last_bit(&moment);
+    return sl_parameters_write_state(parameters, parameter->range, 1, last, 1, &moment, &self->error);
+}
+
+static int change_value(const struct sl_parameters *parameters, int i) {
+    float *last = sl_parameter_value(parameters, i) + parameters->list[i].count - 1, value;
+    sl_device.copy(&value, last, sizeof value);
+    change_last_bit(&value);
+    sl_device.copy(last, &value, sizeof value);
+    return SL_OK;
+}
+
 static int change(struct sl_spmd *self, struct sl_trainer *trainer, const char *name, bool moment) {
     const struct sl_parameters *parameters = sl_trainer_parameters(trainer);
     for (int i = 0; i < parameters->count; i++) {
         if (strcmp(parameters->list[i].name, name) != 0) continue;
-        size_t first = 0, count = parameters->list[i].count;
-        if (moment) sl_parameter_share(parameters, i, &first, &count);
-        if (count == 0) break;
-        float *last = (moment ? sl_parameter_state(parameters, i, 1) : sl_parameter_value(parameters, i)) + count - 1;
-        uint32_t word;
-        sl_device.copy(&word, last, sizeof word);
-        word ^= 1;
-        sl_device.copy(last, &word, sizeof word);
-        return SL_OK;
+        if (!moment) return change_value(parameters, i);
+        size_t first, count;
+        sl_parameter_share(parameters, i, &first, &count);
+        if (count) return change_moment(self, parameters, i);
     }
     return sl_fail(self, SL_CHECK_FAILED, "coordinate %d has no %s", self->coordinate, name);
 }
