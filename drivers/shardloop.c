@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "drivers/command_line/wrap.h"
 #include "drivers/common/suggest.h"
 
 static const struct command {
@@ -18,7 +19,10 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static int explain(void) {
     printf("Usage: shardloop COMMAND [ARGUMENT]...\n"
            "Trains neural networks on meshes of devices. The commands:\n\n");
-    for (int i = 0; i < COMMANDS; i++) printf("  %-18s%s\n", commands[i].name, commands[i].summary);
+    for (int i = 0; i < COMMANDS; i++) {
+        sl_print_wrapped(commands[i].summary, printf("  %s", commands[i].name), 20);
+        putchar('\n');
+    }
     printf("\nshardloop COMMAND --help explains the arguments of each, shardloop --version\n"
            "tells the version.\n");
     if (!fflush(stdout) && !ferror(stdout)) return SL_OK;

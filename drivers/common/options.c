@@ -10,6 +10,7 @@
 #include "drivers/common/identity.h"
 #include "drivers/common/option_values.h"
 #include "drivers/command_line/launch.h"
+#include "drivers/command_line/wrap.h"
 #include "drivers/common/streams.h"
 #include "drivers/common/suggest.h"
 
@@ -19,7 +20,6 @@ enum {
     FIRST_VALUE = 256, /* of struct option's val: beyond all characters */
     HELP = MAX_NAMES,
     VERSION,
-    LINE = 80, /* columns of --help */
     INDENT = 28,
 };
 
@@ -122,26 +122,6 @@ static char *describe_default(const struct sl_option *option, const void *target
     return text;
 }
 
-/* Prints TEXT from column AT on, its lines indented by INDENT and at most LINE columns wide. Returns the column after
- * it. */
-static int print_wrapped(const char *text, int at, int indent) {
-    for (const char *word = text; *word;) {
-        const int length = (int)strcspn(word, " ");
-        if (at > indent && at + 1 + length > LINE) {
-            putchar('\n');
-            at = 0;
-        }
-        if (at < indent) {
-            at += printf("%*s", indent - at, "");
-        } else if (at > indent) {
-            at += printf(" ");
-        }
-        at += printf("%.*s", length, word);
-        word += length + strspn(word + length, " ");
-    }
-    return at;
-}
-
 /* Prints the text that belongs to a name, which ends at column AT, and NOTE in parentheses. */
 static void print_explanation(const char *text, const char *note, int at) {
     char aside[256];
@@ -149,9 +129,9 @@ static void print_explanation(const char *text, const char *note, int at) {
         putchar('\n');
         at = 0;
     }
-    at = print_wrapped(text, at, INDENT);
+    at = sl_print_wrapped(text, at, INDENT);
     snprintf(aside, sizeof aside, "(%s)", note);
-    if (*note) print_wrapped(aside, at, INDENT);
+    if (*note) sl_print_wrapped(aside, at, INDENT);
     putchar('\n');
 }
 
@@ -160,7 +140,7 @@ static int print_value_name(const char *value, int at) {
     at += printf(" ");
     while (*value) {
         const size_t length = sl_option_choice_length(value), all = length + (value[length] == '|');
-        if (at + (int)all > LINE && all <= LINE - 6) at = printf("\n%*s", 6, "") - 1;
+        if (at + (int)all > SL_HELP_COLUMNS && all <= SL_HELP_COLUMNS - 6) at = printf("\n%*s", 6, "") - 1;
         at += printf("%.*s", (int)all, value);
         value += all;
     }
@@ -194,7 +174,7 @@ static void print_help(const struct sl_options *options) {
     const struct sl_operands *operands = &options->operands;
     printf("Usage: %s [OPTION]... %s%s[@FILE]...\n", options->program, operands->name ? operands->name : "",
            operands->name ? "... " : "");
-    print_wrapped(options->summary, 0, 0);
+    sl_print_wrapped(options->summary, 0, 0);
     putchar('\n');
     if (operands->name) {
         printf("\nArguments:\n");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "collectives/engines.h"
+#include "drivers/command_line/wrap.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/common/streams.h"
@@ -46,7 +47,10 @@ static int explain(void) {
     struct sl_error error;
     const char *const prefix = sl_program_prefix();
     printf("Usage: %stransformer train|evaluate|generate [OPTION]...\n", prefix);
-    for (int i = 0; i < COMMANDS; i++) printf("  %-10s%s\n", commands[i].name, commands[i].summary);
+    for (int i = 0; i < COMMANDS; i++) {
+        sl_print_wrapped(commands[i].summary, printf("  %s", commands[i].name), 12);
+        putchar('\n');
+    }
     printf("%stransformer COMMAND --help tells a command's options.\n", prefix);
     const int status = sl_stdout_finish(&error);
     if (status) fprintf(stderr, "%stransformer: %s\n", prefix, error.message);

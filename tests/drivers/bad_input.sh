@@ -37,8 +37,6 @@ echo --help >help
 for driver in looping_pipeline loss_equality schedule 'transformer train' 'transformer evaluate' \
     'transformer generate'; do
     answers "Usage: $driver" $driver --help
-    "$drivers/"$driver --help | awk 'length > 80 { long = 1 } END { exit long || !NR }'
-    point "$driver --help: 80 columns"
     answers "Usage: $driver" $driver -h
     answers "Usage: $driver" $driver --json -h --nonsense
     answers "Usage: $driver" $driver @help
@@ -56,6 +54,14 @@ for driver in looping_pipeline loss_equality schedule 'transformer train' 'trans
     point "$driver --help: a full disk"
 done
 
+for driver in "$drivers"/*; do
+    [ -f "$driver" ] && [ -x "$driver" ] || continue
+    for command in '' $([ "${driver##*/}" != transformer ] || echo train evaluate generate); do
+        "$driver" $command --help | awk 'length > 80 { print; long = 1 } END { exit long || !NR }' >out
+        point "${driver##*/} $command --help: 80 columns"
+    done
+done
+
 # ---- report: its arguments are files ----
 
 echo '{"step":0,"loss":1}' >run
@@ -64,8 +70,6 @@ for option in --help @help; do
 done
 answers 'metrics of a run, or a trace' report --help
 answers 'Usage: report' report -h
-"$drivers/report" --help | awk 'length > 80 { long = 1 } END { exit long || !NR }'
-point 'report --help: 80 columns'
 answers 'report (shardloop) ' report --version
 refuses '--nonsense: no such option' report --nonsense run
 refuses '"": no such argument' report run ''
