@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "layers/kernels/kernels.h"
+#include "layers/kernels/rows/cpu_level.h"
 #include "spmd/device/device.h"
 #include "spmd/schedule/fuse.h"
 
@@ -81,6 +82,7 @@ static int fuse(struct sl_rig *rig, struct sl_error *error) {
 }
 
 static int prepare(struct sl_rig *rig, struct sl_error *error) {
+    SL_TRY(sl_cpu_level_check(error));
     SL_TRY(sl_mesh_parse(&rig->mesh, rig->mesh_text, error));
     SL_TRY(set_precision(rig, error));
     SL_TRY(rig->prepare(rig, error));

@@ -13,6 +13,7 @@
 #include "drivers/command_line/wrap.h"
 #include "drivers/common/streams.h"
 #include "drivers/common/suggest.h"
+#include "layers/kernels/rows/cpu_level.h"
 
 enum {
     MAX_NAMES = SL_MOST_OPTIONS,
@@ -349,6 +350,7 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
         sl_stdout_finish(&error);
     } else {
         walk(&parser, options, true, &error);
+        if (!error.status) sl_cpu_level_check(&error);
         if (!error.status) sl_launch_check(options->program, engine_of(options), &error);
         if (!error.status) check_paths(&parser, &options->arguments, &error);
         if (!error.status) sl_adopt(options, &error);

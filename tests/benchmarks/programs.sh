@@ -18,10 +18,15 @@ SHARDLOOP_CPU_LEVEL=2 call $small --floor-seconds 0.0005
 [ $status = 0 ] && [ "$(of kernels)" = x86-64-v2 ] && [ "$(of level)" = x86-64-v2 ]
 point "SHARDLOOP_CPU_LEVEL=2 lowers kernels and multiply-adds"
 native=$(call $small --floor-seconds 0.0005 && of kernels)
-for level in 9 0 none ""; do
+for level in 4 ""; do
     SHARDLOOP_CPU_LEVEL=$level call $small --floor-seconds 0.0005
     [ $status = 0 ] && [ "$(of kernels)" = "$native" ]
     point "SHARDLOOP_CPU_LEVEL=\"$level\" changes nothing"
+done
+for level in 9 none; do
+    SHARDLOOP_CPU_LEVEL=$level call $small --floor-seconds 0.0005
+    [ $status = 2 ] && grep -qxF "bench_step: SHARDLOOP_CPU_LEVEL: \"$level\" is not 2, 3 or 4" err
+    point "SHARDLOOP_CPU_LEVEL=\"$level\" is refused"
 done
 
 # refuses PROGRAM TEXT ARGUMENT...: one line, and status 2.

@@ -62,6 +62,18 @@ for driver in "$drivers"/*; do
     done
 done
 
+for level in 1 5 33 avx2 ' 3'; do
+    export SHARDLOOP_CPU_LEVEL="$level"
+    refuses "SHARDLOOP_CPU_LEVEL: \"$level\" is not 2, 3 or 4" looping_pipeline --dry-run
+done
+refuses 'SHARDLOOP_CPU_LEVEL: ' transformer train --dry-run
+answers "Usage: looping_pipeline" looping_pipeline --help
+for level in '' 2 3 4; do
+    export SHARDLOOP_CPU_LEVEL="$level"
+    answers 'a coordinate needs' looping_pipeline --dry-run
+done
+unset SHARDLOOP_CPU_LEVEL
+
 # ---- report: its arguments are files ----
 
 echo '{"step":0,"loss":1}' >run

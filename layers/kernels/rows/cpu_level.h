@@ -4,11 +4,19 @@
 
 #include <stdbool.h>
 
+#include "spmd/base/error.h"
+
+SL_BEGIN_C
+
 /* 4, 3 or 2, as in x86-64-v4 (AVX-512), v3 (AVX2) and v2. SHARDLOOP_CPU_LEVEL=3 in the environment makes of a CPU of
  * level 4 one of level 3, for tests and benchmarks; it makes no CPU more than it is. */
 int sl_cpu_level(void);
 
+/* SL_BAD_INPUT if SHARDLOOP_CPU_LEVEL is neither empty nor 2, 3 or 4; sl_cpu_level ignores it then. */
+int sl_cpu_level_check(struct sl_error *error);
+
 /* Whether a CPU of level 4 also has instructions that multiply bf16 (AVX512_BF16). */
 bool sl_cpu_has_bf16(void);
 
+SL_END_C
 #endif
