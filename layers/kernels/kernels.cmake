@@ -30,6 +30,12 @@ if(SL_DEVICE STREQUAL cpu)
 else()
     set(SL_KERNELS_SELECT kernels/kernels_device.c)
 endif()
+# Checks of undefined behaviour make of a second of compiling six. Level v2 has them: its sources are the others', and the
+# kernels' tests run every level.
+add_library(sl_checked_elsewhere INTERFACE)
+if(SL_SANITIZE MATCHES undefined)
+    target_compile_options(sl_checked_elsewhere INTERFACE -fno-sanitize=undefined)
+endif()
 function(sl_add_level level)
     add_library(sl_level_${level} OBJECT ${level_sources})
     target_link_libraries(sl_level_${level} PUBLIC sl_options)
@@ -45,6 +51,8 @@ endfunction()
 sl_add_level(v2)
 sl_add_level(v3)
 sl_add_level(v4 -mprefer-vector-width=512)
+target_link_libraries(sl_level_v3 PRIVATE sl_checked_elsewhere) # behind sl_options: the last one counts
+target_link_libraries(sl_level_v4 PRIVATE sl_checked_elsewhere)
 # What CPUs with AVX-512 have in addition, and some of them.
 add_library(sl_level_avx512 OBJECT kernels/rows/few_terms.c kernels/rows/few_columns.c)
 target_link_libraries(sl_level_avx512 PUBLIC sl_options)
