@@ -61,7 +61,6 @@ LONG_FILES = {
     "tests/collectives/test_collectives.c": ONE_SUBJECT,
     "tests/fake_cuda/nccl.c": "all of a library's functions, as one file stands for it",
     "tests/layers/kernels/test_kernels.c": ONE_SUBJECT,
-    "tests/layers/kernels/test_sequence_kernels.c": ONE_SUBJECT,
     "tests/layers/modules/test_experts.c": ONE_SUBJECT,
     "tests/layers/modules/test_modules.c": ONE_SUBJECT,
     "tests/layers/modules/test_token_modules.c": ONE_SUBJECT,
