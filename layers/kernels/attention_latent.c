@@ -8,19 +8,21 @@
 #include "layers/kernels/attention_latent.h"
 #include "layers/kernels/tiles_internal.h"
 
-/* KEYS: in a block; ABREAST: whose scores are computed together; SLOTS: queries with a scratch of their own. */
+/* KEYS: in a block; ABREAST: whose scores are computed together; MOST_PACK: neighbouring elements of a row in a vector;
+ * SLOTS: queries with a scratch of their own. */
+enum { KEYS = 64 };
 #if defined(SL_DEVICE_CUDA)
-enum { MOST_PACK = 1 };
+enum { ABREAST = KEYS, MOST_PACK = 1 };
+#define score_packed(...) ((void)0)
+#define fetch_rows(...) ((void)0)
 #else
-#include "layers/kernels/rows/lanes_internal.h"
-enum { MOST_PACK = 4 };
+#include "layers/kernels/attention_latent_packed_internal.h"
 #endif
 #if defined(SL_DEVICE_CUDA) || defined(SL_DEVICE_OFFLOAD)
 enum { SLOTS = 64 };
 #else
 enum { SLOTS = 1 }; /* the host takes one after the other */
 #endif
-enum { KEYS = 64, ABREAST = 8 };
 static const float per_log_2 = 1.44269504f;
 
 /* PACK: elements of a row in a vector of LANES lanes, which are the heads', times PACK. */
@@ -103,70 +105,25 @@ SL_INLINE void absorb_query(const struct query *query, const float *q, const flo
     }
 }
 
-#if !defined(SL_DEVICE_CUDA)
-typedef int64_t longs __attribute__((vector_size(4 * LANES)));
-
-/* PACK elements, again and again. */
-SL_INLINE vector spread_pack(const float *x, const size_t pack) {
-    if (pack == 2) {
-        int64_t pair;
-        __builtin_memcpy(&pair, x, sizeof pair);
-        return (vector)(pair - (longs){0});
-    }
-    return load_fours(x, 0);
-}
-
-/* p [ABREAST, LANES]. After the first COUNT rows the last of them is repeated. */
-SL_INLINE void score_packed(const struct query *query, const float *rows, const size_t count, const size_t pack,
-                            float *p) {
-    const size_t depth = query->depth;
-    const float *row[ABREAST], *q = query->q;
-    vector sum[ABREAST];
-    for (size_t i = 0; i < ABREAST; i++) {
-        row[i] = rows + smaller(i, count - 1) * depth;
-        sum[i] = (vector){0};
-    }
-    for (size_t c = 0; c < depth; c += pack, q += LANES) {
-        const vector w = load(q);
-        for (size_t i = 0; i < ABREAST; i++) sum[i] += spread_pack(row[i] + c, pack) * w;
-    }
-    for (size_t i = 0; i < ABREAST; i++) {
-        sum[i] += __builtin_shufflevector(sum[i], sum[i], SL_QUARTERS(1, 0, 3, 2));
-        if (pack == 4) sum[i] += __builtin_shufflevector(sum[i], sum[i], SL_QUARTERS(2, 3, 0, 1));
-        store(p + i * LANES, sum[i]);
-    }
-}
-#endif
-
 /* p [count, lanes] of rows of the cache; all lanes of a head have its score. */
 SL_INLINE void score(const struct query *query, const float *rows, size_t count, float *p) {
     const size_t depth = query->depth, lanes = query->lanes;
-#if !defined(SL_DEVICE_CUDA)
-    if (query->pack == 2) {
-        score_packed(query, rows, count, 2, p);
-        return;
-    }
-    if (query->pack == 4) {
-        score_packed(query, rows, count, 4, p);
-        return;
-    }
-#endif
-    multiply((struct product){count, lanes, false, p, lanes, {{depth, rows, depth, 1, query->q, lanes}}});
+    if (query->pack == 2)
+        score_packed(query->q, depth, rows, count, 2, p);
+    else if (query->pack == 4)
+        score_packed(query->q, depth, rows, count, 4, p);
+    else
+        multiply((struct product){count, lanes, false, p, lanes, {{depth, rows, depth, 1, query->q, lanes}}});
 }
 
 /* Of a block; meanwhile the next block of rows is fetched. */
 SL_INLINE void make_scores(const struct query *query, const float *rows, size_t keys) {
     const size_t depth = query->depth;
-#if defined(SL_DEVICE_CUDA)
-    score(query, rows, keys, query->p);
-#else
     for (size_t key = 0; key < keys; key += ABREAST) {
         const float *from = rows + key * depth;
-        for (size_t c = 0; c < ABREAST * depth; c += SL_CACHE_LINE / sizeof *from)
-            __builtin_prefetch(from + KEYS * depth + c);
+        fetch_rows(from + KEYS * depth, depth);
         score(query, from, smaller(ABREAST, keys - key), query->p + key * query->lanes);
     }
-#endif
 }
 
 /* Scores become 2^(score - largest). A column of LANES lanes from GROUP on. */
