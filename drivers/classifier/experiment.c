@@ -180,15 +180,21 @@ static int fit(struct classifier_experiment *experiment, const struct sl_mesh *m
 }
 
 static int plan_bytes(struct sl_worker *worker, struct sl_budget *budget);
-static struct sl_job *copy_job(const struct sl_job *from, const struct sl_training_options *options,
+static struct sl_job *copy_job(const struct sl_job *from, const struct sl_variant *variant,
                                const struct sl_engine *engine, struct sl_error *error);
 static void free_copy(struct sl_job *copy);
 static int open_worker(struct sl_worker *worker, struct sl_trainer_options *options);
 static void close_worker(struct sl_worker *worker);
 
 static const char *const axes[] = {[SL_JOB_DATA] = "data", [SL_JOB_PIPE] = "model", NULL};
-static const struct sl_job_type classifier_job = {"the classifier", axes,       "rows",   open_worker,
-                                                  close_worker,     plan_bytes, copy_job, free_copy};
+static const struct sl_job_type classifier_job = {.model = "the classifier",
+                                                  .axes = axes,
+                                                  .samples = "rows",
+                                                  .open = open_worker,
+                                                  .close = close_worker,
+                                                  .plan_bytes = plan_bytes,
+                                                  .copy = copy_job,
+                                                  .free_copy = free_copy};
 
 int classifier_experiment_prepare(struct classifier_experiment *experiment, const struct sl_mesh *mesh,
                                   const struct sl_engine *engine, const struct classifier_options *options,
@@ -214,14 +220,14 @@ int classifier_experiment_prepare(struct classifier_experiment *experiment, cons
 void classifier_experiment_free(struct classifier_experiment *experiment) { sl_job_close(&experiment->job); }
 
 /* The same experiment with other options. */
-static struct sl_job *copy_job(const struct sl_job *from, const struct sl_training_options *options,
+static struct sl_job *copy_job(const struct sl_job *from, const struct sl_variant *variant,
                                const struct sl_engine *engine, struct sl_error *error) {
     const struct classifier_experiment *old = from->own;
     struct classifier_experiment *copy = calloc(1, sizeof *copy);
     struct classifier_options changed = old->options;
-    changed.training = *options;
+    changed.training = variant->options;
     if (!copy) return NULL;
-    if (classifier_experiment_prepare(copy, &from->mesh, engine, &changed, old->dataset, from->seed, error)) {
+    if (classifier_experiment_prepare(copy, &variant->mesh, engine, &changed, old->dataset, from->seed, error)) {
         free(copy);
         return NULL;
     }

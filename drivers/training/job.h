@@ -15,6 +15,21 @@
 #include "spmd/schedule/registry.h"
 
 struct sl_worker;
+struct sl_job;
+
+/* A job with something changed. Of what only some drivers have, 0 or false is what the job has itself. */
+struct sl_variant {
+    struct sl_training_options options;
+    struct sl_mesh mesh; /* as large as the job's */
+    bool spread_head, latent_cache;
+    int length, samples;
+};
+
+enum { SL_ATTEMPT_TEXT = 96 };
+
+/* A way to make a job smaller: changes VARIANT for the ATTEMPTth time (from 0), always from what JOB has, and says in
+ * TEXT how that is written. False where there is no such attempt. */
+typedef bool sl_attempt(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]);
 
 /* The axes of a job's mesh in struct sl_job_type; what comes after these two is the driver's. */
 enum { SL_JOB_DATA, SL_JOB_PIPE };
@@ -31,10 +46,12 @@ struct sl_job_type {
     void (*close)(struct sl_worker *worker);
     /* Adds to BUDGET what WORKER, whose trainer is planned, takes beside it. Collective over the mesh. */
     int (*plan_bytes)(struct sl_worker *worker, struct sl_budget *budget);
-    /* A job like JOB for OPTIONS, which is only planned; NULL where that does not fit. OPTIONS outlive it. */
-    struct sl_job *(*copy)(const struct sl_job *job, const struct sl_training_options *options,
-                           const struct sl_engine *engine, struct sl_error *error);
+    /* A job like JOB as VARIANT has it, which is only planned; NULL where that does not fit. */
+    struct sl_job *(*copy)(const struct sl_job *job, const struct sl_variant *variant, const struct sl_engine *engine,
+                           struct sl_error *error);
     void (*free_copy)(struct sl_job *copy);
+    /* Beside those of all drivers, tried before them and after them; NULL ends each, NULL: none. */
+    sl_attempt *const *gentle, *const *harsh;
 };
 
 struct sl_job {

@@ -43,93 +43,126 @@ static bool plan(struct sl_job *job, const struct sl_engine *engine, struct sl_m
 
 /* ---- what can be tried ---- */
 
-/* Changes OPTIONS for the ATTEMPTth time (from 0), always from the job's own, and says in TEXT how that is written.
- * False where there is no such attempt. */
-typedef bool attempt_function(const struct sl_job *job, int attempt, struct sl_training_options *options,
-                              char text[64]);
+static struct sl_variant variant_of(const struct sl_job *job) {
+    return (struct sl_variant){.options = *job->options, .mesh = job->mesh};
+}
 
-static bool shard_states(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
-    snprintf(text, 64, "--zero 1");
+static bool shard_states(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                         char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
+    snprintf(text, SL_ATTEMPT_TEXT, "--zero 1");
     if (attempt || options->zero || job->data == 1 || job->forward_only) return false;
     options->zero = 1;
     return true;
 }
 
-static bool offload_states(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
-    snprintf(text, 64, "--offload optimizer");
+static bool offload_states(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                           char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
+    snprintf(text, SL_ATTEMPT_TEXT, "--offload optimizer");
     if (attempt || options->offload || job->forward_only) return false;
     options->offload = 1;
     return true;
 }
 
-static bool group_less(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+static bool group_less(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
     int group = job->wgrad_group;
     if (job->forward_only) return false;
     for (int i = 0; i <= attempt; i++) {
         if (group == 1) return false;
         group = sl_largest_divisor(job->wgrad_group, group / 2);
     }
-    snprintf(text, 64, "--wgrad-group %d", options->wgrad_group = group);
+    snprintf(text, SL_ATTEMPT_TEXT, "--wgrad-group %d", options->wgrad_group = group);
     return true;
 }
 
-static bool one_forward_one_backward(const struct sl_job *job, int attempt, struct sl_training_options *options,
-                                     char text[64]) {
+static bool one_forward_one_backward(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                                     char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
     static const char name[] = "1f1b";
     if (attempt || job->ranks == 1 || job->forward_only || options->schedule_file) return false;
     if (!strcmp(job->schedule.name, name)) return false;
     options->schedule = name;
     options->loops = 0;
     if (job->schedule.microbatches > 1) options->wgrad_group = 1;
-    snprintf(text, 64, "--schedule %s%s", name, options->wgrad_group == 1 ? " --wgrad-group 1" : "");
+    snprintf(text, SL_ATTEMPT_TEXT, "--schedule %s%s", name, options->wgrad_group == 1 ? " --wgrad-group 1" : "");
     return true;
 }
 
 /* A pass keeps the rows of all its microbatches until their weight gradients: with as many microbatches in each of more
  * passes there are fewer of them. */
-static bool accumulate(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+static bool accumulate(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
     const int passes = job->options->accumulate << (attempt + 1);
     if (job->forward_only || passes > MOST_PASSES || job->local % passes) return false;
-    snprintf(text, 64, "--accumulate %d", options->accumulate = passes);
+    snprintf(text, SL_ATTEMPT_TEXT, "--accumulate %d", options->accumulate = passes);
     return true;
 }
 
-static bool cut_smaller(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+static bool cut_smaller(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
     const int microbatches = job->schedule.microbatches << (attempt + 1);
     if (job->sequence == 1 || microbatches > MOST_MICROBATCHES || options->schedule_file) return false;
     if (job->pass % microbatches) return false;
-    snprintf(text, 64, "--microbatches %d", options->microbatches = microbatches);
+    snprintf(text, SL_ATTEMPT_TEXT, "--microbatches %d", options->microbatches = microbatches);
     return true;
 }
 
-static bool shard_parameters(const struct sl_job *job, int attempt, struct sl_training_options *options,
-                             char text[64]) {
-    snprintf(text, 64, "--fsdp");
+static bool shard_parameters(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                             char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
+    snprintf(text, SL_ATTEMPT_TEXT, "--fsdp");
     if (attempt || options->fsdp || job->data == 1) return false;
     return options->fsdp = true;
 }
 
-static bool recompute(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+static bool recompute(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
     static const char *const name[] = {"none", "selective", "full"};
     options->recompute += attempt + 1;
     if (job->forward_only || options->recompute > 2) return false;
-    snprintf(text, 64, "--recompute %s", name[options->recompute]);
+    snprintf(text, SL_ATTEMPT_TEXT, "--recompute %s", name[options->recompute]);
     return true;
 }
 
-static bool round_operands(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+static bool round_operands(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                           char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
     (void)job;
-    snprintf(text, 64, "--precision bf16");
+    snprintf(text, SL_ATTEMPT_TEXT, "--precision bf16");
     if (attempt || options->precision == SL_PRODUCTS_BF16) return false;
     options->precision = SL_PRODUCTS_BF16;
     return true;
 }
 
+/* Coordinates of other replicas become ranks of a pipeline: fewer replicas hold the parameters. */
+static bool fewer_replicas(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                           char text[SL_ATTEMPT_TEXT]) {
+    struct sl_mesh *mesh = &variant->mesh;
+    char printed[SL_ATTEMPT_TEXT - 8];
+    const int factor = 2 << attempt, replicas = sl_mesh_find_axis(mesh, sl_job_axis(job, SL_JOB_DATA));
+    if (job->data % factor || variant->options.schedule_file) return false;
+    mesh->axis[replicas].size = job->data / factor;
+    mesh->axis[sl_mesh_find_axis(mesh, sl_job_axis(job, SL_JOB_PIPE))].size = job->ranks * factor;
+    snprintf(text, SL_ATTEMPT_TEXT, "--mesh %s", sl_mesh_print(mesh, printed, sizeof printed));
+    return true;
+}
+
 /* The gentlest first. */
-static attempt_function *const attempts[] = {shard_states, group_less,     one_forward_one_backward,
-                                             accumulate,   cut_smaller,    shard_parameters,
-                                             recompute,    offload_states, round_operands};
-enum { ATTEMPTS = sizeof attempts / sizeof *attempts };
+static sl_attempt *const general[] = {
+    shard_states, group_less,     one_forward_one_backward, accumulate,     cut_smaller, shard_parameters,
+    recompute,    offload_states, round_operands,           fewer_replicas, NULL};
+
+/* The driver's gentle ones, those of all drivers, the driver's others: number I; NULL after the last. */
+static sl_attempt *attempt_of(const struct sl_job *job, int i) {
+    sl_attempt *const *const lists[] = {job->type->gentle, general, job->type->harsh};
+    for (int l = 0; l < 3; l++) {
+        for (sl_attempt *const *list = lists[l]; list && *list; list++)
+            if (i-- == 0) return *list;
+    }
+    return NULL;
+}
 
 /* ---- the search ---- */
 
@@ -141,17 +174,17 @@ struct search {
     double began, extra;           /* sl_now(); bytes beside what is planned */
     enum sl_limit limit;           /* the figures are those of the coordinates that share it */
     int fullest;
-    char told[MOST_TOLD][96]; /* with figures */
+    char told[MOST_TOLD][SL_ATTEMPT_TEXT + 32]; /* with figures */
     int count;
 };
 
-/* The bytes of coordinates that share the exceeded limit, where the job has OPTIONS; NAN where it cannot be planned.
+/* The bytes of coordinates that share the exceeded limit, where the job is VARIANT; NAN where it cannot be planned.
  * *FITS: whether all fits. */
-static double plan_with(struct search *search, const struct sl_training_options *options, bool *fits) {
+static double plan_with(struct search *search, const struct sl_variant *variant, bool *fits) {
     const struct sl_mesh *mesh = &search->job->mesh;
     struct sl_error unread = {0};
     struct sl_misfit misfit = {0};
-    struct sl_job *copy = search->job->type->copy(search->job, options, search->engine, &unread);
+    struct sl_job *copy = search->job->type->copy(search->job, variant, search->engine, &unread);
     const bool planned = copy && plan(copy, search->engine, search->memory);
     if (copy) search->job->type->free_copy(copy);
     if (!planned) return NAN;
@@ -168,13 +201,13 @@ static double plan_with(struct search *search, const struct sl_training_options 
 static bool has_time(const struct search *search) { return sl_now() - search->began < most_seconds; }
 
 /* The first attempt of a kind that is enough. */
-static void try_kind(struct search *search, attempt_function *attempt) {
-    char text[64], need[32];
+static void try_kind(struct search *search, sl_attempt *attempt) {
+    char text[SL_ATTEMPT_TEXT], need[32];
     for (int i = 0; has_time(search); i++) {
-        struct sl_training_options options = *search->job->options;
+        struct sl_variant variant = variant_of(search->job);
         bool fits = false;
-        if (!attempt(search->job, i, &options, text)) return;
-        const double bytes = plan_with(search, &options, &fits);
+        if (!attempt(search->job, i, &variant, text)) return;
+        const double bytes = plan_with(search, &variant, &fits);
         if (!fits || isnan(bytes)) continue;
         snprintf(search->told[search->count++], sizeof *search->told, "%s (%s)", text,
                  sl_bytes_describe(bytes, need, sizeof need));
@@ -184,20 +217,21 @@ static void try_kind(struct search *search, attempt_function *attempt) {
 
 /* The last attempt of every kind that needs less than without it, together: as far as options help. */
 static void try_all(struct search *search, double need, char *told, size_t size) {
-    struct sl_training_options options = *search->job->options;
-    char all[160] = "", text[64], figure[32];
+    struct sl_variant variant = variant_of(search->job);
+    char all[256] = "", text[SL_ATTEMPT_TEXT], figure[32];
     bool fits = false;
-    for (int k = 0; k < ATTEMPTS; k++) {
+    sl_attempt *attempt;
+    for (int k = 0; (attempt = attempt_of(search->job, k)); k++) {
         for (int i = 0; has_time(search); i++) {
-            struct sl_training_options next = options;
+            struct sl_variant next = variant;
             bool enough = false;
-            if (!attempts[k](search->job, i, &next, text)) break;
+            if (!attempt(search->job, i, &next, text)) break;
             const double bytes = plan_with(search, &next, &enough);
             if (!(bytes < need)) continue;
-            struct sl_training_options alone = *search->job->options;
-            char other[64];
-            if (attempts[k](search->job, i + 1, &alone, other)) continue; /* a later one needs no more */
-            options = next, need = bytes, fits = enough;
+            struct sl_variant alone = variant_of(search->job);
+            char other[SL_ATTEMPT_TEXT];
+            if (attempt(search->job, i + 1, &alone, other)) continue; /* a later one needs no more */
+            variant = next, need = bytes, fits = enough;
             snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? " " : "", text);
         }
         if (fits) break;
@@ -208,7 +242,8 @@ static void try_all(struct search *search, double need, char *told, size_t size)
 }
 
 static void advise(struct search *search, double need, char *told, size_t size) {
-    for (int k = 0; k < ATTEMPTS && search->count < MOST_TOLD; k++) try_kind(search, attempts[k]);
+    sl_attempt *attempt;
+    for (int k = 0; search->count < MOST_TOLD && (attempt = attempt_of(search->job, k)); k++) try_kind(search, attempt);
     if (!search->count) try_all(search, need, told, size);
     for (int i = 0; i < search->count; i++) {
         const char *before = i == 0 ? "; it would fit with " : i + 1 < search->count ? ", " : " or ";
@@ -220,7 +255,7 @@ static void advise(struct search *search, double need, char *told, size_t size) 
 
 static int refuse(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                   double extra, const struct sl_misfit *misfit, struct sl_error *error) {
-    char needs[32], most[32], who[128], has[128], told[320] = "", of[200] = "";
+    char needs[32], most[32], who[128], has[128], told[400] = "", of[200] = "";
     struct search search = {.job = job,
                             .engine = engine,
                             .given = memory,
@@ -251,7 +286,8 @@ int sl_memory_refuse_early(const struct sl_job *job, const struct sl_engine *eng
     struct sl_error unread = {0};
     struct sl_misfit misfit = {0};
     int status = SL_OK;
-    struct sl_job *copy = memory && job->type->copy ? job->type->copy(job, job->options, engine, &unread) : NULL;
+    const struct sl_variant same = variant_of(job);
+    struct sl_job *copy = memory && job->type->copy ? job->type->copy(job, &same, engine, &unread) : NULL;
     *planned = copy && plan(copy, engine, memory);
     if (*planned) {
         memory[0].planned.bytes[SL_MEMORY_BATCH] += (uint64_t)data;

@@ -60,18 +60,30 @@ struct copy {
     struct transformer_job job;
 };
 
-struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_training_options *options,
+/* Tables of positions are as long as they would be with that length. */
+static void change_generation(struct copy *copy, const struct sl_variant *variant) {
+    struct transformer_config *config = &copy->config;
+    if (variant->latent_cache) config->cache = SL_CACHE_LATENT;
+    if (variant->samples) config->samples = variant->samples;
+    if (!variant->length) return;
+    config->length = copy->job.length = variant->length;
+    copy->job.model.positions = config->sequence > variant->length ? config->sequence : variant->length;
+}
+
+struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_variant *variant,
                                     const struct sl_engine *engine, struct sl_error *error) {
     const struct transformer_job *old = from->own;
     struct copy *copy = calloc(1, sizeof *copy);
     if (!copy) return NULL;
     struct transformer_job *job = &copy->job;
     copy->config = *old->config;
-    copy->config.training = *options;
+    copy->config.training = variant->options;
+    copy->config.spread_head |= variant->spread_head;
     *job = *old;
     job->config = &copy->config;
-    job->model.recomputation = options->recompute;
-    job->model.fsdp = options->fsdp;
+    job->model.recomputation = variant->options.recompute;
+    job->model.fsdp = variant->options.fsdp;
+    change_generation(copy, variant);
     job->job = (struct sl_job){.type = from->type,
                                .options = &copy->config.training,
                                .own = job,
@@ -80,7 +92,7 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_t
                                .forward_only = from->forward_only,
                                .local = 1,
                                .pass = 1};
-    int status = sl_job_open(&job->job, &from->mesh, engine, error);
+    int status = sl_job_open(&job->job, &variant->mesh, engine, error);
     if (status == SL_OK) status = sl_transformer_check(&job->model, &job->job.mesh, error);
     if (status == SL_OK) status = transformer_fit(job, error);
     job->job.sizes_only = true;
@@ -95,3 +107,57 @@ void transformer_free_copy(struct sl_job *copy) {
     sl_job_close(copy);
     free((char *)job - offsetof(struct copy, job));
 }
+
+/* ---- what makes it smaller ---- */
+
+static bool cache_latents(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                          char text[SL_ATTEMPT_TEXT]) {
+    const struct transformer_job *own = job->own;
+    snprintf(text, SL_ATTEMPT_TEXT, "--cache latent");
+    if (attempt || own->command != TRANSFORMER_GENERATE || own->config->cache == SL_CACHE_LATENT) return false;
+    return variant->latent_cache = true;
+}
+
+/* Where the token table has more parameters than a rank's layers, the ranks that have it hold most. Schedules of one
+ * loop have no room for a head's two. */
+static bool spread_head(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
+    const struct transformer_job *own = job->own;
+    const struct transformer_config *config = own->config;
+    const double table = (double)own->model.vocabulary * own->model.dimension;
+    const struct sl_schedule_kind *kind = sl_schedule_find(variant->options.schedule, NULL);
+    if (attempt || own->command == TRANSFORMER_GENERATE || job->ranks == 1 || config->spread_head) return false;
+    if (config->sample_every || variant->options.schedule_file) return false;
+    if ((sl_transformer_parameters(&own->model) - table) / job->ranks > table) return false;
+    const bool looped = kind && kind->most_loops == SL_ANY_LOOPS;
+    if (!looped) variant->options.schedule = "interleaved-1f1b", variant->options.loops = 0;
+    snprintf(text, SL_ATTEMPT_TEXT, "--spread-head%s", looped ? "" : " --schedule interleaved-1f1b");
+    return variant->spread_head = true;
+}
+
+static bool fewer_samples(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                          char text[SL_ATTEMPT_TEXT]) {
+    const struct transformer_job *own = job->own;
+    variant->samples = own->config->samples >> (attempt + 1);
+    snprintf(text, SL_ATTEMPT_TEXT, "--samples %d", variant->samples);
+    return own->command == TRANSFORMER_GENERATE && variant->samples >= job->data;
+}
+
+static bool shorter_samples(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                            char text[SL_ATTEMPT_TEXT]) {
+    const struct transformer_job *own = job->own;
+    variant->length = own->length >> (attempt + 1);
+    snprintf(text, SL_ATTEMPT_TEXT, "--length %d", variant->length);
+    return own->command == TRANSFORMER_GENERATE && variant->length > own->prompt_length;
+}
+
+/* To the score of all data it makes no difference how many of its sequences are done together. */
+static bool smaller_batch(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                          char text[SL_ATTEMPT_TEXT]) {
+    const struct transformer_job *own = job->own;
+    variant->options.batch = own->config->training.batch >> (attempt + 1);
+    snprintf(text, SL_ATTEMPT_TEXT, "--batch %d", variant->options.batch);
+    return own->command == TRANSFORMER_EVALUATE && variant->options.batch > 0;
+}
+
+sl_attempt *const transformer_gentle_attempts[] = {cache_latents, spread_head, NULL};
+sl_attempt *const transformer_harsh_attempts[] = {smaller_batch, fewer_samples, shorter_samples, NULL};

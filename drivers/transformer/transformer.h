@@ -86,9 +86,10 @@ int transformer_check_memory(const struct transformer_job *job, const struct sl_
 int transformer_fit(struct transformer_job *job, struct sl_error *error);
 /* For struct sl_job_type: what a coordinate takes beside its trainer; the same model and data with other options. */
 int transformer_plan_bytes(struct sl_worker *worker, struct sl_budget *budget);
-struct sl_job *transformer_copy_job(const struct sl_job *job, const struct sl_training_options *options,
+struct sl_job *transformer_copy_job(const struct sl_job *job, const struct sl_variant *variant,
                                     const struct sl_engine *engine, struct sl_error *error);
 void transformer_free_copy(struct sl_job *copy);
+extern sl_attempt *const transformer_gentle_attempts[], *const transformer_harsh_attempts[];
 
 /* What a coordinate has of its own (sl_worker.own) while a program runs. */
 struct transformer_sampler;

@@ -47,8 +47,17 @@ static void close_worker(struct sl_worker *worker) {
 
 static const char *const axes[] = {[SL_JOB_DATA] = sl_data_axis, [SL_JOB_PIPE] = sl_pipe_axis, sl_tensor_axis, NULL};
 const struct sl_job_type transformer_job_type = {
-    "the transformer",    axes, "sequences", open_worker, close_worker, transformer_plan_bytes, transformer_copy_job,
-    transformer_free_copy};
+    .model = "the transformer",
+    .axes = axes,
+    .samples = "sequences",
+    .open = open_worker,
+    .close = close_worker,
+    .plan_bytes = transformer_plan_bytes,
+    .copy = transformer_copy_job,
+    .free_copy = transformer_free_copy,
+    .gentle = transformer_gentle_attempts,
+    .harsh = transformer_harsh_attempts,
+};
 
 int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, struct transformer_job *job, bool *opened) {
     bool fits = false;

@@ -104,9 +104,9 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     return SL_OK;
 }
 
-int sl_token_chunks_gradient(const struct sl_module *module, const struct sl_token_chunks *chunks,
-                             struct sl_context *context, const struct sl_softmax *s, const float *x, bool accumulate,
-                             float *dtable) {
+/* DTABLE [classes, columns] (+)= dlogits^T X. */
+static int gradient(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
+                    const struct sl_softmax *s, const float *x, bool accumulate, float *dtable) {
     const struct sl_products *whole = &chunks->products[0];
     const void *b = sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
     float *logits = sl_at(context, &chunks->logits);
@@ -120,4 +120,21 @@ int sl_token_chunks_gradient(const struct sl_module *module, const struct sl_tok
                                     dtable + c.begin * chunks->columns));
     }
     return SL_OK;
+}
+
+int sl_token_chunks_weight(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                           struct sl_context *context, const struct sl_place *labels, float *maxima, float *sums,
+                           const float *x) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
+    const struct sl_softmax s = {.rows = sl_token_rows(table, rows),
+                                 .first = sl_token_first(module, context),
+                                 .labels = sl_token_labels(module, context, labels, rows),
+                                 .maxima = maxima,
+                                 .sums = sums};
+    if (table->division != SL_BY_TOKENS)
+        return gradient(module, chunks, context, &s, x, context->accumulate, sl_gradient(module, context, 0));
+    float *part = sl_token_part(module, context);
+    SL_TRY(gradient(module, chunks, context, &s, x, false, part));
+    return sl_token_sum_parts(module, context, part);
 }

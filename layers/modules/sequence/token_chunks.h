@@ -55,11 +55,12 @@ static inline bool sl_token_chunks_round(const struct sl_token_chunks *chunks) {
 int sl_token_chunks_forward(const struct sl_module *module, const struct sl_token_chunks *chunks,
                             struct sl_context *context, const struct sl_softmax *s, const float *x, float *dx);
 
-/* DTABLE [classes, columns] (+)= dlogits^T X over ROWS rows: those of context->wgrad_group microbatches. MAXIMA and
- * SUMS are those of all classes; FIRST is the number of the coordinate's first. */
-int sl_token_chunks_gradient(const struct sl_module *module, const struct sl_token_chunks *chunks,
-                             struct sl_context *context, const struct sl_softmax *s, const float *x, bool accumulate,
-                             float *dtable);
+/* W: adds to the table's gradient dlogits^T X of all rows of context->wgrad_group microbatches. MAXIMA and SUMS are
+ * those of all classes, X has all channels; LABELS: where those of a coordinate's tokens are. Undivided, all
+ * coordinates make the same; by classes, each all of its rows; by tokens, parts are summed. */
+int sl_token_chunks_weight(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                           struct sl_context *context, const struct sl_place *labels, float *maxima, float *sums,
+                           const float *x);
 
 SL_END_C
 #endif

@@ -193,24 +193,13 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 
 /* ---- W ---- */
 
-/* Undivided, all coordinates make the same; by classes, each all of its rows. */
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const struct token_head *head = own(module);
-    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
-    const struct sl_softmax s = {.rows = sl_token_rows(&head->table, rows),
-                                 .first = sl_token_first(module, context),
-                                 .labels = sl_token_labels(module, context, &head->labels, rows),
-                                 .maxima = sl_at(context, &head->maxima),
-                                 .sums = sl_at(context, &head->sums)};
     const float *whole = alone(module) ? x : sl_at(context, &head->kept_x);
     (void)dy;
-    if (head->table.division != SL_BY_TOKENS)
-        return sl_token_chunks_gradient(module, &head->chunks, context, &s, whole, context->accumulate,
-                                        sl_gradient(module, context, 0));
-    float *part = sl_token_part(module, context);
-    SL_TRY(sl_token_chunks_gradient(module, &head->chunks, context, &s, whole, false, part));
-    return sl_token_sum_parts(module, context, part);
+    return sl_token_chunks_weight(module, &head->chunks, context, &head->labels, sl_at(context, &head->maxima),
+                                  sl_at(context, &head->sums), whole);
 }
 
 static void release(struct sl_module *module) {

@@ -151,20 +151,9 @@ static int share_back(const struct sl_module *module, struct sl_context *context
 
 static int share_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
     const struct spread *spread = own(module);
-    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
-    const struct sl_softmax s = {.rows = sl_token_rows(&spread->table, rows),
-                                 .first = sl_token_first(module, context),
-                                 .labels = sl_token_labels(module, context, &spread->labels, rows),
-                                 .maxima = sl_at(context, &spread->maxima),
-                                 .sums = sl_at(context, &spread->sums)};
-    const float *kept = sl_at(context, &spread->kept_x);
     (void)x, (void)dy;
-    if (spread->table.division != SL_BY_TOKENS)
-        return sl_token_chunks_gradient(module, &spread->chunks, context, &s, kept, context->accumulate,
-                                        sl_gradient(module, context, 0));
-    float *part = sl_token_part(module, context);
-    SL_TRY(sl_token_chunks_gradient(module, &spread->chunks, context, &s, kept, false, part));
-    return sl_token_sum_parts(module, context, part);
+    return sl_token_chunks_weight(module, &spread->chunks, context, &spread->labels, sl_at(context, &spread->maxima),
+                                  sl_at(context, &spread->sums), sl_at(context, &spread->kept_x));
 }
 
 static void release_share(struct sl_module *module) { sl_token_chunks_release(&((struct spread *)module)->chunks); }

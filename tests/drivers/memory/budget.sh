@@ -121,6 +121,33 @@ refused 'little address space' 'address space (ulimit -v) has' 'transformer trai
 limited='prlimit --data=90000000'
 refused 'little data' "the limit of this process's data (ulimit -d) has" 'transformer train' $large --mesh data=2 \
     --recompute none --no-fsdp
+limited='prlimit --data=120000000'
+generation='--prompt abc --length 20000'
+refused 'little data to generate' 'ulimit -d' 'transformer generate' $model $generation --mesh data=1 --samples 8 \
+    --cache expanded
+[ "$(sed 's/ (.*//' options | tr '\n' ' ')" = '--cache latent --samples 2 --length 5000 ' ]
+point 'little data to generate: what helps there, the gentlest first'
+refused 'little data for replicas' 'ulimit -d' 'transformer generate' $model $generation --mesh data=2 --samples 16
+limited='prlimit --data=600000000'
+refused 'little data for four gradients' 'ulimit -d' 'transformer train' --model-dimension 512 --blocks 4 --mesh data=4 \
+    --data text --batch 16 --sequence 64 --steps 1 --no-fsdp --wgrad-group 1 --offload optimizer --recompute full
+grep -q '^--mesh data=[12],pipe=[42],tensor=1 ' options
+point 'little data for four gradients: with fewer replicas'
+limited='prlimit --as=300000000'
+refused 'little address space to evaluate' 'ulimit -v' 'transformer evaluate' $model --sequence 512 --data text \
+    --mesh data=2 --batch 4096
+grep -q '^--batch' options
+point 'little address space to evaluate: with a smaller batch'
+
+# The token table is most of the model: where the head is spread, no two ranks have all of it.
+classes="--model-dimension 256 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 64 --latent-dim 32 --rope-dim 8
+    --vocab-size 50304 --data text --mesh pipe=4 --batch 16 --steps 1"
+limited='prlimit --data=540000000'
+refused 'a large vocabulary' 'ulimit -d' 'transformer train' $classes
+option=$(sed -n 's/^\(--spread-head.*\) (.*/\1/p' options)
+limited=
+[ "$option" ] && run 'transformer train' $classes $option && [ $status = 0 ]
+point 'a large vocabulary: the head is spread'
 limited=
 refused 'little RAM' 'this machine has' 'transformer train' --model-dimension 1024 --n-heads 16 --sequence 1024 \
     --batch 8192 --data text --mesh data=2,pipe=2
