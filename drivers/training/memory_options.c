@@ -56,10 +56,15 @@ static bool shard_states(const struct sl_job *job, int attempt, struct sl_traini
 }
 
 static bool offload_states(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
-    snprintf(text, 64, "--offload optimizer");
-    if (attempt || options->offload || job->forward_only) return false;
-    options->offload = 1;
-    return true;
+    static const char *const words[] = {"optimizer", "optimizer,activations"};
+    static const int bits[] = {SL_OFFLOAD_OPTIMIZER, SL_OFFLOAD_OPTIMIZER | SL_OFFLOAD_ACTIVATIONS};
+    for (int i = 0; i < (int)(sizeof bits / sizeof *bits); i++) {
+        if ((bits[i] | options->offload) != bits[i] || bits[i] == options->offload || attempt-- > 0) continue;
+        options->offload = bits[i];
+        snprintf(text, 64, "--offload %s", words[i]);
+        return !job->forward_only;
+    }
+    return false;
 }
 
 static bool group_less(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {

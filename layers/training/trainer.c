@@ -118,6 +118,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     if (!t) return sl_fail(self, SL_FAILED, "no memory to train");
     t->self = self;
     t->options = *options;
+    t->options.pipeline.offload_directory = options->offload_directory;
     SL_TRY(sl_pipeline_check(self, &options->pipeline, model));
     SL_TRY(check_options(self, options));
     if (sl_parameters_open(&t->parameters, model->loops)) return sl_fail(self, SL_FAILED, "no memory to train");
@@ -139,7 +140,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.held = &self->held;
     t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
     t->parameters.far_directory = options->offload_directory;
-    SL_TRY(sl_pipeline_plan(&t->pipeline, self, &options->pipeline, model, &t->parameters));
+    SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
     sl_parameters_seed(&t->parameters, options->seed);
     if (options->assign_keys) options->assign_keys(&t->parameters, options->arg);
