@@ -56,8 +56,9 @@ static bool shard_states(const struct sl_job *job, int attempt, struct sl_traini
 }
 
 static bool offload_states(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
-    static const char *const words[] = {"optimizer", "optimizer,activations"};
-    static const int bits[] = {SL_OFFLOAD_OPTIMIZER, SL_OFFLOAD_OPTIMIZER | SL_OFFLOAD_ACTIVATIONS};
+    static const char *const words[] = {"optimizer", "optimizer,activations", "optimizer,activations,weights"};
+    static const int bits[] = {SL_OFFLOAD_OPTIMIZER, SL_OFFLOAD_OPTIMIZER | SL_OFFLOAD_ACTIVATIONS,
+                               SL_OFFLOAD_OPTIMIZER | SL_OFFLOAD_ACTIVATIONS | SL_OFFLOAD_WEIGHTS};
     for (int i = 0; i < (int)(sizeof bits / sizeof *bits); i++) {
         if ((bits[i] | options->offload) != bits[i] || bits[i] == options->offload || attempt-- > 0) continue;
         options->offload = bits[i];

@@ -16,7 +16,7 @@ enum sl_product_precision { SL_PRODUCTS_F32, SL_PRODUCTS_BF16, SL_PRODUCTS_TF32 
 enum sl_rate_schedule { SL_RATE_DEFAULT = -1, SL_RATE_CONSTANT, SL_RATE_COSINE };
 
 /* Bits of --offload, in the order of its words. */
-enum { SL_OFFLOAD_OPTIMIZER = 1, SL_OFFLOAD_ACTIVATIONS = 2 };
+enum { SL_OFFLOAD_OPTIMIZER = 1, SL_OFFLOAD_ACTIVATIONS = 2, SL_OFFLOAD_WEIGHTS = 4 };
 
 struct sl_training_options {
     /* Filled in by the driver's own table. */

@@ -240,6 +240,7 @@ bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_actio
 }
 
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
+    SL_TRY(sl_pipeline_use_parameters(p, action));
     if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
     if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->params, action->microbatch));
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
@@ -266,6 +267,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     p->context.metrics = &step->metrics;
     p->context.profile = step->profile;
     step->metrics = (struct sl_metrics){0};
+    if (phase == SL_TRAIN && !step->accumulate) sl_parameters_drop_gradients(p->context.parameters);
     for (int l = 0; l < p->model->loops; l++) {
         memset(p->weights[l].ready, 0, (size_t)p->microbatches * sizeof *p->weights[l].ready);
         p->weights[l].next = 0;

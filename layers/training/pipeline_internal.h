@@ -125,6 +125,12 @@ static inline int sl_pipeline_use_stash(struct sl_pipeline *p, int loop, int mic
 /* The weight gradients of LOOP have been computed up to microbatch END, excluded. */
 void sl_pipeline_drop_stash(struct sl_pipeline *p, int loop, int end);
 
+/* ---- parameters that take turns in memory (pipeline_offload.c) ---- */
+
+int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *parameters);
+/* What ACTION reads and writes of its loop's parameters is in memory. */
+int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_action *action);
+
 /* SL_BAD_INPUT if stages of two ranks have declared a parameter of the same name, unless it is tied. Collective over
  * the mesh. */
 int sl_pipeline_check_names(struct sl_pipeline *p, const struct sl_parameters *parameters);

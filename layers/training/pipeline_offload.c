@@ -90,3 +90,34 @@ int sl_pipeline_bring_stash(struct sl_pipeline *p, int loop, int microbatch) {
 void sl_pipeline_drop_stash(struct sl_pipeline *p, int loop, int end) {
     if (p->frames && end % p->stash.slots == 0) sl_window_drop(&p->window, unit_of(p, loop, end - 1));
 }
+
+/* ---- parameters ---- */
+
+static bool uses_values(const struct sl_action *action) { return action->kind <= SL_WEIGHT_GRADIENT; }
+
+/* Where weight gradients follow, a backward writes them; they may also come after its gradient has been sent. */
+static bool uses_gradients(const struct sl_pipeline *p, const struct sl_action *action) {
+    return sl_has_weight_gradient(action->kind) || sl_pipeline_runs_weights(p, action);
+}
+
+/* The optimizer uses both once a loop is complete. */
+int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *parameters) {
+    for (int i = 0; i < p->actions->count; i++) {
+        const struct sl_action *action = &p->actions->action[i];
+        const bool reduces = action->kind == SL_REDUCE;
+        if (uses_values(action) || reduces)
+            SL_TRY(sl_parameters_plan_turns(parameters, action->params, false, &p->self->error));
+        if (uses_gradients(p, action))
+            SL_TRY(sl_parameters_plan_turns(parameters, action->params, true, &p->self->error));
+    }
+    return SL_OK;
+}
+
+int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_action *action) {
+    const struct sl_parameters *parameters = p->context.parameters;
+    const bool gradients = p->context.phase == SL_TRAIN && uses_gradients(p, action);
+    if (!parameters->turns) return SL_OK;
+    if (uses_values(action) || gradients)
+        SL_TRY(sl_parameters_use_values(parameters, action->params, false, &p->self->error));
+    return gradients ? sl_parameters_use_gradients(parameters, action->params, true, &p->self->error) : SL_OK;
+}

@@ -181,6 +181,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     plan_links(p);
     SL_TRY(plan_stages(p, parameters));
     SL_TRY(sl_pipeline_plan_offload(p));
+    if (!parameters->laid_out) SL_TRY(sl_pipeline_plan_turns(p, parameters));
     if (!parameters->laid_out) SL_TRY(sl_pipeline_check_names(p, parameters));
     p->context = (struct sl_context){
         .self = self,
@@ -287,7 +288,8 @@ int sl_pipeline_open(struct sl_pipeline *p) {
         return sl_fail(p->self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before "
                        "sl_pipeline_open");
-    SL_TRY(sl_groups_share(&p->groups, p->self, p->context.parameters->memory));
+    if (!p->context.parameters->turns) /* else they have no fixed place */
+        SL_TRY(sl_groups_share(&p->groups, p->self, p->context.parameters->memory));
     struct sl_budget *held = &p->self->held;
     if (p->frames)
         SL_TRY(sl_pipeline_open_offload(p));

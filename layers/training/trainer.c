@@ -108,7 +108,8 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
 
 /* Whether the members of data, of which each updates a part of the values, hold these together. */
 static bool holds_together(const struct sl_trainer *t) {
-    return t->options.zero && data_of(t)->size > 1 && sl_device.shares_memory && sl_reads_peers(t->self);
+    return t->options.zero && !t->parameters.turns && data_of(t)->size > 1 && sl_device.shares_memory &&
+           sl_reads_peers(t->self);
 }
 
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
@@ -130,12 +131,14 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
                                      .optimizer = &t->options.optimizer,
                                      .clip = options->clip,
                                      .zero = options->zero,
-                                     .overlap = options->overlap};
+                                     .overlap = options->overlap && !options->offload_weights};
     SL_TRY(sl_updates_open(&t->updates, options->data_axis, model->loops));
     SL_TRY(tie_ends(t, model));
     t->parameters.data_axis = options->data_axis;
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.stage_axis = options->pipeline.axis;
+    if (options->offload_weights && !options->pipeline.forward_only)
+        SL_TRY(sl_parameters_begin_turns(&t->parameters, &self->error));
     t->parameters.one_copy = holds_together(t);
     t->parameters.held = &self->held;
     t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
