@@ -94,6 +94,12 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
                        "the trainer's option clip is %g: it must be the largest norm of the gradients, "
                        "or 0 for no limit",
                        (double)options->clip);
+    const bool offloads =
+        options->offload_optimizer || options->offload_weights || options->pipeline.offload_activations;
+    if (offloads && !options->offload_directory)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the trainer's option offload_directory is NULL: it must be the folder of the files of what is "
+                       "offloaded, such as \".\"");
     if (options->accumulate < 0)
         return sl_fail(self, SL_BAD_INPUT,
                        "the trainer's option accumulate is %d: it must be the passes in a step, or 0, "

@@ -220,7 +220,6 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
         refuses "--offload: \"$list\" is not none or a list of optimizer|activations|weights" $driver --offload $list
     done
     refuses 'nowhere: no file can be made there: No such file or directory' $driver --offload optimizer --offload-dir nowhere
-    refuses 'nowhere: no file can be made there: No such file or directory' $driver --offload weights --offload-dir nowhere --loops 2
     refuses '--lr-schedule: "step" is not one of constant|cosine' $driver --lr-schedule step
     refuses '--precision: "f16" is not one of f32|bf16|tf32' $driver --precision f16
     for name in schedule schedule-file; do
@@ -309,6 +308,7 @@ done
 refuses '--recompute: "some" is not one of none|selective|full' $train --recompute some
 refuses '--offload: "some" is not none or a list of optimizer|activations|weights' $train --offload some
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload optimizer --offload-dir nowhere
+refuses 'nowhere: no file can be made there: No such file or directory' $train --offload weights --offload-dir nowhere --schedule looped-bfs --loops 2
 refuses '--lr-schedule: "step" is not one of constant|cosine' $train --lr-schedule step
 refuses '--zero: "2" is not an integer from 0 to 1' $train --zero 2
 
