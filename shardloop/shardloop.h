@@ -34,6 +34,7 @@
 /* Meshes and the program that runs at every coordinate; partition specs; random numbers; devices. */
 #include "spmd/device/device.h"
 #include "spmd/device/far.h"
+#include "spmd/device/window.h"
 #include "spmd/device/offload.h"
 #include "spmd/engine.h"
 #include "spmd/flax.h"

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "drivers/common/option_values.h"
 #include "layers/storage/token_format.h"
 #include "spmd/base/file.h"
 #include "spmd/base/hash.h"
@@ -55,6 +56,9 @@ const char *sl_option_print(const struct sl_option *option, const void *target, 
         break;
     case SL_OPTION_CHOICE:
         print_choice(option->value, *(const int *)target, text);
+        break;
+    case SL_OPTION_LIST:
+        sl_option_print_list(option, *(const int *)target, text, TEXT);
         break;
     default: /* texts, and paths as texts */
         return *(const char *const *)target ? *(const char *const *)target : "none";

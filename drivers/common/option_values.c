@@ -24,7 +24,8 @@ char *sl_option_allowed(const struct sl_option *option, char *text, size_t size)
     if (*range) {
         snprintf(text, size, "%s from %s", option->kind == SL_OPTION_REAL ? "a number" : "an integer", range);
     } else {
-        snprintf(text, size, "%s%s", option->kind == SL_OPTION_CHOICE ? "one of " : "", option->value);
+        const bool chosen = option->kind == SL_OPTION_CHOICE, list = option->kind == SL_OPTION_LIST;
+        snprintf(text, size, "%s%s", chosen ? "one of " : list ? "none or a list of " : "", option->value);
     }
     return text;
 }
@@ -74,6 +75,36 @@ static bool read_choice(const struct sl_option *option, const char *text, int *t
     }
 }
 
+/* Words with commas between, each once. */
+static bool read_list(const struct sl_option *option, const char *text, int *target) {
+    int bits = 0;
+    if (strcmp(text, "none") != 0) {
+        for (const char *word = text;; word++) {
+            char one[64];
+            int position;
+            const int length = (int)strcspn(word, ",");
+            if (snprintf(one, sizeof one, "%.*s", length, word) != length) return false;
+            if (!read_choice(option, one, &position) || bits & 1 << position) return false;
+            bits |= 1 << position;
+            word += length;
+            if (!*word) break;
+        }
+    }
+    *target = bits;
+    return true;
+}
+
+char *sl_option_print_list(const struct sl_option *option, int bits, char *text, size_t size) {
+    const char *word = option->value;
+    snprintf(text, size, "%s", bits ? "" : "none");
+    for (; bits; bits >>= 1) {
+        const size_t length = sl_option_choice_length(word), before = strlen(text);
+        if (bits & 1) snprintf(text + before, size - before, "%s%.*s", before ? "," : "", (int)length, word);
+        word += length + 1;
+    }
+    return text;
+}
+
 int sl_option_suggest(const struct sl_option *option, const char *text, struct sl_error *error) {
     struct sl_nearest nearest = sl_nearest_to(text, strlen(text));
     for (const char *choice = option->value; *choice; choice += *choice == '|') {
@@ -104,6 +135,8 @@ bool sl_option_read(const struct sl_option *option, const char *text, void *targ
         return read_real(option, text, target);
     case SL_OPTION_CHOICE:
         return read_choice(option, text, target);
+    case SL_OPTION_LIST:
+        return read_list(option, text, target);
     case SL_OPTION_TEXT:
         if (*text) *(const char **)target = text;
         return *text != 0;

@@ -10,6 +10,8 @@
 char *sl_option_range(const struct sl_option *option, char *text, size_t size);
 /* Writes what OPTION allows, "an integer from 1 to 512", for messages; returns TEXT. */
 char *sl_option_allowed(const struct sl_option *option, char *text, size_t size);
+/* Writes the words of a LIST option that have their bits in BITS, or "none"; returns TEXT. */
+char *sl_option_print_list(const struct sl_option *option, int bits, char *text, size_t size);
 /* Adds to ERROR the choice that is most like TEXT. Returns the error's status. */
 int sl_option_suggest(const struct sl_option *option, const char *text, struct sl_error *error);
 

@@ -113,6 +113,10 @@ static char *describe_default(const struct sl_option *option, const void *target
     case SL_OPTION_TEXT:
         if (*(const char **)target) snprintf(text, size, "default %s", *(const char **)target);
         break;
+    case SL_OPTION_LIST:
+        snprintf(text, size, "default ");
+        sl_option_print_list(option, *(int *)target, text + strlen(text), size - strlen(text));
+        break;
     case SL_OPTION_CHOICE: {
         const char *choice = option->value;
         for (int i = 0; i < *(int *)target; i++) choice += sl_option_choice_length(choice) + 1;

@@ -30,6 +30,7 @@ enum sl_option_kind {
     SL_OPTION_REAL,     /* double from min to max, finite; a NAN beforehand is no default */
     SL_OPTION_TEXT,     /* const char *, not empty; lives until sl_options_free */
     SL_OPTION_CHOICE,   /* int: position in the list `value` */
+    SL_OPTION_LIST,     /* int: a bit for each word of the list `value`, of which some are given with commas between */
 };
 
 enum { SL_MOST_OPTIONS = 160 }; /* of a driver, a switch counting twice */
@@ -40,7 +41,7 @@ struct sl_option {
     size_t target; /* offset in the section's struct */
     double min, max;
     bool below;        /* REAL: max itself is not allowed */
-    const char *value; /* CHOICE: "single|plain|looping"; TEXT: what --help calls it, "FILE" */
+    const char *value; /* CHOICE and LIST: "single|plain|looping"; TEXT: what --help calls it, "FILE" */
     const char *help;
     enum sl_path_use path; /* TEXT: what becomes of the file that it names */
     const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */

@@ -106,12 +106,14 @@ static int read_schedule(struct sl_job *job, struct sl_error *error) {
 }
 
 /* Before the coordinates start: all of them run the same table. What is recomputed takes room for a run, unless its
- * weight gradients wait for others: so runs become as long as their groups at most. */
+ * weight gradients wait for others, and what is offloaded comes back a run at a time: so runs become as long as their
+ * groups at most. */
 static int fuse(struct sl_job *job, struct sl_error *error) {
+    const bool grouped = job->options->recompute || job->options->offload & SL_OFFLOAD_ACTIVATIONS;
     const struct sl_fusing fusing = {.rows = job->rows,
                                      .coordinates = job->sharing.coordinates,
                                      .cores = job->sharing.cores,
-                                     .group = job->options->recompute ? job->wgrad_group : 0};
+                                     .group = grouped ? job->wgrad_group : 0};
     struct sl_schedule *schedule = &job->schedule;
     const int run = job->options->no_fuse || (job->bare_loops && !job->options->fuse) ? 1 : job->options->fuse;
     bool fused = true;
@@ -179,13 +181,15 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
                      .sequence = job->sequence,
                      .forward_only = job->forward_only,
                      .sizes_only = job->sizes_only,
+                     .offload_activations = of->offload & SL_OFFLOAD_ACTIVATIONS,
                      .wgrad_group = job->wgrad_group},
         .data_axis = sl_job_axis(job, SL_JOB_DATA),
         .optimizer = job->optimizer,
         .clip = (float)of->clip,
         .accumulate = of->accumulate,
         .zero = of->zero == 1,
-        .offload_optimizer = of->offload == 1,
+        .offload_weights = of->offload & SL_OFFLOAD_WEIGHTS,
+        .offload_optimizer = of->offload & SL_OFFLOAD_OPTIMIZER,
         .offload_directory = of->offload_directory,
         .overlap = of->overlap,
         .seed = job->seed,

@@ -59,10 +59,16 @@ static bool shard_states(const struct sl_job *job, int attempt, struct sl_varian
 static bool offload_states(const struct sl_job *job, int attempt, struct sl_variant *variant,
                            char text[SL_ATTEMPT_TEXT]) {
     struct sl_training_options *options = &variant->options;
-    snprintf(text, SL_ATTEMPT_TEXT, "--offload optimizer");
-    if (attempt || options->offload || job->forward_only) return false;
-    options->offload = 1;
-    return true;
+    static const char *const words[] = {"optimizer", "optimizer,activations", "optimizer,activations,weights"};
+    static const int bits[] = {SL_OFFLOAD_OPTIMIZER, SL_OFFLOAD_OPTIMIZER | SL_OFFLOAD_ACTIVATIONS,
+                               SL_OFFLOAD_OPTIMIZER | SL_OFFLOAD_ACTIVATIONS | SL_OFFLOAD_WEIGHTS};
+    for (int i = 0; i < (int)(sizeof bits / sizeof *bits); i++) {
+        if ((bits[i] | options->offload) != bits[i] || bits[i] == options->offload || attempt-- > 0) continue;
+        options->offload = bits[i];
+        snprintf(text, SL_ATTEMPT_TEXT, "--offload %s", words[i]);
+        return !job->forward_only;
+    }
+    return false;
 }
 
 static bool group_less(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {

@@ -22,10 +22,11 @@ const struct sl_option sl_pipeline_table[] = {
              "as few as the driver schedule tells"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1, /* not kept: it changes no bit of a checkpoint */
      .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 0: each replica keeps all of it"},
-    {"offload", SL_OPTION_CHOICE, FIELD(offload), .value = "none|optimizer",
-     .help =
-         "keep the optimizer's state further away than the rest, with the same bits: in a file of --offload-dir, or "
-         "in the host's memory where GPUs compute; each step brings it piece by piece"},
+    {"offload", SL_OPTION_LIST, FIELD(offload), .value = "optimizer|activations|weights",
+     .help = "keep a part of the memory further away than the rest, with the same bits: in a file of --offload-dir, or "
+             "in the host's memory where GPUs compute; the optimizer's state, which a step brings piece by piece; "
+             "what forward leaves for backward, which comes back ahead of its use; values and gradients of the loops "
+             "that do not compute (a schedule with several loops a rank has such)"},
     {"offload-dir", SL_OPTION_TEXT, FIELD(offload_directory), .value = "FOLDER",
      .help = "where the files of --offload are: on a disk, and not in memory as /tmp may be; they have no names"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),

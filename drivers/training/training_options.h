@@ -15,6 +15,9 @@ enum sl_product_precision { SL_PRODUCTS_F32, SL_PRODUCTS_BF16, SL_PRODUCTS_TF32 
 /* --lr-schedule; the default of some drivers depends on their data. */
 enum sl_rate_schedule { SL_RATE_DEFAULT = -1, SL_RATE_CONSTANT, SL_RATE_COSINE };
 
+/* Bits of --offload, in the order of its words. */
+enum { SL_OFFLOAD_OPTIMIZER = 1, SL_OFFLOAD_ACTIVATIONS = 2, SL_OFFLOAD_WEIGHTS = 4 };
+
 struct sl_training_options {
     /* Filled in by the driver's own table. */
     const char *schedule;
@@ -23,7 +26,7 @@ struct sl_training_options {
     const char *schedule_file; /* a table of actions in place of the schedule; NULL: none */
     int accumulate;            /* passes through the pipeline a step */
     int recompute;             /* enum sl_recomputation */
-    int offload;               /* 1: the optimizer's state */
+    int offload;               /* SL_OFFLOAD_... */
     const char *offload_directory;
     int wgrad_group; /* 0: the driver's default */
     int zero;

@@ -67,7 +67,8 @@ struct sl_stash {
     struct sl_stash_tensor *tensor;
     size_t used;           /* elements of one slot: the sum of the tensors' padded strides, */
     size_t elements;       /* and the most that it has been: tensors whose modules take turns lie in the same place */
-    float *data;           /* [slots * elements] */
+    float *data;           /* [slots * elements], */
+    size_t begin;          /* or, of a part of the tensors, from the first one's offset on */
     struct sl_stash *once; /* of recomputed modules: room for what passes; NULL: everything is kept */
 };
 
@@ -308,7 +309,7 @@ static inline void *sl_at(const struct sl_context *context, const struct sl_plac
     if (stash->tensor[place->number].passes) stash = stash->once;
     const struct sl_stash_tensor *tensor = &stash->tensor[place->number];
     const size_t slots = (size_t)stash->slots, slot = (size_t)(context->microbatch % stash->slots);
-    return stash->data + tensor->offset * slots + tensor->stride * slot;
+    return stash->data + (tensor->offset - stash->begin) * slots + tensor->stride * slot;
 }
 
 /* The microbatches of a call of forward or backward_input. */

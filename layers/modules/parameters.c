@@ -16,6 +16,7 @@ int sl_parameters_open(struct sl_parameters *parameters, int loops) {
 
 void sl_parameters_close(struct sl_parameters *parameters) {
     sl_parameters_close_far(parameters);
+    sl_parameters_close_turns(parameters);
     sl_device.give(parameters->memory);
     free(parameters->range);
     free(parameters->list);
@@ -122,8 +123,7 @@ static size_t rounded_floats(const struct sl_parameters *parameters, const struc
     return parameters->rounds ? sl_round_up(range->count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float) : 0;
 }
 
-/* Of a range's values in all forms. */
-static size_t value_floats(const struct sl_parameters *parameters, const struct sl_range *range) {
+size_t sl_range_value_floats(const struct sl_parameters *parameters, const struct sl_range *range) {
     return range->count + rounded_floats(parameters, range);
 }
 
@@ -137,13 +137,21 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
     struct sl_parameter_bytes bytes = {0};
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
-        bytes.values += value_floats(parameters, range) * sizeof(float) / members_of(parameters, r);
+        const size_t near = sl_range_takes_turns(parameters, r) ? 0 : sizeof(float);
+        bytes.values += sl_range_value_floats(parameters, range) * near / members_of(parameters, r);
         if (parameters->values_only) continue;
-        bytes.gradients += range->count * (is_declared_twice(parameters, r) ? 2 : 1) * sizeof(float);
+        bytes.gradients += range->count * (is_declared_twice(parameters, r) ? 2 : 1) * near;
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
     }
+    if (parameters->turns) {
+        const struct sl_far_values values = sl_parameters_far_values(parameters, false);
+        const struct sl_far_values gradients = sl_parameters_far_values(parameters, true);
+        bytes.values += values.near;
+        bytes.gradients += gradients.near;
+        bytes.far = values.far + gradients.far;
+    }
     if (!parameters->far_states || bytes.states == 0) return bytes;
-    bytes.far = bytes.states;
+    bytes.far += bytes.states;
     bytes.states = sl_far_room_bytes(parameters);
     return bytes;
 }
@@ -156,17 +164,19 @@ size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
 static size_t common_floats(const struct sl_parameters *parameters) {
     size_t floats = 0;
     for (int r = 0; r < parameters->ranges; r++)
-        if (sl_range_is_common(parameters, r)) floats += value_floats(parameters, &parameters->range[r]);
+        if (sl_range_is_common(parameters, r)) floats += sl_range_value_floats(parameters, &parameters->range[r]);
     return floats;
 }
 
 /* What this coordinate takes alone. */
 static size_t own_bytes(const struct sl_parameters *parameters) {
     const struct sl_parameter_bytes bytes = sl_parameters_each_bytes(parameters);
+    const size_t turning = parameters->turns ? sl_parameters_far_values(parameters, true).near : 0;
     size_t floats = 0;
     for (int r = 0; r < parameters->ranges; r++)
-        if (!sl_range_is_common(parameters, r)) floats += value_floats(parameters, &parameters->range[r]);
-    return floats * sizeof(float) + bytes.gradients + (parameters->far_states ? 0 : bytes.states);
+        if (!sl_range_is_common(parameters, r) && !sl_range_takes_turns(parameters, r))
+            floats += sl_range_value_floats(parameters, &parameters->range[r]);
+    return floats * sizeof(float) + bytes.gradients - turning + (parameters->far_states ? 0 : bytes.states);
 }
 
 int sl_parameters_take_common(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
@@ -188,7 +198,7 @@ void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_
 
 /* Gives the values of RANGE their place at *NEXT, which moves on behind them; this coordinate answers for its part. */
 static void place_values(struct sl_parameters *parameters, struct sl_range *range, size_t members, float **next) {
-    const size_t floats = value_floats(parameters, range);
+    const size_t floats = sl_range_value_floats(parameters, range);
     range->value = *next;
     if (parameters->rounds) range->rounded = (uint16_t *)(void *)(*next + range->count);
     sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, floats * sizeof(float) / members);
@@ -213,15 +223,17 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         return sl_error_set(error, SL_BAD_INPUT,
                             "the parameters' values have no memory: with one_copy, sl_parameters_take_common comes "
                             "before sl_parameters_take");
-    float *common = parameters->common, *next = parameters->memory = sl_device.take(own_bytes(parameters));
-    if (!next)
-        return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state",
-                            own_bytes(parameters));
+    const size_t own = own_bytes(parameters); /* none where all take turns */
+    float *common = parameters->common, *next = parameters->memory = sl_device.take(own ? own : SL_CACHE_LINE);
+    if (!next) return sl_error_set(error, SL_FAILED, "no memory for %zu bytes of parameters and optimizer state", own);
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
-        place_values(parameters, range, members_of(parameters, r), sl_range_is_common(parameters, r) ? &common : &next);
+        const bool turns = sl_range_takes_turns(parameters, r);
+        if (!turns)
+            place_values(parameters, range, members_of(parameters, r),
+                         sl_range_is_common(parameters, r) ? &common : &next);
         if (parameters->values_only) continue;
-        range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
+        if (!turns) range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
         const int states = parameters->far_states ? 0 : parameters->states;
         if (sl_device.shares_memory) /* the optimizer reads before it writes */
             sl_memory_touch(next, (size_t)states * range->shard_count * sizeof *next);
@@ -230,6 +242,7 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         if (is_declared_twice(parameters, r))
             range->second = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
     }
+    SL_TRY(sl_parameters_open_turns(parameters, error));
     return sl_parameters_open_far(parameters, error);
 }
 
@@ -302,6 +315,7 @@ static int spread(const struct sl_parameters *parameters, struct sl_spmd *self, 
     for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
         struct sl_range *range = &parameters->range[r];
         if (range->count == 0 || sl_range_is_sharded(parameters, r)) continue;
+        SL_TRY(sl_parameters_use_values(parameters, r, true, &self->error));
         SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
     }
     return SL_OK;
@@ -321,13 +335,16 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
     uint32_t *words = sl_device.take(most * sizeof *words);
     if (!words) return sl_fail(self, SL_FAILED, "no memory for %zu random words", most);
     int status = SL_OK;
-    for (int i = 0; i < parameters->count && status == SL_OK; i++)
-        if (data->rank == 0 || sl_range_is_sharded(parameters, parameters->list[i].range))
-            status = initialize(parameters, &parameters->list[i], kernels, self, words);
+    for (int i = 0; i < parameters->count && status == SL_OK; i++) {
+        const int range = parameters->list[i].range;
+        if (data->rank > 0 && !sl_range_is_sharded(parameters, range)) continue;
+        status = sl_parameters_use_values(parameters, range, true, &self->error);
+        if (status == SL_OK) status = initialize(parameters, &parameters->list[i], kernels, self, words);
+    }
     sl_device.give(words);
     SL_TRY(status);
     SL_TRY(spread(parameters, self, data));
-    for (int r = 0; r < parameters->ranges; r++) sl_parameters_round(parameters, kernels, r);
+    SL_TRY(sl_parameters_round_all(parameters, &self->error));
     return parameters->one_copy ? sl_barrier(self, data) : SL_OK;
 }
 
@@ -360,6 +377,14 @@ void sl_parameters_round(const struct sl_parameters *parameters, const struct sl
     const bool part = sl_range_is_common(parameters, range);
     const size_t first = part ? storage->shard : 0, count = part ? storage->shard_count : storage->count;
     if (parameters->rounds && count) kernels->round_bf16(count, storage->value + first, storage->rounded + first);
+}
+
+int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error) {
+    for (int r = 0; r < parameters->ranges && parameters->rounds; r++) {
+        SL_TRY(sl_parameters_use_values(parameters, r, true, error));
+        sl_parameters_round(parameters, sl_kernels_select(), r);
+    }
+    return SL_OK;
 }
 
 void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed) {

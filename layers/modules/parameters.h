@@ -19,7 +19,7 @@
 #include "collectives/collectives.h"
 #include "layers/kernels/kernels.h"
 #include "layers/modules/rules.h"
-#include "spmd/device/far.h"
+#include "spmd/device/window.h"
 #include "spmd/spec.h"
 
 SL_BEGIN_C
@@ -80,12 +80,14 @@ struct sl_parameters {
     bool far_states;
     const char *far_directory;
     struct sl_far far;
-    float *far_room;        /* [states, sl_far_piece] */
-    bool laid_out;          /* no new parameter can be declared */
-    bool rounds;            /* a module reads bf16 values */
-    float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
-    float *common;          /* that of the values held together: their group owns it */
-    struct sl_budget *held; /* set before the storage is taken: counts it; NULL: nobody does */
+    float *far_room; /* [states, sl_far_piece] */
+    /* Values and gradients of the loops, where they take turns in memory (sl_parameters_begin_turns); else NULL. */
+    struct sl_window *turns; /* [2] */
+    bool laid_out;           /* no new parameter can be declared */
+    bool rounds;             /* a module reads bf16 values */
+    float *memory;           /* storage of all ranges in one block, so that it lies on huge pages */
+    float *common;           /* that of the values held together: their group owns it */
+    struct sl_budget *held;  /* set before the storage is taken: counts it; NULL: nobody does */
 };
 
 /* Opens an empty list of parameters for a model with LOOPS loops on this coordinate. SL_FAILED, without a message, if
@@ -102,6 +104,11 @@ static inline bool sl_range_is_common(const struct sl_parameters *parameters, in
     return parameters->one_copy && !sl_range_is_sharded(parameters, range);
 }
 
+/* Whether values and gradients of RANGE take turns in memory with those of other loops. */
+static inline bool sl_range_takes_turns(const struct sl_parameters *parameters, int range) {
+    return parameters->turns && range < 2 * parameters->loops;
+}
+
 /* Appends a copy of PARAMETER and returns its number, or -1 with the error set. The caller sets PARAMETER's range to
  * the number of its loop; the copy's range, offset and count are computed. SL_BAD_INPUT if its name has been declared,
  * unless both are tied and have the same shape. After the layout it only finds the parameter of that name, which must
@@ -116,7 +123,7 @@ void sl_parameters_layout(struct sl_parameters *parameters, int data, int index,
 struct sl_parameter_bytes {
     size_t values; /* with rounded ones */
     size_t gradients, states;
-    size_t far; /* states that lie further away; states is the room then */
+    size_t far; /* what lies further away; the others are what is in memory of it then */
 };
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters);
 size_t sl_parameters_bytes(const struct sl_parameters *parameters);
@@ -152,7 +159,33 @@ int sl_parameters_write_state(const struct sl_parameters *parameters, int range,
 void sl_parameters_expect_states(const struct sl_parameters *parameters, int range, size_t first, size_t count);
 /* Elements of each tensor that come to the room at a time. */
 size_t sl_far_piece(const struct sl_parameters *parameters);
+/* ---- values and gradients that take turns in memory ---- */
+
+/* Once, before planning: from now on values and gradients of loops lie further away, where the host computes in files
+ * in far_directory, and come to memory while their loop computes. Does nothing if there is one loop. */
+int sl_parameters_begin_turns(struct sl_parameters *parameters, struct sl_error *error);
+/* The next use in a step, of LOOP's gradients or values. Other uses are allowed, but not expected. */
+int sl_parameters_plan_turns(struct sl_parameters *parameters, int loop, bool gradients, struct sl_error *error);
+/* Values, or gradients, of the loop of RANGE are in memory until those of another loop are used: until then addresses
+ * in them last. CHANGES: they will be written to. These do nothing where nothing takes turns. */
+int sl_parameters_use_values(const struct sl_parameters *parameters, int range, bool changes, struct sl_error *error);
+int sl_parameters_use_gradients(const struct sl_parameters *parameters, int range, bool changes,
+                                struct sl_error *error);
+/* All gradients will be overwritten. */
+void sl_parameters_drop_gradients(const struct sl_parameters *parameters);
+
+/* Bytes of values, or gradients, that take turns: in memory, and further away. */
+struct sl_far_values {
+    int frames;
+    size_t near, far;
+};
+struct sl_far_values sl_parameters_far_values(const struct sl_parameters *parameters, bool gradients);
+/* Floats of a range's values in all forms. */
+size_t sl_range_value_floats(const struct sl_parameters *parameters, const struct sl_range *range);
+
 /* For sl_parameters_take and sl_parameters_close. */
+int sl_parameters_open_turns(struct sl_parameters *parameters, struct sl_error *error);
+void sl_parameters_close_turns(struct sl_parameters *parameters);
 size_t sl_far_room_bytes(const struct sl_parameters *parameters);
 int sl_parameters_open_far(struct sl_parameters *parameters, struct sl_error *error);
 void sl_parameters_close_far(struct sl_parameters *parameters);
@@ -165,6 +198,8 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
 /* Rounds the values of RANGE to bf16; call it after they have changed. Of values held together it rounds this
  * coordinate's part; the members meet before they read. Does nothing if no module reads bf16 values. */
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range);
+/* The values of all ranges. */
+int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error);
 
 /* Addresses of parameter I on this coordinate: its values, its gradient and its bf16 values, each [count]. */
 static inline float *sl_parameter_value(const struct sl_parameters *parameters, int i) {

@@ -71,6 +71,9 @@ static int copy_own(const struct exchange *x, const struct sl_parameter *paramet
                           : sl_parameters_read_state(x->parameters, parameter->range, state, in_shard, count, at,
                                                      &x->self->error);
     }
+    SL_TRY(x->state == SL_VALUES
+               ? sl_parameters_use_values(x->parameters, parameter->range, x->imports, &x->self->error)
+               : sl_parameters_use_gradients(x->parameters, parameter->range, x->imports, &x->self->error));
     float *own = (x->state == SL_VALUES ? range->value : range->gradient) + in_range;
     sl_device.copy(x->imports ? own : at, x->imports ? at : own, count * sizeof *at);
     return SL_OK;
@@ -202,7 +205,7 @@ int sl_import(struct sl_spmd *self, const struct sl_group *world, struct sl_para
                                            .store = (struct sl_store *)(uintptr_t)store})); /* it is only read */
     if (state != SL_VALUES) return SL_OK;
     if (parameters->one_copy) SL_TRY(sl_barrier(self, world)); /* what others have written is rounded, and then read */
-    for (int r = 0; r < parameters->ranges; r++) sl_parameters_round(parameters, sl_kernels_select(), r);
+    SL_TRY(sl_parameters_round_all(parameters, &self->error));
     return parameters->one_copy ? sl_barrier(self, world) : SL_OK;
 }
 

@@ -143,7 +143,7 @@ static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     return sl_channel_post(p->self, channel);
 }
 
-static void weight_gradient_due(struct sl_pipeline *p, const struct sl_action *action) {
+void sl_pipeline_weights_due(struct sl_pipeline *p, const struct sl_action *action) {
     for (int i = 0; i < sl_schedule_run(p->options.schedule, action->kind); i++)
         p->weights[action->params].ready[action->microbatch + i] = true;
 }
@@ -169,12 +169,18 @@ static int weight_gradient_group(struct sl_pipeline *p, int loop, int first) {
     return loss ? sl_module_backward_weight(loss, &p->context, p->outputs + output_row(p, first), NULL) : SL_OK;
 }
 
+bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights) {
+    if (weights->next >= p->microbatches) return false;
+    for (int i = 0; i < p->options.wgrad_group; i++)
+        if (!weights->ready[weights->next + i]) return false;
+    return true;
+}
+
 /* Runs the groups of a loop's weight gradients that are due. */
 static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     struct weight_gradients *weights = &p->weights[action->params];
-    while (weights->next < p->microbatches) {
-        for (int i = 0; i < p->options.wgrad_group; i++)
-            if (!weights->ready[weights->next + i]) return SL_OK;
+    while (sl_pipeline_group_is_due(p, weights)) {
+        SL_TRY(sl_pipeline_use_stash(p, action->params, weights->next));
         set_batch(p, weights->next, 1);
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
@@ -184,6 +190,7 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
                      event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, p->options.wgrad_group));
         sl_profile_end(p->context.profile, before);
         weights->next += p->options.wgrad_group;
+        sl_pipeline_drop_stash(p, action->params, weights->next);
     }
     return SL_OK;
 }
@@ -227,9 +234,15 @@ static bool is_sent(const struct sl_pipeline *p, const struct sl_action *action)
 /* Weight gradients that are due after a backward wait until its gradient has been sent: the previous stage needs that,
  * and nobody needs them before the reduction. They do not wait any longer, for their microbatches' room is another's
  * from the next backward on. */
+bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action) {
+    return action->kind == SL_WEIGHT_GRADIENT || action->kind == SL_SEND_GRADIENT || action->kind == SL_REDUCE ||
+           (sl_has_weight_gradient(action->kind) && !is_sent(p, action));
+}
+
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
-    const bool weights = sl_has_weight_gradient(action->kind), sends = weights && is_sent(p, action);
-    if (weights) weight_gradient_due(p, action);
+    SL_TRY(sl_pipeline_use_parameters(p, action));
+    if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
+    if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->params, action->microbatch));
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
         SL_TRY(do_action(p, action));
@@ -237,9 +250,7 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
                      event_of(p, action->kind, action->loop, action->microbatch,
                               sl_schedule_run(p->options.schedule, action->kind)));
     }
-    if (action->kind == SL_WEIGHT_GRADIENT || action->kind == SL_SEND_GRADIENT || action->kind == SL_REDUCE ||
-        (weights && !sends))
-        SL_TRY(weight_gradient_step(p, action));
+    if (sl_pipeline_runs_weights(p, action)) SL_TRY(weight_gradient_step(p, action));
     if (action->kind != SL_REDUCE || !p->step->reduce) return SL_OK;
     return p->step->reduce(p->self, action->loop, p->step->callback_arg);
 }
@@ -256,6 +267,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     p->context.metrics = &step->metrics;
     p->context.profile = step->profile;
     step->metrics = (struct sl_metrics){0};
+    if (phase == SL_TRAIN && !step->accumulate) sl_parameters_drop_gradients(p->context.parameters);
     for (int l = 0; l < p->model->loops; l++) {
         memset(p->weights[l].ready, 0, (size_t)p->microbatches * sizeof *p->weights[l].ready);
         p->weights[l].next = 0;

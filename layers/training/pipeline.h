@@ -51,7 +51,11 @@ struct sl_pipeline_options {
     bool forward_only; /* the pipeline will never train */
     bool sizes_only;   /* the pipeline will never be opened: it tells of parameters and bytes */
     struct sl_caches *caches; /* for prefill and decode; must outlive the pipeline; else NULL */
-    int wgrad_group;          /* microbatches of one weight-gradient product; must divide the number of microbatches */
+    /* What the stages keep for backward lies further away (spmd/device/window.h), where the host computes in a file in
+     * offload_directory, and comes back ahead of its use. */
+    bool offload_activations;
+    const char *offload_directory;
+    int wgrad_group; /* microbatches of one weight-gradient product; must divide the number of microbatches */
 };
 
 /* The fewest of MICROBATCHES, into groups of which they divide, whose ROWS each make together a product that is deep

@@ -3,11 +3,13 @@
 #define SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 
 #include "layers/training/pipeline.h"
+#include "spmd/device/window.h"
 
 /* Where a stage's x and dy are kept for W. A place that is not stashed is not used: the rows lie elsewhere, or W does
  * not need them. */
 struct kept {
     struct sl_place x, dy;
+    size_t begin; /* of the loop's part of the stash, in elements of one slot */
 };
 
 /* The channels of one loop's stage: to and from the stage after it and the stage before it. NULL at the two ends of the
@@ -44,6 +46,9 @@ struct sl_pipeline {
     struct sl_stash stash;
     struct sl_stash again, once;        /* of recomputed modules: what waits for W, and what passes */
     bool weights_follow, forward_keeps; /* as in struct sl_plan */
+    /* With frames, the stash is one unit of the window at a time, of stash.slots microbatches of a loop. */
+    struct sl_window window;
+    int frames, turns; /* units that are near, 0: nothing leaves; units of a loop */
     struct sl_groups groups;
     struct kept *kept;                   /* [loops] */
     struct weight_gradients *weights;    /* [loops] */
@@ -91,6 +96,40 @@ static inline bool is_last(const struct sl_pipeline *p, int loop) {
 }
 /* Whether this rank has the last stage, and so the loss. The last stage is its rank's last loop. */
 static inline bool has_loss(const struct sl_pipeline *p) { return is_last(p, p->model->loops - 1); }
+
+/* ---- weight gradients (pipeline.c) ---- */
+
+/* ACTION, which has one: its weight gradient may be computed. */
+void sl_pipeline_weights_due(struct sl_pipeline *p, const struct sl_action *action);
+/* Whether the groups of ACTION's loop that are due are computed after it. */
+bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action);
+/* Whether the loop has a next group, and all of it is due. */
+bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights);
+
+/* ---- the stash in a window (pipeline_offload.c) ---- */
+
+/* Whether ACTION itself reads or writes the stash of its microbatches. */
+static inline bool sl_pipeline_uses_stash(const struct sl_pipeline *p, const struct sl_action *action) {
+    return action->kind == SL_FORWARD || sl_has_input_gradient(action->kind) ||
+           (action->kind == SL_TAKE_GRADIENT && p->kept[action->params].dy.stashed);
+}
+
+/* Once the stages have been planned. */
+int sl_pipeline_plan_offload(struct sl_pipeline *p);
+int sl_pipeline_open_offload(struct sl_pipeline *p);
+int sl_pipeline_bring_stash(struct sl_pipeline *p, int loop, int microbatch);
+/* The stash becomes that of MICROBATCH in LOOP, and of those beside it. */
+static inline int sl_pipeline_use_stash(struct sl_pipeline *p, int loop, int microbatch) {
+    return p->frames ? sl_pipeline_bring_stash(p, loop, microbatch) : SL_OK;
+}
+/* The weight gradients of LOOP have been computed up to microbatch END, excluded. */
+void sl_pipeline_drop_stash(struct sl_pipeline *p, int loop, int end);
+
+/* ---- parameters that take turns in memory (pipeline_offload.c) ---- */
+
+int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *parameters);
+/* What ACTION reads and writes of its loop's parameters is in memory. */
+int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_action *action);
 
 /* SL_BAD_INPUT if stages of two ranks have declared a parameter of the same name, unless it is tied. Collective over
  * the mesh. */

@@ -17,6 +17,7 @@ static int plan_kept(struct sl_plan *plan, bool wanted, bool elsewhere, int colu
 
 static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     struct sl_module *stage = p->model->stage[loop];
+    p->kept[loop].begin = p->stash.used;
     plan->loop = loop;
     plan->layer = plan->dropouts = 0;
     plan->global_layer = p->model->first_layer ? p->model->first_layer[loop] : stage_of(p, loop) * p->model->layers;
@@ -122,7 +123,12 @@ static int make_arrays(struct sl_pipeline *p) {
     p->weights = calloc(loops, sizeof *p->weights);
     p->ends = calloc(loops, sizeof *p->ends);
     p->link = calloc(4 * loops, sizeof *p->link);
-    if (p->kept && p->weights && p->ends && p->link) return SL_OK;
+    bool made = p->kept && p->weights && p->ends && p->link;
+    for (size_t l = 0; l < loops && made; l++) {
+        p->weights[l].ready = calloc((size_t)p->microbatches, sizeof *p->weights[l].ready);
+        made = p->weights[l].ready;
+    }
+    if (made) return SL_OK;
     return sl_fail(p->self, SL_FAILED, "no memory for a pipeline");
 }
 
@@ -174,6 +180,8 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     plan_slots(p);
     plan_links(p);
     SL_TRY(plan_stages(p, parameters));
+    SL_TRY(sl_pipeline_plan_offload(p));
+    if (!parameters->laid_out) SL_TRY(sl_pipeline_plan_turns(p, parameters));
     if (!parameters->laid_out) SL_TRY(sl_pipeline_check_names(p, parameters));
     p->context = (struct sl_context){
         .self = self,
@@ -209,6 +217,10 @@ int sl_pipeline_rows(const struct sl_pipeline *p) { return (int)batch_rows(p); }
 static size_t stash_bytes(const struct sl_stash *stash) {
     return stash->elements * (size_t)stash->slots * sizeof(float);
 }
+/* What is near of the stash, where a part of it is offloaded. */
+static size_t near_stash_bytes(const struct sl_pipeline *p) {
+    return p->frames ? sl_window_near_bytes(&p->window, p->frames) : stash_bytes(&p->stash);
+}
 static size_t input_bytes(const struct sl_pipeline *p) {
     bool keeps = false;
     for (int i = 0; i < p->actions->count; i++) keeps = keeps || p->actions->action[i].update >= 0;
@@ -242,7 +254,8 @@ static size_t link_bytes(const struct sl_pipeline *p, const struct link *link) {
 }
 
 void sl_pipeline_plan_bytes(const struct sl_pipeline *p, struct sl_budget *budget) {
-    sl_budget_add(budget, SL_MEMORY_KEPT, stash_bytes(&p->stash) + output_bytes(p) + loss_bytes(p));
+    sl_budget_add(budget, SL_MEMORY_KEPT, near_stash_bytes(p) + output_bytes(p) + loss_bytes(p));
+    sl_budget_add(budget, SL_MEMORY_OFFLOADED, p->frames ? p->window.place : 0);
     sl_budget_add(budget, SL_MEMORY_RECOMPUTED, stash_bytes(&p->again) + stash_bytes(&p->once));
     sl_budget_add(budget, SL_MEMORY_WORKSPACE, p->workspace_bytes);
     sl_budget_add(budget, SL_MEMORY_HANDOVER, 2 * input_bytes(p));
@@ -275,13 +288,17 @@ int sl_pipeline_open(struct sl_pipeline *p) {
         return sl_fail(p->self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_layout and sl_parameters_take come before "
                        "sl_pipeline_open");
-    SL_TRY(sl_groups_share(&p->groups, p->self, p->context.parameters->memory));
+    if (!p->context.parameters->turns) /* else they have no fixed place */
+        SL_TRY(sl_groups_share(&p->groups, p->self, p->context.parameters->memory));
     struct sl_budget *held = &p->self->held;
-    p->stash.data = sl_device_take(held, SL_MEMORY_KEPT, stash_bytes(&p->stash));
+    if (p->frames)
+        SL_TRY(sl_pipeline_open_offload(p));
+    else
+        p->stash.data = sl_device_take(held, SL_MEMORY_KEPT, stash_bytes(&p->stash));
     p->again.data = sl_device_take(held, SL_MEMORY_RECOMPUTED, stash_bytes(&p->again));
     p->once.data = sl_device_take(held, SL_MEMORY_RECOMPUTED, stash_bytes(&p->once));
     p->context.workspace = sl_device_take(held, SL_MEMORY_WORKSPACE, p->workspace_bytes);
-    bool taken = p->stash.data && p->again.data && p->once.data && p->context.workspace;
+    bool taken = (p->frames || p->stash.data) && p->again.data && p->once.data && p->context.workspace;
     if (input_bytes(p)) {
         p->inputs = sl_device_take(held, SL_MEMORY_HANDOVER, input_bytes(p));
         p->input_gradients = sl_device_take(held, SL_MEMORY_HANDOVER, input_bytes(p));
@@ -292,10 +309,6 @@ int sl_pipeline_open(struct sl_pipeline *p) {
         p->output_gradients = sl_device_take(held, SL_MEMORY_KEPT, loss_bytes(p));
         taken = taken && p->outputs && p->output_gradients;
     }
-    for (int l = 0; l < p->model->loops; l++) {
-        p->weights[l].ready = calloc((size_t)p->microbatches, sizeof *p->weights[l].ready);
-        taken = taken && p->weights[l].ready;
-    }
     taken = sl_batch_room_open(&p->room, batch_rows(p), (size_t)p->in, (size_t)sl_pipeline_targets(p), held) && taken;
     if (!taken) return sl_fail(p->self, SL_FAILED, "no memory for %zu bytes of activations", sl_pipeline_bytes(p));
     return open_links(p);
@@ -304,7 +317,8 @@ int sl_pipeline_open(struct sl_pipeline *p) {
 void sl_pipeline_close(struct sl_pipeline *p) {
     if (!p) return;
     sl_groups_close(&p->groups, p->self);
-    sl_device.give(p->stash.data);
+    if (!p->frames) sl_device.give(p->stash.data);
+    sl_window_close(&p->window);
     sl_device.give(p->again.data);
     sl_device.give(p->once.data);
     sl_device.give(p->context.workspace);

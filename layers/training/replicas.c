@@ -100,6 +100,7 @@ static int list_sums(struct sl_spmd *self, const struct sl_parameters *parameter
         if (parameter->second || !has_replicas(self, parameters, parameter)) continue;
         struct sum *sum = add_sum(self, parameters, i, 0, sums);
         memcpy(sum->name, parameter->name, sizeof parameter->name);
+        SL_TRY(sl_parameters_use_values(parameters, parameter->range, false, &self->error));
         digest(sl_parameter_value(parameters, i), parameter->count, piece, sum->digest);
         SL_TRY(list_states(self, parameters, i, sums, piece));
         SL_TRY(sl_progress(self));

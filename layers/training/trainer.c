@@ -94,6 +94,12 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
                        "the trainer's option clip is %g: it must be the largest norm of the gradients, "
                        "or 0 for no limit",
                        (double)options->clip);
+    const bool offloads =
+        options->offload_optimizer || options->offload_weights || options->pipeline.offload_activations;
+    if (offloads && !options->offload_directory)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the trainer's option offload_directory is NULL: it must be the folder of the files of what is "
+                       "offloaded, such as \".\"");
     if (options->accumulate < 0)
         return sl_fail(self, SL_BAD_INPUT,
                        "the trainer's option accumulate is %d: it must be the passes in a step, or 0, "
@@ -108,7 +114,8 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
 
 /* Whether the members of data, of which each updates a part of the values, hold these together. */
 static bool holds_together(const struct sl_trainer *t) {
-    return t->options.zero && data_of(t)->size > 1 && sl_device.shares_memory && sl_reads_peers(t->self);
+    return t->options.zero && !t->parameters.turns && data_of(t)->size > 1 && sl_device.shares_memory &&
+           sl_reads_peers(t->self);
 }
 
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
@@ -118,6 +125,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     if (!t) return sl_fail(self, SL_FAILED, "no memory to train");
     t->self = self;
     t->options = *options;
+    t->options.pipeline.offload_directory = options->offload_directory;
     SL_TRY(sl_pipeline_check(self, &options->pipeline, model));
     SL_TRY(check_options(self, options));
     if (sl_parameters_open(&t->parameters, model->loops)) return sl_fail(self, SL_FAILED, "no memory to train");
@@ -129,17 +137,19 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
                                      .optimizer = &t->options.optimizer,
                                      .clip = options->clip,
                                      .zero = options->zero,
-                                     .overlap = options->overlap};
+                                     .overlap = options->overlap && !options->offload_weights};
     SL_TRY(sl_updates_open(&t->updates, options->data_axis, model->loops));
     SL_TRY(tie_ends(t, model));
     t->parameters.data_axis = options->data_axis;
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.stage_axis = options->pipeline.axis;
+    if (options->offload_weights && !options->pipeline.forward_only)
+        SL_TRY(sl_parameters_begin_turns(&t->parameters, &self->error));
     t->parameters.one_copy = holds_together(t);
     t->parameters.held = &self->held;
     t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
     t->parameters.far_directory = options->offload_directory;
-    SL_TRY(sl_pipeline_plan(&t->pipeline, self, &options->pipeline, model, &t->parameters));
+    SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
     sl_parameters_seed(&t->parameters, options->seed);
     if (options->assign_keys) options->assign_keys(&t->parameters, options->arg);

@@ -24,6 +24,10 @@ struct sl_trainer_options {
     /* The optimizer's tensors lie further away (sl_parameters.far_states): where the host computes, in a file in
      * offload_directory. */
     bool offload_optimizer;
+    /* So do values and gradients of the loops that do not compute (sl_parameters_begin_turns); then nothing overlaps.
+     */
+    bool offload_weights;
+    /* Of the pipeline's offload_activations, too. */
     const char *offload_directory;
     /* Go on with a loss that is not finite, or with gradients to be clipped whose norm is not. */
     bool ignore_nan;

@@ -63,6 +63,7 @@ static int start_sum(struct sl_updates *u) {
     struct sl_range *range = &u->parameters->range[number];
     struct sl_request *request = &u->sum[room(u->started)];
     if (u->trace) u->began[u->started] = sl_now();
+    SL_TRY(sl_parameters_use_gradients(u->parameters, number, true, &u->self->error));
     if (reads(u, number))
         SL_TRY(sl_barrier_start(u->self, request, &u->sums));
     else if (gathers(u, number))
@@ -112,6 +113,8 @@ static int use_sum(struct sl_updates *u) {
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
     const struct sl_trace_mark mark = sl_trace_begin(u->trace);
     const int loop = number % u->parameters->loops;
+    SL_TRY(sl_parameters_use_gradients(u->parameters, number, false, &u->self->error));
+    SL_TRY(sl_parameters_use_values(u->parameters, number, true, &u->self->error));
     SL_TRY(update(u, number));
     if (sl_range_is_common(u->parameters, number)) sl_parameters_round(u->parameters, u->kernels, number);
     sl_trace_end(u->trace, mark,
@@ -145,16 +148,20 @@ static bool may_start(const struct sl_updates *u) {
 }
 
 static bool may_use(const struct sl_updates *u) {
-    return u->used < u->summed && u->used - u->ended < SL_UPDATES_IN_FLIGHT;
+    return u->used < u->summed && u->used - u->ended < (u->overlap ? SL_UPDATES_IN_FLIGHT : 1);
 }
 
 static void push(struct sl_updates *u, int range) {
     if (u->parameters->range[range].count > 0) u->completed[u->completions++] = range;
 }
 
+static int wait_for_sums(struct sl_updates *u);
+
+/* What takes turns in memory is there now. */
 int sl_updates_complete(struct sl_updates *u, int loop) {
     push(u, loop);
     push(u, u->parameters->loops + loop);
+    if (u->parameters->turns && u->clip == 0.0f) return wait_for_sums(u);
     return u->overlap && !alone(u) ? sl_updates_advance(u) : SL_OK;
 }
 
@@ -209,9 +216,10 @@ static int find_norm(struct sl_updates *u) {
     for (int i = 0; i < u->parameters->count; i++) {
         size_t first, count;
         owned_part(u, i, &first, &count);
-        if (count)
-            squares +=
-                u->kernels->sum_of_squares(count, u->parameters->range[u->parameters->list[i].range].gradient + first);
+        if (!count) continue;
+        SL_TRY(sl_parameters_use_gradients(u->parameters, u->parameters->list[i].range, false, &u->self->error));
+        squares +=
+            u->kernels->sum_of_squares(count, u->parameters->range[u->parameters->list[i].range].gradient + first);
     }
     float parts[2] = {(float)squares, 0.0f}, total[2 * SL_MAX_COORDINATES];
     if (isfinite(parts[0])) parts[1] = (float)(squares - (double)parts[0]);

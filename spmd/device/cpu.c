@@ -29,6 +29,7 @@ static bool reaches(const void *memory) {
     return false;
 }
 static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+static void await_aside(void) {}
 static void zero(void *memory, size_t bytes) { memset(memory, 0, bytes); }
 static int settle(struct sl_error *error) {
     (void)error;
@@ -54,6 +55,8 @@ const struct sl_device_table sl_device = {
     .give_host = sl_memory_give,
     .reaches = reaches,
     .copy = copy,
+    .copy_aside = copy,
+    .await_aside = await_aside,
     .zero = zero,
     .settle = settle,
     .offloads = offloads,

@@ -76,10 +76,19 @@ static int settle(struct sl_error *error) {
     return status;
 }
 
+static void close_aside(struct sl_cuda_queue *queue) {
+    if (queue->aside) SL_CUDA(queue, cudaStreamSynchronize(queue->aside));
+    if (queue->aside) SL_CUDA(queue, cudaStreamDestroy(queue->aside));
+    if (queue->meet) SL_CUDA(queue, cudaEventDestroy(queue->meet));
+    queue->aside = NULL;
+    queue->meet = NULL;
+}
+
 static void close(void) {
     struct sl_cuda_queue *queue = &this_queue;
     if (!queue->stream) return;
     settle(NULL);
+    close_aside(queue);
     if (queue->products) queue->free_products(queue->products);
     SL_CUDA(queue, cudaStreamDestroy(queue->stream));
     *queue = (struct sl_cuda_queue){0};
@@ -173,6 +182,35 @@ static void copy(void *to, const void *from, size_t bytes) {
     if (!reaches(to) || type_of(from) == cudaMemoryTypeUnregistered) settle(NULL);
 }
 
+static bool open_aside(struct sl_cuda_queue *queue) {
+    if (queue->aside) return true;
+    if (SL_CUDA(queue, cudaEventCreateWithFlags(&queue->meet, cudaEventDisableTiming)) &&
+        SL_CUDA(queue, cudaStreamCreateWithFlags(&queue->aside, cudaStreamNonBlocking)))
+        return true;
+    close_aside(queue);
+    return false;
+}
+
+/* What comes into FOLLOWER from now on begins after all that is in LEADER. */
+static void follow(struct sl_cuda_queue *queue, cudaStream_t follower, cudaStream_t leader) {
+    if (SL_CUDA(queue, cudaEventRecord(queue->meet, leader)))
+        SL_CUDA(queue, cudaStreamWaitEvent(follower, queue->meet, 0));
+}
+
+static void copy_aside(void *to, const void *from, size_t bytes) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    if (!bytes || !open_aside(queue)) return;
+    if (queue->busy) follow(queue, queue->aside, queue->stream);
+    SL_CUDA(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->aside));
+}
+
+static void await_aside(void) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    if (!queue->aside) return;
+    follow(queue, queue->stream, queue->aside);
+    queue->busy = true;
+}
+
 static void zero(void *memory, size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (!bytes) return;
@@ -226,6 +264,8 @@ const struct sl_device_table sl_device = {
     .memory = memory_of,
     .reaches = reaches,
     .copy = copy,
+    .copy_aside = copy_aside,
+    .await_aside = await_aside,
     .zero = zero,
     .settle = settle,
     .offloads = offloads,

@@ -14,6 +14,8 @@ struct sl_cuda_queue {
     /* The stream may hold unfinished work. Whoever enqueues sets it; sl_device.settle waits and clears it. Target
      * regions, other threads and the host must not touch the results before that. */
     bool busy;
+    cudaStream_t aside;      /* for copies beside what the stream does; NULL: there have been none */
+    cudaEvent_t meet;        /* where one of the two streams waits for the other */
     struct sl_error failure; /* the first failure that sl_device.settle has not reported yet */
     /* What the library of matrix products keeps for each queue, and the function that frees it with the queue. */
     void *products;

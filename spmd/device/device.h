@@ -43,6 +43,11 @@ struct sl_device_table {
     /* Copies BYTES between any two memories, after everything in the queue. A copy to the host has ended on return. A
      * copy from the host has ended too, unless FROM came from take_host. All other copies are only enqueued. */
     void (*copy)(void *to, const void *from, size_t bytes);
+    /* Copies BYTES between device memory and memory from take_host on a queue beside the thread's own: after everything
+     * that is in the thread's queue now, and while what comes into it later runs. await_aside makes what comes into the
+     * thread's queue from then on wait for all such copies. Where there are no queues, a copy has ended on return. */
+    void (*copy_aside)(void *to, const void *from, size_t bytes);
+    void (*await_aside)(void);
     void (*zero)(void *memory, size_t bytes);
     /* Waits until the queue is empty. ERROR (may be NULL) receives the first failure in it since the last call. */
     int (*settle)(struct sl_error *error);

@@ -35,3 +35,27 @@ int sl_far_write(const struct sl_far *far, size_t offset, const void *from, size
 void sl_far_expect(const struct sl_far *far, size_t offset, size_t bytes) {
     if (!far->host) sl_scratch_expect(&far->scratch, offset, bytes);
 }
+
+void sl_far_read_start(const struct sl_far *far, size_t offset, void *to, size_t bytes) {
+    if (far->host)
+        sl_device.copy_aside(to, far->host + offset, bytes);
+    else
+        sl_scratch_expect(&far->scratch, offset, bytes);
+}
+
+int sl_far_read_end(const struct sl_far *far, size_t offset, void *to, size_t bytes, struct sl_error *error) {
+    if (!far->host) return sl_scratch_read(&far->scratch, offset, to, bytes, error);
+    sl_device.await_aside();
+    return SL_OK;
+}
+
+int sl_far_write_start(const struct sl_far *far, size_t offset, const void *from, size_t bytes,
+                       struct sl_error *error) {
+    if (!far->host) return sl_scratch_write(&far->scratch, offset, from, bytes, error);
+    sl_device.copy_aside(far->host + offset, from, bytes);
+    return SL_OK;
+}
+
+void sl_far_await(const struct sl_far *far) {
+    if (far->host) sl_device.await_aside();
+}

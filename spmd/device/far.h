@@ -24,5 +24,14 @@ int sl_far_write(const struct sl_far *far, size_t offset, const void *from, size
 /* These bytes will be read soon. */
 void sl_far_expect(const struct sl_far *far, size_t offset, size_t bytes);
 
+/* The same copies beside what is computed: where devices compute, they run on a queue of their own, after everything in
+ * the thread's queue. Until they have ended, nobody may touch either memory: sl_far_read_end says so for the same bytes
+ * as sl_far_read_start, sl_far_await for all. The disk brings ahead what will be read, and takes later what has been
+ * written. */
+void sl_far_read_start(const struct sl_far *far, size_t offset, void *to, size_t bytes);
+int sl_far_read_end(const struct sl_far *far, size_t offset, void *to, size_t bytes, struct sl_error *error);
+int sl_far_write_start(const struct sl_far *far, size_t offset, const void *from, size_t bytes, struct sl_error *error);
+void sl_far_await(const struct sl_far *far);
+
 SL_END_C
 #endif

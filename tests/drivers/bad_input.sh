@@ -232,7 +232,9 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
         done
     done
     refuses '--recompute: "some" is not one of none|selective|full' $driver --recompute some
-    refuses '--offload: "some" is not one of none|optimizer' $driver --offload some
+    for list in some optimizer,some activations,activations optimizer, none,weights; do
+        refuses "--offload: \"$list\" is not none or a list of optimizer|activations|weights" $driver --offload $list
+    done
     refuses 'nowhere: no file can be made there: No such file or directory' $driver --offload optimizer --offload-dir nowhere
     refuses '--lr-schedule: "step" is not one of constant|cosine' $driver --lr-schedule step
     refuses '--precision: "f16" is not one of f32|bf16|tf32' $driver --precision f16
@@ -320,8 +322,9 @@ for value in -1 x nan 1e31; do
     refuses "--clip: \"$value\" is not a number from 0" $train --clip "$value"
 done
 refuses '--recompute: "some" is not one of none|selective|full' $train --recompute some
-refuses '--offload: "some" is not one of none|optimizer' $train --offload some
+refuses '--offload: "some" is not none or a list of optimizer|activations|weights' $train --offload some
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload optimizer --offload-dir nowhere
+refuses 'nowhere: no file can be made there: No such file or directory' $train --offload weights --offload-dir nowhere --schedule looped-bfs --loops 2
 refuses '--lr-schedule: "step" is not one of constant|cosine' $train --lr-schedule step
 refuses '--zero: "2" is not an integer from 0 to 1' $train --zero 2
 

@@ -85,6 +85,9 @@ try_steps() {
     call $small --steps 2 --save far --offload optimizer && call $small --steps 3 --resume far --json &&
         values loss | tail -n 1 >far_loss && tail -n 1 expected | cmp -s - far_loss
     point "$driver_name: what was offloaded is saved"
+    for parts in activations weights activations,optimizer,weights; do
+        keeps 'a part of the memory is offloaded' --offload $parts
+    done
     call $small --dry-run --json --offload optimizer
     [ "$(sum offloaded)" -gt 0 ] && far=$(sum offloaded) && call $small --dry-run --json &&
         [ "$(sum offloaded)" = 0 ] && [ "$far" = "$(sum optimizer)" ]
@@ -96,6 +99,15 @@ try_steps() {
     else
         skip "$driver_name: a disk without room for what is offloaded" "the device's runtime needs files, too"
     fi
+    rm -rf near far
+    run --steps 3 --gradients others --schedule looped-bfs --loops 2 --wgrad-group 1 --save near
+    mv losses near_losses
+    call $small --steps 3 --gradients far_gradients --schedule looped-bfs --loops 2 --wgrad-group 1 --json \
+        --offload optimizer,activations,weights --save far
+    values loss >losses
+    [ $status = 0 ] && same losses near_losses && same others far_gradients &&
+        same near/step-00000003.safetensors far/step-00000003.safetensors
+    point "$driver_name: checkpoints are the same whatever is offloaded"
     agrees 'a product a microbatch' --wgrad-group 1
     agrees 'half the rows a pass, and two passes' --accumulate 2 --microbatches 2
     agrees 'four passes' --accumulate 4 --microbatches 1

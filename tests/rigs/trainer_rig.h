@@ -21,6 +21,7 @@ struct job {
     int accumulate; /* 0: one pass */
     float clip;     /* 0: none */
     bool ignore_nan;
+    int offload; /* bits: the optimizer's state, activations, weights */
     enum sl_dtype precision;
     const char *const *module_axes;               /* over which the model's modules communicate; may be NULL */
     double delay;                                 /* of every message and sum, seconds */
@@ -110,6 +111,7 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
                      .gemm = sl_gemm_find("reference", &self->error),
                      .precision = job->precision,
                      .rows = BATCH / sl_axis_size(self, "data") / job->microbatches / passes,
+                     .offload_activations = job->offload & 2,
                      .wgrad_group = job->group},
         .data_axis = "data",
         .optimizer = job->optimizer ? *job->optimizer : sl_adamw_defaults(1e-2f),
@@ -118,6 +120,9 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
         .ignore_nan = job->ignore_nan,
         .zero = job->zero,
         .overlap = job->overlap,
+        .offload_optimizer = job->offload & 1,
+        .offload_weights = job->offload & 4,
+        .offload_directory = ".",
         .seed = 3,
         .assign_keys = job->keys ? assign_keys : NULL,
         .arg = &request,
