@@ -2,12 +2,13 @@
  * is one multiplication. But gelu computes its slope again: passes over memory cost more than that. */
 #include <math.h>
 
+#include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
 struct activation {
     struct sl_module module;
-    struct sl_place slope; /* [rows, cols] */
+    struct sl_kept slope; /* [rows, cols] */
 };
 
 struct dropout {
@@ -23,20 +24,20 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
     return (size_t)context->rows * (size_t)module->in;
 }
 
-static float *slope_of(const struct sl_module *module, const struct sl_context *context) {
-    return sl_at(context, &((const struct activation *)module)->slope);
+static const struct sl_kept *slope_of(const struct sl_module *module) {
+    return &((const struct activation *)module)->slope;
 }
 
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
-    return sl_plan_array(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
+    return sl_plan_kept(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     (void)x;
     if (!dx) return SL_OK;
-    context->kernels->multiply(elements(module, context), dy, slope_of(module, context), dx);
+    context->kernels->multiply(elements(module, context), dy, sl_recall(context, slope_of(module)), dx);
     return SL_OK;
 }
 
@@ -94,7 +95,8 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 static int silu(const struct sl_module *module, struct sl_context *context, const float *x, float kept,
                 const uint32_t *words, float *y) {
     context->kernels->silu_dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
-                                           slope_of(module, context));
+                                           sl_kept_values(context, slope_of(module)));
+    sl_keep(context, slope_of(module));
     return SL_OK;
 }
 
@@ -113,7 +115,8 @@ static int dropout_forward(const struct sl_module *module, struct sl_context *co
     /* Where all is kept, any words will do. */
     const uint32_t *words = kept < 1.0f ? draw_words(module, context) : sl_at(context, &dropout->words);
     context->kernels->dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
-                                      slope_of(module, context));
+                                      sl_kept_values(context, slope_of(module)));
+    sl_keep(context, slope_of(module));
     return SL_OK;
 }
 
@@ -143,6 +146,7 @@ static int gelu_backward_input(const struct sl_module *module, struct sl_context
      .forward = FORWARD,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .needs_no_input = true,                                                                                           \
+     .stores = true,                                                                                                   \
      .fuses = true,                                                                                                    \
      .bytes = sizeof(struct STRUCT)}
 static const struct sl_module_type silu_type = ACTIVATION("silu", plan_slope, silu_forward, activation);
