@@ -117,6 +117,13 @@ static bool recompute(const struct sl_job *job, int attempt, struct sl_training_
     return true;
 }
 
+static bool round_stored(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
+    snprintf(text, 64, "--storage bf16");
+    if (attempt || job->forward_only || options->storage) return false;
+    options->storage = 1;
+    return true;
+}
+
 static bool round_operands(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
     (void)job;
     snprintf(text, 64, "--precision bf16");
@@ -126,9 +133,9 @@ static bool round_operands(const struct sl_job *job, int attempt, struct sl_trai
 }
 
 /* The gentlest first. */
-static attempt_function *const attempts[] = {shard_states, group_less,     one_forward_one_backward,
-                                             accumulate,   cut_smaller,    shard_parameters,
-                                             recompute,    offload_states, round_operands};
+static attempt_function *const attempts[] = {
+    shard_states,     group_less, one_forward_one_backward, accumulate,   cut_smaller,
+    shard_parameters, recompute,  offload_states,           round_stored, round_operands};
 enum { ATTEMPTS = sizeof attempts / sizeof *attempts };
 
 /* ---- the search ---- */

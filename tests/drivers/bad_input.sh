@@ -216,6 +216,7 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
         done
     done
     refuses '--recompute: "some" is not one of none|selective|full' $driver --recompute some
+    refuses '--storage: "f16" is not one of f32|bf16' $driver --storage f16
     refuses '--offload: "some" is not one of none|optimizer' $driver --offload some
     refuses 'nowhere: no file can be made there: No such file or directory' $driver --offload optimizer --offload-dir nowhere
     refuses '--lr-schedule: "step" is not one of constant|cosine' $driver --lr-schedule step
@@ -304,6 +305,7 @@ for value in -1 x nan 1e31; do
     refuses "--clip: \"$value\" is not a number from 0" $train --clip "$value"
 done
 refuses '--recompute: "some" is not one of none|selective|full' $train --recompute some
+refuses '--storage: "f16" is not one of f32|bf16' $train --storage f16
 refuses '--offload: "some" is not one of none|optimizer' $train --offload some
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload optimizer --offload-dir nowhere
 refuses '--lr-schedule: "step" is not one of constant|cosine' $train --lr-schedule step
