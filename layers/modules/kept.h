@@ -27,7 +27,7 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
 
 /* Where a call writes and reads floats. */
 static inline float *sl_kept_values(const struct sl_context *context, const struct sl_kept *kept) {
-    return sl_at(context, &kept->values);
+    return (float *)sl_at(context, &kept->values);
 }
 /* The array as it is kept: a child's x in backward, or its dy in W. */
 static inline const void *sl_kept_stored(const struct sl_context *context, const struct sl_kept *kept) {
