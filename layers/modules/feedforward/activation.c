@@ -24,8 +24,14 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
     return (size_t)context->rows * (size_t)module->in;
 }
 
-static const struct sl_kept *slope_of(const struct sl_module *module) {
-    return &((const struct activation *)module)->slope;
+static float *slope_of(const struct sl_module *module, const struct sl_context *context) {
+    return sl_kept_values(context, &((const struct activation *)module)->slope);
+}
+
+/* The end of a forward, which has written the slope. */
+static int keep_slope(const struct sl_module *module, const struct sl_context *context) {
+    sl_keep(context, &((const struct activation *)module)->slope);
+    return SL_OK;
 }
 
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
@@ -37,7 +43,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     (void)x;
     if (!dx) return SL_OK;
-    context->kernels->multiply(elements(module, context), dy, sl_recall(context, slope_of(module)), dx);
+    context->kernels->multiply(elements(module, context), dy,
+                               sl_recall(context, &((const struct activation *)module)->slope), dx);
     return SL_OK;
 }
 
@@ -95,9 +102,8 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 static int silu(const struct sl_module *module, struct sl_context *context, const float *x, float kept,
                 const uint32_t *words, float *y) {
     context->kernels->silu_dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
-                                           sl_kept_values(context, slope_of(module)));
-    sl_keep(context, slope_of(module));
-    return SL_OK;
+                                           slope_of(module, context));
+    return keep_slope(module, context);
 }
 
 static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -115,9 +121,8 @@ static int dropout_forward(const struct sl_module *module, struct sl_context *co
     /* Where all is kept, any words will do. */
     const uint32_t *words = kept < 1.0f ? draw_words(module, context) : sl_at(context, &dropout->words);
     context->kernels->dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
-                                      sl_kept_values(context, slope_of(module)));
-    sl_keep(context, slope_of(module));
-    return SL_OK;
+                                      slope_of(module, context));
+    return keep_slope(module, context);
 }
 
 /* ---- gelu ---- */
