@@ -132,6 +132,15 @@ static bool recompute(const struct sl_job *job, int attempt, struct sl_variant *
     return true;
 }
 
+static bool round_stored(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                         char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
+    snprintf(text, SL_ATTEMPT_TEXT, "--storage bf16");
+    if (attempt || job->forward_only || options->storage) return false;
+    options->storage = 1;
+    return true;
+}
+
 static bool round_operands(const struct sl_job *job, int attempt, struct sl_variant *variant,
                            char text[SL_ATTEMPT_TEXT]) {
     struct sl_training_options *options = &variant->options;
@@ -157,8 +166,8 @@ static bool fewer_replicas(const struct sl_job *job, int attempt, struct sl_vari
 
 /* The gentlest first. */
 static sl_attempt *const general[] = {
-    shard_states, group_less,     one_forward_one_backward, accumulate,     cut_smaller, shard_parameters,
-    recompute,    offload_states, round_operands,           fewer_replicas, NULL};
+    shard_states,   group_less,   one_forward_one_backward, accumulate,     cut_smaller, shard_parameters, recompute,
+    offload_states, round_stored, round_operands,           fewer_replicas, NULL};
 
 /* The driver's gentle ones, those of all drivers, the driver's others: number I; NULL after the last. */
 static sl_attempt *attempt_of(const struct sl_job *job, int i) {

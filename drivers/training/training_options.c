@@ -15,6 +15,9 @@ const struct sl_option sl_pipeline_table[] = {
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full", .keep = SL_KEPT_FREE,
      .help = "what backward computes again, so that it need not be kept: nothing, a part of each layer (attention, or "
              "an MLP block up to its last product), or whole layers"},
+    {"storage", SL_OPTION_CHOICE, FIELD(storage), .value = "f32|bf16", .keep = SL_KEPT_RUN,
+     .help = "type of what is kept for backward and of what stages hand over; with bf16 both take half the memory, and "
+             "activations are rounded after every layer; sums, parameters, gradients and optimizer state are float32"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES, .keep = SL_KEPT_FREE,
      .unless = "mesh|microbatches|schedule-file",
      .help = "microbatches in one weight-gradient product; 0: the fewest of 256 rows together for a transformer, else "

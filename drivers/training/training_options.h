@@ -26,6 +26,7 @@ struct sl_training_options {
     const char *schedule_file; /* a table of actions in place of the schedule; NULL: none */
     int accumulate;            /* passes through the pipeline a step */
     int recompute;             /* enum sl_recomputation */
+    int storage;               /* 1: what is kept and handed over is bf16 */
     int offload;               /* SL_OFFLOAD_... */
     const char *offload_directory;
     int wgrad_group; /* 0: the driver's default */

@@ -101,6 +101,24 @@ static void round_bf16(size_t n, const float *x, uint16_t *y) {
     for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(x[i]);
 }
 
+static void widen_bf16(size_t n, const uint16_t *x, float *y) {
+    SL_ELEMENTWISE(is_device_ptr(x, y))
+    for (size_t i = 0; i < n; i++) y[i] = sl_float_of_bf16(x[i]);
+}
+
+static void settle_bf16(size_t n, float *x, uint16_t *y) {
+    if (!y) {
+        SL_ELEMENTWISE(is_device_ptr(x))
+        for (size_t i = 0; i < n; i++) x[i] = sl_float_of_bf16(sl_bf16_of_float(x[i]));
+        return;
+    }
+    SL_ELEMENTWISE(is_device_ptr(x, y))
+    for (size_t i = 0; i < n; i++) {
+        y[i] = sl_bf16_of_float(x[i]);
+        x[i] = sl_float_of_bf16(y[i]);
+    }
+}
+
 static double sum_of_squares(size_t n, const float *x) {
     double sum = 0.0;
     SL_ELEMENTWISE(is_device_ptr(x) map(tofrom : sum), reduction(+ : sum))
@@ -349,6 +367,8 @@ const struct sl_kernels SL_KERNELS = {
     .add = add,
     .multiply = multiply,
     .round_bf16 = round_bf16,
+    .widen_bf16 = widen_bf16,
+    .settle_bf16 = settle_bf16,
     .sum_of_squares = sum_of_squares,
     .column_sums = column_sums,
     .layer_norm_forward = layer_norm_forward,

@@ -1,5 +1,5 @@
 /* module.c - making, planning and freeing modules, and what all of them call. */
-#include "layers/modules/module.h"
+#include "layers/modules/kept.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,19 +126,34 @@ static bool weights_follow(const struct sl_module *module, const struct sl_plan 
            module->type->backward_weight;
 }
 
+/* Rooms for x and dy in another type than they are given in. */
+static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
+    const size_t group = (size_t)plan->rows * (size_t)plan->wgrad_group;
+    const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
+    if (module->type->stores && module->weights_follow)
+        sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->out * sizeof(uint16_t), &module->room_dy);
+    if (module->type->stores) return;
+    if (module->keeps_input) sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &module->room_x);
+    if (module->keeps_gradient) sl_plan_workspace(plan, group * (size_t)module->out * sizeof(float), &module->room_dy);
+}
+
 int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     struct sl_module *parent = plan->module;
     const size_t prefix = strlen(plan->name);
     const int run = plan->run;
+    const enum sl_dtype storage = plan->storage;
     plan->module = module;
     if (!module->type->fuses) plan->run = 1;
+    if (!module->type->stores) plan->storage = SL_F32;
     module->parameters = 0;
     int status = plan_named(module, plan);
     plan->run = run;
+    plan->storage = storage;
     if (status == SL_OK) status = check_type(module, plan);
     if (status == SL_OK) status = check_kept(module, plan);
     module->weights_follow = weights_follow(module, plan);
     if (module->weights_follow) module->keeps_gradient = false;
+    if (storage != SL_F32 && !plan->forward_only) plan_rooms(module, plan);
     plan->module = parent;
     plan->name[prefix] = '\0';
     if (module->is_layer) {
@@ -227,33 +242,37 @@ int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initi
 
 /* ---- arrays, caches and groups ---- */
 
-/* Without ROOM its number is taken, but no place. */
-static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t count, bool room) {
+/* Of BYTES for each microbatch. Without ROOM its number is taken, but no place. */
+static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t bytes, bool room) {
     struct sl_stash_tensor *grown = sl_grow(stash->tensor, stash->count, &stash->capacity, 32, sizeof *grown);
     if (!grown) return sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
     stash->tensor = grown;
-    stash->tensor[stash->count++] = (struct sl_stash_tensor){.stride = count, .offset = stash->used, .passes = !room};
-    if (room) stash->used += sl_round_up(count, SL_CACHE_LINE / sizeof(float));
+    stash->tensor[stash->count++] = (struct sl_stash_tensor){.stride = bytes, .offset = stash->used, .passes = !room};
+    if (room) stash->used += sl_round_up(bytes, SL_CACHE_LINE) / sizeof(float);
     if (stash->used > stash->elements) stash->elements = stash->used;
     return SL_OK;
 }
 
 /* A recomputed module's forward writes what nobody reads before it has run again: then W may still need other
  * microbatches' values, so that it must not write where they lie. */
-static int plan_recomputed(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime) {
+static int plan_recomputed(struct sl_plan *plan, size_t bytes, enum sl_lifetime lifetime) {
     const bool passes = lifetime == SL_UNTIL_INPUT || plan->weights_follow;
     const bool apart = lifetime == SL_UNTIL_WEIGHT && !plan->forward_keeps;
-    SL_TRY(add_tensor(plan, plan->stash->once, count, passes || apart));
-    return add_tensor(plan, plan->stash, count, !passes);
+    SL_TRY(add_tensor(plan, plan->stash->once, bytes, passes || apart));
+    return add_tensor(plan, plan->stash, bytes, !passes);
 }
 
-static int plan_stash(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place) {
+static int plan_stash(struct sl_plan *plan, size_t bytes, enum sl_lifetime lifetime, struct sl_place *place) {
     *place = (struct sl_place){.stashed = true, .number = plan->stash->count};
-    return plan->stash->once ? plan_recomputed(plan, count, lifetime) : add_tensor(plan, plan->stash, count, true);
+    return plan->stash->once ? plan_recomputed(plan, bytes, lifetime) : add_tensor(plan, plan->stash, bytes, true);
 }
 
 int sl_plan_stash(struct sl_plan *plan, size_t count, struct sl_place *place) {
-    return plan_stash(plan, count, SL_UNTIL_WEIGHT, place);
+    return plan_stash(plan, count * sizeof(float), SL_UNTIL_WEIGHT, place);
+}
+
+int sl_plan_stored(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place) {
+    return plan_stash(plan, count * sl_dtype_size(plan->storage), lifetime, place);
 }
 
 void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *place) {
@@ -264,7 +283,8 @@ void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *plac
 }
 
 int sl_plan_array(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place) {
-    if (lifetime != SL_UNTIL_RETURN && !plan->forward_only) return plan_stash(plan, count, lifetime, place);
+    if (lifetime != SL_UNTIL_RETURN && !plan->forward_only)
+        return plan_stash(plan, count * sizeof(float), lifetime, place);
     sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), place);
     return SL_OK;
 }
@@ -337,21 +357,51 @@ int sl_module_backward_input_each(const struct sl_module *module, struct sl_cont
     return SL_OK;
 }
 
+/* The same of rows that are kept in the context's storage. */
+static const float *kept_rows_of(const struct sl_context *context, const float *x, int first, int columns) {
+    const size_t bytes = (size_t)first * (size_t)columns * sl_dtype_size(context->storage);
+    return x ? (const void *)((const char *)x + bytes) : NULL;
+}
+
 int sl_module_backward_weight_each(const struct sl_module *module, const struct sl_context *context, const float *x,
                                    const float *dy) {
     for (int i = 0; i < (int)sl_call_microbatches(context); i += context->wgrad_group) {
         struct sl_context one = alone(context, i);
         const int first = i * one.rows;
         one.accumulate = context->accumulate || one.microbatch > 0;
-        SL_TRY(sl_module_backward_weight(module, &one, rows_of(x, first, module->in), rows_of(dy, first, module->out)));
+        SL_TRY(sl_module_backward_weight(module, &one, kept_rows_of(context, x, first, module->in),
+                                         kept_rows_of(context, dy, first, module->out)));
     }
     return SL_OK;
+}
+
+int sl_module_backward_input_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                   const float *dy, float *dx) {
+    struct sl_context whole = *context;
+    whole.storage = SL_F32;
+    if (x) x = sl_widen(context, &module->room_x, (size_t)context->rows * (size_t)module->in, x);
+    return sl_module_backward_input(module, &whole, x, dy, dx);
+}
+
+int sl_module_backward_weight_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                    const float *dy) {
+    const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
+    struct sl_context whole = *context;
+    whole.storage = SL_F32;
+    x = module->keeps_input ? sl_widen(context, &module->room_x, rows * (size_t)module->in, x) : NULL;
+    dy = module->keeps_gradient ? sl_widen(context, &module->room_dy, rows * (size_t)module->out, dy) : NULL;
+    return sl_module_backward_weight(module, &whole, x, dy);
 }
 
 int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
                              const float *dy) {
     struct sl_context one = *context;
     one.accumulate = context->accumulate || context->microbatch > 0;
+    if (context->storage != SL_F32) {
+        void *room = sl_at(context, &module->room_dy);
+        context->kernels->round_bf16((size_t)context->rows * (size_t)module->out, dy, room);
+        dy = room;
+    }
     return module->type->backward_weight(module, &one, x, dy);
 }
 

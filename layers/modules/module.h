@@ -33,6 +33,10 @@
  * which are those of context->microbatches microbatches, and plans workspace for sl_plan_rows rows. All other types
  * are called for one microbatch after the other. Each row must get the bits that it gets alone.
  *
+ * Where the plan's storage is bf16, what is kept takes half the room: x in both backward functions and dy in W are bf16
+ * arrays behind the same pointers. A type that knows this says stores, and keeps its own arrays in the same way
+ * (layers/modules/kept.h). All others are planned as if the storage were float, and x and dy are widened for them.
+ *
  * Layers that the model repeats set is_layer. Dropouts are then numbered by layer, and if dropout keys follow flax's
  * order, each layer has one key.
  *
@@ -57,7 +61,7 @@ enum sl_phase { SL_TRAIN, SL_EVALUATE, SL_PREFILL, SL_DECODE };
 /* Tensors that are kept between a microbatch's forward and its backward, owned by the pipeline. Each is [slots][rows,
  * cols]. Microbatch i lies in slot i % slots, so that consecutive microbatches of a group are one contiguous array. */
 struct sl_stash_tensor {
-    size_t stride; /* elements of one microbatch */
+    size_t stride; /* bytes of one microbatch */
     size_t offset; /* in elements of one slot: the padded strides of the tensors before this one */
     bool passes;   /* it lasts no longer than a call, and lies in the stash `once` under the same number */
 };
@@ -65,7 +69,7 @@ struct sl_stash {
     int slots; /* a multiple of wgrad_group; may be set after planning */
     int count, capacity;
     struct sl_stash_tensor *tensor;
-    size_t used;           /* elements of one slot: the sum of the tensors' padded strides, */
+    size_t used;           /* floats of one slot: the sum of the tensors' padded strides, */
     size_t elements;       /* and the most that it has been: tensors whose modules take turns lie in the same place */
     float *data;           /* [slots * elements], */
     size_t begin;          /* or, of a part of the tensors, from the first one's offset on */
@@ -125,6 +129,7 @@ struct sl_context {
     int position;          /* position of each sequence's first row */
     bool unread;           /* forward: nobody will read y, so that computing it may be left out; the stash is filled */
     int wgrad_group;       /* microbatches that one backward_weight call takes */
+    enum sl_dtype storage; /* of x in backward_input, and of x and dy in backward_weight: SL_F32 or SL_BF16 */
     bool accumulate;       /* backward_weight adds to the gradients; in I: microbatch 0's, as all others', will */
     struct sl_batch batch; /* the call's rows of the batch, in memory that the device can read */
     int inputs, targets;   /* columns of the batch's inputs and targets */
@@ -150,6 +155,7 @@ struct sl_plan {
     const struct sl_rule *rules; /* rules for the parameters' specs; may be NULL */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* of the operands of products, SL_F32 or SL_BF16; everything else is float */
+    enum sl_dtype storage;   /* of what the planned module keeps for backward, SL_F32 or SL_BF16 */
     int rows;                /* rows of a microbatch */
     int run; /* the most microbatches of one call of forward or backward_input; 0 counts as 1, and modules that do not
                 fuse plan with 1 */
@@ -199,6 +205,7 @@ struct sl_module_type {
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
     bool dx_may_be_x; /* backward_input may be given the same array for both, and W does without x */
+    bool stores;      /* it takes x and dy as they are kept, in context->storage */
     bool fuses;       /* forward and backward_input take the rows of several microbatches at once */
     unsigned reads;   /* SL_READS_LABELS and the like; steps refuse batches without it */
     size_t bytes;     /* size of the type's own struct, which begins with a struct sl_module; 0: none */
@@ -215,6 +222,9 @@ struct sl_module {
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it */
     int parameters;
     int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order in which plan declares them */
+    /* Where the storage is bf16: x and dy widened for a type that does not store, or dy as bf16 for W that follows I.
+     */
+    struct sl_place room_x, room_dy;
     int children;
     struct sl_module **child; /* owned */
 };
@@ -271,6 +281,8 @@ void sl_plan_workspace(struct sl_plan *plan, size_t bytes, struct sl_place *plac
 /* PLACE has COUNT floats: in the stash if they must outlast the call and there will be a backward, in the workspace
  * otherwise. */
 int sl_plan_array(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place);
+/* PLACE has COUNT numbers of the plan's storage type: in the stash. Not if plan->forward_only. */
+int sl_plan_stored(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_place *place);
 /* *NUMBER is a new cache of COLUMNS floats a position. Allowed only if plan->caches is not NULL. */
 int sl_plan_cache(struct sl_plan *plan, size_t columns, int *number);
 /* The same, of COLUMNS floats in all: for what is made of parameters when a prompt begins. */
@@ -309,7 +321,7 @@ static inline void *sl_at(const struct sl_context *context, const struct sl_plac
     if (stash->tensor[place->number].passes) stash = stash->once;
     const struct sl_stash_tensor *tensor = &stash->tensor[place->number];
     const size_t slots = (size_t)stash->slots, slot = (size_t)(context->microbatch % stash->slots);
-    return stash->data + (tensor->offset - stash->begin) * slots + tensor->stride * slot;
+    return (char *)(stash->data + (tensor->offset - stash->begin) * slots) + tensor->stride * slot;
 }
 
 /* The microbatches of a call of forward or backward_input. */
@@ -341,6 +353,11 @@ int sl_module_backward_weight_each(const struct sl_module *module, const struct 
 /* W of the microbatch whose I has just been called. */
 int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
                              const float *dy);
+/* Call a module whose type does not store where the storage is bf16. X and DY are bf16, but dy in I is float. */
+int sl_module_backward_input_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                   const float *dy, float *dx);
+int sl_module_backward_weight_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
+                                    const float *dy);
 /* For parents: these call a child's functions, and pass x and dy only if the child keeps them. Forward_last is for a
  * child whose y is only read where the parent's is; forward for all others. */
 static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -360,6 +377,8 @@ static inline int sl_module_backward_input(const struct sl_module *module, struc
                                            const float *dy, float *dx) {
     if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
     if (!module->keeps_input) x = NULL;
+    if (context->storage != SL_F32 && !module->type->stores)
+        return sl_module_backward_input_whole(module, context, x, dy, dx);
     if (context->microbatches > 1 && !module->type->fuses)
         return sl_module_backward_input_each(module, context, x, dy, dx);
     SL_TRY(module->type->backward_input(module, context, x, dy, dx));
@@ -370,6 +389,8 @@ static inline int sl_module_backward_weight(const struct sl_module *module, stru
     if (!module->type->backward_weight || module->weights_follow) return SL_OK;
     if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
     if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
+    if (context->storage != SL_F32 && !module->type->stores)
+        return sl_module_backward_weight_whole(module, context, x, dy);
     return module->type->backward_weight(module, context, module->keeps_input ? x : NULL,
                                          module->keeps_gradient ? dy : NULL);
 }

@@ -8,12 +8,15 @@
  *
  * The first forward writes the same tensors, which nobody reads. It does so in `once`, and in `again` only where that
  * has room for all microbatches that are on their way. */
+#include "layers/modules/kept.h"
 #include "layers/modules/transformer_modules.h"
 
 struct recompute {
     struct sl_module module;
-    bool weights_follow;    /* I computes W, too */
-    struct sl_place unread; /* y [rows, out] of the forward that runs again, where dx does not lend its place */
+    bool weights_follow;       /* I computes W, too */
+    struct sl_place whole_x;   /* x as floats, where it is kept as bf16; */
+    struct sl_place stored_dy; /* then dy as bf16 for W that follows */
+    struct sl_place unread;    /* y [rows, out] of the forward that runs again, where dx does not lend its place */
 };
 
 static const struct recompute *own(const struct sl_module *module) { return (const struct recompute *)module; }
@@ -39,6 +42,10 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_inner(recompute, plan));
     module->keeps_input = !plan->forward_only;
     module->keeps_gradient = inner->keeps_gradient && !recompute->weights_follow;
+    if (plan->storage != SL_F32 && !plan->forward_only) {
+        sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &recompute->whole_x);
+        sl_plan_workspace(plan, rows * (size_t)module->out * sizeof(uint16_t), &recompute->stored_dy);
+    }
     if (plan->forward_only || (plan->has_dx && module->out <= module->in)) return SL_OK;
     sl_plan_workspace(plan, rows * (size_t)module->out * sizeof(float), &recompute->unread);
     return SL_OK;
@@ -64,7 +71,16 @@ static int forward_again(const struct sl_module *module, const struct sl_context
     inner.metrics = &added;
     inner.unread = true;
     float *y = dx && module->out <= module->in ? dx : sl_at(context, &own(module)->unread);
+    x = sl_widen(context, &own(module)->whole_x, (size_t)context->rows * (size_t)module->in, x);
     return sl_module_forward_last(module->child[0], &inner, x, y);
+}
+
+/* DY as W takes it. */
+static const float *stored(const struct sl_module *module, const struct sl_context *context, const float *dy) {
+    if (context->storage == SL_F32) return dy;
+    void *room = sl_at(context, &own(module)->stored_dy);
+    context->kernels->round_bf16((size_t)context->rows * (size_t)module->out, dy, room);
+    return room;
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -73,7 +89,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     SL_TRY(forward_again(module, context, x, dx));
     SL_TRY(sl_module_backward_input(module->child[0], &inner, x, dy, dx));
     if (!own(module)->weights_follow) return SL_OK;
-    return sl_module_backward_weight_each(module->child[0], &inner, x, dy);
+    return sl_module_backward_weight_each(module->child[0], &inner, x, stored(module, context, dy));
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -88,6 +104,7 @@ static const struct sl_module_type recompute = {.name = "recompute",
                                                 .forward = forward,
                                                 .backward_input = backward_input,
                                                 .backward_weight = backward_weight,
+                                                .stores = true,
                                                 .fuses = true,
                                                 .bytes = sizeof(struct recompute)};
 

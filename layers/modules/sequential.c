@@ -1,13 +1,15 @@
 /* sequential.c - modules made of other modules: one after another, and beside a residual connection. */
 #include <stdlib.h>
 
+#include "layers/modules/kept.h"
 #include "layers/modules/modules.h"
 
 /* What passes between child i and child i + 1: the activation, and the gradient on the way back. Each lies in the stash
  * where one of the two will ask for it again, both in one place where child i + 1 can write dx over x; and otherwise in
- * a workspace buffer that it shares with every second edge, as a child reads one edge while it writes the next. */
+ * a workspace buffer that it shares with every second edge, as a child reads one edge while it writes the next. Where
+ * the storage is bf16, all are in these buffers while a call lasts. */
 struct edge {
-    struct sl_place activation, gradient;
+    struct sl_kept activation, gradient;
 };
 
 struct sequential {
@@ -20,11 +22,11 @@ static const struct edge *edge_of(const struct sl_module *module, int i) {
 }
 
 static float *activation(const struct sl_module *module, const struct sl_context *context, int i) {
-    return sl_at(context, &edge_of(module, i)->activation);
+    return sl_kept_values(context, &edge_of(module, i)->activation);
 }
 
 static float *gradient(const struct sl_module *module, const struct sl_context *context, int i) {
-    return sl_at(context, &edge_of(module, i)->gradient);
+    return sl_kept_values(context, &edge_of(module, i)->gradient);
 }
 
 /* ---- sequential ---- */
@@ -45,26 +47,43 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
+static bool shares_place(const struct sl_module *module, int i) {
+    return module->child[i + 1]->keeps_input && module->child[i]->keeps_gradient &&
+           module->child[i + 1]->type->dx_may_be_x;
+}
+
+/* What is kept of edge I, of SIZE elements; all else is its buffer's. */
+static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size_t size, struct edge *edge) {
+    static const struct sl_place none = {0};
+    const bool activation = module->child[i + 1]->keeps_input, gradient = module->child[i]->keeps_gradient;
+    *edge = (struct edge){0};
+    edge->activation.rounds = edge->gradient.rounds = plan->storage != SL_F32;
+    edge->activation.count = edge->gradient.count = size;
+    if (activation) SL_TRY(sl_plan_kept_at(plan, &none, size, SL_UNTIL_WEIGHT, &edge->activation));
+    if (shares_place(module, i))
+        edge->gradient = edge->activation;
+    else if (gradient)
+        SL_TRY(sl_plan_kept_at(plan, &none, size, SL_FROM_INPUT, &edge->gradient));
+    return SL_OK;
+}
+
 static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
     struct edge *edges = ((struct sequential *)module)->edge;
     const int count = module->children - 1;
+    const bool whole = plan->storage == SL_F32; /* what is kept is in the stash alone */
     size_t columns[2] = {0, 0};
     struct sl_place buffer[2];
     for (int i = 0; i < count; i++) {
-        const size_t width = (size_t)module->child[i]->out, size = (size_t)plan->rows * width;
-        const bool activation = module->child[i + 1]->keeps_input, gradient = module->child[i]->keeps_gradient;
-        edges[i] = (struct edge){0};
-        if (activation) SL_TRY(sl_plan_stash(plan, size, &edges[i].activation));
-        if (activation && gradient && module->child[i + 1]->type->dx_may_be_x)
-            edges[i].gradient = edges[i].activation;
-        else if (gradient)
-            SL_TRY(sl_plan_array(plan, size, SL_FROM_INPUT, &edges[i].gradient));
+        const size_t width = (size_t)module->child[i]->out;
+        const bool activation = whole && module->child[i + 1]->keeps_input;
+        const bool gradient = whole && module->child[i]->keeps_gradient;
+        SL_TRY(plan_edge(module, plan, i, (size_t)plan->rows * width, &edges[i]));
         if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
     }
     for (int i = 0; i < 2; i++) sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
     for (int i = 0; i < count; i++) {
-        if (!module->child[i + 1]->keeps_input) edges[i].activation = buffer[i % 2];
-        if (!module->child[i]->keeps_gradient) edges[i].gradient = buffer[i % 2];
+        if (!whole || !module->child[i + 1]->keeps_input) edges[i].activation.values = buffer[i % 2];
+        if (!whole || !module->child[i]->keeps_gradient) edges[i].gradient.values = buffer[i % 2];
     }
     return SL_OK;
 }
@@ -81,19 +100,20 @@ static int sequential_forward(const struct sl_module *module, struct sl_context 
     for (int i = 0; i < last; i++) {
         float *out = activation(module, context, i);
         SL_TRY(sl_module_forward(module->child[i], context, x, out));
+        sl_keep(context, &edge_of(module, i)->activation);
         x = out;
     }
     return sl_module_forward_last(module->child[last], context, x, y);
 }
 
-/* Child I's x, and the gradient of its y; X and DY are the sequence's own. */
+/* Child I's x, and the gradient of its y, as they are kept; X and DY are the sequence's own. */
 static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
-    return i > 0 ? activation(module, context, i - 1) : x;
+    return i > 0 ? sl_kept_stored(context, &edge_of(module, i - 1)->activation) : x;
 }
 
 static const float *gradient_of(const struct sl_module *module, const struct sl_context *context, int i,
                                 const float *dy) {
-    return i < module->children - 1 ? gradient(module, context, i) : dy;
+    return i < module->children - 1 ? sl_kept_stored(context, &edge_of(module, i)->gradient) : dy;
 }
 
 static int sequential_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -101,6 +121,7 @@ static int sequential_backward_input(const struct sl_module *module, struct sl_c
     for (int i = module->children - 1; i >= 0; i--) {
         float *out = i > 0 ? gradient(module, context, i - 1) : dx;
         SL_TRY(sl_module_backward_input(module->child[i], context, input_of(module, context, i, x), dy, out));
+        if (i > 0) sl_keep(context, &edge_of(module, i - 1)->gradient);
         dy = out;
     }
     return SL_OK;
@@ -121,6 +142,7 @@ static const struct sl_module_type sequential = {.name = "sequential",
                                                  .forward = sequential_forward,
                                                  .backward_input = sequential_backward_input,
                                                  .backward_weight = sequential_backward_weight,
+                                                 .stores = true,
                                                  .fuses = true,
                                                  .bytes = sizeof(struct sequential),
                                                  .release = release_sequential};
@@ -177,6 +199,7 @@ static const struct sl_module_type residual = {.name = "residual",
                                                .forward = residual_forward,
                                                .backward_input = residual_backward_input,
                                                .backward_weight = residual_backward_weight,
+                                               .stores = true,
                                                .fuses = true};
 
 struct sl_module *sl_residual(struct sl_module *inner) {

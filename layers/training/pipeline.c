@@ -19,7 +19,7 @@ static int take_activation(struct sl_pipeline *p, const struct sl_action *action
     SL_TRY(sl_channel_take(p->self, channel, &slot));
     p->state = slot;
     if (action->update < 0) return SL_OK;
-    sl_device.copy(p->inputs + hidden_row(p, action->update), slot, hidden_row(p, p->run) * sizeof(float));
+    sl_device.copy(p->inputs + hidden_bytes(p, action->update), slot, hidden_bytes(p, p->run));
     p->state = NULL;
     return sl_channel_release(p->self, channel);
 }
@@ -56,29 +56,82 @@ static void set_microbatches(struct sl_pipeline *p, const struct sl_action *acti
     };
 }
 
+/* ---- what is kept and handed over ---- */
+
+/* Whether stages hand over rows of COLUMNS columns as bf16. */
+static bool rounds(const struct sl_pipeline *p, int columns) { return sl_pipeline_dtype(p, columns) != SL_F32; }
+
+static size_t elements(const struct sl_pipeline *p, int columns) { return (size_t)p->context.rows * (size_t)columns; }
+
+/* The call's rows at FROM, as they were handed over, as floats. */
+static const float *take_rows(const struct sl_pipeline *p, int columns, const void *from) {
+    if (!from || !rounds(p, columns)) return from;
+    float *rows = sl_at(&p->context, &p->taken);
+    p->context.kernels->widen_bf16(elements(p, columns), from, rows);
+    return rows;
+}
+
+/* Where a stage writes rows that are handed over at TO; and hands them over. */
+static float *rows_for(const struct sl_pipeline *p, int columns, void *to) {
+    return rounds(p, columns) ? sl_at(&p->context, &p->given) : to;
+}
+static void give_rows(const struct sl_pipeline *p, int columns, const float *rows, void *to) {
+    if (rounds(p, columns)) p->context.kernels->round_bf16(elements(p, columns), rows, to);
+}
+
+/* Rows of floats that no stage hands over are rounded as if one did, and kept where that is a PLACE in the stash. */
+static void settle(const struct sl_pipeline *p, int columns, float *rows, const struct sl_place *place) {
+    const bool keeps = place->stashed && p->context.phase == SL_TRAIN;
+    if (rounds(p, columns))
+        p->context.kernels->settle_bf16(elements(p, columns), rows, keeps ? sl_at(&p->context, place) : NULL);
+}
+
+/* The x of the call, kept for backward. FROM is of the batch, or was handed over. */
+static const float *take_x(const struct sl_pipeline *p, const struct sl_action *action, const void *from) {
+    const int columns = p->model->stage[action->params]->in;
+    const struct sl_place *place = &p->kept[action->params].x;
+    if (from && rounds(p, columns) && is_first(p, action->loop)) {
+        float *x = sl_at(&p->context, &p->taken);
+        sl_device.copy(x, from, elements(p, columns) * sizeof *x);
+        settle(p, columns, x, place);
+        return x;
+    }
+    if (place->stashed && p->context.phase == SL_TRAIN) {
+        void *keep = sl_at(&p->context, place);
+        sl_device.copy(keep, from, sl_pipeline_row_bytes(p, p->context.rows, columns));
+        from = keep;
+    }
+    return take_rows(p, columns, from);
+}
+
+/* ---- forward and backward ---- */
+
+/* What the last stage has given is Y. */
+static int loss_step(struct sl_pipeline *p, const struct sl_action *action, float *y) {
+    static const struct sl_place nowhere = {0};
+    const int columns = p->model->stage[action->params]->out;
+    float *dy = p->output_gradients + loss_row(p, action->output);
+    settle(p, columns, y, &nowhere);
+    SL_TRY(sl_module_forward(p->model->loss, &p->context, y, dy));
+    if (p->context.phase == SL_TRAIN) settle(p, columns, dy, &p->kept[action->params].dy);
+    return SL_OK;
+}
+
 static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->params];
-    const float *x = p->state;
+    const void *from = p->state;
     if (action->input >= 0)
-        x = is_first(p, action->loop) ? batch_row(p, action->input) : p->inputs + hidden_row(p, action->input);
-    float *y = NULL;
-    if (action->output >= 0) {
-        y = p->outputs + output_row(p, action->output);
-    } else {
-        void *slot;
-        SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
-        y = slot;
-    }
+        from = is_first(p, action->loop) ? (const void *)batch_row(p, action->input)
+                                         : p->inputs + hidden_bytes(p, action->input);
+    void *slot = NULL;
+    if (action->output < 0) SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
     set_microbatches(p, action);
-    const struct sl_place *kept = &p->kept[action->params].x;
-    if (kept->stashed && p->context.phase == SL_TRAIN) {
-        float *keep = sl_at(&p->context, kept);
-        sl_device.copy(keep, x, (size_t)p->context.rows * (size_t)stage->in * sizeof(float));
-        x = keep;
-    }
-    SL_TRY(sl_module_forward(stage, &p->context, x, y));
-    if (action->output >= 0)
-        SL_TRY(sl_module_forward(p->model->loss, &p->context, y, p->output_gradients + loss_row(p, action->output)));
+    float *y = slot ? rows_for(p, stage->out, slot) : p->outputs + output_row(p, action->output);
+    SL_TRY(sl_module_forward(stage, &p->context, take_x(p, action, from), y));
+    if (slot)
+        give_rows(p, stage->out, y, slot);
+    else
+        SL_TRY(loss_step(p, action, y));
     if (!p->state) return SL_OK;
     p->state = NULL;
     return sl_channel_release(p->self, p->ends[action->loop].take_activation);
@@ -96,9 +149,8 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     const struct sl_place *kept = &p->kept[action->params].dy;
     if (!kept->stashed) return SL_OK;
     set_microbatches(p, action);
-    float *keep = sl_at(&p->context, kept);
     const int columns = p->model->stage[action->params]->out;
-    sl_device.copy(keep, slot, (size_t)p->context.rows * (size_t)columns * sizeof(float));
+    sl_device.copy(sl_at(&p->context, kept), slot, sl_pipeline_row_bytes(p, p->context.rows, columns));
     p->state_gradient = NULL;
     return sl_channel_release(p->self, channel);
 }
@@ -114,20 +166,26 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
     return is_last(p, loop) ? p->output_gradients + loss_row(p, microbatch) : NULL;
 }
 
+/* The dy of the action, as floats. */
+static const float *gradient_of(const struct sl_pipeline *p, const struct sl_action *action) {
+    if (is_last(p, action->loop)) return p->output_gradients + loss_row(p, action->microbatch);
+    const void *from = p->state_gradient ? p->state_gradient : kept_dy(p, action->params, action->microbatch);
+    return take_rows(p, p->model->stage[action->params]->out, from);
+}
+
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->params];
     set_microbatches(p, action);
     p->context.accumulate = p->step->accumulate;
-    const float *dy = p->state_gradient ? p->state_gradient : kept_dy(p, action->params, action->microbatch);
-    float *dx = NULL; /* nobody needs the gradient of the batch */
-    if (action->input < 0) {
-        void *slot;
-        SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_gradient, &slot));
-        dx = slot;
-    } else if (!is_first(p, action->loop)) {
-        dx = p->input_gradients + hidden_row(p, action->input);
-    }
-    SL_TRY(sl_module_backward_input(stage, &p->context, kept_x(p, action->params, action->microbatch), dy, dx));
+    void *to = NULL; /* nobody needs the gradient of the batch */
+    if (action->input < 0)
+        SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_gradient, &to));
+    else if (!is_first(p, action->loop))
+        to = p->input_gradients + hidden_bytes(p, action->input);
+    float *dx = to ? rows_for(p, stage->in, to) : NULL;
+    SL_TRY(sl_module_backward_input(stage, &p->context, kept_x(p, action->params, action->microbatch),
+                                    gradient_of(p, action), dx));
+    if (to) give_rows(p, stage->in, dx, to);
     if (!p->state_gradient) return SL_OK;
     p->state_gradient = NULL;
     return sl_channel_release(p->self, p->ends[action->loop].take_gradient);
@@ -138,7 +196,7 @@ static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     if (action->update >= 0) {
         void *slot;
         SL_TRY(sl_channel_acquire(p->self, channel, &slot));
-        sl_device.copy(slot, p->input_gradients + hidden_row(p, action->update), hidden_row(p, p->run) * sizeof(float));
+        sl_device.copy(slot, p->input_gradients + hidden_bytes(p, action->update), hidden_bytes(p, p->run));
     }
     return sl_channel_post(p->self, channel);
 }
@@ -166,7 +224,10 @@ static int weight_gradient_group(struct sl_pipeline *p, int loop, int first) {
     const struct sl_module *stage = p->model->stage[loop], *loss = is_last(p, loop) ? p->model->loss : NULL;
     const float *x = kept_x(p, loop, first), *dy = kept_dy(p, loop, first);
     SL_TRY(sl_module_backward_weight(stage, &p->context, x, dy));
-    return loss ? sl_module_backward_weight(loss, &p->context, p->outputs + output_row(p, first), NULL) : SL_OK;
+    if (!loss) return SL_OK;
+    struct sl_context whole = p->context; /* what the last stage gives is kept as floats */
+    whole.storage = SL_F32;
+    return sl_module_backward_weight(loss, &whole, p->outputs + output_row(p, first), NULL);
 }
 
 bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights) {

@@ -45,6 +45,9 @@ struct sl_pipeline_options {
     const struct sl_schedule *schedule; /* lowered; must outlive the pipeline */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* of the operands of products: SL_F32 or SL_BF16 */
+    /* Of what is kept for backward and handed over: SL_F32 or SL_BF16. With bf16, rows are rounded after every layer,
+     * whether they are handed over or not, so that bits do not follow the stages. */
+    enum sl_dtype storage;
     int slots;         /* slots of a channel with which the schedule is proven; 0: as many as sl_schedule_slots says */
     int rows;          /* rows of a microbatch */
     int sequence;      /* rows of a sequence; 0: rows are independent of each other */

@@ -33,6 +33,9 @@ static int check_options(struct sl_spmd *self, const struct sl_pipeline_options 
                        "the pipeline's option sequence is %d: it must divide the %d rows of a microbatch, or be 0 if "
                        "rows are independent of each other",
                        options->sequence, options->rows);
+    if (options->storage != SL_F32 && options->storage != SL_BF16)
+        return sl_fail(self, SL_BAD_INPUT, "the pipeline's option storage is %d: it must be SL_F32 or SL_BF16",
+                       (int)options->storage);
     if (options->wgrad_group < 1)
         return too_small(self, "the pipeline's option wgrad_group", options->wgrad_group,
                          "a number that divides that of the microbatches, 1 at least");

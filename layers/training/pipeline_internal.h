@@ -5,8 +5,8 @@
 #include "layers/training/pipeline.h"
 #include "spmd/device/window.h"
 
-/* Where a stage's x and dy are kept for W. A place that is not stashed is not used: the rows lie elsewhere, or W does
- * not need them. */
+/* Where a stage's x and dy are kept for W, as sl_pipeline_dtype says. A place that is not stashed is not used: the rows
+ * lie elsewhere, or W does not need them. */
 struct kept {
     struct sl_place x, dy;
     size_t begin; /* of the loop's part of the stash, in elements of one slot */
@@ -50,27 +50,39 @@ struct sl_pipeline {
     struct sl_window window;
     int frames, turns; /* units that are near, 0: nothing leaves; units of a loop */
     struct sl_groups groups;
-    struct kept *kept;                   /* [loops] */
+    struct kept *kept; /* [loops] */
+    /* Where stages hand over bf16: floats of a call's x or dy, and of its y or dx. */
+    struct sl_place taken, given;
     struct weight_gradients *weights;    /* [loops] */
     size_t workspace_bytes, table_bytes; /* of a call; of what layers share (rotary positions) */
     struct sl_context context;
     /* The stage-input buffer, if the schedule keeps states, and its gradients; then what the last stage gives, and what
      * the loss makes of it: the gradients, unless the model generates. */
-    float *inputs, *input_gradients;   /* [microbatches * rows, hidden] */
+    char *inputs, *input_gradients;    /* [microbatches * rows, hidden], as they are handed over */
     float *outputs, *output_gradients; /* [microbatches * rows, out], [microbatches * rows, the loss's out] */
     struct ends *ends;                 /* [loops] */
     struct link *link;                 /* [links], at most 4 for each loop */
     int links;
-    const float *state;          /* the activation last received, in its slot; NULL: none */
-    const float *state_gradient; /* the gradient last received */
+    const void *state;          /* the activation last received, in its slot; NULL: none */
+    const void *state_gradient; /* the gradient last received */
     struct sl_batch_room room;
     struct sl_batch batch; /* the step's batch, in memory that the device can read */
     struct sl_pipeline_step *step;
 };
 
-/* Elements before MICROBATCH in arrays of rows that stages hand over. */
-static inline size_t hidden_row(const struct sl_pipeline *p, int microbatch) {
-    return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->hidden;
+/* In which type rows of COLUMNS columns leave their stage and are kept. What is handed over beside rows of layers has
+ * sums in it, which stay floats. */
+static inline enum sl_dtype sl_pipeline_dtype(const struct sl_pipeline *p, int columns) {
+    return columns == p->model->handed ? SL_F32 : p->options.storage;
+}
+/* Bytes of COUNT rows of COLUMNS columns in that type. */
+static inline size_t sl_pipeline_row_bytes(const struct sl_pipeline *p, int count, int columns) {
+    return (size_t)count * (size_t)columns * sl_dtype_size(sl_pipeline_dtype(p, columns));
+}
+
+/* Bytes before MICROBATCH in arrays of rows that stages hand over. */
+static inline size_t hidden_bytes(const struct sl_pipeline *p, int microbatch) {
+    return sl_pipeline_row_bytes(p, microbatch * p->options.rows, p->hidden);
 }
 
 /* Elements before MICROBATCH in what the last stage gives. */

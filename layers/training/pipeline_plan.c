@@ -10,9 +10,25 @@
 
 /* The stash tensor for rows that a stage's first or last module wants kept; what lies in the batch or in the output
  * gradients need not be copied. */
-static int plan_kept(struct sl_plan *plan, bool wanted, bool elsewhere, int columns, struct sl_place *place) {
-    if (!wanted || elsewhere) return SL_OK;
-    return sl_plan_stash(plan, (size_t)plan->rows * (size_t)columns, place);
+static int plan_kept(struct sl_pipeline *p, struct sl_plan *plan, bool wanted, bool elsewhere, int columns,
+                     struct sl_place *place) {
+    const size_t count = (size_t)plan->rows * (size_t)columns;
+    const bool whole = sl_pipeline_dtype(p, columns) == SL_F32;
+    if (!wanted || (elsewhere && whole)) return SL_OK;
+    return whole ? sl_plan_stash(plan, count, place) : sl_plan_stored(plan, count, SL_UNTIL_WEIGHT, place);
+}
+
+/* Stages read and write floats. */
+static void plan_handed(struct sl_pipeline *p, struct sl_plan *plan) {
+    size_t columns = 0;
+    for (int l = 0; l < p->model->loops; l++) {
+        const size_t in = (size_t)p->model->stage[l]->in, out = (size_t)p->model->stage[l]->out;
+        columns = in > columns ? in : columns;
+        columns = out > columns ? out : columns;
+    }
+    if (plan->storage == SL_F32) return;
+    sl_plan_workspace(plan, sl_plan_rows(plan) * columns * sizeof(float), &p->taken);
+    sl_plan_workspace(plan, sl_plan_rows(plan) * columns * sizeof(float), &p->given);
 }
 
 static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
@@ -22,11 +38,12 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     plan->layer = plan->dropouts = 0;
     plan->global_layer = p->model->first_layer ? p->model->first_layer[loop] : stage_of(p, loop) * p->model->layers;
     plan->workspace = 0;
+    plan_handed(p, plan);
     plan->has_dx = !is_first(p, loop);
     plan->nobody_waits = is_first(p, loop);
     SL_TRY(sl_module_plan(stage, plan));
-    SL_TRY(plan_kept(plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
-    return plan_kept(plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
+    SL_TRY(plan_kept(p, plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
+    return plan_kept(p, plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
 }
 
 /* All that stages hand over goes through the same buffers. */
@@ -81,6 +98,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .rules = options->rules,
         .gemm = options->gemm,
         .precision = options->precision,
+        .storage = options->storage,
         .rows = options->rows,
         .run = p->run,
         .sequence = options->sequence,
@@ -100,6 +118,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
     plan.workspace = 0;        /* the last stage has ended where the loss begins */
+    plan.storage = SL_F32;     /* and is given floats */
     plan.nobody_waits = false; /* a loss has no I that its W could follow */
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
     p->workspace_bytes = plan.workspace_peak;
@@ -190,6 +209,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .inputs = p->in,
         .targets = p->out,
         .sequence = options->sequence,
+        .storage = options->storage,
         .parameters = parameters,
         .stash = &p->stash,
         .again = &p->again,
@@ -224,7 +244,7 @@ static size_t near_stash_bytes(const struct sl_pipeline *p) {
 static size_t input_bytes(const struct sl_pipeline *p) {
     bool keeps = false;
     for (int i = 0; i < p->actions->count; i++) keeps = keeps || p->actions->action[i].update >= 0;
-    return keeps ? hidden_row(p, p->microbatches) * sizeof(float) : 0;
+    return keeps ? hidden_bytes(p, p->microbatches) : 0;
 }
 static size_t output_bytes(const struct sl_pipeline *p) {
     return has_loss(p) ? output_row(p, p->microbatches) * sizeof(float) : 0;
@@ -232,9 +252,7 @@ static size_t output_bytes(const struct sl_pipeline *p) {
 static size_t loss_bytes(const struct sl_pipeline *p) {
     return has_loss(p) ? loss_row(p, p->microbatches) * sizeof(float) : 0;
 }
-static size_t slot_bytes(const struct sl_pipeline *p) {
-    return sl_round_up(hidden_row(p, p->run) * sizeof(float), SL_CACHE_LINE);
-}
+static size_t slot_bytes(const struct sl_pipeline *p) { return sl_round_up(hidden_bytes(p, p->run), SL_CACHE_LINE); }
 
 /* The coordinate that has the same place as this one, but RANK. */
 static int coordinate_of(const struct sl_pipeline *p, int rank) {

@@ -232,6 +232,7 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
         done
     done
     refuses '--recompute: "some" is not one of none|selective|full' $driver --recompute some
+    refuses '--storage: "f16" is not one of f32|bf16' $driver --storage f16
     for list in some optimizer,some activations,activations optimizer, none,weights; do
         refuses "--offload: \"$list\" is not none or a list of optimizer|activations|weights" $driver --offload $list
     done
@@ -322,6 +323,7 @@ for value in -1 x nan 1e31; do
     refuses "--clip: \"$value\" is not a number from 0" $train --clip "$value"
 done
 refuses '--recompute: "some" is not one of none|selective|full' $train --recompute some
+refuses '--storage: "f16" is not one of f32|bf16' $train --storage f16
 refuses '--offload: "some" is not none or a list of optimizer|activations|weights' $train --offload some
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload optimizer --offload-dir nowhere
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload weights --offload-dir nowhere --schedule looped-bfs --loops 2

@@ -36,6 +36,7 @@ model="$model --batch 16 --microbatches 4 --schedule gpipe --dropout 0.1"
 fuses 4 transformer $model --mesh data=1
 fuses 4 transformer $model
 fuses 2 transformer $model --mesh data=2,pipe=2 --recompute full
+fuses 4 transformer $model --mesh pipe=2,tensor=2 --storage bf16
 fuses 4 transformer $model --mesh pipe=2,tensor=2 --recompute selective --vocabulary-parallel
 fuses 4 transformer $model --mesh tensor=4 --sequence 12 --no-fsdp
 fuses 4 transformer $model --mesh data=2,tensor=2 --experts 4 --top-k 2 --shared-experts 1

@@ -22,7 +22,7 @@ struct job {
     float clip;     /* 0: none */
     bool ignore_nan;
     int offload; /* bits: the optimizer's state, activations, weights */
-    enum sl_dtype precision;
+    enum sl_dtype precision, storage;
     const char *const *module_axes;               /* over which the model's modules communicate; may be NULL */
     double delay;                                 /* of every message and sum, seconds */
     const struct sl_optimizer_options *optimizer; /* NULL: AdamW's defaults with learning rate 1e-2 */
@@ -110,6 +110,7 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
                      .schedule = &job->table,
                      .gemm = sl_gemm_find("reference", &self->error),
                      .precision = job->precision,
+                     .storage = job->storage,
                      .rows = BATCH / sl_axis_size(self, "data") / job->microbatches / passes,
                      .offload_activations = job->offload & 2,
                      .wgrad_group = job->group},

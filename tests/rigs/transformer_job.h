@@ -35,7 +35,7 @@ struct job {
     bool shared_out, overlap; /* ZeRO; reductions while other loops compute */
     float clip;
     struct sl_optimizer_options optimizer;
-    enum sl_dtype precision;
+    enum sl_dtype precision, storage;
     const struct sl_store *from;           /* initial values; NULL: made from the seed */
     const int32_t *tokens;                 /* [batch, sequence + 1]; NULL: random ones */
     bool sizes_only;                       /* the trainer is only planned */
@@ -138,6 +138,7 @@ static inline int open_worker(struct worker *worker) {
                      .schedule = &job->table,
                      .gemm = sl_gemm_find(NULL, &self->error),
                      .precision = job->precision,
+                     .storage = job->storage,
                      .rows = worker->local / microbatches / passes * job->sequence,
                      .sequence = job->sequence,
                      .sizes_only = job->sizes_only,

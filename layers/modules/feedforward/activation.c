@@ -2,12 +2,13 @@
  * is one multiplication. But gelu computes its slope again: passes over memory cost more than that. */
 #include <math.h>
 
+#include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
 struct activation {
     struct sl_module module;
-    struct sl_place slope; /* [rows, cols] */
+    struct sl_kept slope; /* [rows, cols] */
 };
 
 struct dropout {
@@ -24,19 +25,26 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 }
 
 static float *slope_of(const struct sl_module *module, const struct sl_context *context) {
-    return sl_at(context, &((const struct activation *)module)->slope);
+    return sl_kept_values(context, &((const struct activation *)module)->slope);
+}
+
+/* The end of a forward, which has written the slope. */
+static int keep_slope(const struct sl_module *module, const struct sl_context *context) {
+    sl_keep(context, &((const struct activation *)module)->slope);
+    return SL_OK;
 }
 
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
-    return sl_plan_array(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
+    return sl_plan_kept(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     (void)x;
     if (!dx) return SL_OK;
-    context->kernels->multiply(elements(module, context), dy, slope_of(module, context), dx);
+    context->kernels->multiply(elements(module, context), dy,
+                               sl_recall(context, &((const struct activation *)module)->slope), dx);
     return SL_OK;
 }
 
@@ -95,7 +103,7 @@ static int silu(const struct sl_module *module, struct sl_context *context, cons
                 const uint32_t *words, float *y) {
     context->kernels->silu_dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
                                            slope_of(module, context));
-    return SL_OK;
+    return keep_slope(module, context);
 }
 
 static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -114,7 +122,7 @@ static int dropout_forward(const struct sl_module *module, struct sl_context *co
     const uint32_t *words = kept < 1.0f ? draw_words(module, context) : sl_at(context, &dropout->words);
     context->kernels->dropout_forward(elements(module, context), x, words, threshold(kept), kept, y,
                                       slope_of(module, context));
-    return SL_OK;
+    return keep_slope(module, context);
 }
 
 /* ---- gelu ---- */
@@ -143,6 +151,7 @@ static int gelu_backward_input(const struct sl_module *module, struct sl_context
      .forward = FORWARD,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .needs_no_input = true,                                                                                           \
+     .stores = true,                                                                                                   \
      .fuses = true,                                                                                                    \
      .bytes = sizeof(struct STRUCT)}
 static const struct sl_module_type silu_type = ACTIVATION("silu", plan_slope, silu_forward, activation);

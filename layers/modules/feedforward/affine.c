@@ -1,6 +1,8 @@
 /* affine.c - y = x kernel + bias and its gradients. */
 #include "layers/modules/feedforward/affine.h"
 
+#include "layers/modules/kept.h"
+
 int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t kernel[2], const char *kernel_spec,
                    const char *bias_spec, enum sl_epilogue epilogue) {
     const float scale = sl_lecun_normal(kernel[0]);
@@ -13,6 +15,9 @@ int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t 
     module->keeps_input = module->keeps_gradient = !plan->forward_only;
     SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel, kernel_spec));
     SL_TRY(sl_plan_parameter_sharded(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &kernel[1], bias_spec));
+    if (plan->storage != SL_F32 && !plan->forward_only)
+        sl_plan_workspace(plan, (size_t)shape.wgrad_rows * (size_t)module->out * sizeof(float),
+                          &((struct sl_affine *)module)->whole_dy);
     return sl_products_plan(&((struct sl_affine *)module)->products, plan, &shape);
 }
 
@@ -45,11 +50,13 @@ int sl_affine_backward_weight(const struct sl_module *module, struct sl_context 
                               const float *dy) {
     const struct sl_products *products = products_of(module);
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
-    const void *a = sl_products_operand(products, context, &products->x, rows * (size_t)module->in, x);
-    const void *b = sl_products_operand(products, context, &products->dy, rows * (size_t)module->out, dy);
+    const size_t outputs = rows * (size_t)module->out;
+    const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
+    const void *b = sl_products_kept(products, context, &products->dy, outputs, dy);
+    const float *whole_dy = sl_widen(context, &((const struct sl_affine *)module)->whole_dy, outputs, dy);
     SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, context->accumulate,
                                 sl_gradient(module, context, SL_AFFINE_KERNEL)));
-    context->kernels->column_sums(rows, (size_t)module->out, dy, context->accumulate,
+    context->kernels->column_sums(rows, (size_t)module->out, whole_dy, context->accumulate,
                                   sl_gradient(module, context, SL_AFFINE_BIAS));
     return SL_OK;
 }

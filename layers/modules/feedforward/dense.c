@@ -12,6 +12,7 @@ static const struct sl_module_type dense = {.name = "dense",
                                             .forward = sl_affine_forward,
                                             .backward_input = sl_affine_backward_input,
                                             .backward_weight = sl_affine_backward_weight,
+                                            .stores = true,
                                             .fuses = true,
                                             .bytes = sizeof(struct sl_affine),
                                             .release = sl_affine_release};

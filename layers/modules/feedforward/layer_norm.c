@@ -1,13 +1,14 @@
 /* layer_norm.c - normalizes each row over its columns, then scales and shifts them. */
 #include "layers/modules/feedforward/norm.h"
+#include "layers/modules/kept.h"
 #include "layers/modules/modules.h"
 
 enum { SCALE = SL_NORM_FACTOR, BIAS = SL_NORM_SHIFT };
 
 struct layer_norm {
     struct sl_norm norm;
-    struct sl_place normalized; /* [rows, cols] */
-    struct sl_place unwanted;   /* dx [rows, cols] that nobody needs */
+    struct sl_kept normalized; /* [rows, cols] */
+    struct sl_place unwanted;  /* dx [rows, cols] that nobody needs */
 };
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
@@ -15,7 +16,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t cols = (size_t)module->in, rows = (size_t)plan->rows;
     SL_TRY(sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols));
     SL_TRY(sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &cols));
-    SL_TRY(sl_plan_array(plan, rows * cols, SL_UNTIL_INPUT, &own->normalized));
+    SL_TRY(sl_plan_kept(plan, rows * cols, SL_UNTIL_INPUT, &own->normalized));
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     SL_TRY(sl_norm_plan_sums(&own->norm, plan));
     sl_plan_workspace(plan, sl_plan_rows(plan) * cols * sizeof(float), &own->unwanted);
@@ -26,7 +27,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const struct layer_norm *own = (const struct layer_norm *)module;
     context->kernels->layer_norm_forward((size_t)context->rows, (size_t)module->in, x, sl_value(module, context, SCALE),
                                          sl_value(module, context, BIAS), (float)SL_NORM_EPSILON,
-                                         sl_at(context, &own->normalized), sl_at(context, &own->norm.rstd), y);
+                                         sl_kept_values(context, &own->normalized), sl_at(context, &own->norm.rstd), y);
+    sl_keep(context, &own->normalized);
     return SL_OK;
 }
 
@@ -36,7 +38,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const struct layer_norm *own = (const struct layer_norm *)module;
     const size_t cols = (size_t)module->in, microbatches = sl_call_microbatches(context);
     const size_t rows = (size_t)context->rows / microbatches;
-    const float *normalized = sl_at(context, &own->normalized), *rstd = sl_at(context, &own->norm.rstd);
+    const float *normalized = sl_recall(context, &own->normalized), *rstd = sl_at(context, &own->norm.rstd);
     float *dscale = sl_at(context, &own->norm.sum[SCALE]), *dbias = sl_at(context, &own->norm.sum[BIAS]);
     (void)x;
     if (!dx) dx = sl_at(context, &own->unwanted);
@@ -53,6 +55,7 @@ static const struct sl_module_type layer_norm = {.name = "layer_norm",
                                                  .backward_input = backward_input,
                                                  .needs_no_input = true,
                                                  .needs_no_gradient = true,
+                                                 .stores = true,
                                                  .backward_weight = sl_norm_backward_weight,
                                                  .fuses = true,
                                                  .bytes = sizeof(struct layer_norm)};

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "layers/modules/kept.h"
 #include "spmd/device/device.h"
 
 /* The standard deviation of a standard normal cut off at -2 and 2. */
@@ -15,6 +16,13 @@ void sl_products_release(struct sl_products *products) {
     sl_gemm_release(&products->forward);
     sl_gemm_release(&products->input_gradient);
     sl_gemm_release(&products->weight_gradient);
+}
+
+/* Products of floats widen what W is given as bf16. */
+static void plan_widened(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
+    const size_t rows = (size_t)shape->wgrad_rows;
+    sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(float), &products->x);
+    sl_plan_workspace(plan, rows * (size_t)shape->out * sizeof(float), &products->dy);
 }
 
 static void plan_operands(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
@@ -30,7 +38,10 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     const int in = shape->in, out = shape->out, rows = shape->rows;
     const bool transposed = shape->transposed;
     sl_products_release(products);
-    if (shape->precision == SL_BF16) plan_operands(products, plan, shape);
+    if (shape->precision == SL_BF16)
+        plan_operands(products, plan, shape);
+    else if (plan->storage != SL_F32 && !plan->forward_only)
+        plan_widened(products, plan, shape);
     if (plan->sizes_only) return SL_OK;
     SL_TRY(sl_gemm_plan(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
                         shape->epilogue, plan->error));
@@ -55,6 +66,12 @@ const void *sl_products_operand(const struct sl_products *products, const struct
     uint16_t *rounded = sl_at(context, room);
     context->kernels->round_bf16(n, x, rounded);
     return rounded;
+}
+
+const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
+                             const struct sl_place *room, size_t n, const float *x) {
+    if (context->storage == SL_F32) return sl_products_operand(products, context, room, n, x);
+    return rounds(products) ? x : sl_widen(context, room, n, x);
 }
 
 int sl_products_multiply_many(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,

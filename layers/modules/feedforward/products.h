@@ -1,7 +1,7 @@
 /* products.h - the three matrix products of a module with a kernel: y = x kernel, dx = dy kernel^T, dkernel = x^T dy.
  *
- * In bf16 the operands are rounded first. The owner of the parameters rounds the kernel each time its values change
- * (sl_parameters_round); x and dy are rounded here. */
+ * In bf16 the operands are rounded first, unless they have been kept so. The owner of the parameters rounds the kernel
+ * each time its values change (sl_parameters_round); x and dy are rounded here. */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 
@@ -11,7 +11,8 @@ SL_BEGIN_C
 
 struct sl_products {
     struct sl_gemm forward, input_gradient, weight_gradient;
-    /* In the workspace, bf16 only: room for the rounded x and dy of the product with the most rows. */
+    /* In the workspace: room for x and dy of the product with the most rows in the operands' type, where that may be
+     * another than theirs. */
     struct sl_place x, dy;
 };
 
@@ -35,6 +36,9 @@ const void *sl_products_kernel(const struct sl_products *products, const struct 
 /* X [n] in the type that the products read. bf16 values are written at ROOM, which is products->x or products->dy. */
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
                                 const struct sl_place *room, size_t n, const float *x);
+/* The same for x or dy of W, X [n] as it is kept. */
+const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
+                             const struct sl_place *room, size_t n, const float *x);
 /* C = A B, or C += A B with ACCUMULATE; plus BIAS if GEMM has that epilogue. The profile counts the time as a
  * product. */
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,

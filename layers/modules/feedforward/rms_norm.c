@@ -1,6 +1,7 @@
 /* rms_norm.c - divides each row by its root mean square, taken over the columns of all coordinates, then scales and
  * shifts the columns. */
 #include "layers/modules/feedforward/norm.h"
+#include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
@@ -8,10 +9,11 @@ enum { GAMMA = SL_NORM_FACTOR, BETA = SL_NORM_SHIFT };
 
 struct rms_norm {
     struct sl_norm norm;
-    const char *axis;     /* over which the columns are sharded, */
-    int group;            /* its group, */
-    int whole;            /* and the columns of a whole row */
-    struct sl_place sums; /* [rows], to be added up */
+    const char *axis;        /* over which the columns are sharded, */
+    int group;               /* its group, */
+    int whole;               /* and the columns of a whole row */
+    struct sl_place sums;    /* [rows], to be added up */
+    struct sl_place whole_x; /* x in I as floats, where it is kept as bf16 */
 };
 
 static int plan_parameters(const struct rms_norm *own, struct sl_plan *plan) {
@@ -31,7 +33,10 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     module->keeps_input = !plan->forward_only;
-    return plan->forward_only ? SL_OK : sl_norm_plan_sums(&own->norm, plan);
+    if (plan->forward_only) return SL_OK;
+    if (plan->storage != SL_F32)
+        sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->in * sizeof(float), &own->whole_x);
+    return sl_norm_plan_sums(&own->norm, plan);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -56,6 +61,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
     float *dgamma = sl_at(context, &own->norm.sum[GAMMA]), *dbeta = sl_at(context, &own->norm.sum[BETA]);
     const size_t microbatches = sl_call_microbatches(context), one = rows / microbatches;
+    x = sl_widen(context, &own->whole_x, rows * cols, x);
     for (size_t i = 0, at = 0; i < microbatches; i++, at += one * cols)
         kernels->rms_norm_backward_weight(one, cols, dy + at, x + at, rstd + i * one, dgamma + i * cols,
                                           dbeta + i * cols);
@@ -73,6 +79,7 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .backward_input = backward_input,
                                                .needs_no_gradient = true,
                                                .backward_weight = sl_norm_backward_weight,
+                                               .stores = true,
                                                .fuses = true,
                                                .bytes = sizeof(struct rms_norm)};
 

@@ -10,6 +10,7 @@
  * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, and
  * the sum of their gradients is scattered again. */
 #include "layers/modules/feedforward/affine.h"
+#include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
 
@@ -21,6 +22,7 @@ struct sharded {
     bool scatters;                 /* y is scattered over its columns; otherwise all have all of it */
     int group, data_group;         /* over the axis; over the one that shards the kernel's columns */
     struct sl_products products;
+    struct sl_place own_dy;  /* W's dy as floats, where it is kept as bf16 and peers have other columns */
     struct sl_place columns; /* [rows of a group, whole]: what the product makes of y; all of dy */
     struct sl_place kernel;  /* [in, whole]: where its columns are sharded, the kernel; its gradient */
     struct sl_place shard;   /* of that gradient, to be added */
@@ -53,6 +55,8 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     const bool rounds_only = plan->forward_only && plan->precision == SL_BF16 && !plan->caches;
     if (dense->group >= 0) sl_plan_workspace(plan, rows * out * sizeof(float), &dense->columns);
+    if (dense->group >= 0 && plan->storage != SL_F32 && !plan->forward_only)
+        sl_plan_workspace(plan, group * (size_t)dense->module.out * sizeof(float), &dense->own_dy);
     if (dense->data_group < 0) return;
     sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32), &dense->kernel);
     if (plan->forward_only) return;
@@ -228,12 +232,15 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group, whole = (size_t)dense->whole;
+    const bool peers = dense->group >= 0; /* which sum and gather floats */
     const float *all;
+    if (peers) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
     SL_TRY(gather_gradient(module, context, rows, dy, &all));
     context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
                                   context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
-    const void *a = sl_products_operand(products, context, &products->x, rows * (size_t)module->in, x);
-    const void *b = sl_products_operand(products, context, &products->dy, rows * whole, all);
+    const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
+    const void *b = peers ? sl_products_operand(products, context, &products->dy, rows * whole, all)
+                          : sl_products_kept(products, context, &products->dy, rows * whole, all);
     if (dense->data_group >= 0) return scatter_kernel_gradient(module, context, a, b);
     return sl_products_multiply(context, &products->weight_gradient, a, b, NULL, context->accumulate,
                                 sl_gradient(module, context, SL_AFFINE_KERNEL));
@@ -249,6 +256,7 @@ static void release(struct sl_module *module) { sl_products_release(&((struct sh
      .forward = forward,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .backward_weight = backward_weight,                                                                               \
+     .stores = true,                                                                                                   \
      .fuses = true,                                                                                                    \
      .bytes = sizeof(struct sharded),                                                                                  \
      .release = release}

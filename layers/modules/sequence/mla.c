@@ -91,31 +91,31 @@ static enum sl_lifetime lifetime_of_gradient(const struct sl_module *module, int
     return module->child[child]->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN;
 }
 
-/* PLACE [rows, columns]. */
-static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime lifetime, struct sl_place *place) {
-    return sl_plan_array(plan, (size_t)plan->rows * columns, lifetime, place);
+/* KEPT [rows, columns]. */
+static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime lifetime, struct sl_kept *kept) {
+    return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
 static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     const struct sl_module *module = &mla->module;
-    struct sl_place *place = mla->place;
+    struct sl_kept *kept = mla->kept;
     const enum sl_lifetime keys = lifetime_of_input(module, K_ROPE), queries = lifetime_of_input(module, Q_ROPE);
-    SL_TRY(plan_tensor(plan, 2 * mla->latent, keys ? keys : queries, &place[LATENT]));
-    SL_TRY(plan_tensor(plan, mla->latent, lifetime_of_input(module, KV_UP), &place[KV_LATENT]));
-    SL_TRY(plan_tensor(plan, mla->latent, lifetime_of_input(module, Q_UP), &place[Q_LATENT]));
+    SL_TRY(plan_tensor(plan, 2 * mla->latent, keys ? keys : queries, &kept[LATENT]));
+    SL_TRY(plan_tensor(plan, mla->latent, lifetime_of_input(module, KV_UP), &kept[KV_LATENT]));
+    SL_TRY(plan_tensor(plan, mla->latent, lifetime_of_input(module, Q_UP), &kept[Q_LATENT]));
     if (!sl_mla_absorbs(plan->caches, plan->sequence, 0))
-        SL_TRY(plan_tensor(plan, 2 * mla->columns, SL_UNTIL_INPUT, &place[KEYS_VALUES]));
-    SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_INPUT, &place[QUERIES]));
-    SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_WEIGHT, &place[OUTPUT]));
-    SL_TRY(plan_tensor(plan, mla->heads, SL_UNTIL_INPUT, &place[LOGSUM]));
+        SL_TRY(plan_tensor(plan, 2 * mla->columns, SL_UNTIL_INPUT, &kept[KEYS_VALUES]));
+    SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
+    SL_TRY(plan_tensor(plan, mla->columns, SL_UNTIL_WEIGHT, &kept[OUTPUT]));
+    SL_TRY(sl_plan_array(plan, (size_t)plan->rows * mla->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values));
     if (!mla->rope) return SL_OK;
-    SL_TRY(plan_tensor(plan, mla->rope, SL_UNTIL_INPUT, &place[ROTATED_KEYS]));
-    return plan_tensor(plan, mla->rotated, SL_UNTIL_INPUT, &place[ROTATED_QUERIES]);
+    SL_TRY(plan_tensor(plan, mla->rope, SL_UNTIL_INPUT, &kept[ROTATED_KEYS]));
+    return plan_tensor(plan, mla->rotated, SL_UNTIL_INPUT, &kept[ROTATED_QUERIES]);
 }
 
 static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     const struct sl_module *module = &mla->module;
-    struct sl_place *place = mla->place;
+    struct sl_kept *kept = mla->kept;
     const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
     const size_t columns[TENSORS] = {[D_LATENT] = 2 * mla->latent,
                                      [D_KEYS_VALUES] = 2 * mla->columns,
@@ -124,9 +124,9 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
                                      [D_ROTATED_QUERIES] = mla->rotated};
     for (int i = 0; i < module->children; i++)
         if (i != OUT)
-            SL_TRY(plan_tensor(plan, columns[gradient[i]], lifetime_of_gradient(module, i), &place[gradient[i]]));
+            SL_TRY(plan_tensor(plan, columns[gradient[i]], lifetime_of_gradient(module, i), &kept[gradient[i]]));
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
-    SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &place[PART]));
+    SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
     sl_plan_workspace(plan, sl_attention_scratch(&attention), &mla->scratch);
     return SL_OK;
 }
@@ -175,16 +175,24 @@ static int project(const struct sl_module *module, struct sl_context *context, c
     float *latent = sl_mla_at(module, context, LATENT);
     float *kv = sl_mla_at(module, context, KV_LATENT), *q = sl_mla_at(module, context, Q_LATENT);
     SL_TRY(sl_module_forward(module->child[DOWN], context, x, latent));
+    sl_mla_keep(module, context, LATENT);
     kernels->copy_block(rows, half, latent, 2 * half, kv, half);
     kernels->copy_block(rows, half, latent + half, 2 * half, q, half);
-    if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
+    sl_mla_keep(module, context, KV_LATENT);
+    sl_mla_keep(module, context, Q_LATENT);
+    if (!sl_mla_absorbs(context->caches, context->sequence, context->position)) {
         SL_TRY(sl_module_forward(module->child[KV_UP], context, kv, sl_mla_at(module, context, KEYS_VALUES)));
+        sl_mla_keep(module, context, KEYS_VALUES);
+    }
     SL_TRY(sl_module_forward(module->child[Q_UP], context, q, sl_mla_at(module, context, QUERIES)));
+    sl_mla_keep(module, context, QUERIES);
     if (!mla->rope) return SL_OK;
     float *keys = sl_mla_at(module, context, ROTATED_KEYS), *queries = sl_mla_at(module, context, ROTATED_QUERIES);
     SL_TRY(sl_module_forward(module->child[K_ROPE], context, latent, keys));
     SL_TRY(sl_module_forward(module->child[Q_ROPE], context, latent, queries));
     rotate(module, context, false, keys, queries);
+    sl_mla_keep(module, context, ROTATED_KEYS);
+    sl_mla_keep(module, context, ROTATED_QUERIES);
     return SL_OK;
 }
 
@@ -206,14 +214,24 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
         SL_TRY(sl_mla_attend_caches(module, context));
     else
         sl_mla_attend(module, context);
+    sl_mla_keep(module, context, OUTPUT);
     return sl_module_forward_last(module->child[OUT], context, sl_mla_at(module, context, OUTPUT), y);
 }
 
 /* ---- backward ---- */
 
-/* Child I's x, and the gradient of its y; X and DY are the module's own. */
+static float *recall(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    return sl_recall(context, &sl_mla_of(module)->kept[tensor]);
+}
+
+/* TENSOR as it is kept. */
+static const float *stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    return sl_kept_stored(context, &sl_mla_of(module)->kept[tensor]);
+}
+
+/* Child I's x as it is kept, and the gradient of its y; X and DY are the module's own. */
 static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
-    return i == DOWN ? x : sl_mla_at(module, context, input[i]);
+    return i == DOWN ? x : stored(module, context, input[i]);
 }
 
 static const float *gradient_of(const struct sl_module *module, const struct sl_context *context, int i,
@@ -230,18 +248,20 @@ static int child_backward_input(const struct sl_module *module, struct sl_contex
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
-    const float *keys_values = sl_mla_at(module, context, KEYS_VALUES);
-    const float *keys = mla->rope ? sl_mla_at(module, context, ROTATED_KEYS) : NULL;
-    const float *queries = mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL;
+    const float *keys_values = recall(module, context, KEYS_VALUES);
+    const float *keys = mla->rope ? recall(module, context, ROTATED_KEYS) : NULL;
+    const float *queries = mla->rope ? recall(module, context, ROTATED_QUERIES) : NULL;
     float *d_keys_values = sl_mla_at(module, context, D_KEYS_VALUES);
     float *d_keys = mla->rope ? sl_mla_at(module, context, D_ROTATED_KEYS) : NULL;
     float *d_queries = mla->rope ? sl_mla_at(module, context, D_ROTATED_QUERIES) : NULL;
-    context->kernels->attention->backward(&shape, sl_mla_at(module, context, QUERIES), queries, keys_values,
-                                          keys_values + mla->columns, keys, sl_mla_at(module, context, OUTPUT),
+    context->kernels->attention->backward(&shape, recall(module, context, QUERIES), queries, keys_values,
+                                          keys_values + mla->columns, keys, recall(module, context, OUTPUT),
                                           sl_mla_at(module, context, LOGSUM), d_output,
                                           sl_mla_at(module, context, D_QUERIES), d_queries, d_keys_values,
                                           d_keys_values + mla->columns, d_keys, sl_at(context, &mla->scratch));
     if (mla->rope) rotate(module, context, true, d_keys, d_queries);
+    for (int tensor = D_KEYS_VALUES; tensor <= (mla->rope ? D_ROTATED_QUERIES : D_QUERIES); tensor++)
+        sl_mla_keep(module, context, (enum tensor)tensor);
 }
 
 /* What kv_up and q_up give goes side by side; the other two read all of the latent. */
@@ -257,6 +277,7 @@ static int latent_gradient(const struct sl_module *module, struct sl_context *co
         SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
         context->kernels->add(rows * 2 * half, part, latent);
     }
+    sl_mla_keep(module, context, D_LATENT);
     return SL_OK;
 }
 
@@ -273,7 +294,7 @@ static int mla_backward_weight(const struct sl_module *module, struct sl_context
                                const float *dy) {
     for (int i = 0; i < module->children; i++)
         SL_TRY(sl_module_backward_weight(module->child[i], context, input_of(module, context, i, x),
-                                         gradient_of(module, context, i, dy)));
+                                         i == OUT ? dy : stored(module, context, gradient[i])));
     return SL_OK;
 }
 
@@ -287,6 +308,7 @@ static const struct sl_module_type type = {.name = "mla",
                                            .forward = mla_forward,
                                            .backward_input = mla_backward_input,
                                            .backward_weight = mla_backward_weight,
+                                           .stores = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct mla),
                                            .release = release};

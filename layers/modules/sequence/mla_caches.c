@@ -33,7 +33,7 @@ static int plan_latent(struct mla *mla, struct sl_plan *plan) {
     SL_TRY(sl_plan_cache(plan, latent + mla->rope, &mla->latents_cache));
     SL_TRY(sl_plan_cache_once(plan, table, &mla->table_cache));
     if (mla->group >= 0)
-        SL_TRY(sl_plan_array(plan, (size_t)plan->rows * latent, SL_UNTIL_RETURN, &mla->place[ALL_LATENT]));
+        SL_TRY(sl_plan_array(plan, (size_t)plan->rows * latent, SL_UNTIL_RETURN, &mla->kept[ALL_LATENT].values));
     sl_plan_workspace(plan, table * sizeof(float), &mla->kernel);
     sl_plan_workspace(plan, sl_kernels_select()->latent->scratch(&shape), &mla->scratch);
     return SL_OK;

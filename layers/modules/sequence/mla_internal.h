@@ -3,6 +3,7 @@
 #ifndef SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
 #define SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
 
+#include "layers/modules/kept.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { DOWN, KV_UP, Q_UP, OUT, K_ROPE, Q_ROPE, CHILDREN }; /* the last two only where there is rope */
@@ -37,7 +38,7 @@ struct mla {
     size_t heads, columns, latent;  /* of q, k and v each; of kv and q latent each */
     size_t rope, rotated;           /* columns of k_rope, and of q_rope */
     struct sl_rope *keys, *queries; /* NULL without rotary positions */
-    struct sl_place place[TENSORS];
+    struct sl_kept kept[TENSORS];
     struct sl_place scratch;                          /* of attention: backward's, or over latents */
     struct sl_place kernel;                           /* kv_up's columns, before they become a table */
     int keys_cache, values_cache, rotated_keys_cache; /* numbers of caches: expanded, */
@@ -47,7 +48,11 @@ struct mla {
 static inline const struct mla *sl_mla_of(const struct sl_module *module) { return (const struct mla *)module; }
 
 static inline float *sl_mla_at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    return sl_at(context, &sl_mla_of(module)->place[tensor]);
+    return sl_kept_values(context, &sl_mla_of(module)->kept[tensor]);
+}
+/* TENSOR has been written. */
+static inline void sl_mla_keep(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    sl_keep(context, &sl_mla_of(module)->kept[tensor]);
 }
 
 struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequence);

@@ -243,6 +243,39 @@ static void rounds_as_many_as_it_is_given(void **state) {
     }
 }
 
+static void widens_and_settles(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {16};
+        for (int i = 0; i < COUNTS; i++) {
+            const size_t n = counts[i];
+            float *x = random_device_floats(&numbers, n + 1, -2, 2), *alone = device_array(n + 1, sizeof *alone);
+            float *wide = device_array(n + 2, sizeof *wide);
+            uint16_t *y = device_array(n + 2, sizeof *y), *rounded = device_array(n + 1, sizeof *rounded);
+            memcpy(alone, x, (n + 1) * sizeof *x);
+            y[n + 1] = 0x1234;
+            wide[n + 1] = 3;
+            kernels->round_bf16(n, x + 1, rounded + 1);
+            kernels->settle_bf16(n, x + 1, y + 1);
+            kernels->settle_bf16(n, alone + 1, NULL);
+            kernels->widen_bf16(n, y + 1, wide + 1);
+            assert_memory_equal(y + 1, rounded + 1, n * sizeof *y);
+            for (size_t e = 1; e <= n; e++) {
+                const uint32_t bits = (uint32_t)y[e] << 16;
+                assert_memory_equal(&wide[e], &bits, sizeof bits);
+            }
+            assert_memory_equal(x + 1, wide + 1, n * sizeof *x);
+            assert_memory_equal(alone, x, (n + 1) * sizeof *x);
+            assert_true(y[0] == 0 && y[n + 1] == 0x1234 && wide[0] == 0 && wide[n + 1] == 3);
+            release_array(x);
+            release_array(alone);
+            release_array(wide);
+            release_array(y);
+            release_array(rounded);
+        }
+    }
+}
+
 /* ---- layer norm ---- */
 
 static const double EPSILON = 1e-6;
@@ -599,6 +632,7 @@ int main(void) {
         cmocka_unit_test(squares_are_summed_in_double),
         cmocka_unit_test(rounds_to_the_nearest_bf16),
         cmocka_unit_test(rounds_as_many_as_it_is_given),
+        cmocka_unit_test(widens_and_settles),
         cmocka_unit_test(layer_norm_and_its_gradients),
         cmocka_unit_test(layer_norm_of_constant_rows_is_finite),
         cmocka_unit_test(layer_norm_lets_nan_through),

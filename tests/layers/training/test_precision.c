@@ -1,5 +1,6 @@
-/* test_precision.c - training with products of bf16: the same bits in every layout, values rounded whenever they have
- * changed, gradients that differ from those of floats by what rounding explains. */
+/* test_precision.c - training with products of bf16, and with what is kept and handed over in bf16: the same bits in
+ * every layout, values rounded whenever they have changed, gradients that differ from those of floats by what rounding
+ * explains. */
 #include <math.h>
 
 #include "tests/rigs/trainer_rig.h"
@@ -36,14 +37,15 @@ static void expect_same(const struct job *a, const struct job *b) {
     expect_same_store(&a->values, &b->values);
 }
 
-static void layouts_give_the_same_bits(void **state) {
-    (void)state;
+static void expect_the_same_in_all_layouts(enum sl_dtype precision, enum sl_dtype storage) {
     for (int data = 1; data <= 3; data++) {
         struct job first;
         char mesh[LAYOUTS][64];
         for (int i = 0; i < LAYOUTS; i++) {
             struct job job = make_job(&layouts[i], data, mesh[i]);
             job.dropout = 0.2;
+            job.precision = precision;
+            job.storage = storage;
             job.zero = i != 1; /* moves work and changes nothing, as in floats */
             job.overlap = i != 2;
             run_job(&job);
@@ -58,6 +60,17 @@ static void layouts_give_the_same_bits(void **state) {
         assert_true(first.loss[STEPS - 1] < first.loss[0]);
         free_job(&first);
     }
+}
+
+static void layouts_give_the_same_bits(void **state) {
+    (void)state;
+    expect_the_same_in_all_layouts(SL_BF16, SL_F32);
+}
+
+static void so_they_do_where_storage_is_bf16(void **state) {
+    (void)state;
+    expect_the_same_in_all_layouts(SL_F32, SL_BF16);
+    expect_the_same_in_all_layouts(SL_BF16, SL_BF16);
 }
 
 /* ---- values are rounded whenever they have changed ---- */
@@ -110,32 +123,42 @@ static double norm_of_difference(const struct sl_tensor *tensor, const float *ot
     return sqrt(sum);
 }
 
-static void gradients_differ_by_rounding_alone(void **state) {
-    (void)state;
-    enum { PRODUCTS = 2 * LAYERS + 2 };
+/* As many roundings as with ROUNDINGS products on the way forward. */
+static void expect_rounding_alone(enum sl_dtype precision, enum sl_dtype storage, int roundings) {
     char mesh[64];
     struct job rounded = make_job(&layouts[3], 2, mesh), floats = rounded;
     rounded.steps = floats.steps = 1;
+    rounded.precision = precision;
+    rounded.storage = storage;
     floats.precision = SL_F32;
     run_job(&rounded);
     run_job(&floats);
     const double difference = fabs(rounded.loss[0] - floats.loss[0]) / floats.loss[0];
-    assert_true(difference > 0 && difference <= rounding_error(PRODUCTS));
+    assert_true(difference > 0 && difference <= rounding_error(roundings));
     for (int i = 0; i < floats.gradients.count; i++) {
         const struct sl_tensor *tensor = &floats.gradients.tensor[i];
         const double error = norm_of_difference(tensor, same_tensor(&rounded.gradients, tensor));
         const double relative = error / norm_of_difference(tensor, NULL);
         /* Forward and back again, and the weight gradient's own product. */
-        if (!(relative > 0 && relative <= rounding_error(2 * PRODUCTS + 1)))
+        if (!(relative > 0 && relative <= rounding_error(2 * roundings + 1)))
             fail_msg("%s: the gradient differs by %g of its norm", tensor->name, relative);
     }
     free_job(&rounded);
     free_job(&floats);
 }
 
+static void gradients_differ_by_rounding_alone(void **state) {
+    (void)state;
+    enum { PRODUCTS = 2 * LAYERS + 2, BETWEEN_MODULES = 4 * LAYERS + 3 };
+    expect_rounding_alone(SL_BF16, SL_F32, PRODUCTS);
+    expect_rounding_alone(SL_F32, SL_BF16, BETWEEN_MODULES);
+    expect_rounding_alone(SL_BF16, SL_BF16, PRODUCTS + BETWEEN_MODULES);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_give_the_same_bits),
+        cmocka_unit_test(so_they_do_where_storage_is_bf16),
         cmocka_unit_test(values_that_are_handed_over_give_the_same_bits),
         cmocka_unit_test(gradients_differ_by_rounding_alone),
     };

@@ -1,0 +1,40 @@
+/* kept.c - what modules keep between calls, as floats or as bf16. */
+#include "layers/modules/kept.h"
+
+int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t count, enum sl_lifetime lifetime,
+                    struct sl_kept *kept) {
+    *kept = (struct sl_kept){.values = *values, .count = count, .rounds = plan->storage != SL_F32};
+    if (!kept->rounds) return sl_plan_array(plan, count, lifetime, &kept->values);
+    kept->outlasts = lifetime != SL_UNTIL_RETURN && !plan->forward_only;
+    return kept->outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
+}
+
+int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept) {
+    struct sl_place values = {0};
+    if (plan->storage != SL_F32) sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), &values);
+    return sl_plan_kept_at(plan, &values, count, lifetime, kept);
+}
+
+/* Elements of all microbatches of the call. */
+static size_t elements(const struct sl_context *context, const struct sl_kept *kept) {
+    return kept->count * sl_call_microbatches(context);
+}
+
+void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
+    if (!kept->rounds) return;
+    uint16_t *stored = kept->outlasts ? sl_at(context, &kept->stored) : NULL;
+    context->kernels->settle_bf16(elements(context, kept), sl_at(context, &kept->values), stored);
+}
+
+float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
+    float *values = sl_at(context, &kept->values);
+    if (kept->outlasts) context->kernels->widen_bf16(elements(context, kept), sl_at(context, &kept->stored), values);
+    return values;
+}
+
+const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x) {
+    if (context->storage == SL_F32) return x;
+    float *values = sl_at(context, room);
+    context->kernels->widen_bf16(n, (const void *)x, values);
+    return values;
+}

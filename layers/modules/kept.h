@@ -1,0 +1,45 @@
+/* kept.h - arrays that a module which stores writes in one call and reads in a later one.
+ *
+ * Where the plan's storage is float, such an array is one: in the stash, or in the workspace if nobody reads it later.
+ * Where it is bf16, a call writes and reads floats in the workspace, and the stash has them as bf16. What is kept is
+ * rounded where it is written, also for the rest of the call: so forward, the forward that runs again, and evaluation
+ * all go on with the same bits. */
+#ifndef SL_LAYERS_MODULES_KEPT_H
+#define SL_LAYERS_MODULES_KEPT_H
+
+#include "layers/modules/module.h"
+
+SL_BEGIN_C
+
+struct sl_kept {
+    struct sl_place values; /* floats, those of the call's microbatches */
+    size_t count;           /* elements of one microbatch */
+    bool rounds;            /* the storage is bf16, */
+    bool outlasts;          /* and calls that come later read the array: */
+    struct sl_place stored; /* here, as bf16 */
+};
+
+/* KEPT has COUNT elements for each microbatch, as in sl_plan_array. */
+int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept);
+/* The same, with floats at VALUES, which the caller has planned, where the storage is bf16. */
+int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t count, enum sl_lifetime lifetime,
+                    struct sl_kept *kept);
+
+/* Where a call writes and reads floats. */
+static inline float *sl_kept_values(const struct sl_context *context, const struct sl_kept *kept) {
+    return (float *)sl_at(context, &kept->values);
+}
+/* The array as it is kept: a child's x in backward, or its dy in W. */
+static inline const void *sl_kept_stored(const struct sl_context *context, const struct sl_kept *kept) {
+    return sl_at(context, kept->outlasts ? &kept->stored : &kept->values);
+}
+
+/* Call it in forward or I, when the values have been written. */
+void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
+/* The values in I, which an earlier call has kept. */
+float *sl_recall(const struct sl_context *context, const struct sl_kept *kept);
+/* X [n], kept in the context's storage, as floats: X itself, or widened at ROOM. */
+const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x);
+
+SL_END_C
+#endif

@@ -1,0 +1,221 @@
+/* test_storage.c - a transformer that keeps and hands over bf16: the same bits in every layout, what is kept is half of
+ * what floats take, and gradients differ from those of floats by what rounding explains. */
+#include "tests/rigs/transformer_job.h"
+
+static struct job stored_job(const char *mesh) {
+    struct job job = small_job(mesh);
+    job.storage = SL_BF16;
+    job.microbatches = 4;
+    job.model.dropout = 0.1;
+    return job;
+}
+
+/* ---- the same bits ---- */
+
+static const struct layout {
+    const char *schedule, *mesh;
+    int loops, recomputation, run;
+} layouts[] = {
+    {"gpipe", "data=1,pipe=2,tensor=1", 1, SL_RECOMPUTE_NONE, 2},
+    {"1f1b", "data=1,pipe=4,tensor=1", 1, SL_RECOMPUTE_SELECTIVE, 1},
+    {"interleaved-1f1b", "data=1,pipe=2,tensor=1", 2, SL_RECOMPUTE_FULL, 1},
+    {"looped-bfs", "data=1,pipe=2,tensor=1", 2, SL_RECOMPUTE_NONE, 4},
+    {"looped-dfs", "data=1,pipe=2,tensor=1", 4, SL_RECOMPUTE_FULL, 2},
+    {"zbv", "data=1,pipe=2,tensor=1", 2, SL_RECOMPUTE_SELECTIVE, 1},
+    {"gpipe", "data=1,pipe=1,tensor=1", 1, SL_RECOMPUTE_FULL, 1},
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+/* On as many coordinates along data and tensor as JOB's mesh has. */
+static void expect_the_same_in_all_layouts(struct job job) {
+    const int data = size_along(job.mesh, "data"), tensor = size_along(job.mesh, "tensor");
+    struct job want = job;
+    run_job(&want);
+    for (int i = 0; i < LAYOUTS; i++) {
+        if (test_is_small && i % 3) continue;
+        const struct layout *layout = &layouts[i];
+        char mesh[LAYOUT], what[256];
+        snprintf(mesh, sizeof mesh, "data=%d,pipe=%d,tensor=%d", data, size_along(layout->mesh, "pipe"), tensor);
+        if (coordinates_of(mesh) > MOST_COORDINATES) continue;
+        struct job same = job;
+        same.mesh = mesh;
+        same.schedule = layout->schedule;
+        same.loops = layout->loops;
+        same.run = layout->run;
+        same.model.recomputation = layout->recomputation;
+        if (!make_table(&same)) continue;
+        snprintf(what, sizeof what, "%s with %d loops on %s, groups of %d, runs of %d, recomputation %d",
+                 layout->schedule, layout->loops, mesh, job.group, layout->run, layout->recomputation);
+        run_job(&same);
+        if (has_results()) expect_same_bits(what, &same, &want);
+        free_job(&same);
+    }
+    free_job(&want);
+}
+
+static void layouts_give_the_same_bits(void **state) {
+    (void)state;
+    for (int group = 1; group <= 4; group *= 2) {
+        struct job job = stored_job("data=1,pipe=1,tensor=1");
+        job.group = group;
+        expect_the_same_in_all_layouts(job);
+    }
+}
+
+static void so_they_do_with_rounded_operands(void **state) {
+    (void)state;
+    struct job job = stored_job("data=1,pipe=1,tensor=1");
+    job.precision = SL_BF16;
+    job.group = 2;
+    expect_the_same_in_all_layouts(job);
+}
+
+static void so_they_do_beside_data_and_tensor(void **state) {
+    (void)state;
+    struct job job = stored_job("data=2,pipe=1,tensor=2");
+    job.clip = 0.5f;
+    expect_the_same_in_all_layouts(job);
+}
+
+static void so_they_do_with_experts(void **state) {
+    (void)state;
+    struct job job = stored_job("data=2,pipe=1,tensor=1");
+    job.model.experts = 4;
+    job.model.choices = 2;
+    job.model.capacity = 1.25;
+    job.model.expert_dimension = 16;
+    job.model.shared_experts = 1;
+    expect_the_same_in_all_layouts(job);
+}
+
+/* What its stages hand over has sums in it, which stay floats. */
+static void a_spread_head_gives_the_same_bits(void **state) {
+    (void)state;
+    struct job job = stored_job("data=1,pipe=1,tensor=1"), want = job;
+    job.model.chunk = want.model.chunk = 5;
+    run_job(&want);
+    job.mesh = "data=1,pipe=2,tensor=1";
+    job.schedule = "interleaved-1f1b";
+    job.model.spread_head = true;
+    job.loops = 3;
+    run_job(&job);
+    if (has_results()) expect_same_bits("a spread head", &job, &want);
+    free_job(&job);
+    free_job(&want);
+}
+
+/* ---- beside floats ---- */
+
+/* What is rounded has a relative error of up to 2^-8, as a bf16 has 8 digits, and errors of roundings in a row are
+ * independent: their squares add up. */
+static double rounding_error(int roundings) { return 0x1p-8 * sqrt(roundings); }
+
+static double norm_of_difference(const struct sl_tensor *tensor, const float *other) {
+    const float *x = tensor->array.data;
+    double sum = 0;
+    for (size_t i = 0; i < sl_array_elements(&tensor->array); i++)
+        sum += ((double)x[i] - (other ? other[i] : 0)) * ((double)x[i] - (other ? other[i] : 0));
+    return sqrt(sum);
+}
+
+static void gradients_differ_by_rounding_alone(void **state) {
+    (void)state;
+    /* Between a layer's modules, and within attention; on the way there and back. */
+    enum { OF_A_LAYER = 2 * (6 + 8), OF_THE_ENDS = 6 };
+    struct job stored = stored_job("data=1,pipe=2,tensor=1");
+    stored.steps = 1;
+    struct job floats = stored;
+    floats.storage = SL_F32;
+    const int roundings = OF_A_LAYER * stored.model.blocks * stored.model.layers_per_block + OF_THE_ENDS;
+    run_job(&stored);
+    run_job(&floats);
+    if (has_results()) {
+        const double difference = fabs(stored.loss[0] - floats.loss[0]) / floats.loss[0];
+        assert_true(difference > 0 && difference <= rounding_error(roundings));
+        for (int i = 0; i < floats.gradients.count; i++) {
+            const struct sl_tensor *tensor = &floats.gradients.tensor[i];
+            const struct sl_tensor *other = sl_store_find(&stored.gradients, tensor->name);
+            const double error = norm_of_difference(tensor, other->array.data);
+            const double relative = error / norm_of_difference(tensor, NULL);
+            if (!(relative <= rounding_error(roundings)))
+                fail_msg("%s: the gradient differs by %g of its norm", tensor->name, relative);
+        }
+    }
+    free_job(&stored);
+    free_job(&floats);
+}
+
+/* Training goes on from what the other storage has made. */
+static void values_go_from_one_storage_to_the_other(void **state) {
+    (void)state;
+    struct job floats = stored_job("data=1,pipe=2,tensor=1");
+    floats.storage = SL_F32;
+    struct job stored = floats, back = floats;
+    run_job(&floats);
+    stored.storage = SL_BF16;
+    stored.from = &floats.values;
+    run_job(&stored);
+    back.from = &stored.values;
+    run_job(&back);
+    if (has_results()) {
+        assert_true(stored.loss[0] < floats.loss[0]);
+        assert_true(back.loss[0] < stored.loss[0]);
+    }
+    free_job(&floats);
+    free_job(&stored);
+    free_job(&back);
+}
+
+/* ---- what is held ---- */
+
+static int tell_budget(struct worker *worker) {
+    struct sl_budget *budget = worker->job->user;
+    sl_trainer_plan_bytes(worker->trainer, &budget[worker->self->coordinate]);
+    return SL_OK;
+}
+
+/* Of layers that are not at the ends: numbers of a row, and all that is kept once for a microbatch, stay floats. */
+static void half_as_much_is_kept(void **state) {
+    (void)state;
+    for (int recomputation = 0; recomputation < 3; recomputation++) {
+        struct sl_budget budget[2][MOST_COORDINATES] = {0};
+        for (int storage = SL_F32; storage <= SL_BF16; storage++) {
+            struct job job = stored_job("data=1,pipe=4,tensor=1");
+            job.storage = (enum sl_dtype)storage;
+            job.model.dimension = 512;
+            job.model.latent = 128;
+            job.sequence = job.model.positions = 64;
+            job.group = 1;
+            job.model.recomputation = recomputation;
+            job.sizes_only = true;
+            job.program = tell_budget;
+            job.user = budget[storage];
+            run_job(&job);
+            free_job(&job);
+        }
+        for (int c = 1; c < 3; c++) {
+            const enum sl_memory_kind category = SL_MEMORY_KEPT;
+            const double floats = (double)budget[SL_F32][c].bytes[category];
+            const double stored = (double)budget[SL_BF16][c].bytes[category];
+            if (!has_results() || !(stored >= 0.5 * floats && stored <= 0.52 * floats))
+                fail_msg("coordinate %d keeps %g bytes, %g of floats", c, stored, floats);
+            assert_true(budget[SL_BF16][c].bytes[SL_MEMORY_HANDOVER] * 2 ==
+                        budget[SL_F32][c].bytes[SL_MEMORY_HANDOVER]);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    begin_transformer_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layouts_give_the_same_bits),
+        cmocka_unit_test(so_they_do_with_rounded_operands),
+        cmocka_unit_test(so_they_do_beside_data_and_tensor),
+        cmocka_unit_test(so_they_do_with_experts),
+        cmocka_unit_test(a_spread_head_gives_the_same_bits),
+        cmocka_unit_test(gradients_differ_by_rounding_alone),
+        cmocka_unit_test(values_go_from_one_storage_to_the_other),
+        cmocka_unit_test(half_as_much_is_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
