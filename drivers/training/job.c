@@ -184,7 +184,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
         .optimizer = job->optimizer,
         .clip = (float)of->clip,
         .accumulate = of->accumulate,
-        .zero = of->zero == 1,
+        .zero = of->zero,
         .offload_optimizer = of->offload == 1,
         .offload_directory = of->offload_directory,
         .overlap = of->overlap,

@@ -49,10 +49,9 @@ typedef bool attempt_function(const struct sl_job *job, int attempt, struct sl_t
                               char text[64]);
 
 static bool shard_states(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {
-    snprintf(text, 64, "--zero 1");
-    if (attempt || options->zero || job->data == 1 || job->forward_only) return false;
-    options->zero = 1;
-    return true;
+    options->zero += attempt + 1;
+    snprintf(text, 64, "--zero %d", options->zero);
+    return options->zero <= 2 && job->data > 1 && !job->forward_only;
 }
 
 static bool offload_states(const struct sl_job *job, int attempt, struct sl_training_options *options, char text[64]) {

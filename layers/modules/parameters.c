@@ -100,6 +100,31 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     return parameters->count++;
 }
 
+/* Of a room: the largest range that it is for. */
+static size_t room_floats(const struct sl_parameters *parameters, int room) {
+    size_t most = 0;
+    for (int r = 0; r < parameters->ranges; r++)
+        if (parameters->range[r].room == room && parameters->range[r].count > most) most = parameters->range[r].count;
+    return most;
+}
+
+/* There are at most as many as loops. */
+static size_t all_rooms_floats(const struct sl_parameters *parameters) {
+    size_t floats = 0;
+    for (int room = 1; room <= parameters->loops; room++) floats += room_floats(parameters, room);
+    return floats;
+}
+
+static bool rooms_pay(const struct sl_parameters *parameters) {
+    size_t apart = 0, shared = all_rooms_floats(parameters);
+    for (int r = 0; r < parameters->ranges; r++) {
+        if (!parameters->range[r].room) continue;
+        apart += parameters->range[r].count;
+        shared += parameters->range[r].shard_count;
+    }
+    return shared < apart;
+}
+
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero) {
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
@@ -108,6 +133,8 @@ void sl_parameters_layout(struct sl_parameters *parameters, int data, int index,
         range->shard_count = shares ? range->count / (size_t)data : range->count;
         range->shard = shares ? range->shard_count * (size_t)index : 0;
     }
+    if (!rooms_pay(parameters))
+        for (int r = 0; r < parameters->ranges; r++) parameters->range[r].room = 0;
     parameters->laid_out = true;
 }
 
@@ -139,9 +166,11 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
         const struct sl_range *range = &parameters->range[r];
         bytes.values += value_floats(parameters, range) * sizeof(float) / members_of(parameters, r);
         if (parameters->values_only) continue;
-        bytes.gradients += range->count * (is_declared_twice(parameters, r) ? 2 : 1) * sizeof(float);
+        const size_t floats = range->room ? range->shard_count : range->count;
+        bytes.gradients += floats * (is_declared_twice(parameters, r) ? 2 : 1) * sizeof(float);
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
     }
+    if (!parameters->values_only) bytes.gradients += all_rooms_floats(parameters) * sizeof(float);
     if (!parameters->far_states || bytes.states == 0) return bytes;
     bytes.far = bytes.states;
     bytes.states = sl_far_room_bytes(parameters);
@@ -203,6 +232,23 @@ static float *hand_out(struct sl_parameters *parameters, enum sl_memory_kind wha
     return memory;
 }
 
+static void place_gradient(struct sl_parameters *parameters, struct sl_range *range, float **next) {
+    if (range->room) { /* the gradient comes with the rooms */
+        range->sum = hand_out(parameters, SL_MEMORY_GRADIENTS, range->shard_count, next);
+        return;
+    }
+    range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, next);
+    range->sum = range->gradient + range->shard;
+}
+
+static void place_rooms(struct sl_parameters *parameters, float **next) {
+    for (int room = 1; room <= parameters->loops; room++) {
+        float *memory = hand_out(parameters, SL_MEMORY_GRADIENTS, room_floats(parameters, room), next);
+        for (int r = 0; r < parameters->ranges; r++)
+            if (parameters->range[r].room == room) parameters->range[r].gradient = memory;
+    }
+}
+
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
     if (!parameters->laid_out || parameters->memory)
         return sl_error_set(error, SL_BAD_INPUT,
@@ -221,7 +267,7 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         struct sl_range *range = &parameters->range[r];
         place_values(parameters, range, members_of(parameters, r), sl_range_is_common(parameters, r) ? &common : &next);
         if (parameters->values_only) continue;
-        range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
+        place_gradient(parameters, range, &next);
         const int states = parameters->far_states ? 0 : parameters->states;
         if (sl_device.shares_memory) /* the optimizer reads before it writes */
             sl_memory_touch(next, (size_t)states * range->shard_count * sizeof *next);
@@ -230,6 +276,7 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         if (is_declared_twice(parameters, r))
             range->second = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
     }
+    if (!parameters->values_only) place_rooms(parameters, &next);
     return sl_parameters_open_far(parameters, error);
 }
 

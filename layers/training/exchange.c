@@ -71,7 +71,7 @@ static int copy_own(const struct exchange *x, const struct sl_parameter *paramet
                           : sl_parameters_read_state(x->parameters, parameter->range, state, in_shard, count, at,
                                                      &x->self->error);
     }
-    float *own = (x->state == SL_VALUES ? range->value : range->gradient) + in_range;
+    float *own = x->state == SL_VALUES ? range->value + in_range : range->sum + (in_range - range->shard);
     sl_device.copy(x->imports ? own : at, x->imports ? at : own, count * sizeof *at);
     return SL_OK;
 }

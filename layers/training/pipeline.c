@@ -114,10 +114,19 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
     return is_last(p, loop) ? p->output_gradients + loss_row(p, microbatch) : NULL;
 }
 
+/* Before gradients of LOOP's parameters are written. */
+static int begin_weight_gradients(struct sl_pipeline *p, int loop) {
+    struct weight_gradients *weights = &p->weights[loop];
+    if (weights->begun || !p->step->begin) return SL_OK;
+    weights->begun = true;
+    return p->step->begin(p->self, loop, p->step->callback_arg);
+}
+
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->params];
     set_microbatches(p, action);
     p->context.accumulate = p->step->accumulate;
+    if (p->weights_follow) SL_TRY(begin_weight_gradients(p, action->params));
     const float *dy = p->state_gradient ? p->state_gradient : kept_dy(p, action->params, action->microbatch);
     float *dx = NULL; /* nobody needs the gradient of the batch */
     if (action->input < 0) {
@@ -175,6 +184,7 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
     while (weights->next < p->microbatches) {
         for (int i = 0; i < p->options.wgrad_group; i++)
             if (!weights->ready[weights->next + i]) return SL_OK;
+        SL_TRY(begin_weight_gradients(p, action->params));
         set_batch(p, weights->next, 1);
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
@@ -259,6 +269,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     for (int l = 0; l < p->model->loops; l++) {
         memset(p->weights[l].ready, 0, (size_t)p->microbatches * sizeof *p->weights[l].ready);
         p->weights[l].next = 0;
+        p->weights[l].begun = false;
     }
     return sl_groups_meet(&p->groups, p->self);
 }
