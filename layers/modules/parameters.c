@@ -100,29 +100,43 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     return parameters->count++;
 }
 
-/* Of a room: the largest range that it is for. */
-static size_t room_floats(const struct sl_parameters *parameters, int room) {
-    size_t most = 0;
-    for (int r = 0; r < parameters->ranges; r++)
-        if (parameters->range[r].room == room && parameters->range[r].count > most) most = parameters->range[r].count;
-    return most;
-}
-
-/* There are at most as many as loops. */
-static size_t all_rooms_floats(const struct sl_parameters *parameters) {
+/* Of a room: the largest range that it is for, of at most MOST elements. */
+static size_t room_floats(const struct sl_parameters *parameters, int room, size_t most) {
     size_t floats = 0;
-    for (int room = 1; room <= parameters->loops; room++) floats += room_floats(parameters, room);
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        if (range->room == room && range->count <= most && range->count > floats) floats = range->count;
+    }
     return floats;
 }
 
-static bool rooms_pay(const struct sl_parameters *parameters) {
-    size_t apart = 0, shared = all_rooms_floats(parameters);
+/* Of all rooms: there are at most as many as loops. */
+static size_t all_rooms_floats(const struct sl_parameters *parameters, size_t most) {
+    size_t floats = 0;
+    for (int room = 1; room <= parameters->loops; room++) floats += room_floats(parameters, room, most);
+    return floats;
+}
+
+/* What ranges with rooms take if those of more than MOST elements get places of their own. */
+static size_t floats_with_rooms(const struct sl_parameters *parameters, size_t most) {
+    size_t floats = all_rooms_floats(parameters, most);
     for (int r = 0; r < parameters->ranges; r++) {
-        if (!parameters->range[r].room) continue;
-        apart += parameters->range[r].count;
-        shared += parameters->range[r].shard_count;
+        const struct sl_range *range = &parameters->range[r];
+        if (range->room) floats += range->count <= most ? range->shard_count : range->count;
     }
-    return shared < apart;
+    return floats;
+}
+
+/* A large range, such as that of a token table, is not worth a room in which all others would leave most unused. */
+static void choose_rooms(struct sl_parameters *parameters) {
+    size_t most = 0;
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        if (range->room && floats_with_rooms(parameters, range->count) < floats_with_rooms(parameters, most))
+            most = range->count;
+    }
+    for (int r = 0; r < parameters->ranges; r++)
+        if (parameters->range[r].count > most) parameters->range[r].room = 0;
 }
 
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero) {
@@ -133,8 +147,7 @@ void sl_parameters_layout(struct sl_parameters *parameters, int data, int index,
         range->shard_count = shares ? range->count / (size_t)data : range->count;
         range->shard = shares ? range->shard_count * (size_t)index : 0;
     }
-    if (!rooms_pay(parameters))
-        for (int r = 0; r < parameters->ranges; r++) parameters->range[r].room = 0;
+    choose_rooms(parameters);
     parameters->laid_out = true;
 }
 
@@ -170,7 +183,7 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
         bytes.gradients += floats * (is_declared_twice(parameters, r) ? 2 : 1) * sizeof(float);
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
     }
-    if (!parameters->values_only) bytes.gradients += all_rooms_floats(parameters) * sizeof(float);
+    if (!parameters->values_only) bytes.gradients += all_rooms_floats(parameters, SIZE_MAX) * sizeof(float);
     if (!parameters->far_states || bytes.states == 0) return bytes;
     bytes.far = bytes.states;
     bytes.states = sl_far_room_bytes(parameters);
@@ -243,7 +256,7 @@ static void place_gradient(struct sl_parameters *parameters, struct sl_range *ra
 
 static void place_rooms(struct sl_parameters *parameters, float **next) {
     for (int room = 1; room <= parameters->loops; room++) {
-        float *memory = hand_out(parameters, SL_MEMORY_GRADIENTS, room_floats(parameters, room), next);
+        float *memory = hand_out(parameters, SL_MEMORY_GRADIENTS, room_floats(parameters, room, SIZE_MAX), next);
         for (int r = 0; r < parameters->ranges; r++)
             if (parameters->range[r].room == room) parameters->range[r].gradient = memory;
     }

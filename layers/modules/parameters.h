@@ -114,8 +114,8 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
                           const struct sl_parameter *parameter, struct sl_error *error);
 
 /* Pads the ranges for a data axis of DATA members, of which this coordinate is member INDEX. ZERO: a member keeps
- * optimizer state only for its own part of each range. Where rooms and parts of sums would take no less than gradients
- * in places of their own, no range has a room any longer. */
+ * optimizer state only for its own part of each range. Of the ranges that have rooms the largest, or all, lose them
+ * where that takes less memory. */
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero);
 /* Bytes that this coordinate will hold, all together and one by one: of values held together its part. */
 struct sl_parameter_bytes {
