@@ -188,7 +188,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
         .optimizer = job->optimizer,
         .clip = (float)of->clip,
         .accumulate = of->accumulate,
-        .zero = of->zero == 1,
+        .zero = of->zero,
         .offload_weights = of->offload & SL_OFFLOAD_WEIGHTS,
         .offload_optimizer = of->offload & SL_OFFLOAD_OPTIMIZER,
         .offload_directory = of->offload_directory,

@@ -50,10 +50,9 @@ static struct sl_variant variant_of(const struct sl_job *job) {
 static bool shard_states(const struct sl_job *job, int attempt, struct sl_variant *variant,
                          char text[SL_ATTEMPT_TEXT]) {
     struct sl_training_options *options = &variant->options;
-    snprintf(text, SL_ATTEMPT_TEXT, "--zero 1");
-    if (attempt || options->zero || job->data == 1 || job->forward_only) return false;
-    options->zero = 1;
-    return true;
+    options->zero += attempt + 1;
+    snprintf(text, SL_ATTEMPT_TEXT, "--zero %d", options->zero);
+    return options->zero <= 2 && job->data > 1 && !job->forward_only;
 }
 
 static bool offload_states(const struct sl_job *job, int attempt, struct sl_variant *variant,

@@ -23,8 +23,10 @@ const struct sl_option sl_pipeline_table[] = {
      .help = "microbatches in one weight-gradient product; 0: the fewest of 256 rows together for a transformer, else "
              "all of them; a stage keeps its microbatches until their product, so that only with 1 a schedule keeps "
              "as few as the driver schedule tells"},
-    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 1, /* not kept: it changes no bit of a checkpoint */
-     .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 0: each replica keeps all of it"},
+    {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0, .max = 2, /* not kept: it changes no bit of a checkpoint */
+     .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 2: sums of gradients, too, so that a loop's "
+             "whole gradient is there only while it is computed, where that takes less memory; 0: each replica keeps "
+             "all of it"},
     {"offload", SL_OPTION_LIST, FIELD(offload), .value = "optimizer|activations|weights",
      .help = "keep a part of the memory further away than the rest, with the same bits: in a file of --offload-dir, or "
              "in the host's memory where GPUs compute; the optimizer's state, which a step brings piece by piece; "

@@ -84,6 +84,7 @@ int sl_parameters_use_gradients(const struct sl_parameters *parameters, int rang
     for (int r = loop; r < 2 * parameters->loops; r += parameters->loops) {
         struct sl_range *of = &parameters->range[r];
         of->gradient = next;
+        of->sum = next + of->shard;
         sl_device.zero(next + of->used, (of->count - of->used) * sizeof *next);
         next += of->count;
     }

@@ -101,6 +101,45 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     return parameters->count++;
 }
 
+/* Of a room: the largest range that it is for, of at most MOST elements. */
+static size_t room_floats(const struct sl_parameters *parameters, int room, size_t most) {
+    size_t floats = 0;
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        if (range->room == room && range->count <= most && range->count > floats) floats = range->count;
+    }
+    return floats;
+}
+
+/* Of all rooms: there are at most as many as loops. */
+static size_t all_rooms_floats(const struct sl_parameters *parameters, size_t most) {
+    size_t floats = 0;
+    for (int room = 1; room <= parameters->loops; room++) floats += room_floats(parameters, room, most);
+    return floats;
+}
+
+/* What ranges with rooms take if those of more than MOST elements get places of their own. */
+static size_t floats_with_rooms(const struct sl_parameters *parameters, size_t most) {
+    size_t floats = all_rooms_floats(parameters, most);
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        if (range->room) floats += range->count <= most ? range->shard_count : range->count;
+    }
+    return floats;
+}
+
+/* A large range, such as that of a token table, is not worth a room in which all others would leave most unused. */
+static void choose_rooms(struct sl_parameters *parameters) {
+    size_t most = 0;
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        if (range->room && floats_with_rooms(parameters, range->count) < floats_with_rooms(parameters, most))
+            most = range->count;
+    }
+    for (int r = 0; r < parameters->ranges; r++)
+        if (parameters->range[r].count > most) parameters->range[r].room = 0;
+}
+
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero) {
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
@@ -109,6 +148,7 @@ void sl_parameters_layout(struct sl_parameters *parameters, int data, int index,
         range->shard_count = shares ? range->count / (size_t)data : range->count;
         range->shard = shares ? range->shard_count * (size_t)index : 0;
     }
+    choose_rooms(parameters);
     parameters->laid_out = true;
 }
 
@@ -140,9 +180,11 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
         const size_t near = sl_range_takes_turns(parameters, r) ? 0 : sizeof(float);
         bytes.values += sl_range_value_floats(parameters, range) * near / members_of(parameters, r);
         if (parameters->values_only) continue;
-        bytes.gradients += range->count * (is_declared_twice(parameters, r) ? 2 : 1) * near;
+        const size_t floats = range->room ? range->shard_count : range->count;
+        bytes.gradients += floats * (is_declared_twice(parameters, r) ? 2 : 1) * near;
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
     }
+    if (!parameters->values_only) bytes.gradients += all_rooms_floats(parameters, SIZE_MAX) * sizeof(float);
     if (parameters->turns) {
         const struct sl_far_values values = sl_parameters_far_values(parameters, false);
         const struct sl_far_values gradients = sl_parameters_far_values(parameters, true);
@@ -213,6 +255,23 @@ static float *hand_out(struct sl_parameters *parameters, enum sl_memory_kind wha
     return memory;
 }
 
+static void place_gradient(struct sl_parameters *parameters, struct sl_range *range, float **next) {
+    if (range->room) { /* the gradient comes with the rooms */
+        range->sum = hand_out(parameters, SL_MEMORY_GRADIENTS, range->shard_count, next);
+        return;
+    }
+    range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, next);
+    range->sum = range->gradient + range->shard;
+}
+
+static void place_rooms(struct sl_parameters *parameters, float **next) {
+    for (int room = 1; room <= parameters->loops; room++) {
+        float *memory = hand_out(parameters, SL_MEMORY_GRADIENTS, room_floats(parameters, room, SIZE_MAX), next);
+        for (int r = 0; r < parameters->ranges; r++)
+            if (parameters->range[r].room == room) parameters->range[r].gradient = memory;
+    }
+}
+
 int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error) {
     if (!parameters->laid_out || parameters->memory)
         return sl_error_set(error, SL_BAD_INPUT,
@@ -233,7 +292,7 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
             place_values(parameters, range, members_of(parameters, r),
                          sl_range_is_common(parameters, r) ? &common : &next);
         if (parameters->values_only) continue;
-        if (!turns) range->gradient = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
+        if (!turns) place_gradient(parameters, range, &next);
         const int states = parameters->far_states ? 0 : parameters->states;
         if (sl_device.shares_memory) /* the optimizer reads before it writes */
             sl_memory_touch(next, (size_t)states * range->shard_count * sizeof *next);
@@ -242,6 +301,7 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         if (is_declared_twice(parameters, r))
             range->second = hand_out(parameters, SL_MEMORY_GRADIENTS, range->count, &next);
     }
+    if (!parameters->values_only) place_rooms(parameters, &next);
     SL_TRY(sl_parameters_open_turns(parameters, error));
     return sl_parameters_open_far(parameters, error);
 }

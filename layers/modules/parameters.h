@@ -50,6 +50,10 @@ struct sl_range {
     size_t used, count;        /* elements of parameters, and with padding */
     size_t shard, shard_count; /* the part of the range that this coordinate updates: all of it without ZeRO-1 */
     float *value, *gradient;   /* [count] */
+    float *sum;                /* [shard_count]: the part of the gradients' sum; in gradient, unless that has a room */
+    /* Set before the layout, which must be with ZERO: number, from 1, of the room in which the gradient is computed,
+     * and which is another range's once the sum has been taken. 0: it has a place of its own. */
+    int room;
     /* [count]: the later stage's gradients of tied parameters that this coordinate declares twice; else NULL. */
     float *second;
     /* [shard_count] each: the optimizer's tensors; NULL beyond sl_parameters.states, and where they are far. */
@@ -117,7 +121,8 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
                           const struct sl_parameter *parameter, struct sl_error *error);
 
 /* Pads the ranges for a data axis of DATA members, of which this coordinate is member INDEX. ZERO: a member keeps
- * optimizer state only for its own part of each range. */
+ * optimizer state only for its own part of each range. Of the ranges that have rooms the largest, or all, lose them
+ * where that takes less memory. */
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero);
 /* Bytes that this coordinate will hold, all together and one by one: of values held together its part. */
 struct sl_parameter_bytes {

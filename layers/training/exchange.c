@@ -74,7 +74,7 @@ static int copy_own(const struct exchange *x, const struct sl_parameter *paramet
     SL_TRY(x->state == SL_VALUES
                ? sl_parameters_use_values(x->parameters, parameter->range, x->imports, &x->self->error)
                : sl_parameters_use_gradients(x->parameters, parameter->range, x->imports, &x->self->error));
-    float *own = (x->state == SL_VALUES ? range->value : range->gradient) + in_range;
+    float *own = x->state == SL_VALUES ? range->value + in_range : range->sum + (in_range - range->shard);
     sl_device.copy(x->imports ? own : at, x->imports ? at : own, count * sizeof *at);
     return SL_OK;
 }

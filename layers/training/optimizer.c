@@ -118,7 +118,8 @@ struct update {
     float *state[SL_OPTIMIZER_STATES]; /* from element state_first of the flat range on */
     size_t state_first;
     int members;
-    const float *const *gradient; /* [members][count] */
+    const float *const *gradient; /* [members], from element gradient_first on */
+    size_t gradient_first;
 };
 
 /* The COUNT elements from FIRST on. GRADIENT and ADDEND (or NULL) are theirs. */
@@ -142,7 +143,7 @@ static void update_pieces(const struct update *u, struct sl_optimizer_run run, s
     for (size_t count; first < end; first += count) {
         const void *input[SL_MAX_COORDINATES];
         count = end - first < PIECE ? end - first : PIECE;
-        for (int i = 0; i < u->members; i++) input[i] = u->gradient[i] + first;
+        for (int i = 0; i < u->members; i++) input[i] = u->gradient[i] + (first - u->gradient_first);
         sl_reduce(SL_SUM, SL_F32, 1.0f, count, adds ? u->members - 1 : u->members, input, 1, &output);
         update_run(u, run, first, count, sum, adds ? input[u->members - 1] : NULL);
     }
@@ -150,11 +151,12 @@ static void update_pieces(const struct update *u, struct sl_optimizer_run run, s
 
 /* Elements [FIRST, END), whose state is there. */
 static void update_near(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
-    const float *const one = u->gradient[0] + first;
+    const size_t at = first - u->gradient_first;
+    const float *const one = u->gradient[0] + at;
     if (u->members == 1)
         update_run(u, run, first, end - first, one, NULL);
     else if (u->members == 2 && u->options->method->adds)
-        update_run(u, run, first, end - first, one, u->gradient[1] + first);
+        update_run(u, run, first, end - first, one, u->gradient[1] + at);
     else
         update_pieces(u, run, first, end);
 }
@@ -194,38 +196,49 @@ static int update_shard(const struct update *u, struct sl_optimizer_run run, siz
     return SL_OK;
 }
 
-int sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
-                            struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
-                            int members, const float *const *gradient, struct sl_error *error) {
-    const struct sl_range *storage = &parameters->range[range];
-    struct update update = {.options = options,
-                            .kernels = kernels,
-                            .parameters = parameters,
-                            .number = range,
-                            .range = storage,
-                            .state_first = storage->shard,
-                            .members = members,
-                            .gradient = gradient};
+static int update_range(struct update *update, int64_t step, float gradient_scale, struct sl_error *error) {
+    const struct sl_parameters *parameters = update->parameters;
     struct sl_optimizer_run run = {.gradient_scale = gradient_scale, .step = step};
-    for (int s = 0; s < SL_OPTIMIZER_STATES; s++) update.state[s] = storage->state[s];
+    update->range = &parameters->range[update->number];
+    update->state_first = update->range->shard;
+    for (int s = 0; s < SL_OPTIMIZER_STATES; s++) update->state[s] = update->range->state[s];
     /* A run ends where the next parameter with another decay begins; the last one takes the padding along. */
     size_t first = 0;
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
-        const float decay = parameter->decay ? options->decay : 0.0f;
-        if (parameter->range != range || parameter->second) continue;
+        const float decay = parameter->decay ? update->options->decay : 0.0f;
+        if (parameter->range != update->number || parameter->second) continue;
         if (decay != run.decay) {
-            SL_TRY(update_shard(&update, run, first, parameter->offset, error));
+            SL_TRY(update_shard(update, run, first, parameter->offset, error));
             first = parameter->offset;
             run.decay = decay;
         }
     }
-    return update_shard(&update, run, first, update.range->count, error);
+    return update_shard(update, run, first, update->range->count, error);
+}
+
+int sl_optimizer_update_sum(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
+                            struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
+                            int members, const float *const *gradient, struct sl_error *error) {
+    struct update update = {.options = options,
+                            .kernels = kernels,
+                            .parameters = parameters,
+                            .number = range,
+                            .members = members,
+                            .gradient = gradient};
+    return update_range(&update, step, gradient_scale, error);
 }
 
 int sl_optimizer_update(const struct sl_optimizer_options *options, const struct sl_kernels *kernels,
                         struct sl_parameters *parameters, int range, int64_t step, float gradient_scale,
                         struct sl_error *error) {
-    const float *const own = parameters->range[range].gradient;
-    return sl_optimizer_update_sum(options, kernels, parameters, range, step, gradient_scale, 1, &own, error);
+    const float *const own = parameters->range[range].sum;
+    struct update update = {.options = options,
+                            .kernels = kernels,
+                            .parameters = parameters,
+                            .number = range,
+                            .members = 1,
+                            .gradient = &own,
+                            .gradient_first = parameters->range[range].shard};
+    return update_range(&update, step, gradient_scale, error);
 }

@@ -173,10 +173,19 @@ static const float *gradient_of(const struct sl_pipeline *p, const struct sl_act
     return take_rows(p, p->model->stage[action->params]->out, from);
 }
 
+/* Before gradients of LOOP's parameters are written. */
+static int begin_weight_gradients(struct sl_pipeline *p, int loop) {
+    struct weight_gradients *weights = &p->weights[loop];
+    if (weights->begun || !p->step->begin) return SL_OK;
+    weights->begun = true;
+    return p->step->begin(p->self, loop, p->step->callback_arg);
+}
+
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->params];
     set_microbatches(p, action);
     p->context.accumulate = p->step->accumulate;
+    if (p->weights_follow) SL_TRY(begin_weight_gradients(p, action->params));
     void *to = NULL; /* nobody needs the gradient of the batch */
     if (action->input < 0)
         SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_gradient, &to));
@@ -242,6 +251,7 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
     struct weight_gradients *weights = &p->weights[action->params];
     while (sl_pipeline_group_is_due(p, weights)) {
         SL_TRY(sl_pipeline_use_stash(p, action->params, weights->next));
+        SL_TRY(begin_weight_gradients(p, action->params));
         set_batch(p, weights->next, 1);
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
@@ -332,6 +342,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     for (int l = 0; l < p->model->loops; l++) {
         memset(p->weights[l].ready, 0, (size_t)p->microbatches * sizeof *p->weights[l].ready);
         p->weights[l].next = 0;
+        p->weights[l].begun = false;
     }
     return sl_groups_meet(&p->groups, p->self);
 }

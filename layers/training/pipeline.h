@@ -90,7 +90,7 @@ int sl_pipeline_rows(const struct sl_pipeline *pipeline);
 int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
 
-/* Called when the gradients of LOOP are complete, while other loops still compute. */
+/* Called when the gradients of LOOP are complete, while other loops still compute; or before the first of them. */
 typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 
 struct sl_pipeline_step {
@@ -104,6 +104,7 @@ struct sl_pipeline_step {
      * coordinate's rows if sl_pmean over data follows, and 1 / the rows of all of data's coordinates if sl_psum does.
      */
     float weight;
+    sl_reduce_function *begin;  /* before a loop's first weight gradient; may be NULL */
     sl_reduce_function *reduce; /* may be NULL */
     int (*between)(void *arg);  /* may be NULL; called between actions, so that complete loops can be reduced */
     void *callback_arg;

@@ -30,6 +30,7 @@ struct link {
 struct weight_gradients {
     bool *ready; /* [microbatches] */
     int next;    /* first microbatch of the next group */
+    bool begun;
 };
 
 struct sl_pipeline {

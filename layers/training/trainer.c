@@ -89,6 +89,8 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
             "must lie along different axes",
             options->data_axis);
     SL_TRY(check_axes(self, options));
+    if (options->zero < 0 || options->zero > 2)
+        return sl_fail(self, SL_BAD_INPUT, "the trainer's option zero is %d: it must be 0, 1 or 2", options->zero);
     if (!(options->clip >= 0.0f))
         return sl_fail(self, SL_BAD_INPUT,
                        "the trainer's option clip is %g: it must be the largest norm of the gradients, "
@@ -116,6 +118,21 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
 static bool holds_together(const struct sl_trainer *t) {
     return t->options.zero && !t->parameters.turns && data_of(t)->size > 1 && sl_device.shares_memory &&
            sl_reads_peers(t->self);
+}
+
+/* Gradients that all passes, or both ends of a pipeline, add to stay where they are, and so do those that take turns.
+ */
+static int plan_rooms(struct sl_trainer *t, const struct sl_model *model) {
+    const struct sl_pipeline_options *options = &t->options.pipeline;
+    if (t->options.zero < 2 || t->parameters.turns || t->options.accumulate > 1 || data_of(t)->size == 1 ||
+        options->forward_only)
+        return SL_OK;
+    int *room = malloc((size_t)model->loops * sizeof *room);
+    const bool planned = room && sl_schedule_gradient_rooms(options->schedule, sl_axis_index(t->self, options->axis),
+                                                            options->wgrad_group, room);
+    for (int l = 0; l < model->loops && planned; l++) t->parameters.range[l].room = room[l];
+    free(room);
+    return planned ? SL_OK : sl_fail(t->self, SL_FAILED, "no memory to train");
 }
 
 int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const struct sl_trainer_options *options,
@@ -150,6 +167,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
     t->parameters.far_directory = options->offload_directory;
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
+    SL_TRY(plan_rooms(t, model));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
     sl_parameters_seed(&t->parameters, options->seed);
     if (options->assign_keys) options->assign_keys(&t->parameters, options->arg);
@@ -186,6 +204,12 @@ void sl_trainer_close(struct sl_trainer *t) {
 }
 
 /* The pipeline's callbacks. */
+static int loop_begins(struct sl_spmd *self, int loop, void *arg) {
+    struct sl_trainer *t = arg;
+    (void)self;
+    return sl_updates_make_room(&t->updates, loop);
+}
+
 static int loop_completed(struct sl_spmd *self, int loop, void *arg) {
     struct sl_trainer *t = arg;
     (void)self;
@@ -243,6 +267,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
         .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),
         .layer_key = t->options.step_keys ? t->options.step_keys(t->options.arg) : NULL,
         .weight = 1.0f / (float)(rows * (uint32_t)passes(t)),
+        .begin = last ? loop_begins : NULL,
         .reduce = last ? loop_completed : NULL,
         .between = last ? between_actions : NULL,
         .callback_arg = t,

@@ -20,7 +20,10 @@ struct sl_trainer_options {
     struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
     float clip;                            /* the largest norm of all gradients together; 0: no limit */
     int accumulate;                        /* passes of the pipeline in a step, each over as many rows; 0: one */
-    bool zero, overlap; /* shard optimizer state over data (ZeRO-1); reduce while other loops compute */
+    /* 1: shard optimizer state over data (ZeRO-1). 2: sums of gradients, too, where that takes less memory: a whole
+     * gradient is there for loops that compute theirs at once; for all of them if there are several passes. */
+    int zero;
+    bool overlap; /* reduce while other loops compute */
     /* The optimizer's tensors lie further away (sl_parameters.far_states): where the host computes, in a file in
      * offload_directory. */
     bool offload_optimizer;

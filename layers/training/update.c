@@ -40,6 +40,8 @@ static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
 /* Addresses travel as integers. What is to be clipped is summed before it is used. */
 int sl_updates_meet(struct sl_updates *u) {
     const float *const memory = u->parameters->memory;
+    for (int r = 0; r < u->parameters->ranges; r++)
+        if (u->parameters->range[r].room) return SL_OK; /* gradients are soon gone */
     if (!u->parameters->one_copy || u->parameters->values_only || u->clip > 0.0f) return SL_OK;
     return sl_all_gather(u->self, &u->sums, SL_I32, &memory, (void *)u->memory, sizeof memory / sizeof(int32_t));
 }
@@ -67,8 +69,8 @@ static int start_sum(struct sl_updates *u) {
     if (reads(u, number))
         SL_TRY(sl_barrier_start(u->self, request, &u->sums));
     else if (gathers(u, number))
-        SL_TRY(sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient,
-                                     range->gradient + range->shard, range->shard_count));
+        SL_TRY(
+            sl_psum_scatter_start(u->self, request, &u->sums, SL_F32, range->gradient, range->sum, range->shard_count));
     else if (sums(u, number))
         SL_TRY(sl_psum_start(u->self, request, &u->sums, SL_F32, range->gradient, range->gradient, range->count));
     u->started++;
@@ -202,11 +204,12 @@ int sl_updates_advance(struct sl_updates *u) {
 
 /* ---- the norm ---- */
 
-/* The part of parameter I's gradient that this coordinate answers for: in the range, from *FIRST on, *COUNT. */
+/* The part of parameter I's gradient that this coordinate answers for: in its part of the range, from *FIRST on,
+ * *COUNT. */
 static void owned_part(const struct sl_updates *u, int i, size_t *first, size_t *count) {
     const struct sl_parameter *parameter = &u->parameters->list[i];
     sl_parameter_share(u->parameters, i, first, count);
-    *first += parameter->offset;
+    *first += parameter->offset - u->parameters->range[parameter->range].shard;
     if (!sl_parameter_is_first(u->parameters, u->self, i, gathers(u, parameter->range))) *count = 0;
 }
 
@@ -218,8 +221,7 @@ static int find_norm(struct sl_updates *u) {
         owned_part(u, i, &first, &count);
         if (!count) continue;
         SL_TRY(sl_parameters_use_gradients(u->parameters, u->parameters->list[i].range, false, &u->self->error));
-        squares +=
-            u->kernels->sum_of_squares(count, u->parameters->range[u->parameters->list[i].range].gradient + first);
+        squares += u->kernels->sum_of_squares(count, u->parameters->range[u->parameters->list[i].range].sum + first);
     }
     float parts[2] = {(float)squares, 0.0f}, total[2 * SL_MAX_COORDINATES];
     if (isfinite(parts[0])) parts[1] = (float)(squares - (double)parts[0]);
@@ -227,6 +229,29 @@ static int find_norm(struct sl_updates *u) {
     squares = 0;
     for (int i = 0; i < u->world.size; i++) squares += (double)total[2 * i] + (double)total[2 * i + 1];
     u->norm = sqrt(squares) / u->sums.size;
+    return SL_OK;
+}
+
+/* ---- rooms ---- */
+
+/* Without overlap one after another. */
+static int wait_for_sum(struct sl_updates *u) {
+    const int ahead = u->overlap ? SL_UPDATES_IN_FLIGHT : 1;
+    while (may_start(u) && u->started - u->summed < ahead) SL_TRY(start_sum(u));
+    if (sums(u, u->completed[u->summed])) SL_TRY(sl_wait(u->self, &u->sum[room(u->summed)]));
+    u->summed++;
+    return SL_OK;
+}
+
+int sl_updates_make_room(struct sl_updates *u, int loop) {
+    const struct sl_range *range = u->parameters->range;
+    int last = u->completions - 1;
+    if (!range[loop].room) return SL_OK;
+    while (last >= 0 && range[u->completed[last]].room != range[loop].room) last--;
+    if (u->summed > last) return SL_OK;
+    const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_COMMUNICATION);
+    while (u->summed <= last) SL_TRY(wait_for_sum(u));
+    sl_profile_end(u->profile, before);
     return SL_OK;
 }
 
@@ -239,11 +264,8 @@ static int wait_for_gather(struct sl_updates *u) {
 }
 
 static int wait_for_sums(struct sl_updates *u) {
-    const int ahead = u->overlap ? SL_UPDATES_IN_FLIGHT : 1; /* without overlap one after another */
     while (u->summed < u->completions) {
-        while (may_start(u) && u->started - u->summed < ahead) SL_TRY(start_sum(u));
-        if (sums(u, u->completed[u->summed])) SL_TRY(sl_wait(u->self, &u->sum[room(u->summed)]));
-        u->summed++;
+        SL_TRY(wait_for_sum(u));
         if (u->clip > 0.0f || !may_use(u)) continue;
         SL_TRY(use_sum(u));
         if (!u->overlap) SL_TRY(wait_for_gather(u));
@@ -278,8 +300,7 @@ int sl_updates_sum(struct sl_updates *u) {
     for (int r = 0; r < u->parameters->ranges && u->apart; r++) {
         struct sl_range *range = &u->parameters->range[r];
         if (range->count == 0 || !reads(u, r)) continue;
-        SL_TRY(sl_psum_scatter(u->self, &u->sums, SL_F32, range->gradient, range->gradient + range->shard,
-                               range->shard_count));
+        SL_TRY(sl_psum_scatter(u->self, &u->sums, SL_F32, range->gradient, range->sum, range->shard_count));
     }
     u->apart = false;
     return SL_OK;

@@ -10,6 +10,9 @@
  * when a member calls sl_updates_advance. With ZeRO each member of the data axis updates its own part of a range;
  * without, every member updates all of it. Ranges that are sharded over data need neither sum nor gather.
  *
+ * Gradients may have rooms that loops use one after another (sl_range.room); then a member keeps its part of a sum
+ * alone. A sum is made as soon as its loop is complete, or at the latest when the next loop needs the room.
+ *
  * Tied parameters come last: first the gradients of their two stages are added up, then they are treated as the others.
  * If the gradients' norm is clipped, all sums are waited for before the first is used, because the norm is that of all
  * gradients of the mesh; each shard counts once. */
@@ -67,6 +70,8 @@ int sl_updates_meet(struct sl_updates *updates);
  * called after a failure. */
 void sl_updates_close(struct sl_updates *updates);
 
+/* Before the first gradient of LOOP in a step: waits until others that were in its room have been summed. */
+int sl_updates_make_room(struct sl_updates *updates, int loop);
 /* Says that the gradients of LOOP are complete. */
 int sl_updates_complete(struct sl_updates *updates, int loop);
 /* Does with overlap what can be done without waiting; otherwise nothing. */

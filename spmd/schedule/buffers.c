@@ -1,4 +1,5 @@
-/* buffers.c - how many microbatches the stash of a rank must have room for, and which need none. */
+/* buffers.c - how many microbatches the stash of a rank must have room for, and which need none; which loops' gradients
+ * are under way at once. */
 #include <stdlib.h>
 
 #include "spmd/schedule/schedule.h"
@@ -90,4 +91,44 @@ bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, in
     const bool follow = next && ascend_whole(schedule, rank, next);
     free(next);
     return follow;
+}
+
+/* The lowest room that is free. USED [loops + 1]: those that are not. */
+static int take_room(bool *used) {
+    int room = 1;
+    while (used[room]) room++;
+    used[room] = true;
+    return room;
+}
+
+static void give_rooms(const struct sl_schedule *schedule, int rank, int group, int *room, struct window *window,
+                       bool *due, bool *used) {
+    const int microbatches = schedule->microbatches;
+    for (int l = 0; l < schedule->loops; l++) {
+        window[l].due = due + (size_t)l * (size_t)microbatches;
+        room[l] = 0;
+    }
+    for (int a = 0; a < schedule->rank[rank].count; a++) {
+        const struct sl_action *action = &schedule->rank[rank].action[a];
+        const int l = action->loop;
+        if (sl_has_weight_gradient(action->kind)) {
+            use_microbatches(&window[l], action->microbatch, sl_schedule_run(schedule, action->kind), microbatches,
+                             group);
+            if (window[l].next > 0 && room[l] == 0) room[l] = take_room(used);
+        }
+        if (action->kind == SL_REDUCE) used[room[l]] = false;
+    }
+}
+
+bool sl_schedule_gradient_rooms(const struct sl_schedule *schedule, int rank, int group, int *room) {
+    const size_t loops = (size_t)schedule->loops;
+    struct window *window = calloc(loops, sizeof *window);
+    bool *due = calloc(loops * (size_t)schedule->microbatches, sizeof *due);
+    bool *used = calloc(loops + 1, sizeof *used);
+    const bool taken = window && due && used;
+    if (taken) give_rooms(schedule, rank, group, room, window, due, used);
+    free(window);
+    free(due);
+    free(used);
+    return taken;
 }

@@ -106,6 +106,10 @@ int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, in
 /* Whether all weight gradients of RANK can follow their input gradients at once: backwards are whole (B), come in
  * ascending order in each loop, and each takes whole groups of GROUP microbatches. False also without memory. */
 bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group);
+/* ROOM [loops] receives the number, from 1, of the room in which RANK computes each loop's whole gradient: from its
+ * first weight gradient, of GROUP microbatches, to its REDUCE. Loops that are at it at once have different rooms. False
+ * without memory. */
+bool sl_schedule_gradient_rooms(const struct sl_schedule *schedule, int rank, int group, int *room);
 
 /* Number of iterations of a breadth-first forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks) -
  * 1. */

@@ -225,7 +225,7 @@ for driver in looping_pipeline 'transformer train' loss_equality; do
         refuses "--$name: needs a value: an integer from " $driver --$name
     done
     refuses '--accumulate: "0" is not an integer from 1 to 4096' $driver --accumulate 0
-    refuses '--zero: "2" is not an integer from 0 to 1' $driver --zero 2
+    refuses '--zero: "3" is not an integer from 0 to 2' $driver --zero 3
     for name in lr min-lr weight-decay clip delay-ms; do
         for value in x '' -1 nan 1e31; do
             refuses "--$name: \"$value\" is not a number from 0 to " $driver --$name "$value"
@@ -328,7 +328,7 @@ refuses '--offload: "some" is not none or a list of optimizer|activations|weight
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload optimizer --offload-dir nowhere
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload weights --offload-dir nowhere --schedule looped-bfs --loops 2
 refuses '--lr-schedule: "step" is not one of constant|cosine' $train --lr-schedule step
-refuses '--zero: "2" is not an integer from 0 to 1' $train --zero 2
+refuses '--zero: "3" is not an integer from 0 to 2' $train --zero 3
 
 printf 'too short' >short
 refuses 'short: too short: 9 bytes' $train --data short

@@ -60,6 +60,7 @@ trains_alike() {
 }
 trains_alike 8 --schedule looping
 trains_alike 8 --schedule plain --mesh data=2,model=4 --zero 0 --no-overlap
+trains_alike 8 --schedule looping --mesh data=4,model=2 --zero 2
 trains_alike 8 --schedule single
 trains_alike 4 --schedule 1f1b --mesh data=2,model=2 --storage bf16
 trains_alike 6 --schedule 1f1b --mesh data=3,model=2 --wgrad-group 2 --checked

@@ -80,6 +80,7 @@ try_steps() {
     keeps 'nothing overlaps' --no-overlap
     keeps 'a slow network' --delay-ms 1
     agrees 'whole optimizer states' --zero 0
+    keeps 'shares of gradients' --zero 2 --check-replicas
     keeps 'the optimizer is offloaded' --offload optimizer --check-replicas
     rm -rf far
     call $small --steps 2 --save far --offload optimizer && call $small --steps 3 --resume far --json &&
@@ -127,6 +128,13 @@ try_steps() {
     call $small --dry-run --json --zero 0
     [ $status = 0 ] && [ "$(sum state_bytes)" -gt "$state" ]
     point "$driver_name: --zero 0 takes more"
+    # A loop's whole gradient and half of all four are less than all four.
+    for zero in 1 2; do
+        call $small $deeper --loops 4 --schedule looped-bfs --wgrad-group 4 --no-fsdp --dry-run --json --zero $zero
+        sum gradients >gradients_$zero
+    done
+    [ $status = 0 ] && [ "$(cat gradients_2)" -lt "$(cat gradients_1)" ]
+    point "$driver_name: --zero 2 takes less"
 
     run --steps 4 --delay-ms 20
     [ $status = 0 ] && values median_ms | awk '{ exit !($1 > 20) }'
@@ -276,10 +284,10 @@ try_all() {
     try_records
 }
 
-driver=$drivers/looping_pipeline ranks=model
+driver=$drivers/looping_pipeline ranks=model deeper="--layers 8"
 small='--mesh data=2,model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --dropout 0 --rng global'
 try_all
-driver=$drivers/transformer ranks=pipe
+driver=$drivers/transformer ranks=pipe deeper="--blocks 4"
 small='train --mesh data=2,pipe=2 --model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16
     --latent-dim 8 --rope-dim 4 --batch 16 --microbatches 4 --data text --no-fsdp --schedule gpipe'
 try_all

@@ -33,7 +33,7 @@ static inline void make_storage(struct storage *storage, int parameters, const s
     loop->count = loop->used + padding;
     loop->shard_count = loop->count;
     loop->value = device_floats(loop->count);
-    loop->gradient = device_floats(loop->count);
+    loop->gradient = loop->sum = device_floats(loop->count);
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++) loop->state[s] = device_floats(loop->count);
 }
 

@@ -16,7 +16,8 @@ struct job {
     const char *mesh, *schedule;
     int loops, layers, microbatches, group, steps;
     double dropout;
-    bool zero, overlap;
+    int zero; /* as in sl_trainer_options */
+    bool overlap;
     int fuse;       /* microbatches of a run; 0: none are joined */
     int accumulate; /* 0: one pass */
     float clip;     /* 0: none */

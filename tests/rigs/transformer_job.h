@@ -32,7 +32,8 @@ struct job {
     int group, accumulate;   /* 0: all microbatches, one pass */
     int run;                 /* microbatches of a forward; 0: one */
     int batch, sequence, steps;
-    bool shared_out, overlap; /* ZeRO; reductions while other loops compute */
+    int shared_out; /* --zero */
+    bool overlap;   /* reductions while other loops compute */
     float clip;
     struct sl_optimizer_options optimizer;
     enum sl_dtype precision, storage;

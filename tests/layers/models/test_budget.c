@@ -139,7 +139,7 @@ static void held_is_planned_under_every_schedule(void **state) {
             job.model.recomputation = (i + m) % 3;
             job.precision = i & 1 ? SL_BF16 : SL_F32;
             job.model.fsdp = m & 1;
-            job.shared_out = i & 2;
+            job.shared_out = i % 3;
             job.model.vocabulary_parallel = m == 2;
             expect_planned(job, NULL);
         }

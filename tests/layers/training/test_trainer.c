@@ -277,7 +277,7 @@ static void a_failure_within_a_step_ends_the_run(void **state) {
     static const char *const who[] = {"(data=0, model=0)", "(data=0, model=1)", "(data=1, model=0)",
                                       "(data=1, model=1)"};
     static const int loops[] = {5, 4, 0}; /* with no reduction under way, with one, with as many as there may be */
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 36; i++) {
         struct fault fault = {i % 4, loops[i / 4 % 3], i % 2 ? SL_FAILED : SL_CHECK_FAILED, 0};
         struct job job = {.mesh = "data=2,model=2",
                           .schedule = "looped-bfs",

@@ -1,0 +1,126 @@
+/* test_zero.c - gradients that are shared out as soon as they are summed: the same bits in less memory. */
+#include "layers/training/exchange.h"
+#include "tests/rigs/trainer_rig.h"
+
+enum { STEPS = 3 };
+
+/* Bytes of gradients that a coordinate has planned, and that it holds. */
+struct bytes {
+    uint64_t planned, held;
+};
+
+static int train_and_count(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
+    struct bytes *bytes = job->user;
+    struct sl_budget planned = {0};
+    sl_trainer_plan_bytes(trainer, &planned);
+    bytes[self->coordinate].planned = planned.bytes[SL_MEMORY_GRADIENTS];
+    bytes[self->coordinate].held = self->held.bytes[SL_MEMORY_GRADIENTS];
+    SL_TRY(train_steps(self, job, trainer, 0, job->steps));
+    return sl_gather_records(self, bytes, sizeof *bytes);
+}
+
+static struct job new_job(const char *mesh, const char *schedule, int loops, int layers) {
+    return (struct job){.mesh = mesh,
+                        .schedule = schedule,
+                        .loops = loops,
+                        .layers = layers,
+                        .microbatches = 4,
+                        .group = 4,
+                        .steps = STEPS,
+                        .overlap = true,
+                        .zero = 1,
+                        .train = train_and_count};
+}
+
+static int coordinates_of(const struct job *job) {
+    struct sl_error error = {0};
+    struct sl_mesh mesh;
+    assert_int_equal(sl_mesh_parse(&mesh, job->mesh, &error), SL_OK);
+    return mesh.size;
+}
+
+/* JOB with --zero 1 and 2. SHARES: gradients of the latter must take less on every coordinate; else they never take
+ * more. */
+static void compare(struct job job, bool shares) {
+    struct bytes bytes[2][SL_MAX_COORDINATES] = {{{0}}};
+    struct job way[2] = {job, job};
+    for (int i = 0; i < 2; i++) {
+        way[i].zero = 1 + i;
+        way[i].user = bytes[i];
+        run_job(&way[i]);
+    }
+    for (int c = 0; c < coordinates_of(&job) && has_results(); c++) {
+        for (int i = 0; i < 2; i++) assert_int_equal(bytes[i][c].held, bytes[i][c].planned);
+        if (bytes[1][c].held > bytes[0][c].held || (shares && bytes[1][c].held == bytes[0][c].held))
+            fail_msg("%s on %s, coordinate %d: gradients take %llu bytes, without sharing %llu", job.schedule, job.mesh,
+                     c, (unsigned long long)bytes[1][c].held, (unsigned long long)bytes[0][c].held);
+    }
+    if (has_results()) {
+        expect_same_store(&way[0].values, &way[1].values);
+        expect_same_store(&way[0].gradients, &way[1].gradients);
+        for (int step = 0; step < job.steps; step++) assert_true(way[0].loss[step] == way[1].loss[step]);
+        assert_true(way[0].evaluated == way[1].evaluated);
+    }
+    for (int i = 0; i < 2; i++) free_job(&way[i]);
+}
+
+static void bits_stay_under_every_schedule(void **state) {
+    (void)state;
+    static const struct {
+        const char *schedule;
+        int loops;
+        bool shares; /* where all microbatches of a loop have their W before those of another */
+    } of[] = {{"looped-bfs", 4, true}, {"looped-dfs", 4, true},     {"interleaved-1f1b", 4, false},
+              {"gpipe", 1, false},     {"1f1b", 1, false},          {"zbv", 2, false},
+              {"dualpipev", 2, false}, {"interleaved-zb", 4, false}};
+    static const char *const meshes[] = {"data=2,model=2", "model=2,data=4"};
+    for (int m = 0; m < 2; m++)
+        for (int s = 0; s < (int)(sizeof of / sizeof *of); s++)
+            for (int group = 4; group > 0; group -= 3) {
+                struct job job = new_job(meshes[m], of[s].schedule, of[s].loops, 2 * of[s].loops);
+                job.group = group;
+                compare(job, of[s].shares && group == 4);
+            }
+}
+
+static void so_they_do_without_overlap_and_with_delays(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct job job = new_job("data=3,model=1", "looped-bfs", 4, 4);
+        job.overlap = i & 1;
+        job.delay = i & 2 ? 1e-7 : 0;
+        compare(job, true);
+    }
+}
+
+/* The norm needs all sums; passes and bf16 operands; an optimizer that adds up for itself. */
+static void so_they_do_for_all_updates(void **state) {
+    (void)state;
+    struct sl_optimizer_options momentum = sl_sgd_defaults(0.05f);
+    momentum.momentum = 0.9f;
+    for (int i = 0; i < 4; i++) {
+        struct job job = new_job("data=2,model=2", "looped-bfs", 4, 8);
+        if (i == 0) job.clip = 0.05f;
+        if (i == 1) job.accumulate = 2, job.group = job.microbatches = 2;
+        if (i == 2) job.precision = SL_BF16;
+        if (i == 3) job.optimizer = &momentum;
+        compare(job, i != 1);
+    }
+}
+
+/* One coordinate has nobody to share with. */
+static void alone_there_is_nothing_to_share(void **state) {
+    (void)state;
+    compare(new_job("data=1,model=2", "looped-bfs", 4, 8), false);
+}
+
+int main(int argc, char **argv) {
+    begin_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_stay_under_every_schedule),
+        cmocka_unit_test(so_they_do_without_overlap_and_with_delays),
+        cmocka_unit_test(so_they_do_for_all_updates),
+        cmocka_unit_test(alone_there_is_nothing_to_share),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
