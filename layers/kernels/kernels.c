@@ -325,8 +325,9 @@ SL_INLINE void fetch_to_write(float *array, size_t first, size_t end) {
     for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) __builtin_prefetch(array + i, 1);
 }
 
-static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend, float *value,
-                  float *first_moment, float *second_moment) {
+/* With ADDS as a constant: loops of vectors that only may add would ask for an address that is none, which is slow. */
+SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend,
+                        const bool adds, float *value, float *first_moment, float *second_moment) {
     const float rate = step->learning_rate, epsilon = step->epsilon, decay = step->decay, scale = step->gradient_scale;
     const float beta1 = step->beta1, rest1 = step->rest1, correction1 = step->correction1;
     const float beta2 = step->beta2, rest2 = step->rest2, correction2 = step->correction2;
@@ -336,13 +337,13 @@ static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradi
         end = n - first < SL_PIECE ? n : first + SL_PIECE;
         const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
         fetch(gradient, end, next);
-        if (addend) fetch(addend, end, next);
+        if (adds) fetch(addend, end, next);
         fetch_to_write(value, end, next);
         fetch_to_write(first_moment, end, next);
         fetch_to_write(second_moment, end, next);
         SL_ELEMENTWISE(is_device_ptr(gradient, addend, value, first_moment, second_moment))
         for (size_t i = first; i < end; i++) {
-            const float g = (addend ? gradient[i] + addend[i] : gradient[i]) * scale, p = value[i];
+            const float g = (adds ? gradient[i] + addend[i] : gradient[i]) * scale, p = value[i];
             const float m = rest1 * g + beta1 * first_moment[i];
             const float v = rest2 * (g * g) + beta2 * second_moment[i];
             const float direction = m / correction1 / (sqrtf(v / correction2) + epsilon);
@@ -351,6 +352,14 @@ static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradi
             value[i] = p - rate * (direction + decay * p);
         }
     }
+}
+
+static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend, float *value,
+                  float *first_moment, float *second_moment) {
+    if (addend)
+        adamw_of(n, step, gradient, addend, true, value, first_moment, second_moment);
+    else
+        adamw_of(n, step, gradient, NULL, false, value, first_moment, second_moment);
 }
 
 const struct sl_kernels SL_KERNELS = {

@@ -3,16 +3,7 @@
 #define SL_LAYERS_KERNELS_ROWS_FEW_ROWS_INTERNAL_H
 
 #include "layers/kernels/rows/lanes_internal.h"
-#include "spmd/base/base.h"
-
-struct product {
-    size_t m, n, k;
-    const float *a, *b, *bias; /* bias may be NULL */
-    bool accumulate;
-    float *c;
-};
-
-static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+#include "layers/kernels/rows/product_internal.h"
 
 /* CALL with COUNT as a constant: 1 to MOST, which is 4 to 8. */
 #define SL_WITH_CONSTANT(count, most, call)                                                                            \

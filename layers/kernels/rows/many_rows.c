@@ -5,6 +5,7 @@
  * rows, nor on the sizes of tiles and blocks. */
 #include "layers/kernels/rows/many_rows.h"
 #include "layers/kernels/rows/lanes_internal.h"
+#include "layers/kernels/rows/product_internal.h"
 #include "spmd/base/memory.h"
 
 #include <string.h>
@@ -24,15 +25,6 @@ enum {
     AHEAD = 8,                     /* pieces between what is copied and what is asked for */
     SLOWEST = 16,                  /* terms that are multiplied between two pieces, at most */
 };
-
-struct product {
-    size_t m, n, k;
-    const float *a, *b, *bias; /* bias may be NULL */
-    bool accumulate;
-    float *c;
-};
-
-static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* ALL is cut into parts of at most MOST. They have this size, a multiple of UNIT, but for the last one. */
 static inline size_t part_of(size_t all, size_t most, size_t unit) {

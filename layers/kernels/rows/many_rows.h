@@ -2,7 +2,8 @@
  * what is read again and again lies near and side by side.
  *
  * What comes from afar, weights as a rule, is copied while what came before it is multiplied. One source (many_rows.c)
- * is built once per CPU level. */
+ * is built once per CPU level. The copies lie on the stack, of which a call needs up to 640 KB: threads that share a
+ * product's plan share no memory that is written, and no call takes any. */
 #ifndef SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
 #define SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
 
