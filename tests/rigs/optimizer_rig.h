@@ -33,7 +33,7 @@ static inline void make_storage(struct storage *storage, int parameters, const s
     loop->count = loop->used + padding;
     loop->shard_count = loop->count;
     loop->value = device_floats(loop->count);
-    loop->gradient = loop->sum = device_floats(loop->count);
+    loop->gradient = device_floats(loop->count);
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++) loop->state[s] = device_floats(loop->count);
 }
 
@@ -46,6 +46,7 @@ static inline void free_storage(struct storage *storage) {
 
 static inline void update(struct storage *storage, int parameters, const struct sl_optimizer_options *options,
                           const struct sl_kernels *kernels, int64_t step, float gradient_scale) {
+    storage->loop.sum = storage->loop.gradient + storage->loop.shard;
     struct sl_range loops[2] = {{0}, storage->loop};
     struct sl_parameters all = {
         .count = 2 * parameters, .capacity = 2 * parameters, .list = storage->list, .ranges = 2, .range = loops};
