@@ -3,12 +3,13 @@
  * The first byte chooses whether each line after it is an argument, or all of it is the contents of an @FILE. */
 #include <math.h>
 
+#include "drivers/common/option_values.h"
 #include "drivers/common/options.h"
 #include "tests/fuzz/fuzz.h"
 
 struct config {
     bool flag, on;
-    int count, choice;
+    int count, choice, list;
     uint64_t seed;
     double share;
     const char *text;
@@ -22,6 +23,7 @@ static const struct sl_option table[] = {
     {"seed", SL_OPTION_SEED, FIELD(seed), .help = "a seed"},
     {"share", SL_OPTION_REAL, FIELD(share), .min = -1, .max = 1e9, .below = true, .help = "a number"},
     {"text", SL_OPTION_TEXT, FIELD(text), .value = "TEXT", .help = "a text"},
+    {"list", SL_OPTION_LIST, FIELD(list), .value = "one|two|three", .help = "a list"},
     {"choice", SL_OPTION_CHOICE, FIELD(choice), .value = "one|two|three", .help = "a choice"},
     {0},
 };
@@ -55,7 +57,7 @@ static bool parse(struct config *config, struct sl_options *options, int argc, c
 /* A command line that says what CONFIG holds gives the same. */
 static void say_again(const struct config *config) {
     static const char *const choice[] = {"one", "two", "three"};
-    char count[32], seed[32], share[48], *text = NULL;
+    char count[32], seed[32], share[48], list[32], *text = NULL;
     snprintf(count, sizeof count, "--count=%d", config->count);
     snprintf(seed, sizeof seed, "--seed=%llu", (unsigned long long)config->seed);
     snprintf(share, sizeof share, "--share=%.17g", config->share);
@@ -63,14 +65,16 @@ static void say_again(const struct config *config) {
                     count,
                     seed,
                     share,
+                    "--list",
+                    sl_option_print_list(&table[6], config->list, list, sizeof list),
                     "--choice",
                     (char *)choice[config->choice],
                     config->on ? "--on" : "--no-on",
                     config->flag ? "--flag" : "--on",
                     NULL,
                     NULL};
-    int argc = 8;
-    if (!config->flag) argv[7] = argv[6];
+    int argc = 10;
+    if (!config->flag) argv[9] = argv[8];
     if (config->text) {
         text = malloc(strlen(config->text) + 8);
         FUZZ_PROMISE(text, "memory");
@@ -81,7 +85,8 @@ static void say_again(const struct config *config) {
     struct sl_options options;
     FUZZ_PROMISE(parse(&again, &options, argc, argv), "refused");
     FUZZ_PROMISE(again.flag == config->flag && again.on == config->on && again.count == config->count &&
-                     again.choice == config->choice && again.seed == config->seed && again.share == config->share,
+                     again.choice == config->choice && again.list == config->list && again.seed == config->seed &&
+                     again.share == config->share,
                  "another value");
     FUZZ_PROMISE(!config->text == !again.text && (!again.text || !strcmp(again.text, config->text)), "another text");
     sl_options_free(&options);
@@ -105,6 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (parse(&config, &options, argc, argv)) {
         FUZZ_PROMISE(config.count >= -5 && config.count <= 1000000, "%d", config.count);
         FUZZ_PROMISE(config.choice >= 0 && config.choice <= 2, "%d", config.choice);
+        FUZZ_PROMISE(config.list >= 0 && config.list <= 7, "%d", config.list);
         FUZZ_PROMISE(isfinite(config.share) && config.share >= -1 && config.share < 1e9, "%g", config.share);
         FUZZ_PROMISE(!config.text || *config.text, "an empty text");
         say_again(&config);
