@@ -23,12 +23,14 @@ struct sl_misfit sl_memory_sharing(const struct sl_memory *memory, const struct 
         const double bytes = (double)sl_budget_total(&memory[c].planned);
         if (!share(&memory[c], &memory[coordinate], limit)) continue;
         sum.need += bytes;
+        if (sl_limit_is_shared(limit)) sum.besides += sl_memory_besides(memory, mesh, c);
         sum.others++;
         if (bytes > sum.most) sum.most = bytes, sum.fullest = c;
         if (!memory[c].looked || memory[c].limits.room[limit] >= sum.room) continue;
         sum.room = memory[c].limits.room[limit];
         sum.whole = memory[c].limits.whole[limit];
     }
+    sum.need += sum.besides;
     return sum;
 }
 
@@ -50,7 +52,7 @@ bool sl_memory_fits(const struct sl_memory *memory, const struct sl_mesh *mesh, 
 }
 
 char *sl_bytes_describe(double bytes, char *text, size_t size) {
-    snprintf(text, size, bytes < 1e9 ? "%.1f MB" : "%.1f GB", bytes < 1e9 ? bytes / 1e6 : bytes / 1e9);
+    snprintf(text, size, bytes < 1e9 ? "%.1f MB" : "%.2f GB", bytes < 1e9 ? bytes / 1e6 : bytes / 1e9);
     return text;
 }
 

@@ -8,6 +8,7 @@
 struct sl_misfit {
     enum sl_limit limit;
     double need, room, whole; /* bytes: of these coordinates together; that can be taken; the limit itself */
+    double besides;           /* of the need, what their processes take besides coordinates, where processes share */
     int fullest, others;      /* the coordinate that needs most, and how many other ones share the limit */
     double most;              /* bytes of the fullest */
 };
@@ -20,9 +21,9 @@ bool sl_memory_fits(const struct sl_memory *memory, const struct sl_mesh *mesh, 
 struct sl_misfit sl_memory_sharing(const struct sl_memory *memory, const struct sl_mesh *mesh, int coordinate,
                                    enum sl_limit limit);
 
-/* "this machine has 20.1 GB free of 24.0 GB" in TEXT [size], of a limit of which ROOM is left. Returns TEXT. */
+/* "this machine has 20.10 GB free of 24.00 GB" in TEXT [size], of a limit of which ROOM is left. Returns TEXT. */
 char *sl_limit_describe(enum sl_limit limit, double room, double whole, char *text, size_t size);
-/* "1.5 GB", "20.1 MB" in TEXT [size]. Returns TEXT. */
+/* "1.53 GB", "20.1 MB" in TEXT [size]. Returns TEXT. */
 char *sl_bytes_describe(double bytes, char *text, size_t size);
 
 #endif

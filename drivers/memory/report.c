@@ -12,10 +12,14 @@
 
 /* ---- gathering ---- */
 
+static bool same_process(const struct sl_memory *one, const struct sl_memory *other) {
+    return one->host == other->host && one->process == other->process;
+}
+
 /* Which coordinate of a process speaks for it. */
 static bool is_first(const struct sl_memory *memory, int coordinate) {
     for (int c = 0; c < coordinate; c++)
-        if (memory[c].host == memory[coordinate].host && memory[c].process == memory[coordinate].process) return false;
+        if (same_process(&memory[c], &memory[coordinate])) return false;
     return true;
 }
 
@@ -53,8 +57,7 @@ int sl_memory_gather_planned(struct sl_spmd *self, const struct sl_budget *plann
 static double held_here(const struct sl_memory *memory, const struct sl_mesh *mesh, int coordinate) {
     double held = 0;
     for (int c = 0; c < mesh->size && !sl_device.memory; c++)
-        if (memory[c].host == memory[coordinate].host && memory[c].process == memory[coordinate].process)
-            held += (double)sl_budget_total(&memory[c].held);
+        if (same_process(&memory[c], &memory[coordinate])) held += (double)sl_budget_total(&memory[c].held);
     return held;
 }
 
@@ -64,6 +67,17 @@ int sl_memory_gather_held(struct sl_spmd *self, struct sl_memory *memory) {
     SL_TRY(share(self, memory));
     if (looks(self)) own->resides = sl_process_memory_now(held_here(memory, self->mesh, self->coordinate));
     return share(self, memory);
+}
+
+double sl_memory_besides(const struct sl_memory *memory, const struct sl_mesh *mesh, int coordinate) {
+    int coordinates = 0;
+    double planned = 0;
+    for (int c = coordinate; c < mesh->size; c++) {
+        if (!same_process(&memory[c], &memory[coordinate])) continue;
+        coordinates++;
+        planned += sl_device.memory ? 0 : (double)sl_budget_total(&memory[c].planned);
+    }
+    return is_first(memory, coordinate) ? sl_process_besides(coordinates, planned) : 0;
 }
 
 /* ---- tables ---- */
@@ -112,8 +126,9 @@ int sl_memory_print(const struct sl_memory *memory, const struct sl_mesh *mesh, 
     if (!json) print_table(stdout, memory, mesh, false);
     for (int c = 0; c < mesh->size && json; c++) {
         const struct sl_budget *budget = &memory[c].planned;
-        json_t *object = json_pack("{si sI sI}", "coordinate", c, "state_bytes", (json_int_t)state_of(budget),
-                                   "activation_bytes", (json_int_t)sl_budget_activations(budget));
+        json_t *object = json_pack("{si sI sI sI}", "coordinate", c, "state_bytes", (json_int_t)state_of(budget),
+                                   "activation_bytes", (json_int_t)sl_budget_activations(budget), "besides",
+                                   (json_int_t)sl_memory_besides(memory, mesh, c));
         if (run && object) json_object_set_new(object, "run", json_string(run));
         SL_TRY(sl_json_print(stdout, "stdout", add_categories(object, budget), error));
     }
@@ -184,8 +199,7 @@ static json_t *json_process(const struct sl_memory *memory, const struct sl_mesh
     const struct sl_process_memory *process = &memory[coordinate].resides;
     json_t *object = json_object(), *coordinates = json_array();
     for (int c = 0; c < mesh->size; c++)
-        if (memory[c].host == memory[coordinate].host && memory[c].process == memory[coordinate].process)
-            json_array_append_new(coordinates, json_integer(c));
+        if (same_process(&memory[c], &memory[coordinate])) json_array_append_new(coordinates, json_integer(c));
     json_object_set_new(object, "coordinates", coordinates);
     json_object_set_new(object, "resident", json_integer((json_int_t)process->resident));
     json_object_set_new(object, "held", json_integer((json_int_t)held_here(memory, mesh, coordinate)));

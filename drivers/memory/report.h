@@ -25,6 +25,10 @@ int sl_memory_gather_planned(struct sl_spmd *self, const struct sl_budget *plann
 /* Collective over the mesh, at the end of a run: adds what coordinates hold and processes consist of. */
 int sl_memory_gather_held(struct sl_spmd *self, struct sl_memory *memory);
 
+/* What the process of COORDINATE is likely to take besides what its coordinates plan to take, in bytes of the host; 0
+ * unless COORDINATE is the first of its process. */
+double sl_memory_besides(const struct sl_memory *memory, const struct sl_mesh *mesh, int coordinate);
+
 /* For --dry-run, prints what is planned: a table with a row a coordinate, or where JSON an object a coordinate. RUN is
  * its name among several; NULL: there is one. */
 int sl_memory_print(const struct sl_memory *memory, const struct sl_mesh *mesh, const char *run, bool json,

@@ -269,7 +269,7 @@ static void advise(struct search *search, double need, char *told, size_t size) 
 
 static int refuse(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                   double extra, const struct sl_misfit *misfit, struct sl_error *error) {
-    char needs[32], most[32], who[128], has[128], told[400] = "", of[200] = "";
+    char needs[32], most[32], own[32], who[128], has[128], told[400] = "", of[200] = "";
     struct search search = {.job = job,
                             .engine = engine,
                             .given = memory,
@@ -283,6 +283,9 @@ static int refuse(const struct sl_job *job, const struct sl_engine *engine, cons
     sl_mesh_describe(&job->mesh, misfit->fullest, who, sizeof who);
     if (misfit->others)
         snprintf(of, sizeof of, ", %s of it at coordinate %s", sl_bytes_describe(misfit->most, most, sizeof most), who);
+    if (misfit->besides > 0)
+        snprintf(of + strlen(of), sizeof of - strlen(of), ", %s of it for libraries and stacks",
+                 sl_bytes_describe(misfit->besides, own, sizeof own));
     return sl_error_set(error, SL_BAD_INPUT, "%s%s needs %s%s, and %s%s", misfit->others ? "the run" : "coordinate ",
                         misfit->others ? "" : who, sl_bytes_describe(misfit->need, needs, sizeof needs), of,
                         sl_limit_describe(misfit->limit, misfit->room, misfit->whole, has, sizeof has), told);

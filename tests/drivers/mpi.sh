@@ -81,7 +81,7 @@ status=$?
 point "arrows between processes ($(cat out))"
 # Slots of a channel, and the values of both replicas, are each process's own, where threads share them.
 alike() {
-    sed -E 's/"(state_bytes|activation_bytes|parameters|handover)":[0-9]*,//g; s/,"total":[0-9]*//'
+    sed -E 's/"(state_bytes|activation_bytes|besides|parameters|handover)":[0-9]*,//g; s/,"total":[0-9]*//'
 }
 all_of() { sed -n 's/.*"'"$1"'":\([0-9]*\).*/\1/p' | paste -sd+ - | bc; }
 run 8 looping_pipeline --dry-run --json

@@ -17,6 +17,8 @@ run() {
 
 # totals: of the coordinates in a file, one a line.
 totals() { grep -o '"total":[0-9]*' "$1" | cut -d: -f2; }
+# besides: of the processes, likewise.
+besides() { grep -o '"besides":[0-9]*' "$1" | cut -d: -f2; }
 
 # explains NAME: of the last run's processes, all but 16 MB or 5 % is held or has a name.
 explains() {
@@ -91,7 +93,8 @@ point 'every run of a comparison'
 # ---- what does not fit ----
 
 # refused NAME TEXT DRIVER ARGUMENT...: status 2 and one line with TEXT in it. Each option of the line, given to the same
-# command, needs as much as the line says, beside $data bytes of examples.
+# command, needs as much as the line says, beside $data bytes of examples, and what processes take besides where the line
+# counts it.
 data=0
 refused() {
     name=$1 text=$2
@@ -103,11 +106,12 @@ refused() {
     [ -s options ] && [ "$(wc -l <options)" -le 3 ]
     point "$name: with options"
     bad=
+    counts=$(grep -c 'for libraries and stacks' err)
     while read -r line; do
         figure=$(echo "$line" | sed 's/.*(\([0-9.]*\) .*/\1/')
         scale=$(case $line in *GB*) echo 1e9 ;; *) echo 1e6 ;; esac)
         limited= run "$@" ${line% (*} --dry-run --json
-        totals out | awk -v figure="$figure" -v scale=$scale -v sum=$data \
+        { totals out; [ "$counts" = 0 ] || besides out; } | awk -v figure="$figure" -v scale=$scale -v sum=$data \
             '{ sum += $1 } END { off = sum / scale - figure; exit !(off < 0.051 && off > -0.051) }' || bad="$bad [$line]"
     done <options
     echo "$bad" >err

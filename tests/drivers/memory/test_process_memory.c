@@ -129,28 +129,50 @@ static struct sl_memory coordinate(double bytes, uint64_t host, uint64_t process
     return memory;
 }
 
+#define GB 1e9
+
+static void processes_take_more_than_their_coordinates(void **state) {
+    (void)state;
+    struct sl_mesh mesh;
+    struct sl_misfit misfit;
+    assert_int_equal(sl_mesh_parse(&mesh, "a=3", NULL), SL_OK);
+    if (sl_device.memory) return;
+    struct sl_memory memory[] = {coordinate(1 * GB, 1, 1), coordinate(1 * GB, 1, 1), coordinate(2e6, 1, 2)};
+    const double besides = sl_process_besides(2, 2 * GB) + sl_process_besides(1, 2e6);
+    for (int c = 0; c < 3; c++) memory[c].limits.room[SL_LIMIT_CONTAINER] = 2 * GB + 2e6 + besides - 1;
+    assert_false(sl_memory_fits(memory, &mesh, &misfit));
+    assert_true(misfit.limit == SL_LIMIT_CONTAINER && misfit.besides == besides && misfit.others == 2);
+    for (int c = 0; c < 3; c++) memory[c].limits.room[SL_LIMIT_CONTAINER] += 1;
+    assert_true(sl_memory_fits(memory, &mesh, &misfit));
+    assert_true(sl_process_besides(8, 10e6) < sl_process_besides(8, 1 * GB)); /* small models copy little */
+}
+
 static void coordinates_of_a_machine_share_it(void **state) {
     (void)state;
     struct sl_mesh mesh;
     struct sl_misfit misfit;
     assert_int_equal(sl_mesh_parse(&mesh, "a=4", NULL), SL_OK);
     if (sl_device.memory) return; /* theirs is the device's */
-    struct sl_memory memory[] = {coordinate(10, 1, 1), coordinate(20, 1, 2), coordinate(50, 2, 1),
-                                 coordinate(30, 2, 2)};
+    struct sl_memory memory[] = {coordinate(10 * GB, 1, 1), coordinate(20 * GB, 1, 2), coordinate(50 * GB, 2, 1),
+                                 coordinate(30 * GB, 2, 2)};
+    const double besides = 2 * sl_process_besides(1, 30 * GB); /* of the two processes of a machine */
     assert_true(sl_memory_fits(memory, &mesh, &misfit));
-    for (int c = 0; c < 4; c++) memory[c].limits.room[SL_LIMIT_MACHINE] = 80;
+    for (int c = 0; c < 4; c++) memory[c].limits.room[SL_LIMIT_MACHINE] = 80 * GB + besides;
     assert_true(sl_memory_fits(memory, &mesh, &misfit));
-    memory[3].limits.room[SL_LIMIT_MACHINE] = 79; /* what one of them sees is true for all */
+    memory[3].limits.room[SL_LIMIT_MACHINE] = 79 * GB; /* what one of them sees is true for all */
     assert_false(sl_memory_fits(memory, &mesh, &misfit));
-    assert_true(misfit.limit == SL_LIMIT_MACHINE && misfit.need == 80 && misfit.room == 79);
-    assert_true(misfit.fullest == 2 && misfit.others == 1 && misfit.most == 50);
-    memory[1].limits.room[SL_LIMIT_MACHINE] = 3; /* farther away: ten times too much */
-    memory[1].limits.room[SL_LIMIT_DATA] = 2;
+    assert_true(misfit.limit == SL_LIMIT_MACHINE && misfit.need == 80 * GB + besides && misfit.room == 79 * GB);
+    assert_true(misfit.besides == besides);
+    assert_true(misfit.fullest == 2 && misfit.others == 1 && misfit.most == 50 * GB);
+    memory[1].limits.room[SL_LIMIT_MACHINE] = 3 * GB; /* farther away: ten times too much */
+    memory[1].limits.room[SL_LIMIT_DATA] = 2 * GB;
     assert_false(sl_memory_fits(memory, &mesh, &misfit));
-    assert_true(misfit.limit == SL_LIMIT_MACHINE && misfit.fullest == 1 && misfit.others == 1 && misfit.need == 30);
-    for (int c = 0; c < 4; c++) memory[c].limits.room[SL_LIMIT_MACHINE] = 80;
+    assert_true(misfit.limit == SL_LIMIT_MACHINE && misfit.fullest == 1 && misfit.others == 1 &&
+                misfit.need == 30 * GB + besides);
+    for (int c = 0; c < 4; c++) memory[c].limits.room[SL_LIMIT_MACHINE] = 80 * GB + besides;
     assert_false(sl_memory_fits(memory, &mesh, &misfit));
-    assert_true(misfit.limit == SL_LIMIT_DATA && misfit.fullest == 1 && misfit.others == 0 && misfit.need == 20);
+    assert_true(misfit.limit == SL_LIMIT_DATA && misfit.fullest == 1 && misfit.others == 0 &&
+                misfit.need == 20 * GB); /* it has its own */
     memory[1].looked = false;
     assert_true(sl_memory_fits(memory, &mesh, &misfit));
 }
@@ -159,9 +181,9 @@ static void lines_have_units(void **state) {
     (void)state;
     char text[128], bytes[32];
     assert_string_equal(sl_bytes_describe(12.34e6, bytes, sizeof bytes), "12.3 MB");
-    assert_string_equal(sl_bytes_describe(1.25e9, bytes, sizeof bytes), "1.2 GB");
+    assert_string_equal(sl_bytes_describe(1.25e9, bytes, sizeof bytes), "1.25 GB");
     assert_string_equal(sl_limit_describe(SL_LIMIT_CONTAINER, 1e8, 2e9, text, sizeof text),
-                        "the control group of this process has 100.0 MB free of 2.0 GB");
+                        "the control group of this process has 100.0 MB free of 2.00 GB");
 }
 
 int main(void) {
@@ -174,6 +196,7 @@ int main(void) {
         cmocka_unit_test(the_control_group_of_memory_is_found),
         cmocka_unit_test(this_machine_has_memory),
         cmocka_unit_test(coordinates_of_a_machine_share_it),
+        cmocka_unit_test(processes_take_more_than_their_coordinates),
         cmocka_unit_test(lines_have_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
