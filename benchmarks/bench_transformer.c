@@ -19,6 +19,7 @@ struct run {
     struct sl_transformer model;
     int sequence, batch, microbatches; /* batch: sequences of a step, or generated at once */
     int prompt, tokens;                /* generation: given; made */
+    int threads;                       /* of a coordinate, to generate; 0: as many as it has cores */
 
     int data, local, rows;    /* replicas; sequences of one; tokens of a microbatch */
     int group;                /* microbatches of a weight gradient's product */
@@ -73,6 +74,7 @@ static int open_generator(struct worker *worker) {
                                              .sequences = run->local,
                                              .prompt = run->prompt,
                                              .length = run->prompt + run->tokens,
+                                             .threads = run->threads,
                                              .sampling = {.top_p = 1},
                                              .seed = SEED};
     const size_t tokens = (size_t)run->local * (size_t)(run->prompt + run->tokens);
@@ -169,6 +171,7 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
     if (run->batch % (run->data * run->microbatches))
         return sl_error_set(error, SL_BAD_INPUT, "%d sequences do not divide over data=%d and %d microbatches",
                             run->batch, run->data, run->microbatches);
+    if (!run->threads) run->threads = rig->cores.count / rig->mesh.size;
     run->model.positions = run->generates ? run->prompt + run->tokens : run->sequence;
     run->local = run->batch / run->data;
     run->rows = rig->rows = run->generates ? run->local : run->local / run->microbatches * run->sequence;
@@ -234,7 +237,7 @@ static const char usage[] =
     "                         [--microbatches N] [--wgrad-group N] [--sequence N] [--model-dimension N]\n"
     "                         [--n-heads N] [--blocks N] [--layers-per-block N] [--latent-dim N] [--rope-dim N] "
     "[--vocab-size N] [--prompt N]\n"
-    "                         [--tokens N] [--steps N] [--warmup N] [--rounds N] [--floor-seconds S]\n"
+    "                         [--tokens N] [--threads N] [--steps N] [--warmup N] [--rounds N] [--floor-seconds S]\n"
     "                         [--precision f32|tf32|bf16] [--engine NAME] [--fuse N] [--fsdp]\n"
     "Times training steps, or generations of --tokens after --prompt, after --warmup of them, and in turns with them\n"
     "--rounds times the machine itself. Prints one JSON object.\n";
@@ -269,6 +272,7 @@ int main(int argc, char **argv) {
         {.name = "vocab-size", .integer = &m->vocabulary, .max = 1 << 20},
         {.name = "prompt", .integer = &run.prompt, .max = 65536},
         {.name = "tokens", .integer = &run.tokens, .max = 65536},
+        {.name = "threads", .integer = &run.threads, .max = SL_CREW_MOST},
         {.name = "fsdp", .flag = &run.fsdp},
         {0},
     };

@@ -10,6 +10,7 @@
 #include "spmd/base/bf16.h"
 #include "spmd/base/budget.h"
 #include "spmd/base/build_id.h"
+#include "spmd/base/crew.h"
 #include "spmd/base/dtype.h"
 #include "spmd/base/error.h"
 #include "spmd/base/file.h"

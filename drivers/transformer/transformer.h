@@ -27,7 +27,8 @@ struct transformer_config {
     /* generation */
     const char *prompt, *prompt_tokens;
     int length, samples, top_k;
-    int cache; /* enum sl_cache_form */
+    int cache;   /* enum sl_cache_form */
+    int threads; /* of each coordinate; 0: as many as it has cores */
     double temperature, top_p;
 };
 

@@ -11,6 +11,8 @@
 #include "layers/kernels/rows/many_rows.h"
 #include "layers/kernels/rows/one_row.h"
 #include "layers/kernels/gemm.h"
+#include "spmd/base/crew.h"
+#include "spmd/base/memory.h"
 
 enum {
     FEW_ROWS = 32,    /* up to here the weights' way matters most, and C = A B^T is faster without copies of B */
@@ -20,6 +22,10 @@ enum {
     CACHED_WEIGHTS = 1 << 18, /* so many floats of weights stay in a core's own cache, where the library is as fast */
     /* For weights of few columns, transposed, the library's bits are those of few_columns.c up to so many rows. */
     FEW_ROWS_TRANSPOSED = 15,
+    /* So many weights of one row take one core longer than two cores need to agree; so many columns are a part's least.
+     */
+    SHARED_WEIGHTS = 1 << 15,
+    SHARED_COLUMNS = 64,
     UNTILED_ROWS = 8, /* of bf16, beyond which a matrix unit (AMX) is faster than vectors */
 };
 
@@ -124,14 +130,57 @@ static void release(struct sl_gemm *gemm) {
     free(cpu);
 }
 
+/* ---- one row, by several threads ---- */
+
+struct one {
+    const struct cpu *cpu;
+    size_t n, k, columns; /* columns: of a part, but for the last one */
+    size_t bytes;         /* of an element of A and B */
+    bool transposed;
+    const char *a, *b;
+    const float *bias;
+    float *c;
+};
+
+/* Columns of C have the same bits in any company. */
+static void multiply_columns(void *arg, int part) {
+    const struct one *o = arg;
+    const size_t first = o->columns * (size_t)part;
+    const size_t columns = o->n - first < o->columns ? o->n - first : o->columns;
+    const char *b = o->b + first * o->bytes * (o->transposed ? o->k : 1);
+    const float *bias = o->bias ? o->bias + first : NULL;
+    if (o->transposed)
+        o->cpu->few->multiply_transposed(1, columns, o->k, (const void *)o->a, (const void *)b, false, o->c + first);
+    else
+        o->cpu->one(columns, o->n, o->k, o->a, b, bias, o->c + first);
+}
+
+/* Parts begin at whole cache lines of C, and of bf16 too at whole vectors. */
+static void multiply_one(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, float *c,
+                         struct sl_crew *crew) {
+    const size_t n = (size_t)gemm->n, k = (size_t)gemm->k, threads = (size_t)sl_crew_threads(crew);
+    struct one one = {.cpu = gemm->state,
+                      .n = n,
+                      .k = k,
+                      .columns = n,
+                      .bytes = gemm->dtype == SL_BF16 ? sizeof(uint16_t) : sizeof(float),
+                      .transposed = gemm->transpose_b,
+                      .a = a,
+                      .b = b,
+                      .bias = bias,
+                      .c = c};
+    if (n * k >= SHARED_WEIGHTS) one.columns = sl_round_up((n + threads - 1) / threads, SHARED_COLUMNS);
+    sl_crew_run(crew, (int)((n + one.columns - 1) / one.columns), multiply_columns, &one);
+}
+
 /* A row's bits do not depend on the number of rows. */
 static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                         bool accumulate, float *c, void *queue) {
     const struct cpu *cpu = gemm->state;
     const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    if (cpu->one && m == 1 && !accumulate)
-        cpu->one(n, k, a, b, added, c);
+    if (m == 1 && !accumulate && (cpu->one || (cpu->few && gemm->transpose_b)))
+        multiply_one(gemm, a, b, added, c, queue);
     else if (cpu->few && gemm->transpose_b)
         cpu->few->multiply_transposed(m, n, k, a, b, accumulate, c);
     else if (cpu->few)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/base/crew.h"
 #include "spmd/device/device.h"
 
 enum { PART = 1024 }; /* tokens of a prompt's parts, but for the last one: enough for fast products */
@@ -21,6 +22,7 @@ struct sl_generator {
     struct sl_generation options;
     struct sl_schedule schedule; /* forward alone, one microbatch */
     struct sl_caches caches;
+    struct sl_crew *crew;
     struct pass part, prefill, decode; /* the prompt's parts, if there are several; the last one, or all of it */
     int parts;                         /* tokens of all parts but the last one */
     struct sl_group stages;            /* the pipeline's ranks */
@@ -45,6 +47,7 @@ static int open_pass(struct sl_generator *g, struct pass *pass, int sequence, st
                                                  .sequence = sequence,
                                                  .forward_only = true,
                                                  .sizes_only = options->sizes_only,
+                                                 .crew = g->crew,
                                                  .caches = &g->caches,
                                                  .wgrad_group = 1};
     SL_TRY(sl_transformer_build(options->transformer, self->mesh, &g->schedule, sl_axis_index(self, sl_pipe_axis),
@@ -93,6 +96,7 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
     g->replica = sl_axis_index(self, sl_data_axis);
     SL_TRY(sl_schedule_forward(&g->schedule, options->schedule, 1, &self->error));
     if (sl_axis_size(self, sl_pipe_axis) > 1) SL_TRY(sl_group_axes(self, sl_pipe_axis, &g->stages));
+    if (!options->sizes_only && !options->gemm->on_device) g->crew = sl_crew_open(options->threads);
     g->parts = (options->prompt - 1) / PART * PART;
     if (g->parts) SL_TRY(open_pass(g, &g->part, PART, parameters));
     SL_TRY(open_pass(g, &g->prefill, options->prompt - g->parts, parameters));
@@ -115,6 +119,7 @@ void sl_generator_close(struct sl_generator *g) {
     close_pass(&g->part);
     close_pass(&g->prefill);
     close_pass(&g->decode);
+    sl_crew_close(g->crew);
     sl_group_close(g->self, &g->stages);
     sl_caches_close(&g->caches);
     sl_schedule_free(&g->schedule);

@@ -20,6 +20,9 @@ struct sl_generation {
     int sequences;      /* sequences of each replica */
     int prompt, length; /* tokens of the prompt, at least 1; tokens in the end, at most transformer->positions */
     enum sl_cache_form cache;
+    /* Threads of each coordinate, where CPUs compute: more than one read the weights of a single sequence together. 0:
+     * one. They change no bit. */
+    int threads;
     struct sl_sampling sampling;
     uint64_t seed;
     bool sizes_only; /* the generator will never run: it tells of bytes */

@@ -27,6 +27,7 @@
 #include "collectives/channel.h"
 #include "layers/training/model.h"
 #include "layers/training/trace.h"
+#include "spmd/base/crew.h"
 
 SL_BEGIN_C
 
@@ -53,6 +54,7 @@ struct sl_pipeline_options {
     int sequence;      /* rows of a sequence; 0: rows are independent of each other */
     bool forward_only; /* the pipeline will never train */
     bool sizes_only;   /* the pipeline will never be opened: it tells of parameters and bytes */
+    struct sl_crew *crew;     /* of this coordinate, for products of one row (layers/kernels/gemm.h); NULL: none */
     struct sl_caches *caches; /* for prefill and decode; must outlive the pipeline; else NULL */
     /* What the stages keep for backward lies further away (spmd/device/window.h), where the host computes in a file in
      * offload_directory, and comes back ahead of its use. */

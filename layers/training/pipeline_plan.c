@@ -205,7 +205,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     p->context = (struct sl_context){
         .self = self,
         .kernels = sl_kernels_select(),
-        .queue = self->queue,
+        .queue = options->crew ? options->crew : self->queue,
         .inputs = p->in,
         .targets = p->out,
         .sequence = options->sequence,

@@ -373,6 +373,7 @@ done
 refuses '--temperature: "-1" is not a number from 0' $generate --prompt a --temperature -1
 refuses '--samples: "0" is not an integer from 1' $generate --prompt a --samples 0
 refuses '--cache: "both" is not one of latent|expanded' $generate --prompt a --cache both
+refuses '--threads: "-1" is not an integer from 0' $generate --prompt a --threads -1
 train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
 
 # ---- meshes and data ----

@@ -237,6 +237,15 @@ call $sampled --mesh data=1 --seed 43
 grep '"sample"' out | cmp -s - one
 [ $? = 1 ]
 point 'another seed, other samples'
+wide='generate --model-dimension 256 --n-heads 4 --blocks 1 --prompt abc --length 40 --temperature 1 --mesh data=1 --json'
+for precision in f32 bf16; do
+    for threads in 1 2 5; do
+        call $wide --precision $precision --threads $threads
+        [ $status = 0 ] && grep '"sample"' out >threads_$threads
+    done
+    [ -s threads_1 ] && cmp -s threads_1 threads_2 && cmp -s threads_1 threads_5
+    point "threads change no token, in $precision"
+done
 for cache in expanded latent; do
     call generate $reference --prompt-tokens 5 --samples 3 --temperature 0 --precision bf16 --cache $cache --mesh tensor=2 --json
     grep '"sample"' out >$cache

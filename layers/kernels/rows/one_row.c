@@ -65,11 +65,11 @@ static inline void finish(size_t cols, const float *sums, bool first, const floa
 }
 
 /* The sums are taken in parts of DEPTH terms. */
-static inline __attribute__((always_inline)) void multiply(const struct operands *o, size_t k, size_t depth,
-                                                           const float *bias, float *c, const bool bf16) {
+static inline __attribute__((always_inline)) void multiply(const struct operands *o, size_t columns, size_t k,
+                                                           size_t depth, const float *bias, float *c, const bool bf16) {
     _Alignas(SL_CACHE_LINE) float sums[COLUMNS];
-    for (size_t column = 0; column < o->n; column += COLUMNS) {
-        const size_t cols = o->n - column < COLUMNS ? o->n - column : COLUMNS;
+    for (size_t column = 0; column < columns; column += COLUMNS) {
+        const size_t cols = columns - column < COLUMNS ? columns - column : COLUMNS;
         for (size_t from = 0; from < k; from += depth) {
             const bool last = from + depth >= k;
             const size_t end = last ? k : from + depth;
@@ -83,15 +83,17 @@ static inline __attribute__((always_inline)) void multiply(const struct operands
 }
 
 /* In few_rows.c's parts. */
-static void multiply_f32(size_t n, size_t k, const void *a, const void *b, const float *bias, float *c) {
+static void multiply_f32(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
+                         float *c) {
     const struct operands o = {.a = a, .b = b, .n = n};
     const size_t parts = (k + PART - 1) / PART, depth = sl_round_up((k + parts - 1) / parts, 8);
-    multiply(&o, k, depth, bias, c, false);
+    multiply(&o, columns, k, depth, bias, c, false);
 }
 
-static void multiply_bf16(size_t n, size_t k, const void *a, const void *b, const float *bias, float *c) {
+static void multiply_bf16(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
+                          float *c) {
     const struct operands o = {.a_bf16 = a, .b_bf16 = b, .n = n};
-    multiply(&o, k, BF16_PART, bias, c, true);
+    multiply(&o, columns, k, BF16_PART, bias, c, true);
 }
 
 const struct sl_one_row SL_ONE_ROW = {.lanes = LANES, .f32 = multiply_f32, .bf16 = multiply_bf16};

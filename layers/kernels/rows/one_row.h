@@ -9,18 +9,20 @@
 
 SL_BEGIN_C
 
-/* C [1, n] = A [1, k] B [k, n] (+ bias [n], unless NULL). */
-typedef void sl_one_row_multiply(size_t n, size_t k, const void *a, const void *b, const float *bias, float *c);
+/* C [1, columns] = A [1, k] B [k, columns] (+ bias [columns], unless NULL), where rows of B are N elements apart: some
+ * of a product's columns, or with COLUMNS = N all of them. A column's bits do not depend on which go with it. */
+typedef void sl_one_row_multiply(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
+                                 float *c);
 
 struct sl_one_row {
-    size_t lanes;              /* n must be a multiple of it */
+    size_t lanes;              /* columns and n must be multiples of it */
     sl_one_row_multiply *f32;  /* the bits of few_rows.c */
     sl_one_row_multiply *bf16; /* for CPUs that cannot multiply bf16: the bits of gemm_blocked.c */
 };
 
 extern const struct sl_one_row sl_one_row_v2, sl_one_row_v3, sl_one_row_v4;
 
-/* For CPUs that multiply bf16: n must be a multiple of 32, k even. The bits of few_rows_bf16.c. */
+/* For CPUs that multiply bf16: columns and n must be multiples of 32, k even. The bits of few_rows_bf16.c. */
 extern sl_one_row_multiply sl_one_row_avx512_bf16;
 
 /* The table that belongs to sl_few_rows_available(i). */

@@ -53,11 +53,12 @@ static void finish(size_t cols, const float *sums, const float *bias, float *c) 
     }
 }
 
-void sl_one_row_avx512_bf16(size_t n, size_t k, const void *a, const void *b, const float *bias, float *c) {
+void sl_one_row_avx512_bf16(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
+                            float *c) {
     _Alignas(SL_CACHE_LINE) float sums[COLUMNS];
     const uint16_t *row = a, *weights = b;
-    for (size_t column = 0; column < n; column += COLUMNS) {
-        const size_t cols = n - column < COLUMNS ? n - column : COLUMNS;
+    for (size_t column = 0; column < columns; column += COLUMNS) {
+        const size_t cols = columns - column < COLUMNS ? columns - column : COLUMNS;
         size_t l = 0;
         for (; l + 2 * TOGETHER <= k; l += 2 * TOGETHER)
             add_pairs(cols, n, row + l, weights + l * n + column, l == 0, sums, TOGETHER);

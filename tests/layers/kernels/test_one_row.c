@@ -5,6 +5,7 @@
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/gemm.h"
 #include "spmd/base/bf16.h"
+#include "spmd/base/crew.h"
 
 #include <stdio.h>
 
@@ -68,7 +69,7 @@ static void check_floats(struct operands *o, int level) {
     for (int with_bias = 0; with_bias < 2; with_bias++) {
         const float *bias = with_bias ? o->bias : NULL;
         few->multiply(1, o->n, o->k, o->a, o->b, bias, false, o->want);
-        sl_one_row_available(level)->f32(o->n, o->k, o->a, o->b, bias, o->c);
+        sl_one_row_available(level)->f32(o->n, o->n, o->k, o->a, o->b, bias, o->c);
         expect_bits(o, few->lanes);
     }
 }
@@ -93,7 +94,7 @@ static void check_blocked(struct operands *o, int level) {
             SL_OK);
         sl_gemm_execute(&gemm, o->a_bf16, o->b_bf16, bias, false, o->want, NULL);
         sl_gemm_release(&gemm);
-        sl_one_row_available(0)->bf16(o->n, o->k, o->a_bf16, o->b_bf16, bias, o->c);
+        sl_one_row_available(0)->bf16(o->n, o->n, o->k, o->a_bf16, o->b_bf16, bias, o->c);
         expect_bits(o, sl_one_row_available(0)->lanes);
     }
 }
@@ -104,8 +105,8 @@ static void check_rounded(struct operands *o, int level) {
     if (o->k > 128) return;
     for (size_t i = 0; i < o->k; i++) o->a[i] = sl_float_of_bf16(o->a_bf16[i]);
     for (size_t i = 0; i < o->k * o->n; i++) o->b[i] = sl_float_of_bf16(o->b_bf16[i]);
-    table->f32(o->n, o->k, o->a, o->b, o->bias, o->want);
-    table->bf16(o->n, o->k, o->a_bf16, o->b_bf16, o->bias, o->c);
+    table->f32(o->n, o->n, o->k, o->a, o->b, o->bias, o->want);
+    table->bf16(o->n, o->n, o->k, o->a_bf16, o->b_bf16, o->bias, o->c);
     expect_bits(o, table->lanes);
 }
 
@@ -123,7 +124,7 @@ static void check_pairs(struct operands *o, int level) {
     for (int with_bias = 0; with_bias < 2; with_bias++) {
         const float *bias = with_bias ? o->bias : NULL;
         few->multiply(1, o->n, o->k, o->a_bf16, o->b_bf16, bias, false, o->want);
-        sl_one_row_avx512_bf16(o->n, o->k, o->a_bf16, o->b_bf16, bias, o->c);
+        sl_one_row_avx512_bf16(o->n, o->n, o->k, o->a_bf16, o->b_bf16, bias, o->c);
         expect_bits(o, few->lanes);
     }
 }
@@ -136,12 +137,50 @@ static void equals_few_rows_of_bf16(void **state) {
         each_shape(sl_few_rows_bf16_select()->lanes, check_pairs, 0);
 }
 
+/* ---- by several threads ---- */
+
+static void multiply(struct operands *o, enum sl_dtype dtype, bool transposed, bool biased, float *c,
+                     struct sl_crew *crew) {
+    struct sl_gemm gemm;
+    const void *a = dtype == SL_BF16 ? (const void *)o->a_bf16 : o->a;
+    const void *b = dtype == SL_BF16 ? (const void *)o->b_bf16 : o->b;
+    assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_cpu, dtype, 1, (int)o->n, (int)o->k, false, transposed,
+                                  biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, NULL),
+                     SL_OK);
+    memset(c, 0xff, o->n * sizeof *c);
+    sl_gemm_execute(&gemm, a, b, biased ? o->bias : NULL, false, c, crew);
+    sl_gemm_release(&gemm);
+}
+
+/* Parts of equal and of unequal width; more threads than parts. The last product is too small to be shared. */
+static void threads_change_no_bit(void **state) {
+    (void)state;
+    static const size_t shapes[][2] = {{1024, 130}, {704, 256}, {256, 1024}, {64, 1000}, {64, 64}};
+    struct numbers numbers = {1};
+    for (int threads = 2; threads <= 5; threads++) {
+        struct sl_crew *crew = sl_crew_open(threads);
+        assert_non_null(crew);
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            struct operands o = make(&numbers, shapes[i][0], shapes[i][1]);
+            for (int kind = 0; kind < 6; kind++) {
+                const enum sl_dtype dtype = kind % 2 ? SL_BF16 : SL_F32;
+                multiply(&o, dtype, kind >= 4, kind / 2 == 1, o.want, NULL);
+                multiply(&o, dtype, kind >= 4, kind / 2 == 1, o.c, crew);
+                expect_bits(&o, sl_one_row_available(0)->lanes);
+            }
+            release(&o);
+        }
+        sl_crew_close(crew);
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_few_rows),
         cmocka_unit_test(equals_blocked),
         cmocka_unit_test(equals_few_rows_of_bf16),
+        cmocka_unit_test(threads_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,145 @@
+/* crew.c - parts are taken by counting up a ticket, which also tells which work they belong to. */
+#include "spmd/base/crew.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "spmd/base/memory.h"
+
+/* A ticket: the work's number, its parts, and the next part that nobody has. */
+enum { PARTS_SHIFT = 16, NUMBER_SHIFT = 32, PART = 0xffff };
+
+/* Of looking out, each of which takes a few nanoseconds to some forty. */
+enum { LOOKS = 2000 };
+
+struct sl_crew {
+    _Alignas(SL_CACHE_LINE) _Atomic uint64_t ticket;
+    void (*work)(void *arg, int part); /* ticket's: nobody reads them who has no part of it */
+    void *arg;
+    _Alignas(SL_CACHE_LINE) _Atomic int ended; /* parts */
+    _Alignas(SL_CACHE_LINE) _Atomic int asleep;
+    _Atomic bool closes;
+    pthread_mutex_t mutex;
+    pthread_cond_t wakes;
+    int helpers;
+    pthread_t thread[SL_CREW_MOST];
+};
+
+static void pause_briefly(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static bool has_parts(uint64_t ticket) { return (ticket & PART) < (ticket >> PARTS_SHIFT & PART); }
+
+/* Does parts until none is left. A ticket that has changed since it was read is not taken. */
+static void take_parts(struct sl_crew *crew) {
+    uint64_t ticket = atomic_load_explicit(&crew->ticket, memory_order_acquire);
+    while (has_parts(ticket)) {
+        if (!atomic_compare_exchange_weak(&crew->ticket, &ticket, ticket + 1)) continue;
+        crew->work(crew->arg, (int)(ticket & PART));
+        atomic_fetch_add_explicit(&crew->ended, 1, memory_order_release);
+        ticket = atomic_load_explicit(&crew->ticket, memory_order_acquire);
+    }
+}
+
+/* Whether there is work before patience ends. */
+static bool look_out(struct sl_crew *crew) {
+    for (int i = 0; i < LOOKS; i++) {
+        if (has_parts(atomic_load_explicit(&crew->ticket, memory_order_relaxed))) return true;
+        if (atomic_load_explicit(&crew->closes, memory_order_relaxed)) return false;
+        pause_briefly();
+    }
+    return false;
+}
+
+/* The owner looks at ASLEEP after it has changed the ticket: one of the two sees the other. */
+static void sleep_until_work(struct sl_crew *crew) {
+    pthread_mutex_lock(&crew->mutex);
+    atomic_fetch_add(&crew->asleep, 1);
+    while (!has_parts(atomic_load(&crew->ticket)) && !atomic_load(&crew->closes))
+        pthread_cond_wait(&crew->wakes, &crew->mutex);
+    atomic_fetch_sub(&crew->asleep, 1);
+    pthread_mutex_unlock(&crew->mutex);
+}
+
+/* Its owner may be bound to a core; the process's first thread is not. */
+static void run_where_the_process_may(void) {
+    cpu_set_t allowed;
+    if (!sched_getaffinity(getpid(), sizeof allowed, &allowed))
+        pthread_setaffinity_np(pthread_self(), sizeof allowed, &allowed);
+}
+
+static void *help(void *arg) {
+    struct sl_crew *crew = arg;
+    run_where_the_process_may();
+    while (!atomic_load(&crew->closes)) {
+        if (look_out(crew))
+            take_parts(crew);
+        else
+            sleep_until_work(crew);
+    }
+    return NULL;
+}
+
+static void wake(struct sl_crew *crew) {
+    pthread_mutex_lock(&crew->mutex);
+    pthread_cond_broadcast(&crew->wakes);
+    pthread_mutex_unlock(&crew->mutex);
+}
+
+struct sl_crew *sl_crew_open(int threads) {
+    struct sl_crew *crew = threads > 1 ? aligned_alloc(SL_CACHE_LINE, sizeof *crew) : NULL;
+    if (!crew) return NULL;
+    *crew = (struct sl_crew){.helpers = 0};
+    pthread_mutex_init(&crew->mutex, NULL);
+    pthread_cond_init(&crew->wakes, NULL);
+    while (crew->helpers + 1 < threads && crew->helpers + 1 < SL_CREW_MOST) {
+        if (pthread_create(&crew->thread[crew->helpers], NULL, help, crew)) break;
+        crew->helpers++;
+    }
+    if (crew->helpers) return crew;
+    sl_crew_close(crew);
+    return NULL;
+}
+
+void sl_crew_close(struct sl_crew *crew) {
+    if (!crew) return;
+    atomic_store(&crew->closes, true);
+    wake(crew);
+    for (int i = 0; i < crew->helpers; i++) pthread_join(crew->thread[i], NULL);
+    pthread_cond_destroy(&crew->wakes);
+    pthread_mutex_destroy(&crew->mutex);
+    free(crew);
+}
+
+int sl_crew_threads(const struct sl_crew *crew) { return crew ? crew->helpers + 1 : 1; }
+
+/* Whoever has begun a part may have lost its core. */
+static void wait_for(struct sl_crew *crew, int parts) {
+    for (int looks = 0; atomic_load_explicit(&crew->ended, memory_order_acquire) < parts; looks++) {
+        if (looks < LOOKS)
+            pause_briefly();
+        else
+            sched_yield();
+    }
+}
+
+void sl_crew_run(struct sl_crew *crew, int parts, void (*work)(void *arg, int part), void *arg) {
+    if (!crew) {
+        for (int part = 0; part < parts; part++) work(arg, part);
+        return;
+    }
+    const uint64_t number = (atomic_load_explicit(&crew->ticket, memory_order_relaxed) >> NUMBER_SHIFT) + 1;
+    crew->work = work;
+    crew->arg = arg;
+    atomic_store_explicit(&crew->ended, 0, memory_order_relaxed);
+    atomic_store(&crew->ticket, number << NUMBER_SHIFT | (uint64_t)parts << PARTS_SHIFT);
+    if (atomic_load(&crew->asleep)) wake(crew);
+    take_parts(crew);
+    wait_for(crew, parts);
+}
