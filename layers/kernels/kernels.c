@@ -3,6 +3,7 @@
  * The build defines SL_KERNELS, the table's name, SL_SEQUENCE_KERNELS, SL_ATTENTION_KERNELS, SL_LATENT_KERNELS and
  * SL_EXPERT_KERNELS, those of the tables beside it, and SL_LEVEL, the level's. */
 #include "layers/kernels/kernels.h"
+#include "layers/kernels/fetch_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/bf16.h"
 
@@ -316,14 +317,6 @@ static void mean_squared_error(size_t rows, size_t columns, const float *outputs
 }
 
 /* ---- optimizer ---- */
-
-/* Asks for elements [FIRST, END) of ARRAY. */
-SL_INLINE void fetch(const float *array, size_t first, size_t end) {
-    for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) __builtin_prefetch(array + i);
-}
-SL_INLINE void fetch_to_write(float *array, size_t first, size_t end) {
-    for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) __builtin_prefetch(array + i, 1);
-}
 
 /* With ADDS as a constant: loops of vectors that only may add would ask for an address that is none, which is slow. */
 SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend,

@@ -2,9 +2,14 @@
  *
  * The build defines SL_SEQUENCE_KERNELS, the table's name, and the names of gelu.c's functions. */
 #include "layers/kernels/sequence.h"
+#include "layers/kernels/fetch_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"
+
+enum {
+    AHEAD = 4, /* rows from the one in work to the one that is asked for */
+};
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -47,6 +52,7 @@ static void rms_norm_forward(size_t rows, size_t cols, size_t whole, const float
         const float *in = x + r * cols;
         float *out = y + r * cols;
         const float reciprocal = 1.0f / sqrtf(sums[r] / (float)whole + epsilon);
+        if (r + AHEAD < rows) fetch_to_write(out, AHEAD * cols, (AHEAD + 1) * cols);
         SL_LANES()
         for (size_t c = 0; c < cols; c++) out[c] = in[c] * reciprocal * gamma[c] + beta[c];
         rstd[r] = reciprocal;
@@ -87,6 +93,8 @@ static void rms_norm_backward_weight(size_t rows, size_t cols, const float *dy, 
         for (; r + 2 <= rows; r += 2) { /* sums are loaded and stored once for two rows */
             const float *gradient = dy + r * cols, *in = x + r * cols, factor = rstd[r], factor1 = rstd[r + 1];
             const float *gradient1 = gradient + cols, *in1 = in + cols;
+            for (size_t row = r + AHEAD; row < smaller(r + AHEAD + 2, rows); row++)
+                fetch(x, row * cols + first, row * cols + end);
             SL_IN_BLOCK()
             for (size_t c = first; c < end; c++) {
                 dgamma[c] = (dgamma[c] + gradient[c] * (in[c] * factor)) + gradient1[c] * (in1[c] * factor1);
