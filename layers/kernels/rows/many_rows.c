@@ -21,7 +21,8 @@ enum {
     BLOCK = 22 * ROWS,      /* rows of a block, at most */
     SPACE = 16,             /* behind a copied row or tile: the next one falls into other sets of the caches */
     STRIDE = DEPTH + SPACE, /* between copied rows */
-    FAR = 2048,             /* rows of A that are a multiple of it apart fall into few sets of a cache */
+    FAR = 1024,             /* rows of A that are a multiple of it apart fall into few sets of a cache; */
+    OFTEN = 1024,           /* with so many columns a copy pays, with fewer where the rows are twice as far apart */
     AHEAD = 8,              /* terms between what is copied and what is asked for */
     LINE = 16,              /* floats of a cache's line */
     TURNED = 4,             /* terms that become columns at once */
@@ -333,7 +334,7 @@ static inline __attribute__((always_inline)) struct left open_block(const struct
         return (struct left){copy->at, 1, ROWS, part.depth * ROWS + SPACE};
     }
     const float *a = p->a + row * p->k + part.from;
-    if (p->k % FAR) return (struct left){a, p->k, 1, ROWS * p->k};
+    if (p->k % (p->n < OFTEN ? 2 * FAR : FAR)) return (struct left){a, p->k, 1, ROWS * p->k};
     copy_rows(a, p->k, rows, part.depth, copy->at);
     return (struct left){copy->at, STRIDE, 1, ROWS * STRIDE};
 }
