@@ -15,11 +15,14 @@
 #include "spmd/base/memory.h"
 
 enum {
-    FEW_ROWS = 32,    /* up to here the weights' way matters most, and C = A B^T is faster without copies of B */
-    MANY_ROWS = 256,  /* from here on the library is faster with C = A B^T, however large B is */
-    MANY_TERMS = 256, /* of a weight's gradient: up to here it has the library's bits */
+    FEW_ROWS = 32,      /* up to here the weights' way matters most, and C = A B^T is faster without copies of B */
+    MANY_ROWS = 256,    /* or terms of a weight's gradient: from here on a tile's width of weights is used so often that
+                           the library, which waits for what is far, is slower even where weights are few */
+    WHOLE_COLUMNS = 32, /* a tile's width at every CPU level: the library is faster with what is left over */
     FAR_ROWS = 1024, /* so long are rows of A that few sets of a cache hold them all, which slows the library's A^T B */
     CACHED_WEIGHTS = 1 << 18, /* so many floats of weights stay in a core's own cache, where the library is as fast */
+    SMALL_WEIGHTS = 1 << 14,
+    SMALL_GRADIENT = 1 << 16, /* with fewer floats the library is faster at any rows */
     /* For weights of few columns, transposed, the library's bits are those of few_columns.c up to so many rows. */
     FEW_ROWS_TRANSPOSED = 15,
     /* So many weights of one row take one core longer than two cores need to agree; so many columns are a part's least.
@@ -61,10 +64,13 @@ static bool fits_few_columns(const struct sl_gemm *gemm) {
 static bool fits_many(const struct sl_gemm *gemm) {
     const bool biased = gemm->epilogue == SL_EPILOGUE_BIAS;
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    const bool whole = n % WHOLE_COLUMNS == 0;
     if (gemm->transpose_a)
-        return !gemm->transpose_b && !biased && k > MANY_TERMS && (m * n > CACHED_WEIGHTS || m >= FAR_ROWS);
-    if (m <= FEW_ROWS) return false;
-    return gemm->transpose_b ? m < MANY_ROWS && !biased : n * k > CACHED_WEIGHTS;
+        return !gemm->transpose_b && !biased && k >= MANY_ROWS &&
+               (m * n > CACHED_WEIGHTS || m >= FAR_ROWS || (whole && m * n >= SMALL_GRADIENT));
+    if (m <= FEW_ROWS || (gemm->transpose_b && biased)) return false;
+    if (m >= MANY_ROWS && whole && n * k >= SMALL_WEIGHTS) return true;
+    return gemm->transpose_b ? m < MANY_ROWS : n * k > CACHED_WEIGHTS;
 }
 
 /* What multiplies many rows. */

@@ -10,20 +10,23 @@
 
 #include <string.h>
 
-/* A tile of C is the product of rows of a left operand and columns of a right one, and its sums fill the registers. Of
- * one operand a block is copied, which stays in the second-level cache. The other passes by, a tile's width at a time.
- */
+/* A tile of C is the product of rows of op(A) and columns of op(B), and its sums fill the registers. A block of op(A)
+ * stays in the second-level cache. op(B) passes by, a tile's width at a time. */
 enum {
     ROWS = LANES == 16 ? 12 : 6, /* of a tile */
     STEP = ROWS / 3,             /* tiles at the edge have a multiple of it */
     VECTORS = 2,                 /* of columns of a tile */
     WIDTH = VECTORS * LANES,
-    DEPTH = 512,                   /* terms of a part, at most */
-    STRIDE = DEPTH + 16,           /* between copied rows: they fall into different sets of the first-level cache */
-    BLOCK = 20 * ROWS,             /* left rows of a block, at most */
-    PANELS = LANES == 16 ? 8 : 12, /* of right columns of a block, at most */
-    AHEAD = 8,                     /* pieces between what is copied and what is asked for */
-    SLOWEST = 16,                  /* terms that are multiplied between two pieces, at most */
+    DEPTH = 512,            /* terms of a part, at most */
+    BLOCK = 22 * ROWS,      /* rows of a block, at most */
+    SPACE = 16,             /* behind a copied row or tile: the next one falls into other sets of the caches */
+    STRIDE = DEPTH + SPACE, /* between copied rows */
+    FAR = 1024,             /* rows of A that are a multiple of it apart fall into few sets of a cache; */
+    OFTEN = 1024,           /* with so many columns a copy pays, with fewer where the rows are twice as far apart */
+    AHEAD = 8,              /* terms between what is copied and what is asked for */
+    LINE = 16,              /* floats of a cache's line */
+    TURNED = 4,             /* terms that become columns at once */
+    PIECES = VECTORS * LINE / TURNED, /* of so many terms, for a line of each row */
 };
 
 /* ALL is cut into parts of at most MOST. They have this size, a multiple of UNIT, but for the last one. */
@@ -63,43 +66,89 @@ static void copy_transposed(const float *from, size_t stride, size_t rows, size_
     }
 }
 
+/* ---- the left operand: a block of op(A), where it lies or copied ---- */
+
+/* Element l of row i is at[i * row + l * term]. */
+struct left {
+    const float *at;
+    size_t row, term; /* one of them is 1 */
+    size_t tile;      /* from a tile's first row to that of the next one */
+};
+
+struct copy {
+    _Alignas(SL_CACHE_LINE) float at[BLOCK * STRIDE];
+};
+
+/* to[i * STRIDE + l] = element l of row i of A; behind them rows of zeros, as many as a tile needs. */
+static void copy_rows(const float *a, size_t k, size_t rows, size_t depth, float *to) {
+    for (size_t i = 0; i < rows; i++) memcpy(to + i * STRIDE, a + i * k, depth * sizeof *to);
+    memset(to + rows * STRIDE, 0, (sl_round_up(rows, STEP) - rows) * STRIDE * sizeof *to);
+}
+
+/* to[tile][depth][ROWS] = columns of A; behind them zeros, as many as a tile needs. */
+static void copy_terms(const float *a, size_t m, size_t rows, size_t depth, float *to) {
+    const size_t whole = rows / ROWS * ROWS, tile = depth * ROWS + SPACE;
+    for (size_t l = 0; l < depth; l++, a += m, to += ROWS) {
+        float *at = to;
+        for (size_t i = 0; i < whole; i += ROWS, at += tile) memcpy(at, a + i, ROWS * sizeof *at);
+        if (whole == rows) continue;
+        memset(at, 0, ROWS * sizeof *at);
+        for (size_t i = 0; i < rows - whole; i++) at[i] = a[whole + i];
+    }
+}
+
 /* ---- what passes by: the next tile's width of it is copied while tiles are multiplied ---- */
 
-/* Rows of pieces, a piece being WIDTH floats. */
+/* Its pieces are WIDTH floats of a term or, where they become columns, TURNED floats of LANES rows. */
 struct stream {
     const float *from;
     float *to;
-    size_t step, to_step;         /* from a piece to the next one */
-    size_t row_step, to_row_step; /* from behind a row's last piece to the next row's first one */
-    size_t ahead;                 /* floats between what is copied and what is asked for */
-    size_t pieces, rows;          /* of a row; rows left, this one among them */
-    size_t left;                  /* pieces of this row; 0: all is copied */
-    size_t pace;                  /* terms that are multiplied between two pieces */
+    size_t row;  /* from a row of B to the next one */
+    size_t left; /* pieces to copy */
+    size_t pace; /* terms that are multiplied between two pieces */
 };
 
-/* All is copied a little before TERMS terms for each piece are multiplied. */
-static inline size_t pace_of(size_t terms) { return terms < 2 ? 1 : smaller(terms - 1, SLOWEST); }
-
-static inline __attribute__((always_inline)) void copy_piece(const float *from, size_t ahead, float *to) {
+static inline __attribute__((always_inline)) void copy_term(struct stream *stream) {
     SL_UNROLL
     for (int v = 0; v < VECTORS; v++) {
-        __builtin_prefetch(from + ahead + v * LANES, 0, 3);
-        store(to + v * LANES, load(from + v * LANES));
+        __builtin_prefetch(stream->from + AHEAD * stream->row + v * LANES, 0, 3);
+        store(stream->to + v * LANES, load(stream->from + v * LANES));
+    }
+    stream->from += stream->row;
+    stream->to += WIDTH;
+}
+
+/* A line of LANES rows, then that of the next LANES: lines are used up while they are near. Each piece asks for what
+ * some of the rows have further on. */
+static inline __attribute__((always_inline)) void turn_terms(struct stream *stream) {
+    const size_t piece = (stream->left - 1) % PIECES; /* how many follow, for these lines */
+    const float *ahead = stream->from + 2 * LINE + piece * (LANES * TURNED / LINE) * stream->row;
+    vector columns[TURNED];
+    SL_UNROLL
+    for (int i = 0; i < LANES * TURNED / LINE; i++) __builtin_prefetch(ahead + (size_t)i * stream->row, 0, 3);
+    load_columns(stream->from, stream->row, columns);
+    SL_UNROLL
+    for (int i = 0; i < TURNED; i++) store(stream->to + i * WIDTH, columns[i]);
+    stream->from += TURNED;
+    stream->to += TURNED * WIDTH;
+    if (piece == PIECES / 2) {
+        stream->from += LANES * stream->row - LINE;
+        stream->to += LANES - LINE * WIDTH;
+    } else if (!piece) {
+        stream->from -= LANES * stream->row;
+        stream->to -= LANES;
     }
 }
 
-static inline void end_row(struct stream *stream) {
-    stream->from += stream->row_step;
-    stream->to += stream->to_row_step;
-    stream->left = --stream->rows ? stream->pieces : 0;
+static inline __attribute__((always_inline)) void copy_piece(struct stream *stream, const bool turns) {
+    if (turns)
+        turn_terms(stream);
+    else
+        copy_term(stream);
 }
 
-static void copy_rest(struct stream *stream) {
-    while (stream->left) {
-        for (; stream->left; stream->left--, stream->from += stream->step, stream->to += stream->to_step)
-            copy_piece(stream->from, stream->ahead, stream->to);
-        end_row(stream);
-    }
+static inline void copy_rest(struct stream *stream, const bool turns) {
+    for (; stream->left; stream->left--) copy_piece(stream, turns);
 }
 
 /* ---- tiles ---- */
@@ -110,46 +159,61 @@ struct place {
     size_t stride, rows, cols;
     const float *bias; /* or NULL */
     bool accumulate;
+    const float *next; /* tile of C */
 };
 
-static inline __attribute__((always_inline)) void add_term(const float *left, const float *right,
+static inline __attribute__((always_inline)) void add_term(const float *left, size_t row, const float *right,
                                                            vector sum[ROWS][VECTORS], const int rows) {
     vector w[VECTORS];
     SL_UNROLL
     for (int v = 0; v < VECTORS; v++) w[v] = load(right + v * LANES);
     SL_UNROLL
     for (int i = 0; i < rows; i++) {
-        const vector x = spread(left[i * STRIDE]);
+        const vector x = spread(left[(size_t)i * row]);
         SL_UNROLL
         for (int v = 0; v < VECTORS; v++) sum[i][v] += x * w[v];
     }
 }
 
-/* Scalar instructions take the place of multiplications in these loops: there are few. */
-static inline __attribute__((always_inline)) void multiply_tile(const float *left, const float *right, size_t depth,
-                                                                struct stream *stream, vector sum[ROWS][VECTORS],
-                                                                const int rows) {
+/* Some rows of a tile of C. */
+static inline __attribute__((always_inline)) void ask_for(const float *c, size_t stride, const int rows) {
+    SL_UNROLL
+    for (int i = 0; i < rows; i++, c += stride) {
+        __builtin_prefetch(c, 1, 3);
+        __builtin_prefetch(c + WIDTH - 1, 1, 3);
+    }
+}
+
+/* Every so many terms a piece of what passes by is copied, and rows of the next tile of C are asked for. Asked for all
+ * at once, they would keep what is multiplied from arriving. */
+static inline __attribute__((always_inline)) void multiply_tile(struct left left, const float *right, size_t depth,
+                                                                struct stream *open, const struct place *place,
+                                                                vector sum[ROWS][VECTORS], const int rows,
+                                                                const bool turns) {
     SL_UNROLL
     for (int i = 0; i < rows; i++) {
         SL_UNROLL
         for (int v = 0; v < VECTORS; v++) sum[i][v] = (vector){0};
     }
-    while (stream->left && depth >= stream->pace) {
-        const size_t pace = stream->pace, count = smaller(depth / pace, stream->left), ahead = stream->ahead;
-        const size_t step = stream->step, to_step = stream->to_step;
-        const float *from = stream->from;
-        float *to = stream->to;
-        for (size_t i = count; i; i--, from += step, to += to_step) {
-            copy_piece(from, ahead, to);
-            for (size_t l = pace; l; l--, left++, right += WIDTH) add_term(left, right, sum, rows);
+    struct stream stream = *open;
+    const float *next = place->next;
+    const int asked = turns ? TURNED / VECTORS : 1;
+    int unasked = ROWS;
+    for (; depth >= stream.pace && (stream.left || unasked > 0); depth -= stream.pace) {
+        if (stream.left) {
+            copy_piece(&stream, turns);
+            stream.left--;
         }
-        depth -= count * pace;
-        stream->from = from;
-        stream->to = to;
-        stream->left -= count;
-        if (!stream->left) end_row(stream);
+        if (unasked > 0) {
+            ask_for(next, place->stride, asked);
+            next += (size_t)asked * place->stride;
+            unasked -= asked;
+        }
+        for (size_t l = stream.pace; l; l--, left.at += left.term, right += WIDTH)
+            add_term(left.at, left.row, right, sum, rows);
     }
-    for (; depth; depth--, left++, right += WIDTH) add_term(left, right, sum, rows);
+    *open = stream;
+    for (; depth; depth--, left.at += left.term, right += WIDTH) add_term(left.at, left.row, right, sum, rows);
 }
 
 static inline __attribute__((always_inline)) void store_sums(vector sum[ROWS][VECTORS], const int rows, float *sums) {
@@ -188,136 +252,142 @@ static void store_narrow(const struct place *place, const float *sums) {
     }
 }
 
-/* to[s] = column s of four rows of SUMS. */
-static inline void transpose_four(const float *sums, four to[4]) {
-    const four a = load_four(sums), b = load_four(sums + WIDTH);
-    const four c = load_four(sums + 2 * WIDTH), d = load_four(sums + 3 * WIDTH);
-    const four low_ab = mix_low(a, b), high_ab = mix_high(a, b), low_cd = mix_low(c, d), high_cd = mix_high(c, d);
-    to[0] = __builtin_shufflevector(low_ab, low_cd, 0, 1, 4, 5);
-    to[1] = __builtin_shufflevector(low_ab, low_cd, 2, 3, 6, 7);
-    to[2] = __builtin_shufflevector(high_ab, high_cd, 0, 1, 4, 5);
-    to[3] = __builtin_shufflevector(high_ab, high_cd, 2, 3, 6, 7);
-}
-
-/* The tile's rows are columns of C. */
-static inline void store_transposed(const struct place *place, const float *sums) {
-    const size_t rows = place->rows / 4 * 4, cols = place->cols / 4 * 4, stride = place->stride;
-    for (size_t i = 0; i < rows; i += 4) {
-        for (size_t j = 0; j < cols; j += 4) {
-            four column[4];
-            transpose_four(sums + i * WIDTH + j, column);
-            for (size_t s = 0; s < 4; s++) {
-                float *c = place->c + (j + s) * stride + i;
-                if (place->accumulate) column[s] += load_four(c);
-                *(four *)(void *)c = column[s];
-            }
-        }
-    }
-    for (size_t i = 0; i < place->rows; i++) {
-        for (size_t j = i < rows ? cols : 0; j < place->cols; j++) {
-            float *c = place->c + j * stride + i;
-            *c = (place->accumulate ? *c : 0.0f) + sums[i * WIDTH + j];
-        }
-    }
-}
-
-static inline __attribute__((always_inline)) void tile_of(const float *left, const float *right, size_t depth,
+static inline __attribute__((always_inline)) void tile_of(struct left left, const float *right, size_t depth,
                                                           struct stream *stream, const struct place *place,
-                                                          const bool transposed, const int rows) {
+                                                          const bool turns, const int rows) {
     vector sum[ROWS][VECTORS];
     _Alignas(SL_CACHE_LINE) float sums[ROWS * WIDTH];
-    const size_t across = transposed ? place->cols : place->rows;
-    for (size_t i = 0; i < across; i++) { /* of C */
-        __builtin_prefetch(place->c + i * place->stride, 1, 3);
-        __builtin_prefetch(place->c + i * place->stride + (transposed ? ROWS : WIDTH) - 1, 1, 3);
-    }
-    multiply_tile(left, right, depth, stream, sum, rows);
-    if (!transposed && place->cols == WIDTH) {
+    multiply_tile(left, right, depth, stream, place, sum, rows, turns);
+    if (place->cols == WIDTH) {
         store_tile(place, sum, rows);
         return;
     }
     store_sums(sum, rows, sums);
-    (transposed ? store_transposed : store_narrow)(place, sums);
+    store_narrow(place, sums);
 }
 
-static inline __attribute__((always_inline)) void tile(const float *left, const float *right, size_t depth,
+static inline __attribute__((always_inline)) void tile(struct left left, const float *right, size_t depth,
                                                        struct stream *stream, const struct place *place,
-                                                       const bool transposed) {
+                                                       const bool turns) {
     if (place->rows > 2 * STEP)
-        tile_of(left, right, depth, stream, place, transposed, ROWS);
+        tile_of(left, right, depth, stream, place, turns, ROWS);
     else if (place->rows > STEP)
-        tile_of(left, right, depth, stream, place, transposed, 2 * STEP);
+        tile_of(left, right, depth, stream, place, turns, 2 * STEP);
     else
-        tile_of(left, right, depth, stream, place, transposed, STEP);
+        tile_of(left, right, depth, stream, place, turns, STEP);
 }
 
-/* ---- C = A B and C = A^T B: a block of op(A) stays, and B passes by, WIDTH columns at a time ---- */
+/* ---- blocks ---- */
 
 struct panel {
     _Alignas(SL_CACHE_LINE) float at[DEPTH * WIDTH];
 };
 
+/* All is copied a little before the tiles end, and a tile is long enough to ask for all rows of the next one. */
+static inline size_t pace_of(size_t depth, size_t tiles, const bool turns) {
+    const size_t terms = turns ? TURNED / VECTORS : 1, ahead = tiles < 2 ? 1 : (tiles - 1) * terms;
+    return depth < ROWS ? 1 : smaller(ahead, depth * terms / ROWS);
+}
+
+static inline struct stream open_terms(const struct product *p, struct part part, size_t column, size_t pace,
+                                       float *to) {
+    const float *b = p->b + part.from * p->n + column;
+    for (size_t l = 0; l < smaller(AHEAD, part.depth); l++) {
+        __builtin_prefetch(b + l * p->n, 0, 3);
+        __builtin_prefetch(b + l * p->n + WIDTH - 1, 0, 3);
+    }
+    return (struct stream){.from = b, .to = to, .row = p->n, .left = part.depth, .pace = pace};
+}
+
+/* Of a B that is stored [n, k]. */
+static inline struct stream open_rows(const struct product *p, struct part part, size_t column, size_t pace,
+                                      float *to) {
+    const float *b = p->b + column * p->k + part.from;
+    const size_t whole = part.depth / LINE * LINE;
+    for (size_t j = 0; j < WIDTH; j++) {
+        __builtin_prefetch(b + j * p->k, 0, 3);
+        __builtin_prefetch(b + j * p->k + LINE, 0, 3);
+    }
+    copy_transposed(b + whole, p->k, WIDTH, part.depth - whole, to + whole * WIDTH, WIDTH);
+    return (struct stream){.from = b, .to = to, .row = p->k, .left = whole / LINE * PIECES, .pace = pace};
+}
+
 /* Columns that are fewer are copied at once, with zeros beside them. */
-static struct stream open_panel(const struct product *p, struct part part, size_t column, size_t tiles, float *to) {
-    const size_t cols = smaller(p->n - column, WIDTH), n = p->n;
-    const float *b = p->b + part.from * n + column;
-    if (cols == WIDTH) {
-        for (size_t l = 0; l < smaller(AHEAD, part.depth); l++) {
-            __builtin_prefetch(b + l * n, 0, 3);
-            __builtin_prefetch(b + l * n + WIDTH - 1, 0, 3);
-        }
-        return (struct stream){.from = b,
-                               .to = to,
-                               .step = n,
-                               .to_step = WIDTH,
-                               .ahead = AHEAD * n,
-                               .rows = 1,
-                               .left = part.depth,
-                               .pace = pace_of(tiles)};
-    }
+static inline struct stream open_panel(const struct product *p, struct part part, size_t column, size_t tiles,
+                                       float *to, const bool turns) {
+    const size_t cols = smaller(p->n - column, WIDTH), pace = pace_of(part.depth, tiles, turns);
+    if (cols == WIDTH) return (turns ? open_rows : open_terms)(p, part, column, pace, to);
     for (size_t l = 0; l < part.depth; l++) {
-        for (size_t j = 0; j < WIDTH; j++) to[l * WIDTH + j] = j < cols ? b[l * n + j] : 0.0f;
+        for (size_t j = 0; j < WIDTH; j++) {
+            const size_t term = part.from + l, at = turns ? (column + j) * p->k + term : term * p->n + column + j;
+            to[l * WIDTH + j] = j < cols ? p->b[at] : 0.0f;
+        }
     }
-    return (struct stream){0};
+    return (struct stream){.pace = pace};
+}
+
+static inline __attribute__((always_inline)) struct left open_block(const struct product *p, struct part part,
+                                                                    size_t row, size_t rows, struct copy *copy,
+                                                                    const bool transpose_a) {
+    if (transpose_a) {
+        copy_terms(p->a + part.from * p->m + row, p->m, rows, part.depth, copy->at);
+        return (struct left){copy->at, 1, ROWS, part.depth * ROWS + SPACE};
+    }
+    const float *a = p->a + row * p->k + part.from;
+    if (p->k % (p->n < OFTEN ? 2 * FAR : FAR)) return (struct left){a, p->k, 1, ROWS * p->k};
+    copy_rows(a, p->k, rows, part.depth, copy->at);
+    return (struct left){copy->at, STRIDE, 1, ROWS * STRIDE};
+}
+
+/* The block's last tile. It is copied where it would be read beyond A's end. */
+static inline struct left open_edge(const struct left *block, size_t tiles, size_t rows, size_t depth,
+                                    struct copy *copy) {
+    const float *at = block->at + (tiles - 1) * block->tile;
+    if (block->at == copy->at || rows % STEP == 0) return (struct left){at, block->row, block->term, 0};
+    copy_rows(at, block->row, rows - (tiles - 1) * ROWS, depth, copy->at);
+    return (struct left){copy->at, STRIDE, 1, 0};
 }
 
 /* C's ROWS rows from ROW on, over a part of the sums. */
-static void multiply_block(const struct product *p, struct part part, size_t row, size_t rows, const float *left) {
+static inline __attribute__((always_inline)) void multiply_block(const struct product *p, struct part part, size_t row,
+                                                                 size_t rows, const bool transpose_a,
+                                                                 const bool transpose_b) {
     struct panel panel[2]; /* what is multiplied, and the next one */
-    const size_t tiles = (rows + ROWS - 1) / ROWS;
-    struct stream stream = open_panel(p, part, 0, tiles, panel[0].at);
-    for (size_t column = 0, which = 0; column < p->n; column += WIDTH, which = !which) {
-        const float *bias = part.last && p->bias ? p->bias + column : NULL;
-        copy_rest(&stream);
-        if (column + WIDTH < p->n) stream = open_panel(p, part, column + WIDTH, tiles, panel[!which].at);
-        for (size_t i = 0; i < rows; i += ROWS) {
-            const struct place place = {p->c + (row + i) * p->n + column, p->n, smaller(rows - i, ROWS),
-                                        smaller(p->n - column, WIDTH),    bias, part.from || p->accumulate};
-            tile(left + i * STRIDE, panel[which].at, part.depth, &stream, &place, false);
+    struct copy copy;
+    const size_t tiles = (rows + ROWS - 1) / ROWS, n = p->n;
+    const struct left block = open_block(p, part, row, rows, &copy, transpose_a);
+    const struct left edge = open_edge(&block, tiles, rows, part.depth, &copy);
+    struct stream stream = open_panel(p, part, 0, tiles, panel[0].at, transpose_b);
+    for (size_t column = 0, which = 0; column < n; column += WIDTH, which = !which) {
+        float *c = p->c + row * n + column, *above = c + WIDTH;
+        copy_rest(&stream, transpose_b);
+        if (column + WIDTH < n) stream = open_panel(p, part, column + WIDTH, tiles, panel[!which].at, transpose_b);
+        for (size_t i = 0; i < tiles; i++, c += ROWS * n) {
+            struct left left = i + 1 < tiles ? block : edge;
+            if (i + 1 < tiles) left.at += i * block.tile;
+            if (transpose_a) left.row = 1, left.term = ROWS; /* as constants they are quicker */
+            if (!transpose_a) left.term = 1;
+            const struct place place = {.c = c,
+                                        .stride = n,
+                                        .rows = smaller(rows - i * ROWS, ROWS),
+                                        .cols = smaller(n - column, WIDTH),
+                                        .bias = part.last && p->bias ? p->bias + column : NULL,
+                                        .accumulate = part.from || p->accumulate,
+                                        .next = i + 1 < tiles ? c + ROWS * n : above};
+            tile(left, panel[which].at, part.depth, &stream, &place, transpose_b);
         }
     }
 }
 
-static void copy_block(const struct product *p, struct part part, size_t row, size_t rows, bool transpose_a,
-                       float *left) {
-    if (transpose_a)
-        copy_transposed(p->a + part.from * p->m + row, p->m, part.depth, rows, left, STRIDE);
-    else
-        for (size_t i = 0; i < rows; i++)
-            memcpy(left + i * STRIDE, p->a + (row + i) * p->k + part.from, part.depth * sizeof *left);
-    memset(left + rows * STRIDE, 0, (sl_round_up(rows, STEP) - rows) * STRIDE * sizeof *left);
-}
-
-static void multiply_blocks(const struct product *p, bool transpose_a) {
-    _Alignas(SL_CACHE_LINE) float left[BLOCK * STRIDE];
+static inline __attribute__((always_inline)) void multiply_blocks(const struct product *p, const bool transpose_a,
+                                                                  const bool transpose_b) {
     const size_t block = part_of(p->m, BLOCK, ROWS);
     for (size_t row = 0; row < p->m; row += block) {
         const size_t rows = smaller(p->m - row, block);
         struct part part = {0};
         for (size_t from = 0; from < p->k; from += part.depth) {
             part = part_from(from, p->k);
-            copy_block(p, part, row, rows, transpose_a, left);
-            multiply_block(p, part, row, rows, left);
+            multiply_block(p, part, row, rows, transpose_a, transpose_b);
         }
     }
 }
@@ -325,80 +395,18 @@ static void multiply_blocks(const struct product *p, bool transpose_a) {
 static void multiply(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
                      float *c) {
     const struct product p = {m, n, k, a, b, bias, accumulate, c};
-    multiply_blocks(&p, false);
-}
-
-static void multiply_gradient(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c) {
-    const struct product p = {m, n, k, a, b, NULL, accumulate, c};
-    multiply_blocks(&p, true);
-}
-
-/* ---- C = A B^T, as C^T = B A^T: a block of A^T stays, and B passes by, ROWS rows at a time ---- */
-
-struct rows {
-    _Alignas(SL_CACHE_LINE) float at[ROWS * STRIDE];
-};
-
-static struct stream open_rows(const struct product *p, struct part part, size_t column, size_t panels, float *to) {
-    const size_t rows = smaller(p->n - column, ROWS), whole = part.depth / WIDTH * WIDTH, k = p->k;
-    const float *b = p->b + column * k + part.from;
-    for (size_t i = 0; i < rows; i++) {
-        for (size_t l = whole; l < part.depth; l++) to[i * STRIDE + l] = b[i * k + l];
-    }
-    memset(to + rows * STRIDE, 0, (ROWS - rows) * STRIDE * sizeof *to);
-    return (struct stream){.from = b,
-                           .to = to,
-                           .step = WIDTH,
-                           .to_step = WIDTH,
-                           .row_step = k - whole,
-                           .to_row_step = STRIDE - whole,
-                           .ahead = k, /* the next row is asked for */
-                           .pieces = whole / WIDTH,
-                           .rows = rows,
-                           .left = whole / WIDTH,
-                           .pace = pace_of(panels * WIDTH / ROWS)};
-}
-
-/* C's ROWS rows from ROW on, over a part of the sums. */
-static void multiply_block_transposed(const struct product *p, struct part part, size_t row, size_t rows,
-                                      const float *right) {
-    struct rows left[2]; /* what is multiplied, and the next ones */
-    const size_t panels = (rows + WIDTH - 1) / WIDTH;
-    struct stream stream = open_rows(p, part, 0, panels, left[0].at);
-    for (size_t column = 0, which = 0; column < p->n; column += ROWS, which = !which) {
-        copy_rest(&stream);
-        if (column + ROWS < p->n) stream = open_rows(p, part, column + ROWS, panels, left[!which].at);
-        for (size_t j = 0; j < rows; j += WIDTH) {
-            const struct place place = {p->c + (row + j) * p->n + column, p->n, smaller(p->n - column, ROWS),
-                                        smaller(rows - j, WIDTH),         NULL, part.from || p->accumulate};
-            tile(left[which].at, right + j * part.depth, part.depth, &stream, &place, true);
-        }
-    }
-}
-
-/* A tile's columns are side by side: right [panels][depth][WIDTH]. */
-static void copy_block_transposed(const struct product *p, struct part part, size_t row, size_t rows, float *right) {
-    for (size_t j = 0; j < rows; j += WIDTH, right += part.depth * WIDTH) {
-        const size_t cols = smaller(rows - j, WIDTH);
-        if (cols < WIDTH) memset(right, 0, part.depth * WIDTH * sizeof *right);
-        copy_transposed(p->a + (row + j) * p->k + part.from, p->k, cols, part.depth, right, WIDTH);
-    }
+    multiply_blocks(&p, false, false);
 }
 
 static void multiply_transposed(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
                                 float *c) {
     const struct product p = {m, n, k, a, b, NULL, accumulate, c};
-    _Alignas(SL_CACHE_LINE) float right[PANELS * WIDTH * DEPTH];
-    const size_t block = part_of(m, PANELS * WIDTH, WIDTH);
-    for (size_t row = 0; row < m; row += block) {
-        const size_t rows = smaller(m - row, block);
-        struct part part = {0};
-        for (size_t from = 0; from < k; from += part.depth) {
-            part = part_from(from, k);
-            copy_block_transposed(&p, part, row, rows, right);
-            multiply_block_transposed(&p, part, row, rows, right);
-        }
-    }
+    multiply_blocks(&p, false, true);
+}
+
+static void multiply_gradient(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c) {
+    const struct product p = {m, n, k, a, b, NULL, accumulate, c};
+    multiply_blocks(&p, true, false);
 }
 
 const struct sl_many_rows SL_MANY_ROWS = {

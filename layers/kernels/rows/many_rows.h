@@ -1,8 +1,9 @@
-/* many_rows.h - matrix products with more rows than few_rows.h is for: blocks of both operands are copied, so that
- * what is read again and again lies near and side by side.
+/* many_rows.h - matrix products with more rows than few_rows.h is for: blocks of operands are copied, so that what is
+ * read again and again lies near and side by side.
  *
- * What comes from afar, weights as a rule, is copied while what came before it is multiplied. One source (many_rows.c)
- * is built once per CPU level. The copies lie on the stack, of which a call needs up to 640 KB: threads that share a
+ * B passes by, weights as a rule, and is copied while what came before it is multiplied. A is read where it lies,
+ * unless its columns are multiplied, or its rows lie where few sets of a cache hold them. One source (many_rows.c) is
+ * built once per CPU level. The copies lie on the stack, of which a call needs up to 700 KB: threads that share a
  * product's plan share no memory that is written, and no call takes any. */
 #ifndef SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H
 #define SL_LAYERS_KERNELS_ROWS_MANY_ROWS_H

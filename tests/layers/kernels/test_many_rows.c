@@ -68,8 +68,9 @@ static void expect_sums(const struct product *p, enum kind kind, enum variant va
 /* Tiles, panels, blocks and parts of the sums: whole, and at every edge. */
 static void equal_the_sums(void **state) {
     (void)state;
-    static const size_t shapes[][3] = {{1, 1, 1},    {5, 3, 2},    {12, 32, 16},  {33, 40, 17},  {36, 96, 64},
-                                       {64, 13, 33}, {250, 70, 9}, {13, 45, 530}, {300, 33, 65}, {40, 130, 1030}};
+    static const size_t shapes[][3] = {{1, 1, 1},     {5, 3, 2},       {12, 32, 16},   {33, 40, 17},
+                                       {36, 96, 64},  {64, 13, 33},    {250, 70, 9},   {13, 45, 530},
+                                       {300, 33, 65}, {40, 130, 1030}, {266, 36, 2048}};
     struct numbers numbers = {1};
     const struct sl_many_rows *many;
     for (int level = 0; (many = sl_many_rows_available(level)); level++) {
