@@ -16,7 +16,7 @@ mkdir first other
 # A run that is refused is mostly waiting for the launcher, so that several are made at a time, each in a folder of its
 # own; what each has left is looked at in the end.
 runs=0
-at_a_time=6
+at_a_time=4
 
 # start FILE... -- COMMAND...: one of them, with copies of these files.
 start() {
