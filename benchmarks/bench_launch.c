@@ -6,6 +6,7 @@
 #include "benchmarks/measure.h"
 #include "layers/kernels/gemm.h"
 #include "layers/kernels/kernels.h"
+#include "layers/kernels/rows/cpu_level.h"
 #include "spmd/device/device.h"
 
 enum { ROUNDS = 200, AT_ONCE = 20, SIZE = 64 };
@@ -49,6 +50,7 @@ int main(void) {
     struct bench bench = {.kernels = sl_kernels_select()};
     const struct sl_gemm_backend *backend = sl_gemm_find(NULL, &error);
     int status = backend ? sl_device.check(&error) : error.status;
+    if (!status) status = sl_cpu_level_check(&error);
     if (!status)
         status = sl_gemm_plan(&bench.gemm, backend, SL_F32, SIZE, SIZE, SIZE, false, false, SL_EPILOGUE_NONE, &error);
     if (status) {

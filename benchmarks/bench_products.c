@@ -18,6 +18,7 @@
 #include "benchmarks/fma.h"
 #include "benchmarks/measure.h"
 #include "layers/kernels/gemm.h"
+#include "layers/kernels/rows/cpu_level.h"
 #include "spmd/base/bf16.h"
 #include "spmd/base/memory.h"
 
@@ -315,7 +316,8 @@ int main(int argc, char **argv) {
     int status = read_options(&bench, argc, argv, &answered);
     if (status || answered) return status;
     stay_on_this_core();
-    status = take_memory(&bench, &error);
+    status = sl_cpu_level_check(&error);
+    if (status == SL_OK) status = take_memory(&bench, &error);
     if (status == SL_OK && bench.wanted[SL_F32]) status = run_dtype(&bench, SL_F32, &error);
     if (status == SL_OK && bench.wanted[SL_BF16]) status = run_dtype(&bench, SL_BF16, &error);
     if (status) fprintf(stderr, "bench_products: %s\n", error.message);

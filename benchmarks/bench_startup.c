@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "benchmarks/floor.h"
+#include "layers/kernels/rows/cpu_level.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
@@ -50,7 +51,8 @@ int main(void) {
     sl_cores_find(&cores);
     struct sl_floor floor = {.cores = &cores, .devices = sl_device.shares_memory ? 0 : 1, .seconds = 0.01};
     floor.backend = sl_gemm_find(NULL, &error);
-    int status = floor.backend ? touch_memory(&classifier, &cores, &error) : error.status;
+    int status = floor.backend ? sl_cpu_level_check(&error) : error.status;
+    if (status == SL_OK) status = touch_memory(&classifier, &cores, &error);
     if (status == SL_OK) status = measure_step(&floor, &classifier, &error);
     if (status == SL_OK)
         printf("{\"benchmark\":\"startup_step\",\"floor_ms\":%.9g}\n",

@@ -132,7 +132,8 @@ int main(int argc, char **argv) {
     }
     sl_random_normal(sl_key_of_seed(7), BATCH * INPUTS, run.inputs);
     for (int i = 0; i < BATCH; i++) run.labels[i] = run.inputs[2 * i] * run.inputs[2 * i + 1] > 0;
-    int status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
+    int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
+    if (status == SL_OK) status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
     if (status == SL_OK) status = sl_engine_open(&engine, "local", &error);
     engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
     if (status == SL_OK) status = sl_schedule_make(&run.schedule, "gpipe", 2, 1, MICROBATCHES, &error);

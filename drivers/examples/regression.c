@@ -164,7 +164,8 @@ int main(int argc, char **argv) {
     }
     sl_random_normal(sl_key_of_seed(7), POINTS * INPUTS, run.inputs);
     for (int i = 0; i < POINTS; i++) run.targets[i] = sinf(3 * run.inputs[2 * i]) * cosf(2 * run.inputs[2 * i + 1]);
-    int status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
+    int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
+    if (status == SL_OK) status = sl_mesh_parse(&mesh, "data=2,model=2", &error);
     if (status == SL_OK) status = sl_engine_open(&engine, "local", &error);
     engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
     engine.error = &error;

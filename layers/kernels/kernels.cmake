@@ -31,10 +31,16 @@ else()
     set(SL_KERNELS_SELECT kernels/kernels_device.c)
 endif()
 # Checks of undefined behaviour make of a second of compiling six. Level v2 has them: its sources are the others', and the
-# kernels' tests run every level.
+# kernels' tests run every level. Little else does run this one, so that it is not optimized: of checks that makes ten
+# seconds of compiling one, and leaves none out.
 add_library(sl_checked_elsewhere INTERFACE)
 if(SL_SANITIZE MATCHES undefined)
     target_compile_options(sl_checked_elsewhere INTERFACE -fno-sanitize=undefined)
+endif()
+# Plain products are most of what a test under sanitizers does, and an element at a time makes them ten times as slow.
+# gemm.c tells sanitizers which arrays they read and write; integers are checked.
+if(SL_SANITIZE AND SL_DEVICE STREQUAL cpu)
+    set_source_files_properties(kernels/gemm_reference.c PROPERTIES COMPILE_OPTIONS "-O2;-fno-sanitize=thread,address,pointer-overflow,alignment,null")
 endif()
 function(sl_add_level level)
     add_library(sl_level_${level} OBJECT ${level_sources})
@@ -53,6 +59,9 @@ sl_add_level(v3)
 sl_add_level(v4 -mprefer-vector-width=512)
 target_link_libraries(sl_level_v3 PRIVATE sl_checked_elsewhere) # behind sl_options: the last one counts
 target_link_libraries(sl_level_v4 PRIVATE sl_checked_elsewhere)
+if(SL_SANITIZE)
+    target_compile_options(sl_level_v2 PRIVATE -O0)
+endif()
 # What CPUs with AVX-512 have in addition, and some of them.
 add_library(sl_level_avx512 OBJECT kernels/rows/few_terms.c kernels/rows/few_columns.c)
 target_link_libraries(sl_level_avx512 PUBLIC sl_options)

@@ -44,4 +44,8 @@ refuses bench_products '--rows: more than 16 numbers' --rows 1,1,1,1,1,1,1,1,1,1
 refuses bench_products '--shapes: "4" is not a whole number from 1 to 3' --shapes 4
 refuses bench_products 'bench_products: "x" is no option' x
 refuses bench_collectives '--groups: "1" is not a whole number' --groups 1
+export SHARDLOOP_CPU_LEVEL=9
+for program in bench_products bench_launch bench_startup; do
+    refuses $program "$program: SHARDLOOP_CPU_LEVEL: \"9\" is not 2, 3 or 4"
+done
 plan

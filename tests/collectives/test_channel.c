@@ -3,11 +3,6 @@
 
 #include <stdlib.h>
 
-#define CHECK(self, condition)                                                                                         \
-    do {                                                                                                               \
-        if (!(condition)) return sl_fail(self, SL_CHECK_FAILED, "line %d: %s", __LINE__, #condition);                  \
-    } while (0)
-
 /* ---- order and contents ---- */
 
 struct stream {

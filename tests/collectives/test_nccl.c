@@ -5,11 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define CHECK(self, condition)                                                                                         \
-    do {                                                                                                               \
-        if (!(condition)) return sl_fail(self, SL_CHECK_FAILED, "line %d: %s", __LINE__, #condition);                  \
-    } while (0)
-
 /* ---- calls on the device's memory do what they do on the host's, which test_collectives.c checks ---- */
 
 enum { MOST = 4096, GUARD = 64 };

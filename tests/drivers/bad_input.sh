@@ -66,7 +66,9 @@ for level in 1 5 33 avx2 ' 3'; do
     export SHARDLOOP_CPU_LEVEL="$level"
     refuses "SHARDLOOP_CPU_LEVEL: \"$level\" is not 2, 3 or 4" looping_pipeline --dry-run
 done
-refuses 'SHARDLOOP_CPU_LEVEL: ' transformer train --dry-run
+for driver in 'transformer train --dry-run' regression custom_module; do
+    refuses 'SHARDLOOP_CPU_LEVEL: ' $driver
+done
 answers "Usage: looping_pipeline" looping_pipeline --help
 for level in '' 2 3 4; do
     export SHARDLOOP_CPU_LEVEL="$level"

@@ -13,55 +13,99 @@ tiny='train --model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --seque
 awk 'BEGIN { for (i = 0; i < 400; i++) printf "the quick brown fox jumps over the lazy dog %d. ", i }' >text
 mkdir first other
 
-# pair PROGRAM ARGUMENT...: of four processes the last two are PROGRAM with these arguments besides. --data data is a link
-# in the directory of each pair.
+# A run that is refused is mostly waiting for the launcher, so that several are made at a time, each in a folder of its
+# own; what each has left is looked at in the end.
+runs=0
+at_a_time=4
+
+# start FILE... -- COMMAND...: one of them, with copies of these files.
+start() {
+    runs=$((runs + 1))
+    mkdir run.$runs
+    while [ "$1" != -- ]; do
+        cp -R "$1" run.$runs
+        shift
+    done
+    shift
+    (
+        cd run.$runs || exit
+        timeout 60 "$mpirun" "$@" >out 2>err </dev/null
+        echo $? >status
+    ) &
+    [ $((runs % at_a_time)) != 0 ] || wait
+}
+
+# pair PROGRAM ARGUMENT...: of four processes the last two are PROGRAM with these arguments besides. Each pair has a
+# directory of its own, where --data data is.
 pair() {
     program=$1
     shift
-    timeout 60 "$mpirun" 2 sh -c 'cd "$0" && exec "$@"' first "$drivers/transformer" $tiny --data data $common : \
-        -n 2 sh -c 'cd "$0" && exec "$@"' other "$program" $tiny --data data $common "$@" >out 2>err </dev/null
-    status=$?
+    start first other -- 2 sh -c 'cd "$0" && exec "$@"' first "$drivers/transformer" $tiny --data data $common : \
+        -n 2 sh -c 'cd "$0" && exec "$@"' other "$program" $tiny --data data $common "$@"
 }
 
-# differ NAME TEXT: the last pair was refused, with one line of ours that has TEXT in it.
+# wants CHECK ARGUMENT...: what the last run has to have done.
+wants() {
+    for word in "$@"; do printf '%s\n' "$word"; done >run.$runs/wants
+}
+
+# same NAME: a run like any other.
+same() {
+    [ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 7 ]
+    point "$1"
+}
+
+# differ NAME TEXT: the pair was refused, with one line of ours that has TEXT in it.
 differ() {
     [ $status = 2 ] && [ ! -s out ] && [ "$(grep -c '^transformer train: ' err)" = 1 ] &&
         grep '^transformer train: engine mpi: ' err | grep -q -- "$2"
     point "$1"
 }
 
+# refused DRIVER TEXT: so was another driver.
+refused() {
+    [ $status = 2 ] && [ ! -s out ] && [ "$(grep -c "^$1: " err)" = 1 ] && grep -q -- "^$1: engine mpi: $2" err
+    point "$1"
+}
+
+# says_once TEXT
+says_once() {
+    [ $status = 2 ] && [ ! -s out ] && [ "$(grep -c '^looping_pipeline: ' err)" = 1 ] &&
+        grep -q -- "^looping_pipeline: $1" err
+    point "said once: $1"
+}
+
 common=
 cp text first/data
 cp text other/data
 pair "$drivers/transformer"
-[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 7 ]
-point 'the same'
+wants same 'the same'
 
 pair "$drivers/transformer" --lr 0.5
-differ 'a learning rate' '--lr is 0.001 at coordinates 0, 1 and 0.5 at coordinates 2, 3$'
+wants differ 'a learning rate' '--lr is 0.001 at coordinates 0, 1 and 0.5 at coordinates 2, 3$'
 pair "$drivers/transformer" --seed 7
-differ 'a seed' '--seed is 42 at coordinates 0, 1 and 7 at coordinates 2, 3$'
+wants differ 'a seed' '--seed is 42 at coordinates 0, 1 and 7 at coordinates 2, 3$'
 pair "$drivers/transformer" --steps 3
-differ 'steps' '--steps is 2 at coordinates 0, 1 and 3 at coordinates 2, 3$'
+wants differ 'steps' '--steps is 2 at coordinates 0, 1 and 3 at coordinates 2, 3$'
 pair "$drivers/transformer" --checked
-differ 'checked mode' '--checked is no at coordinates 0, 1 and yes at coordinates 2, 3'
+wants differ 'checked mode' '--checked is no at coordinates 0, 1 and yes at coordinates 2, 3'
 pair "$drivers/transformer" --no-overlap --clip 0.1 --dropout 0.25
-differ 'several' '--clip is 0 at .*; --dropout is 0 at .*; --overlap is yes at coordinates 0, 1 and no at coordinates 2, 3$'
+wants differ 'several' '--clip is 0 at .*; --dropout is 0 at .*; --overlap is yes at coordinates 0, 1 and no at coordinates 2, 3$'
 pair "$drivers/transformer" --mesh data=4
-differ 'the mesh' 'mesh is data=2,pipe=2,tensor=1 at coordinates 0, 1 and data=4,pipe=1,tensor=1 at coordinates 2, 3$'
+wants differ 'the mesh' 'mesh is data=2,pipe=2,tensor=1 at coordinates 0, 1 and data=4,pipe=1,tensor=1 at coordinates 2, 3$'
 pair "$drivers/transformer" --prompt "$(printf '%01000d' 0)$(printf '\n1')"
-differ 'a long text of several lines' '--prompt is none at coordinates 0, 1 and 000000*\.\.\. at coordinates 2, 3$'
+wants differ 'a long text of several lines' '--prompt is none at coordinates 0, 1 and 000000*\.\.\. at coordinates 2, 3$'
 echo '--lr 0.25' >other/options
 pair "$drivers/transformer" @options
-differ 'what a file of options says' '--lr is 0.001 at coordinates 0, 1 and 0.25 at coordinates 2, 3$'
+wants differ 'what a file of options says' '--lr is 0.001 at coordinates 0, 1 and 0.25 at coordinates 2, 3$'
 
 printf 'T' | dd of=other/data bs=1 seek=9000 conv=notrunc 2>/dev/null
 pair "$drivers/transformer"
-differ 'a byte of the data' 'data is text, .* bytes, XXH3 .* at coordinates 0, 1 and text, .*, XXH3 .* at coordinates 2, 3$'
+wants differ 'a byte of the data' 'data is text, .* bytes, XXH3 .* at coordinates 0, 1 and text, .*, XXH3 .* at coordinates 2, 3$'
 cp text other/data
 printf 'T' >>other/data
 pair "$drivers/transformer"
-differ 'a byte more of data' 'data is text, .* at coordinates 0, 1 and text, .* at coordinates 2, 3$'
+wants differ 'a byte more of data' 'data is text, .* at coordinates 0, 1 and text, .* at coordinates 2, 3$'
 cp text other/data
 
 "$drivers/transformer" $tiny --data text --engine local --save saved >out 2>err
@@ -70,14 +114,14 @@ cp saved/*.safetensors first/values
 cp saved.other/*.safetensors other/values
 common='--params values'
 pair "$drivers/transformer"
-differ 'given values' 'contents of --params is .* bytes, XXH3 .* at coordinates 0, 1 and .* at coordinates 2, 3$'
+wants differ 'given values' 'contents of --params is .* bytes, XXH3 .* at coordinates 0, 1 and .* at coordinates 2, 3$'
 common=
 
 "$drivers/schedule" --name gpipe --stages 2 --microbatches 2 --format csv >first/table
 "$drivers/schedule" --name 1f1b --stages 2 --microbatches 2 --format csv >other/table
 common='--schedule-file table'
 pair "$drivers/transformer"
-differ 'a schedule file' 'contents of --schedule-file is .* at coordinates 0, 1 and .* at coordinates 2, 3$'
+wants differ 'a schedule file' 'contents of --schedule-file is .* at coordinates 0, 1 and .* at coordinates 2, 3$'
 common=
 
 # The same program, whose build id differs in a byte.
@@ -90,51 +134,54 @@ open(sys.argv[2], "wb").write(program)
 os.chmod(sys.argv[2], 0o755)
 END
 pair "$work/another"
-differ 'another build' 'build is [0-9a-f]\{40\} at coordinates 0, 1 and [0-9a-f]\{40\} at coordinates 2, 3$'
+wants differ 'another build' 'build is [0-9a-f]\{40\} at coordinates 0, 1 and [0-9a-f]\{40\} at coordinates 2, 3$'
 
 # Other drivers. One of four differs.
 
 one() {
     program=$1
     shift
-    timeout 60 "$mpirun" 3 "$drivers/$program" --engine mpi $common : -n 1 "$drivers/$program" --engine mpi $common "$@" \
-        >out 2>err </dev/null
-    status=$?
-}
-refused() {
-    [ $status = 2 ] && [ ! -s out ] && [ "$(grep -c "^$1: " err)" = 1 ] && grep -q -- "^$1: engine mpi: $2" err
-    point "$1"
+    start -- 3 "$drivers/$program" --engine mpi $common : -n 1 "$drivers/$program" --engine mpi $common "$@"
 }
 common='--mesh data=2,model=2 --layers 4 --hidden 16'
 one looping_pipeline --delay-ms 0 --lr 0.01
-refused looping_pipeline '--lr is 0.001 at coordinates 0-2 and 0.01 at coordinate 3 (data=1, model=1)$'
+wants refused looping_pipeline '--lr is 0.001 at coordinates 0-2 and 0.01 at coordinate 3 (data=1, model=1)$'
 one loss_equality --seed 9
-refused loss_equality '--seed is 42 at coordinates 0-2 and 9 at coordinate 3 (data=1, model=1)$'
+wants refused loss_equality '--seed is 42 at coordinates 0-2 and 9 at coordinate 3 (data=1, model=1)$'
 common='--mesh pipe=2,tensor=2'
 one gpipe --microbatches 8
-refused gpipe '--microbatches is [0-9]* at coordinates 0-2 and 8 at coordinate 3 (pipe=1, tensor=1)'
+wants refused gpipe '--microbatches is [0-9]* at coordinates 0-2 and 8 at coordinate 3 (pipe=1, tensor=1)'
 common='--mesh x=2,y=2'
 one sharding --shape 4,4
-refused sharding '--shape is 2,4 at coordinates 0-2 and 4,4 at coordinate 3 (x=1, y=1)$'
+wants refused sharding '--shape is 2,4 at coordinates 0-2 and 4,4 at coordinate 3 (x=1, y=1)$'
 
 # ---- what keeps one process from the run, or all: said once ----
 
-# says_once TEXT
-says_once() {
-    [ $status = 2 ] && [ ! -s out ] && [ "$(grep -c '^looping_pipeline: ' err)" = 1 ] &&
-        grep -q -- "^looping_pipeline: $1" err
-    point "said once: $1"
-}
 common='--mesh data=2,model=2 --layers 4 --hidden 16'
 one looping_pipeline --lr x
-says_once '--lr: "x" is not a number'
+wants says_once '--lr: "x" is not a number'
 one looping_pipeline --data fashion-mnist:nowhere
-says_once '.*nowhere'
+wants says_once '.*nowhere'
 common="$common --lr x"
 one looping_pipeline
-says_once '--lr: "x" is not a number'
+wants says_once '--lr: "x" is not a number'
 common='--mesh data=2,model=2 --layers 4 --hidden 16 --data fashion-mnist:nowhere'
 one looping_pipeline
-says_once '.*nowhere'
+wants says_once '.*nowhere'
+
+# ---- what they did ----
+
+wait
+run=0
+while [ $((run += 1)) -le $runs ]; do
+    cd "$work/run.$run" || exit
+    status=$(cat status)
+    {
+        read -r check
+        read -r name
+        read -r text
+    } <wants
+    $check "$name" "$text"
+done
 
 plan

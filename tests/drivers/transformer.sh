@@ -16,18 +16,6 @@ ends_in_time() {
     [ $status = "$1" ]
 }
 
-# values KEY: its numbers in the lines of JSON that the last call has printed.
-values() {
-    sed -n "s/.*\"$1\":\\([-+.e0-9]*\\).*/\\1/p" out
-}
-
-# near TOLERANCE FILE FILE: as many numbers, each at most so far apart, relatively.
-near() {
-    [ -s "$2" ] && paste "$2" "$3" | awk -v tolerance="$1" '
-        { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > tolerance * ($2 < 0 ? -$2 : $2)) bad = 1 }
-        END { exit bad }'
-}
-
 model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'
 for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
 train="train $model --batch 8 --data text"

@@ -63,6 +63,18 @@ skip() {
     printf 'ok %d - %s # SKIP %s\n' $points "$1" "$2"
 }
 
+# values KEY: its numbers in the lines of JSON that the last call has printed.
+values() {
+    sed -n "s/.*\"$1\":\\([-+.e0-9]*\\).*/\\1/p" out
+}
+
+# near TOLERANCE FILE FILE: as many numbers, each at most so far apart, relatively.
+near() {
+    [ -s "$2" ] && paste "$2" "$3" | awk -v tolerance="$1" '
+        { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > tolerance * ($2 < 0 ? -$2 : $2)) bad = 1 }
+        END { exit bad }'
+}
+
 plan() {
     echo "1..$points"
 }

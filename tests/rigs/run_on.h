@@ -2,6 +2,7 @@
 #ifndef SL_TESTS_RIGS_RUN_ON_H
 #define SL_TESTS_RIGS_RUN_ON_H
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,6 +94,12 @@ static inline void expect_verdict(struct test_run run, sl_program *program, int 
 #define EXPECT_VERDICT(run, program, status, ...)                                                                      \
     expect_verdict(run, program, status, (const char *const[]){__VA_ARGS__, NULL})
 
+/* In a program: fails it, and names the line, where CONDITION does not hold. */
+#define CHECK(self, condition)                                                                                         \
+    do {                                                                                                               \
+        if (!(condition)) return sl_fail(self, SL_CHECK_FAILED, "line %d: %s", __LINE__, #condition);                  \
+    } while (0)
+
 /* The slot, when the host may write and read it: what the queue still does to it has ended. */
 static inline int acquire_slot(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
     SL_TRY(sl_channel_acquire(self, channel, slot));
@@ -101,6 +108,16 @@ static inline int acquire_slot(struct sl_spmd *self, struct sl_channel *channel,
 static inline int take_slot(struct sl_spmd *self, struct sl_channel *channel, const void **slot) {
     SL_TRY(sl_channel_take(self, channel, slot));
     return sl_device.settle(&self->error);
+}
+
+/* Ends a call by waiting, or by testing until it has ended; now and then by both. */
+static inline int end_call(struct sl_spmd *self, struct sl_request *request, int tests) {
+    bool done = false;
+    for (int i = 0; !done && (tests < 0 || i < tests); i++) {
+        SL_TRY(sl_test(self, request, &done));
+        if (!done) sched_yield();
+    }
+    return done ? SL_OK : sl_wait(self, request);
 }
 
 /* 32 well mixed bits of X. */

@@ -1,5 +1,6 @@
 /* test_storage.c - a transformer that keeps and hands over bf16: the same bits in every layout, what is kept is half of
  * what floats take, and gradients differ from those of floats by what rounding explains. */
+#include "tests/rigs/rounding.h"
 #include "tests/rigs/transformer_job.h"
 
 static struct job stored_job(const char *mesh) {
@@ -105,18 +106,6 @@ static void a_spread_head_gives_the_same_bits(void **state) {
 }
 
 /* ---- beside floats ---- */
-
-/* What is rounded has a relative error of up to 2^-8, as a bf16 has 8 digits, and errors of roundings in a row are
- * independent: their squares add up. */
-static double rounding_error(int roundings) { return 0x1p-8 * sqrt(roundings); }
-
-static double norm_of_difference(const struct sl_tensor *tensor, const float *other) {
-    const float *x = tensor->array.data;
-    double sum = 0;
-    for (size_t i = 0; i < sl_array_elements(&tensor->array); i++)
-        sum += ((double)x[i] - (other ? other[i] : 0)) * ((double)x[i] - (other ? other[i] : 0));
-    return sqrt(sum);
-}
 
 static void gradients_differ_by_rounding_alone(void **state) {
     (void)state;

@@ -3,6 +3,7 @@
  * explains. */
 #include <math.h>
 
+#include "tests/rigs/rounding.h"
 #include "tests/rigs/trainer_rig.h"
 
 enum { STEPS = MAX_STEPS, LAYERS = 4, LAYOUTS = 5 };
@@ -111,17 +112,9 @@ static void values_that_are_handed_over_give_the_same_bits(void **state) {
 
 /* ---- beside floats ---- */
 
-/* An operand's relative error is up to 2^-8, and 2^-8 / sqrt(3) in the mean of squares; a product's is below 2^-8, as
- * errors of its two operands, and of its terms, are independent. So are those of products in a row: squares add up. */
-static double rounding_error(int products) { return 0x1p-8 * sqrt(products); }
-
-static double norm_of_difference(const struct sl_tensor *tensor, const float *other) {
-    const float *x = tensor->array.data;
-    double sum = 0;
-    for (size_t i = 0; i < sl_array_elements(&tensor->array); i++)
-        sum += ((double)x[i] - (other ? other[i] : 0)) * ((double)x[i] - (other ? other[i] : 0));
-    return sqrt(sum);
-}
+/* For rounding_error: an operand's relative error is up to 2^-8, and 2^-8 / sqrt(3) in the mean of squares; a product's
+ * is below 2^-8, as errors of its two operands, and of its terms, are independent. So are those of products in a row.
+ */
 
 /* As many roundings as with ROUNDINGS products on the way forward. */
 static void expect_rounding_alone(enum sl_dtype precision, enum sl_dtype storage, int roundings) {
