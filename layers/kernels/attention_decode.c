@@ -17,6 +17,7 @@
 #define EACH_PAIR() SL_PRAGMA(omp parallel for collapse(2))
 enum { HEADS = 1, KEYS = 32, STEP = KEYS };
 static inline vector sum_lanes(const vector x[LANES]) { return x[0]; }
+#define fetch_rows(...) ((void)0)
 #else
 #include "layers/kernels/rows/lanes_internal.h"
 #define EACH_PAIR()
@@ -38,6 +39,20 @@ struct query {
     const void *k, *v, *k_rope; /* of the call's type */
     float scale;
 };
+
+#if !defined(SL_DEVICE_CUDA)
+/* Rows FROM to FROM + COUNT of X, of heads' columns. Only of bf16: a CPU fetches ahead by itself along each of several
+ * rows, but not along all of those that one of its pages has, and of bf16 there are twice as many. */
+SL_INLINE void fetch_rows(const enum sl_dtype dtype, const struct query *query, const void *x, size_t from,
+                          size_t count) {
+    const size_t columns = query->heads * query->width;
+    if (dtype != SL_BF16) return;
+    for (size_t row = from; row < smaller(from + count, query->seen); row++) {
+        const uint16_t *at = (const uint16_t *)x + row * query->key_stride;
+        for (size_t c = 0; c < columns; c += SL_CACHE_LINE / sizeof *at) __builtin_prefetch(at + c);
+    }
+}
+#endif
 
 /* Of each head, while blocks of keys pass: the largest score so far, the sum of exp(score - largest), and what the last
  * block has made of that sum's unit. */
@@ -84,6 +99,7 @@ SL_INLINE void make_scores(const enum sl_dtype dtype, const struct query *query,
     EACH_PAIR()
     for (size_t key = 0; key < keys; key += LANES) {
         for (size_t head = 0; head < heads; head++) {
+            if (head == 0) fetch_rows(dtype, query, query->k, from + key + LANES, LANES);
             if (key + LANES <= keys)
                 score(dtype, query, head, from + key, LANES, s->p[head] + key);
             else
@@ -141,6 +157,7 @@ SL_INLINE void add_values(const enum sl_dtype dtype, const struct query *query, 
         const void *row[STEP];
         for (size_t i = 0; i < STEP; i++)
             row[i] = from_element(dtype, query->v, smaller(from + key + i, query->seen - 1) * stride);
+        fetch_rows(dtype, query, query->v, from + key + 2 * STEP, STEP);
         EACH_PAIR()
         for (size_t head = 0; head < heads; head++) {
             for (size_t c = 0; c < width; c += LANES)
