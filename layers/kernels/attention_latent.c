@@ -91,7 +91,8 @@ SL_INLINE void multiply_bf16(size_t first, size_t depth, const float *x, const u
     }
     for (int v = 0; v < vectors; v++) {
         float *to = y + first + v * LANES;
-        store(to, accumulate ? sum[v] + load(to) : sum[v]);
+        if (accumulate) sum[v] += load(to);
+        store(to, sum[v]);
     }
 }
 
