@@ -134,8 +134,9 @@ static bool recompute(const struct sl_job *job, int attempt, struct sl_variant *
 static bool round_stored(const struct sl_job *job, int attempt, struct sl_variant *variant,
                          char text[SL_ATTEMPT_TEXT]) {
     struct sl_training_options *options = &variant->options;
+    (void)job;
     snprintf(text, SL_ATTEMPT_TEXT, "--storage bf16");
-    if (attempt || job->forward_only || options->storage) return false;
+    if (attempt || options->storage) return false;
     options->storage = 1;
     return true;
 }

@@ -15,9 +15,6 @@ const struct sl_option sl_pipeline_table[] = {
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full", .keep = SL_KEPT_FREE,
      .help = "what backward computes again, so that it need not be kept: nothing, a part of each layer (attention, or "
              "an MLP block up to its last product), or whole layers"},
-    {"storage", SL_OPTION_CHOICE, FIELD(storage), .value = "f32|bf16", .keep = SL_KEPT_RUN,
-     .help = "type of what is kept for backward and of what stages hand over; with bf16 both take half the memory, and "
-             "activations are rounded after every layer; sums, parameters, gradients and optimizer state are float32"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES, .keep = SL_KEPT_FREE,
      .unless = "mesh|microbatches|schedule-file",
      .help = "microbatches in one weight-gradient product; 0: the fewest of 256 rows together for a transformer, else "
@@ -49,6 +46,10 @@ const struct sl_option sl_pipeline_table[] = {
 const struct sl_option sl_layout_table[] = {
     {"precision", SL_OPTION_CHOICE, FIELD(precision), .value = "f32|bf16|tf32", .keep = SL_KEPT_RUN,
      .help = "type of the operands of matrix products; tf32 needs an NVIDIA GPU; sums, parameters and everything else "
+             "are float32"},
+    {"storage", SL_OPTION_CHOICE, FIELD(storage), .value = "f32|bf16", .keep = SL_KEPT_RUN,
+     .help = "type of what is kept for backward, of what stages hand over, and of caches; with bf16 all take half the "
+             "memory, and activations are rounded after every layer; sums, parameters, gradients and optimizer state "
              "are float32"},
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
      .help = "shard kernels over the data axis (FSDP); they are gathered for each use"},

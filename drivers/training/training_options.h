@@ -26,7 +26,6 @@ struct sl_training_options {
     const char *schedule_file; /* a table of actions in place of the schedule; NULL: none */
     int accumulate;            /* passes through the pipeline a step */
     int recompute;             /* enum sl_recomputation */
-    int storage;               /* 1: what is kept and handed over is bf16 */
     int offload;               /* SL_OFFLOAD_... */
     const char *offload_directory;
     int wgrad_group; /* 0: the driver's default */
@@ -37,6 +36,7 @@ struct sl_training_options {
     double delay_ms;
     /* By sl_layout_table. */
     int precision; /* enum sl_product_precision */
+    int storage;   /* 1: what is kept and handed over, and caches, are bf16 */
     bool fsdp, show_shardings, dry_run;
     /* By sl_optimizer_section. */
     struct sl_optimizer_flags optimizer;

@@ -27,6 +27,7 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .schedule = &job->job.schedule,
         .gemm = job->job.gemm,
         .precision = job->job.precision,
+        .storage = job->job.options->storage == 1 ? SL_BF16 : SL_F32,
         .sequences = sequences_of(job),
         .prompt = job->prompt_length,
         .length = job->length,

@@ -31,17 +31,24 @@ struct head {
     float scale;
 };
 
+/* Rows of keys or values from element FIRST on. */
+SL_INLINE struct rows key_rows(const struct sl_attention *shape, const void *x, size_t first, size_t stride,
+                               size_t cols) {
+    if (shape->keys == SL_BF16) return (struct rows){NULL, stride, cols, (const uint16_t *)x + first};
+    return (struct rows){(const float *)x + first, stride, cols, NULL};
+}
+
 SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, const float *q, const float *q_rope,
-                              const float *k, const float *v, const float *k_rope) {
+                              const void *k, const void *v, const void *k_rope) {
     const size_t width = shape->width, rope = shape->rope, stride = shape->key_stride;
     const size_t sequence = number / shape->heads, head = number % shape->heads;
     const size_t query = sequence * shape->queries, key = sequence * shape->key_rows;
     return (struct head){
-        .q = {q + query * (shape->heads * width) + head * width, shape->heads * width, width},
-        .q_rope = {rope ? q_rope + query * (shape->heads * rope) + head * rope : q, shape->heads * rope, rope},
-        .k = {k + key * stride + head * width, stride, width},
-        .v = {v + key * stride + head * width, stride, width},
-        .k_rope = {rope ? k_rope + key * rope : k, rope, rope},
+        .q = {q + query * (shape->heads * width) + head * width, shape->heads * width, width, NULL},
+        .q_rope = {rope ? q_rope + query * (shape->heads * rope) + head * rope : q, shape->heads * rope, rope, NULL},
+        .k = key_rows(shape, k, key * stride + head * width, stride, width),
+        .v = key_rows(shape, v, key * stride + head * width, stride, width),
+        .k_rope = key_rows(shape, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
         .position = shape->position,
         .scale = 1.0f / sqrtf((float)(width + rope)),
     };
@@ -86,11 +93,20 @@ SL_INLINE size_t columns_from(struct rows rows, size_t from) {
     return rows.cols > from ? smaller(DEPTH, rows.cols - from) : 0;
 }
 
+/* COLS columns from column FIRST on of COUNT rows; as floats in ROOM [BLOCK * DEPTH] where they are bf16, and then at
+ * most DEPTH. */
+SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size_t cols, float *room) {
+    if (!x.bf16) return (struct rows){x.at + first, x.stride, cols, NULL};
+    widen_rows(count, cols, x.bf16 + first, x.stride, room);
+    return (struct rows){room, cols, cols, NULL};
+}
+
 /* scores [x's rows, BLOCK] = (x y^T + x_rope y_rope^T) factor, x being the block's keys or its queries, and y the
- * others. TURNED keeps y; FRESH: it does not hold these yet. What nobody sees is not written. */
+ * others. TURNED keeps y; FRESH: it does not hold these yet. What nobody sees is not written. X may be bf16, for which
+ * there is ROOM [2, BLOCK * DEPTH]. */
 SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct rows x, struct rows x_rope,
                            struct rows y, struct rows y_rope, float factor, bool fresh, struct turned *turned,
-                           float *scores) {
+                           float *room, float *scores) {
     const size_t rows = of_keys ? sight->keys : sight->queries, others = of_keys ? sight->queries : sight->keys;
     const size_t depth = x.cols > x_rope.cols ? x.cols : x_rope.cols;
     for (size_t from = 0; from < depth; from += DEPTH) {
@@ -99,18 +115,20 @@ SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct
             transpose(y, others, from, own, factor, turned->own, BLOCK);
             transpose(y_rope, others, from, rope, factor, turned->rope, BLOCK);
         }
+        const struct rows part = columns_of(x, rows, from, own, room);
+        const struct rows part_rope = columns_of(x_rope, rows, from, rope, room ? room + BLOCK * DEPTH : NULL);
         for (size_t first = 0; first < rows;) {
             const struct strip s = of_keys ? strip_of_keys(sight, first) : strip_of_queries(sight, first);
             const size_t column = s.from / LANES * LANES, end = sl_round_up(s.end, LANES);
-            const struct rows a = from_row(x, first), a_rope = from_row(x_rope, first);
+            const struct rows a = from_row(part, first), a_rope = from_row(part_rope, first);
             if (column < end)
                 multiply((struct product){s.count,
                                           end - column,
                                           from > 0,
                                           scores + first * BLOCK + column,
                                           BLOCK,
-                                          {{own, a.at + from, a.stride, 1, turned->own + column, BLOCK},
-                                           {rope, a_rope.at + from, a_rope.stride, 1, turned->rope + column, BLOCK}}});
+                                          {{own, a.at, a.stride, 1, turned->own + column, BLOCK},
+                                           {rope, a_rope.at, a_rope.stride, 1, turned->rope + column, BLOCK}}});
             first += s.count;
         }
     }
@@ -195,8 +213,9 @@ SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows
 SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries, float *o, float *logsum) {
     struct turned q;
     struct softmax s;
-    _Alignas(SL_CACHE_LINE) float scores[BLOCK * BLOCK], near[ROOM];
-    const size_t width = h->v.cols, stride = h->q.stride, seen = h->position + first + queries;
+    _Alignas(SL_CACHE_LINE) float scores[BLOCK * BLOCK], near[2 * BLOCK * DEPTH];
+    const size_t width = h->v.cols, step = h->v.bf16 ? DEPTH : width, stride = h->q.stride,
+                 seen = h->position + first + queries;
     for (size_t i = 0; i < BLOCK; i++) {
         s.largest[i] = -INFINITY;
         s.sum[i] = 0.0f;
@@ -205,10 +224,13 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
         const struct sight sight = {queries, smaller(BLOCK, seen - from),
                                     (int64_t)from - (int64_t)(h->position + first)};
         make_scores(&sight, true, from_row(h->k, from), from_row(h->k_rope, from), from_row(h->q, first),
-                    from_row(h->q_rope, first), h->scale * per_log_2, from == 0, &q, scores);
+                    from_row(h->q_rope, first), h->scale * per_log_2, from == 0, &q, near, scores);
         exponentials(&sight, &s, scores);
         if (from) scale_rows(queries, s.factor, width, stride, o);
-        add_values(&sight, scores, gather(from_row(h->v, from), sight.keys, NEAR, near), from > 0, o, stride);
+        for (size_t c = 0; c < width; c += step) {
+            const struct rows v = columns_of(from_row(h->v, from), sight.keys, c, smaller(step, width - c), near);
+            add_values(&sight, scores, h->v.bf16 ? v : gather(v, sight.keys, NEAR, near), from > 0, o + c, stride);
+        }
     }
     for (size_t i = 0; i < queries; i++) {
         s.factor[i] = 1.0f / s.sum[i];
@@ -217,11 +239,12 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     scale_rows(queries, s.factor, width, stride, o);
 }
 
-static void forward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                    const float *v, const float *k_rope, float *o, float *logsum) {
+static void forward(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k, const void *v,
+                    const void *k_rope, float *o, float *logsum) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
     const size_t key_stride = shape->key_stride;
+    const enum sl_dtype keys = shape->keys;
     const size_t blocks = (queries + BLOCK - 1) / BLOCK;
     if (queries <= FEW) {
         SL_ATTENTION_DECODE(shape, q, q_rope, k, v, k_rope, o, logsum);
@@ -236,7 +259,8 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
                                          .heads = heads,
                                          .width = width,
                                          .rope = rope,
-                                         .key_stride = key_stride};
+                                         .key_stride = key_stride,
+                                         .keys = keys};
         const size_t number = unit / blocks, first = unit % blocks * BLOCK;
         const size_t row = number / heads * queries + first, head = number % heads;
         const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
@@ -340,7 +364,7 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
     _Alignas(SL_CACHE_LINE) float k_near[ROOM], q_near[ROOM], q_rope_near[ROOM], dy_near[ROOM], dk[ROOM], dv[ROOM];
     const size_t width = h->v.cols, rope = h->k_rope.cols, stride = h->k.stride;
     const struct rows k = gather(from_row(h->k, from), keys, NEAR, k_near), v = from_row(h->v, from);
-    const struct rows k_rope = from_row(h->k_rope, from), none = {v.at, 0, 0};
+    const struct rows k_rope = from_row(h->k_rope, from), none = {v.at, 0, 0, NULL};
     const bool near = width <= NEAR;
     float *dk_to = to->dk + from * stride, *dv_to = to->dv + from * stride, *dk_rope = to->dk_rope + from * rope;
     for (size_t first = from; first < queries; first += BLOCK) {
@@ -349,8 +373,8 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
         const struct rows q_rope = gather(from_row(h->q_rope, first), sight.queries, NEAR, q_rope_near);
         const struct rows dy = gather(from_row(d_o, first), sight.queries, NEAR, dy_near);
         const bool fresh = first == from;
-        make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, p);
-        make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, ds);
+        make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p);
+        make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds);
         score_gradients(&sight, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
         add_to_keys(&sight, p, dy, !fresh, near ? dv : dv_to, near ? width : stride);
         add_to_keys(&sight, ds, q, !fresh, near ? dk : dk_to, near ? width : stride);
@@ -395,7 +419,8 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
         const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
         const size_t head = number % heads, row = number / heads * queries, part = head * rows + row;
         const size_t of_query = row * (heads * width) + head * width, of_key = row * key_stride + head * width;
-        const struct rows y = {o + of_query, heads * width, width}, dy = {d_o + of_query, heads * width, width};
+        const struct rows y = {o + of_query, heads * width, width, NULL};
+        const struct rows dy = {d_o + of_query, heads * width, width, NULL};
         const struct gradients to = {dq + of_query, rope ? dq_rope + row * (heads * rope) + head * rope : dq,
                                      dk + of_key, dv + of_key, rope ? parts + part * rope : dk};
         float *delta = deltas + part;

@@ -4,11 +4,13 @@
  * Each head has WIDTH columns of its own in q, k and v. If ROPE > 0, it has ROPE more columns in q_rope, and all heads
  * share the ROPE columns of k_rope: score = (q . k + q_rope . k_rope) / sqrt(width + rope). Query t of a sequence sees
  * the keys [0, position + t] of the same sequence. Queries have [sequences * queries] rows; the keys of sequence s
- * begin at row s * key_rows. A stride is the number of elements from one row to the next. */
+ * begin at row s * key_rows. A stride is the number of elements from one row to the next.
+ *
+ * k, v and k_rope are floats, or in forward alone bf16, which are widened as they are read. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_H
 #define SL_LAYERS_KERNELS_ATTENTION_H
 
-#include "spmd/base/base.h"
+#include "spmd/base/dtype.h"
 
 SL_BEGIN_C
 
@@ -18,13 +20,14 @@ struct sl_attention {
     size_t key_rows;           /* from one sequence's keys to the next's: QUERIES in training, a cache's capacity */
     size_t heads, width, rope; /* rope 0: none */
     size_t key_stride;         /* of k and v, which may lie side by side in one array [k | v] */
+    enum sl_dtype keys;        /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
 };
 
 struct sl_attention_kernels {
     /* Writes o [sequences * queries, heads * width] and logsum [heads, sequences * queries], the log of the sum of
      * exp(score). q has the shape of o; q_rope [sequences * queries, heads * rope]; k_rope [key rows, rope]. */
-    void (*forward)(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                    const float *v, const float *k_rope, float *o, float *logsum);
+    void (*forward)(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k, const void *v,
+                    const void *k_rope, float *o, float *logsum);
     /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
      * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order. SCRATCH has
      * sl_attention_scratch bytes. */
@@ -37,8 +40,8 @@ extern const struct sl_attention_kernels sl_attention_kernels_v2, sl_attention_k
 extern const struct sl_attention_kernels sl_attention_kernels_device; /* in builds for devices */
 
 /* forward for few queries, in one pass over the keys and values of a sequence for all heads (attention_decode.c). */
-typedef void sl_attention_decode(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                                 const float *v, const float *k_rope, float *o, float *logsum);
+typedef void sl_attention_decode(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k,
+                                 const void *v, const void *k_rope, float *o, float *logsum);
 extern sl_attention_decode sl_attention_decode_v2, sl_attention_decode_v3, sl_attention_decode_v4;
 extern sl_attention_decode sl_attention_decode_device; /* in builds for devices */
 

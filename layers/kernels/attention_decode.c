@@ -17,6 +17,7 @@
 #define EACH_PAIR() SL_PRAGMA(omp parallel for collapse(2))
 enum { HEADS = 1, KEYS = 32, STEP = KEYS };
 static inline vector sum_lanes(const vector x[LANES]) { return x[0]; }
+#define fetch_rows(...) ((void)0)
 #else
 #include "layers/kernels/rows/lanes_internal.h"
 #define EACH_PAIR()
@@ -25,13 +26,33 @@ enum { HEADS = 16, KEYS = 128, STEP = 8 };
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
+/* Element I of keys or values on. Functions below are made for each type: their callers pass a constant DTYPE. */
+SL_INLINE const void *from_element(const enum sl_dtype dtype, const void *x, size_t i) {
+    return dtype == SL_BF16 ? (const void *)((const uint16_t *)x + i) : (const void *)((const float *)x + i);
+}
+
 /* Some heads of one query: its row begins with the first of them, and so do those of keys and values. */
 struct query {
     size_t heads, width, rope, key_stride;
     size_t seen; /* keys */
-    const float *q, *q_rope, *k, *v, *k_rope;
+    const float *q, *q_rope;
+    const void *k, *v, *k_rope; /* of the call's type */
     float scale;
 };
+
+#if !defined(SL_DEVICE_CUDA)
+/* Rows FROM to FROM + COUNT of X, of heads' columns. Only of bf16: a CPU fetches ahead by itself along each of several
+ * rows, but not along all of those that one of its pages has, and of bf16 there are twice as many. */
+SL_INLINE void fetch_rows(const enum sl_dtype dtype, const struct query *query, const void *x, size_t from,
+                          size_t count) {
+    const size_t columns = query->heads * query->width;
+    if (dtype != SL_BF16) return;
+    for (size_t row = from; row < smaller(from + count, query->seen); row++) {
+        const uint16_t *at = (const uint16_t *)x + row * query->key_stride;
+        for (size_t c = 0; c < columns; c += SL_CACHE_LINE / sizeof *at) __builtin_prefetch(at + c);
+    }
+}
+#endif
 
 /* Of each head, while blocks of keys pass: the largest score so far, the sum of exp(score - largest), and what the last
  * block has made of that sum's unit. */
@@ -44,40 +65,45 @@ struct softmax {
 
 /* Adds to SUM, lane by lane, and to REST what fills no vector. After the first COUNT rows the last of them is repeated.
  */
-SL_INLINE void add_products(size_t cols, const float *x, const float *rows, size_t stride, const size_t count,
-                            vector sum[LANES], float rest[LANES]) {
+SL_INLINE void add_products(const enum sl_dtype dtype, size_t cols, const float *x, const void *rows, size_t stride,
+                            const size_t count, vector sum[LANES], float rest[LANES]) {
     const size_t last = count - 1;
     size_t c = 0;
     for (; c + LANES <= cols; c += LANES) {
         const vector at = load(x + c);
-        for (size_t i = 0; i < LANES; i++) sum[i] += at * load(rows + smaller(i, last) * stride + c);
+        for (size_t i = 0; i < LANES; i++) sum[i] += at * load_as(dtype, rows, smaller(i, last) * stride + c);
     }
     for (; c < cols; c++) {
-        for (size_t i = 0; i < LANES; i++) rest[i] += x[c] * rows[smaller(i, last) * stride + c];
+        for (size_t i = 0; i < LANES; i++) rest[i] += x[c] * sl_load_float(dtype, rows, smaller(i, last) * stride + c);
     }
 }
 
 /* scores [LANES] of the COUNT keys from KEY on. */
-SL_INLINE void score(const struct query *query, size_t head, size_t key, const size_t count, float *scores) {
+SL_INLINE void score(const enum sl_dtype dtype, const struct query *query, size_t head, size_t key, const size_t count,
+                     float *scores) {
     const size_t width = query->width, rope = query->rope, stride = query->key_stride;
     vector sum[LANES];
     float rest[LANES] = {0};
     for (int i = 0; i < LANES; i++) sum[i] = (vector){0};
-    add_products(width, query->q + head * width, query->k + key * stride + head * width, stride, count, sum, rest);
-    add_products(rope, query->q_rope + head * rope, query->k_rope + key * rope, rope, count, sum, rest);
+    add_products(dtype, width, query->q + head * width, from_element(dtype, query->k, key * stride + head * width),
+                 stride, count, sum, rest);
+    add_products(dtype, rope, query->q_rope + head * rope, from_element(dtype, query->k_rope, key * rope), rope, count,
+                 sum, rest);
     store(scores, query->scale * (sum_lanes(sum) + load(rest)));
 }
 
 /* Of a block of keys from FROM on, to a whole number of vectors. */
-SL_INLINE void make_scores(const struct query *query, size_t from, size_t keys, struct softmax *s) {
+SL_INLINE void make_scores(const enum sl_dtype dtype, const struct query *query, size_t from, size_t keys,
+                           struct softmax *s) {
     const size_t heads = query->heads;
     EACH_PAIR()
     for (size_t key = 0; key < keys; key += LANES) {
         for (size_t head = 0; head < heads; head++) {
+            if (head == 0) fetch_rows(dtype, query, query->k, from + key + LANES, LANES);
             if (key + LANES <= keys)
-                score(query, head, from + key, LANES, s->p[head] + key);
+                score(dtype, query, head, from + key, LANES, s->p[head] + key);
             else
-                score(query, head, from + key, keys - key, s->p[head] + key);
+                score(dtype, query, head, from + key, keys - key, s->p[head] + key);
         }
     }
 }
@@ -107,32 +133,35 @@ SL_INLINE void exponentials(size_t heads, size_t keys, bool first, struct softma
 /* ---- values ---- */
 
 /* Columns FIRST to END of o = o factor + sum of p v over the keys of a step. FRESH: there is no o yet. */
-SL_INLINE void add_step(size_t first, size_t end, const float *p, const float *const row[STEP], bool fresh,
-                        float factor, float *o) {
+SL_INLINE void add_step(const enum sl_dtype dtype, size_t first, size_t end, const float *p,
+                        const void *const row[STEP], bool fresh, float factor, float *o) {
     if (first + LANES <= end) {
         vector sum = {0};
         if (!fresh) sum = factor * load(o + first);
-        for (int i = 0; i < STEP; i++) sum += p[i] * load(row[i] + first);
+        for (int i = 0; i < STEP; i++) sum += p[i] * load_as(dtype, row[i], first);
         store(o + first, sum);
         return;
     }
     for (size_t c = first; c < end; c++) {
         float sum = fresh ? 0.0f : factor * o[c];
-        for (int i = 0; i < STEP; i++) sum += p[i] * row[i][c];
+        for (int i = 0; i < STEP; i++) sum += p[i] * sl_load_float(dtype, row[i], c);
         o[c] = sum;
     }
 }
 
 /* The same over a block of keys from FROM on; p is 0 behind the last one that is seen. */
-SL_INLINE void add_values(const struct query *query, size_t from, size_t keys, const struct softmax *s, float *o) {
+SL_INLINE void add_values(const enum sl_dtype dtype, const struct query *query, size_t from, size_t keys,
+                          const struct softmax *s, float *o) {
     const size_t heads = query->heads, width = query->width, stride = query->key_stride;
     for (size_t key = 0; key < keys; key += STEP) {
-        const float *row[STEP];
-        for (size_t i = 0; i < STEP; i++) row[i] = query->v + smaller(from + key + i, query->seen - 1) * stride;
+        const void *row[STEP];
+        for (size_t i = 0; i < STEP; i++)
+            row[i] = from_element(dtype, query->v, smaller(from + key + i, query->seen - 1) * stride);
+        fetch_rows(dtype, query, query->v, from + key + 2 * STEP, STEP);
         EACH_PAIR()
         for (size_t head = 0; head < heads; head++) {
             for (size_t c = 0; c < width; c += LANES)
-                add_step(head * width + c, (head + 1) * width, s->p[head] + key, row, from + key == 0,
+                add_step(dtype, head * width + c, (head + 1) * width, s->p[head] + key, row, from + key == 0,
                          key ? 1.0f : s->factor[head], o);
         }
     }
@@ -141,7 +170,8 @@ SL_INLINE void add_values(const struct query *query, size_t from, size_t keys, c
 /* ---- a query ---- */
 
 /* LOGSUM_STRIDE: from one head's to the next's. */
-SL_INLINE void attend(const struct query *query, float *o, float *logsum, size_t logsum_stride) {
+SL_INLINE void attend(const enum sl_dtype dtype, const struct query *query, float *o, float *logsum,
+                      size_t logsum_stride) {
     const size_t heads = query->heads, width = query->width;
     struct softmax s;
     for (size_t head = 0; head < heads; head++) {
@@ -150,9 +180,9 @@ SL_INLINE void attend(const struct query *query, float *o, float *logsum, size_t
     }
     for (size_t from = 0; from < query->seen; from += KEYS) {
         const size_t keys = smaller(KEYS, query->seen - from);
-        make_scores(query, from, keys, &s);
+        make_scores(dtype, query, from, keys, &s);
         exponentials(heads, keys, from == 0, &s);
-        add_values(query, from, keys, &s, o);
+        add_values(dtype, query, from, keys, &s, o);
     }
     for (size_t head = 0; head < heads; head++) {
         const float factor = 1.0f / s.sum[head];
@@ -162,11 +192,12 @@ SL_INLINE void attend(const struct query *query, float *o, float *logsum, size_t
     }
 }
 
-void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                         const float *v, const float *k_rope, float *o, float *logsum) {
+void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k,
+                         const void *v, const void *k_rope, float *o, float *logsum) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
     const size_t key_stride = shape->key_stride, rows = sequences * queries, groups = (heads + HEADS - 1) / HEADS;
+    const enum sl_dtype dtype = shape->keys;
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum))
     for (size_t unit = 0; unit < rows * groups; unit++) {
         const size_t row = unit / groups, first = unit % groups * HEADS, key = row / queries * key_rows;
@@ -177,10 +208,14 @@ void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const
                                     .seen = position + row % queries + 1,
                                     .q = q + (row * heads + first) * width,
                                     .q_rope = rope ? q_rope + (row * heads + first) * rope : q,
-                                    .k = k + key * key_stride + first * width,
-                                    .v = v + key * key_stride + first * width,
-                                    .k_rope = rope ? k_rope + key * rope : k,
+                                    .k = from_element(dtype, k, key * key_stride + first * width),
+                                    .v = from_element(dtype, v, key * key_stride + first * width),
+                                    .k_rope = rope ? from_element(dtype, k_rope, key * rope) : k,
                                     .scale = 1.0f / sqrtf((float)(width + rope))};
-        attend(&query, o + (row * heads + first) * width, logsum + first * rows + row, rows);
+        float *to = o + (row * heads + first) * width, *logsum_to = logsum + first * rows + row;
+        if (dtype == SL_BF16)
+            attend(SL_BF16, &query, to, logsum_to, rows);
+        else
+            attend(SL_F32, &query, to, logsum_to, rows);
     }
 }

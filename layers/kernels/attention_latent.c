@@ -9,12 +9,12 @@
 #include "layers/kernels/tiles_internal.h"
 
 /* KEYS: in a block; ABREAST: whose scores are computed together; MOST_PACK: neighbouring elements of a row in a vector;
- * SLOTS: queries with a scratch of their own. */
-enum { KEYS = 64 };
+ * ABREAST_VECTORS: of a row's product; SLOTS: queries with a scratch of their own. */
+enum { KEYS = 64, ABREAST_VECTORS = 4 };
 #if defined(SL_DEVICE_CUDA)
 enum { ABREAST = KEYS, MOST_PACK = 1 };
 #define score_packed(...) ((void)0)
-#define fetch_rows(...) ((void)0)
+#define fetch(...) ((void)0)
 #else
 #include "layers/kernels/attention_latent_packed_internal.h"
 #endif
@@ -33,6 +33,7 @@ struct query {
      * 2^(score - largest). MEAN [heads, latent]: sums of latents by these. Of each lane the largest score so far, the
      * sum of 2^(score - largest), and what the last block has made of that sum's unit. */
     float *q, *p, *largest, *sum, *factor, *mean;
+    float *rows; /* [KEYS, depth]: a block of the cache as floats, where it is bf16 */
 };
 
 static struct query query_of(const struct sl_latent_attention *shape) {
@@ -44,7 +45,9 @@ static struct query query_of(const struct sl_latent_attention *shape) {
 }
 
 static size_t floats_of(const struct query *q) {
-    const size_t floats = q->depth / q->pack * q->lanes + (KEYS + 3) * q->lanes + q->shape.heads * q->shape.latent;
+    const size_t rows = q->shape.cached == SL_BF16 ? KEYS * q->depth : 0;
+    const size_t floats =
+        q->depth / q->pack * q->lanes + (KEYS + 3) * q->lanes + q->shape.heads * q->shape.latent + rows;
     return sl_round_up(floats, SL_CACHE_LINE / sizeof(float));
 }
 
@@ -78,16 +81,56 @@ SL_INLINE void multiply_parts(struct product p) {
     }
 }
 
-/* y [1, cols] (+)= x [1, depth] b [depth, cols] */
-SL_INLINE void multiply_row(size_t cols, size_t depth, const float *x, const float *b, size_t b_row, bool accumulate,
-                            float *y) {
+/* Columns [FIRST, FIRST + VECTORS * LANES) of multiply_row where b is bf16. */
+SL_INLINE void multiply_bf16(size_t first, size_t depth, const float *x, const uint16_t *b, size_t b_row,
+                             bool accumulate, float *y, const int vectors) {
+    vector sum[ABREAST_VECTORS];
+    for (int v = 0; v < vectors; v++) sum[v] = (vector){0};
+    for (size_t l = 0; l < depth; l++) {
+        for (int v = 0; v < vectors; v++) sum[v] += x[l] * load_bf16(b + l * b_row + first + v * LANES);
+    }
+    for (int v = 0; v < vectors; v++) {
+        float *to = y + first + v * LANES;
+        if (accumulate) sum[v] += load(to);
+        store(to, sum[v]);
+    }
+}
+
+SL_INLINE void multiply_row_bf16(size_t cols, size_t depth, const float *x, const uint16_t *b, size_t b_row,
+                                 bool accumulate, float *y) {
+    const size_t wide = ABREAST_VECTORS * LANES;
+    EACH_TILE()
+    for (size_t c = 0; c < cols; c += wide) {
+        size_t j = c;
+        const size_t end = smaller(c + wide, cols);
+        if (j + wide <= end) {
+            multiply_bf16(j, depth, x, b, b_row, accumulate, y, ABREAST_VECTORS);
+            j += wide;
+        }
+        for (; j + LANES <= end; j += LANES) multiply_bf16(j, depth, x, b, b_row, accumulate, y, 1);
+        for (; j < end; j++) {
+            float sum = 0.0f;
+            for (size_t l = 0; l < depth; l++) sum += x[l] * sl_float_of_bf16(b[l * b_row + j]);
+            y[j] = accumulate ? sum + y[j] : sum;
+        }
+    }
+}
+
+/* y [1, cols] (+)= x [1, depth] b [depth, cols], which begins at element FIRST of the table. */
+SL_INLINE void multiply_row(const struct query *query, size_t cols, size_t depth, const float *x, const void *table,
+                            size_t first, size_t b_row, bool accumulate, float *y) {
+    const float *b = (const float *)table + first;
+    if (query->shape.cached == SL_BF16) {
+        multiply_row_bf16(cols, depth, x, (const uint16_t *)table + first, b_row, accumulate, y);
+        return;
+    }
     multiply_parts((struct product){1, cols, accumulate, y, cols, {{depth, x, depth, 1, b, b_row}}});
 }
 
 /* ---- scores ---- */
 
 /* K of each head is multiplied with its query: the mean's room keeps the product. */
-SL_INLINE void absorb_query(const struct query *query, const float *q, const float *q_rope, const float *keys) {
+SL_INLINE void absorb_query(const struct query *query, const float *q, const float *q_rope, const void *table) {
     const size_t heads = query->shape.heads, width = query->shape.width, rope = query->shape.rope;
     const size_t latent = query->shape.latent, pack = query->pack, lanes = query->lanes;
     const float scale = per_log_2 / sqrtf((float)(width + rope));
@@ -97,7 +140,7 @@ SL_INLINE void absorb_query(const struct query *query, const float *q, const flo
     }
     for (size_t head = 0; head < heads; head++) {
         float *product = query->mean + head * latent, *to = query->q + head * pack;
-        multiply_row(latent, width, q + head * width, keys + head * width * latent, latent, false, product);
+        multiply_row(query, latent, width, q + head * width, table, head * width * latent, latent, false, product);
         EACH_TILE()
         for (size_t c = 0; c < latent; c++) to[c / pack * lanes + c % pack] = scale * product[c];
         for (size_t c = latent; c < query->depth; c++)
@@ -116,13 +159,20 @@ SL_INLINE void score(const struct query *query, const float *rows, size_t count,
         multiply((struct product){count, lanes, false, p, lanes, {{depth, rows, depth, 1, query->q, lanes}}});
 }
 
-/* Of a block; meanwhile the next block of rows is fetched. */
-SL_INLINE void make_scores(const struct query *query, const float *rows, size_t keys) {
+/* The rows of a block from KEY on, as floats. */
+SL_INLINE const float *block_of(const struct query *query, const void *cache, size_t key, size_t keys) {
     const size_t depth = query->depth;
+    if (query->shape.cached != SL_BF16) return (const float *)cache + key * depth;
+    widen_rows(keys, depth, (const uint16_t *)cache + key * depth, depth, query->rows);
+    return query->rows;
+}
+
+/* Of a block of ROWS; meanwhile the next block is fetched, which begins at row NEXT of the cache. */
+SL_INLINE void make_scores(const struct query *query, const float *rows, size_t keys, const void *cache, size_t next) {
+    const size_t depth = query->depth, bytes = depth * (query->shape.cached == SL_BF16 ? 2 : sizeof *rows);
     for (size_t key = 0; key < keys; key += ABREAST) {
-        const float *from = rows + key * depth;
-        fetch_rows(from + KEYS * depth, depth);
-        score(query, from, smaller(ABREAST, keys - key), query->p + key * query->lanes);
+        fetch((const char *)cache + (next + key) * bytes, ABREAST * bytes);
+        score(query, rows + key * depth, smaller(ABREAST, keys - key), query->p + key * query->lanes);
     }
 }
 
@@ -178,13 +228,13 @@ SL_INLINE void scale_means(const struct query *query, const float *by, const boo
 }
 
 /* Over the first SEEN rows of the cache. */
-SL_INLINE void attend(const struct query *query, size_t seen, const float *cache) {
+SL_INLINE void attend(const struct query *query, size_t seen, const void *cache) {
     const size_t heads = query->shape.heads, latent = query->shape.latent, depth = query->depth;
     begin(query);
     for (size_t from = 0; from < seen; from += KEYS) {
         const size_t keys = smaller(KEYS, seen - from);
-        const float *rows = cache + from * depth;
-        make_scores(query, rows, keys);
+        const float *rows = block_of(query, cache, from, keys);
+        make_scores(query, rows, keys, cache, from + KEYS);
         EACH_TILE()
         for (size_t group = 0; group < query->lanes; group += LANES) exponentials_of(query, group, keys);
         if (from) scale_means(query, query->factor, false);
@@ -195,28 +245,30 @@ SL_INLINE void attend(const struct query *query, size_t seen, const float *cache
 }
 
 /* o = bias + the means, each multiplied with its head's V. */
-SL_INLINE void expand_means(const struct query *query, const float *values, const float *bias, float *o) {
+SL_INLINE void expand_means(const struct query *query, const void *table, const float *bias, float *o) {
     const size_t heads = query->shape.heads, width = query->shape.width, latent = query->shape.latent;
+    const size_t values = latent * heads * width; /* they lie behind the keys */
     EACH_TILE()
     for (size_t c = 0; c < heads * width; c++) o[c] = bias[c];
     for (size_t head = 0; head < heads; head++)
-        multiply_row(width, latent, query->mean + head * latent, values + head * width, heads * width, true,
-                     o + head * width);
+        multiply_row(query, width, latent, query->mean + head * latent, table, values + head * width, heads * width,
+                     true, o + head * width);
 }
 
-static void forward(const struct sl_latent_attention *shape, const float *q, const float *q_rope, const float *cache,
-                    const float *table, const float *bias, float *o, void *scratch) {
+static void forward(const struct sl_latent_attention *shape, const float *q, const float *q_rope, const void *cache,
+                    const void *table, const float *bias, float *o, void *scratch) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
     const size_t latent = shape->latent, rows = sequences * queries;
-    const float *keys = table, *values = table + latent * heads * width;
+    const enum sl_dtype cached = shape->cached;
     float *room = scratch;
     for (size_t first = 0; first < rows; first += SLOTS) {
         const size_t count = smaller(SLOTS, rows - first);
-        SL_ROWS(is_device_ptr(q, q_rope, cache, keys, values, bias, o, room))
+        SL_ROWS(is_device_ptr(q, q_rope, cache, table, bias, o, room))
         for (size_t slot = 0; slot < count; slot++) {
             const size_t row = first + slot, seen = position + row % queries + 1;
-            const struct sl_latent_attention all = {sequences, queries, position, key_rows, heads, width, rope, latent};
+            const struct sl_latent_attention all = {sequences, queries, position, key_rows, heads,
+                                                    width,     rope,    latent,   cached};
             struct query query = query_of(&all);
             query.q = room + slot * floats_of(&query);
             query.p = query.q + query.depth / query.pack * query.lanes;
@@ -224,23 +276,27 @@ static void forward(const struct sl_latent_attention *shape, const float *q, con
             query.sum = query.largest + query.lanes;
             query.factor = query.sum + query.lanes;
             query.mean = query.factor + query.lanes;
-            absorb_query(&query, q + row * (heads * width), rope ? q_rope + row * (heads * rope) : q, keys);
-            attend(&query, seen, cache + row / queries * key_rows * query.depth);
-            expand_means(&query, values, bias, o + row * (heads * width));
+            query.rows = query.mean + heads * latent;
+            const size_t first = row / queries * key_rows * query.depth;
+            absorb_query(&query, q + row * (heads * width), rope ? q_rope + row * (heads * rope) : q, table);
+            attend(&query, seen,
+                   cached == SL_BF16 ? (const void *)((const uint16_t *)cache + first)
+                                     : (const void *)((const float *)cache + first));
+            expand_means(&query, table, bias, o + row * (heads * width));
         }
     }
 }
 
 /* K transposed, [columns, latent]; then V, [latent, columns]. */
-static void absorb(size_t latent, size_t columns, const float *kernel, float *table) {
-    float *values = table + columns * latent;
-    SL_ROWS(is_device_ptr(kernel, table, values))
+static void absorb(size_t latent, size_t columns, const float *kernel, enum sl_dtype dtype, void *table) {
+    const size_t values = columns * latent;
+    SL_ROWS(is_device_ptr(kernel, table))
     for (size_t l = 0; l < latent; l++) {
         const float *row = kernel + l * (2 * columns);
         SL_LANES()
         for (size_t c = 0; c < columns; c++) {
-            table[c * latent + l] = row[c];
-            values[l * columns + c] = row[columns + c];
+            sl_store_float(dtype, table, c * latent + l, row[c]);
+            sl_store_float(dtype, table, values + l * columns + c, row[columns + c]);
         }
     }
 }

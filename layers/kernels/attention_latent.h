@@ -8,7 +8,7 @@
 #ifndef SL_LAYERS_KERNELS_ATTENTION_LATENT_H
 #define SL_LAYERS_KERNELS_ATTENTION_LATENT_H
 
-#include "spmd/base/base.h"
+#include "spmd/base/dtype.h"
 
 SL_BEGIN_C
 
@@ -19,18 +19,19 @@ struct sl_latent_attention {
     size_t position, key_rows;
     size_t heads, width, rope; /* of q, keys and values; of q_rope and the rotary key that all heads share, or 0 */
     size_t latent;             /* columns of a latent */
+    enum sl_dtype cached;      /* of cache and table: SL_F32 or SL_BF16, which is widened as it is read */
 };
 
 struct sl_latent_kernels {
     /* table [2 * latent * columns]: what forward takes of KERNEL [latent, k | v], each of k and v having COLUMNS =
-     * heads * width columns. */
-    void (*absorb)(size_t latent, size_t columns, const float *kernel, float *table);
+     * heads * width columns; as DTYPE keeps it. */
+    void (*absorb)(size_t latent, size_t columns, const float *kernel, enum sl_dtype dtype, void *table);
     /* Bytes of forward's scratch. */
     size_t (*scratch)(const struct sl_latent_attention *shape);
     /* Writes o [sequences * queries, heads * width]. q has the shape of o; q_rope [sequences * queries, heads * rope];
      * cache [rows, latent + rope], a rotary key behind each latent; bias [heads * width] of the values. */
-    void (*forward)(const struct sl_latent_attention *shape, const float *q, const float *q_rope, const float *cache,
-                    const float *table, const float *bias, float *o, void *scratch);
+    void (*forward)(const struct sl_latent_attention *shape, const float *q, const float *q_rope, const void *cache,
+                    const void *table, const float *bias, float *o, void *scratch);
 };
 
 extern const struct sl_latent_kernels sl_latent_kernels_v2, sl_latent_kernels_v3, sl_latent_kernels_v4;

@@ -41,9 +41,9 @@ SL_INLINE void score_packed(const float *q, const size_t depth, const float *row
     }
 }
 
-/* ABREAST rows [depth] into the nearest cache. */
-SL_INLINE void fetch_rows(const float *rows, size_t depth) {
-    for (size_t c = 0; c < ABREAST * depth; c += SL_CACHE_LINE / sizeof *rows) __builtin_prefetch(rows + c);
+/* BYTES into the nearest cache. */
+SL_INLINE void fetch(const char *from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += SL_CACHE_LINE) __builtin_prefetch(from + i);
 }
 
 #endif

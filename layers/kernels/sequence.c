@@ -23,6 +23,16 @@ static void copy_block(size_t rows, size_t cols, const float *x, size_t x_stride
     }
 }
 
+static void round_block(size_t rows, size_t cols, const float *x, size_t x_stride, uint16_t *y, size_t y_stride) {
+    SL_ROWS(is_device_ptr(x, y))
+    for (size_t r = 0; r < rows; r++) {
+        const float *in = x + r * x_stride;
+        uint16_t *out = y + r * y_stride;
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) out[c] = sl_bf16_of_float(in[c]);
+    }
+}
+
 static void add_bias(size_t rows, size_t cols, const float *bias, float *y, size_t stride) {
     SL_ROWS(is_device_ptr(bias, y))
     for (size_t r = 0; r < rows; r++) {
@@ -340,6 +350,7 @@ static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32
 
 const struct sl_sequence_kernels SL_SEQUENCE_KERNELS = {
     .copy_block = copy_block,
+    .round_block = round_block,
     .add_bias = add_bias,
     .square_sums = square_sums,
     .rms_norm_forward = rms_norm_forward,

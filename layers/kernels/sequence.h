@@ -14,6 +14,8 @@ SL_BEGIN_C
 struct sl_sequence_kernels {
     /* y [rows, cols] = x [rows, cols], each with its own stride. The two must not overlap. */
     void (*copy_block)(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride);
+    /* The same, rounded to bf16 as kernels.h's round_bf16. */
+    void (*round_block)(size_t rows, size_t cols, const float *x, size_t x_stride, uint16_t *y, size_t y_stride);
     /* y [rows, cols] (stride) += bias [cols] */
     void (*add_bias)(size_t rows, size_t cols, const float *bias, float *y, size_t stride);
 

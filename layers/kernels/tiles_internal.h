@@ -122,10 +122,14 @@ SL_INLINE void multiply(struct product p) {
 struct rows { /* from some row on */
     const float *at;
     size_t stride, cols;
+    const uint16_t *bf16; /* unless NULL, the rows are here, and nothing is at AT */
 };
 
 SL_INLINE struct rows from_row(struct rows rows, size_t row) {
-    rows.at += row * rows.stride;
+    if (rows.bf16)
+        rows.bf16 += row * rows.stride;
+    else
+        rows.at += row * rows.stride;
     return rows;
 }
 
@@ -179,12 +183,24 @@ SL_INLINE void copy_rows(size_t rows, size_t cols, const float *x, size_t x_stri
     }
 }
 
+/* y [rows, cols], dense */
+SL_INLINE void widen_rows(size_t rows, size_t cols, const uint16_t *x, size_t stride, float *y) {
+    EACH_TILE()
+    for (size_t i = 0; i < rows; i++) {
+        const uint16_t *in = x + i * stride;
+        float *out = y + i * cols;
+        size_t c = 0;
+        for (; c + LANES <= cols; c += LANES) store(out + c, load_bf16(in + c));
+        for (; c < cols; c++) out[c] = sl_float_of_bf16(in[c]);
+    }
+}
+
 /* COUNT rows, side by side in ROOM where they have at most COLS columns: rows that lie far apart share few sets of a
  * cache. */
 SL_INLINE struct rows gather(struct rows x, size_t count, size_t cols, float *room) {
     if (x.cols > cols) return x;
     copy_rows(count, x.cols, x.at, x.stride, room, x.cols);
-    return (struct rows){room, x.cols, x.cols};
+    return (struct rows){room, x.cols, x.cols, NULL};
 }
 
 #endif

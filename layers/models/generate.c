@@ -42,6 +42,7 @@ static int open_pass(struct sl_generator *g, struct pass *pass, int sequence, st
                                                  .schedule = &g->schedule,
                                                  .gemm = options->gemm,
                                                  .precision = options->precision,
+                                                 .storage = options->storage,
                                                  .slots = SL_PIPELINE_FEWEST_SLOTS,
                                                  .rows = options->sequences * sequence,
                                                  .sequence = sequence,
@@ -90,8 +91,11 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
     if (options->prompt < 1 || options->length > options->transformer->positions)
         return sl_fail(self, SL_BAD_INPUT, "a prompt of %d tokens, %d in the end: at least 1, at most %d",
                        options->prompt, options->length, options->transformer->positions);
-    g->caches = (struct sl_caches){
-        .form = options->cache, .sequences = options->sequences, .positions = options->length, .held = &self->held};
+    g->caches = (struct sl_caches){.form = options->cache,
+                                   .storage = options->storage,
+                                   .sequences = options->sequences,
+                                   .positions = options->length,
+                                   .held = &self->held};
     g->last_rank = sl_schedule_rank_of(options->schedule, sl_schedule_stages(options->schedule) - 1);
     g->replica = sl_axis_index(self, sl_data_axis);
     SL_TRY(sl_schedule_forward(&g->schedule, options->schedule, 1, &self->error));

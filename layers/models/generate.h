@@ -17,8 +17,9 @@ struct sl_generation {
     const struct sl_schedule *schedule; /* the parameters lie on its stages */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision;
-    int sequences;      /* sequences of each replica */
-    int prompt, length; /* tokens of the prompt, at least 1; tokens in the end, at most transformer->positions */
+    enum sl_dtype storage; /* of caches, of what stages hand over, and of what goes from layer to layer */
+    int sequences;         /* sequences of each replica */
+    int prompt, length;    /* tokens of the prompt, at least 1; tokens in the end, at most transformer->positions */
     enum sl_cache_form cache;
     /* Threads of each coordinate, where CPUs compute: more than one read the weights of a single sequence together. 0:
      * one. They change no bit. */

@@ -21,7 +21,7 @@ int sl_caches_declare(struct sl_caches *caches, size_t columns, bool once, struc
 
 static size_t bytes_of(const struct sl_caches *caches, const struct sl_cache *cache) {
     const size_t rows = cache->once ? 1 : (size_t)caches->sequences * (size_t)caches->positions;
-    return rows * cache->columns * sizeof(float);
+    return rows * cache->columns * sl_dtype_size(caches->storage);
 }
 
 size_t sl_caches_bytes(const struct sl_caches *caches) {

@@ -6,6 +6,7 @@
 #define SL_LAYERS_MODULES_CACHES_H
 
 #include "spmd/base/budget.h"
+#include "spmd/base/dtype.h"
 #include "spmd/base/error.h"
 
 SL_BEGIN_C
@@ -16,14 +17,15 @@ enum sl_cache_form { SL_CACHE_LATENT, SL_CACHE_EXPANDED };
 
 struct sl_cache {
     size_t columns;
-    bool once;   /* made of parameters: [columns] */
-    float *data; /* or [sequences, positions, columns]; in device memory */
+    bool once;  /* made of parameters: [columns] */
+    void *data; /* or [sequences, positions, columns]; in device memory */
 };
 
 struct sl_caches {
     enum sl_cache_form form;
-    int sequences; /* sequences of a coordinate, in all its microbatches together */
-    int positions; /* the longest sequence */
+    enum sl_dtype storage; /* SL_F32 or SL_BF16 */
+    int sequences;         /* sequences of a coordinate, in all its microbatches together */
+    int positions;         /* the longest sequence */
     int count, capacity;
     struct sl_cache *cache;
     int planned;            /* caches that the pipeline which is being planned has asked for so far */
@@ -32,8 +34,8 @@ struct sl_caches {
 
 /* Call this before a pipeline is planned over CACHES: its first cache is number 0 again. */
 static inline void sl_caches_begin(struct sl_caches *caches) { caches->planned = 0; }
-/* Returns the number of the next cache, which has COLUMNS floats a position, or once; -1 with the error set if there is
- * no memory. sl_plan_cache calls it. */
+/* Returns the number of the next cache, which has COLUMNS elements a position, or once; -1 with the error set if there
+ * is no memory. sl_plan_cache calls it. */
 int sl_caches_declare(struct sl_caches *caches, size_t columns, bool once, struct sl_error *error);
 /* Bytes of all declared caches. */
 size_t sl_caches_bytes(const struct sl_caches *caches);
@@ -42,9 +44,10 @@ int sl_caches_take(struct sl_caches *caches, struct sl_error *error);
 void sl_caches_close(struct sl_caches *caches);
 
 /* The rows of SEQUENCE (counted in this coordinate) in cache NUMBER, from position 0 on: [positions, columns]. */
-static inline float *sl_cache_rows(const struct sl_caches *caches, int number, int sequence) {
+static inline void *sl_cache_rows(const struct sl_caches *caches, int number, int sequence) {
     const struct sl_cache *cache = &caches->cache[number];
-    return cache->data + (size_t)sequence * (size_t)caches->positions * cache->columns;
+    const size_t rows = (size_t)sequence * (size_t)caches->positions;
+    return (char *)cache->data + rows * cache->columns * sl_dtype_size(caches->storage);
 }
 
 SL_END_C

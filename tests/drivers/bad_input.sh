@@ -134,7 +134,7 @@ for driver in looping_pipeline loss_equality; do
     means nccl $driver --engine nclc
     refuses '--gpus: no such option (--help lists them)' $driver --gpus 4
     refuses "one of flax|global" $driver --rng x
-    refuses '--s: short for more than one option: --show-placement, --seed, --steps, --show-shardings, --s' $driver --s 3
+    refuses '--s: short for more than one option: --show-placement, --seed, --steps, --storage, --show-shardings, --s' $driver --s 3
 
     refuses '--lr: "x" is not a number from 0' $driver --learning-rate x
     refuses '--learning-: no such option' $driver --learning- 0.1 # an alias has no short forms
@@ -376,6 +376,8 @@ refuses '--temperature: "-1" is not a number from 0' $generate --prompt a --temp
 refuses '--samples: "0" is not an integer from 1' $generate --prompt a --samples 0
 refuses '--cache: "both" is not one of latent|expanded' $generate --prompt a --cache both
 refuses '--threads: "-1" is not an integer from 0' $generate --prompt a --threads -1
+refuses '--storage: "f16" is not one of f32|bf16' $generate --prompt a --storage f16
+refuses '--storage: "f16" is not one of f32|bf16' $evaluate --storage f16
 train="looping_pipeline --mesh data=1,model=2 --layers 2 --hidden 8 --batch 8 --microbatches 2"
 
 # ---- meshes and data ----

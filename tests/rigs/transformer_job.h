@@ -189,6 +189,7 @@ static inline int continue_prompts(struct worker *worker, struct continuation *c
                                              .schedule = &job->table,
                                              .gemm = sl_gemm_find(NULL, &self->error),
                                              .precision = job->precision,
+                                             .storage = job->storage,
                                              .sequences = own,
                                              .prompt = c->prompt,
                                              .length = c->length,

@@ -14,14 +14,6 @@ enum {
     BF16_PART = 128, /* gemm_blocked.c's */
 };
 
-typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-typedef uint32_t words __attribute__((vector_size(4 * LANES)));
-
-static inline vector load_bf16(const uint16_t *from) {
-    const words bits = __builtin_convertvector(*(const halves *)(const void *)from, words) << 16;
-    return (vector)bits;
-}
-
 static inline float float_of_bf16(uint16_t half) {
     const uint32_t bits = (uint32_t)half << 16;
     float value;

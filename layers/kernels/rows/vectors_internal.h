@@ -4,6 +4,8 @@
 #ifndef SL_LAYERS_KERNELS_ROWS_VECTORS_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_VECTORS_INTERNAL_H
 
+#include "spmd/base/dtype.h"
+
 /* LANES: floats in a vector. TILE: rows of a tile, which share a load of a vector of columns: its sums fill the
  * registers. WIDE: vectors of columns of a tile where only it fills them. */
 #if defined(SL_DEVICE_CUDA)
@@ -24,10 +26,20 @@ enum { LANES = 4, TILE = 4, WIDE = 2 };
 #endif
 
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * LANES)));
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
 static inline vector load(const float *from) { return *(const vector *)(const void *)from; }
 static inline void store(float *to, vector x) { *(vector *)(void *)to = x; }
+/* As floats. */
+static inline vector load_bf16(const uint16_t *from) {
+    return (vector)(__builtin_convertvector(*(const halves *)(const void *)from, words) << 16);
+}
+/* Elements [I, I + LANES) of floats or bf16. Callers pass a constant DTYPE. */
+SL_INLINE vector load_as(const enum sl_dtype dtype, const void *from, size_t i) {
+    return dtype == SL_BF16 ? load_bf16((const uint16_t *)from + i) : load((const float *)from + i);
+}
 static inline four load_four(const float *from) { return *(const four *)(const void *)from; }
 static inline void store_four(float *to, four x) { *(four *)(void *)to = x; }
 static inline vector spread(float x) { return x - (vector){0}; }

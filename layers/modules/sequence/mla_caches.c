@@ -18,18 +18,20 @@ static int plan_expanded(struct mla *mla, struct sl_plan *plan) {
     return mla->rope ? sl_plan_cache(plan, mla->rope, &mla->rotated_keys_cache) : SL_OK;
 }
 
-static struct sl_latent_attention latent_shape(const struct mla *mla, int rows, int sequence) {
+static struct sl_latent_attention latent_shape(const struct mla *mla, int rows, int sequence, enum sl_dtype cached) {
     return (struct sl_latent_attention){.sequences = (size_t)(rows / sequence),
                                         .queries = (size_t)sequence,
                                         .heads = mla->heads,
                                         .width = mla->columns / mla->heads,
                                         .rope = mla->rope,
-                                        .latent = (size_t)mla->shape.latent};
+                                        .latent = (size_t)mla->shape.latent,
+                                        .cached = cached};
 }
 
 static int plan_latent(struct mla *mla, struct sl_plan *plan) {
     const size_t latent = (size_t)mla->shape.latent, table = 2 * latent * mla->columns;
-    const struct sl_latent_attention shape = latent_shape(mla, (int)sl_plan_rows(plan), plan->sequence);
+    const struct sl_latent_attention shape =
+        latent_shape(mla, (int)sl_plan_rows(plan), plan->sequence, plan->caches->storage);
     SL_TRY(sl_plan_cache(plan, latent + mla->rope, &mla->latents_cache));
     SL_TRY(sl_plan_cache_once(plan, table, &mla->table_cache));
     if (mla->group >= 0)
@@ -59,26 +61,35 @@ int sl_mla_check_caches(const struct sl_module *module, struct sl_context *conte
     return SL_OK;
 }
 
+/* Writes ROWS [rows, cols] from element TO of a cache on. */
+static void put(const struct sl_context *context, size_t count, size_t cols, const float *rows, size_t stride,
+                void *cached, size_t to, size_t cached_stride) {
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    if (context->caches->storage == SL_BF16)
+        kernels->round_block(count, cols, rows, stride, (uint16_t *)cached + to, cached_stride);
+    else
+        kernels->copy_block(count, cols, rows, stride, (float *)cached + to, cached_stride);
+}
+
 /* Appends ROWS, the new tokens' of the microbatch's sequences, to columns [FIRST, FIRST + COUNT) of a cache; returns
  * the rows of its first sequence. STRIDE: from one of ROWS to the next. */
-static const float *append(const struct sl_context *context, int number, size_t first, size_t count, const float *rows,
-                           size_t stride) {
+static const void *append(const struct sl_context *context, int number, size_t first, size_t count, const float *rows,
+                          size_t stride) {
     const struct sl_caches *caches = context->caches;
     const size_t columns = caches->cache[number].columns, tokens = (size_t)context->sequence;
     const size_t sequences = (size_t)context->rows / tokens, positions = (size_t)caches->positions;
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    float *cached = sl_cache_rows(caches, number, first_sequence(context));
-    float *to = cached + (size_t)context->position * columns + first;
+    void *cached = sl_cache_rows(caches, number, first_sequence(context));
+    const size_t to = (size_t)context->position * columns + first;
     if (tokens == 1) {
-        kernels->copy_block(sequences, count, rows, stride, to, positions * columns);
+        put(context, sequences, count, rows, stride, cached, to, positions * columns);
         return cached;
     }
     for (size_t s = 0; s < sequences; s++)
-        kernels->copy_block(tokens, count, rows + s * tokens * stride, stride, to + s * positions * columns, columns);
+        put(context, tokens, count, rows + s * tokens * stride, stride, cached, to + s * positions * columns, columns);
     return cached;
 }
 
-static const float *append_all(const struct sl_context *context, int number, const float *rows, size_t stride) {
+static const void *append_all(const struct sl_context *context, int number, const float *rows, size_t stride) {
     return append(context, number, 0, context->caches->cache[number].columns, rows, stride);
 }
 
@@ -87,14 +98,15 @@ static const float *append_all(const struct sl_context *context, int number, con
 static void attend_expanded(const struct sl_module *module, struct sl_context *context) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
-    const float *keys = sl_mla_at(module, context, KEYS_VALUES), *values = keys + mla->columns, *rotated = NULL;
-    keys = append_all(context, mla->keys_cache, keys, shape.key_stride);
-    values = append_all(context, mla->values_cache, values, shape.key_stride);
+    const float *own = sl_mla_at(module, context, KEYS_VALUES);
+    const void *keys = append_all(context, mla->keys_cache, own, shape.key_stride), *rotated = NULL;
+    const void *values = append_all(context, mla->values_cache, own + mla->columns, shape.key_stride);
     if (mla->rope)
         rotated = append_all(context, mla->rotated_keys_cache, sl_mla_at(module, context, ROTATED_KEYS), mla->rope);
     shape.position = (size_t)context->position;
     shape.key_rows = (size_t)context->caches->positions;
     shape.key_stride = mla->columns;
+    shape.keys = context->caches->storage;
     context->kernels->attention->forward(
         &shape, sl_mla_at(module, context, QUERIES), mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL,
         keys, values, rotated, sl_mla_at(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
@@ -107,13 +119,13 @@ static int make_table(const struct sl_module *module, struct sl_context *context
     const struct mla *mla = sl_mla_of(module);
     float *kernel = sl_at(context, &mla->kernel);
     SL_TRY(sl_sharded_dense_columns(module->child[KV_UP], context, kernel));
-    context->kernels->latent->absorb((size_t)mla->shape.latent, mla->columns, kernel,
+    context->kernels->latent->absorb((size_t)mla->shape.latent, mla->columns, kernel, context->caches->storage,
                                      context->caches->cache[mla->table_cache].data);
     return SL_OK;
 }
 
 /* *CACHED: the rows of the first sequence, with the call's tokens. */
-static int append_latents(const struct sl_module *module, struct sl_context *context, const float **cached) {
+static int append_latents(const struct sl_module *module, struct sl_context *context, const void **cached) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_group *peers = sl_group_of(context, mla->group);
     const size_t rows = (size_t)context->rows, latent = (size_t)mla->shape.latent, shape[] = {rows, mla->latent};
@@ -137,9 +149,9 @@ static const float *value_bias(const struct sl_module *module, const struct sl_c
     return sl_value(module->child[KV_UP], context, SL_AFFINE_BIAS) + first;
 }
 
-static void attend_to_latents(const struct sl_module *module, struct sl_context *context, const float *cached) {
+static void attend_to_latents(const struct sl_module *module, struct sl_context *context, const void *cached) {
     const struct mla *mla = sl_mla_of(module);
-    struct sl_latent_attention shape = latent_shape(mla, context->rows, context->sequence);
+    struct sl_latent_attention shape = latent_shape(mla, context->rows, context->sequence, context->caches->storage);
     shape.position = (size_t)context->position;
     shape.key_rows = (size_t)context->caches->positions;
     context->kernels->latent->forward(&shape, sl_mla_at(module, context, QUERIES),
@@ -149,7 +161,7 @@ static void attend_to_latents(const struct sl_module *module, struct sl_context 
 }
 
 static int attend_latent(const struct sl_module *module, struct sl_context *context) {
-    const float *cached;
+    const void *cached;
     if (context->phase == SL_PREFILL && context->position == 0 && context->microbatch == 0)
         SL_TRY(make_table(module, context));
     SL_TRY(append_latents(module, context, &cached));

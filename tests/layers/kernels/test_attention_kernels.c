@@ -17,8 +17,9 @@ static const float UNTOUCHED = 12345.0f;
 
 struct example {
     struct sl_attention shape;
-    size_t rows, key_rows;         /* of all sequences */
-    float *q, *q_rope, *kv, *rope; /* kv [key_rows, k | v | one column that nobody has], rope: k_rope */
+    size_t rows, key_rows;             /* of all sequences */
+    float *q, *q_rope, *kv, *rope;     /* kv [key_rows, k | v | one column that nobody has], rope: k_rope */
+    uint16_t *stored_kv, *stored_rope; /* kv and rope as bf16, where the keys are that */
     float *o, *logsum, *d_o, *dq, *dq_rope, *dkv, *drope, *scratch;
     char name[160];
 };
@@ -31,6 +32,16 @@ static void spoil_unseen_keys(struct example *e) {
         for (size_t c = 0; c < s->key_stride; c++) e->kv[key * s->key_stride + c] = NAN;
         for (size_t c = 0; c < s->rope; c++) e->rope[key * s->rope + c] = NAN;
     }
+}
+
+/* X becomes what bf16 keeps of it. Returns that. */
+static uint16_t *settle(float *x, size_t n) {
+    uint16_t *stored = (uint16_t *)device_floats((n + 1) / 2);
+    for (size_t i = 0; i < n; i++) {
+        stored[i] = sl_bf16_of_float(x[i]);
+        x[i] = sl_float_of_bf16(stored[i]);
+    }
+    return stored;
 }
 
 /* SIZE: of the largest elements of q and k. */
@@ -55,6 +66,10 @@ static struct example make(struct numbers *numbers, struct sl_attention shape, f
     snprintf(e.name, sizeof e.name, "%zu sequences of %zu from %zu in %zu, %zu heads %zu + %zu, size %g", s->sequences,
              s->queries, s->position, s->key_rows, s->heads, s->width, s->rope, (double)size);
     spoil_unseen_keys(&e);
+    if (s->keys == SL_BF16) { /* the oracle sees what is stored */
+        e.stored_kv = settle(e.kv, keys);
+        e.stored_rope = settle(e.rope, shared);
+    }
     return e;
 }
 
@@ -62,11 +77,18 @@ static void release(struct example *e) {
     float *const arrays[] = {e->q,   e->q_rope, e->kv,      e->rope, e->o,     e->logsum,
                              e->d_o, e->dq,     e->dq_rope, e->dkv,  e->drope, e->scratch};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+    release_array(e->stored_kv);
+    release_array(e->stored_rope);
 }
 
 static void run_forward(const struct sl_kernels *kernels, struct example *e) {
-    kernels->attention->forward(&e->shape, e->q, e->q_rope, e->kv, e->kv + e->shape.heads * e->shape.width, e->rope,
-                                e->o, e->logsum);
+    const size_t half = e->shape.heads * e->shape.width;
+    if (e->shape.keys == SL_BF16) {
+        kernels->attention->forward(&e->shape, e->q, e->q_rope, e->stored_kv, e->stored_kv + half, e->stored_rope, e->o,
+                                    e->logsum);
+        return;
+    }
+    kernels->attention->forward(&e->shape, e->q, e->q_rope, e->kv, e->kv + half, e->rope, e->o, e->logsum);
 }
 
 static void run_backward(const struct sl_kernels *kernels, struct example *e) {
@@ -215,7 +237,7 @@ static void check(struct numbers *numbers, struct sl_attention shape, float size
         run_forward(kernels, &e);
         expect(name, &e, "o", e.o, oracle.o, wide, oracle.error);
         expect(name, &e, "logsum", e.logsum, oracle.logsum, e.rows * s->heads, oracle.error);
-        if (s->position || s->key_rows != s->queries) continue;
+        if (s->position || s->key_rows != s->queries || s->keys != SL_F32) continue;
         run_backward(kernels, &e);
         expect(name, &e, "dq", e.dq, oracle.dq, wide, oracle.error);
         expect(name, &e, "dq_rope", e.dq_rope, oracle.dq_rope, roped, oracle.error);
@@ -269,6 +291,24 @@ static void queries_after_others_see_their_keys(void **state) {
             shape.position = positions[p];
             shape.key_rows = positions[p] + queries[i] + next_word(&numbers) % 40;
             check(&numbers, shape, 1.0f);
+        }
+    }
+}
+
+/* Of one query, of few and of blocks; of columns that fill no vector, and more than are widened at a time. */
+static void keys_of_bf16_equal_the_oracle(void **state) {
+    (void)state;
+    struct numbers numbers = {6};
+    const size_t queries[] = {1, 3, 5, 17, 70}, positions[] = {0, 30, 64, 133};
+    const size_t widths[][2] = {{8, 0}, {37, 6}, {64, 16}, {5, 130}, {300, 33}};
+    for (size_t i = 0; i < 5; i++) {
+        for (size_t p = 0; p < 4; p++) {
+            const size_t *columns = widths[(i + p) % 5];
+            struct sl_attention shape = training(1 + p % 2, queries[i], 1 + (i + p) % 3, columns[0], columns[1]);
+            shape.position = positions[p];
+            shape.key_rows = positions[p] + queries[i] + p;
+            shape.keys = SL_BF16;
+            check(&numbers, shape, columns[0] > 100 ? 0.5f : 1.0f);
         }
     }
 }
@@ -374,6 +414,7 @@ int main(void) {
         cmocka_unit_test(equals_the_oracle),
         cmocka_unit_test(wide_heads_equal_the_oracle),
         cmocka_unit_test(queries_after_others_see_their_keys),
+        cmocka_unit_test(keys_of_bf16_equal_the_oracle),
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(one_query_at_a_time_equals_all_at_once),
         cmocka_unit_test(a_head_alone_has_the_same_bits),

@@ -17,8 +17,19 @@ struct example {
     size_t rows, columns;                      /* of all queries; of all heads */
     float *q, *q_rope, *cache, *kernel, *bias; /* kernel [latent, k | v], bias [k | v] */
     float *table, *o;
+    uint16_t *stored; /* the cache as bf16, where it is that */
     char name[160];
 };
+
+/* X becomes what bf16 keeps of it. Returns that, which is released with the device's arrays. */
+static uint16_t *settle(float *x, size_t n) {
+    uint16_t *stored = (uint16_t *)device_floats((n + 1) / 2);
+    for (size_t i = 0; i < n; i++) {
+        stored[i] = sl_bf16_of_float(x[i]);
+        x[i] = sl_float_of_bf16(stored[i]);
+    }
+    return stored;
+}
 
 static struct example make(struct numbers *numbers, struct sl_latent_attention shape, float size) {
     const struct sl_latent_attention *s = &shape;
@@ -36,6 +47,10 @@ static struct example make(struct numbers *numbers, struct sl_latent_attention s
         if (key % s->key_rows < s->position + s->queries) continue;
         for (size_t c = 0; c < depth; c++) e.cache[key * depth + c] = NAN;
     }
+    if (s->cached == SL_BF16) { /* the oracle sees what is stored */
+        settle(e.kernel, s->latent * 2 * e.columns);
+        e.stored = settle(e.cache, keys * depth);
+    }
     snprintf(e.name, sizeof e.name, "%zu sequences of %zu from %zu in %zu, %zu heads %zu + %zu, latents of %zu",
              s->sequences, s->queries, s->position, s->key_rows, s->heads, s->width, s->rope, s->latent);
     return e;
@@ -44,12 +59,14 @@ static struct example make(struct numbers *numbers, struct sl_latent_attention s
 static void release(struct example *e) {
     float *const arrays[] = {e->q, e->q_rope, e->cache, e->kernel, e->bias, e->table, e->o};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+    release_array(e->stored);
 }
 
 static void run(const struct sl_kernels *kernels, struct example *e) {
     float *scratch = device_floats(kernels->latent->scratch(&e->shape) / sizeof(float));
-    kernels->latent->absorb(e->shape.latent, e->columns, e->kernel, e->table);
-    kernels->latent->forward(&e->shape, e->q, e->q_rope, e->cache, e->table, e->bias + e->columns, e->o, scratch);
+    kernels->latent->absorb(e->shape.latent, e->columns, e->kernel, e->shape.cached, e->table);
+    kernels->latent->forward(&e->shape, e->q, e->q_rope, e->stored ? (const void *)e->stored : e->cache, e->table,
+                             e->bias + e->columns, e->o, scratch);
     release_array(scratch);
 }
 
@@ -128,7 +145,8 @@ static void check_head(const char *level, const struct example *e, size_t row, s
     free(weight);
 }
 
-static void check(struct numbers *numbers, struct sl_latent_attention shape, float size) {
+static void check_as(enum sl_dtype cached, struct numbers *numbers, struct sl_latent_attention shape, float size) {
+    shape.cached = cached;
     struct example e = make(numbers, shape, size);
     FOR_EACH_LEVEL(kernels) {
         run(kernels, &e);
@@ -137,6 +155,11 @@ static void check(struct numbers *numbers, struct sl_latent_attention shape, flo
         }
     }
     release(&e);
+}
+
+static void check(struct numbers *numbers, struct sl_latent_attention shape, float size) {
+    check_as(SL_F32, numbers, shape, size);
+    check_as(SL_BF16, numbers, shape, size);
 }
 
 /* ---- tests ---- */
@@ -152,7 +175,7 @@ static void equals_the_oracle(void **state) {
             const size_t position = next_word(&numbers) % 40, queries = 1 + h % 2;
             check(&numbers,
                   (struct sl_latent_attention){1 + c % 2, queries, position, position + queries + c, heads[h],
-                                               columns[c][0], columns[c][1], columns[c][2]},
+                                               columns[c][0], columns[c][1], columns[c][2], SL_F32},
                   1.0f);
         }
     }
@@ -165,7 +188,8 @@ static void any_number_of_keys_is_seen(void **state) {
     const size_t positions[] = {0, 6, 7, 8, 62, 63, 64, 65, 127, 128, 200};
     for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
         const size_t queries = i % 3 ? 1 : 3, heads = i % 2 ? 8 : 4;
-        check(&numbers, (struct sl_latent_attention){2, queries, positions[i], positions[i] + queries, heads, 8, 4, 16},
+        check(&numbers,
+              (struct sl_latent_attention){2, queries, positions[i], positions[i] + queries, heads, 8, 4, 16, SL_F32},
               1.0f);
     }
 }
@@ -174,28 +198,29 @@ static void any_number_of_keys_is_seen(void **state) {
 static void wide_shapes_equal_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {3};
-    check(&numbers, (struct sl_latent_attention){1, 1, 20, 21, 130, 3, 2, 9}, 1.0f);
-    check(&numbers, (struct sl_latent_attention){1, 1, 70, 80, 2, 150, 10, 101}, 1.0f);
-    check(&numbers, (struct sl_latent_attention){1, 1, 9, 10, 8, 64, 32, 512}, 1.0f);
+    check(&numbers, (struct sl_latent_attention){1, 1, 20, 21, 130, 3, 2, 9, SL_F32}, 1.0f);
+    check(&numbers, (struct sl_latent_attention){1, 1, 70, 80, 2, 150, 10, 101, SL_F32}, 1.0f);
+    check(&numbers, (struct sl_latent_attention){1, 1, 9, 10, 8, 64, 32, 512, SL_F32}, 1.0f);
 }
 
 /* Scores of more than +-100, where exp has no numbers; and keys that cannot be told apart. */
 static void large_scores_do_not_overflow(void **state) {
     (void)state;
     struct numbers numbers = {4};
-    check(&numbers, (struct sl_latent_attention){1, 2, 90, 92, 8, 16, 8, 32}, 12.0f);
-    check(&numbers, (struct sl_latent_attention){1, 2, 90, 92, 8, 16, 8, 32}, 0.0f);
+    check(&numbers, (struct sl_latent_attention){1, 2, 90, 92, 8, 16, 8, 32, SL_F32}, 12.0f);
+    check(&numbers, (struct sl_latent_attention){1, 2, 90, 92, 8, 16, 8, 32, SL_F32}, 0.0f);
 }
 
 /* A sequence's queries have the bits that they have alone. */
 static void a_query_alone_has_the_same_bits(void **state) {
     (void)state;
     struct numbers numbers = {5};
-    struct example all = make(&numbers, (struct sl_latent_attention){2, 70, 3, 80, 8, 16, 8, 32}, 1.0f), one = all;
+    struct example all = make(&numbers, (struct sl_latent_attention){2, 70, 3, 80, 8, 16, 8, 32, SL_F32}, 1.0f),
+                   one = all;
     FOR_EACH_LEVEL(kernels) {
         run(kernels, &all);
         for (size_t row = 0; row < all.rows; row++) {
-            one.shape = (struct sl_latent_attention){1, 1, 3 + row % 70, 80, 8, 16, 8, 32};
+            one.shape = (struct sl_latent_attention){1, 1, 3 + row % 70, 80, 8, 16, 8, 32, SL_F32};
             one.q = all.q + row * all.columns;
             one.q_rope = all.q_rope + row * 8 * 8;
             one.cache = all.cache + row / 70 * 80 * 40;

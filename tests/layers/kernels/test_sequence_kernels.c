@@ -14,11 +14,18 @@ static void blocks_are_copied(void **state) {
             const size_t rows = shapes[s][0], cols = shapes[s][1], x_stride = cols + 3, y_stride = cols + 7;
             float *x = random_device_floats(&numbers, rows * x_stride, -2, 2), *y = device_floats(rows * y_stride);
             for (size_t i = 0; i < rows * y_stride; i++) y[i] = 9;
+            uint16_t *rounded = device_copy(y, rows * y_stride * sizeof *y);
+            const uint16_t nine = rounded[1];
+            for (size_t i = 0; i < rows * y_stride; i++) rounded[i] = nine;
             kernels->copy_block(rows, cols, x + 2, x_stride, y + 5, y_stride);
+            kernels->round_block(rows, cols, x + 2, x_stride, rounded + 5, y_stride);
             for (size_t i = 0; i < rows * y_stride; i++) {
                 const size_t r = i / y_stride, c = i % y_stride;
-                assert_true(y[i] == (c < 5 || c >= 5 + cols ? 9 : x[r * x_stride + 2 + c - 5]));
+                const bool outside = c < 5 || c >= 5 + cols;
+                assert_true(y[i] == (outside ? 9 : x[r * x_stride + 2 + c - 5]));
+                assert_int_equal(rounded[i], outside ? nine : sl_bf16_of_float(y[i]));
             }
+            release_array(rounded);
             release_array(x);
             release_array(y);
         }
