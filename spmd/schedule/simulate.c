@@ -31,6 +31,8 @@ struct walk {
     double *activation, *gradient; /* [stages][microbatches] when it reaches that stage, or NOT_SENT */
     struct weights *weights;       /* [stages], in groups only */
     bool *due;                     /* memory of the above */
+    double *gathered;              /* [stages] when its parameters are there; */
+    double *gather_end;            /* [ranks] when the rank's last gather ends */
     struct updates *updates;       /* [ranks] */
     int *update;                   /* memory of the above */
 };
@@ -56,6 +58,9 @@ static double cost_of(const struct sl_costs *costs, int kind, int stage) {
         return of->weight_gradient;
     case SL_REDUCE:
         return of->reduce;
+    case SL_UNSHARD:
+        return of->unshard;
+    case SL_RESHARD:
     case SL_SEND_ACTIVATION:
     case SL_TAKE_ACTIVATION:
     case SL_SEND_GRADIENT:
@@ -89,6 +94,25 @@ static void compute(struct walk *walk, enum sl_action_kind kind, int stage, int 
     const struct sl_event *event = add_event(walk, kind, stage, microbatch, microbatches);
     walk->now[event->rank] = event->end;
     walk->result->rank[event->rank].busy += event->end - event->begin;
+}
+
+/* One after another, beside what the rank computes. */
+static void gather(struct walk *walk, int rank, int stage) {
+    const double cost = cost_of(walk->costs, SL_UNSHARD, stage);
+    const double begin = larger(walk->now[rank], walk->gather_end[rank]);
+    walk->gathered[stage] = walk->gather_end[rank] = begin + cost;
+    if (cost == 0) return;
+    struct sl_event *event = add_event(walk, SL_UNSHARD, stage, 0, 1);
+    event->begin = begin;
+    event->end = begin + cost;
+}
+
+/* Before a forward or an input gradient. */
+static void wait_for_gather(struct walk *walk, int rank, int stage) {
+    const double wait = walk->gathered[stage] - walk->now[rank];
+    if (wait <= 0) return;
+    walk->result->rank[rank].gathering += wait;
+    walk->now[rank] += wait;
 }
 
 /* Runs the groups that are due. */
@@ -195,12 +219,19 @@ static bool step(struct walk *walk, int rank, const struct sl_action *action) {
         if (walk->costs->group) run_weight_gradients(walk, stage);
         begin_reduction(walk, rank, stage, action->microbatch);
         return true;
+    case SL_UNSHARD:
+        gather(walk, rank, stage);
+        return true;
+    case SL_RESHARD:
+        return true;
     case SL_FORWARD:
+        wait_for_gather(walk, rank, stage);
         compute(walk, action->kind, stage, action->microbatch, sl_schedule_run(walk->schedule, action->kind));
         return true;
     case SL_BACKWARD:
     case SL_INPUT_GRADIENT:
     case SL_WEIGHT_GRADIENT:
+        if (sl_has_input_gradient(action->kind)) wait_for_gather(walk, rank, stage);
         if (walk->costs->group)
             backward_in_groups(walk, action->kind, stage, action->microbatch);
         else
@@ -247,15 +278,17 @@ static void summarize(struct walk *walk) {
 /* ---- the whole ---- */
 
 static int check_costs(const struct sl_schedule *schedule, const struct sl_costs *costs, struct sl_error *error) {
-    static const char *const name[] = {"forward", "input gradient", "weight gradient", "reduction", "optimizer"};
+    static const char *const name[] = {"forward",   "input gradient", "weight gradient",
+                                       "reduction", "optimizer",      "gathering"};
     const int stages = sl_schedule_stages(schedule);
     if (costs->count != 1 && costs->count != stages)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s has %d stages, but costs are given for %d",
                             schedule->name, stages, costs->count);
     for (int s = 0; s < costs->count; s++) {
         const struct sl_stage_costs *of = &costs->stage[s];
-        const double value[] = {of->forward, of->input_gradient, of->weight_gradient, of->reduce, of->optimizer};
-        for (int i = 0; i < 5; i++) {
+        const double value[] = {of->forward, of->input_gradient, of->weight_gradient,
+                                of->reduce,  of->optimizer,      of->unshard};
+        for (int i = 0; i < 6; i++) {
             if (value[i] >= 0 && value[i] <= SL_MAX_COST) continue;
             return sl_error_set(error, SL_BAD_INPUT, "the %s of stage %d costs %g: must be a number from 0 to %g",
                                 name[i], s, value[i], SL_MAX_COST);
@@ -277,6 +310,7 @@ static size_t count_events(const struct sl_schedule *schedule, bool groups) {
             count += kind <= SL_WEIGHT_GRADIENT;
             count += kind == SL_BACKWARD && groups;
             if (kind == SL_REDUCE) count += 2;
+            count += kind == SL_UNSHARD;
         }
     }
     return count;
@@ -295,11 +329,13 @@ static bool take_memory(struct walk *walk) {
     walk->activation = malloc(2 * cells * sizeof *walk->activation);
     walk->weights = calloc(stages, sizeof *walk->weights);
     walk->due = calloc(cells, sizeof *walk->due);
+    walk->gathered = calloc(stages + ranks, sizeof *walk->gathered);
     walk->updates = calloc(ranks, sizeof *walk->updates);
     walk->update = calloc(stages, sizeof *walk->update);
     if (!result->rank || !result->event || !walk->next || !walk->now || !walk->activation || !walk->weights ||
-        !walk->due || !walk->updates || !walk->update)
+        !walk->due || !walk->gathered || !walk->updates || !walk->update)
         return false;
+    walk->gather_end = walk->gathered + stages;
     walk->gradient = walk->activation + cells;
     for (size_t i = 0; i < 2 * cells; i++) walk->activation[i] = NOT_SENT;
     for (size_t r = 0; r < ranks; r++) walk->updates[r].event = &walk->update[r * (size_t)schedule->loops];
@@ -313,6 +349,7 @@ static void give_memory(struct walk *walk) {
     free(walk->activation);
     free(walk->weights);
     free(walk->due);
+    free(walk->gathered);
     free(walk->updates);
     free(walk->update);
 }
