@@ -1,7 +1,8 @@
 /* pipeline_shards.c - kernels that are sharded over data, gathered as the schedule's UNSHARD and RESHARD say
  * (layers/modules/gathers.h).
  *
- * Where nothing trains, or parameters take turns in memory, modules gather for each use instead. */
+ * Where nothing trains, or parameters take turns in memory, modules gather for each use instead; and where all kernels
+ * of a coordinate would be whole at once, unless its peers hold them with it. */
 #include "layers/training/pipeline_internal.h"
 
 int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *parameters) {
@@ -9,7 +10,8 @@ int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *p
     const char *axis = parameters->data_axis;
     if (!schedule->sharded || p->options.forward_only || parameters->turns) return SL_OK;
     if (!axis || sl_axis_size(p->self, axis) == 1) return SL_OK;
-    p->unshards = true;
+    p->unshards = sl_reads_peers(p->self) || schedule->loops > SL_MOST_UNSHARDED;
+    if (!p->unshards) return SL_OK;
     return sl_gathers_plan(&p->gathers, p->self, axis, schedule->loops, sl_schedule_unsharded(schedule, p->rank));
 }
 

@@ -124,13 +124,22 @@ static void run_weight_gradients(struct walk *walk, int stage) {
         compute(walk, SL_WEIGHT_GRADIENT, stage, weights->next, group);
 }
 
-/* As the executor: after a backward they wait until its gradient has been sent. */
-static void backward_in_groups(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch) {
-    const int run = sl_schedule_run(walk->schedule, kind);
+/* Whether the gradient of ACTION, a backward of RANK, is sent at once. */
+static bool is_sent(const struct walk *walk, int rank, const struct sl_action *action) {
+    const struct sl_rank_schedule *actions = &walk->schedule->rank[rank];
+    const struct sl_action *next = action + 1;
+    return next < actions->action + actions->count && next->kind == SL_SEND_GRADIENT && next->loop == action->loop &&
+           next->microbatch == action->microbatch;
+}
+
+/* As the executor: after a backward they wait until its gradient has been sent, if it is sent at once. */
+static void backward_in_groups(struct walk *walk, int rank, int stage, const struct sl_action *action) {
+    const enum sl_action_kind kind = action->kind;
+    const int run = sl_schedule_run(walk->schedule, kind), microbatch = action->microbatch;
     if (sl_has_input_gradient(kind)) compute(walk, SL_INPUT_GRADIENT, stage, microbatch, run);
     if (!sl_has_weight_gradient(kind)) return;
     for (int m = 0; m < run; m++) walk->weights[stage].due[microbatch + m] = true;
-    if (kind == SL_WEIGHT_GRADIENT || stage == 0) run_weight_gradients(walk, stage);
+    if (!is_sent(walk, rank, action)) run_weight_gradients(walk, stage);
 }
 
 static void send(struct walk *walk, int rank, const struct sl_action *action, double *arrival, int to) {
@@ -233,7 +242,7 @@ static bool step(struct walk *walk, int rank, const struct sl_action *action) {
     case SL_WEIGHT_GRADIENT:
         if (sl_has_input_gradient(action->kind)) wait_for_gather(walk, rank, stage);
         if (walk->costs->group)
-            backward_in_groups(walk, action->kind, stage, action->microbatch);
+            backward_in_groups(walk, rank, stage, action);
         else
             compute(walk, action->kind, stage, action->microbatch, sl_schedule_run(walk->schedule, action->kind));
         return true;
