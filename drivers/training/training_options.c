@@ -52,7 +52,7 @@ const struct sl_option sl_layout_table[] = {
              "are float32"},
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
      .help = "shard kernels over the data axis (FSDP); they are gathered for use"},
-    {"prefetch", SL_OPTION_SWITCH, FIELD(prefetch), .keep = SL_KEPT_FREE,
+    {"prefetch", SL_OPTION_SWITCH, FIELD(prefetch),
      .help = "with --fsdp, gather the kernels of a stage once, while another one computes, into room for two stages; "
              "otherwise each kernel for each use, which takes less memory and more time"},
     {"show-shardings", SL_OPTION_FLAG, FIELD(show_shardings),
