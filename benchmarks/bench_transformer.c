@@ -180,6 +180,7 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
     const struct sl_schedule_kind *kind = sl_schedule_find(rig->schedule_name, error);
     if (!kind) return SL_BAD_INPUT;
     SL_TRY(sl_schedule_generate(&rig->schedule, kind, pipe, kind->default_loops, run->microbatches, error));
+    rig->schedule.sharded = run->model.fsdp && run->data > 1;
     const uint32_t tokens = (uint32_t)run->batch * (uint32_t)run->sequence;
     run->inputs = malloc(tokens * sizeof *run->inputs);
     run->labels = malloc(tokens * sizeof *run->labels);

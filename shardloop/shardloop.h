@@ -90,6 +90,7 @@
 #include "layers/modules/feedforward/norm.h"
 #include "layers/modules/feedforward/products.h"
 #include "layers/modules/gradient_check.h"
+#include "layers/modules/gathers.h"
 #include "layers/modules/groups.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/module.h"

@@ -358,9 +358,12 @@ int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_cos
         if (number >= 0) add_costs(&means[number], record);
     }
     for (int s = 0; s < stages; s++)
-        stage[s] = (struct sl_stage_costs){mean_of(&means[s].forward), mean_of(&means[s].input_gradient),
-                                           mean_of(&means[s].weight_gradient), mean_of(&means[s].reduce),
-                                           fmin(mean_of(&means[s].optimizer) / trace->passes, SL_MAX_COST)};
+        stage[s] = (struct sl_stage_costs){mean_of(&means[s].forward),
+                                           mean_of(&means[s].input_gradient),
+                                           mean_of(&means[s].weight_gradient),
+                                           mean_of(&means[s].reduce),
+                                           fmin(mean_of(&means[s].optimizer) / trace->passes, SL_MAX_COST),
+                                           0};
     costs->communication = mean_of(&send) + mean_of(&take) + trace->delay;
     free(means);
     return SL_OK;

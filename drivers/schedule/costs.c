@@ -17,6 +17,7 @@ static const struct field fields[] = {
     {"input_gradient", offsetof(struct sl_stage_costs, input_gradient)},
     {"weight_gradient", offsetof(struct sl_stage_costs, weight_gradient)},
     {"reduce", offsetof(struct sl_stage_costs, reduce)},
+    {"unshard", offsetof(struct sl_stage_costs, unshard)},
     {"optimizer", offsetof(struct sl_stage_costs, optimizer)},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
@@ -73,7 +74,7 @@ static int read_entry(const struct reader *reader, const char *name, const json_
     }
     return sl_error_set(reader->error, SL_BAD_INPUT,
                         "--costs: %s: \"%.80s\": no such cost; there are forward, input_gradient, weight_gradient, "
-                        "reduce, optimizer, communication, overlap",
+                        "reduce, unshard, optimizer, communication, overlap",
                         reader->path, name);
 }
 

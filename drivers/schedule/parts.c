@@ -130,7 +130,7 @@ void schedule_simulated_parts(const struct sl_simulation *simulation, int rank, 
     part[SCHEDULE_PART_COMPUTE] = of->busy;
     part[SCHEDULE_PART_REDUCTION] = fmax(0, of->reducing);
     part[SCHEDULE_PART_OPTIMIZER] = of->optimizer;
-    part[SCHEDULE_PART_TRANSFER] = of->transfer;
+    part[SCHEDULE_PART_TRANSFER] = of->transfer + of->gathering;
     part[SCHEDULE_PART_BUBBLE] = simulation->step - part[SCHEDULE_PART_COMPUTE] - part[SCHEDULE_PART_REDUCTION] -
                                  part[SCHEDULE_PART_OPTIMIZER] - part[SCHEDULE_PART_TRANSFER];
 }

@@ -19,7 +19,7 @@ struct config {
     const char *name, *file;
     int stages, loops, microbatches;
     int format, buffers, group, width;
-    bool all, json, check, simulate, overlap;
+    bool all, json, fsdp, check, simulate, overlap;
     double communication;
     struct sl_stage_costs cost;
     const char *costs, *compare, *output;
@@ -45,6 +45,8 @@ static const struct sl_option schedule_table[] = {
      .help = "parts of a batch (default 8)"},
     {"file", SL_OPTION_TEXT, FIELD(file), .value = "FILE", .path = SL_PATH_TEXT,
      .help = "read the schedule from FILE (PyTorch's CSV format) instead of generating it"},
+    {"fsdp", SL_OPTION_FLAG, FIELD(fsdp),
+     .help = "parameters are sharded over data: a stage's are gathered ahead of use, and at most two stages' at once"},
     {"all", SL_OPTION_FLAG, FIELD(all),
      .help = "compare all schedules that fit --stages and --microbatches, the fastest first, on one model: each has "
              "--loops stages a rank, or the nearest number that it can have, and costs are of a stage where it has "
@@ -84,11 +86,14 @@ static const struct sl_option simulation_table[] = {
      .help = "ms that a message between two ranks takes"},
     {"reduce", SL_OPTION_REAL, FIELD(cost.reduce), .max = SL_MAX_COST,
      .help = "ms to reduce a stage's gradients over data"},
+    {"unshard", SL_OPTION_REAL, FIELD(cost.unshard), .max = SL_MAX_COST,
+     .help = "ms to gather a stage's parameters over data, each time; only with --fsdp"},
     {"optimizer", SL_OPTION_REAL, FIELD(cost.optimizer), .max = SL_MAX_COST,
      .help = "ms that the optimizer takes for a stage's parameters, once a step"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
     {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT,
-     .help = "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce, optimizer "
+     .help = "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce, unshard, "
+             "optimizer "
              "(a number, "
              "or a list with one a stage), communication, overlap; or a trace that a driver's --trace has written"},
     {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE", .path = SL_PATH_TEXT,
@@ -139,6 +144,7 @@ static int make(const struct config *config, struct subject *subject, struct sl_
 
 static int prove(const struct config *config, struct subject *subject, struct sl_error *error) {
     subject->group = one_of(config->group, subject->trace.group, 0);
+    subject->study.schedule.sharded = config->fsdp;
     return schedule_study_prove(&subject->study, config->buffers, subject->group, error);
 }
 
@@ -307,7 +313,7 @@ static int run(const struct config *config, struct subject *subject, struct sl_e
 }
 
 int main(int argc, char **argv) {
-    struct config config = {.overlap = true, .cost = {1, 1, 1, 0, 0}};
+    struct config config = {.overlap = true, .cost = {1, 1, 1, 0, 0, 0}};
     struct sl_options options = {
         .program = "schedule",
         .summary = "Generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it.",

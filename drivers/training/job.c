@@ -154,6 +154,7 @@ int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
         return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
                             job->wgrad_group, microbatches);
     SL_TRY(fuse(job, error));
+    job->schedule.sharded = job->options->fsdp && job->options->prefetch && job->data > 1 && !job->forward_only;
     SL_TRY(sl_schedule_lower(&job->schedule, error));
     return sl_schedule_slots(&job->schedule, SL_PIPELINE_FEWEST_SLOTS, &job->slots, error);
 }

@@ -117,8 +117,12 @@ static bool cut_smaller(const struct sl_job *job, int attempt, struct sl_variant
 static bool shard_parameters(const struct sl_job *job, int attempt, struct sl_variant *variant,
                              char text[SL_ATTEMPT_TEXT]) {
     struct sl_training_options *options = &variant->options;
-    snprintf(text, SL_ATTEMPT_TEXT, "--fsdp");
-    if (attempt || options->fsdp || job->data == 1) return false;
+    if (job->data == 1 || attempt > !options->fsdp || (options->fsdp && !options->prefetch)) return false;
+    const bool gathers_late = attempt || options->fsdp;
+    if (gathers_late && job->forward_only) return false;
+    snprintf(text, SL_ATTEMPT_TEXT, "%s%s%s", options->fsdp ? "" : "--fsdp", attempt ? " " : "",
+             gathers_late ? "--no-prefetch" : "");
+    options->prefetch = options->prefetch && !gathers_late;
     return options->fsdp = true;
 }
 

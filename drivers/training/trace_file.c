@@ -60,15 +60,15 @@ void sl_trace_file_step(struct sl_trace_file *file, int64_t number, double begin
 /* ---- rows ---- */
 
 /* Chrome's format knows processes and their threads, which are rows; neither has the number 0, which is the kernel's.
- * The steps are the first process, then each pipeline is one. Events of a row must not overlap: reductions that are
- * under way together lie in rows below their coordinate's own. */
-enum { STEPS = 1, MAX_ROWS = 1 + 2 * SL_UPDATES_IN_FLIGHT };
+ * The steps are the first process, then each pipeline is one. Events of a row must not overlap: reductions and gathers
+ * that are under way together lie in rows below their coordinate's own. */
+enum { STEPS = 1, MAX_ROWS = 1 + 2 * SL_UPDATES_IN_FLIGHT + SL_MOST_UNSHARDED };
 
 static int process_of(const struct sl_job *job, int coordinate) {
     return STEPS + 1 + sl_trace_pipeline_of(job, coordinate);
 }
 
-/* Row 0 is the coordinate's own, the others are for reductions. */
+/* Row 0 is the coordinate's own, the others are for reductions and gathers. */
 static int thread_of(const struct sl_job *job, int coordinate, int row) {
     return STEPS + 1 + coordinate + row * job->mesh.size;
 }
@@ -81,7 +81,7 @@ struct rows {
 
 static int find_row(struct rows *rows, const struct sl_trace_event *event) {
     int row = 1;
-    if (event->work != SL_TRACE_REDUCE) return 0;
+    if (event->work != SL_TRACE_REDUCE && event->work != SL_TRACE_GATHER) return 0;
     while (row < rows->count && row + 1 < MAX_ROWS && rows->end[row] > event->begin) row++;
     if (row == rows->count) rows->count++;
     rows->end[row] = event->end;
@@ -90,7 +90,8 @@ static int find_row(struct rows *rows, const struct sl_trace_event *event) {
 
 /* ---- events ---- */
 
-static const char *const category[SL_TRACE_WORKS] = {"compute", "communication", "reduce", "waiting", "optimizer"};
+static const char *const category[SL_TRACE_WORKS] = {"compute", "communication", "reduce",
+                                                     "waiting", "optimizer",     "gather"};
 
 /* "4F0", "4W0-7" for compute; what the executor calls it for the rest. */
 static void name_event(const struct sl_trace_event *event, char *name, size_t size) {

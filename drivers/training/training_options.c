@@ -52,7 +52,10 @@ const struct sl_option sl_layout_table[] = {
              "memory, and activations are rounded after every layer; sums, parameters, gradients and optimizer state "
              "are float32"},
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
-     .help = "shard kernels over the data axis (FSDP); they are gathered for each use"},
+     .help = "shard kernels over the data axis (FSDP); they are gathered for use"},
+    {"prefetch", SL_OPTION_SWITCH, FIELD(prefetch),
+     .help = "with --fsdp, gather the kernels of a stage once, while another one computes, into room for two stages; "
+             "otherwise each kernel for each use, which takes less memory and more time"},
     {"show-shardings", SL_OPTION_FLAG, FIELD(show_shardings),
      .help = "print how each parameter is sharded, and do nothing else"},
     {"dry-run", SL_OPTION_FLAG, FIELD(dry_run),
@@ -102,6 +105,7 @@ struct sl_training_options sl_training_defaults(void) {
                                         .zero = 1,
                                         .offload_directory = ".",
                                         .overlap = true,
+                                        .prefetch = true,
                                         .optimizer = sl_optimizer_flags_defaults(),
                                         .learning_rate = 1e-3};
 }

@@ -37,7 +37,7 @@ struct sl_training_options {
     /* By sl_layout_table. */
     int precision; /* enum sl_product_precision */
     int storage;   /* 1: what is kept and handed over, and caches, are bf16 */
-    bool fsdp, show_shardings, dry_run;
+    bool fsdp, prefetch, show_shardings, dry_run;
     /* By sl_optimizer_section. */
     struct sl_optimizer_flags optimizer;
     /* By sl_rate_table. */

@@ -47,6 +47,7 @@
 #include "layers/kernels/gemm.h"
 #include "layers/modules/batch.h"
 #include "layers/modules/caches.h"
+#include "layers/modules/gathers.h"
 #include "layers/modules/groups.h"
 #include "layers/modules/parameters.h"
 #include "layers/modules/profile.h"
@@ -138,10 +139,11 @@ struct sl_context {
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;
     const struct sl_stash *stash;
-    const struct sl_groups *groups; /* NULL: none */
-    struct sl_caches *caches;       /* NULL unless the model generates */
-    const struct sl_stash *again;   /* stash of recomputed modules for backward (layers/modules/recompute.c), */
-    const struct sl_stash *once;    /* and for forward: the same tensors, where one module's follow another's */
+    const struct sl_groups *groups;   /* NULL: none */
+    const struct sl_gathers *gathers; /* of the kernels that were added while planning */
+    struct sl_caches *caches;         /* NULL unless the model generates */
+    const struct sl_stash *again;     /* stash of recomputed modules for backward (layers/modules/recompute.c), */
+    const struct sl_stash *once;      /* and for forward: the same tensors, where one module's follow another's */
     char *workspace;
     struct sl_profile *profile; /* NULL: nothing is measured */
 };
@@ -180,6 +182,7 @@ struct sl_plan {
     struct sl_rope *ropes;            /* tables that layers share (layers/modules/sequence/rope.h) */
     struct sl_budget *held;           /* counts what is taken while planning; NULL: nobody does */
     struct sl_groups *groups;         /* groups over which modules may communicate; NULL: none */
+    struct sl_gathers *gathers;       /* gathers kernels ahead of their use; NULL: modules do so themselves */
     size_t workspace, workspace_peak; /* bytes in use now, and the most so far */
     struct sl_error *error;
 };

@@ -218,7 +218,8 @@ void sl_pipeline_weights_due(struct sl_pipeline *p, const struct sl_action *acti
 static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_action_kind kind, int loop, int microbatch,
                                       int count) {
     static const char *const name[SL_ACTION_KINDS] = {
-        "F", "I", "I", "W", "send activation", "take activation", "send gradient", "take gradient", "reduce"};
+        "F",      "I",       "I",      "W", "send activation", "take activation", "send gradient", "take gradient",
+        "reduce", "unshard", "reshard"};
     struct sl_trace_event event = {.work = kind <= SL_WEIGHT_GRADIENT ? SL_TRACE_COMPUTE : SL_TRACE_COMMUNICATION,
                                    .stage = stage_of(p, loop),
                                    .loop = loop,
@@ -273,6 +274,7 @@ static enum sl_work work_of(enum sl_action_kind kind) {
 
 /* The action's own work; weight gradients apart. */
 static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
+    SL_TRY(sl_pipeline_use_shards(p, action));
     switch (action->kind) {
     case SL_FORWARD:
         return forward_step(p, action);
@@ -289,6 +291,8 @@ static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
         return take_gradient(p, action);
     case SL_WEIGHT_GRADIENT:
     case SL_REDUCE:
+    case SL_UNSHARD:
+    case SL_RESHARD:
     case SL_ACTION_KINDS:
         break;
     }
@@ -314,6 +318,7 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     SL_TRY(sl_pipeline_use_parameters(p, action));
     if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
     if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->params, action->microbatch));
+    if (action->kind == SL_UNSHARD || action->kind == SL_RESHARD) return sl_pipeline_shard_step(p, action);
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
         SL_TRY(do_action(p, action));
@@ -344,7 +349,14 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
         p->weights[l].next = 0;
         p->weights[l].begun = false;
     }
+    SL_TRY(sl_pipeline_begin_shards(p));
     return sl_groups_meet(&p->groups, p->self);
+}
+
+/* Between two actions. */
+static int advance(struct sl_pipeline *p) {
+    SL_TRY(sl_progress(p->self));
+    return sl_pipeline_advance_shards(p);
 }
 
 int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
@@ -354,7 +366,7 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
                        "factor of each row's loss, such as 1 / rows");
     SL_TRY(begin_step(p, step, SL_TRAIN));
     for (int i = 0; i < p->actions->count; i++) {
-        SL_TRY(sl_progress(p->self));
+        SL_TRY(advance(p));
         const enum sl_work before = sl_profile_begin(p->context.profile, work_of(p->actions->action[i].kind));
         if (step->between) SL_TRY(step->between(step->callback_arg));
         SL_TRY(run_action(p, &p->actions->action[i]));
@@ -363,14 +375,21 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
     return SL_OK;
 }
 
+static bool goes_forward(enum sl_action_kind kind) {
+    return kind == SL_FORWARD || kind == SL_TAKE_ACTIVATION || kind == SL_SEND_ACTIVATION;
+}
+
 static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
+    int end = p->actions->count; /* after the last that goes forward */
+    while (end > 0 && !goes_forward(p->actions->action[end - 1].kind)) end--;
     SL_TRY(begin_step(p, step, phase));
-    for (int i = 0; i < p->actions->count; i++) {
+    for (int i = 0; i < end; i++) {
         const enum sl_action_kind kind = p->actions->action[i].kind;
-        if (kind != SL_FORWARD && kind != SL_TAKE_ACTIVATION && kind != SL_SEND_ACTIVATION) continue;
-        SL_TRY(sl_progress(p->self));
+        if (!goes_forward(kind) && kind != SL_UNSHARD && kind != SL_RESHARD) continue;
+        SL_TRY(advance(p));
         SL_TRY(run_action(p, &p->actions->action[i]));
     }
+    SL_TRY(sl_pipeline_end_shards(p));
     return sl_groups_meet(&p->groups, p->self);
 }
 

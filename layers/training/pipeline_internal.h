@@ -2,6 +2,7 @@
 #ifndef SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 #define SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 
+#include "layers/modules/gathers.h"
 #include "layers/training/pipeline.h"
 #include "spmd/device/window.h"
 
@@ -51,6 +52,8 @@ struct sl_pipeline {
     struct sl_window window;
     int frames, turns; /* units that are near, 0: nothing leaves; units of a loop */
     struct sl_groups groups;
+    bool unshards; /* UNSHARD and RESHARD are carried out, with */
+    struct sl_gathers gathers;
     struct kept *kept; /* [loops] */
     /* Where stages hand over bf16: floats of a call's x or dy, and of its y or dx. */
     struct sl_place taken, given;
@@ -143,6 +146,18 @@ void sl_pipeline_drop_stash(struct sl_pipeline *p, int loop, int end);
 int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *parameters);
 /* What ACTION reads and writes of its loop's parameters is in memory. */
 int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_action *action);
+
+/* ---- sharded kernels (pipeline_shards.c) ---- */
+
+/* Before the stages are planned. Collective over the mesh. */
+int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *parameters);
+/* At the beginning of a step; for an UNSHARD or RESHARD; between actions; before an action that may read kernels; and
+ * after the last one. */
+int sl_pipeline_begin_shards(struct sl_pipeline *p);
+int sl_pipeline_shard_step(struct sl_pipeline *p, const struct sl_action *action);
+int sl_pipeline_advance_shards(struct sl_pipeline *p);
+int sl_pipeline_use_shards(struct sl_pipeline *p, const struct sl_action *action);
+int sl_pipeline_end_shards(struct sl_pipeline *p);
 
 /* SL_BAD_INPUT if stages of two ranks have declared a parameter of the same name, unless it is tied. Collective over
  * the mesh. */

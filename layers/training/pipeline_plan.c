@@ -112,6 +112,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .weights_follow = p->weights_follow,
         .forward_keeps = p->forward_keeps,
         .groups = &p->groups,
+        .gathers = p->unshards ? &p->gathers : NULL,
         .held = &p->self->held,
         .error = &p->self->error,
     };
@@ -196,6 +197,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         SL_TRY(sl_schedule_slots(options->schedule, SL_PIPELINE_FEWEST_SLOTS, &p->options.slots, &self->error));
     SL_TRY(make_arrays(p));
     SL_TRY(sl_groups_open(&p->groups, self, options->group_axes));
+    SL_TRY(sl_pipeline_plan_shards(p, parameters));
     plan_slots(p);
     plan_links(p);
     SL_TRY(plan_stages(p, parameters));
@@ -216,6 +218,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .once = p->forward_keeps ? &p->again : &p->once,
         .wgrad_group = options->wgrad_group,
         .groups = &p->groups,
+        .gathers = &p->gathers,
         .caches = options->caches,
     };
     return SL_OK;
@@ -272,6 +275,7 @@ static size_t link_bytes(const struct sl_pipeline *p, const struct link *link) {
 }
 
 void sl_pipeline_plan_bytes(const struct sl_pipeline *p, struct sl_budget *budget) {
+    sl_budget_add(budget, SL_MEMORY_PARAMETERS, sl_gathers_bytes(&p->gathers));
     sl_budget_add(budget, SL_MEMORY_KEPT, near_stash_bytes(p) + output_bytes(p) + loss_bytes(p));
     sl_budget_add(budget, SL_MEMORY_OFFLOADED, p->frames ? p->window.place : 0);
     sl_budget_add(budget, SL_MEMORY_RECOMPUTED, stash_bytes(&p->again) + stash_bytes(&p->once));
@@ -309,6 +313,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
     if (!p->context.parameters->turns) /* else they have no fixed place */
         SL_TRY(sl_groups_share(&p->groups, p->self, p->context.parameters->memory));
     struct sl_budget *held = &p->self->held;
+    SL_TRY(sl_gathers_open(&p->gathers, p->self, p->context.parameters, held));
     if (p->frames)
         SL_TRY(sl_pipeline_open_offload(p));
     else
@@ -334,6 +339,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
 
 void sl_pipeline_close(struct sl_pipeline *p) {
     if (!p) return;
+    sl_gathers_close(&p->gathers, p->self);
     sl_groups_close(&p->groups, p->self);
     if (!p->frames) sl_device.give(p->stash.data);
     sl_window_close(&p->window);

@@ -64,22 +64,9 @@ static bool is_last(const struct walk *walk, int stage) { return stage == sl_sch
 
 /* ---- explanations ---- */
 
-static const char *kind_name(enum sl_action_kind kind) {
-    static const char *const name[SL_ACTION_KINDS] = {"forward",
-                                                      "backward",
-                                                      "input gradient",
-                                                      "weight gradient",
-                                                      "send of the activation",
-                                                      "take of the activation",
-                                                      "send of the gradient",
-                                                      "take of the gradient",
-                                                      "reduction"};
-    return name[kind];
-}
-
 static int broken(const struct walk *walk, int rank, const struct sl_action *action, const char *why) {
     return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: rank %d, %s of microbatch %d in stage %d: %s",
-                        walk->schedule->name, rank, kind_name(action->kind), action->microbatch,
+                        walk->schedule->name, rank, sl_action_name(action->kind), action->microbatch,
                         stage_of(walk, rank, action), why);
 }
 
@@ -127,8 +114,8 @@ static int explain(const struct walk *walk) {
         const int to = waits_for(walk, rank);
         const int length =
             snprintf(line, sizeof line, "%srank %d in the %s of microbatch %d in stage %d waits for %s%d",
-                     i ? ", " : "", rank, kind_name(action->kind), action->microbatch, stage_of(walk, rank, action),
-                     takes(action) ? "rank " : "a free buffer of rank ", to);
+                     i ? ", " : "", rank, sl_action_name(action->kind), action->microbatch,
+                     stage_of(walk, rank, action), takes(action) ? "rank " : "a free buffer of rank ", to);
         const size_t used = strlen(text);
         if (used + (size_t)length + 48 > sizeof text) {
             snprintf(text + used, sizeof text - used, ", and so on: a circle of %d ranks", shortest);
@@ -301,7 +288,7 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
         action->microbatch > schedule->microbatches - sl_schedule_run(schedule, action->kind))
         return sl_error_set(walk->error, SL_BAD_INPUT,
                             "schedule %s: rank %d, %s: there is no microbatch %d or no loop %d", schedule->name, rank,
-                            kind_name(action->kind), action->microbatch, action->loop);
+                            sl_action_name(action->kind), action->microbatch, action->loop);
     const char *wrong = wrong_column(walk, rank, action);
     if (wrong) return broken(walk, rank, action, wrong);
     struct cell *cell = &walk->cell[message_of(walk, stage_of(walk, rank, action), action->microbatch)];
@@ -320,6 +307,9 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
     case SL_INPUT_GRADIENT:
     case SL_WEIGHT_GRADIENT:
         return backward(walk, rank, action, cell);
+    case SL_UNSHARD:
+    case SL_RESHARD:
+        return SL_OK; /* no rank waits for another: sl_schedule_check_shards */
     case SL_ACTION_KINDS:
         break;
     }
@@ -466,6 +456,7 @@ static void give_memory(struct walk *walk) {
 /* Walks with all but memory and error given. */
 static int prove(struct walk *walk, struct sl_error *error) {
     walk->error = error;
+    SL_TRY(sl_schedule_check_shards(walk->schedule, error));
     const int wires = take_memory(walk) ? make_wires(walk) : -1;
     if (wires < 0) return sl_error_set(error, SL_FAILED, "schedule %s: no memory to check it", walk->schedule->name);
     return walk_to_the_end(walk, wires);

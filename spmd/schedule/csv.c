@@ -314,26 +314,42 @@ int sl_schedule_read_csv(struct sl_schedule *schedule, const char *path, struct 
 
 /* ---- writing ---- */
 
-/* The next compute action of RANK from I on; the count if there is none. */
-static int next_compute(const struct sl_rank_schedule *rank, int i) {
-    while (i < rank->count && rank->action[i].kind > SL_WEIGHT_GRADIENT) i++;
+static bool is_written(const struct sl_schedule *schedule, enum sl_action_kind kind) {
+    return kind <= SL_WEIGHT_GRADIENT || (schedule->sharded && kind >= SL_REDUCE);
+}
+
+/* The next action of RANK from I on that is written; the count if there is none. */
+static int next_written(const struct sl_schedule *schedule, const struct sl_rank_schedule *rank, int i) {
+    while (i < rank->count && !is_written(schedule, rank->action[i].kind)) i++;
     return i;
 }
 
-int sl_schedule_write_csv(const struct sl_schedule *schedule, FILE *file) {
-    for (int r = 0; r < schedule->ranks; r++) {
-        const struct sl_rank_schedule *rank = &schedule->rank[r];
-        int cell = 0, following;
-        for (int i = next_compute(rank, 0); i < rank->count; i = following) {
-            const struct sl_action *action = &rank->action[i];
-            following = next_compute(rank, i + 1);
-            const bool begins_pair = following < rank->count && rank->action[following].paired;
-            const char *before = begins_pair ? "(" : action->paired ? ";" : "";
-            for (; cell < action->time; cell++) fputc(',', file);
-            fprintf(file, "%s%d%c%d%s", before, sl_schedule_stage(schedule, r, action->loop),
-                    sl_action_letter(action->kind), action->microbatch, action->paired ? ")OVERLAP_F_B" : "");
-        }
-        fputc('\n', file);
+static void write_action(const struct sl_action *action, int stage, FILE *file) {
+    static const char *const name[] = {"REDUCE_GRAD", "UNSHARD", "RESHARD"}; /* from SL_REDUCE on */
+    if (action->kind >= SL_REDUCE)
+        fprintf(file, "%d%s", stage, name[action->kind - SL_REDUCE]);
+    else
+        fprintf(file, "%d%c%d", stage, sl_action_letter(action->kind), action->microbatch);
+}
+
+/* What is gathered and reduced has no iteration of its own, and so the cells of a sharded table have none. */
+static void write_rank(const struct sl_schedule *schedule, int number, FILE *file) {
+    const struct sl_rank_schedule *rank = &schedule->rank[number];
+    int cell = 0, following;
+    for (int i = next_written(schedule, rank, 0), first = i; i < rank->count; i = following) {
+        const struct sl_action *action = &rank->action[i];
+        following = next_written(schedule, rank, i + 1);
+        const bool begins_pair = following < rank->count && rank->action[following].paired;
+        if (schedule->sharded && i > first && !action->paired) fputc(',', file);
+        for (; !schedule->sharded && cell < action->time; cell++) fputc(',', file);
+        fputs(begins_pair ? "(" : action->paired ? ";" : "", file);
+        write_action(action, sl_schedule_stage(schedule, number, action->loop), file);
+        fputs(action->paired ? ")OVERLAP_F_B" : "", file);
     }
+    fputc('\n', file);
+}
+
+int sl_schedule_write_csv(const struct sl_schedule *schedule, FILE *file) {
+    for (int r = 0; r < schedule->ranks; r++) write_rank(schedule, r, file);
     return fflush(file) || ferror(file) ? SL_FAILED : SL_OK;
 }

@@ -19,8 +19,9 @@ SL_BEGIN_C
  * if there is no memory. Whether all actions are there, sl_schedule_check tells. Free with sl_schedule_free. */
 int sl_schedule_read_csv(struct sl_schedule *schedule, const char *path, struct sl_error *error);
 
-/* Writes the compute actions of a table, lowered or not; their times say in which cells they are. SL_FAILED if FILE
- * cannot be written. */
+/* Writes the compute actions of a table, lowered or not; their times say in which cells they are. Of a sharded table
+ * that has been lowered, UNSHARD, RESHARD and REDUCE_GRAD are written too, each action in the cell after the one
+ * before. SL_FAILED if FILE cannot be written. */
 int sl_schedule_write_csv(const struct sl_schedule *schedule, FILE *file);
 
 SL_END_C

@@ -115,7 +115,7 @@ static int lower_rank(struct lowering *lowering, struct sl_rank_schedule *rank, 
         if (!sl_schedule_append(rank, &lowering->placed[i].action)) status = SL_FAILED;
     }
     free(lowering->placed);
-    return status;
+    return status == SL_OK && lowering->schedule->sharded ? sl_schedule_insert_shards(rank) : status;
 }
 
 static void note_times(struct lowering *lowering) {

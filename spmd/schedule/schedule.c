@@ -89,6 +89,23 @@ int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, 
     return sl_schedule_append(&schedule->rank[sl_schedule_rank_of(schedule, stage)], &action) ? SL_OK : SL_FAILED;
 }
 
+const char *sl_action_name(enum sl_action_kind kind) {
+    static const char *const name[SL_ACTION_KINDS] = {
+        "forward",
+        "backward",
+        "input gradient",
+        "weight gradient",
+        "send of the activation",
+        "take of the activation",
+        "send of the gradient",
+        "take of the gradient",
+        "reduction",
+        "gathering of parameters",
+        "release of parameters",
+    };
+    return name[kind];
+}
+
 /* ---- generating ---- */
 
 static int check_loops(const struct sl_schedule_kind *kind, int loops, struct sl_error *error) {

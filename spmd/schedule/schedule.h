@@ -34,6 +34,8 @@ enum sl_action_kind {
     SL_SEND_GRADIENT,   /* to the previous stage */
     SL_TAKE_GRADIENT,   /* from the next stage */
     SL_REDUCE,          /* a loop's gradients are complete: sum them over data */
+    SL_UNSHARD,         /* begins to gather a loop's sharded parameters */
+    SL_RESHARD,         /* their room is free for another loop's */
     SL_ACTION_KINDS
 };
 
@@ -51,7 +53,8 @@ struct sl_rank_schedule {
     struct sl_action *action;
 };
 
-enum { SL_MAX_STAGES = 4096 }; /* of a pipeline: ranks x loops */
+enum { SL_MAX_STAGES = 4096 };  /* of a pipeline: ranks x loops */
+enum { SL_MOST_UNSHARDED = 2 }; /* loops of a rank whose parameters are gathered at once */
 
 struct sl_schedule {
     char name[32];
@@ -59,6 +62,7 @@ struct sl_schedule {
     int run; /* sl_schedule_fuse: microbatches of a forward, an input gradient and their messages; 0: it was not called
               */
     bool ascends; /* sl_schedule_ascend has turned its backwards round */
+    bool sharded; /* set before lowering: stages' parameters are sharded over data, and gathered ahead of use */
     bool lowered;
     int *stage;                    /* [ranks][loops]: the stages that each rank holds, ascending */
     int *place;                    /* [stages]: rank * loops + loop */
@@ -79,7 +83,9 @@ void sl_schedule_free(struct sl_schedule *schedule);
 void sl_schedule_ascend(struct sl_schedule *schedule);
 
 /* Inserts a TAKE before each action that needs one, a SEND after each action whose result another stage needs, and a
- * REDUCE after each loop's last weight gradient. A schedule that has been lowered stays as it is. */
+ * REDUCE after each loop's last weight gradient. In a sharded one the next SL_MOST_UNSHARDED loops of a rank are
+ * gathered while it computes: an UNSHARD comes as soon as a RESHARD has made room. A schedule that has been lowered
+ * stays as it is. */
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error);
 
 /* Proves that the lowered table can be executed: walks it as the executor would, with SLOTS slots in each channel.
@@ -110,6 +116,9 @@ bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, in
  * first weight gradient, of GROUP microbatches, to its REDUCE. Loops that are at it at once have different rooms. False
  * without memory. */
 bool sl_schedule_gradient_rooms(const struct sl_schedule *schedule, int rank, int group, int *room);
+
+/* The most loops of RANK whose parameters are gathered at once. */
+int sl_schedule_unsharded(const struct sl_schedule *schedule, int rank);
 
 /* Number of iterations of a breadth-first forward pass: loops * max(microbatches, ranks) + min(microbatches, ranks) -
  * 1. */
@@ -148,7 +157,7 @@ int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error);
 
 /* The microbatches that an action of KIND takes at once: its own, and those that follow it. */
 static inline int sl_schedule_run(const struct sl_schedule *schedule, enum sl_action_kind kind) {
-    return kind == SL_WEIGHT_GRADIENT || kind == SL_REDUCE || schedule->run < 1 ? 1 : schedule->run;
+    return kind == SL_WEIGHT_GRADIENT || kind >= SL_REDUCE || schedule->run < 1 ? 1 : schedule->run;
 }
 /* The number of stages. */
 static inline int sl_schedule_stages(const struct sl_schedule *schedule) { return schedule->ranks * schedule->loops; }
@@ -175,6 +184,14 @@ static inline bool sl_has_weight_gradient(enum sl_action_kind kind) {
 
 /* The letter of a compute action: F, B, I or W. */
 char sl_action_letter(enum sl_action_kind kind);
+/* "forward", "send of the activation", ...: for messages. */
+const char *sl_action_name(enum sl_action_kind kind);
+
+/* For sl_schedule_lower: inserts UNSHARD and RESHARD into RANK's actions, the messages among them. SL_FAILED without
+ * memory. */
+int sl_schedule_insert_shards(struct sl_rank_schedule *rank);
+/* For sl_schedule_check: what computes must have been gathered before, and every loop's room must become free. */
+int sl_schedule_check_shards(const struct sl_schedule *schedule, struct sl_error *error);
 
 SL_END_C
 #endif

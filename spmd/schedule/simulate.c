@@ -31,6 +31,8 @@ struct walk {
     double *activation, *gradient; /* [stages][microbatches] when it reaches that stage, or NOT_SENT */
     struct weights *weights;       /* [stages], in groups only */
     bool *due;                     /* memory of the above */
+    double *gathered;              /* [stages] when its parameters are there; */
+    double *gather_end;            /* [ranks] when the rank's last gather ends */
     struct updates *updates;       /* [ranks] */
     int *update;                   /* memory of the above */
 };
@@ -56,6 +58,9 @@ static double cost_of(const struct sl_costs *costs, int kind, int stage) {
         return of->weight_gradient;
     case SL_REDUCE:
         return of->reduce;
+    case SL_UNSHARD:
+        return of->unshard;
+    case SL_RESHARD:
     case SL_SEND_ACTIVATION:
     case SL_TAKE_ACTIVATION:
     case SL_SEND_GRADIENT:
@@ -91,6 +96,25 @@ static void compute(struct walk *walk, enum sl_action_kind kind, int stage, int 
     walk->result->rank[event->rank].busy += event->end - event->begin;
 }
 
+/* One after another, beside what the rank computes. */
+static void gather(struct walk *walk, int rank, int stage) {
+    const double cost = cost_of(walk->costs, SL_UNSHARD, stage);
+    const double begin = larger(walk->now[rank], walk->gather_end[rank]);
+    walk->gathered[stage] = walk->gather_end[rank] = begin + cost;
+    if (cost == 0) return;
+    struct sl_event *event = add_event(walk, SL_UNSHARD, stage, 0, 1);
+    event->begin = begin;
+    event->end = begin + cost;
+}
+
+/* Before a forward or an input gradient. */
+static void wait_for_gather(struct walk *walk, int rank, int stage) {
+    const double wait = walk->gathered[stage] - walk->now[rank];
+    if (wait <= 0) return;
+    walk->result->rank[rank].gathering += wait;
+    walk->now[rank] += wait;
+}
+
 /* Runs the groups that are due. */
 static void run_weight_gradients(struct walk *walk, int stage) {
     struct weights *weights = &walk->weights[stage];
@@ -100,13 +124,22 @@ static void run_weight_gradients(struct walk *walk, int stage) {
         compute(walk, SL_WEIGHT_GRADIENT, stage, weights->next, group);
 }
 
-/* As the executor: after a backward they wait until its gradient has been sent. */
-static void backward_in_groups(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch) {
-    const int run = sl_schedule_run(walk->schedule, kind);
+/* Whether the gradient of ACTION, a backward of RANK, is sent at once. */
+static bool is_sent(const struct walk *walk, int rank, const struct sl_action *action) {
+    const struct sl_rank_schedule *actions = &walk->schedule->rank[rank];
+    const struct sl_action *next = action + 1;
+    return next < actions->action + actions->count && next->kind == SL_SEND_GRADIENT && next->loop == action->loop &&
+           next->microbatch == action->microbatch;
+}
+
+/* As the executor: after a backward they wait until its gradient has been sent, if it is sent at once. */
+static void backward_in_groups(struct walk *walk, int rank, int stage, const struct sl_action *action) {
+    const enum sl_action_kind kind = action->kind;
+    const int run = sl_schedule_run(walk->schedule, kind), microbatch = action->microbatch;
     if (sl_has_input_gradient(kind)) compute(walk, SL_INPUT_GRADIENT, stage, microbatch, run);
     if (!sl_has_weight_gradient(kind)) return;
     for (int m = 0; m < run; m++) walk->weights[stage].due[microbatch + m] = true;
-    if (kind == SL_WEIGHT_GRADIENT || stage == 0) run_weight_gradients(walk, stage);
+    if (!is_sent(walk, rank, action)) run_weight_gradients(walk, stage);
 }
 
 static void send(struct walk *walk, int rank, const struct sl_action *action, double *arrival, int to) {
@@ -195,14 +228,21 @@ static bool step(struct walk *walk, int rank, const struct sl_action *action) {
         if (walk->costs->group) run_weight_gradients(walk, stage);
         begin_reduction(walk, rank, stage, action->microbatch);
         return true;
+    case SL_UNSHARD:
+        gather(walk, rank, stage);
+        return true;
+    case SL_RESHARD:
+        return true;
     case SL_FORWARD:
+        wait_for_gather(walk, rank, stage);
         compute(walk, action->kind, stage, action->microbatch, sl_schedule_run(walk->schedule, action->kind));
         return true;
     case SL_BACKWARD:
     case SL_INPUT_GRADIENT:
     case SL_WEIGHT_GRADIENT:
+        if (sl_has_input_gradient(action->kind)) wait_for_gather(walk, rank, stage);
         if (walk->costs->group)
-            backward_in_groups(walk, action->kind, stage, action->microbatch);
+            backward_in_groups(walk, rank, stage, action);
         else
             compute(walk, action->kind, stage, action->microbatch, sl_schedule_run(walk->schedule, action->kind));
         return true;
@@ -247,15 +287,17 @@ static void summarize(struct walk *walk) {
 /* ---- the whole ---- */
 
 static int check_costs(const struct sl_schedule *schedule, const struct sl_costs *costs, struct sl_error *error) {
-    static const char *const name[] = {"forward", "input gradient", "weight gradient", "reduction", "optimizer"};
+    static const char *const name[] = {"forward",   "input gradient", "weight gradient",
+                                       "reduction", "optimizer",      "gathering"};
     const int stages = sl_schedule_stages(schedule);
     if (costs->count != 1 && costs->count != stages)
         return sl_error_set(error, SL_BAD_INPUT, "schedule %s has %d stages, but costs are given for %d",
                             schedule->name, stages, costs->count);
     for (int s = 0; s < costs->count; s++) {
         const struct sl_stage_costs *of = &costs->stage[s];
-        const double value[] = {of->forward, of->input_gradient, of->weight_gradient, of->reduce, of->optimizer};
-        for (int i = 0; i < 5; i++) {
+        const double value[] = {of->forward, of->input_gradient, of->weight_gradient,
+                                of->reduce,  of->optimizer,      of->unshard};
+        for (int i = 0; i < 6; i++) {
             if (value[i] >= 0 && value[i] <= SL_MAX_COST) continue;
             return sl_error_set(error, SL_BAD_INPUT, "the %s of stage %d costs %g: must be a number from 0 to %g",
                                 name[i], s, value[i], SL_MAX_COST);
@@ -277,6 +319,7 @@ static size_t count_events(const struct sl_schedule *schedule, bool groups) {
             count += kind <= SL_WEIGHT_GRADIENT;
             count += kind == SL_BACKWARD && groups;
             if (kind == SL_REDUCE) count += 2;
+            count += kind == SL_UNSHARD;
         }
     }
     return count;
@@ -295,11 +338,13 @@ static bool take_memory(struct walk *walk) {
     walk->activation = malloc(2 * cells * sizeof *walk->activation);
     walk->weights = calloc(stages, sizeof *walk->weights);
     walk->due = calloc(cells, sizeof *walk->due);
+    walk->gathered = calloc(stages + ranks, sizeof *walk->gathered);
     walk->updates = calloc(ranks, sizeof *walk->updates);
     walk->update = calloc(stages, sizeof *walk->update);
     if (!result->rank || !result->event || !walk->next || !walk->now || !walk->activation || !walk->weights ||
-        !walk->due || !walk->updates || !walk->update)
+        !walk->due || !walk->gathered || !walk->updates || !walk->update)
         return false;
+    walk->gather_end = walk->gathered + stages;
     walk->gradient = walk->activation + cells;
     for (size_t i = 0; i < 2 * cells; i++) walk->activation[i] = NOT_SENT;
     for (size_t r = 0; r < ranks; r++) walk->updates[r].event = &walk->update[r * (size_t)schedule->loops];
@@ -313,6 +358,7 @@ static void give_memory(struct walk *walk) {
     free(walk->activation);
     free(walk->weights);
     free(walk->due);
+    free(walk->gathered);
     free(walk->updates);
     free(walk->update);
 }

@@ -2,7 +2,8 @@
  *
  * The table is walked as the executor walks it. Each rank runs its actions in order. A message leaves at its SEND and
  * arrives `communication` later; a TAKE waits for it. Channels have room for every message, and messages do not slow
- * each other down. A rank's reductions run beside its compute actions, one after another. The optimizer is the
+ * each other down. A rank's reductions run beside its compute actions, one after another, and so do the gathers that
+ * its UNSHARDs begin; what computes waits for its loop's. The optimizer is the
  * rank's own work: a loop's turn comes when its reduction has ended, between actions; where nothing is reduced, or not
  * beside compute, after all of them. All times are in one unit, which the caller chooses. */
 #ifndef SL_SPMD_SCHEDULE_SIMULATE_H
@@ -16,9 +17,10 @@ SL_BEGIN_C
 #define SL_MAX_COST 1e9
 
 /* The times of one stage for one microbatch; `reduce` and `optimizer` are for all gradients and parameters of one loop,
- * once a step. A full backward takes input_gradient + weight_gradient. */
+ * once a step, and `unshard` for its parameters, each time that they are gathered. A full backward takes input_gradient
+ * + weight_gradient. */
 struct sl_stage_costs {
-    double forward, input_gradient, weight_gradient, reduce, optimizer;
+    double forward, input_gradient, weight_gradient, reduce, optimizer, unshard;
 };
 
 struct sl_costs {
@@ -37,7 +39,8 @@ struct sl_costs {
 /* The kind of an event in which parameters are updated: that is no action of a schedule. */
 enum { SL_EVENT_OPTIMIZER = SL_ACTION_KINDS, SL_EVENT_KINDS };
 
-/* A piece of work of kind F, B, I, W, REDUCE or EVENT_OPTIMIZER; turns of the optimizer that take no time are none. */
+/* A piece of work of kind F, B, I, W, REDUCE, UNSHARD or EVENT_OPTIMIZER; turns of the optimizer that take no time are
+ * none. */
 struct sl_event {
     int kind; /* enum sl_action_kind, and the above */
     int rank, stage, loop;
@@ -50,6 +53,7 @@ struct sl_simulated_rank {
     double busy;      /* time spent computing */
     double optimizer; /* time spent in the optimizer */
     double transfer;  /* time spent waiting for messages that had been sent */
+    double gathering; /* time spent waiting for parameters that were being gathered */
     double end;       /* when its compute ends, and the optimizer's turns between actions */
     double reduced;   /* when its last reduction ends */
     double reducing;  /* time from `end` on that it waits for reductions */
@@ -65,7 +69,7 @@ struct sl_simulation {
     double bubble; /* share of the span in which ranks do not compute, over all of them */
     struct sl_simulated_rank *rank;
     int count;
-    struct sl_event *event; /* sorted by time within each rank, reductions of a rank among themselves */
+    struct sl_event *event; /* sorted by time within each rank; its reductions, and its gathers, among themselves */
 };
 
 /* Simulates a table, after proving it. SL_BAD_INPUT as by sl_schedule_check, or if a time is not from 0 to SL_MAX_COST,

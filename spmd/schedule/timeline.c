@@ -13,7 +13,7 @@ enum { ROW = 30, BESIDE = 22, BELOW = 16, LOWEST = 5 };
 struct drawing {
     const struct sl_timeline *timeline;
     FILE *file;
-    bool lanes; /* below rows, for reductions */
+    bool lanes; /* below rows, for reductions and gathers */
     int row, lane, gap;
     double pitch; /* from a rank's row to that of the next one in the same layer */
     double scale; /* pixels a millisecond */
@@ -40,6 +40,7 @@ static const struct look {
     [SL_WEIGHT_GRADIENT] = {"weight gradient", {{221, 192, 235}, {108, 52, 140}}},
     [SL_SEND_ACTIVATION] = {"message", {{235, 120, 120}, {235, 120, 120}}},
     [SL_REDUCE] = {"reduction", {{190, 190, 190}, {80, 80, 80}}},
+    [SL_UNSHARD] = {"gathering", {{236, 200, 160}, {140, 90, 40}}},
     [SL_EVENT_OPTIMIZER] = {"optimizer", {{120, 200, 205}, {120, 200, 205}}},
 };
 
@@ -60,6 +61,9 @@ static struct colour colour_of(int kind, int loop, int loops) {
                            (int)(from->green + part * (to->green - from->green)),
                            (int)(from->blue + part * (to->blue - from->blue))};
 }
+
+/* What goes on beside compute has the lane below the row. */
+static bool has_lane(int kind) { return kind == SL_REDUCE || kind == SL_UNSHARD; }
 
 static bool is_dark(struct colour colour) {
     return 0.299 * colour.red + 0.587 * colour.green + 0.114 * colour.blue < 140;
@@ -111,7 +115,8 @@ static void find_rows(struct drawing *drawing) {
     const int room = TALLEST / rows * 3 / 4;
     drawing->row = room > most ? most : room < LOWEST ? LOWEST : room;
     drawing->gap = drawing->row * 8 / ROW;
-    drawing->lane = has_kind(timeline, SL_REDUCE) ? (drawing->row * 8 + ROW - 1) / ROW : 0;
+    drawing->lane =
+        has_kind(timeline, SL_REDUCE) || has_kind(timeline, SL_UNSHARD) ? (drawing->row * 8 + ROW - 1) / ROW : 0;
     drawing->pitch = drawing->row + drawing->lane + drawing->gap;
     if (timeline->beside && timeline->layers > 1)
         drawing->pitch = timeline->layers * (drawing->row + drawing->lane + 2) + drawing->gap;
@@ -179,10 +184,10 @@ static void print_box(const struct drawing *drawing, int layer, const struct sl_
     const struct sl_timeline_layer *of = &drawing->timeline->layer[layer];
     const int kind = kind_of(event);
     const struct colour colour = colour_of(kind, event->loop, of->schedule->loops);
-    const double y = y_of(drawing, layer, event->rank) + (kind == SL_REDUCE ? drawing->row : 0);
+    const double y = y_of(drawing, layer, event->rank) + (has_lane(kind) ? drawing->row : 0);
     /* Messages are short: a line around one would hide it. */
     fprintf(file, "<rect x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%d\" fill=\"#%02x%02x%02x\"%s><title>",
-            x_of(drawing, begin), y, (end - begin) * drawing->scale, kind == SL_REDUCE ? drawing->lane : drawing->row,
+            x_of(drawing, begin), y, (end - begin) * drawing->scale, has_lane(kind) ? drawing->lane : drawing->row,
             colour.red, colour.green, colour.blue, kind == SL_SEND_ACTIVATION ? " stroke=\"none\"" : "");
     if (of->row) fprintf(file, "%s: ", of->row);
     if (kind != SL_EVENT_OPTIMIZER && event->stage >= 0) fprintf(file, "stage %d, ", event->stage);

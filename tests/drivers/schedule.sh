@@ -191,7 +191,7 @@ refuses '--costs: costs:1:' $costs
 echo '[1]' >costs
 refuses '--costs: costs: is not an object' $costs
 echo '{"backward": 1}' >costs
-refuses '"backward": no such cost; there are forward, input_gradient, weight_gradient, reduce, optimizer, com' $costs
+refuses '"backward": no such cost; there are forward, input_gradient, weight_gradient, reduce, unshard, optimizer, com' $costs
 echo '{"forward": [1, 2, 3]}' >costs
 refuses '"forward" has 3 numbers: must have one a stage, 2' $costs
 echo '{"forward": [1, -2]}' >costs

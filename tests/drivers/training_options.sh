@@ -193,6 +193,7 @@ try_fsdp() {
     mv losses expected
     for schedule in 1f1b zbv 'looped-bfs --loops 2' 'interleaved-zb --loops 2'; do
         keeps 'the same bits under all schedules' --fsdp --schedule $schedule
+        keeps 'and without room for two stages' --fsdp --no-prefetch --schedule $schedule
     done
 
     call $small --show-shardings --json --fsdp

@@ -18,6 +18,7 @@ struct job {
     double dropout;
     int zero; /* as in sl_trainer_options */
     bool overlap;
+    bool sharded;   /* as in struct sl_schedule */
     int fuse;       /* microbatches of a run; 0: none are joined */
     int accumulate; /* 0: one pass */
     float clip;     /* 0: none */
@@ -25,6 +26,7 @@ struct job {
     int offload; /* bits: the optimizer's state, activations, weights */
     enum sl_dtype precision, storage;
     const char *const *module_axes;               /* over which the model's modules communicate; may be NULL */
+    const struct sl_rule *rules;                  /* of the parameters' specs; may be NULL */
     double delay;                                 /* of every message and sum, seconds */
     const struct sl_optimizer_options *optimizer; /* NULL: AdamW's defaults with learning rate 1e-2 */
     const struct sl_store *from;                  /* initial values; NULL: made from the seed */
@@ -107,6 +109,7 @@ static inline int train_program(struct sl_spmd *self, void *arg) {
     const int passes = job->accumulate > 1 ? job->accumulate : 1;
     const struct sl_trainer_options options = {
         .pipeline = {.axis = "model",
+                     .rules = job->rules,
                      .group_axes = job->module_axes,
                      .schedule = &job->table,
                      .gemm = sl_gemm_find("reference", &self->error),
@@ -153,6 +156,7 @@ static inline void open_job(struct job *job) {
             fail_msg("%s", error.message);
         if (job->fuse > 1 && (sl_schedule_fuse(&job->table, job->fuse, &fused, &error) || !fused))
             fail_msg("%s has no runs of %d", job->schedule, job->fuse);
+        job->table.sharded = job->sharded;
         if (sl_schedule_lower(&job->table, &error)) fail_msg("%s", error.message);
     }
     sl_random_normal(sl_key_of_seed(5), BATCH * INPUTS, job->inputs);

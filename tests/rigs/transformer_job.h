@@ -34,6 +34,7 @@ struct job {
     int batch, sequence, steps;
     int shared_out; /* --zero */
     bool overlap;   /* reductions while other loops compute */
+    bool late;      /* --no-prefetch */
     float clip;
     struct sl_optimizer_options optimizer;
     enum sl_dtype precision, storage;
@@ -230,6 +231,7 @@ static inline bool make_table(struct job *job) {
     if (sl_schedule_make(&job->table, job->schedule, ranks, job->loops, microbatches, &error)) return false;
     if (job->model.recomputation) sl_schedule_ascend(&job->table);
     if (job->run > 1) assert_int_equal(sl_schedule_fuse(&job->table, job->run, &fused, &error), SL_OK);
+    job->table.sharded = job->model.fsdp && !job->late && size_along(job->mesh, "data") > 1;
     assert_int_equal(sl_schedule_lower(&job->table, &error), SL_OK);
     if (!fused) sl_schedule_free(&job->table);
     return fused;

@@ -7,12 +7,14 @@
  * microbatch's sum of dy over its rows while dy is at hand; W only adds these up for the bias.
  *
  * The columns of the kernel may also be sharded, over another axis, whose coordinates have different rows of x (FSDP;
- * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, and
- * the sum of their gradients is scattered again. */
+ * ZeRO's third stage, Rajbhandari et al. 2020). Then the whole rows of the kernel are gathered before each product, or
+ * ahead of all products of their loop, and the sum of their gradients is scattered again. */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
+
+#include <string.h>
 
 struct sharded {
     struct sl_module module;
@@ -21,6 +23,7 @@ struct sharded {
     int segments_in, segments_out; /* side by side in x and y, each sharded by itself (spmd/spec.h) */
     bool scatters;                 /* y is scattered over its columns; otherwise all have all of it */
     int group, data_group;         /* over the axis; over the one that shards the kernel's columns */
+    int gathered;                  /* the kernel's number in the plan's gathers, or -1 */
     struct sl_products products;
     struct sl_place own_dy;  /* W's dy as floats, where it is kept as bf16 and peers have other columns */
     struct sl_place columns; /* [rows of a group, whole]: what the product makes of y; all of dy */
@@ -44,9 +47,22 @@ static int plan_parameters(struct sharded *dense, struct sl_plan *plan) {
     SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_BIAS, 0, NULL, 1));
     dense->data_group = -1;
     if (!data) return SL_OK;
-    SL_TRY(sl_plan_group(plan, data, &dense->data_group));
-    plan->groups->shares[dense->data_group] = true;
-    return SL_OK;
+    return sl_plan_group(plan, data, &dense->data_group);
+}
+
+/* Kernels that nobody gathers for the module, it gathers itself. */
+static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
+    const int kernel = dense->module.parameter[SL_AFFINE_KERNEL];
+    const size_t rows = (size_t)dense->module.in, columns = (size_t)dense->whole;
+    const enum sl_dtype dtype = plan->precision == SL_BF16 ? SL_BF16 : SL_F32;
+    dense->gathered = -1;
+    if (dense->data_group < 0) return SL_OK;
+    if (!plan->gathers || strcmp(plan->gathers->axis, plan->groups->group[dense->data_group].name) != 0) {
+        plan->groups->shares[dense->data_group] = true;
+        return SL_OK;
+    }
+    dense->gathered = sl_gathers_add(plan->gathers, plan->loop, kernel, rows, columns, dtype);
+    return dense->gathered < 0 ? sl_error_set(plan->error, SL_FAILED, "no memory to gather kernels") : SL_OK;
 }
 
 static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
@@ -71,6 +87,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     if (dense->scatters) SL_TRY(sl_plan_columns(plan, dense->axis, dense->whole, dense->segments_out));
     SL_TRY(sl_plan_group(plan, dense->axis, &dense->group));
     SL_TRY(plan_parameters(dense, plan));
+    SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
     module->keeps_input = module->keeps_gradient = !plan->forward_only;
     SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
@@ -103,6 +120,10 @@ static int gather_values(const struct sl_module *module, struct sl_context *cont
 static int gather_kernel(const struct sl_module *module, struct sl_context *context, const void **kernel) {
     const struct sharded *dense = own(module);
     const struct sl_group *data = sl_group_of(context, dense->data_group);
+    if (dense->gathered >= 0) {
+        *kernel = sl_gathered_kernel(context->gathers, dense->gathered);
+        return SL_OK;
+    }
     const void *shard = *kernel = sl_products_kernel(&dense->products, module, context);
     if (!data) return SL_OK;
     void *all = sl_at(context, &dense->kernel);

@@ -285,17 +285,19 @@ static void no_coordinate_ever_holds_the_whole_model(void **state) {
     (void)state;
     char mesh[MAX_LAYOUTS][LAYOUT];
     const int layouts = list_layouts(8, mesh);
-    for (int i = 0; i < layouts; i++) {
+    for (int i = 0; i < 2 * layouts; i++) {
         struct bytes bytes[MOST_COORDINATES] = {{0}};
-        struct job job = large_job(mesh[i]);
+        struct job job = large_job(mesh[i / 2]);
         const double whole = whole_bytes(&job);
         double sum = 0;
+        job.late = i % 2;
         weigh(&job, bytes);
         if (!has_results()) continue;
         for (int c = 0; c < 8; c++) {
             sum += (double)bytes[c].state;
             assert_true((double)bytes[c].state < 0.2 * whole);
-            assert_true((double)bytes[c].largest < 0.2 * whole);
+            /* What members hold together, one of them takes for all. */
+            if (job.late) assert_true((double)bytes[c].largest < 0.2 * whole);
             assert_true((double)bytes[c].taken < 0.75 * whole);
         }
         assert_true(sum > 0.9 * whole && sum < 1.2 * whole);

@@ -68,23 +68,23 @@ static double one_forward(struct sl_stage_costs c) { return c.forward; }
 
 static const struct closed_form closed_forms[] = {
     /* (n - 1) / (n + m - 1): Huang et al. 2019, and with 1F1B Narayanan et al. 2019. */
-    {"gpipe", 1, 0, one, {1, 1, 1, 0, 0}, {9, 9, 9, 0, 0}, forward_and_backward},
-    {"pipedream-flush", 1, 0, one, {1, 1, 1, 0, 0}, {9, 9, 9, 0, 0}, forward_and_backward},
-    {"1f1b", 1, 0, one, {1, 1, 1, 0, 0}, {9, 9, 9, 0, 0}, forward_and_backward},
+    {"gpipe", 1, 0, one, {1, 1, 1, 0, 0, 0}, {9, 9, 9, 0, 0, 0}, forward_and_backward},
+    {"pipedream-flush", 1, 0, one, {1, 1, 1, 0, 0, 0}, {9, 9, 9, 0, 0, 0}, forward_and_backward},
+    {"1f1b", 1, 0, one, {1, 1, 1, 0, 0, 0}, {9, 9, 9, 0, 0, 0}, forward_and_backward},
     /* (n - 1) / (v m + n - 1): Narayanan et al. 2021, Lamy-Poirier 2023. */
-    {"looped-bfs", 0, 0, as_many, {1, 1, 1, 0, 0}, {9, 9, 9, 0, 0}, forward_and_backward},
-    {"looped-dfs", 0, 1, as_many, {1, 1, 1, 0, 0}, {9, 9, 9, 0, 0}, forward_and_backward},
-    {"interleaved-1f1b", 0, 1, as_many, {1, 1, 1, 0, 0}, {9, 9, 9, 0, 0}, forward_and_backward},
+    {"looped-bfs", 0, 0, as_many, {1, 1, 1, 0, 0, 0}, {9, 9, 9, 0, 0, 0}, forward_and_backward},
+    {"looped-dfs", 0, 1, as_many, {1, 1, 1, 0, 0, 0}, {9, 9, 9, 0, 0, 0}, forward_and_backward},
+    {"interleaved-1f1b", 0, 1, as_many, {1, 1, 1, 0, 0, 0}, {9, 9, 9, 0, 0, 0}, forward_and_backward},
     /* ZB-H1: (n - 1) (F + I - W) of idle time, Qi et al. 2023; loops make the work more, and not the idle time. */
-    {"interleaved-zb", 0, 1, as_many, {1, 1, 1, 0, 0}, {1, 1, 1, 0, 0}, less_the_weights},
-    {"interleaved-zb", 0, 1, as_many, {7, 4, 1, 0, 0}, {9, 6, 3, 0, 0}, less_the_weights},
+    {"interleaved-zb", 0, 1, as_many, {1, 1, 1, 0, 0, 0}, {1, 1, 1, 0, 0, 0}, less_the_weights},
+    {"interleaved-zb", 0, 1, as_many, {7, 4, 1, 0, 0, 0}, {9, 6, 3, 0, 0, 0}, less_the_weights},
     /* ZB-V with F = I = W: Qi et al. 2023 call it zero, because no rank is idle between its first action and its last.
      * Rank r begins r forwards late; so it is (n - 1) / (6 m + n - 1) of the time from the first rank's first action to
      * the last rank's last one. */
-    {"zbv", 2, 0, twice_less_one, {1, 1, 1, 0, 0}, {1, 1, 1, 0, 0}, one_forward},
-    {"zbv", 2, 0, twice_less_one, {5, 5, 5, 0, 0}, {5, 5, 5, 0, 0}, one_forward},
+    {"zbv", 2, 0, twice_less_one, {1, 1, 1, 0, 0, 0}, {1, 1, 1, 0, 0, 0}, one_forward},
+    {"zbv", 2, 0, twice_less_one, {5, 5, 5, 0, 0, 0}, {5, 5, 5, 0, 0, 0}, one_forward},
     /* DualPipeV with F = I = W, its pairs one after the other: as ZB-V. */
-    {"dualpipev", 2, 0, twice, {1, 1, 1, 0, 0}, {1, 1, 1, 0, 0}, one_forward},
+    {"dualpipev", 2, 0, twice, {1, 1, 1, 0, 0, 0}, {1, 1, 1, 0, 0, 0}, one_forward},
 };
 
 static int between(double least, double most) { return (int)least + random_below((int)(most - least) + 1); }
@@ -94,7 +94,10 @@ static void check_closed_form(const struct closed_form *form, int n, int v, int 
     struct sl_simulation result;
     struct sl_stage_costs c = {between(form->least.forward, form->most.forward),
                                between(form->least.input_gradient, form->most.input_gradient),
-                               between(form->least.weight_gradient, form->most.weight_gradient), 0, 0};
+                               between(form->least.weight_gradient, form->most.weight_gradient),
+                               0,
+                               0,
+                               0};
     if (!try_make(&schedule, form->name, n, v, m)) fail_msg("%s: %d %d %d", form->name, n, v, m);
     simulate_uniform(&schedule, c, 0, 0, &result);
     const double work = v * m * forward_and_backward(c), idle = (n - 1) * form->idle(c);
@@ -131,7 +134,7 @@ static void looping_with_few_microbatches(void **state) {
                 struct sl_schedule schedule;
                 struct sl_simulation result;
                 assert_true(try_make(&schedule, "looped-bfs", n, v, m));
-                simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 0, 0}, 0, 0, &result);
+                simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 0, 0, 0}, 0, 0, &result);
                 assert_true(result.span == 9 * (v * n + m - 1));
                 assert_true(result.bubble == (double)(v * n + m - 1 - v * m) / (v * n + m - 1));
                 sl_simulation_free(&result);
@@ -147,7 +150,7 @@ static void one_microbatch_is_naive(void **state) {
     for (int n = 1; n <= 32; n++) {
         struct sl_schedule schedule;
         struct sl_simulation result;
-        struct sl_stage_costs c = {1 + random_below(9), 1 + random_below(9), 1 + random_below(9), 0, 0};
+        struct sl_stage_costs c = {1 + random_below(9), 1 + random_below(9), 1 + random_below(9), 0, 0, 0};
         assert_true(try_make(&schedule, "gpipe", n, 1, 1));
         simulate_uniform(&schedule, c, 0, 0, &result);
         assert_true(result.bubble == (double)(n - 1) / n);
@@ -164,7 +167,7 @@ static void messages_take_their_time(void **state) {
             struct sl_schedule schedule;
             struct sl_simulation result;
             assert_true(try_make(&schedule, "gpipe", n, 1, m));
-            simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 0, 0}, 5, 0, &result);
+            simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 0, 0, 0}, 5, 0, &result);
             assert_true(result.span == (n + m - 1) * 9 + 2 * (n - 1) * 5);
             sl_simulation_free(&result);
             sl_schedule_free(&schedule);
@@ -173,7 +176,7 @@ static void messages_take_their_time(void **state) {
     struct sl_schedule schedule;
     struct sl_simulation result;
     assert_true(try_make(&schedule, "looped-bfs", 1, 3, 4));
-    simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 0, 0}, 5, 0, &result);
+    simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 0, 0, 0}, 5, 0, &result);
     assert_true(result.span == 3 * 4 * 9);
     sl_simulation_free(&result);
     sl_schedule_free(&schedule);
@@ -187,7 +190,7 @@ static void grouped_weight_gradients_fill_the_drain(void **state) {
             struct sl_schedule schedule;
             struct sl_simulation result;
             assert_true(try_make(&schedule, "gpipe", n, 1, m));
-            simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 7, 0}, 0, m, &result);
+            simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 7, 0, 0}, 0, m, &result);
             assert_true(result.span == (n + m - 1) * 5 + m * 4);
             assert_true(result.step == result.span + 7);
             for (int i = 0; i < result.count; i++) {
@@ -233,7 +236,7 @@ static void groups_of_one_are_split_backwards(void **state) {
             struct sl_simulation first, second;
             struct sl_error error = {0};
             const int loops = sl_schedule_find(name[i], NULL)->default_loops;
-            const struct sl_stage_costs c = {1 + random_below(5), 1 + random_below(5), 1 + random_below(5), 1, 0};
+            const struct sl_stage_costs c = {1 + random_below(5), 1 + random_below(5), 1 + random_below(5), 1, 0, 0};
             assert_true(try_make(&whole, name[i], n, loops, 2 * n));
             assert_int_equal(sl_schedule_make(&split, name[i], n, loops, 2 * n, &error), SL_OK);
             split_backwards(&split);
@@ -256,7 +259,7 @@ static void groups_of_one_are_split_backwards(void **state) {
 /* With a loop's reduction below the next loop's backwards only the last one is seen; without overlap all of them. */
 static void reductions_hide_behind_other_loops(void **state) {
     (void)state;
-    const struct sl_stage_costs base = {2, 3, 4, 0, 0};
+    const struct sl_stage_costs base = {2, 3, 4, 0, 0, 0};
     for (int n = 1; n <= 5; n++) {
         for (int v = 1; v <= 4; v++) {
             for (int m = n; m <= n + 4; m += 2) {
@@ -306,7 +309,7 @@ static void the_optimizer_takes_its_time(void **state) {
     for (int n = 1; n <= 4; n++) {
         for (int v = 1; v <= 4; v++) {
             for (int reduce = 0; reduce <= 3; reduce += 3) {
-                const struct sl_stage_costs c = {2, 3, 4, reduce, update};
+                const struct sl_stage_costs c = {2, 3, 4, reduce, update, 0};
                 struct sl_costs costs = {.count = 1, .stage = &c, .overlap = true};
                 struct sl_schedule schedule;
                 struct sl_simulation with, without;
@@ -340,7 +343,7 @@ static void messages_on_their_way_are_told_apart(void **state) {
     struct sl_schedule schedule;
     struct sl_simulation result;
     assert_true(try_make(&schedule, "gpipe", 3, 1, 1));
-    simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 0, 0}, 5, 0, &result);
+    simulate_uniform(&schedule, (struct sl_stage_costs){2, 3, 4, 0, 0, 0}, 5, 0, &result);
     for (int r = 0; r < 3; r++) assert_true(result.rank[r].transfer == (r == 1 ? 10 : 5));
     sl_simulation_free(&result);
     sl_schedule_free(&schedule);
@@ -352,10 +355,10 @@ static void first_in_last_out_is_kept(void **state) {
         struct sl_schedule schedule;
         struct sl_simulation result;
         assert_true(try_make(&schedule, "pipedream-flush", n, 1, 2 * n));
-        simulate_uniform(&schedule, (struct sl_stage_costs){1, 1, 1, 0, 0}, 0, 0, &result);
+        simulate_uniform(&schedule, (struct sl_stage_costs){1, 1, 1, 0, 0, 0}, 0, 0, &result);
         for (int r = 0; r < n; r++) assert_int_equal(result.rank[r].stash, n - r);
         sl_simulation_free(&result);
-        simulate_uniform(&schedule, (struct sl_stage_costs){1, 1, 1, 0, 0}, 0, 2 * n, &result);
+        simulate_uniform(&schedule, (struct sl_stage_costs){1, 1, 1, 0, 0, 0}, 0, 2 * n, &result);
         for (int r = 0; r < n; r++) assert_int_equal(result.rank[r].stash, 2 * n);
         sl_simulation_free(&result);
         sl_schedule_free(&schedule);
@@ -372,7 +375,7 @@ struct random_costs {
 static void draw_costs(struct random_costs *drawn, int stages) {
     for (int s = 0; s < stages; s++)
         drawn->stage[s] =
-            (struct sl_stage_costs){random_below(9), random_below(9), random_below(9), random_below(30), 0};
+            (struct sl_stage_costs){random_below(9), random_below(9), random_below(9), random_below(30), 0, 0};
     drawn->costs = (struct sl_costs){
         .count = stages, .stage = drawn->stage, .communication = random_below(4), .overlap = random_below(2)};
 }
@@ -568,7 +571,7 @@ static void bad_input_is_refused(void **state) {
     (void)state;
     struct sl_schedule schedule;
     struct sl_error error = {0};
-    struct sl_stage_costs stage[3] = {{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}};
+    struct sl_stage_costs stage[3] = {{1, 1, 1, 1, 0, 0}, {1, 1, 1, 1, 0, 0}, {1, 1, 1, 1, 0, 0}};
     struct sl_costs costs = {.count = 3, .stage = stage};
     assert_int_equal(sl_schedule_make(&schedule, "gpipe", 3, 1, 4, &error), SL_OK);
     refuses(&schedule, &costs, "lowered");

@@ -1,0 +1,58 @@
+/* pipeline_shards.c - kernels that are sharded over data, gathered as the schedule's UNSHARD and RESHARD say
+ * (layers/modules/gathers.h).
+ *
+ * Where nothing trains, or parameters take turns in memory, modules gather for each use instead; and where all kernels
+ * of a coordinate would be whole at once, unless its peers hold them with it. */
+#include "layers/training/pipeline_internal.h"
+
+int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *parameters) {
+    const struct sl_schedule *schedule = p->options.schedule;
+    const char *axis = parameters->data_axis;
+    if (!schedule->sharded || p->options.forward_only || parameters->turns) return SL_OK;
+    if (!axis || sl_axis_size(p->self, axis) == 1) return SL_OK;
+    p->unshards = sl_reads_peers(p->self) || schedule->loops > SL_MOST_UNSHARDED;
+    if (!p->unshards) return SL_OK;
+    return sl_gathers_plan(&p->gathers, p->self, axis, schedule->loops, sl_schedule_unsharded(schedule, p->rank));
+}
+
+/* Where the gathers that have ended show in the trace. */
+static void note_ended(struct sl_pipeline *p) {
+    for (int l = 0; p->step->trace && l < p->model->loops; l++) {
+        if (p->gathers.left[l] || p->gathers.began[l] == 0) continue;
+        sl_trace_add(p->step->trace, (struct sl_trace_event){.name = "unshard",
+                                                             .begin = p->gathers.began[l],
+                                                             .end = sl_now(),
+                                                             .work = SL_TRACE_GATHER,
+                                                             .loop = l,
+                                                             .stage = -1});
+        p->gathers.began[l] = 0;
+    }
+}
+
+int sl_pipeline_begin_shards(struct sl_pipeline *p) {
+    return p->unshards ? sl_gathers_begin(&p->gathers, p->self) : SL_OK;
+}
+
+int sl_pipeline_shard_step(struct sl_pipeline *p, const struct sl_action *action) {
+    if (!p->unshards) return SL_OK;
+    return action->kind == SL_UNSHARD ? sl_gathers_start(&p->gathers, p->self, action->loop)
+                                      : sl_gathers_drop(&p->gathers, p->self, action->loop);
+}
+
+int sl_pipeline_advance_shards(struct sl_pipeline *p) {
+    if (!p->unshards) return SL_OK;
+    SL_TRY(sl_gathers_advance(&p->gathers, p->self));
+    note_ended(p);
+    return SL_OK;
+}
+
+int sl_pipeline_use_shards(struct sl_pipeline *p, const struct sl_action *action) {
+    if (!p->unshards || !(action->kind == SL_FORWARD || sl_has_input_gradient(action->kind))) return SL_OK;
+    const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_COMMUNICATION);
+    SL_TRY(sl_gathers_wait(&p->gathers, p->self, action->params));
+    sl_profile_end(p->context.profile, before);
+    note_ended(p);
+    return SL_OK;
+}
+
+int sl_pipeline_end_shards(struct sl_pipeline *p) { return p->unshards ? sl_gathers_end(&p->gathers, p->self) : SL_OK; }
