@@ -58,7 +58,7 @@ static void prove_one_group(const struct complexity_row *row, int n) {
 
 static void simulate(const struct complexity_row *row, int n) {
     (void)row, (void)n;
-    const struct sl_stage_costs cost = {1, 1, 1, 1, 1};
+    const struct sl_stage_costs cost = {1, 1, 1, 1, 1, 0};
     const struct sl_costs costs = {.count = 1, .stage = &cost, .communication = 1, .group = table.microbatches};
     struct sl_simulation simulation;
     struct sl_error error = {0};
@@ -90,7 +90,7 @@ static void refuse(const struct complexity_row *row, int n) {
 /* ---- on paper ---- */
 
 static void prepare_drawing(const struct complexity_row *row, int n) {
-    const struct sl_stage_costs cost = {1, 1, 1, 1, 1};
+    const struct sl_stage_costs cost = {1, 1, 1, 1, 1, 0};
     const struct sl_costs costs = {.count = 1, .stage = &cost, .communication = 1};
     struct sl_error error = {0};
     prepare(row, n);

@@ -42,7 +42,7 @@ static void draw(const struct sl_schedule *schedule, const struct sl_simulation 
 }
 
 static void simulate(const struct sl_schedule *schedule, int group) {
-    const struct sl_stage_costs cost = {1, 2, 3, 4, 5};
+    const struct sl_stage_costs cost = {1, 2, 3, 4, 5, 0};
     const struct sl_costs costs = {.count = 1, .stage = &cost, .communication = 0.5, .overlap = true, .group = group};
     struct sl_simulation simulation;
     struct sl_error error = {0};
