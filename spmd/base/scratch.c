@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Not every file system has files without names: there it loses its name at once. */
@@ -58,8 +59,19 @@ int sl_scratch_read(const struct sl_scratch *scratch, size_t offset, void *to, s
     return SL_OK;
 }
 
+/* A file that somebody has cut short would grow again by what is written behind its end, and zeros would fill the gap.
+ */
+static int check_size(const struct sl_scratch *scratch, struct sl_error *error) {
+    struct stat now;
+    if (fstat(scratch->file, &now)) return SL_OK; /* the write says why */
+    if ((size_t)now.st_size >= scratch->bytes) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "the offload file has %zu bytes, not the %zu that it was made with",
+                        (size_t)now.st_size, scratch->bytes);
+}
+
 int sl_scratch_write(const struct sl_scratch *scratch, size_t offset, const void *from, size_t bytes,
                      struct sl_error *error) {
+    if (check_size(scratch, error)) return SL_FAILED;
     for (size_t done = 0; done < bytes;) {
         const ssize_t count = pwrite(scratch->file, (const char *)from + done, bytes - done, (off_t)(offset + done));
         if (count < 0 && errno == EINTR) continue;

@@ -18,7 +18,8 @@ int sl_scratch_open(struct sl_scratch *scratch, const char *directory, size_t by
 /* Does nothing where SCRATCH is not open. */
 void sl_scratch_close(struct sl_scratch *scratch);
 
-/* Copies BYTES from OFFSET on; SL_FAILED if the file gives or takes less. */
+/* Copies BYTES from OFFSET on; SL_FAILED if the file gives or takes less, or, before it is written to, is shorter than
+ * it was made. */
 int sl_scratch_read(const struct sl_scratch *scratch, size_t offset, void *to, size_t bytes, struct sl_error *error);
 int sl_scratch_write(const struct sl_scratch *scratch, size_t offset, const void *from, size_t bytes,
                      struct sl_error *error);

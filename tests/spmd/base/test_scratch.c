@@ -85,6 +85,9 @@ static void a_file_that_is_too_short_is_told(void **state) {
     assert_int_equal(ftruncate(scratch.file, 4096), 0);
     assert_int_equal(sl_scratch_read(&scratch, 4000, bytes, sizeof bytes, &error), SL_FAILED);
     assert_string_equal(error.message, "the offload file cannot be read at byte 4096: it ends there");
+    assert_int_equal(sl_scratch_write(&scratch, 50000, bytes, sizeof bytes, &error),
+                     SL_FAILED); /* not: zeros before it */
+    assert_string_equal(error.message, "the offload file has 4096 bytes, not the 100000 that it was made with");
     const int file = scratch.file;
     scratch.file = 0x7fffffff; /* no such file */
     assert_int_equal(sl_scratch_write(&scratch, 7, bytes, sizeof bytes, &error), SL_FAILED);

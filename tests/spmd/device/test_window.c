@@ -120,7 +120,7 @@ static void a_short_file_is_told(void **state) {
     if (!sl_device.shares_memory) return; /* there is no file */
     open_window(&window, 1, 0, NULL);
     for (int u = 0; u < UNITS; u++) write_unit(use(&window, u, true), u, 1);
-    use(&window, 1, false); /* nothing will be written, which would make the file longer */
+    use(&window, 1, false); /* nothing will be written, which would be told of first */
     assert_int_equal(ftruncate(window.far.scratch.file, 100), 0);
     assert_int_equal(sl_window_use(&window, 0, false, &memory, &error), SL_FAILED);
     assert_string_equal(error.message, "the offload file cannot be read at byte 100: it ends there");
