@@ -48,7 +48,7 @@ static struct example make(struct numbers *numbers, struct sl_latent_attention s
         for (size_t c = 0; c < depth; c++) e.cache[key * depth + c] = NAN;
     }
     if (s->cached == SL_BF16) { /* the oracle sees what is stored */
-        settle(e.kernel, s->latent * 2 * e.columns);
+        release_array(settle(e.kernel, s->latent * 2 * e.columns));
         e.stored = settle(e.cache, keys * depth);
     }
     snprintf(e.name, sizeof e.name, "%zu sequences of %zu from %zu in %zu, %zu heads %zu + %zu, latents of %zu",
