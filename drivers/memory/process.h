@@ -38,7 +38,8 @@ struct sl_process_memory sl_process_memory_now(double held);
 
 /* What a process is likely to take besides what its COORDINATES plan to take, PLANNED bytes together: libraries, the
  * driver's own data, threads' stacks, and the copies that the library of products makes for each coordinate. An
- * estimate from above, because a control group that is exceeded ends the process without a word. */
+ * estimate from above, of which a part may be there when it is asked for, because a control group that is exceeded ends
+ * the process without a word. */
 double sl_process_besides(int coordinates, double planned);
 
 /* The most that this process has had in RAM. */

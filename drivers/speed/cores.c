@@ -23,6 +23,14 @@ void sl_cores_share(const struct sl_engine *engine, int size, int *coordinates, 
     *cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+int sl_cores_each(const struct sl_engine *engine, int size) {
+    const int usable = sl_topology_usable();
+    int coordinates, cores;
+    sl_cores_share(engine, size, &coordinates, &cores);
+    const int each = cores / coordinates < usable ? cores / coordinates : usable;
+    return each > 1 ? each : 1;
+}
+
 const char *sl_cores_describe(int coordinates, int cores, char *text, size_t size) {
     *text = '\0';
     if (cores > 0 && coordinates > cores)

@@ -14,6 +14,10 @@ int sl_cores_of(const struct sl_engine *engine);
  * or computes on a device. */
 void sl_cores_share(const struct sl_engine *engine, int size, int *coordinates, int *cores);
 
+/* How many cores of this machine each of a run's SIZE coordinates can have, asked before the run: at least 1. For
+ * processes, no more than this one may use; on devices 1. */
+int sl_cores_each(const struct sl_engine *engine, int size);
+
 /* "8 coordinates share 2 cores: times are not those of 8 devices"; empty where they do not share any. Returns TEXT. */
 const char *sl_cores_describe(int coordinates, int cores, char *text, size_t size);
 

@@ -63,8 +63,9 @@ struct sl_job {
     int sequence;      /* rows of a sample; 0: a sample is a row, and rows have nothing to do with each other */
     bool forward_only; /* it will never train */
     /* Decided. */
-    int cores; /* that the coordinates may use; 0: unknown (drivers/speed/cores.h) */
-    struct {   /* coordinates that share cores, and how many; sl_cores_share */
+    int cores;      /* that the coordinates may use; 0: unknown (drivers/speed/cores.h) */
+    int cores_each; /* that each of them can have */
+    struct {        /* coordinates that share cores, and how many; sl_cores_share */
         int coordinates, cores;
     } sharing;
     bool sizes_only; /* it only tells of parameters and bytes (--dry-run, --show-shardings) */

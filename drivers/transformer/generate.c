@@ -32,7 +32,7 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .prompt = job->prompt_length,
         .length = job->length,
         .cache = (enum sl_cache_form)config->cache,
-        .threads = config->threads ? config->threads : job->job.cores / job->job.mesh.size,
+        .threads = config->threads ? config->threads : job->job.cores_each,
         .sampling = {config->temperature, config->top_k, config->top_p},
         .seed = config->common.seed,
     };

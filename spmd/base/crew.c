@@ -67,7 +67,8 @@ static void sleep_until_work(struct sl_crew *crew) {
     pthread_mutex_unlock(&crew->mutex);
 }
 
-/* Its owner may be bound to a core; the process's first thread is not. */
+/* Its owner may be bound to a core, which the process's first thread is not, unless a launcher has bound the process.
+ */
 static void run_where_the_process_may(void) {
     cpu_set_t allowed;
     if (!sched_getaffinity(getpid(), sizeof allowed, &allowed))
