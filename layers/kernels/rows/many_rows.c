@@ -162,17 +162,48 @@ struct place {
     const float *next; /* tile of C */
 };
 
-static inline __attribute__((always_inline)) void add_term(const float *left, size_t row, const float *right,
-                                                           vector sum[ROWS][VECTORS], const int rows) {
-    vector w[VECTORS];
+/* Where a tile's rows of op(A) are read. Every third row has a pointer: an address that it is part of can name the two
+ * rows behind it and a few terms. So there is one addition a pointer and run of terms, and it is the multiplications
+ * that have the CPU's units. */
+enum { THIRD = 3, POINTERS = ROWS / THIRD, RUN = 4 };
+struct cursor {
+    const float *at[POINTERS];
+};
+
+static inline __attribute__((always_inline)) struct cursor cursor_at(struct left left) {
+    struct cursor cursor;
     SL_UNROLL
-    for (int v = 0; v < VECTORS; v++) w[v] = load(right + v * LANES);
+    for (int i = 0; i < POINTERS; i++) cursor.at[i] = left.at + (size_t)(THIRD * i) * left.row;
+    return cursor;
+}
+
+/* The next TERMS terms. */
+static inline __attribute__((always_inline)) void add_run(struct cursor *cursor, struct left left, const float **right,
+                                                          vector sum[ROWS][VECTORS], const int rows, const int terms) {
     SL_UNROLL
-    for (int i = 0; i < rows; i++) {
-        const vector x = spread(left[(size_t)i * row]);
+    for (int l = 0; l < terms; l++, *right += WIDTH) {
+        vector w[VECTORS];
         SL_UNROLL
-        for (int v = 0; v < VECTORS; v++) sum[i][v] += x * w[v];
+        for (int v = 0; v < VECTORS; v++) w[v] = load(*right + v * LANES);
+        SL_UNROLL
+        for (int i = 0; i < rows; i++) {
+            const vector x = spread(cursor->at[i / THIRD][(size_t)(i % THIRD) * left.row + (size_t)l * left.term]);
+            SL_UNROLL
+            for (int v = 0; v < VECTORS; v++) sum[i][v] += x * w[v];
+        }
     }
+    SL_UNROLL
+    for (int i = 0; i < POINTERS; i++) {
+        cursor->at[i] += (size_t)terms * left.term;
+        __asm__("" : "+r"(cursor->at[i])); /* or the compiler makes one pointer and additions of them all */
+    }
+}
+
+static inline __attribute__((always_inline)) void add_terms(struct cursor *cursor, struct left left,
+                                                            const float **right, vector sum[ROWS][VECTORS],
+                                                            const int rows, size_t terms) {
+    for (; terms >= RUN; terms -= RUN) add_run(cursor, left, right, sum, rows, RUN);
+    for (; terms; terms--) add_run(cursor, left, right, sum, rows, 1);
 }
 
 /* Some rows of a tile of C. */
@@ -195,6 +226,7 @@ static inline __attribute__((always_inline)) void multiply_tile(struct left left
         SL_UNROLL
         for (int v = 0; v < VECTORS; v++) sum[i][v] = (vector){0};
     }
+    struct cursor cursor = cursor_at(left);
     struct stream stream = *open;
     const float *next = place->next;
     const int asked = turns ? TURNED / VECTORS : 1;
@@ -209,11 +241,10 @@ static inline __attribute__((always_inline)) void multiply_tile(struct left left
             next += (size_t)asked * place->stride;
             unasked -= asked;
         }
-        for (size_t l = stream.pace; l; l--, left.at += left.term, right += WIDTH)
-            add_term(left.at, left.row, right, sum, rows);
+        add_terms(&cursor, left, &right, sum, rows, stream.pace);
     }
     *open = stream;
-    for (; depth; depth--, left.at += left.term, right += WIDTH) add_term(left.at, left.row, right, sum, rows);
+    add_terms(&cursor, left, &right, sum, rows, depth);
 }
 
 static inline __attribute__((always_inline)) void store_sums(vector sum[ROWS][VECTORS], const int rows, float *sums) {
