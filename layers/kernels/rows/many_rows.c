@@ -46,23 +46,19 @@ static inline struct part part_from(size_t from, size_t k) {
     return (struct part){from, depth, from + depth == k};
 }
 
-/* to[c][r] = from[r][c]. */
-static void copy_transposed(const float *from, size_t stride, size_t rows, size_t cols, float *to, size_t to_stride) {
-    size_t r = 0;
-    for (; r + LANES <= rows; r += LANES) {
+/* to[c][r] = from[r][c] for WIDTH rows; STRIDE is that of FROM. */
+static void copy_transposed(const float *from, size_t stride, size_t cols, float *to) {
+    for (size_t r = 0; r < WIDTH; r += LANES) {
         const float *in = from + r * stride;
         size_t c = 0;
-        for (; c + 4 <= cols; c += 4) {
-            vector columns[4];
+        for (; c + TURNED <= cols; c += TURNED) {
+            vector columns[TURNED];
             load_columns(in + c, stride, columns);
-            for (size_t i = 0; i < 4; i++) store(to + (c + i) * to_stride + r, columns[i]);
+            for (size_t i = 0; i < TURNED; i++) store(to + (c + i) * WIDTH + r, columns[i]);
         }
         for (; c < cols; c++) {
-            for (size_t i = 0; i < LANES; i++) to[c * to_stride + r + i] = in[i * stride + c];
+            for (size_t i = 0; i < LANES; i++) to[c * WIDTH + r + i] = in[i * stride + c];
         }
-    }
-    for (; r < rows; r++) {
-        for (size_t c = 0; c < cols; c++) to[c * to_stride + r] = from[r * stride + c];
     }
 }
 
@@ -339,7 +335,7 @@ static inline struct stream open_rows(const struct product *p, struct part part,
         __builtin_prefetch(b + j * p->k, 0, 3);
         __builtin_prefetch(b + j * p->k + LINE, 0, 3);
     }
-    copy_transposed(b + whole, p->k, WIDTH, part.depth - whole, to + whole * WIDTH, WIDTH);
+    copy_transposed(b + whole, p->k, part.depth - whole, to + whole * WIDTH);
     return (struct stream){.from = b, .to = to, .row = p->k, .left = whole / LINE * PIECES, .pace = pace};
 }
 
