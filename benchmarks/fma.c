@@ -6,6 +6,7 @@
 
 const struct sl_fma_loop *sl_fma_loop_select(enum sl_dtype dtype) {
     const struct sl_fma_loop *const levels[] = {&sl_fma_loop_v2, &sl_fma_loop_v3, &sl_fma_loop_v4};
+    if (dtype == SL_BF16 && sl_fma_has_tiles()) return &sl_fma_loop_tiles;
     if (dtype == SL_BF16) return sl_cpu_has_bf16() ? &sl_fma_loop_bf16 : NULL;
     return levels[sl_cpu_level() - 2];
 }

@@ -4,21 +4,26 @@
 #ifndef SL_BENCHMARKS_FMA_H
 #define SL_BENCHMARKS_FMA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "spmd/base/dtype.h"
 
 struct sl_fma_loop {
     const char *level; /* "x86-64-v4" */
-    int flops;         /* of a vector instruction, or of the two that stand for it */
+    int flops;         /* of an instruction, or of the two that stand for it */
     int in_a_round;    /* such instructions */
     float (*run)(uint64_t rounds);
 };
 
 extern const struct sl_fma_loop sl_fma_loop_v2, sl_fma_loop_v3, sl_fma_loop_v4;
-extern const struct sl_fma_loop sl_fma_loop_bf16; /* two bf16 products a float, AVX512_BF16 */
+extern const struct sl_fma_loop sl_fma_loop_bf16;  /* two bf16 products a float, AVX512_BF16 */
+extern const struct sl_fma_loop sl_fma_loop_tiles; /* AMX_BF16 */
 
-/* The loop of the highest level that this process uses; NULL where it has no instruction for DTYPE. */
+/* Whether this process may use the CPU's tile unit, and oneDNN has not been kept from it by ONEDNN_MAX_CPU_ISA. */
+bool sl_fma_has_tiles(void);
+
+/* The fastest loop that this process can use; NULL where it has no instruction for DTYPE. */
 const struct sl_fma_loop *sl_fma_loop_select(enum sl_dtype dtype);
 
 /* FLOP/s of the calling thread, over SECONDS. */

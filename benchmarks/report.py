@@ -184,6 +184,9 @@ def print_notes(results):
             print(f"{result['benchmark']}: {milliseconds(result['theory_ms'])} ms in theory: by themselves, {rates}")
         if "tokens_per_second" in result:
             print("{benchmark}: {tokens_per_second:.0f} tokens a second".format(**result))
+        if "paused_ms" in result:
+            text = "startup: {ratio:.2f} of the floor turn by turn; {paused_ms:.1f} ms behind a pause or another program"
+            print(text.format(**result))
         if "share" in result:
             print(f"collectives: the psum of all gradients over 2, at {100 * result['share']:.0f} % of the bandwidth")
         if "ns_per_action" in result:

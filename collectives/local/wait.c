@@ -10,6 +10,7 @@
 
 enum {
     YIELDS = 4,               /* before sleeping, where coordinates share cores */
+    TAKEN_NANOSECONDS = 1500, /* a yield that takes longer has let somebody work, not only look */
     SPINS_A_LOOK = 16,        /* between two looks at the clock */
     SPIN_NANOSECONDS = 50000, /* about twice what it takes to wake a thread whose core has gone to sleep */
 };
@@ -51,22 +52,30 @@ static bool has_reached(struct sl_local_word *word, uint32_t target) {
     return sl_local_reached(atomic_load_explicit(&word->value, memory_order_acquire), target);
 }
 
-/* For a moment without sleeping; whether it came true. Spinning only pays where nobody else needs the core. */
-static bool wait_awake(const struct sl_local_run *run, struct sl_local_word *word, uint32_t target) {
+/* Whether the word is reached within a few looks, or once somebody else has had the core that they share. */
+static bool look(const struct sl_local_run *run, struct sl_local_word *word, uint32_t target) {
     if (!run->spin) {
-        for (int i = 0; i < YIELDS; i++) {
-            sched_yield();
-            if (has_reached(word, target)) return true;
-        }
-        return false;
+        sched_yield();
+        return has_reached(word, target);
     }
-    const double end = sl_now() + 1e-9 * SPIN_NANOSECONDS;
-    do {
-        for (int i = 0; i < SPINS_A_LOOK; i++) {
-            relax();
-            if (has_reached(word, target)) return true;
-        }
-    } while (sl_now() < end);
+    for (int i = 0; i < SPINS_A_LOOK; i++) {
+        relax();
+        if (has_reached(word, target)) return true;
+    }
+    return false;
+}
+
+/* For a moment without sleeping; whether it came true. Who shares a core leaves it to the others when they have taken
+ * it a few times. While nobody takes it, it is better kept awake: to wake it takes long. */
+static bool wait_awake(const struct sl_local_run *run, struct sl_local_word *word, uint32_t target) {
+    double now = sl_now();
+    const double end = now + 1e-9 * SPIN_NANOSECONDS;
+    for (int taken = 0; taken < YIELDS && now < end;) {
+        const double before = now;
+        if (look(run, word, target)) return true;
+        now = sl_now();
+        taken += !run->spin && now - before > 1e-9 * TAKEN_NANOSECONDS;
+    }
     return false;
 }
 

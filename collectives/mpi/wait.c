@@ -8,6 +8,7 @@
 enum {
     SPINS = 200,       /* where every process has a core: looks one after the other, about 100 us */
     YIELDS = 8,        /* then, or at once where they share cores */
+    TAKEN_US = 3,      /* a yield that takes longer has let another process work, not only look */
     NAP_US = 50,       /* then */
     DOZE_US = 1000,    /* the longest sleep of who would be woken by a bell, but for a part of a long message */
     SPIN_US = 50,      /* about twice what it takes to wake a process whose core has gone to sleep */
@@ -47,18 +48,29 @@ static void pause_for_mpi(int round, uint32_t rings) {
     sl_mpi_sleep(rings, 1000 * us);
 }
 
-/* The same for whom the bell rings in any case. */
-static void pause_until_rung(struct sl_mpi_run *run, uint32_t rings) {
-    const double end = sl_mpi_process()->spin ? sl_now() + 1e-6 * SPIN_US : 0;
-    for (int i = 0; i < YIELDS && end == 0; i++) {
+/* Whether the bell has rung within a few looks, or once another process has had the core that they share. */
+static bool is_rung(uint32_t rings) {
+    if (!sl_mpi_process()->spin) {
         sched_yield();
-        if (sl_mpi_rings() != rings) return;
+        return sl_mpi_rings() != rings;
     }
-    while (end > 0 && sl_now() < end) {
-        for (int i = 0; i < SPINS_A_LOOK; i++) {
-            relax();
-            if (sl_mpi_rings() != rings) return;
-        }
+    for (int i = 0; i < SPINS_A_LOOK; i++) {
+        relax();
+        if (sl_mpi_rings() != rings) return true;
+    }
+    return false;
+}
+
+/* The same for whom the bell rings in any case. Who shares a core leaves it to the others when they have taken it a few
+ * times. While nobody takes it, it is better kept awake: to wake it takes long. */
+static void pause_until_rung(struct sl_mpi_run *run, uint32_t rings) {
+    double now = sl_now();
+    const double end = now + 1e-6 * SPIN_US;
+    for (int taken = 0; taken < YIELDS && now < end;) {
+        const double before = now;
+        if (is_rung(rings)) return;
+        now = sl_now();
+        taken += !sl_mpi_process()->spin && now - before > 1e-6 * TAKEN_US;
     }
     sl_mpi_sleep(rings, 1000000L * SL_MPI_TICK_MS);
     run->overdue = sl_mpi_rings() == rings;

@@ -336,22 +336,30 @@ static void words_by_position(const struct sl_parameter *parameter, const struct
 static int words_in_flax_order(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
                                struct sl_spmd *self, uint32_t *words) {
     const size_t elements = elements_of(parameter);
-    kernels->random_words(parameter->key, (uint32_t)elements, words);
-    if (parameter->count == elements) return SL_OK;
-    uint32_t *const all = malloc(elements * sizeof *all);
-    if (!all) return sl_fail(self, SL_FAILED, "no memory for %zu random words", elements);
-    sl_device.copy(all, words, elements * sizeof *all);
-    for (size_t i = 0; i < parameter->count; i++) /* word i comes from position i or behind it */
-        all[i] = all[sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims,
-                                          parameter->shape, i)];
-    sl_device.copy(words, all, parameter->count * sizeof *all);
+    if (parameter->count == elements) {
+        kernels->random_words(parameter->key, (uint32_t)elements, words);
+        return SL_OK;
+    }
+    uint32_t *const drawn = sl_device.take(elements * sizeof *drawn), *const all = malloc(elements * sizeof *all);
+    if (drawn && all) {
+        kernels->random_words(parameter->key, (uint32_t)elements, drawn);
+        sl_device.copy(all, drawn, elements * sizeof *all);
+        for (size_t i = 0; i < parameter->count; i++) /* word i comes from position i or behind it */
+            all[i] = all[sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims,
+                                              parameter->shape, i)];
+        sl_device.copy(words, all, parameter->count * sizeof *all);
+    }
+    const bool enough = drawn && all;
+    sl_device.give(drawn);
     free(all);
-    return SL_OK;
+    return enough ? SL_OK : sl_fail(self, SL_FAILED, "no memory for %zu random words", elements);
 }
 
+/* Words become values in the values' own memory. */
 static int initialize(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
-                      const struct sl_kernels *kernels, struct sl_spmd *self, uint32_t *words) {
+                      const struct sl_kernels *kernels, struct sl_spmd *self) {
     float *value = parameters->range[parameter->range].value + parameter->offset;
+    uint32_t *words = (uint32_t *)(void *)value;
     switch (parameter->initializer) {
     case SL_INIT_ZEROS:
         break; /* storage comes zeroed */
@@ -381,28 +389,32 @@ static int spread(const struct sl_parameters *parameters, struct sl_spmd *self, 
     return SL_OK;
 }
 
+/* Which member of the data axis draws the values of PARAMETER, where one draws for all: the first, or of those that
+ * hold them together the one that has the fewest to draw so far, by DRAWN. */
+static int who_draws(const struct sl_parameters *parameters, const struct sl_parameter *parameter, int members,
+                     size_t *drawn) {
+    int who = 0;
+    if (!sl_range_is_common(parameters, parameter->range)) return who;
+    for (int member = 1; member < members; member++)
+        if (drawn[member] < drawn[who]) who = member;
+    drawn[who] += parameter->initializer == SL_INIT_TRUNCATED_NORMAL ? parameter->count : 0;
+    return who;
+}
+
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
     const struct sl_kernels *kernels = sl_kernels_select();
-    size_t most = 0;
+    size_t drawn[SL_MAX_COORDINATES] = {0};
     if (!parameters->memory)
         return sl_fail(self, SL_BAD_INPUT,
                        "the parameters have no memory: sl_parameters_take comes before sl_parameters_initialize");
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
-        const size_t words = parameter->key_is_flax ? elements_of(parameter) : parameter->count;
-        if (words > most) most = words;
+        if (parameter->second) continue; /* it lies where the first one is */
+        const int who = who_draws(parameters, parameter, data->size, drawn);
+        if (data->rank != who && !sl_range_is_sharded(parameters, parameter->range)) continue;
+        SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));
+        SL_TRY(initialize(parameters, parameter, kernels, self));
     }
-    uint32_t *words = sl_device.take(most * sizeof *words);
-    if (!words) return sl_fail(self, SL_FAILED, "no memory for %zu random words", most);
-    int status = SL_OK;
-    for (int i = 0; i < parameters->count && status == SL_OK; i++) {
-        const int range = parameters->list[i].range;
-        if (data->rank > 0 && !sl_range_is_sharded(parameters, range)) continue;
-        status = sl_parameters_use_values(parameters, range, true, &self->error);
-        if (status == SL_OK) status = initialize(parameters, &parameters->list[i], kernels, self, words);
-    }
-    sl_device.give(words);
-    SL_TRY(status);
     SL_TRY(spread(parameters, self, data));
     SL_TRY(sl_parameters_round_all(parameters, &self->error));
     return parameters->one_copy ? sl_barrier(self, data) : SL_OK;

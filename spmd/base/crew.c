@@ -130,8 +130,9 @@ static void wait_for(struct sl_crew *crew, int parts) {
     }
 }
 
+/* The first part is the owner's, which so begins at once: a ticket takes a while from core to core. */
 void sl_crew_run(struct sl_crew *crew, int parts, void (*work)(void *arg, int part), void *arg) {
-    if (!crew) {
+    if (!crew || parts < 2) {
         for (int part = 0; part < parts; part++) work(arg, part);
         return;
     }
@@ -139,8 +140,9 @@ void sl_crew_run(struct sl_crew *crew, int parts, void (*work)(void *arg, int pa
     crew->work = work;
     crew->arg = arg;
     atomic_store_explicit(&crew->ended, 0, memory_order_relaxed);
-    atomic_store(&crew->ticket, number << NUMBER_SHIFT | (uint64_t)parts << PARTS_SHIFT);
+    atomic_store(&crew->ticket, number << NUMBER_SHIFT | (uint64_t)parts << PARTS_SHIFT | 1);
     if (atomic_load(&crew->asleep)) wake(crew);
+    work(arg, 0);
     take_parts(crew);
-    wait_for(crew, parts);
+    wait_for(crew, parts - 1);
 }

@@ -29,6 +29,11 @@ for level in 9 none; do
     point "SHARDLOOP_CPU_LEVEL=\"$level\" is refused"
 done
 
+driver=${driver%/*}/bench_products
+call --dtypes bf16 --shapes 1 --rows 64 --seconds 0.001 --rounds 1
+[ $status = 0 ] && [ ! -s err ] && sed -n 's/.*"share":\([^,}]*\).*/\1/p' out | awk '$1 > 2 { exit 1 }'
+point "no product of bf16 is twice as fast as its multiply-adds by themselves"
+
 # refuses PROGRAM TEXT ARGUMENT...: one line, and status 2.
 refuses() {
     driver=${driver%/*}/$1 text=$2
