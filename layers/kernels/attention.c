@@ -12,12 +12,11 @@
 #include "layers/kernels/attention.h"
 #include "layers/kernels/tiles_internal.h"
 
-/* BLOCK: queries, or keys, in a block; STRIP: in a strip; DEPTH: columns that are transposed at a time; NEAR: the most
- * columns of rows that are worth a copy. */
+/* BLOCK: queries, or keys, in a block; STRIP: in a strip; DEPTH: columns that are transposed at a time. */
 #if defined(SL_DEVICE_CUDA)
-enum { BLOCK = 32, STRIP = 32, DEPTH = 32, NEAR = 0, ROOM = 1 }; /* what is local shares a team's 48 KB */
+enum { BLOCK = 32, STRIP = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
 #else
-enum { BLOCK = 64, STRIP = 16, DEPTH = 128, NEAR = 128, ROOM = BLOCK * NEAR };
+enum { BLOCK = 64, STRIP = 16, DEPTH = 128 };
 #endif
 enum {
     FEW = 4, /* queries that attention_decode.c takes */
@@ -229,7 +228,7 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
         if (from) scale_rows(queries, s.factor, width, stride, o);
         for (size_t c = 0; c < width; c += step) {
             const struct rows v = columns_of(from_row(h->v, from), sight.keys, c, smaller(step, width - c), near);
-            add_values(&sight, scores, h->v.bf16 ? v : gather(v, sight.keys, NEAR, near), from > 0, o + c, stride);
+            add_values(&sight, scores, v, from > 0, o + c, stride);
         }
     }
     for (size_t i = 0; i < queries; i++) {
@@ -361,30 +360,22 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
                               struct row_sums sums, const struct gradients *to) {
     struct turned k_turned, v_turned;
     _Alignas(SL_CACHE_LINE) float p[BLOCK * BLOCK], ds[BLOCK * BLOCK];
-    _Alignas(SL_CACHE_LINE) float k_near[ROOM], q_near[ROOM], q_rope_near[ROOM], dy_near[ROOM], dk[ROOM], dv[ROOM];
-    const size_t width = h->v.cols, rope = h->k_rope.cols, stride = h->k.stride;
-    const struct rows k = gather(from_row(h->k, from), keys, NEAR, k_near), v = from_row(h->v, from);
+    const size_t rope = h->k_rope.cols, stride = h->k.stride;
+    const struct rows k = from_row(h->k, from), v = from_row(h->v, from);
     const struct rows k_rope = from_row(h->k_rope, from), none = {v.at, 0, 0, NULL};
-    const bool near = width <= NEAR;
-    float *dk_to = to->dk + from * stride, *dv_to = to->dv + from * stride, *dk_rope = to->dk_rope + from * rope;
+    float *dk = to->dk + from * stride, *dv = to->dv + from * stride, *dk_rope = to->dk_rope + from * rope;
     for (size_t first = from; first < queries; first += BLOCK) {
         const struct sight sight = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)first};
-        const struct rows q = gather(from_row(h->q, first), sight.queries, NEAR, q_near);
-        const struct rows q_rope = gather(from_row(h->q_rope, first), sight.queries, NEAR, q_rope_near);
-        const struct rows dy = gather(from_row(d_o, first), sight.queries, NEAR, dy_near);
+        const struct rows q = from_row(h->q, first), q_rope = from_row(h->q_rope, first), dy = from_row(d_o, first);
         const bool fresh = first == from;
         make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p);
         make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds);
         score_gradients(&sight, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
-        add_to_keys(&sight, p, dy, !fresh, near ? dv : dv_to, near ? width : stride);
-        add_to_keys(&sight, ds, q, !fresh, near ? dk : dk_to, near ? width : stride);
+        add_to_keys(&sight, p, dy, !fresh, dv, stride);
+        add_to_keys(&sight, ds, q, !fresh, dk, stride);
         add_to_keys(&sight, ds, q_rope, !fresh, dk_rope, rope);
         add_to_queries(&sight, ds, k, from > 0, to->dq + first * h->q.stride, h->q.stride);
         add_to_queries(&sight, ds, k_rope, from > 0, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride);
-    }
-    if (near) {
-        copy_rows(keys, width, dk, width, dk_to, stride);
-        copy_rows(keys, width, dv, width, dv_to, stride);
     }
 }
 

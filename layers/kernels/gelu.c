@@ -3,6 +3,7 @@
  * The build defines SL_GELU_FORWARD and SL_GELU_BACKWARD, the functions' names, and lets the compiler fuse a * b + c:
  * arithmetic takes longer here than memory does. */
 #include "layers/kernels/sequence.h"
+#include "layers/kernels/fetch_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/vector_math.h"
 
@@ -26,17 +27,30 @@ SL_INLINE float gelu_power(float x) {
 }
 
 void SL_GELU_FORWARD(size_t n, const float *x, float *y) {
-    SL_ELEMENTWISE(is_device_ptr(x, y), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++) {
-        const float value = gelu_above(x[i]), s = 1.0f / (1.0f + gelu_power(gelu_below(value)));
-        y[i] = value * s;
+    for (size_t first = 0, end; first < n; first = end) {
+        end = n - first < SL_PIECE ? n : first + SL_PIECE;
+        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
+        fetch(x, end, next);
+        fetch_to_write(y, end, next);
+        SL_ELEMENTWISE(is_device_ptr(x, y), simdlen(ABREAST))
+        for (size_t i = first; i < end; i++) {
+            const float value = gelu_above(x[i]), s = 1.0f / (1.0f + gelu_power(gelu_below(value)));
+            y[i] = value * s;
+        }
     }
 }
 
 void SL_GELU_BACKWARD(size_t n, const float *x, const float *dy, float *dx) {
-    SL_ELEMENTWISE(is_device_ptr(x, dy, dx), simdlen(ABREAST))
-    for (size_t i = 0; i < n; i++) {
-        const float v = gelu_below(gelu_above(x[i])), e = gelu_power(v), s = 1.0f / (1.0f + e);
-        dx[i] = dy[i] * (s * (1.0f + v * (e * s) * (gelu_linear + 3.0f * gelu_cubic * (v * v))));
+    for (size_t first = 0, end; first < n; first = end) {
+        end = n - first < SL_PIECE ? n : first + SL_PIECE;
+        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
+        fetch(x, end, next);
+        fetch(dy, end, next);
+        fetch_to_write(dx, end, next);
+        SL_ELEMENTWISE(is_device_ptr(x, dy, dx), simdlen(ABREAST))
+        for (size_t i = first; i < end; i++) {
+            const float v = gelu_below(gelu_above(x[i])), e = gelu_power(v), s = 1.0f / (1.0f + e);
+            dx[i] = dy[i] * (s * (1.0f + v * (e * s) * (gelu_linear + 3.0f * gelu_cubic * (v * v))));
+        }
     }
 }

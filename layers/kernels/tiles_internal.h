@@ -10,14 +10,14 @@
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 
-/* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. REST: rows and depth
- * of a product whose columns fill no vector, at most. */
+/* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. A tile of one vector
+ * has TALL rows. REST: rows and depth of a product whose columns fill no vector, at most. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_TILE(...) SL_PRAGMA(omp parallel for __VA_ARGS__)
-enum { DOWN = 4, PAIR = 1, REST = 32 };
+enum { DOWN = 4, TALL = 4, PAIR = 1, REST = 32 };
 #else
 #define EACH_TILE(...)
-enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, PAIR = 2, REST = 64 };
+enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANES == 8 ? 12 : 16, PAIR = 2, REST = 64 };
 #endif
 enum { TERMS = 2 };
 
@@ -42,7 +42,7 @@ struct product {
 };
 
 SL_INLINE void tile(const struct product *p, size_t row, size_t column, const int rows, const int vectors) {
-    vector sum[DOWN][PAIR];
+    vector sum[TALL][PAIR];
     for (int i = 0; i < rows; i++) {
         for (int v = 0; v < vectors; v++) sum[i][v] = (vector){0};
     }
@@ -50,12 +50,13 @@ SL_INLINE void tile(const struct product *p, size_t row, size_t column, const in
         const struct term *term = &p->term[t];
         if (!term->depth) continue; /* then it may have no arrays */
         const size_t a_row = term->a_row, a_column = term->a_column, b_row = term->b_row;
-        const float *a = term->a + row * a_row, *b = term->b + column;
-        for (size_t l = term->depth; l > 0; l--, a += a_column, b += b_row) {
+        const float *low = term->a + row * a_row, *b = term->b + column;
+        const float *high = low + rows / 2 * a_row; /* from two addresses fewer sums of strides lead to the rows */
+        for (size_t l = term->depth; l > 0; l--, low += a_column, high += a_column, b += b_row) {
             vector w[PAIR];
             for (int v = 0; v < vectors; v++) w[v] = load(b + v * LANES);
             for (int i = 0; i < rows; i++) {
-                const vector x = spread(a[(size_t)i * a_row]);
+                const vector x = spread(i < rows / 2 ? low[(size_t)i * a_row] : high[(size_t)(i - rows / 2) * a_row]);
                 for (int v = 0; v < vectors; v++) sum[i][v] += x * w[v];
             }
         }
@@ -69,29 +70,32 @@ SL_INLINE void tile(const struct product *p, size_t row, size_t column, const in
     }
 }
 
-SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const int vectors) {
-    if (row + DOWN <= p->rows) {
-        tile(p, row, column, DOWN, vectors);
+/* Up to DOWN rows from ROW on. */
+SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const int down, const int vectors) {
+    const size_t end = smaller(row + (size_t)down, p->rows);
+    if (row + (size_t)down == end) {
+        tile(p, row, column, down, vectors);
         return;
     }
-    if (DOWN > 4 && row + 4 <= p->rows) {
+    if (down > 8 && row + 8 <= end) {
+        tile(p, row, column, 8, vectors);
+        row += 8;
+    }
+    if (down > 4 && row + 4 <= end) {
         tile(p, row, column, 4, vectors);
         row += 4;
     }
-    for (; row < p->rows; row++) tile(p, row, column, 1, vectors);
+    for (; row < end; row++) tile(p, row, column, 1, vectors);
 }
 
 /* COLS: a multiple of LANES. */
 SL_INLINE void multiply_vectors(const struct product *p, size_t cols) {
-    const size_t across = (cols + PAIR * LANES - 1) / (PAIR * LANES), down = (p->rows + DOWN - 1) / DOWN;
+    const size_t across = cols / (PAIR * LANES), paired = across * (PAIR * LANES), down = (p->rows + DOWN - 1) / DOWN;
     EACH_TILE()
-    for (size_t t = 0; t < across * down; t++) {
-        const size_t row = t / across * DOWN, column = t % across * (PAIR * LANES);
-        if (column + PAIR * LANES <= cols)
-            tiles(p, row, column, PAIR);
-        else
-            tiles(p, row, column, 1);
-    }
+    for (size_t t = 0; t < across * down; t++) tiles(p, t / across * DOWN, t % across * (PAIR * LANES), DOWN, PAIR);
+    if (paired == cols) return;
+    EACH_TILE()
+    for (size_t row = 0; row < p->rows; row += TALL) tiles(p, row, paired, TALL, 1);
 }
 
 /* Columns that fill no vector are multiplied in a copy that does. There the product has one term. */
@@ -164,25 +168,6 @@ SL_INLINE void transpose(struct rows x, size_t count, size_t from, size_t cols, 
     }
 }
 
-SL_INLINE void copy_rows(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride) {
-    EACH_TILE()
-    for (size_t i = 0; i < rows; i++) {
-        const float *in = x + i * x_stride;
-        float *out = y + i * y_stride;
-        size_t c = 0;
-        for (; c + 2 * LANES <= cols; c += 2 * LANES) { /* of one vector at a time clang makes a call of memcpy */
-            const vector low = load(in + c), high = load(in + c + LANES);
-            store(out + c, low);
-            store(out + c + LANES, high);
-        }
-        if (c + LANES <= cols) {
-            store(out + c, load(in + c));
-            c += LANES;
-        }
-        for (; c < cols; c++) out[c] = in[c];
-    }
-}
-
 /* y [rows, cols], dense */
 SL_INLINE void widen_rows(size_t rows, size_t cols, const uint16_t *x, size_t stride, float *y) {
     EACH_TILE()
@@ -193,14 +178,6 @@ SL_INLINE void widen_rows(size_t rows, size_t cols, const uint16_t *x, size_t st
         for (; c + LANES <= cols; c += LANES) store(out + c, load_bf16(in + c));
         for (; c < cols; c++) out[c] = sl_float_of_bf16(in[c]);
     }
-}
-
-/* COUNT rows, side by side in ROOM where they have at most COLS columns: rows that lie far apart share few sets of a
- * cache. */
-SL_INLINE struct rows gather(struct rows x, size_t count, size_t cols, float *room) {
-    if (x.cols > cols) return x;
-    copy_rows(count, x.cols, x.at, x.stride, room, x.cols);
-    return (struct rows){room, x.cols, x.cols, NULL};
 }
 
 #endif
