@@ -47,7 +47,8 @@ static void copy_b(const struct product *p, size_t column, size_t columns, float
     }
 }
 
-/* What a tile asks for, a row a term: a later tile of C, and some rows of columns of A that are copied later. */
+/* What a tile asks for, term by term: two rows of a later tile of C, then a row of columns of A that are copied later.
+ */
 struct wanted {
     const float *c, *a;
     size_t rows;
@@ -63,10 +64,11 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
     }
     const float *later = wanted->c, *more = wanted->a;
     for (size_t l = 0; l < p->k; l++, a += TILE, b += WIDTH) {
-        if (l < TILE) {
-            for (int v = 0; v < PAIR; v++) __builtin_prefetch(later + v * LANES, 1);
-            later += p->n;
-        } else if (l < TILE + wanted->rows) {
+        if (l < TILE / 2) {
+            for (int i = 0; i < 2; i++, later += p->n) {
+                for (int v = 0; v < PAIR; v++) __builtin_prefetch(later + v * LANES, 1);
+            }
+        } else if (l < TILE / 2 + wanted->rows) {
             __builtin_prefetch(more, 0, 2);
             more += p->m;
         }
