@@ -109,6 +109,7 @@ enum {
     TURNED_ROWS = TURNED * LANES,
     TURNED_TILE = LANES == 4 ? 4 : 6, /* columns of a tile: its sums fill the registers */
     TURNED_COLUMNS = 48,              /* that are computed before they are turned back */
+    EARLY = 4, /* terms of turned rows, which come from the second-level cache, between asking and multiplying */
 };
 
 /* Rows of A over DEPTH of the sums, transposed, so that terms of one lane of B's vectors are neighbours:
@@ -164,6 +165,9 @@ static inline __attribute__((always_inline)) void turned_dots(const struct turne
         }
         for (size_t l = lane; l < depth; l += LANES, a += TURNED_ROWS) {
             if (l & LANES) ask(&ahead, p, depth);
+            SL_UNROLL
+            for (int i = 0; i < TURNED_ROWS; i += SL_CACHE_LINE / (int)sizeof *a)
+                __builtin_prefetch(a + EARLY * TURNED_ROWS + i, 0, 3);
             vector x[TURNED];
             SL_UNROLL
             for (int v = 0; v < TURNED; v++) x[v] = load(a + v * LANES);

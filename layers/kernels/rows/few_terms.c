@@ -7,7 +7,7 @@ enum {
     LANES = 16,
     PAIR = 2,             /* vectors of columns that share a load of A */
     WIDTH = PAIR * LANES, /* columns of a panel of B */
-    TILE = 8,             /* rows of C that share a load of B: 16 sums hide the instruction's latency */
+    TILE = 12,            /* rows of C that share a load of B, whose panels come from the second-level cache */
     AHEAD = 2,            /* tiles of C between what is multiplied and what is asked for */
     COLUMNS = 512,        /* of B that are copied at a time */
 };
@@ -27,14 +27,12 @@ static inline __mmask16 inside(size_t n, size_t column, size_t v) {
     return count < LANES ? (__mmask16)((1u << count) - 1) : (__mmask16)-1;
 }
 
-/* to [2, k, TILE] = columns of A from ROW on: those of two tiles, so that each cache line is read once. */
+/* to [k, TILE] = columns of A from ROW on. What is stored beyond a row is stored again later, or lies beyond the
+ * end. */
 static void copy_a(const struct product *p, size_t row, float *to) {
     const __mmask16 in = inside(p->m, row, 0);
-    for (size_t l = 0; l < p->k; l++, to += TILE) {
-        const __m512 from = _mm512_maskz_loadu_ps(in, p->a + l * p->m + row);
-        _mm256_storeu_ps(to, _mm512_castps512_ps256(from));
-        _mm256_storeu_ps(to + p->k * TILE, _mm512_extractf32x8_ps(from, 1));
-    }
+    for (size_t l = 0; l < p->k; l++, to += TILE)
+        _mm512_storeu_ps(to, _mm512_maskz_loadu_ps(in, p->a + l * p->m + row));
 }
 
 /* to [columns / WIDTH, k, WIDTH] = columns of B from COLUMN on. */
@@ -49,7 +47,8 @@ static void copy_b(const struct product *p, size_t column, size_t columns, float
     }
 }
 
-/* What a tile asks for, line by line: a later tile of C, and some rows of columns of A that are copied later. */
+/* What a tile asks for, term by term: two rows of a later tile of C, then a row of columns of A that are copied later.
+ */
 struct wanted {
     const float *c, *a;
     size_t rows;
@@ -59,15 +58,19 @@ struct wanted {
 static inline __attribute__((always_inline)) void tile(const struct product *p, size_t row, size_t column,
                                                        const float *a, const float *b, const struct wanted *wanted,
                                                        const bool whole) {
-    enum { LINES = TILE * PAIR };
     __m512 sum[TILE][PAIR];
     for (int i = 0; i < TILE; i++) {
         for (int v = 0; v < PAIR; v++) sum[i][v] = _mm512_setzero_ps();
     }
-    for (size_t l = 0, line = 0, due = 0; l < p->k; l++, a += TILE, b += WIDTH) {
-        for (due += LINES; due >= p->k; due -= p->k, line++) {
-            __builtin_prefetch(wanted->c + line / PAIR * p->n + line % PAIR * LANES, 1);
-            if (line < wanted->rows) __builtin_prefetch(wanted->a + line * p->m, 0, 2);
+    const float *later = wanted->c, *more = wanted->a;
+    for (size_t l = 0; l < p->k; l++, a += TILE, b += WIDTH) {
+        if (l < TILE / 2) {
+            for (int i = 0; i < 2; i++, later += p->n) {
+                for (int v = 0; v < PAIR; v++) __builtin_prefetch(later + v * LANES, 1);
+            }
+        } else if (l < TILE / 2 + wanted->rows) {
+            __builtin_prefetch(more, 0, 2);
+            more += p->m;
         }
         __m512 y[PAIR];
         for (int v = 0; v < PAIR; v++) y[v] = _mm512_loadu_ps(b + v * LANES);
@@ -86,10 +89,10 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
     }
 }
 
-/* TILE rows of C from ROW on, and COLUMNS columns from FIRST on. The tiles ask for half of the lines of A at AHEAD. */
+/* TILE rows of C from ROW on, and COLUMNS columns from FIRST on. The tiles ask for the lines of A at AHEAD. */
 static void multiply_rows(const struct product *p, size_t row, size_t first, size_t columns, const float *a,
                           const float *b, const float *ahead) {
-    const size_t tiles = (columns + WIDTH - 1) / WIDTH, share = p->k / (2 * tiles) + 1;
+    const size_t tiles = (columns + WIDTH - 1) / WIDTH, share = p->k / tiles + 1;
     for (size_t t = 0; t < tiles; t++, ahead += share * p->m) {
         const size_t j = t * WIDTH, column = first + j, later = t + AHEAD;
         const size_t next = later < tiles ? later * WIDTH : TILE * p->n + (later - tiles) * WIDTH;
@@ -103,16 +106,13 @@ static void multiply_rows(const struct product *p, size_t row, size_t first, siz
 
 void sl_few_terms_multiply(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c) {
     const struct product p = {m, n, k, a, b, accumulate, c};
-    _Alignas(SL_CACHE_LINE) float left[2 * SL_FEW_TERMS * TILE], right[SL_FEW_TERMS * COLUMNS];
+    _Alignas(SL_CACHE_LINE) float left[SL_FEW_TERMS * TILE + LANES], right[SL_FEW_TERMS * COLUMNS];
     for (size_t first = 0; first < n; first += COLUMNS) {
         const size_t columns = smaller(COLUMNS, n - first);
         copy_b(&p, first, columns, right);
-        for (size_t row = 0; row < m; row += 2 * TILE) {
+        for (size_t row = 0; row < m; row += TILE) {
             copy_a(&p, row, left);
-            const float *ahead = a + row + 2 * TILE;
-            multiply_rows(&p, row, first, columns, left, right, ahead);
-            if (row + TILE < m)
-                multiply_rows(&p, row + TILE, first, columns, left + TILE * k, right, ahead + k / 2 * m);
+            multiply_rows(&p, row, first, columns, left, right, a + row + TILE);
         }
     }
 }
