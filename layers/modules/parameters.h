@@ -89,9 +89,12 @@ struct sl_parameters {
     struct sl_window *turns; /* [2] */
     bool laid_out;           /* no new parameter can be declared */
     bool rounds;             /* a module reads bf16 values */
-    float *memory;           /* storage of all ranges in one block, so that it lies on huge pages */
-    float *common;           /* that of the values held together: their group owns it */
-    struct sl_budget *held;  /* set before the storage is taken: counts it; NULL: nobody does */
+    /* Set while planning: modules read kernels and tables as bf16, whatever the operands of their products are. The
+     * optimizer goes on with the float values, of which the others are copies. */
+    bool working_bf16;
+    float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
+    float *common;          /* that of the values held together: their group owns it */
+    struct sl_budget *held; /* set before the storage is taken: counts it; NULL: nobody does */
 };
 
 /* Opens an empty list of parameters for a model with LOOPS loops on this coordinate. SL_FAILED, without a message, if
