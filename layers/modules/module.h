@@ -295,6 +295,10 @@ int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 
 /* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
+/* Parameter I of the planned module is read in that type alone, by everybody. */
+static inline void sl_plan_kernel(struct sl_plan *plan, int i) {
+    plan->parameters->list[plan->module->parameter[i]].kernel = true;
+}
 /* The type in which the planned module reads its kernel: bf16 where products have such operands, or where the storage
  * is bf16. */
 static inline enum sl_dtype sl_plan_kernel_type(const struct sl_plan *plan) {

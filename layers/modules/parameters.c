@@ -140,13 +140,37 @@ static void choose_rooms(struct sl_parameters *parameters) {
         if (parameters->range[r].count > most) parameters->range[r].room = 0;
 }
 
+/* Kernels move to the rounded values of their ranges, and the others close ranks. */
+static void part_kernels(struct sl_parameters *parameters, size_t data) {
+    for (int r = 0; r < parameters->ranges; r++) parameters->range[r].used = 0;
+    for (int i = 0; i < parameters->count; i++) {
+        struct sl_parameter *parameter = &parameters->list[i];
+        struct sl_range *range = &parameters->range[parameter->range];
+        size_t *used = parameter->kernel ? &range->rounded_count : &range->used;
+        if (parameter->second) {
+            parameter->offset = parameters->list[find(parameters, parameter->name)].offset;
+            continue;
+        }
+        parameter->offset = *used;
+        *used += sl_round_up(parameter->count, SL_CACHE_LINE / sizeof(uint16_t));
+    }
+    for (int r = 0; r < parameters->ranges; r++) {
+        size_t *count = &parameters->range[r].rounded_count;
+        *count = sl_round_up(*count, data * SL_CACHE_LINE / sizeof(uint16_t));
+    }
+}
+
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero) {
+    const bool alone = sl_kernels_are_bf16_alone(parameters);
+    parameters->members = data;
+    if (alone) part_kernels(parameters, (size_t)data);
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
         const bool shares = zero && !sl_range_is_sharded(parameters, r);
         range->count = sl_round_up(range->used, (size_t)data * SL_CACHE_LINE / sizeof(float));
         range->shard_count = shares ? range->count / (size_t)data : range->count;
         range->shard = shares ? range->shard_count * (size_t)index : 0;
+        if (!alone && parameters->rounds) range->rounded_count = range->count;
     }
     choose_rooms(parameters);
     parameters->laid_out = true;
@@ -158,19 +182,15 @@ static bool is_declared_twice(const struct sl_parameters *parameters, int range)
     return false;
 }
 
-/* Of a range's rounded values, in floats: two to each, and whole cache lines. */
-static size_t rounded_floats(const struct sl_parameters *parameters, const struct sl_range *range) {
-    return parameters->rounds ? sl_round_up(range->count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float) : 0;
-}
-
+/* Rounded values: two to a float, and whole cache lines. */
 size_t sl_range_value_floats(const struct sl_parameters *parameters, const struct sl_range *range) {
-    return range->count + rounded_floats(parameters, range);
+    (void)parameters;
+    return range->count + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
 }
 
 /* Coordinates that hold the values of a range together. */
 static size_t members_of(const struct sl_parameters *parameters, int range) {
-    const struct sl_range *of = &parameters->range[range];
-    return sl_range_is_common(parameters, range) && of->count ? of->count / of->shard_count : 1;
+    return sl_range_is_common(parameters, range) ? (size_t)parameters->members : 1;
 }
 
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters) {
@@ -242,7 +262,7 @@ void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_
 static void place_values(struct sl_parameters *parameters, struct sl_range *range, size_t members, float **next) {
     const size_t floats = sl_range_value_floats(parameters, range);
     range->value = *next;
-    if (parameters->rounds) range->rounded = (uint16_t *)(void *)(*next + range->count);
+    if (range->rounded_count) range->rounded = (uint16_t *)(void *)(*next + range->count);
     sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, floats * sizeof(float) / members);
     *next += floats;
 }
@@ -349,9 +369,8 @@ static int words_in_flax_order(const struct sl_parameter *parameter, const struc
     return SL_OK;
 }
 
-static int initialize(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
-                      const struct sl_kernels *kernels, struct sl_spmd *self, uint32_t *words) {
-    float *value = parameters->range[parameter->range].value + parameter->offset;
+static int initialize(const struct sl_parameter *parameter, const struct sl_kernels *kernels, struct sl_spmd *self,
+                      uint32_t *words, float *value) {
     switch (parameter->initializer) {
     case SL_INIT_ZEROS:
         break; /* storage comes zeroed */
@@ -374,9 +393,11 @@ static int spread(const struct sl_parameters *parameters, struct sl_spmd *self, 
     if (parameters->one_copy) return sl_barrier(self, data);
     for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
         struct sl_range *range = &parameters->range[r];
-        if (range->count == 0 || sl_range_is_sharded(parameters, r)) continue;
+        if (sl_range_is_sharded(parameters, r)) continue;
         SL_TRY(sl_parameters_use_values(parameters, r, true, &self->error));
-        SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
+        if (range->count) SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
+        if (!sl_kernels_are_bf16_alone(parameters) || range->rounded_count == 0) continue;
+        SL_TRY(sl_broadcast(self, data, SL_BF16, range->rounded, range->rounded, range->rounded_count, 0));
     }
     return SL_OK;
 }
@@ -392,14 +413,22 @@ int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *s
         const size_t words = parameter->key_is_flax ? elements_of(parameter) : parameter->count;
         if (words > most) most = words;
     }
-    uint32_t *words = sl_device.take(most * sizeof *words);
+    const bool alone = sl_kernels_are_bf16_alone(parameters);
+    uint32_t *words = sl_device.take((alone ? 2 : 1) * most * sizeof *words);
     if (!words) return sl_fail(self, SL_FAILED, "no memory for %zu random words", most);
+    float *room = alone ? (float *)(void *)(words + most) : NULL;
     int status = SL_OK;
     for (int i = 0; i < parameters->count && status == SL_OK; i++) {
         const int range = parameters->list[i].range;
         if (data->rank > 0 && !sl_range_is_sharded(parameters, range)) continue;
         status = sl_parameters_use_values(parameters, range, true, &self->error);
-        if (status == SL_OK) status = initialize(parameters, &parameters->list[i], kernels, self, words);
+        if (status != SL_OK) break;
+        const bool rounded = sl_parameter_is_bf16_alone(parameters, i);
+        float *value = rounded ? room : sl_parameter_value(parameters, i);
+        if (rounded) kernels->fill(parameters->list[i].count, 0.0f, room);
+        status = initialize(&parameters->list[i], kernels, self, words, value);
+        if (status == SL_OK && rounded)
+            kernels->round_bf16(parameters->list[i].count, room, sl_parameter_rounded(parameters, i));
     }
     sl_device.give(words);
     SL_TRY(status);
@@ -436,6 +465,7 @@ void sl_parameters_round(const struct sl_parameters *parameters, const struct sl
     const struct sl_range *storage = &parameters->range[range];
     const bool part = sl_range_is_common(parameters, range);
     const size_t first = part ? storage->shard : 0, count = part ? storage->shard_count : storage->count;
+    if (sl_kernels_are_bf16_alone(parameters)) return;
     if (parameters->rounds && count) kernels->round_bf16(count, storage->value + first, storage->rounded + first);
 }
 
