@@ -469,7 +469,20 @@ void sl_parameters_round(const struct sl_parameters *parameters, const struct sl
     if (parameters->rounds && count) kernels->round_bf16(count, storage->value + first, storage->rounded + first);
 }
 
+/* Of values held together the first member does it. */
+static void settle_kernels(const struct sl_parameters *parameters) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    for (int i = 0; i < parameters->count; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        const bool other =
+            sl_range_is_common(parameters, parameter->range) && parameters->range[parameter->range].shard;
+        if (parameter->kernel && !parameter->second && !other)
+            kernels->settle_bf16(parameter->count, sl_parameter_value(parameters, i), NULL);
+    }
+}
+
 int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error) {
+    if (parameters->settled_bf16) settle_kernels(parameters);
     for (int r = 0; r < parameters->ranges && parameters->rounds; r++) {
         SL_TRY(sl_parameters_use_values(parameters, r, true, error));
         sl_parameters_round(parameters, sl_kernels_select(), r);

@@ -95,6 +95,9 @@ struct sl_parameters {
     /* Set while planning: modules read kernels and tables as bf16, whatever the operands of their products are. The
      * optimizer goes on with the float values, of which the others are copies. */
     bool working_bf16;
+    /* Set while planning: kernels and tables are floats, but only those that a bf16 can be. So what does not train need
+     * not widen them for each product of floats. */
+    bool settled_bf16;
     int members;            /* of the data axis, as the layout was told */
     float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
     float *common;          /* that of the values held together: their group owns it */

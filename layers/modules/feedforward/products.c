@@ -34,8 +34,8 @@ static void plan_operands(struct sl_products *products, struct sl_plan *plan, co
 
 static void plan_kernel(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     products->kernel = shape->float_kernel ? SL_F32 : sl_plan_kernel_type(plan);
+    if (!shape->float_kernel) sl_plan_kernel(plan, 0);
     if (products->kernel == SL_F32) return;
-    sl_plan_kernel(plan, 0);
     sl_plan_rounded_values(plan);
     if (shape->precision == SL_F32)
         sl_plan_workspace(plan, (size_t)shape->in * (size_t)shape->out * sizeof(float), &products->widened);
