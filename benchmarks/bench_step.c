@@ -77,6 +77,7 @@ static int open_worker(struct worker *worker, const struct sl_rig *rig) {
                                                             .schedule = schedule,
                                                             .gemm = rig->gemm,
                                                             .precision = rig->precision,
+                                                            .storage = rig->storage,
                                                             .rows = run->rows,
                                                             .wgrad_group = run->job.microbatches},
                                                .data_axis = "data",
@@ -174,7 +175,7 @@ static const char usage[] =
     "N]\n"
     "                  [--rounds N] [--floor-seconds S] [--mesh data=N,model=N] [--layers N] [--hidden N]\n"
     "                  [--expansion N] [--batch N] [--microbatches N] [--dropout RATE] [--precision f32|tf32|bf16]\n"
-    "                  [--engine NAME] [--fuse N]\n"
+    "                  [--storage f32|bf16] [--engine NAME] [--fuse N]\n"
     "Times training steps, after --warmup steps, and in turns with them --rounds times the machine itself, each\n"
     "measurement at least --floor-seconds long. Prints one JSON object. --job comes first: it sets the model.\n";
 

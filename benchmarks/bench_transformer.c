@@ -49,6 +49,7 @@ static int open_trainer(struct worker *worker) {
                                                             .schedule = &rig->schedule,
                                                             .gemm = rig->gemm,
                                                             .precision = rig->precision,
+                                                            .storage = rig->storage,
                                                             .rows = run->rows,
                                                             .sequence = sequence,
                                                             .forward_only = run->generates,
@@ -71,6 +72,7 @@ static int open_generator(struct worker *worker) {
                                              .schedule = &rig->schedule,
                                              .gemm = rig->gemm,
                                              .precision = rig->precision,
+                                             .storage = rig->storage,
                                              .sequences = run->local,
                                              .prompt = run->prompt,
                                              .length = run->prompt + run->tokens,
@@ -190,10 +192,14 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
     return SL_OK;
 }
 
+static enum sl_dtype type_of_weights(const struct sl_rig *rig) {
+    return rig->storage == SL_BF16 ? SL_BF16 : rig->precision;
+}
+
 /* A decoded token reads each parameter once for all sequences, and multiplies it with each one's row. */
 static double decode_floor_ms(const struct sl_rig *rig) {
     const struct run *run = rig->run;
-    const double bytes = rig->floor.parameters * (double)sl_dtype_size(rig->precision);
+    const double bytes = rig->floor.parameters * (double)sl_dtype_size(type_of_weights(rig));
     const double flops = 2 * rig->floor.parameters * run->batch;
     const double read = bytes / rig->floor.bytes_per_second, multiply = flops / rig->floor.flops_per_second;
     return 1e3 * (read > multiply ? read : multiply);
@@ -205,7 +211,7 @@ static double theory_ms(const struct sl_rig *rig) {
     const struct run *run = rig->run;
     const bool generates = run->generates;
     const double multiply = sl_floor_theory_ms(floor, generates ? 2 * floor->parameters * run->batch : floor->flops);
-    const double bytes = floor->parameters * (double)sl_dtype_size(rig->precision);
+    const double bytes = floor->parameters * (double)sl_dtype_size(type_of_weights(rig));
     const double read = floor->read_per_second > 0 ? 1e3 * bytes / floor->read_per_second : 0;
     if (!generates) return multiply > 0 ? multiply + sl_floor_optimizer_ms(floor) : 0;
     return read > multiply ? read : multiply;
@@ -239,7 +245,7 @@ static const char usage[] =
     "                         [--n-heads N] [--blocks N] [--layers-per-block N] [--latent-dim N] [--rope-dim N] "
     "[--vocab-size N] [--prompt N]\n"
     "                         [--tokens N] [--threads N] [--steps N] [--warmup N] [--rounds N] [--floor-seconds S]\n"
-    "                         [--precision f32|tf32|bf16] [--engine NAME] [--fuse N] [--fsdp]\n"
+    "                         [--precision f32|tf32|bf16] [--storage f32|bf16] [--engine NAME] [--fuse N] [--fsdp]\n"
     "Times training steps, or generations of --tokens after --prompt, after --warmup of them, and in turns with them\n"
     "--rounds times the machine itself. Prints one JSON object.\n";
 

@@ -29,6 +29,7 @@ static int read_options(struct sl_rig *rig, int argc, char **argv, bool *answere
         {.name = "mesh", .text = &rig->mesh_text},
         {.name = "schedule", .text = &rig->schedule_name},
         {.name = "precision", .text = &rig->precision_name},
+        {.name = "storage", .text = &rig->storage_name},
         {.name = "engine", .text = &rig->engine},
         {.name = "fuse", .integer = &rig->fuse, .max = 4096},
         {.name = "steps", .integer = &rig->steps, .max = 1000000},
@@ -61,6 +62,13 @@ static int read_options(struct sl_rig *rig, int argc, char **argv, bool *answere
 
 /* ---- the run ---- */
 
+static int set_storage(struct sl_rig *rig, struct sl_error *error) {
+    const char *name = rig->storage_name ? rig->storage_name : "f32";
+    rig->storage = strcmp(name, "bf16") ? SL_F32 : SL_BF16;
+    if (rig->storage == SL_BF16 || !strcmp(name, "f32")) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--storage: \"%.80s\" is not f32 or bf16", name);
+}
+
 static int set_precision(struct sl_rig *rig, struct sl_error *error) {
     const char *name = rig->precision_name;
     const bool tf32 = !strcmp(name, "tf32");
@@ -85,6 +93,7 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
     SL_TRY(sl_cpu_level_check(error));
     SL_TRY(sl_mesh_parse(&rig->mesh, rig->mesh_text, error));
     SL_TRY(set_precision(rig, error));
+    SL_TRY(set_storage(rig, error));
     SL_TRY(rig->prepare(rig, error));
     SL_TRY(fuse(rig, error));
     SL_TRY(sl_schedule_lower(&rig->schedule, error));
@@ -190,8 +199,10 @@ int sl_rig_train(struct sl_trainer *trainer, const struct sl_batch *batch, struc
 /* ---- the result ---- */
 
 void sl_rig_print_name(const struct sl_rig *rig, const char *benchmark) {
-    printf("{\"benchmark\":\"%s\",\"schedule\":\"%s\",\"precision\":\"%s\",\"mesh\":\"%s\",\"threads\":%d,", benchmark,
-           rig->schedule_name, rig->precision_name, rig->mesh_text, rig->mesh.size);
+    printf("{\"benchmark\":\"%s\",\"schedule\":\"%s\",\"precision\":\"%s\",\"storage\":\"%s\",\"mesh\":\"%s\","
+           "\"threads\":%d,",
+           benchmark, rig->schedule_name, rig->precision_name, rig->storage == SL_BF16 ? "bf16" : "f32", rig->mesh_text,
+           rig->mesh.size);
     printf("\"kernels\":\"%s\",", sl_kernels_select()->name);
 }
 

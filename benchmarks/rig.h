@@ -41,12 +41,13 @@ struct sl_rig {
     void (*print)(struct sl_rig *rig);
 
     /* Options of every benchmark. */
-    const char *mesh_text, *schedule_name, *precision_name, *engine;
+    const char *mesh_text, *schedule_name, *precision_name, *storage_name, *engine;
     int steps, warmup, rounds;
     int fuse; /* microbatches of a product; 0: as the simulator finds best */
     double floor_seconds;
 
     enum sl_dtype precision; /* of products' operands */
+    enum sl_dtype storage;   /* of weights that they read, and of what is kept and handed over */
     const struct sl_gemm_backend *gemm;
     struct sl_cores cores;
     struct sl_mesh mesh;

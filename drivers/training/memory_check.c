@@ -9,9 +9,10 @@ double sl_memory_of_parameters(const struct sl_job *job, double parameters) {
     const struct sl_training_options *options = job->options;
     const double replicas = options->fsdp ? 1 : job->data, states = options->zero ? 1 : replicas;
     const double gradients = options->zero == 2 ? 1 : replicas;
-    double copies = replicas;
+    const bool stored = options->storage == 1, rounded = job->precision == SL_BF16;
+    double copies = job->forward_only && stored && rounded ? 0 : replicas; /* kernels are bf16 alone */
     if (!job->forward_only) copies += gradients + sl_optimizer_states(&job->optimizer) * states;
-    if (job->precision == SL_BF16) copies += replicas / 2;
+    if (rounded || (stored && !job->forward_only)) copies += replicas / 2;
     return sizeof(float) * parameters * copies;
 }
 

@@ -148,16 +148,23 @@ static inline int64_t place_of(int32_t number, int32_t first, int64_t count) {
     return place >= 0 && place < count ? place : -1;
 }
 
-static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *table,
-                   size_t stride, float *y) {
+static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const void *table,
+                   bool half, size_t stride, float *y) {
     SL_ROWS(is_device_ptr(tokens, table, y))
     for (size_t r = 0; r < rows; r++) {
         const int64_t place = place_of(tokens[r], first, count);
         const bool here = place >= 0;
-        const float *in = table + (here ? (size_t)place : 0) * stride;
+        const size_t at = (here ? (size_t)place : 0) * stride;
+        const float *in = (const float *)table + at;
+        const uint16_t *rounded = (const uint16_t *)table + at;
         float *out = y + r * cols;
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) out[c] = here ? in[c] : 0.0f;
+        if (half) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = here ? sl_float_of_bf16(rounded[c]) : 0.0f;
+        } else {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) out[c] = here ? in[c] : 0.0f;
+        }
     }
 }
 

@@ -48,9 +48,9 @@ struct sl_sequence_kernels {
                  bool back, const float *x, float *y);
 
     /* y [rows, cols]: row r is row tokens[r] - first of TABLE (with STRIDE, from the column where TABLE points), or
-     * zeros if that row is not in [0, count). */
-    void (*lookup)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *table,
-                   size_t stride, float *y);
+     * zeros if that row is not in [0, count). HALF: the table is bf16. */
+    void (*lookup)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const void *table,
+                   bool half, size_t stride, float *y);
     /* The VJP of lookup: adds dy [rows, cols] to the same rows of dtable, in ascending order of r. */
     void (*scatter_add)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *dy,
                         float *dtable, size_t stride);

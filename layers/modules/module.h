@@ -295,6 +295,15 @@ int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 
 /* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
+/* Parameter I of the planned module is read in that type alone, by everybody. */
+static inline void sl_plan_kernel(struct sl_plan *plan, int i) {
+    plan->parameters->list[plan->module->parameter[i]].kernel = true;
+}
+/* The type in which the planned module reads its kernel: bf16 where products have such operands, or where the storage
+ * is bf16. */
+static inline enum sl_dtype sl_plan_kernel_type(const struct sl_plan *plan) {
+    return plan->precision == SL_BF16 || plan->parameters->working_bf16 ? SL_BF16 : SL_F32;
+}
 
 /* Microbatches of the longest call of forward or backward_input, and their rows: what workspace must have room for. */
 static inline size_t sl_plan_run(const struct sl_plan *plan) { return plan->run > 1 ? (size_t)plan->run : 1; }

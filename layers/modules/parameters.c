@@ -140,13 +140,37 @@ static void choose_rooms(struct sl_parameters *parameters) {
         if (parameters->range[r].count > most) parameters->range[r].room = 0;
 }
 
+/* Kernels move to the rounded values of their ranges, and the others close ranks. */
+static void part_kernels(struct sl_parameters *parameters, size_t data) {
+    for (int r = 0; r < parameters->ranges; r++) parameters->range[r].used = 0;
+    for (int i = 0; i < parameters->count; i++) {
+        struct sl_parameter *parameter = &parameters->list[i];
+        struct sl_range *range = &parameters->range[parameter->range];
+        size_t *used = parameter->kernel ? &range->rounded_count : &range->used;
+        if (parameter->second) {
+            parameter->offset = parameters->list[find(parameters, parameter->name)].offset;
+            continue;
+        }
+        parameter->offset = *used;
+        *used += sl_round_up(parameter->count, SL_CACHE_LINE / sizeof(uint16_t));
+    }
+    for (int r = 0; r < parameters->ranges; r++) {
+        size_t *count = &parameters->range[r].rounded_count;
+        *count = sl_round_up(*count, data * SL_CACHE_LINE / sizeof(uint16_t));
+    }
+}
+
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero) {
+    const bool alone = sl_kernels_are_bf16_alone(parameters);
+    parameters->members = data;
+    if (alone) part_kernels(parameters, (size_t)data);
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
         const bool shares = zero && !sl_range_is_sharded(parameters, r);
         range->count = sl_round_up(range->used, (size_t)data * SL_CACHE_LINE / sizeof(float));
         range->shard_count = shares ? range->count / (size_t)data : range->count;
         range->shard = shares ? range->shard_count * (size_t)index : 0;
+        if (!alone && parameters->rounds) range->rounded_count = range->count;
     }
     choose_rooms(parameters);
     parameters->laid_out = true;
@@ -158,19 +182,15 @@ static bool is_declared_twice(const struct sl_parameters *parameters, int range)
     return false;
 }
 
-/* Of a range's rounded values, in floats: two to each, and whole cache lines. */
-static size_t rounded_floats(const struct sl_parameters *parameters, const struct sl_range *range) {
-    return parameters->rounds ? sl_round_up(range->count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float) : 0;
-}
-
+/* Rounded values: two to a float, and whole cache lines. */
 size_t sl_range_value_floats(const struct sl_parameters *parameters, const struct sl_range *range) {
-    return range->count + rounded_floats(parameters, range);
+    (void)parameters;
+    return range->count + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
 }
 
 /* Coordinates that hold the values of a range together. */
 static size_t members_of(const struct sl_parameters *parameters, int range) {
-    const struct sl_range *of = &parameters->range[range];
-    return sl_range_is_common(parameters, range) && of->count ? of->count / of->shard_count : 1;
+    return sl_range_is_common(parameters, range) ? (size_t)parameters->members : 1;
 }
 
 struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *parameters) {
@@ -242,7 +262,7 @@ void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_
 static void place_values(struct sl_parameters *parameters, struct sl_range *range, size_t members, float **next) {
     const size_t floats = sl_range_value_floats(parameters, range);
     range->value = *next;
-    if (parameters->rounds) range->rounded = (uint16_t *)(void *)(*next + range->count);
+    if (range->rounded_count) range->rounded = (uint16_t *)(void *)(*next + range->count);
     sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, floats * sizeof(float) / members);
     *next += floats;
 }
@@ -306,120 +326,6 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
     return sl_parameters_open_far(parameters, error);
 }
 
-/* Of the whole array. */
-static size_t elements_of(const struct sl_parameter *parameter) {
-    size_t elements = 1;
-    for (int d = 0; d < parameter->dims; d++) elements *= parameter->shape[d];
-    return elements;
-}
-
-/* Words of the shard by the element's global index: row and column of the array seen as [rows, last dim]. What is
- * contiguous in the shard's last dim is contiguous in the array, segment by segment. */
-static void words_by_position(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
-                              const struct sl_spmd *self, struct sl_key key, uint32_t *words) {
-    const size_t cols = parameter->shape[parameter->dims - 1];
-    size_t local[SL_MAX_DIMS];
-    sl_spec_local_shape(&parameter->spec, self->mesh, parameter->dims, parameter->shape, local, NULL);
-    const int last = parameter->dims - 1;
-    const int segments = last < parameter->spec.dims ? parameter->spec.dim[last].segments : 1;
-    const size_t run = local[last] / (size_t)segments;
-    for (size_t i = 0; i < parameter->count; i += run) {
-        const size_t global =
-            sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims, parameter->shape, i);
-        kernels->random_words_global(key, (uint32_t)(global / cols), 1, (uint32_t)(global % cols), (uint32_t)run,
-                                     words + i);
-    }
-}
-
-/* In JAX's layout a word depends on the number of all words. So the words of the whole array are drawn, and the host
- * picks those of the shard. */
-static int words_in_flax_order(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
-                               struct sl_spmd *self, uint32_t *words) {
-    const size_t elements = elements_of(parameter);
-    if (parameter->count == elements) {
-        kernels->random_words(parameter->key, (uint32_t)elements, words);
-        return SL_OK;
-    }
-    uint32_t *const drawn = sl_device.take(elements * sizeof *drawn), *const all = malloc(elements * sizeof *all);
-    if (drawn && all) {
-        kernels->random_words(parameter->key, (uint32_t)elements, drawn);
-        sl_device.copy(all, drawn, elements * sizeof *all);
-        for (size_t i = 0; i < parameter->count; i++) /* word i comes from position i or behind it */
-            all[i] = all[sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims,
-                                              parameter->shape, i)];
-        sl_device.copy(words, all, parameter->count * sizeof *all);
-    }
-    const bool enough = drawn && all;
-    sl_device.give(drawn);
-    free(all);
-    return enough ? SL_OK : sl_fail(self, SL_FAILED, "no memory for %zu random words", elements);
-}
-
-/* Words become values in the values' own memory. */
-static int initialize(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
-                      const struct sl_kernels *kernels, struct sl_spmd *self) {
-    float *value = parameters->range[parameter->range].value + parameter->offset;
-    uint32_t *words = (uint32_t *)(void *)value;
-    switch (parameter->initializer) {
-    case SL_INIT_ZEROS:
-        break; /* storage comes zeroed */
-    case SL_INIT_ONES:
-        kernels->fill(parameter->count, 1.0f, value);
-        break;
-    case SL_INIT_TRUNCATED_NORMAL:
-        if (parameter->key_is_flax)
-            SL_TRY(words_in_flax_order(parameter, kernels, self, words));
-        else
-            words_by_position(parameter, kernels, self, parameter->key, words);
-        kernels->truncated_normal((uint32_t)parameter->count, words, parameter->scale, value);
-        break;
-    }
-    return SL_OK;
-}
-
-/* The first member's values become those of all. Those that are held together are there already. */
-static int spread(const struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
-    if (parameters->one_copy) return sl_barrier(self, data);
-    for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
-        struct sl_range *range = &parameters->range[r];
-        if (range->count == 0 || sl_range_is_sharded(parameters, r)) continue;
-        SL_TRY(sl_parameters_use_values(parameters, r, true, &self->error));
-        SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
-    }
-    return SL_OK;
-}
-
-/* Which member of the data axis draws the values of PARAMETER, where one draws for all: the first, or of those that
- * hold them together the one that has the fewest to draw so far, by DRAWN. */
-static int who_draws(const struct sl_parameters *parameters, const struct sl_parameter *parameter, int members,
-                     size_t *drawn) {
-    int who = 0;
-    if (!sl_range_is_common(parameters, parameter->range)) return who;
-    for (int member = 1; member < members; member++)
-        if (drawn[member] < drawn[who]) who = member;
-    drawn[who] += parameter->initializer == SL_INIT_TRUNCATED_NORMAL ? parameter->count : 0;
-    return who;
-}
-
-int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
-    const struct sl_kernels *kernels = sl_kernels_select();
-    size_t drawn[SL_MAX_COORDINATES] = {0};
-    if (!parameters->memory)
-        return sl_fail(self, SL_BAD_INPUT,
-                       "the parameters have no memory: sl_parameters_take comes before sl_parameters_initialize");
-    for (int i = 0; i < parameters->count; i++) {
-        const struct sl_parameter *parameter = &parameters->list[i];
-        if (parameter->second) continue; /* it lies where the first one is */
-        const int who = who_draws(parameters, parameter, data->size, drawn);
-        if (data->rank != who && !sl_range_is_sharded(parameters, parameter->range)) continue;
-        SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));
-        SL_TRY(initialize(parameters, parameter, kernels, self));
-    }
-    SL_TRY(spread(parameters, self, data));
-    SL_TRY(sl_parameters_round_all(parameters, &self->error));
-    return parameters->one_copy ? sl_barrier(self, data) : SL_OK;
-}
-
 bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct sl_spmd *self, int i, bool shared) {
     const struct sl_parameter *parameter = &parameters->list[i];
     const struct sl_mesh *mesh = self->mesh;
@@ -448,10 +354,24 @@ void sl_parameters_round(const struct sl_parameters *parameters, const struct sl
     const struct sl_range *storage = &parameters->range[range];
     const bool part = sl_range_is_common(parameters, range);
     const size_t first = part ? storage->shard : 0, count = part ? storage->shard_count : storage->count;
+    if (sl_kernels_are_bf16_alone(parameters)) return;
     if (parameters->rounds && count) kernels->round_bf16(count, storage->value + first, storage->rounded + first);
 }
 
+/* Of values held together the first member does it. */
+static void settle_kernels(const struct sl_parameters *parameters) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    for (int i = 0; i < parameters->count; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        const bool other =
+            sl_range_is_common(parameters, parameter->range) && parameters->range[parameter->range].shard;
+        if (parameter->kernel && !parameter->second && !other)
+            kernels->settle_bf16(parameter->count, sl_parameter_value(parameters, i), NULL);
+    }
+}
+
 int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error) {
+    if (parameters->settled_bf16) settle_kernels(parameters);
     for (int r = 0; r < parameters->ranges && parameters->rounds; r++) {
         SL_TRY(sl_parameters_use_values(parameters, r, true, error));
         sl_parameters_round(parameters, sl_kernels_select(), r);

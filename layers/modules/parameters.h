@@ -36,6 +36,7 @@ struct sl_parameter {
     enum sl_initializer initializer;
     float scale; /* scale of the truncated normal */
     bool decay;  /* the rules say that weight decay applies */
+    bool kernel; /* modules read it in the type of kernels: bf16 where the storage is */
     struct sl_key key;
     /* The key draws the whole array in JAX's layout. Otherwise a word follows from the element's global index. */
     bool key_is_flax;
@@ -43,7 +44,8 @@ struct sl_parameter {
     /* Tied: two stages use it. Second: this coordinate has both stages, and this is the later stage's declaration,
      * which shares the values but has its own gradient. */
     bool tied, second;
-    size_t offset, count; /* in elements: where the shard begins in its range, and how many elements it has */
+    size_t offset, count; /* in elements: where the shard begins in its range, and how many elements it has; where
+                             its values are bf16 alone, in the range's rounded values */
 };
 
 struct sl_range {
@@ -58,8 +60,9 @@ struct sl_range {
     float *second;
     /* [shard_count] each: the optimizer's tensors; NULL beyond sl_parameters.states, and where they are far. */
     float *state[SL_OPTIMIZER_STATES];
-    size_t far;        /* where they are far: floats before the first of them */
-    uint16_t *rounded; /* [count]: the values as bf16; NULL if no module reads them */
+    size_t far;           /* where they are far: floats before the first of them */
+    uint16_t *rounded;    /* [rounded_count]: the values as bf16; NULL if no module reads them */
+    size_t rounded_count; /* count; those that are bf16 alone, where there are such */
 };
 
 struct sl_parameters {
@@ -89,9 +92,16 @@ struct sl_parameters {
     struct sl_window *turns; /* [2] */
     bool laid_out;           /* no new parameter can be declared */
     bool rounds;             /* a module reads bf16 values */
-    float *memory;           /* storage of all ranges in one block, so that it lies on huge pages */
-    float *common;           /* that of the values held together: their group owns it */
-    struct sl_budget *held;  /* set before the storage is taken: counts it; NULL: nobody does */
+    /* Set while planning: modules read kernels and tables as bf16, whatever the operands of their products are. The
+     * optimizer goes on with the float values, of which the others are copies. */
+    bool working_bf16;
+    /* Set while planning: kernels and tables are floats, but only those that a bf16 can be. So what does not train need
+     * not widen them for each product of floats. */
+    bool settled_bf16;
+    int members;            /* of the data axis, as the layout was told */
+    float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
+    float *common;          /* that of the values held together: their group owns it */
+    struct sl_budget *held; /* set before the storage is taken: counts it; NULL: nobody does */
 };
 
 /* Opens an empty list of parameters for a model with LOOPS loops on this coordinate. SL_FAILED, without a message, if
@@ -101,6 +111,14 @@ void sl_parameters_close(struct sl_parameters *parameters);
 
 static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, int range) {
     return range >= parameters->loops && range < 2 * parameters->loops;
+}
+
+/* Whether kernels have no float values: nobody trains them. */
+static inline bool sl_kernels_are_bf16_alone(const struct sl_parameters *parameters) {
+    return parameters->values_only && parameters->working_bf16;
+}
+static inline bool sl_parameter_is_bf16_alone(const struct sl_parameters *parameters, int i) {
+    return sl_kernels_are_bf16_alone(parameters) && parameters->list[i].kernel;
 }
 
 /* Whether the values of RANGE are held together with the other members of the data axis. */
@@ -206,7 +224,8 @@ void sl_parameters_round(const struct sl_parameters *parameters, const struct sl
 /* The values of all ranges. */
 int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error);
 
-/* Addresses of parameter I on this coordinate: its values, its gradient and its bf16 values, each [count]. */
+/* Addresses of parameter I on this coordinate: its values, unless they are bf16 alone; its gradient; and its bf16
+ * values, each [count]. */
 static inline float *sl_parameter_value(const struct sl_parameters *parameters, int i) {
     return parameters->range[parameters->list[i].range].value + parameters->list[i].offset;
 }
@@ -215,7 +234,7 @@ static inline float *sl_parameter_gradient(const struct sl_parameters *parameter
     const struct sl_range *range = &parameters->range[parameter->range];
     return (parameter->second ? range->second : range->gradient) + parameter->offset;
 }
-static inline const uint16_t *sl_parameter_rounded(const struct sl_parameters *parameters, int i) {
+static inline uint16_t *sl_parameter_rounded(const struct sl_parameters *parameters, int i) {
     return parameters->range[parameters->list[i].range].rounded + parameters->list[i].offset;
 }
 

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/base/bf16.h"
 #include "spmd/device/device.h"
 
-enum { PIECE = 1 << 20 }; /* floats that travel at once */
+enum { PIECE = 1 << 20 /* floats that travel at once */, HALVES = 4096 /* bf16 that are converted at once */ };
 
 /* Elements [first, first + count) of a coordinate's shard of a parameter. */
 struct part {
@@ -58,6 +59,22 @@ static bool takes_part(const struct exchange *x, int i) {
     return sl_parameter_is_first(x->parameters, x->self, i, shared);
 }
 
+/* Of values that are bf16 alone: the host converts them. */
+static int copy_rounded(const struct exchange *x, uint16_t *own, size_t count, float *at) {
+    uint16_t piece[HALVES];
+    for (size_t begin = 0, some; begin < count; begin += some) {
+        some = count - begin < HALVES ? count - begin : HALVES;
+        if (x->imports) {
+            for (size_t i = 0; i < some; i++) piece[i] = sl_bf16_of_float(at[begin + i]);
+            sl_device.copy(own + begin, piece, some * sizeof *piece);
+        } else {
+            sl_device.copy(piece, own + begin, some * sizeof *piece);
+            for (size_t i = 0; i < some; i++) at[begin + i] = sl_float_of_bf16(piece[i]);
+        }
+    }
+    return SL_OK;
+}
+
 /* Copies elements [FIRST, FIRST + COUNT) of the parameter's shard between their place and AT. */
 static int copy_own(const struct exchange *x, const struct sl_parameter *parameter, size_t first, size_t count,
                     float *at) {
@@ -74,6 +91,8 @@ static int copy_own(const struct exchange *x, const struct sl_parameter *paramet
     SL_TRY(x->state == SL_VALUES
                ? sl_parameters_use_values(x->parameters, parameter->range, x->imports, &x->self->error)
                : sl_parameters_use_gradients(x->parameters, parameter->range, x->imports, &x->self->error));
+    if (x->state == SL_VALUES && sl_kernels_are_bf16_alone(x->parameters) && parameter->kernel)
+        return copy_rounded(x, range->rounded + in_range, count, at);
     float *own = x->state == SL_VALUES ? range->value + in_range : range->sum + (in_range - range->shard);
     sl_device.copy(x->imports ? own : at, x->imports ? at : own, count * sizeof *at);
     return SL_OK;

@@ -197,6 +197,13 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         SL_TRY(sl_schedule_slots(options->schedule, SL_PIPELINE_FEWEST_SLOTS, &p->options.slots, &self->error));
     SL_TRY(make_arrays(p));
     SL_TRY(sl_groups_open(&p->groups, self, options->group_axes));
+    if (options->storage == SL_BF16 && parameters->laid_out && !parameters->working_bf16 && !parameters->settled_bf16)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "storage bf16: the model that was planned first has parameters of storage f32");
+    if (options->storage == SL_BF16 && !parameters->laid_out) {
+        const bool floats = options->forward_only && options->precision == SL_F32;
+        *(floats ? &parameters->settled_bf16 : &parameters->working_bf16) = true;
+    }
     SL_TRY(sl_pipeline_plan_shards(p, parameters));
     plan_slots(p);
     plan_links(p);

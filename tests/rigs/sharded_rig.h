@@ -29,6 +29,7 @@ struct job {
     const char *kernel_rule, *bias_rule, *scale_rule; /* NULL: "tensor", "", "tensor" */
     int group, window; /* microbatches of a W; between whose I and W there may be others: a multiple of it */
     enum sl_dtype precision;
+    bool working_bf16; /* kernels are read as bf16, whatever operands are */
     enum sl_phase phase;
     bool recompute, forward_only, without_dx;
     bool initial;         /* parameters have their initial values */
@@ -169,6 +170,7 @@ static inline int plan_worker(struct sl_spmd *self, struct worker *worker, const
     struct sl_module *module = worker->module = build(job, self->mesh);
     if (!module || sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory");
     worker->parameters.data_axis = "data";
+    worker->parameters.working_bf16 = job->working_bf16;
     worker->microbatches = microbatches_of(self->mesh);
     const char *axes[3] = {0};
     int opened = 0;

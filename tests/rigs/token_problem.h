@@ -17,6 +17,7 @@ struct problem {
     int size, sequence; /* of the vocabulary; tokens */
     int rows, all;      /* of a microbatch, of all */
     enum sl_dtype precision;
+    bool working_bf16;        /* the table is read as bf16, whatever operands are */
     int32_t *tokens, *labels; /* [all] */
     float *table, *x, *dy;    /* [size, COLUMNS]; [all, COLUMNS] twice */
     /* y = table[tokens] and dtable of dy; z = x table^T, its loss, and dx and dtable of the loss */
@@ -26,6 +27,14 @@ struct problem {
 
 static inline float as_operand(const struct problem *problem, float x) {
     return problem->precision == SL_BF16 ? sl_float_of_bf16(sl_bf16_of_float(x)) : x;
+}
+
+static inline float as_read(const struct problem *problem, float entry) {
+    return problem->working_bf16 ? sl_float_of_bf16(sl_bf16_of_float(entry)) : entry;
+}
+
+static inline float as_kernel(const struct problem *problem, float entry) {
+    return as_operand(problem, as_read(problem, entry));
 }
 
 /* Derivative of sums that are linear in *X. */
@@ -51,7 +60,7 @@ static inline void solve_embedding(struct problem *p) {
     double *wide = array_of((size_t)table, sizeof *wide), upper, lower;
     p->y = array_of((size_t)rows, sizeof *p->y);
     p->embedding_gradient = array_of((size_t)table, sizeof *wide);
-    for (int i = 0; i < table; i++) wide[i] = p->table[i];
+    for (int i = 0; i < table; i++) wide[i] = as_read(p, p->table[i]);
     for (int i = 0; i < rows; i++) p->y[i] = wide[p->tokens[i / COLUMNS] * COLUMNS + i % COLUMNS];
     for (int i = 0; i < table; i++) p->embedding_gradient[i] = DERIVATIVE(wide[i], sum_of_lookups(p, wide));
     free(wide);
@@ -72,7 +81,7 @@ static inline void solve_logits(struct problem *p) {
     for (int i = 0; i < p->all * p->size; i++)
         for (int c = 0; c < COLUMNS; c++)
             p->z[i] += (double)as_operand(p, p->x[i / p->size * COLUMNS + c]) *
-                       as_operand(p, p->table[i % p->size * COLUMNS + c]);
+                       as_kernel(p, p->table[i % p->size * COLUMNS + c]);
 }
 
 /* By the textbook's formula: the gradient of a row's logits is (softmax - onehot) weight. */
@@ -90,14 +99,15 @@ static inline void solve_loss(struct problem *p) {
         for (int i = 0; i < p->size * COLUMNS; i++) {
             const int v = i / COLUMNS, c = i % COLUMNS;
             const double dz = (exp(z[v] - max) / sum - (v == p->labels[r])) * (double)weight;
-            p->dx[r * COLUMNS + c] += dz * as_operand(p, p->table[i]);
+            p->dx[r * COLUMNS + c] += dz * as_kernel(p, p->table[i]);
             p->head_gradient[i] += dz * as_operand(p, p->x[r * COLUMNS + c]);
         }
     }
 }
 
-static inline struct problem new_problem(struct numbers *numbers, int size, int sequence, enum sl_dtype precision) {
-    struct problem p = {.size = size, .sequence = sequence, .precision = precision};
+static inline struct problem new_problem(struct numbers *numbers, int size, int sequence, enum sl_dtype precision,
+                                         bool working_bf16) {
+    struct problem p = {.size = size, .sequence = sequence, .precision = precision, .working_bf16 = working_bf16};
     p.rows = SEQUENCES * sequence;
     p.all = MICROBATCHES * p.rows;
     p.tokens = array_of((size_t)p.all, sizeof *p.tokens);

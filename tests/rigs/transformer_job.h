@@ -421,7 +421,7 @@ static inline uint32_t fingerprint(struct sl_trainer *trainer) {
         sum = mix_in(sum, range->count, range->value);
         sum = mix_in(sum, range->count, range->gradient);
         sum = mix_in(sum, range->count, range->second);
-        sum = mix_in(sum, range->rounded ? range->count / 2 : 0, (const float *)(const void *)range->rounded);
+        sum = mix_in(sum, range->rounded_count / 2, (const float *)(const void *)range->rounded);
         for (int s = 0; s < parameters->states; s++) sum = mix_in(sum, range->shard_count, range->state[s]);
     }
     return sum;

@@ -27,11 +27,17 @@ static const struct sl_products *products_of(const struct sl_module *module) {
     return &((const struct sl_affine *)module)->products;
 }
 
+static const void *weights_of(const struct sl_module *module, const struct sl_context *context) {
+    const struct sl_products *products = products_of(module);
+    return sl_products_weights(products, context, (size_t)module->in * (size_t)module->out,
+                               sl_products_kernel(products, module, context));
+}
+
 int sl_affine_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct sl_products *products = products_of(module);
     if (context->unread) return SL_OK;
     const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in, x);
-    return sl_products_multiply_rows(context, &products->forward, a, sl_products_kernel(products, module, context),
+    return sl_products_multiply_rows(context, &products->forward, a, weights_of(module, context),
                                      sl_value(module, context, SL_AFFINE_BIAS), y);
 }
 
@@ -42,8 +48,7 @@ int sl_affine_backward_input(const struct sl_module *module, struct sl_context *
     if (!dx) return SL_OK;
     const void *a =
         sl_products_operand(products, context, &products->dy, (size_t)context->rows * (size_t)module->out, dy);
-    return sl_products_multiply_rows(context, &products->input_gradient, a,
-                                     sl_products_kernel(products, module, context), NULL, dx);
+    return sl_products_multiply_rows(context, &products->input_gradient, a, weights_of(module, context), NULL, dx);
 }
 
 int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -66,8 +66,9 @@ static size_t kernel_size(const struct sl_module *module) { return (size_t)modul
 
 static const void *kernel_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
     const struct sl_products *products = &own(module)->products;
-    const size_t bytes = kernel_size(module) * sl_dtype_size(products->forward.dtype);
-    return (const char *)sl_products_kernel(products, module, context) + expert * bytes;
+    const size_t count = kernel_size(module), bytes = count * sl_dtype_size(products->kernel);
+    return sl_products_weights(products, context, count,
+                               (const char *)sl_products_kernel(products, module, context) + expert * bytes);
 }
 
 static const float *bias_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {

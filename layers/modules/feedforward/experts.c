@@ -106,7 +106,8 @@ static int plan_router(struct experts *experts, struct sl_plan *plan) {
                                                .in = experts->module.in,
                                                .out = shape->experts,
                                                .rows = plan->rows,
-                                               .wgrad_rows = plan->rows * plan->wgrad_group};
+                                               .wgrad_rows = plan->rows * plan->wgrad_group,
+                                               .float_kernel = true};
     SL_TRY(sl_plan_parameter_by_rule(plan, "router.kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel));
     SL_TRY(sl_plan_expect_sharded(plan, 0, 0, experts->axis, 1));
     SL_TRY(sl_plan_expect_sharded(plan, 0, 1, NULL, 1));

@@ -28,9 +28,17 @@ static void plan_widened(struct sl_products *products, struct sl_plan *plan, con
 static void plan_operands(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const size_t run = sl_plan_run(plan) * (size_t)shape->rows;
     const size_t group = plan->forward_only ? 0 : (size_t)shape->wgrad_rows, rows = run > group ? run : group;
-    sl_plan_rounded_values(plan);
     sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(uint16_t), &products->x);
     if (!plan->forward_only) sl_plan_workspace(plan, rows * (size_t)shape->out * sizeof(uint16_t), &products->dy);
+}
+
+static void plan_kernel(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
+    products->kernel = shape->float_kernel ? SL_F32 : sl_plan_kernel_type(plan);
+    if (!shape->float_kernel) sl_plan_kernel(plan, 0);
+    if (products->kernel == SL_F32) return;
+    sl_plan_rounded_values(plan);
+    if (shape->precision == SL_F32)
+        sl_plan_workspace(plan, (size_t)shape->in * (size_t)shape->out * sizeof(float), &products->widened);
 }
 
 /* A transposed kernel's gradient is dy^T x. */
@@ -38,6 +46,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     const int in = shape->in, out = shape->out, rows = shape->rows;
     const bool transposed = shape->transposed;
     sl_products_release(products);
+    plan_kernel(products, plan, shape);
     if (shape->precision == SL_BF16)
         plan_operands(products, plan, shape);
     else if (plan->storage != SL_F32 && !plan->forward_only)
@@ -56,8 +65,16 @@ static bool rounds(const struct sl_products *products) { return products->forwar
 
 const void *sl_products_kernel(const struct sl_products *products, const struct sl_module *module,
                                const struct sl_context *context) {
-    if (!rounds(products)) return sl_value(module, context, 0);
+    if (products->kernel == SL_F32) return sl_value(module, context, 0);
     return sl_rounded_value(module, context, 0);
+}
+
+const void *sl_products_weights(const struct sl_products *products, const struct sl_context *context, size_t n,
+                                const void *kernel) {
+    if (products->kernel == products->forward.dtype) return kernel;
+    float *widened = sl_at(context, &products->widened);
+    context->kernels->widen_bf16(n, kernel, widened);
+    return widened;
 }
 
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,

@@ -1,7 +1,8 @@
 /* products.h - the three matrix products of a module with a kernel: y = x kernel, dx = dy kernel^T, dkernel = x^T dy.
  *
  * In bf16 the operands are rounded first, unless they have been kept so. The owner of the parameters rounds the kernel
- * each time its values change (sl_parameters_round); x and dy are rounded here. */
+ * each time its values change (sl_parameters_round); x and dy are rounded here. Products of floats widen a kernel that
+ * the storage has as bf16. */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 
@@ -11,9 +12,11 @@ SL_BEGIN_C
 
 struct sl_products {
     struct sl_gemm forward, input_gradient, weight_gradient;
+    enum sl_dtype kernel; /* the type in which the kernel lies in memory, or is gathered */
     /* In the workspace: room for x and dy of the product with the most rows in the operands' type, where that may be
      * another than theirs. */
     struct sl_place x, dy;
+    struct sl_place widened; /* [in, out] floats: the kernel, where it lies as bf16 and the operands are floats */
 };
 
 struct sl_products_shape {
@@ -23,6 +26,7 @@ struct sl_products_shape {
     int rows;                  /* rows of x and y in the forward product, of dy and dx in the input gradient's */
     int wgrad_rows;            /* rows of x and dy in the weight gradient's product */
     enum sl_epilogue epilogue; /* what the forward product adds to its result */
+    bool float_kernel;         /* the kernel stays float in every storage */
 };
 
 /* Plans the forward product and, unless plan->forward_only, the two backward products; none of them if
@@ -30,9 +34,13 @@ struct sl_products_shape {
 int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape);
 void sl_products_release(struct sl_products *products);
 
-/* The values of MODULE's parameter 0 in the type that the products read: float or bf16. */
+/* The values of MODULE's parameter 0 as products->kernel. */
 const void *sl_products_kernel(const struct sl_products *products, const struct sl_module *module,
                                const struct sl_context *context);
+/* N elements of a KERNEL as products->kernel, in the type that the products read: at products->widened, where it stays
+ * until the next call for these products, if that is another type. */
+const void *sl_products_weights(const struct sl_products *products, const struct sl_context *context, size_t n,
+                                const void *kernel);
 /* X [n] in the type that the products read. bf16 values are written at ROOM, which is products->x or products->dy. */
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
                                 const struct sl_place *room, size_t n, const float *x);

@@ -25,11 +25,12 @@ struct sharded {
     int group, data_group;         /* over the axis; over the one that shards the kernel's columns */
     int gathered;                  /* the kernel's number in the plan's gathers, or -1 */
     struct sl_products products;
-    struct sl_place own_dy;  /* W's dy as floats, where it is kept as bf16 and peers have other columns */
-    struct sl_place columns; /* [rows of a group, whole]: what the product makes of y; all of dy */
-    struct sl_place kernel;  /* [in, whole]: where its columns are sharded, the kernel; its gradient */
-    struct sl_place shard;   /* of that gradient, to be added */
-    struct sl_place sums;    /* [whole]: the microbatch's gradient of the bias */
+    struct sl_place own_dy;    /* W's dy as floats, where it is kept as bf16 and peers have other columns */
+    struct sl_place columns;   /* [rows of a group, whole]: what the product makes of y; all of dy */
+    struct sl_place kernel;    /* [in, whole]: where its columns are sharded, the kernel; its gradient */
+    struct sl_place shard;     /* of that gradient, to be added */
+    struct sl_place exchanged; /* the kernel as bf16: for sl_sharded_dense_columns */
+    struct sl_place sums;      /* [whole]: the microbatch's gradient of the bias */
 };
 
 static const struct sharded *own(const struct sl_module *module) { return (const struct sharded *)module; }
@@ -54,14 +55,13 @@ static int plan_parameters(struct sharded *dense, struct sl_plan *plan) {
 static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
     const int kernel = dense->module.parameter[SL_AFFINE_KERNEL];
     const size_t rows = (size_t)dense->module.in, columns = (size_t)dense->whole;
-    const enum sl_dtype dtype = plan->precision == SL_BF16 ? SL_BF16 : SL_F32;
     dense->gathered = -1;
     if (dense->data_group < 0) return SL_OK;
     if (!plan->gathers || strcmp(plan->gathers->axis, plan->groups->group[dense->data_group].name) != 0) {
         plan->groups->shares[dense->data_group] = true;
         return SL_OK;
     }
-    dense->gathered = sl_gathers_add(plan->gathers, plan->loop, kernel, rows, columns, dtype);
+    dense->gathered = sl_gathers_add(plan->gathers, plan->loop, kernel, rows, columns, sl_plan_kernel_type(plan));
     return dense->gathered < 0 ? sl_error_set(plan->error, SL_FAILED, "no memory to gather kernels") : SL_OK;
 }
 
@@ -69,7 +69,10 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     const size_t in = (size_t)dense->module.in, out = (size_t)dense->whole;
     const size_t group = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
-    const bool rounds_only = plan->forward_only && plan->precision == SL_BF16 && !plan->caches;
+    const bool working = plan->parameters->working_bf16;
+    const bool rounds_only = plan->forward_only && sl_plan_kernel_type(plan) == SL_BF16 && (working || !plan->caches);
+    if (dense->group >= 0 && working && plan->caches)
+        sl_plan_workspace(plan, in * out * sizeof(uint16_t), &dense->exchanged);
     if (dense->group >= 0) sl_plan_workspace(plan, rows * out * sizeof(float), &dense->columns);
     if (dense->group >= 0 && plan->storage != SL_F32 && !plan->forward_only)
         sl_plan_workspace(plan, group * (size_t)dense->module.out * sizeof(float), &dense->own_dy);
@@ -116,7 +119,7 @@ static int gather_values(const struct sl_module *module, struct sl_context *cont
     return status;
 }
 
-/* *KERNEL [in, whole], as products take it. */
+/* *KERNEL [in, whole], as it lies in memory. */
 static int gather_kernel(const struct sl_module *module, struct sl_context *context, const void **kernel) {
     const struct sharded *dense = own(module);
     const struct sl_group *data = sl_group_of(context, dense->data_group);
@@ -130,7 +133,32 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
     *kernel = all;
     const size_t shape[] = {(size_t)module->in, (size_t)(dense->whole / data->size)};
     return gather_values(module, context, shard,
-                         sl_describe_all_gather_dim(data, dense->products.forward.dtype, shard, all, 2, shape, 1));
+                         sl_describe_all_gather_dim(data, dense->products.kernel, shard, all, 2, shape, 1));
+}
+
+/* The same, as products take it. */
+static int gather_weights(const struct sl_module *module, struct sl_context *context, const void **kernel) {
+    SL_TRY(gather_kernel(module, context, kernel));
+    const size_t count = (size_t)module->in * (size_t)own(module)->whole;
+    *kernel = sl_products_weights(&own(module)->products, context, count, *kernel);
+    return SL_OK;
+}
+
+/* Of what the storage has as bf16. */
+static int widen_columns(const struct sl_module *module, struct sl_context *context, float *y) {
+    const struct sharded *dense = own(module);
+    const struct sl_group *peers = sl_group_of(context, dense->group);
+    const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
+    const size_t shape[] = {in, segments, whole / segments};
+    const void *kernel;
+    SL_TRY(gather_kernel(module, context, &kernel));
+    if (peers) {
+        void *all = sl_at(context, &dense->exchanged);
+        SL_TRY(sl_communicate(context, sl_describe_all_to_all(peers, SL_BF16, kernel, all, 3, shape, 2, 0)));
+        kernel = all;
+    }
+    context->kernels->widen_bf16(in * whole, kernel, y);
+    return SL_OK;
 }
 
 int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *context, float *y) {
@@ -139,6 +167,7 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
     const struct sl_group *peers = sl_group_of(context, dense->group);
     const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
     const size_t shape[] = {in, segments, whole / segments};
+    if (context->parameters->working_bf16) return widen_columns(module, context, y);
     const float *kernel = sl_value(module, context, SL_AFFINE_KERNEL);
     if (data) {
         const size_t shard[] = {in, whole / (size_t)data->size};
@@ -198,7 +227,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     if (context->unread) return SL_OK;
     const void *kernel, *a = sl_products_operand(products, context, &products->x, count, x);
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
-    SL_TRY(gather_kernel(module, context, &kernel));
+    SL_TRY(gather_weights(module, context, &kernel));
     SL_TRY(sl_products_multiply_rows(context, &products->forward, a, kernel, sl_value(module, context, SL_AFFINE_BIAS),
                                      share));
     if (dense->group < 0) return SL_OK;
@@ -228,7 +257,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     SL_TRY(gather_gradient(module, context, rows, dy, &all));
     add_rows(module, context, all);
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
-    SL_TRY(gather_kernel(module, context, &kernel));
+    SL_TRY(gather_weights(module, context, &kernel));
     const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
     return sl_products_multiply_rows(context, &products->input_gradient, a, kernel, NULL, dx);
 }

@@ -9,7 +9,7 @@ enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are 
 struct chunk {
     const struct sl_products *products;
     size_t begin, classes; /* of the coordinate's own */
-    const void *kernel;    /* [classes, columns], as the products read it */
+    const void *kernel;    /* [classes, columns], as it lies in memory */
 };
 
 /* ---- planning ---- */
@@ -70,15 +70,18 @@ const void *sl_token_chunks_kernel(const struct sl_module *module, const struct 
 static struct chunk chunk_of(const struct sl_module *module, const struct sl_token_chunks *chunks,
                              const struct sl_context *context, size_t number) {
     const size_t begin = number * chunks->chunk, left = chunks->classes - begin;
-    const size_t before = begin * chunks->columns * sl_dtype_size(chunks->products[0].forward.dtype);
+    const size_t before = begin * chunks->columns * sl_dtype_size(chunks->products[0].kernel);
     return (struct chunk){.products = &chunks->products[number + 1 == chunks->chunks],
                           .begin = begin,
                           .classes = left < chunks->chunk ? left : chunks->chunk,
                           .kernel = (const char *)sl_token_chunks_kernel(module, chunks, context) + before};
 }
 
-/* LOGITS [COUNT microbatches' rows, the chunk's classes] of X, an operand. */
-static int multiply(struct sl_context *context, const struct chunk *chunk, int count, const void *x, float *logits) {
+/* LOGITS [COUNT microbatches' rows, the chunk's classes] of X, an operand. From then on the chunk's kernel is as
+ * products read it. */
+static int multiply(struct sl_context *context, struct chunk *chunk, size_t columns, int count, const void *x,
+                    float *logits) {
+    chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, chunk->kernel);
     return sl_products_multiply_many(context, &chunk->products->forward, count, x, chunk->kernel, NULL, false, logits);
 }
 
@@ -91,9 +94,9 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     float *scales = sl_at(context, &chunks->scales);
     const void *operand = sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
     for (size_t i = 0; i < chunks->chunks; i++) {
-        const struct chunk c = chunk_of(module, chunks, context, i);
+        struct chunk c = chunk_of(module, chunks, context, i);
         const bool begins = s->begins && i == 0;
-        SL_TRY(multiply(context, &c, count, operand, logits));
+        SL_TRY(multiply(context, &c, chunks->columns, count, operand, logits));
         kernels->softmax_chunk(s->rows, c.classes, s->first + (int32_t)c.begin, logits, s->labels, begins, s->maxima,
                                s->argmaxima, s->sums, s->targets, scales, p);
         if (!dx) continue;
@@ -111,8 +114,8 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
     const void *b = sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
     float *logits = sl_at(context, &chunks->logits);
     for (size_t i = 0; i < chunks->chunks; i++) {
-        const struct chunk c = chunk_of(module, chunks, context, i);
-        if (!chunks->keeps_logits) SL_TRY(multiply(context, &c, context->wgrad_group, b, logits));
+        struct chunk c = chunk_of(module, chunks, context, i);
+        if (!chunks->keeps_logits) SL_TRY(multiply(context, &c, chunks->columns, context->wgrad_group, b, logits));
         context->kernels->sequence->softmax_dlogits(s->rows, c.classes, s->first + (int32_t)c.begin, s->labels,
                                                     s->maxima, s->sums, context->weight, logits);
         const void *a = sl_products_operand(c.products, context, &c.products->dy, s->rows * c.classes, logits);

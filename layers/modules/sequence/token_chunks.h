@@ -43,11 +43,11 @@ int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, c
                          size_t rows);
 void sl_token_chunks_release(struct sl_token_chunks *chunks);
 
-/* The rows of MODULE's table as the products read them. */
+/* The rows of MODULE's table as they lie in memory. */
 const void *sl_token_chunks_kernel(const struct sl_module *module, const struct sl_token_chunks *chunks,
                                    const struct sl_context *context);
 static inline bool sl_token_chunks_round(const struct sl_token_chunks *chunks) {
-    return chunks->products[0].forward.dtype == SL_BF16;
+    return chunks->products[0].kernel == SL_BF16;
 }
 
 /* Adds the coordinate's classes to S, and to DX [rows, columns] without the labels; DX NULL: to S alone. X [rows,

@@ -41,13 +41,22 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- the three divisions, and their transposes ---- */
 
+/* Y [rows, columns]: the columns from FIRST on of the tokens' rows of the table. */
+static void look_up(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
+                    size_t first, const int32_t *tokens, float *y) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    const bool half = context->parameters->working_bf16;
+    const void *from = half ? (const void *)(sl_rounded_value(module, context, 0) + first)
+                            : (const void *)(sl_value(module, context, 0) + first);
+    context->kernels->sequence->lookup(rows, columns, tokens, sl_token_first(module, context),
+                                       (int32_t)sl_token_classes(table), from, half,
+                                       (size_t)table->vocabulary.dimension, y);
+}
+
 static int undivided(const struct sl_module *module, struct sl_context *context, float *y) {
-    const struct sl_vocabulary *vocabulary = &sl_token_table_of(module)->vocabulary;
-    const size_t own = (size_t)module->out, first = own * sl_token_rank(module, context);
-    context->kernels->sequence->lookup((size_t)context->rows, own, context->batch.tokens,
-                                       sl_token_first(module, context),
-                                       (int32_t)sl_token_classes(sl_token_table_of(module)),
-                                       sl_value(module, context, 0) + first, (size_t)vocabulary->dimension, y);
+    const size_t own = (size_t)module->out;
+    look_up(module, context, (size_t)context->rows, own, own * sl_token_rank(module, context), context->batch.tokens,
+            y);
     return SL_OK;
 }
 
@@ -68,9 +77,7 @@ static int by_tokens(const struct sl_module *module, struct sl_context *context,
     const int32_t *own = context->batch.tokens + tokens * sl_token_rank(module, context);
     float *whole = whole_of(module, context);
     for (size_t s = 0; s < rows / sequence; s++)
-        context->kernels->sequence->lookup(tokens, columns, own + s * sequence, sl_token_first(module, context),
-                                           (int32_t)sl_token_classes(table), sl_value(module, context, 0), columns,
-                                           whole + s * tokens * columns);
+        look_up(module, context, tokens, columns, 0, own + s * sequence, whole + s * tokens * columns);
     return sl_tokens_to_channels(module, context, rows, whole, y);
 }
 
@@ -92,10 +99,8 @@ static int by_tokens_back(const struct sl_module *module, struct sl_context *con
 static int by_classes(const struct sl_module *module, struct sl_context *context, float *y) {
     const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows, columns = (size_t)table->vocabulary.dimension;
-    const int32_t classes = (int32_t)sl_token_classes(table);
     float *whole = whole_of(module, context);
-    context->kernels->sequence->lookup(rows, columns, context->batch.tokens, sl_token_first(module, context), classes,
-                                       sl_value(module, context, 0), columns, whole);
+    look_up(module, context, rows, columns, 0, context->batch.tokens, whole);
     return sl_token_scatter(module, context, rows, (size_t)module->out, whole, y);
 }
 

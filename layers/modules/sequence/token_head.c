@@ -22,6 +22,7 @@ struct token_head {
     struct sl_gemm last_product;
     struct sl_place own_last, whole_last, rounded_last; /* [sequences, in], [sequences, dimension] twice */
     struct sl_place logits_last;                        /* [sequences, classes] */
+    struct sl_place table_last; /* [classes, dimension] floats, where the table lies as bf16 and operands are floats */
 };
 
 static const struct token_head *own(const struct sl_module *module) { return (const struct token_head *)module; }
@@ -65,10 +66,11 @@ static int plan_last(struct token_head *head, struct sl_plan *plan) {
     sl_plan_workspace(plan, sequences * (size_t)table->module.in * sizeof(float), &head->own_last);
     sl_plan_workspace(plan, sequences * columns * sizeof(float), &head->whole_last);
     sl_plan_workspace(plan, sequences * classes * sizeof(float), &head->logits_last);
-    if (plan->precision == SL_BF16) {
-        sl_plan_rounded_values(plan);
+    if (sl_plan_kernel_type(plan) == SL_BF16) sl_plan_rounded_values(plan);
+    if (plan->precision == SL_BF16)
         sl_plan_workspace(plan, sequences * columns * sizeof(uint16_t), &head->rounded_last);
-    }
+    else if (plan->parameters->working_bf16)
+        sl_plan_workspace(plan, classes * columns * sizeof(float), &head->table_last);
     sl_gemm_release(&head->last_product);
     if (plan->sizes_only) return SL_OK;
     return sl_gemm_plan(&head->last_product, plan->gemm, plan->precision, (int)sequences, (int)classes, (int)columns,
@@ -163,12 +165,18 @@ static int last_logits(const struct sl_module *module, struct sl_context *contex
         whole = sl_at(context, &head->whole_last);
         SL_TRY(sl_token_gather(module, context, sequences, in, last, whole));
     }
-    const void *a = whole, *b = sl_value(module, context, 0);
+    const void *a = whole, *b;
     if (head->last_product.dtype == SL_BF16) {
         uint16_t *rounded = sl_at(context, &head->rounded_last);
         context->kernels->round_bf16(sequences * columns_of(module), whole, rounded);
         a = rounded;
         b = sl_rounded_value(module, context, 0);
+    } else if (context->parameters->working_bf16) {
+        float *widened = sl_at(context, &head->table_last);
+        context->kernels->widen_bf16(classes * columns_of(module), sl_rounded_value(module, context, 0), widened);
+        b = widened;
+    } else {
+        b = sl_value(module, context, 0);
     }
     const bool divided = table->division == SL_BY_CLASSES;
     float *logits = divided ? sl_at(context, &head->logits_last) : y;

@@ -74,6 +74,7 @@ int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, bool
     const size_t shape[] = {(size_t)table->vocabulary.size, (size_t)table->vocabulary.dimension};
     const float scale = sl_lecun_normal(shape[1]);
     SL_TRY(sl_plan_parameter_tied(plan, "embedding", SL_INIT_TRUNCATED_NORMAL, scale, 2, shape));
+    sl_plan_kernel(plan, 0);
     const char *rows = table->vocabulary.parallel ? table->axis : NULL;
     if (sl_token_shards(table) > 1) rows = table->vocabulary.stages;
     SL_TRY(sl_plan_expect_sharded(plan, 0, 0, rows, 1));

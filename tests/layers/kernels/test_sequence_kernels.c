@@ -347,13 +347,20 @@ static void tokens_are_looked_up(void **state) {
             const size_t cols = shapes[s][1], stride = cols + 5;
             float *table = random_device_floats(&numbers, COUNT * stride, -2, 2), *y = device_floats(TOKENS * cols);
             int32_t *tokens = device_tokens(&numbers);
-            for (size_t i = 0; i < TOKENS * cols; i++) y[i] = 9;
-            kernels->lookup(TOKENS, cols, tokens, FIRST, COUNT, table + BEFORE, stride, y);
-            for (size_t i = 0; i < TOKENS * cols; i++) {
-                const int32_t token = tokens[i / cols];
-                assert_true(y[i] ==
-                            (is_here(token) ? table[(size_t)(token - FIRST) * stride + BEFORE + i % cols] : 0.0f));
+            uint16_t *rounded = device_array(COUNT * stride, sizeof *rounded);
+            for (size_t i = 0; i < COUNT * stride; i++) rounded[i] = sl_bf16_of_float(table[i]);
+            for (int half = 0; half < 2; half++) {
+                const void *from = half ? (const void *)(rounded + BEFORE) : table + BEFORE;
+                for (size_t i = 0; i < TOKENS * cols; i++) y[i] = 9;
+                kernels->lookup(TOKENS, cols, tokens, FIRST, COUNT, from, half, stride, y);
+                for (size_t i = 0; i < TOKENS * cols; i++) {
+                    const bool here = is_here(tokens[i / cols]);
+                    const size_t at = here ? (size_t)(tokens[i / cols] - FIRST) * stride + BEFORE + i % cols : 0;
+                    const float row = half ? sl_float_of_bf16(rounded[at]) : table[at];
+                    assert_true(y[i] == (here ? row : 0.0f));
+                }
             }
+            release_array(rounded);
             release_array(table);
             release_array(y);
             release_array(tokens);

@@ -28,8 +28,8 @@ struct dense {
     double y[ALL * OUT], dx[ALL * IN], kernel[IN * OUT], bias[OUT];
 };
 
-/* In double, of SUM [ALL, OUT], which is dy. */
-static struct dense dense_oracle(enum sl_dtype precision, const float *sum) {
+/* In double, of SUM [ALL, OUT], which is dy. Kernels have the type KERNELS. */
+static struct dense dense_oracle(enum sl_dtype precision, enum sl_dtype kernels, const float *sum) {
     struct dense dense = {0};
     float kernel[IN * OUT], bias[OUT];
     make_values(0, IN * OUT, kernel);
@@ -40,8 +40,7 @@ static struct dense dense_oracle(enum sl_dtype precision, const float *sum) {
             dense.y[r * OUT + o] = bias[o];
             dense.bias[o] += sum[r * OUT + o];
             for (int i = 0; i < IN; i++) {
-                const double value = rounded(precision, x[r * IN + i]),
-                             weight = rounded(precision, kernel[i * OUT + o]);
+                const double value = rounded(precision, x[r * IN + i]), weight = rounded(kernels, kernel[i * OUT + o]);
                 dense.y[r * OUT + o] += value * weight;
                 dense.dx[r * IN + i] += gradient * weight;
                 dense.kernel[i * OUT + o] += value * gradient;
@@ -58,7 +57,7 @@ static void expect_dense(const char *on, struct job job) {
     const int shares = job.kind == SUMMED ? sl_mesh_axis_size(&mesh, "tensor") : 1;
     for (int s = 0; s < shares; s++)
         for (int i = 0; i < ALL * OUT; i++) sum[i] += dy[s * ALL * OUT + i];
-    const struct dense dense = dense_oracle(job.precision, sum);
+    const struct dense dense = dense_oracle(job.precision, job.working_bf16 ? SL_BF16 : job.precision, sum);
     for (int checked = 0; checked < 2; checked++) {
         run_trial(on, job, checked, &trial);
         expect_near("y", ALL * OUT, trial.whole_y, dense.y);
@@ -85,6 +84,10 @@ static void expect_dense_everywhere(enum kind kind) {
                                   .dy = dy};
                 expect_dense(meshes[i], job);
                 job.precision = SL_BF16;
+                expect_dense(meshes[i], job);
+                job.working_bf16 = true;
+                expect_dense(meshes[i], job);
+                job.precision = SL_F32;
                 expect_dense(meshes[i], job);
             }
         }

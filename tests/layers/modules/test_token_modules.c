@@ -29,6 +29,7 @@ struct trial {
     const struct sl_rule *rules; /* NULL: as parallel says */
     int chunk;                   /* classes; 0: the head's own choice */
     bool backward;               /* is planned though caches are */
+    bool working_bf16;           /* the storage is bf16 */
     const char *const *axes;     /* opened for modules */
     /* Filled in: of each coordinate one block, in which the results follow one another. */
     size_t offset[RESULTS + 1];
@@ -66,6 +67,7 @@ static int plan(struct sl_spmd *self, struct worker *worker) {
     const struct trial *trial = worker->trial;
     SL_TRY(build(self, worker));
     if (sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory");
+    worker->parameters.working_bf16 = worker->problem->working_bf16;
     SL_TRY(sl_groups_open(&worker->peers, self, trial->axes));
     struct sl_plan plan = {.mesh = self->mesh,
                            .rules = trial->rules      ? trial->rules
@@ -378,7 +380,7 @@ static void everywhere(uint64_t seed, int size, struct trial trial, enum sl_dtyp
     const bool thorough = trial.mode == TRAIN && precision == SL_F32;
     struct numbers numbers = {seed};
     for (int s = 0; s < LENGTHS; s++) {
-        struct problem problem = new_problem(&numbers, size, sequences[s], precision);
+        struct problem problem = new_problem(&numbers, size, sequences[s], precision, trial.working_bf16);
         trial.problem = &problem;
         for (int i = thorough ? 0 : 3; i < MESHES; i++) {
             for (int group = 1; group <= MICROBATCHES; group *= 2) {
@@ -424,6 +426,21 @@ static void operands_may_be_rounded(void **state) {
     everywhere(9, 24, (struct trial){.mode = GENERATE, .parallel = true, .gemm = "reference"}, SL_BF16);
 }
 
+static void the_table_may_be_rounded(void **state) {
+    (void)state;
+    for (int precision = SL_F32; precision <= SL_BF16; precision++) {
+        const enum sl_dtype operands = (enum sl_dtype)precision;
+        struct trial trial = {.mode = TRAIN, .working_bf16 = true, .gemm = "reference"};
+        everywhere(20, 24, trial, operands);
+        trial.chunk = 5;
+        everywhere(21, 21, trial, operands);
+        trial.parallel = true;
+        everywhere(22, 24, trial, operands);
+        trial.mode = GENERATE;
+        everywhere(23, 24, trial, operands);
+    }
+}
+
 static void forward_needs_no_backward(void **state) {
     (void)state;
     everywhere(10, 24, (struct trial){.mode = EVALUATE, .gemm = "reference"}, SL_F32);
@@ -439,7 +456,7 @@ static void generation_wants_the_last_logits(void **state) {
 static void initial_values_are_the_same_in_every_layout(void **state) {
     (void)state;
     struct numbers numbers = {14};
-    struct problem problem = new_problem(&numbers, 104, 1, SL_F32);
+    struct problem problem = new_problem(&numbers, 104, 1, SL_F32, false);
     struct trial single = {.problem = &problem, .group = 1, .mode = INITIALIZE};
     run_trial("data=1", false, &single);
     for (int parallel = 0; parallel < 2; parallel++) {
@@ -500,6 +517,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_vocabulary_need_not_divide),
         cmocka_unit_test(logits_come_in_chunks_of_classes),
         cmocka_unit_test(operands_may_be_rounded),
+        cmocka_unit_test(the_table_may_be_rounded),
         cmocka_unit_test(forward_needs_no_backward),
         cmocka_unit_test(generation_wants_the_last_logits),
         cmocka_unit_test(initial_values_are_the_same_in_every_layout),

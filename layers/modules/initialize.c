@@ -1,0 +1,142 @@
+/* initialize.c - first values of parameters: random words become values, and the first member's those of all. */
+#include "layers/modules/parameters.h"
+
+#include <stdlib.h>
+
+#include "spmd/device/device.h"
+#include "spmd/flax.h"
+
+/* Of the whole array. */
+static size_t elements_of(const struct sl_parameter *parameter) {
+    size_t elements = 1;
+    for (int d = 0; d < parameter->dims; d++) elements *= parameter->shape[d];
+    return elements;
+}
+
+/* Words of the shard by the element's global index: row and column of the array seen as [rows, last dim]. What is
+ * contiguous in the shard's last dim is contiguous in the array, segment by segment. */
+static void words_by_position(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
+                              const struct sl_spmd *self, struct sl_key key, uint32_t *words) {
+    const size_t cols = parameter->shape[parameter->dims - 1];
+    size_t local[SL_MAX_DIMS];
+    sl_spec_local_shape(&parameter->spec, self->mesh, parameter->dims, parameter->shape, local, NULL);
+    const int last = parameter->dims - 1;
+    const int segments = last < parameter->spec.dims ? parameter->spec.dim[last].segments : 1;
+    const size_t run = local[last] / (size_t)segments;
+    for (size_t i = 0; i < parameter->count; i += run) {
+        const size_t global =
+            sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims, parameter->shape, i);
+        kernels->random_words_global(key, (uint32_t)(global / cols), 1, (uint32_t)(global % cols), (uint32_t)run,
+                                     words + i);
+    }
+}
+
+/* In JAX's layout a word depends on the number of all words. So the words of the whole array are drawn, and the host
+ * picks those of the shard. */
+static int words_in_flax_order(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
+                               struct sl_spmd *self, uint32_t *words) {
+    const size_t elements = elements_of(parameter);
+    if (parameter->count == elements) {
+        kernels->random_words(parameter->key, (uint32_t)elements, words);
+        return SL_OK;
+    }
+    uint32_t *const drawn = sl_device.take(elements * sizeof *drawn), *const all = malloc(elements * sizeof *all);
+    if (drawn && all) {
+        kernels->random_words(parameter->key, (uint32_t)elements, drawn);
+        sl_device.copy(all, drawn, elements * sizeof *all);
+        for (size_t i = 0; i < parameter->count; i++) /* word i comes from position i or behind it */
+            all[i] = all[sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims,
+                                              parameter->shape, i)];
+        sl_device.copy(words, all, parameter->count * sizeof *all);
+    }
+    const bool enough = drawn && all;
+    sl_device.give(drawn);
+    free(all);
+    return enough ? SL_OK : sl_fail(self, SL_FAILED, "no memory for %zu random words", elements);
+}
+
+/* Words become values in the values' own memory. */
+static int initialize(const struct sl_parameter *parameter, const struct sl_kernels *kernels, struct sl_spmd *self,
+                      float *value) {
+    uint32_t *words = (uint32_t *)(void *)value;
+    switch (parameter->initializer) {
+    case SL_INIT_ZEROS:
+        break; /* storage comes zeroed */
+    case SL_INIT_ONES:
+        kernels->fill(parameter->count, 1.0f, value);
+        break;
+    case SL_INIT_TRUNCATED_NORMAL:
+        if (parameter->key_is_flax)
+            SL_TRY(words_in_flax_order(parameter, kernels, self, words));
+        else
+            words_by_position(parameter, kernels, self, parameter->key, words);
+        kernels->truncated_normal((uint32_t)parameter->count, words, parameter->scale, value);
+        break;
+    }
+    return SL_OK;
+}
+
+/* The first member's values become those of all. Those that are held together are there already. */
+static int spread(const struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
+    if (parameters->one_copy) return sl_barrier(self, data);
+    for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
+        struct sl_range *range = &parameters->range[r];
+        if (sl_range_is_sharded(parameters, r)) continue;
+        SL_TRY(sl_parameters_use_values(parameters, r, true, &self->error));
+        if (range->count) SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
+        if (!sl_kernels_are_bf16_alone(parameters) || range->rounded_count == 0) continue;
+        SL_TRY(sl_broadcast(self, data, SL_BF16, range->rounded, range->rounded, range->rounded_count, 0));
+    }
+    return SL_OK;
+}
+
+/* Which member of the data axis draws the values of PARAMETER, where one draws for all: the first, or of those that
+ * hold them together the one that has the fewest to draw so far, by DRAWN. */
+static int who_draws(const struct sl_parameters *parameters, const struct sl_parameter *parameter, int members,
+                     size_t *drawn) {
+    int who = 0;
+    if (!sl_range_is_common(parameters, parameter->range)) return who;
+    for (int member = 1; member < members; member++)
+        if (drawn[member] < drawn[who]) who = member;
+    drawn[who] += parameter->initializer == SL_INIT_TRUNCATED_NORMAL ? parameter->count : 0;
+    return who;
+}
+
+/* Draws the values of the parameters that are this member's to draw. What is held as bf16 alone is drawn in ROOM. */
+static int draw(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data, float *room) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    size_t drawn[SL_MAX_COORDINATES] = {0};
+    for (int i = 0; i < parameters->count; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        if (parameter->second) continue; /* it lies where the first one is */
+        const int who = who_draws(parameters, parameter, data->size, drawn);
+        if (data->rank != who && !sl_range_is_sharded(parameters, parameter->range)) continue;
+        SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));
+        if (!sl_parameter_is_bf16_alone(parameters, i)) {
+            SL_TRY(initialize(parameter, kernels, self, sl_parameter_value(parameters, i)));
+            continue;
+        }
+        kernels->fill(parameter->count, 0.0f, room);
+        SL_TRY(initialize(parameter, kernels, self, room));
+        kernels->round_bf16(parameter->count, room, sl_parameter_rounded(parameters, i));
+    }
+    return SL_OK;
+}
+
+int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
+    size_t most = 0; /* floats of what is held as bf16 alone */
+    if (!parameters->memory)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the parameters have no memory: sl_parameters_take comes before sl_parameters_initialize");
+    for (int i = 0; i < parameters->count; i++)
+        if (sl_parameter_is_bf16_alone(parameters, i) && parameters->list[i].count > most)
+            most = parameters->list[i].count;
+    float *room = most ? sl_device.take(most * sizeof *room) : NULL;
+    if (most && !room) return sl_fail(self, SL_FAILED, "no memory for %zu random values", most);
+    const int status = draw(parameters, self, data, room);
+    sl_device.give(room);
+    SL_TRY(status);
+    SL_TRY(spread(parameters, self, data));
+    SL_TRY(sl_parameters_round_all(parameters, &self->error));
+    return parameters->one_copy ? sl_barrier(self, data) : SL_OK;
+}
