@@ -91,6 +91,7 @@
 #include "layers/modules/feedforward/products.h"
 #include "layers/modules/gradient_check.h"
 #include "layers/modules/gathers.h"
+#include "layers/modules/scatters.h"
 #include "layers/modules/groups.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/module.h"
