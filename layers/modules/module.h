@@ -47,11 +47,12 @@
 #include "layers/kernels/gemm.h"
 #include "layers/modules/batch.h"
 #include "layers/modules/caches.h"
-#include "layers/modules/gathers.h"
+#include "layers/modules/fsdp/gathers.h"
 #include "layers/modules/groups.h"
 #include "layers/modules/parameters.h"
 #include "layers/modules/profile.h"
 #include "layers/modules/rules.h"
+#include "layers/modules/fsdp/scatters.h"
 
 SL_BEGIN_C
 
@@ -140,7 +141,8 @@ struct sl_context {
     const struct sl_parameters *parameters;
     const struct sl_stash *stash;
     const struct sl_groups *groups;   /* NULL: none */
-    const struct sl_gathers *gathers; /* of the kernels that were added while planning */
+    const struct sl_gathers *gathers; /* of the kernels that were added while planning, */
+    struct sl_scatters *scatters;     /* and of their gradients */
     struct sl_caches *caches;         /* NULL unless the model generates */
     const struct sl_stash *again;     /* stash of recomputed modules for backward (layers/modules/recompute.c), */
     const struct sl_stash *once;      /* and for forward: the same tensors, where one module's follow another's */
@@ -183,6 +185,7 @@ struct sl_plan {
     struct sl_budget *held;           /* counts what is taken while planning; NULL: nobody does */
     struct sl_groups *groups;         /* groups over which modules may communicate; NULL: none */
     struct sl_gathers *gathers;       /* gathers kernels ahead of their use; NULL: modules do so themselves */
+    struct sl_scatters *scatters;     /* sums their gradients while others are computed; NULL as well */
     size_t workspace, workspace_peak; /* bytes in use now, and the most so far */
     struct sl_error *error;
 };

@@ -328,6 +328,7 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     }
     if (sl_pipeline_runs_weights(p, action)) SL_TRY(weight_gradient_step(p, action));
     if (action->kind != SL_REDUCE || !p->step->reduce) return SL_OK;
+    SL_TRY(sl_pipeline_end_scatters(p));
     return p->step->reduce(p->self, action->loop, p->step->callback_arg);
 }
 
@@ -372,7 +373,7 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
         SL_TRY(run_action(p, &p->actions->action[i]));
         sl_profile_end(p->context.profile, before);
     }
-    return SL_OK;
+    return sl_pipeline_end_scatters(p);
 }
 
 static bool goes_forward(enum sl_action_kind kind) {

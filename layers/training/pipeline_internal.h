@@ -2,7 +2,7 @@
 #ifndef SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 #define SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 
-#include "layers/modules/gathers.h"
+#include "layers/modules/fsdp/gathers.h"
 #include "layers/training/pipeline.h"
 #include "spmd/device/window.h"
 
@@ -54,6 +54,7 @@ struct sl_pipeline {
     struct sl_groups groups;
     bool unshards; /* UNSHARD and RESHARD are carried out, with */
     struct sl_gathers gathers;
+    struct sl_scatters scatters;
     struct kept *kept; /* [loops] */
     /* Where stages hand over bf16: floats of a call's x or dy, and of its y or dx. */
     struct sl_place taken, given;
@@ -157,6 +158,8 @@ int sl_pipeline_begin_shards(struct sl_pipeline *p);
 int sl_pipeline_shard_step(struct sl_pipeline *p, const struct sl_action *action);
 int sl_pipeline_advance_shards(struct sl_pipeline *p);
 int sl_pipeline_use_shards(struct sl_pipeline *p, const struct sl_action *action);
+/* Before the gradients are read. */
+int sl_pipeline_end_scatters(struct sl_pipeline *p);
 int sl_pipeline_end_shards(struct sl_pipeline *p);
 
 /* SL_BAD_INPUT if stages of two ranks have declared a parameter of the same name, unless it is tied. Collective over

@@ -113,6 +113,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .forward_keeps = p->forward_keeps,
         .groups = &p->groups,
         .gathers = p->unshards ? &p->gathers : NULL,
+        .scatters = p->unshards ? &p->scatters : NULL,
         .held = &p->self->held,
         .error = &p->self->error,
     };
@@ -226,6 +227,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .wgrad_group = options->wgrad_group,
         .groups = &p->groups,
         .gathers = &p->gathers,
+        .scatters = &p->scatters,
         .caches = options->caches,
     };
     return SL_OK;
@@ -286,7 +288,7 @@ void sl_pipeline_plan_bytes(const struct sl_pipeline *p, struct sl_budget *budge
     sl_budget_add(budget, SL_MEMORY_KEPT, near_stash_bytes(p) + output_bytes(p) + loss_bytes(p));
     sl_budget_add(budget, SL_MEMORY_OFFLOADED, p->frames ? p->window.place : 0);
     sl_budget_add(budget, SL_MEMORY_RECOMPUTED, stash_bytes(&p->again) + stash_bytes(&p->once));
-    sl_budget_add(budget, SL_MEMORY_WORKSPACE, p->workspace_bytes);
+    sl_budget_add(budget, SL_MEMORY_WORKSPACE, p->workspace_bytes + sl_scatters_bytes(&p->scatters));
     sl_budget_add(budget, SL_MEMORY_HANDOVER, 2 * input_bytes(p));
     for (int i = 0; i < p->links; i++) sl_budget_add(budget, SL_MEMORY_HANDOVER, link_bytes(p, &p->link[i]));
     sl_budget_add(budget, SL_MEMORY_BATCH,
@@ -321,6 +323,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
         SL_TRY(sl_groups_share(&p->groups, p->self, p->context.parameters->memory));
     struct sl_budget *held = &p->self->held;
     SL_TRY(sl_gathers_open(&p->gathers, p->self, p->context.parameters, held));
+    SL_TRY(sl_scatters_open(&p->scatters, p->self, held));
     if (p->frames)
         SL_TRY(sl_pipeline_open_offload(p));
     else
@@ -347,6 +350,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
 void sl_pipeline_close(struct sl_pipeline *p) {
     if (!p) return;
     sl_gathers_close(&p->gathers, p->self);
+    sl_scatters_close(&p->scatters, p->self);
     sl_groups_close(&p->groups, p->self);
     if (!p->frames) sl_device.give(p->stash.data);
     sl_window_close(&p->window);

@@ -1,5 +1,5 @@
 /* pipeline_shards.c - kernels that are sharded over data, gathered as the schedule's UNSHARD and RESHARD say
- * (layers/modules/gathers.h).
+ * (layers/modules/fsdp/gathers.h).
  *
  * Where nothing trains, or parameters take turns in memory, modules gather for each use instead; and where all kernels
  * of a coordinate would be whole at once, unless its peers hold them with it. */
@@ -12,7 +12,8 @@ int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *p
     if (!axis || sl_axis_size(p->self, axis) == 1) return SL_OK;
     p->unshards = sl_reads_peers(p->self) || schedule->loops > SL_MOST_UNSHARDED;
     if (!p->unshards) return SL_OK;
-    return sl_gathers_plan(&p->gathers, p->self, axis, schedule->loops, sl_schedule_unsharded(schedule, p->rank));
+    SL_TRY(sl_gathers_plan(&p->gathers, p->self, axis, schedule->loops, sl_schedule_unsharded(schedule, p->rank)));
+    return sl_scatters_plan(&p->scatters, p->self, axis);
 }
 
 /* Where the gathers that have ended show in the trace. */
@@ -52,6 +53,14 @@ int sl_pipeline_use_shards(struct sl_pipeline *p, const struct sl_action *action
     SL_TRY(sl_gathers_wait(&p->gathers, p->self, action->params));
     sl_profile_end(p->context.profile, before);
     note_ended(p);
+    return SL_OK;
+}
+
+int sl_pipeline_end_scatters(struct sl_pipeline *p) {
+    if (!p->unshards) return SL_OK;
+    const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_COMMUNICATION);
+    SL_TRY(sl_scatters_end(&p->scatters, p->self, p->context.kernels));
+    sl_profile_end(p->context.profile, before);
     return SL_OK;
 }
 

@@ -23,11 +23,13 @@ struct sharded {
     int segments_in, segments_out; /* side by side in x and y, each sharded by itself (spmd/spec.h) */
     bool scatters;                 /* y is scattered over its columns; otherwise all have all of it */
     int group, data_group;         /* over the axis; over the one that shards the kernel's columns */
-    int gathered;                  /* the kernel's number in the plan's gathers, or -1 */
+    int gathered;                  /* the kernel's number in the plan's gathers, whose gradient the plan's scatters
+                                      sum; or -1 */
     struct sl_products products;
     struct sl_place own_dy;    /* W's dy as floats, where it is kept as bf16 and peers have other columns */
     struct sl_place columns;   /* [rows of a group, whole]: what the product makes of y; all of dy */
-    struct sl_place kernel;    /* [in, whole]: where its columns are sharded, the kernel; its gradient */
+    struct sl_place kernel;    /* [in, whole]: where its columns are sharded and it is not gathered ahead, the kernel;
+                                  its gradient */
     struct sl_place shard;     /* of that gradient, to be added */
     struct sl_place exchanged; /* the kernel as bf16: for sl_sharded_dense_columns */
     struct sl_place sums;      /* [whole]: the microbatch's gradient of the bias */
@@ -61,6 +63,7 @@ static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
         plan->groups->shares[dense->data_group] = true;
         return SL_OK;
     }
+    sl_scatters_add(plan->scatters, rows * columns);
     dense->gathered = sl_gathers_add(plan->gathers, plan->loop, kernel, rows, columns, sl_plan_kernel_type(plan));
     return dense->gathered < 0 ? sl_error_set(plan->error, SL_FAILED, "no memory to gather kernels") : SL_OK;
 }
@@ -76,7 +79,7 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     if (dense->group >= 0) sl_plan_workspace(plan, rows * out * sizeof(float), &dense->columns);
     if (dense->group >= 0 && plan->storage != SL_F32 && !plan->forward_only)
         sl_plan_workspace(plan, group * (size_t)dense->module.out * sizeof(float), &dense->own_dy);
-    if (dense->data_group < 0) return;
+    if (dense->data_group < 0 || dense->gathered >= 0) return;
     sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32), &dense->kernel);
     if (plan->forward_only) return;
     const size_t shard = plan->parameters->list[dense->module.parameter[SL_AFFINE_KERNEL]].count;
@@ -262,7 +265,24 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     return sl_products_multiply_rows(context, &products->input_gradient, a, kernel, NULL, dx);
 }
 
-/* The product A^T B is this coordinate's share of the kernel's gradient: the sum is scattered over the columns. */
+/* The product A^T B is this coordinate's share of the kernel's gradient: the sum is scattered over the columns, and
+ * soon there. */
+static int start_to_scatter(const struct sl_module *module, struct sl_context *context, const void *a, const void *b) {
+    const struct sharded *dense = own(module);
+    struct sl_scatters *scatters = context->scatters;
+    float *share;
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
+    SL_TRY(sl_scatters_room(scatters, context->self, context->kernels, &share));
+    sl_profile_end(context->profile, before);
+    SL_TRY(sl_products_multiply(context, &dense->products.weight_gradient, a, b, NULL, false, share));
+    sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
+    SL_TRY(sl_scatters_start(scatters, context->self, context->kernels, (size_t)module->in, (size_t)dense->whole,
+                             context->accumulate, sl_gradient(module, context, SL_AFFINE_KERNEL)));
+    sl_profile_end(context->profile, before);
+    return SL_OK;
+}
+
+/* The same at once. */
 static int scatter_kernel_gradient(const struct sl_module *module, struct sl_context *context, const void *a,
                                    const void *b) {
     const struct sharded *dense = own(module);
@@ -291,6 +311,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
     const void *b = peers ? sl_products_operand(products, context, &products->dy, rows * whole, all)
                           : sl_products_kept(products, context, &products->dy, rows * whole, all);
+    if (dense->gathered >= 0) return start_to_scatter(module, context, a, b);
     if (dense->data_group >= 0) return scatter_kernel_gradient(module, context, a, b);
     return sl_products_multiply(context, &products->weight_gradient, a, b, NULL, context->accumulate,
                                 sl_gradient(module, context, SL_AFFINE_KERNEL));

@@ -134,13 +134,13 @@ enum { STAGES = 2 * LOOPS };
 static const struct sl_classifier over_data = {
     .inputs = INPUTS, .hidden = HIDDEN, .expansion = 2, .classes = CLASSES, .fsdp = true};
 
-/* A step in which a loop's kernels are gathered in UNSHARD. Gradients of a stage's kernels are scattered one after
- * another: of two in each block, and of the input layer's. */
+/* A step in which a loop's kernels are gathered in UNSHARD. Gradients of kernels are scattered while a rank waits for
+ * other ranks; only the last of the first stage, with which a step ends, are waited for. */
 static double simulated_shards(const struct job *job, double unshard) {
     struct sl_stage_costs stage[STAGES];
     for (int s = 0; s < STAGES; s++)
         stage[s] = (struct sl_stage_costs){
-            .weight_gradient = (s == 0 ? 3 : 2) * delay / MICROBATCHES, .reduce = 2 * delay, .unshard = unshard};
+            .weight_gradient = s == 0 ? delay / MICROBATCHES : 0, .reduce = 2 * delay, .unshard = unshard};
     const struct sl_costs costs = {
         .count = STAGES, .stage = stage, .communication = delay, .overlap = true, .group = MICROBATCHES};
     struct sl_simulation simulation;

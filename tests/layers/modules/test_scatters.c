@@ -1,0 +1,113 @@
+/* test_scatters.c - gradients of sharded kernels that are summed while others are computed: what each member has in the
+ * end is what psum_scatter gives, to the bit. */
+#include "layers/kernels/kernels.h"
+#include "layers/modules/fsdp/scatters.h"
+#include "tests/rigs/run_on.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 5, KERNELS = 7, ROUNDS = 3 };
+
+/* Columns of kernel K: of pieces of a member's shard that are whole, and that are not. */
+static size_t columns_of(int k, int members) { return (size_t)members * (k % 3 == 0 ? 64 : k % 3 == 1 ? 7 : 100); }
+
+/* Members differ, so that sums of more than two depend on the order. */
+static float element(const struct sl_spmd *self, int round, int k, size_t i) {
+    const unsigned mixed = (unsigned)(i * 2654435761u + (unsigned)(97 * self->coordinate + 31 * k + 7 * round));
+    return (float)(mixed * 2246822519u >> 8) / (1 << 22);
+}
+
+static void fill(struct sl_spmd *self, int round, int k, size_t n, float *gradient) {
+    float *values = malloc(n * sizeof *values);
+    for (size_t i = 0; i < n; i++) values[i] = element(self, round, k, i);
+    sl_device.copy(gradient, values, n * sizeof *values);
+    free(values);
+}
+
+/* What the members have of all kernels after all rounds, one after another. */
+struct shards {
+    float *late, *once; /* by sl_scatters, and by psum_scatter */
+    size_t first[KERNELS + 1];
+};
+
+static int sum_at_once(struct sl_spmd *self, struct sl_group *group, const struct shards *shards, int round, int k,
+                       float *whole, float *sum) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    const size_t shape[] = {ROWS, columns_of(k, group->size)}, n = shards->first[k + 1] - shards->first[k];
+    fill(self, round, k, ROWS * shape[1], whole);
+    SL_TRY(sl_call(self, SL_HERE, sl_describe_psum_scatter_dim(group, SL_F32, whole, sum, 2, shape, 1)));
+    if (round)
+        kernels->add(n, sum, shards->once + shards->first[k]);
+    else
+        sl_device.copy(shards->once + shards->first[k], sum, n * sizeof *sum);
+    return SL_OK;
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    struct sl_group group;
+    struct sl_scatters scatters;
+    struct shards shards;
+    (void)arg;
+    SL_TRY(sl_group_axes(self, "*", &group));
+    SL_TRY(sl_scatters_plan(&scatters, self, "*"));
+    shards.first[0] = 0;
+    for (int k = 0; k < KERNELS; k++) {
+        const size_t whole = ROWS * columns_of(k, group.size);
+        sl_scatters_add(&scatters, whole);
+        shards.first[k + 1] = shards.first[k] + whole / (size_t)group.size;
+    }
+    const uint64_t held = sl_budget_total(&self->held);
+    SL_TRY(sl_scatters_open(&scatters, self, &self->held));
+    CHECK(self, sl_budget_total(&self->held) - held == (uint64_t)sl_scatters_bytes(&scatters));
+    const size_t count = shards.first[KERNELS], bytes = count * sizeof(float);
+    shards.late = sl_device.take(bytes);
+    shards.once = sl_device.take(bytes);
+    float *whole = sl_device.take(ROWS * columns_of(2, group.size) * sizeof *whole), *sum = sl_device.take(bytes);
+    for (int step = 0; step < 2; step++) {
+        for (int round = 0; round < ROUNDS; round++) {
+            for (int k = 0; k < KERNELS; k++) {
+                float *room;
+                SL_TRY(sl_scatters_room(&scatters, self, kernels, &room));
+                fill(self, round, k, ROWS * columns_of(k, group.size), room);
+                SL_TRY(sl_scatters_start(&scatters, self, kernels, ROWS, columns_of(k, group.size), round > 0,
+                                         shards.late + shards.first[k]));
+                SL_TRY(sum_at_once(self, &group, &shards, round, k, whole, sum));
+            }
+        }
+        SL_TRY(sl_scatters_end(&scatters, self, kernels));
+        float *late = malloc(bytes), *once = malloc(bytes);
+        sl_device.copy(late, shards.late, bytes);
+        sl_device.copy(once, shards.once, bytes);
+        const bool same = !memcmp(late, once, bytes);
+        free(late);
+        free(once);
+        CHECK(self, same);
+    }
+    float *arrays[] = {shards.late, shards.once, whole, sum};
+    for (int i = 0; i < 4; i++) sl_device.give(arrays[i]);
+    sl_scatters_close(&scatters, self);
+    return SL_OK;
+}
+
+static void sums_are_those_of_psum_scatter(void **state) {
+    (void)state;
+    expect_ok("data=4", program, NULL);
+}
+
+/* On a slow network nobody reads peers' memory. */
+static void sums_arrive_late(void **state) {
+    (void)state;
+    struct sl_error error;
+    if (!shares_memory()) return; /* other engines have no delay, and never read peers' memory */
+    const int status = run_on((struct test_run){.mesh = "data=3", .delay = 0.001}, program, &error);
+    if (status) fail_msg("%s", error.message);
+}
+
+int main(int argc, char **argv) {
+    begin_tests(argc, argv);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_those_of_psum_scatter),
+                                       cmocka_unit_test(sums_arrive_late)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
