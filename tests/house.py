@@ -20,6 +20,7 @@ ORDER = """
     collectives/nccl
     layers/kernels/onednn layers/kernels/rows
     layers/kernels layers/storage
+    layers/modules/parameters
     layers/modules
     layers/modules/feedforward
     layers/modules/sequence

@@ -47,12 +47,12 @@
 #include "layers/kernels/gemm.h"
 #include "layers/modules/batch.h"
 #include "layers/modules/caches.h"
-#include "layers/modules/fsdp/gathers.h"
+#include "layers/modules/parameters/gathers.h"
 #include "layers/modules/groups.h"
-#include "layers/modules/parameters.h"
+#include "layers/modules/parameters/parameters.h"
 #include "layers/modules/profile.h"
-#include "layers/modules/rules.h"
-#include "layers/modules/fsdp/scatters.h"
+#include "layers/modules/parameters/rules.h"
+#include "layers/modules/parameters/scatters.h"
 
 SL_BEGIN_C
 

@@ -5,7 +5,7 @@
  * contiguous shares of the columns. If the columns consist of several segments, it has such a share of each segment
  * ([kv|q]: a share of kv, then a share of q). All numbers of columns below are those of the whole row; planning fails
  * with SL_BAD_INPUT if they do not divide. The rules of the plan say which axis shards which dim of a parameter
- * (layers/modules/rules.h). An axis that the mesh lacks does not shard.
+ * (layers/modules/parameters/rules.h). An axis that the mesh lacks does not shard.
  *
  * The gradients that W leaves are complete over the tensor axis, and those of FSDP's kernels are also summed over data:
  * these must be left out when gradients are summed over data. Constructors behave as those in modules.h. */

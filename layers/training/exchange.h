@@ -5,7 +5,7 @@
 #ifndef SL_LAYERS_TRAINING_EXCHANGE_H
 #define SL_LAYERS_TRAINING_EXCHANGE_H
 
-#include "layers/modules/parameters.h"
+#include "layers/modules/parameters/parameters.h"
 #include "layers/storage/safetensors.h"
 #include "layers/training/trace.h"
 

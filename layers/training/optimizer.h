@@ -20,8 +20,8 @@
 #ifndef SL_LAYERS_TRAINING_OPTIMIZER_H
 #define SL_LAYERS_TRAINING_OPTIMIZER_H
 
-#include "layers/modules/parameters.h"
-#include "layers/modules/rules.h"
+#include "layers/modules/parameters/parameters.h"
+#include "layers/modules/parameters/rules.h"
 
 SL_BEGIN_C
 

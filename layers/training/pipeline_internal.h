@@ -2,7 +2,7 @@
 #ifndef SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 #define SL_LAYERS_TRAINING_PIPELINE_INTERNAL_H
 
-#include "layers/modules/fsdp/gathers.h"
+#include "layers/modules/parameters/gathers.h"
 #include "layers/training/pipeline.h"
 #include "spmd/device/window.h"
 

@@ -1,5 +1,5 @@
 /* pipeline_shards.c - kernels that are sharded over data, gathered as the schedule's UNSHARD and RESHARD say
- * (layers/modules/fsdp/gathers.h).
+ * (layers/modules/parameters/gathers.h).
  *
  * Where nothing trains, or parameters take turns in memory, modules gather for each use instead; and where all kernels
  * of a coordinate would be whole at once, unless its peers hold them with it. */

@@ -1,7 +1,7 @@
 /* test_scatters.c - gradients of sharded kernels that are summed while others are computed: what each member has in the
  * end is what psum_scatter gives, to the bit. */
 #include "layers/kernels/kernels.h"
-#include "layers/modules/fsdp/scatters.h"
+#include "layers/modules/parameters/scatters.h"
 #include "tests/rigs/run_on.h"
 
 #include <stdlib.h>

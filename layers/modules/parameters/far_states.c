@@ -1,7 +1,7 @@
 /* far_states.c - the optimizer's tensors in memory that lies further away: they are brought a piece at a time. */
 #include <stddef.h>
 
-#include "layers/modules/parameters.h"
+#include "layers/modules/parameters/parameters.h"
 #include "spmd/device/device.h"
 
 enum { MOST = 1 << 18 /* elements of each tensor that are brought at a time */ };

@@ -7,8 +7,8 @@
  * Where coordinates read their peers' memory, each adds the members' gradients to its shard in one pass, once all have
  * theirs. A member reads a gradient before it says that its next one is there, and everyone has heard that before the
  * room is used again. */
-#ifndef SL_LAYERS_MODULES_FSDP_SCATTERS_H
-#define SL_LAYERS_MODULES_FSDP_SCATTERS_H
+#ifndef SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
+#define SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
 
 #include "collectives/collectives.h"
 #include "layers/kernels/kernels.h"

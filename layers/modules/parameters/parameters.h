@@ -13,12 +13,12 @@
  * Parameters are declared while modules are planned. Storage is taken later, so the memory can be computed without
  * being taken. If a model is planned again over the same parameters, for another number of rows, it finds what the
  * first planning declared. */
-#ifndef SL_LAYERS_MODULES_PARAMETERS_H
-#define SL_LAYERS_MODULES_PARAMETERS_H
+#ifndef SL_LAYERS_MODULES_PARAMETERS_PARAMETERS_H
+#define SL_LAYERS_MODULES_PARAMETERS_PARAMETERS_H
 
 #include "collectives/collectives.h"
 #include "layers/kernels/kernels.h"
-#include "layers/modules/rules.h"
+#include "layers/modules/parameters/rules.h"
 #include "spmd/device/window.h"
 #include "spmd/spec.h"
 

@@ -1,5 +1,5 @@
 /* initialize.c - first values of parameters: random words become values, and the first member's those of all. */
-#include "layers/modules/parameters.h"
+#include "layers/modules/parameters/parameters.h"
 
 #include <stdlib.h>
 

@@ -8,10 +8,10 @@
  * Where coordinates read their peers' memory, the members of data hold all gathered kernels together, in memory that
  * all of them read: each counts its part of it. Before a step every member gathers some of the kernels for all, and
  * afterwards nothing is moved. */
-#ifndef SL_LAYERS_MODULES_FSDP_GATHERS_H
-#define SL_LAYERS_MODULES_FSDP_GATHERS_H
+#ifndef SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
+#define SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
 
-#include "layers/modules/parameters.h"
+#include "layers/modules/parameters/parameters.h"
 
 SL_BEGIN_C
 

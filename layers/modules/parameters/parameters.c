@@ -1,5 +1,5 @@
 /* parameters.c - declares, lays out, takes and initializes flat parameter storage. */
-#include "layers/modules/parameters.h"
+#include "layers/modules/parameters/parameters.h"
 
 #include <stdlib.h>
 #include <string.h>

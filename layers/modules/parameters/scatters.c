@@ -1,5 +1,5 @@
 /* scatters.c - see scatters.h. */
-#include "layers/modules/fsdp/scatters.h"
+#include "layers/modules/parameters/scatters.h"
 
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"

@@ -1,5 +1,5 @@
 /* rules.c - finds the first rule that matches a name. */
-#include "layers/modules/rules.h"
+#include "layers/modules/parameters/rules.h"
 
 #include <fnmatch.h>
 

@@ -2,7 +2,7 @@
  * range, and the one that is sharded over data. Tied parameters stay. */
 #include <stdlib.h>
 
-#include "layers/modules/parameters.h"
+#include "layers/modules/parameters/parameters.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 

@@ -1,5 +1,5 @@
 /* gathers.c - see gathers.h. */
-#include "layers/modules/fsdp/gathers.h"
+#include "layers/modules/parameters/gathers.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* rules.h - rules on parameters' names: partition specs and weight decay. */
-#ifndef SL_LAYERS_MODULES_RULES_H
-#define SL_LAYERS_MODULES_RULES_H
+#ifndef SL_LAYERS_MODULES_PARAMETERS_RULES_H
+#define SL_LAYERS_MODULES_PARAMETERS_RULES_H
 
 #include "spmd/base/base.h"
 
