@@ -82,7 +82,7 @@ begin "$@" --offload optimizer
 for wait in $(seq 1000); do
     [ -d "/proc/$run/fd" ] || break
     for file in /proc/$run/fd/*; do
-        case $(readlink "$file") in *'(deleted)') : >"$file" ;; esac
+        case $(readlink "$file") in *'(deleted)') true >"$file" ;; esac # the run may have ended: ":" would end the shell
     done 2>/dev/null
     sleep 0.02
 done
