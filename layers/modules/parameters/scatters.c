@@ -40,10 +40,11 @@ int sl_scatters_open(struct sl_scatters *s, struct sl_spmd *self, struct sl_budg
 
 static struct sl_scatter *after(struct sl_scatters *s, int i) { return &s->scatter[(s->next + i) % SL_SCATTERS]; }
 
-/* Peers may still read this coordinate's gradients. */
+/* Peers may still read this coordinate's gradients. If the run has ended, the barrier fails when they do not. */
 void sl_scatters_close(struct sl_scatters *s, struct sl_spmd *self) {
     for (int i = 0; i < SL_SCATTERS; i++)
         if (after(s, i)->under_way) sl_wait(self, &after(s, i)->request);
+    if (s->reads && s->memory) sl_barrier(self, &s->group);
     if (s->group.size) sl_group_close(self, &s->group);
     sl_device.give(s->memory);
     *s = (struct sl_scatters){0};

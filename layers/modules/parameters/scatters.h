@@ -44,7 +44,7 @@ void sl_scatters_add(struct sl_scatters *scatters, size_t whole);
 size_t sl_scatters_bytes(const struct sl_scatters *scatters);
 /* Takes the memory, and counts it in HELD. */
 int sl_scatters_open(struct sl_scatters *scatters, struct sl_spmd *self, struct sl_budget *held);
-/* Waits for sums that are under way. */
+/* Waits for sums that are under way, and for peers that still read. Collective over the axis. */
 void sl_scatters_close(struct sl_scatters *scatters, struct sl_spmd *self);
 
 /* *WHOLE: where the next kernel's gradient is to be computed. Waits until its room is free. */
