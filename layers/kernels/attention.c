@@ -142,29 +142,38 @@ struct softmax {
 };
 
 /* Scores become 2^(score - largest), 0 where a query does not see the key; HIDDEN: there are such. A column of LANES
- * queries from GROUP on. */
+ * queries from GROUP on. Keys take turns with two maxima, so that one need not wait for the other. */
 SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int64_t ahead, const bool hidden,
                                float *scores) {
-    float *column = scores + group, *largest = s->largest + group, *sum = s->sum + group;
-    float *factor = s->factor + group, high[LANES];
-    for (int l = 0; l < LANES; l++) high[l] = largest[l];
-    for (size_t key = 0; key < keys; key++) {
-        const int32_t seeing = (int32_t)(ahead + (int64_t)key - (int64_t)group); /* the first lane that does */
-        float *row = column + key * BLOCK;
-        if (hidden) {
-            SL_IN_BLOCK()
-            for (int l = 0; l < LANES; l++) row[l] = l < seeing ? -INFINITY : row[l];
-        }
+    float *column = scores + group, *largest = s->largest + group, *factor = s->factor + group;
+    float high[LANES], also[LANES], sum[LANES];
+    const size_t seen = hidden ? clamp((int64_t)group - ahead + 1, keys) : keys; /* by all lanes */
+    size_t key = 0;
+    for (int l = 0; l < LANES; l++) also[l] = high[l] = largest[l];
+    for (; key + 2 <= seen; key += 2) {
+        const float *row = column + key * BLOCK, *next = row + BLOCK;
         SL_IN_BLOCK()
         for (int l = 0; l < LANES; l++) high[l] = row[l] > high[l] ? row[l] : high[l];
+        SL_IN_BLOCK()
+        for (int l = 0; l < LANES; l++) also[l] = next[l] > also[l] ? next[l] : also[l];
+    }
+    for (; key < keys; key++) {
+        const int32_t seeing = (int32_t)(ahead + (int64_t)key - (int64_t)group); /* the first lane that does */
+        float *row = column + key * BLOCK;
+        SL_IN_BLOCK()
+        for (int l = 0; l < LANES; l++) {
+            row[l] = l < seeing ? -INFINITY : row[l];
+            high[l] = row[l] > high[l] ? row[l] : high[l];
+        }
     }
     SL_IN_BLOCK()
     for (int l = 0; l < LANES; l++) {
+        high[l] = also[l] > high[l] ? also[l] : high[l];
         factor[l] = sl_exp2(largest[l] - high[l]);
         largest[l] = high[l];
-        sum[l] *= factor[l];
+        sum[l] = s->sum[group + (size_t)l] * factor[l];
     }
-    for (size_t key = 0; key < keys; key++) {
+    for (key = 0; key < keys; key++) {
         float *row = column + key * BLOCK;
         SL_IN_BLOCK()
         for (int l = 0; l < LANES; l++) {
@@ -173,6 +182,7 @@ SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int
             sum[l] += e;
         }
     }
+    for (int l = 0; l < LANES; l++) s->sum[group + (size_t)l] = sum[l];
 }
 
 /* Of every query, for the keys that its strip sees. */

@@ -11,12 +11,23 @@
 #include "spmd/device/offload.h"
 
 /* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. A tile of one vector
- * has TALL rows. REST: rows and depth of a product whose columns fill no vector, at most. */
+ * has TALL rows. REST: rows and depth of a product whose columns fill no vector, at most. TILES: a function that has
+ * the code of all tiles, so that there is little of it. SETTLE: a pointer is in a register from here on. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_TILE(...) SL_PRAGMA(omp parallel for __VA_ARGS__)
+#define TILES SL_INLINE
+#define SETTLE(pointer) (void)(pointer)
 enum { DOWN = 4, TALL = 4, PAIR = 1, REST = 32 };
+
+SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
+    (void)row;
+    for (int i = 0; i < 4; i++) to[i] = load(x + i);
+}
 #else
+#include "layers/kernels/rows/lanes_internal.h"
 #define EACH_TILE(...)
+#define TILES static __attribute__((noinline, unused))
+#define SETTLE(pointer) __asm__("" : "+r"(pointer))
 enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANES == 8 ? 12 : 16, PAIR = 2, REST = 64 };
 #endif
 enum { TERMS = 2 };
@@ -27,12 +38,13 @@ SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 struct term {
     size_t depth;
     const float *a;
-    size_t a_row, a_column; /* from one row, or column, to the next */
+    size_t a_row, a_column; /* from one row, or column, to the next; one of them is better 1 */
     const float *b;
     size_t b_row;
 };
 
-/* c [rows, cols] (+)= the sum of the terms; c's rows are contiguous. */
+/* c [rows, cols] (+)= the sum of the terms; c's rows are contiguous. Rows of the first term's a may be neighbours if
+ * there is no second one. */
 struct product {
     size_t rows, cols;
     bool accumulate;
@@ -41,61 +53,127 @@ struct product {
     struct term term[TERMS]; /* the second may have depth 0 */
 };
 
-SL_INLINE void tile(const struct product *p, size_t row, size_t column, const int rows, const int vectors) {
+/* Where a tile reads. Every third row of a has a pointer, or every third term, and so have b's rows: an address that it
+ * is part of can name the two behind it, and more where elements are neighbours. So additions of addresses are few, and
+ * it is the multiplications that have the CPU's units. */
+enum { THIRD = 3, POINTERS = (TALL + THIRD - 1) / THIRD, RUN = 4, RUNS = (RUN + THIRD - 1) / THIRD };
+struct cursor {
+    const float *a[POINTERS], *b[RUNS];
+};
+
+SL_INLINE int pointers_of(const bool by_rows, const int rows) { return by_rows ? (rows + THIRD - 1) / THIRD : RUNS; }
+
+/* Settled, or the compiler makes one pointer and additions of them all. */
+SL_INLINE void advance(const float **at, size_t by) {
+    *at += by;
+    SETTLE(*at);
+}
+
+/* The next TERMS terms. BY_ROWS: it is rows of a that have pointers, and of several terms its columns are neighbours.
+ * Otherwise terms have them, and rows are neighbours. */
+SL_INLINE void add_run(struct cursor *at, const struct term *term, vector sum[TALL][PAIR], const bool by_rows,
+                       const int rows, const int vectors, const int terms) {
+    const size_t a_row = term->a_row, a_column = term->a_column, b_row = term->b_row;
+    SL_UNROLL
+    for (int l = 0; l < terms; l++) {
+        vector w[PAIR];
+        SL_UNROLL
+        for (int v = 0; v < vectors; v++) w[v] = load(at->b[l / THIRD] + (size_t)(l % THIRD) * b_row + v * LANES);
+        SL_UNROLL
+        for (int i = 0; i < rows; i++) {
+            const float *a = by_rows ? at->a[i / THIRD] + (size_t)(i % THIRD) * a_row + l
+                                     : at->a[l / THIRD] + (size_t)(l % THIRD) * a_column + i;
+            const vector x = spread(*a);
+            SL_UNROLL
+            for (int v = 0; v < vectors; v++) sum[i][v] += x * w[v];
+        }
+    }
+    SL_UNROLL
+    for (int i = 0; i < pointers_of(by_rows, rows); i++) advance(&at->a[i], (size_t)terms * a_column);
+    SL_UNROLL
+    for (int i = 0; i < RUNS; i++) advance(&at->b[i], (size_t)terms * b_row);
+}
+
+SL_INLINE void add_term(const struct term *term, size_t row, size_t column, vector sum[TALL][PAIR], const bool by_rows,
+                        const int rows, const int vectors) {
+    struct cursor at;
+    const float *a = term->a + row * term->a_row, *b = term->b + column;
+    const size_t step = by_rows ? term->a_row : term->a_column;
+    SL_UNROLL
+    for (int i = 0; i < pointers_of(by_rows, rows); i++) at.a[i] = a + (size_t)(i * THIRD) * step;
+    SL_UNROLL
+    for (int i = 0; i < RUNS; i++) at.b[i] = b + (size_t)(i * THIRD) * term->b_row;
+    size_t terms = term->depth;
+    const bool neighbours = !by_rows || term->a_column == 1;
+    for (; neighbours && terms >= RUN; terms -= RUN) add_run(&at, term, sum, by_rows, rows, vectors, RUN);
+    for (; terms; terms--) add_run(&at, term, sum, by_rows, rows, vectors, 1);
+}
+
+SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bool by_rows, const int rows,
+                    const int vectors) {
     vector sum[TALL][PAIR];
+    SL_UNROLL
     for (int i = 0; i < rows; i++) {
+        SL_UNROLL
         for (int v = 0; v < vectors; v++) sum[i][v] = (vector){0};
     }
-    for (int t = 0; t < TERMS; t++) {
-        const struct term *term = &p->term[t];
-        if (!term->depth) continue; /* then it may have no arrays */
-        const size_t a_row = term->a_row, a_column = term->a_column, b_row = term->b_row;
-        const float *low = term->a + row * a_row, *b = term->b + column;
-        const float *high = low + rows / 2 * a_row; /* from two addresses fewer sums of strides lead to the rows */
-        for (size_t l = term->depth; l > 0; l--, low += a_column, high += a_column, b += b_row) {
-            vector w[PAIR];
-            for (int v = 0; v < vectors; v++) w[v] = load(b + v * LANES);
-            for (int i = 0; i < rows; i++) {
-                const vector x = spread(i < rows / 2 ? low[(size_t)i * a_row] : high[(size_t)(i - rows / 2) * a_row]);
-                for (int v = 0; v < vectors; v++) sum[i][v] += x * w[v];
-            }
+    for (int t = 0; t < TERMS; t++) /* without depth it may have no arrays */
+        if (p->term[t].depth) add_term(&p->term[t], row, column, sum, by_rows, rows, vectors);
+    float *c = p->c + row * p->c_row + column;
+    const size_t c_row = p->c_row;
+    if (p->accumulate) {
+        SL_UNROLL
+        for (int i = 0; i < rows; i++) {
+            SL_UNROLL
+            for (int v = 0; v < vectors; v++) sum[i][v] += load(c + (size_t)i * c_row + v * LANES);
         }
     }
-    float *c = p->c + row * p->c_row + column;
-    for (int i = 0; i < rows; i++, c += p->c_row) {
-        for (int v = 0; v < vectors; v++) {
-            if (p->accumulate) sum[i][v] += load(c + v * LANES);
-            store(c + v * LANES, sum[i][v]);
-        }
+    SL_UNROLL
+    for (int i = 0; i < rows; i++) {
+        SL_UNROLL
+        for (int v = 0; v < vectors; v++) store(c + (size_t)i * c_row + v * LANES, sum[i][v]);
     }
 }
 
 /* Up to DOWN rows from ROW on. */
-SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const int down, const int vectors) {
+SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const bool by_rows, const int down,
+                     const int vectors) {
     const size_t end = smaller(row + (size_t)down, p->rows);
     if (row + (size_t)down == end) {
-        tile(p, row, column, down, vectors);
+        tile(p, row, column, by_rows, down, vectors);
         return;
     }
     if (down > 8 && row + 8 <= end) {
-        tile(p, row, column, 8, vectors);
+        tile(p, row, column, by_rows, 8, vectors);
         row += 8;
     }
     if (down > 4 && row + 4 <= end) {
-        tile(p, row, column, 4, vectors);
+        tile(p, row, column, by_rows, 4, vectors);
         row += 4;
     }
-    for (; row < end; row++) tile(p, row, column, 1, vectors);
+    for (; row < end; row++) tile(p, row, column, by_rows, 1, vectors);
 }
+
+SL_INLINE void all_tiles(const struct product *p, size_t cols, const bool by_rows) {
+    const size_t across = cols / (PAIR * LANES), paired = across * (PAIR * LANES), down = (p->rows + DOWN - 1) / DOWN;
+    EACH_TILE()
+    for (size_t t = 0; t < across * down; t++)
+        tiles(p, t / across * DOWN, t % across * (PAIR * LANES), by_rows, DOWN, PAIR);
+    if (paired == cols) return;
+    EACH_TILE()
+    for (size_t row = 0; row < p->rows; row += TALL) tiles(p, row, paired, by_rows, TALL, 1);
+}
+
+TILES void tiles_by_rows(const struct product *p, size_t cols) { all_tiles(p, cols, true); }
+TILES void tiles_by_terms(const struct product *p, size_t cols) { all_tiles(p, cols, false); }
 
 /* COLS: a multiple of LANES. */
 SL_INLINE void multiply_vectors(const struct product *p, size_t cols) {
-    const size_t across = cols / (PAIR * LANES), paired = across * (PAIR * LANES), down = (p->rows + DOWN - 1) / DOWN;
-    EACH_TILE()
-    for (size_t t = 0; t < across * down; t++) tiles(p, t / across * DOWN, t % across * (PAIR * LANES), DOWN, PAIR);
-    if (paired == cols) return;
-    EACH_TILE()
-    for (size_t row = 0; row < p->rows; row += TALL) tiles(p, row, paired, TALL, 1);
+    const struct term *term = &p->term[0];
+    if (term->a_row == 1 && term->a_column > 1)
+        tiles_by_terms(p, cols);
+    else
+        tiles_by_rows(p, cols);
 }
 
 /* Columns that fill no vector are multiplied in a copy that does. There the product has one term. */
@@ -137,33 +215,21 @@ SL_INLINE struct rows from_row(struct rows rows, size_t row) {
     return rows;
 }
 
-/* Four columns of four rows; Y's rows are WIDE. */
-SL_INLINE void transpose_four(const float *x, size_t stride, float factor, float *y, size_t wide) {
-    four row[4];
-    for (size_t i = 0; i < 4; i++) row[i] = factor * *(const four *)(const void *)(x + i * stride);
-    const four low01 = mix_low(row[0], row[1]);
-    const four high01 = mix_high(row[0], row[1]);
-    const four low23 = mix_low(row[2], row[3]);
-    const four high23 = mix_high(row[2], row[3]);
-    *(four *)(void *)y = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
-    *(four *)(void *)(y + wide) = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
-    *(four *)(void *)(y + 2 * wide) = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
-    *(four *)(void *)(y + 3 * wide) = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
-}
-
 /* Y [COLS, WIDE] = columns FROM on of COUNT rows, transposed, times FACTOR; a vector's last lanes may be no rows. */
 SL_INLINE void transpose(struct rows x, size_t count, size_t from, size_t cols, float factor, float *y, size_t wide) {
-    const size_t lanes = sl_round_up(count, LANES), whole = cols / 4 * 4;
     EACH_TILE()
-    for (size_t i = 0; i < lanes; i += 4) {
+    for (size_t i = 0; i < count; i += LANES) {
         const float *in = x.at + i * x.stride + from;
         float *out = y + i;
-        const bool four_rows = i + 4 <= count;
-        for (size_t c = 0; four_rows && c < whole; c += 4)
-            transpose_four(in + c, x.stride, factor, out + c * wide, wide);
-        for (size_t c = four_rows ? whole : 0; c < cols; c++) {
-            for (size_t j = 0; j < smaller(4, lanes - i); j++)
-                out[c * wide + j] = i + j < count ? factor * in[j * x.stride + c] : 0.0f;
+        const size_t rows = smaller(LANES, count - i), whole = rows == LANES ? cols / 4 * 4 : 0;
+        for (size_t c = 0; c < whole; c += 4) {
+            vector columns[4];
+            load_columns(in + c, x.stride, columns);
+            SL_UNROLL
+            for (size_t j = 0; j < 4; j++) store(out + (c + j) * wide, factor * columns[j]);
+        }
+        for (size_t c = whole; c < cols; c++) {
+            for (size_t j = 0; j < LANES; j++) out[c * wide + j] = j < rows ? factor * in[j * x.stride + c] : 0.0f;
         }
     }
 }
