@@ -64,6 +64,7 @@ static bool read_real(const struct sl_option *option, const char *text, double *
 
 static bool read_choice(const struct sl_option *option, const char *text, int *target) {
     const char *choice = option->value;
+    if (option->plain && !strcmp(text, "yes")) text = option->plain;
     for (int i = 0;; i++) {
         const size_t length = sl_option_choice_length(choice);
         if (strlen(text) == length && !memcmp(text, choice, length)) {

@@ -43,13 +43,17 @@ static bool takes_value(const struct sl_option *option) {
     return option->kind != SL_OPTION_FLAG && option->kind != SL_OPTION_SWITCH;
 }
 
+static bool has_negation(const struct sl_option *option) { return option->kind == SL_OPTION_SWITCH || option->plain; }
+
 static void add_name(struct parser *parser, const struct sl_option *option, void *target, bool negated) {
     if (parser->count == MAX_NAMES) abort(); /* a table outgrew the limit above */
     struct name *name = &parser->name[parser->count];
     *name = (struct name){.option = option, .target = (char *)target + option->target, .negated = negated};
     snprintf(name->text, sizeof name->text, "--%s%s", negated ? "no-" : "", option->name);
-    parser->list[parser->count] = (struct option){name->text + 2, takes_value(option) ? required_argument : no_argument,
-                                                  NULL, FIRST_VALUE + parser->count};
+    const int argument = negated || !takes_value(option) ? no_argument
+                         : option->plain                 ? optional_argument
+                                                         : required_argument;
+    parser->list[parser->count] = (struct option){name->text + 2, argument, NULL, FIRST_VALUE + parser->count};
     parser->count++;
 }
 
@@ -58,7 +62,7 @@ static void collect_names(struct parser *parser, struct sl_options *options) {
     for (const struct sl_option_section *section = options->section; section->table; section++) {
         for (const struct sl_option *option = section->table; option->name; option++) {
             add_name(parser, option, section->target, false);
-            if (option->kind == SL_OPTION_SWITCH) add_name(parser, option, section->target, true);
+            if (has_negation(option)) add_name(parser, option, section->target, true);
         }
     }
     parser->list[parser->count] = (struct option){"help", no_argument, NULL, FIRST_VALUE + HELP};
@@ -86,6 +90,34 @@ static int rename_aliases(const struct parser *parser, struct sl_arguments *argu
             return sl_error_set(error, SL_FAILED, "out of memory");
         free(*word);
         *word = renamed;
+    }
+    return SL_OK;
+}
+
+/* Whether WORD is the value of an option that need not have one. Where no other arguments are allowed, it can be
+ * nothing else. */
+static bool is_value(const struct parser *parser, const struct name *name, const char *word) {
+    int choice;
+    if (!name->option->plain || name->negated || *word == '-') return false;
+    return !parser->operands->name || sl_option_read(name->option, word, &choice);
+}
+
+/* Joins values to options that need not have one. */
+static int join_values(const struct parser *parser, struct sl_arguments *arguments, struct sl_error *error) {
+    for (int i = 1; i + 1 < arguments->count && strcmp(arguments->word[i], "--") != 0; i++) {
+        char **const word = &arguments->word[i], *joined;
+        for (int n = 0; n < parser->count; n++) {
+            const struct name *name = &parser->name[n];
+            if (strcmp(*word, name->text) != 0 || !is_value(parser, name, word[1])) continue;
+            if (asprintf(&joined, "%s=%s", name->text, word[1]) < 0)
+                return sl_error_set(error, SL_FAILED, "out of memory");
+            free(word[0]);
+            free(word[1]);
+            word[0] = joined;
+            arguments->count--;
+            memmove(word + 1, word + 2, (size_t)(arguments->count - i) * sizeof *word);
+            break;
+        }
     }
     return SL_OK;
 }
@@ -154,7 +186,7 @@ static int print_value_name(const char *value, int at) {
 
 static void print_option(const struct sl_option *option, const void *target) {
     static const char *const value_name[] = {[SL_OPTION_INTEGER] = "N", [SL_OPTION_SEED] = "N", [SL_OPTION_REAL] = "X"};
-    int at = printf("  --%s%s", option->kind == SL_OPTION_SWITCH ? "[no-]" : "", option->name);
+    int at = printf("  --%s%s", has_negation(option) ? "[no-]" : "", option->name);
     if (takes_value(option)) at = print_value_name(option->value ? option->value : value_name[option->kind], at);
     char range[64], initial[128], alias[64] = "", note[300] = "";
     sl_option_range(option, range, sizeof range);
@@ -252,6 +284,7 @@ static int refuse(const struct parser *parser, const char *argument, struct sl_e
 static int apply(const struct name *name, const char *value, bool apart, struct sl_error *error) {
     char allowed[256];
     if (takes_value(name->option)) sl_option_allowed(name->option, allowed, sizeof allowed);
+    if (name->option->plain && !value) value = name->negated ? "no" : name->option->plain;
     if (apart && (!value || !strncmp(value, "--", 2))) {
         return sl_error_set(error, SL_BAD_INPUT, "%s: needs a value: %s", name->text, allowed);
     }
@@ -344,7 +377,8 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv) {
     if (sl_arguments_expand(&options->arguments, argc, argv, &error)) return sl_options_report(options, &error);
     struct parser parser;
     collect_names(&parser, options);
-    if (rename_aliases(&parser, &options->arguments, &error)) return sl_options_report(options, &error);
+    if (rename_aliases(&parser, &options->arguments, &error) || join_values(&parser, &options->arguments, &error))
+        return sl_options_report(options, &error);
     /* Asked for before any mistake, --help is answered with the defaults still in place. */
     const int question = walk(&parser, options, false, &error);
     if (question == HELP) print_help(options);

@@ -42,6 +42,8 @@ struct sl_option {
     double min, max;
     bool below;        /* REAL: max itself is not allowed */
     const char *value; /* CHOICE and LIST: "single|plain|looping"; TEXT: what --help calls it, "FILE" */
+    const char *plain; /* CHOICE: what --name alone and "yes" stand for, while --no-name is "no", the first in the list;
+                          NULL: a choice must be named */
     const char *help;
     enum sl_path_use path; /* TEXT: what becomes of the file that it names */
     const char *prefix;    /* TEXT: it names a file only where it begins so, behind that */

@@ -78,7 +78,7 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     struct transformer_job *job = &copy->job;
     copy->config = *old->config;
     copy->config.training = variant->options;
-    copy->config.spread_head |= variant->spread_head;
+    if (variant->spread_head) copy->config.spread_head = SL_SPREAD_VOCABULARY;
     *job = *old;
     job->config = &copy->config;
     job->model.recomputation = variant->options.recompute;

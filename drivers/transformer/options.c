@@ -77,9 +77,11 @@ const struct sl_option transformer_schedule_table[] = {
      .unless = "mesh|schedule-file",
      .help = "parts into which a replica's sequences of a pass are divided; 0: parts of about 256 tokens, but at least "
              "two for each rank of a pipeline"},
-    {"spread-head", SL_OPTION_SWITCH, FIELD(spread_head), .keep = SL_KEPT_FREE,
-     .help = "spread the token table and the logits over the pipeline: each rank has as many tokens of the vocabulary, "
-             "in two loops beside those of --loops"},
+    {"spread-head", SL_OPTION_CHOICE, FIELD(spread_head), .value = "no|vocabulary|rows", .plain = "vocabulary",
+     .keep = SL_KEPT_FREE,
+     .help =
+         "spread the logits over the pipeline: each rank has its part of the token table, in two loops beside those "
+         "of --loops, or all of it and a part of each microbatch's rows, in one; alone it means vocabulary"},
     {0},
 };
 
@@ -168,24 +170,25 @@ static int most_microbatches(const struct transformer_job *job) {
     return parts > enough ? (int)(parts < sequences ? parts : sequences) : enough;
 }
 
-/* The head's shares are stages, too: of two loops, the first and the last. */
+/* The head's shares are stages, too: of the last loop, and those of a table in parts of the first one. */
 static int spread_head(struct transformer_job *job, const struct sl_schedule_kind *kind, struct sl_error *error) {
-    enum { LOOPS = 2 };
     const struct transformer_config *config = job->config;
+    const int loops = sl_spread_loops(config->spread_head);
     if (!config->spread_head || job->job.ranks == 1) return SL_OK;
-    if (config->vocabulary_parallel)
+    if (config->vocabulary_parallel && config->spread_head == SL_SPREAD_VOCABULARY)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--spread-head and --vocabulary-parallel: both shard the token table; choose one of them");
     if (config->sample_every)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--spread-head and --sample-every: samples need a head that is not spread");
-    if (!config->training.schedule_file && kind->most_loops <= LOOPS)
+    if (!config->training.schedule_file && kind->most_loops <= loops)
         return sl_error_set(error, SL_BAD_INPUT,
-                            "--spread-head: schedule %s has at most %d loop%s, and the head takes two more: choose "
+                            "--spread-head: schedule %s has at most %d loop%s, and the head takes %s: choose "
                             "interleaved-1f1b, interleaved-zb, looped-bfs or looped-dfs",
-                            kind->name, kind->most_loops, kind->most_loops == 1 ? "" : "s");
-    job->model.spread_head = true;
-    job->job.bare_loops = LOOPS;
+                            kind->name, kind->most_loops, kind->most_loops == 1 ? "" : "s",
+                            loops == 1 ? "one more" : "two more");
+    job->model.spread_head = config->spread_head;
+    job->job.bare_loops = loops;
     return SL_OK;
 }
 

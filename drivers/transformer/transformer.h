@@ -16,7 +16,8 @@ struct transformer_config {
     /* model */
     int model_dimension, heads, blocks, layers_per_block, sequence, latent, rope, vocabulary;
     double dropout;
-    bool vocabulary_parallel, spread_head;
+    bool vocabulary_parallel;
+    int spread_head; /* enum sl_spread_head */
     int experts, choices, shared_experts, expert_dimension;
     double capacity, balance;
     /* data */

@@ -69,7 +69,7 @@ static struct sl_module *build_stage(const struct sl_classifier *classifier, int
 int sl_classifier_build(const struct sl_classifier *classifier, const struct sl_schedule *schedule, int rank,
                         struct sl_model *model, struct sl_error *error) {
     const int stages = sl_schedule_stages(schedule);
-    SL_TRY(sl_model_open(model, schedule, rank, classifier->layers, 0, error));
+    SL_TRY(sl_model_open(model, schedule, rank, classifier->layers, 0, 0, error));
     for (int l = 0; l < model->loops; l++) {
         const int stage = sl_schedule_stage(schedule, rank, l);
         model->stage[l] = build_stage(classifier, stages, stage);

@@ -31,7 +31,7 @@ static const struct sl_rule rules[2][3][10] = {
 };
 
 const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t) {
-    return rules[t->fsdp][t->spread_head ? 2 : t->vocabulary_parallel];
+    return rules[t->fsdp][t->spread_head == SL_SPREAD_VOCABULARY ? 2 : t->vocabulary_parallel];
 }
 
 /* ---- what fits ---- */
@@ -133,8 +133,8 @@ static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const 
                                   .dimension = t->dimension,
                                   .parallel = t->vocabulary_parallel,
                                   .chunk = t->chunk,
-                                  .shards = t->spread_head ? schedule->ranks : 0,
-                                  .shard = t->spread_head ? rank : 0,
+                                  .shards = t->spread_head == SL_SPREAD_VOCABULARY ? schedule->ranks : 0,
+                                  .shard = t->spread_head == SL_SPREAD_VOCABULARY ? rank : 0,
                                   .stages = sl_pipe_axis};
 }
 
@@ -146,40 +146,64 @@ static struct sl_module *build_stage(const struct sl_transformer *t, int stages,
     struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
     int parts = 0;
     if (!part) return NULL;
-    if (stage == 0 && !t->spread_head) part[parts++] = sl_token_embedding(vocabulary, channels);
+    if (stage == 0 && t->spread_head != SL_SPREAD_VOCABULARY) part[parts++] = sl_token_embedding(vocabulary, channels);
     for (int layer = first; layer < end; layer++) part[parts++] = build_layer(t, layer, channels);
     if (stage == stages - 1) part[parts++] = sl_rms_norm("norm", t->dimension, channels);
-    if (stage == stages - 1 && t->spread_head) part[parts++] = sl_spread_begin(vocabulary, channels);
+    if (stage == stages - 1 && t->spread_head)
+        part[parts++] = t->spread_head == SL_SPREAD_ROWS ? sl_rows_begin(vocabulary, channels)
+                                                         : sl_spread_begin(vocabulary, channels);
     whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
     free(part);
     return whole;
 }
 
-/* Stage number STAGE of the pipeline, of which the first and the last ENDS stages have no layers. */
-static struct sl_module *build_any(const struct sl_transformer *t, int stages, int stage, int ends,
-                                   const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
-    if (stage < ends) return sl_token_embedding(vocabulary, channels);
-    if (stage >= stages - ends) return sl_spread_head(vocabulary, channels);
-    return build_stage(t, stages - 2 * ends, stage - ends, vocabulary, channels);
+/* Stages without layers, before and after those that have some. */
+struct ends {
+    int first, last;
+};
+
+static struct ends ends_of(const struct sl_transformer *t, const struct sl_schedule *schedule) {
+    return (struct ends){t->spread_head == SL_SPREAD_VOCABULARY ? schedule->ranks : 0,
+                         t->spread_head ? schedule->ranks : 0};
+}
+
+/* Stage number STAGE of the pipeline, which is one of RANK's. */
+static struct sl_module *build_any(const struct sl_transformer *t, const struct sl_schedule *schedule, int rank,
+                                   int stage, const struct sl_vocabulary *vocabulary,
+                                   const struct sl_channels *channels) {
+    const struct ends ends = ends_of(t, schedule);
+    const int stages = sl_schedule_stages(schedule) - ends.first - ends.last;
+    if (stage < ends.first) return sl_token_embedding(vocabulary, channels);
+    if (stage < ends.first + stages) return build_stage(t, stages, stage - ends.first, vocabulary, channels);
+    return t->spread_head == SL_SPREAD_ROWS ? sl_rows_head(vocabulary, channels, schedule->ranks, rank)
+                                            : sl_spread_head(vocabulary, channels);
+}
+
+static struct sl_module *build_loss(const struct sl_transformer *t, const struct sl_vocabulary *vocabulary,
+                                    const struct sl_channels *channels) {
+    if (t->spread_head == SL_SPREAD_ROWS) return sl_rows_loss(vocabulary, channels);
+    return t->spread_head ? sl_spread_loss(vocabulary, channels) : sl_token_head(vocabulary, channels);
 }
 
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
                          int rank, struct sl_model *model, struct sl_error *error) {
     const struct sl_vocabulary vocabulary = vocabulary_of(t, schedule, rank);
     const struct sl_channels channels = {mesh, sl_tensor_axis};
-    const int stages = sl_schedule_stages(schedule), ends = t->spread_head ? schedule->ranks : 0;
-    if (t->spread_head && schedule->loops < 3)
-        return sl_error_set(error, SL_BAD_INPUT, "a spread head needs a schedule of 3 loops or more; %s has %d",
+    const struct ends ends = ends_of(t, schedule);
+    const int stages = sl_schedule_stages(schedule), least = 1 + sl_spread_loops(t->spread_head);
+    if (schedule->loops < least)
+        return sl_error_set(error, SL_BAD_INPUT, "a spread head needs a schedule of %d loops or more; %s has %d", least,
                             schedule->name, schedule->loops);
-    SL_TRY(sl_model_open(model, schedule, rank, layers_of(t), ends, error));
-    model->spread_ends = t->spread_head;
-    model->handed = t->spread_head ? sl_spread_columns(&vocabulary, &channels) : 0;
+    SL_TRY(sl_model_open(model, schedule, rank, layers_of(t), ends.first, ends.last, error));
+    if (t->spread_head) {
+        model->tied = t->spread_head == SL_SPREAD_ROWS ? SL_TIED_RANKS : SL_TIED_SHARDS;
+        model->handed = t->spread_head == SL_SPREAD_ROWS ? sl_rows_columns(&vocabulary, &channels)
+                                                         : sl_spread_columns(&vocabulary, &channels);
+    }
     for (int l = 0; l < model->loops; l++) {
         const int stage = sl_schedule_stage(schedule, rank, l);
-        model->stage[l] = build_any(t, stages, stage, ends, &vocabulary, &channels);
-        if (stage == stages - 1)
-            model->loss =
-                t->spread_head ? sl_spread_loss(&vocabulary, &channels) : sl_token_head(&vocabulary, &channels);
+        model->stage[l] = build_any(t, schedule, rank, stage, &vocabulary, &channels);
+        if (stage == stages - 1) model->loss = build_loss(t, &vocabulary, &channels);
         if (!model->stage[l] || (stage == stages - 1 && !model->loss))
             return sl_error_set(error, SL_FAILED, "no memory for the model");
     }

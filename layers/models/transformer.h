@@ -13,6 +13,16 @@
 
 SL_BEGIN_C
 
+/* Whether the ranks of a pipeline share the head, and what they divide. */
+enum sl_spread_head {
+    SL_SPREAD_NOTHING,
+    SL_SPREAD_VOCABULARY, /* the token table is sharded over pipe: a schedule's first loop looks up, the last is the
+                             head */
+    SL_SPREAD_ROWS /* each rank has the whole table, and its share of each microbatch's tokens: in the last loop */
+};
+/* Loops of a schedule that have no layers then. */
+static inline int sl_spread_loops(int spread) { return spread == SL_SPREAD_VOCABULARY ? 2 : spread == SL_SPREAD_ROWS; }
+
 struct sl_transformer {
     int vocabulary, dimension, heads, blocks, layers_per_block;
     int latent, rope;         /* columns of each latent; columns of the shared rotary key */
@@ -21,10 +31,10 @@ struct sl_transformer {
     int recomputation;        /* enum sl_recomputation; selective: attention */
     bool fsdp;                /* kernels are also sharded over data */
     bool vocabulary_parallel; /* the token table's rows are sharded over tensor */
-    bool spread_head; /* they are sharded over pipe: the first loop of a schedule looks up, the last is the head */
-    int chunk;        /* classes of which the head makes logits at a time; 0: sl_token_head chooses */
-    int experts;      /* number of experts in place of each MLP, sharded over data (transformer_modules.h); 0: MLPs */
-    int choices;      /* number of experts that a token goes to */
+    int spread_head;          /* enum sl_spread_head */
+    int chunk;                /* classes of which the head makes logits at a time; 0: sl_token_head chooses */
+    int experts; /* number of experts in place of each MLP, sharded over data (transformer_modules.h); 0: MLPs */
+    int choices; /* number of experts that a token goes to */
     int expert_dimension;     /* columns inside an expert */
     int shared_experts;       /* all tokens pass an MLP as wide as this many experts */
     double capacity, balance; /* factor of the number of slots; weight of the load-balance loss */
@@ -42,7 +52,7 @@ const struct sl_rule *sl_transformer_rules(const struct sl_transformer *transfor
 int sl_transformer_check(const struct sl_transformer *transformer, const struct sl_mesh *mesh, struct sl_error *error);
 
 /* Builds the part of MODEL that RANK of SCHEDULE holds. Stage s of S has the layers
- * from s * layers / S, rounded down, up to the next stage's first; a spread head's two loops have none and do not
+ * from s * layers / S, rounded down, up to the next stage's first; a spread head's loops have none and do not
  * count. SL_BAD_INPUT if there are fewer layers than stages, SL_FAILED if there is no memory. Free with sl_model_free,
  * also after a failure. */
 int sl_transformer_build(const struct sl_transformer *transformer, const struct sl_mesh *mesh,

@@ -131,6 +131,16 @@ struct sl_module *sl_spread_head(const struct sl_vocabulary *vocabulary, const s
 struct sl_module *sl_spread_loss(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 int sl_spread_columns(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 
+/* The same head with the whole table on each of PARTS ranks of a pipeline, of which PART does its PARTS'th of each
+ * microbatch's tokens: its share is a stage (layers/modules/sequence/token_rows.c). sl_rows_begin follows the model's
+ * last layer, sl_rows_loss is the loss. Losses and gradients are added up in another order than by sl_token_head. These
+ * modules hand over sl_rows_columns columns. */
+struct sl_module *sl_rows_begin(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+struct sl_module *sl_rows_head(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels, int parts,
+                               int part);
+struct sl_module *sl_rows_loss(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+int sl_rows_columns(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+
 /* Runs INNER's forward again before its backward, so that only x is kept between the two. Takes ownership of INNER. */
 struct sl_module *sl_recompute(struct sl_module *inner);
 

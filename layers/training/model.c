@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, int layers, int ends,
+int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, int layers, int first, int last,
                   struct sl_error *error) {
-    const int stages = sl_schedule_stages(schedule) - 2 * ends, loops = schedule->loops;
+    const int stages = sl_schedule_stages(schedule) - first - last, loops = schedule->loops;
     *model = (struct sl_model){0};
     if (layers < stages)
         return sl_error_set(error, SL_BAD_INPUT, "%d layers: each of the %d stages (%d ranks x %d loops) needs one",
@@ -18,7 +18,7 @@ int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, in
     };
     if (!model->stage || !model->first_layer) return sl_error_set(error, SL_FAILED, "no memory for the model");
     for (int l = 0; l < loops; l++) {
-        const int stage = sl_schedule_stage(schedule, rank, l) - ends;
+        const int stage = sl_schedule_stage(schedule, rank, l) - first;
         model->first_layer[l] = sl_model_first_layer(layers, stages, stage < 0 ? 0 : stage > stages ? stages : stage);
     }
     return SL_OK;

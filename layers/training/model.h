@@ -7,6 +7,13 @@
 
 SL_BEGIN_C
 
+/* Who has tied parameters. */
+enum sl_tied {
+    SL_TIED_ENDS,   /* the ranks of the first and the last stage have the same ones */
+    SL_TIED_SHARDS, /* they are sharded over the ranks, each of which uses its own in the first loop and the last */
+    SL_TIED_RANKS   /* all ranks have the same ones */
+};
+
 /* The stages that the classifier, the transformer or a user builds for a rank. A stage takes as many columns as the
  * stage before it gives. All stages but the last give equally many, unless `handed` is set. The loss takes the columns
  * of the last stage. The builder frees the modules after the pipeline that uses them has been closed. */
@@ -15,8 +22,7 @@ struct sl_model {
     struct sl_module **stage; /* [loops]; what comes before the first layer or after the last one is part of a stage */
     struct sl_module *loss;   /* follows the last stage; NULL on other ranks */
     int handed;               /* columns of the widest rows that stages hand over; 0: all hand over equally many */
-    bool spread_ends; /* tied parameters are sharded over the ranks, each of which uses its own in the first loop and
-                         the last */
+    enum sl_tied tied;
     int layers;       /* the most layers that a stage has: so many keys are drawn for dropout in flax's order */
     int *first_layer; /* [loops] number in the model of each stage's first layer; NULL: stage * layers */
 };
@@ -27,10 +33,10 @@ static inline int sl_model_first_layer(int layers, int stages, int stage) {
     return (int)((long long)stage * layers / stages);
 }
 
-/* Allocates a model with the stages of RANK, over which LAYERS are spread as above, but for the first and the last ENDS
- * stages, which have none; the caller then fills in stage and loss. SL_BAD_INPUT if there are fewer layers than stages,
- * SL_FAILED if there is no memory. */
-int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, int layers, int ends,
+/* Allocates a model with the stages of RANK, over which LAYERS are spread as above, but for the FIRST and
+ * the LAST stages, which have none; the caller then fills in stage and loss. SL_BAD_INPUT if there are fewer layers
+ * than stages, SL_FAILED if there is no memory. */
+int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, int layers, int first, int last,
                   struct sl_error *error);
 /* Frees the model and its modules. May be called after sl_model_open has failed. */
 void sl_model_free(struct sl_model *model);

@@ -24,18 +24,20 @@ struct sl_trainer {
 
 static const struct sl_group *data_of(const struct sl_trainer *t) { return &t->updates.sums; }
 
-/* The first and the last stage of this coordinate's pipeline. */
-static int tie_ends(struct sl_trainer *t, const struct sl_model *model) {
+/* Finds who has the same tied parameters as this coordinate: the first of them holds those that count. */
+static int tie(struct sl_trainer *t, const struct sl_model *model) {
     const struct sl_schedule *schedule = t->options.pipeline.schedule;
     const struct sl_mesh *mesh = t->self->mesh;
     const int axis = sl_mesh_find_axis(mesh, t->options.pipeline.axis), me = t->self->coordinate;
-    if (model->spread_ends) return sl_updates_tie(&t->updates, me, me);
-    const int first_rank = sl_schedule_rank_of(schedule, 0);
-    const int last_rank = sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
-    const int first = axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, first_rank);
-    const int last = axis < 0 ? me : sl_mesh_neighbour(mesh, me, axis, last_rank);
-    t->parameters.tied_elsewhere = me == last && first != last;
-    return sl_updates_tie(&t->updates, first, last);
+    const int last = sl_schedule_rank_of(schedule, sl_schedule_stages(schedule) - 1);
+    const int ends[] = {sl_schedule_rank_of(schedule, 0), last};
+    const int members = model->tied == SL_TIED_RANKS ? schedule->ranks : ends[0] == last ? 1 : 2;
+    int member[SL_MAX_COORDINATES];
+    if (model->tied == SL_TIED_SHARDS || members == 1 || axis < 0) return SL_OK;
+    for (int i = 0; i < members; i++)
+        member[i] = sl_mesh_neighbour(mesh, me, axis, model->tied == SL_TIED_RANKS ? i : ends[i]);
+    for (int i = 1; i < members; i++) t->parameters.tied_elsewhere |= member[i] == me;
+    return sl_updates_tie(&t->updates, members, member);
 }
 
 /* What the optimizer keeps becomes part of the parameters' storage. */
@@ -156,7 +158,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
                                      .zero = options->zero,
                                      .overlap = options->overlap && !options->offload_weights};
     SL_TRY(sl_updates_open(&t->updates, options->data_axis, model->loops));
-    SL_TRY(tie_ends(t, model));
+    SL_TRY(tie(t, model));
     t->parameters.data_axis = options->data_axis;
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.stage_axis = options->pipeline.axis;

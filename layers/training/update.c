@@ -20,12 +20,12 @@ int sl_updates_open(struct sl_updates *u, const char *data_axis, int loops) {
     return sl_group_axes(u->self, "*", &u->world);
 }
 
-int sl_updates_tie(struct sl_updates *u, int first, int last) {
-    const int me = u->self->coordinate, both[] = {first, last};
-    /* Coordinates between the ends are no members, and give a list of their own. */
-    if (first == last) return SL_OK;
-    if (me != first && me != last) return sl_group_list(u->self, 1, &me, &u->ends);
-    return sl_group_list(u->self, 2, both, &u->ends);
+int sl_updates_tie(struct sl_updates *u, int count, const int *coordinates) {
+    const int me = u->self->coordinate;
+    bool member = false;
+    for (int i = 0; i < count; i++) member = member || coordinates[i] == me;
+    /* Coordinates between the ends of a pipeline are no members, and give a list of their own. */
+    return sl_group_list(u->self, member ? count : 1, member ? coordinates : &me, &u->tied);
 }
 
 static bool alone(const struct sl_updates *u) { return u->sums.size == 1; }
@@ -51,7 +51,7 @@ void sl_updates_close(struct sl_updates *u) {
         if (sums(u, u->completed[u->summed])) sl_wait(u->self, &u->sum[room(u->summed)]);
     for (; u->self && u->ended < u->used; u->ended++)
         if (gathers(u, u->completed[u->ended])) sl_wait(u->self, &u->gather[room(u->ended)]);
-    struct sl_group *const groups[] = {&u->sums, &u->gathers, &u->world, &u->ends};
+    struct sl_group *const groups[] = {&u->sums, &u->gathers, &u->world, &u->tied};
     for (int i = 0; i < 4; i++) sl_group_close(u->self, groups[i]);
     free(u->completed);
     free(u->began);
@@ -273,13 +273,13 @@ static int wait_for_sums(struct sl_updates *u) {
     return SL_OK;
 }
 
-/* The tied parameters' gradients of both stages, in the stages' order whatever coordinates they are on. */
+/* The tied parameters' gradients of all stages, in the stages' order whatever coordinates they are on. */
 static int add_tied(struct sl_updates *u) {
     const int number = 2 * u->parameters->loops;
     struct sl_range *range = &u->parameters->range[number];
     if (range->count == 0) return SL_OK;
     if (range->second) u->kernels->add(range->count, range->second, range->gradient);
-    if (u->ends.size == 2) SL_TRY(sl_psum(u->self, &u->ends, SL_F32, range->gradient, range->gradient, range->count));
+    if (u->tied.size > 1) SL_TRY(sl_psum(u->self, &u->tied, SL_F32, range->gradient, range->gradient, range->count));
     push(u, number);
     return wait_for_sums(u);
 }

@@ -36,8 +36,8 @@ struct sl_updates {
     const struct sl_optimizer_options *optimizer;
     struct sl_group sums, gathers; /* both over data */
     struct sl_group world;
-    /* The two coordinates that share tied parameters; of size 0 if one coordinate has both stages. */
-    struct sl_group ends;
+    /* The coordinates that have the same tied parameters as this one; of size 0 if no other one has. */
+    struct sl_group tied;
     bool zero, overlap;
     float clip;  /* the largest norm of all gradients together; 0: no limit */
     double norm; /* norm of the last step's gradients, if it is clipped */
@@ -60,9 +60,9 @@ struct sl_updates {
  * optimizer, zero, overlap and clip, and may set profile and trace later. LOOPS is the number of this coordinate's
  * loops. Collective over the mesh. Free with sl_updates_close. */
 int sl_updates_open(struct sl_updates *updates, const char *data_axis, int loops);
-/* Opens the group of the coordinates that share tied parameters: FIRST and LAST have the first and the last stage of
- * this coordinate's pipeline. Collective over the mesh. */
-int sl_updates_tie(struct sl_updates *updates, int first, int last);
+/* Opens the group of the COUNT coordinates of this one's pipeline that have the same tied parameters, in their stages'
+ * order. Collective over the mesh. */
+int sl_updates_tie(struct sl_updates *updates, int count, const int *coordinates);
 /* Finds out whether and where peers' gradients can be read, once the parameters have their memory. Collective over
  * data. */
 int sl_updates_meet(struct sl_updates *updates);

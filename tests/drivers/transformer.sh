@@ -147,6 +147,13 @@ point 'a spread head: the same losses and gradients'
 call $plain --steps 4 --resume spread && values loss >resumed && call $plain --steps 4 --resume plain &&
     values loss | cmp -s - resumed && [ -s resumed ]
 point 'a checkpoint of a spread head goes on without one'
+# Ranks that share rows add losses and the table's gradient up in another order.
+call $plain --schedule looped-bfs --spread-head rows --save rows
+values loss | paste losses_plain - | awk '{ far += ($1 - $2) ^ 2 > (1e-5 * $1) ^ 2 } END { exit NR != 3 || far }'
+point 'rows of a spread head: the same losses but for rounding'
+call $plain --steps 4 --resume rows && values loss | paste resumed - |
+    awk '{ far += ($1 - $2) ^ 2 > (1e-5 * $1) ^ 2 } END { exit !NR || far }'
+point 'a checkpoint of it goes on without one'
 printf -- '--steps 3 --json # as before\n' >options
 call $train @options
 values loss | cmp -s - losses

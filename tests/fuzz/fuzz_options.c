@@ -9,7 +9,7 @@
 
 struct config {
     bool flag, on;
-    int count, choice, list;
+    int count, choice, way, list;
     uint64_t seed;
     double share;
     const char *text;
@@ -25,6 +25,7 @@ static const struct sl_option table[] = {
     {"text", SL_OPTION_TEXT, FIELD(text), .value = "TEXT", .help = "a text"},
     {"list", SL_OPTION_LIST, FIELD(list), .value = "one|two|three", .help = "a list"},
     {"choice", SL_OPTION_CHOICE, FIELD(choice), .value = "one|two|three", .help = "a choice"},
+    {"way", SL_OPTION_CHOICE, FIELD(way), .value = "no|one|two", .plain = "one", .help = "a choice, or none"},
     {0},
 };
 
@@ -56,7 +57,7 @@ static bool parse(struct config *config, struct sl_options *options, int argc, c
 
 /* A command line that says what CONFIG holds gives the same. */
 static void say_again(const struct config *config) {
-    static const char *const choice[] = {"one", "two", "three"};
+    static const char *const choice[] = {"one", "two", "three"}, *const way[] = {"no", "one", "two"};
     char count[32], seed[32], share[48], list[32], *text = NULL;
     snprintf(count, sizeof count, "--count=%d", config->count);
     snprintf(seed, sizeof seed, "--seed=%llu", (unsigned long long)config->seed);
@@ -70,11 +71,13 @@ static void say_again(const struct config *config) {
                     "--choice",
                     (char *)choice[config->choice],
                     config->on ? "--on" : "--no-on",
+                    "--way",
+                    (char *)way[config->way],
                     config->flag ? "--flag" : "--on",
                     NULL,
                     NULL};
-    int argc = 10;
-    if (!config->flag) argv[9] = argv[8];
+    int argc = 12;
+    if (!config->flag) argv[11] = argv[8];
     if (config->text) {
         text = malloc(strlen(config->text) + 8);
         FUZZ_PROMISE(text, "memory");
@@ -85,8 +88,8 @@ static void say_again(const struct config *config) {
     struct sl_options options;
     FUZZ_PROMISE(parse(&again, &options, argc, argv), "refused");
     FUZZ_PROMISE(again.flag == config->flag && again.on == config->on && again.count == config->count &&
-                     again.choice == config->choice && again.list == config->list && again.seed == config->seed &&
-                     again.share == config->share,
+                     again.choice == config->choice && again.way == config->way && again.list == config->list &&
+                     again.seed == config->seed && again.share == config->share,
                  "another value");
     FUZZ_PROMISE(!config->text == !again.text && (!again.text || !strcmp(again.text, config->text)), "another text");
     sl_options_free(&options);

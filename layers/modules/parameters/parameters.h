@@ -75,7 +75,7 @@ struct sl_parameters {
     const struct sl_decay_rule *decays; /* set after opening: which parameters have weight decay; NULL: all */
     int states;                         /* set before the layout: the optimizer's tensors, with */
     const char *const *state_name;      /* [states] their names */
-    /* This coordinate has the last stage, and another one has the first: that one's copies of tied parameters count. */
+    /* Another coordinate has the same tied parameters, and its copies count. */
     bool tied_elsewhere;
     /* Set before the layout by those that will not train: there are no gradients and no optimizer state. */
     bool values_only;

@@ -1,4 +1,5 @@
-/* test_spread_head.c - a head that the ranks of a pipeline share gives the bits of one that the last rank has. */
+/* test_spread_head.c - a head that the ranks of a pipeline share gives the bits of one that the last rank has; where
+ * they share rows, its numbers. */
 #include "tests/rigs/transformer_job.h"
 
 static const char *const schedules[] = {"interleaved-1f1b", "looped-bfs", "looped-dfs", "interleaved-zb"};
@@ -16,7 +17,7 @@ static struct job spread_job(const char *mesh) {
 static void expect_spread(struct job job, const char *mesh, int body, const struct job *want) {
     char what[128];
     job.mesh = mesh;
-    job.model.spread_head = true;
+    job.model.spread_head = SL_SPREAD_VOCABULARY;
     job.loops = body + 2;
     for (int i = 0; i < SCHEDULES; i++) {
         if (test_is_small && i % 2) continue;
@@ -47,7 +48,7 @@ static void ranks_that_share_the_head_give_the_same_bits(void **state) {
     }
 }
 
-static void so_they_do_beside_data_and_tensor(void **state) {
+static void shared_tables_do_beside_data_and_tensor(void **state) {
     (void)state;
     struct job job = spread_job("data=2,pipe=1,tensor=2");
     job.clip = 0.5f;
@@ -62,9 +63,103 @@ static void rounded_operands_are_rounded_alike(void **state) {
     compare(job, "data=2,pipe=2,tensor=1", 1);
 }
 
+/* ---- rows ---- */
+
+static const char table[] = "embedding";
+
+/* A row's numbers have the bits that they have in any company. What is added up over rows is added up in another order:
+ * the losses, the table's gradient. */
+static void expect_same_but_sums(const char *what, const struct job *got, const struct job *want) {
+    expect_near_numbers(what, got->steps, got->loss, want->loss, 1e-6);
+    expect_near_store(what, &got->gradients, &want->gradients, 1e-6);
+    for (int i = 0; i < got->gradients.count; i++) {
+        const struct sl_tensor *tensor = &got->gradients.tensor[i], *wanted = same_tensor(&want->gradients, tensor);
+        const size_t count = sl_array_elements(&tensor->array);
+        if (!strcmp(tensor->name, table)) continue;
+        if (memcmp(tensor->array.data, wanted->array.data, count * sizeof(float)))
+            fail_msg("%s: other bits of %s", what, tensor->name);
+    }
+}
+
+static void expect_rows(struct job job, const char *mesh, int body) {
+    char what[128];
+    struct job want = job;
+    run_job(&want);
+    job.mesh = mesh;
+    job.model.spread_head = SL_SPREAD_ROWS;
+    job.loops = body + 1;
+    for (int i = 0; i < SCHEDULES; i++) {
+        if (test_is_small && i % 2) continue;
+        job.schedule = schedules[i];
+        job.table = (struct sl_schedule){0};
+        job.model.recomputation = i % 3;
+        snprintf(what, sizeof what, "rows: %s with %d loops on %s, groups of %d", job.schedule, job.loops, mesh,
+                 job.group);
+        run_job(&job);
+        if (has_results()) expect_same_but_sums(what, &job, &want);
+        free_job(&job);
+    }
+    free_job(&want);
+}
+
+/* One step: the next one begins with another table. */
+static struct job rows_job(const char *mesh) {
+    struct job job = spread_job(mesh);
+    job.steps = 1;
+    return job;
+}
+
+static void ranks_that_share_rows_give_the_same_numbers(void **state) {
+    (void)state;
+    for (int group = 1; group <= 4; group *= 2) {
+        struct job job = rows_job("data=1,pipe=1,tensor=1");
+        job.group = group;
+        expect_rows(job, "data=1,pipe=2,tensor=1", 1);
+        expect_rows(job, "data=1,pipe=4,tensor=1", 2);
+    }
+}
+
+/* Eight ranks have a token or two of each sequence; a table in one chunk keeps its logits. */
+static void so_they_do_beside_data_and_tensor(void **state) {
+    (void)state;
+    struct job job = rows_job("data=2,pipe=1,tensor=2");
+    job.model.dropout = 0.1;
+    expect_rows(job, "data=2,pipe=2,tensor=2", 2);
+    job.model.vocabulary_parallel = true;
+    job.model.chunk = 0;
+    expect_rows(job, "data=2,pipe=2,tensor=2", 1);
+    job = rows_job("data=1,pipe=1,tensor=1");
+    expect_rows(job, "data=1,pipe=8,tensor=1", 1);
+}
+
+/* All ranks' copies of the table stay the same, with a limit on the norm, too, which counts it once. */
+static void tables_stay_the_same(void **state) {
+    (void)state;
+    struct job job = spread_job("data=1,pipe=1,tensor=1"), want;
+    job.optimizer = sl_sgd_defaults(0.1f);
+    job.clip = 0.5f;
+    job.steps = 4;
+    want = job;
+    run_job(&want);
+    job.mesh = "data=1,pipe=4,tensor=1";
+    job.model.spread_head = SL_SPREAD_ROWS;
+    job.schedule = "looped-bfs";
+    job.loops = 2;
+    run_job(&job);
+    if (has_results()) {
+        expect_near_numbers("losses", job.steps, job.loss, want.loss, 1e-5);
+        expect_near_numbers("norms", job.steps, job.norm, want.norm, 1e-5);
+        expect_near_store("values", &job.values, &want.values, 1e-5);
+    }
+    free_job(&job);
+    free_job(&want);
+}
+
+/* ---- refusals ---- */
+
 static void expect_refusal(struct job job, const char *text) {
     struct sl_error error = {0};
-    job.model.spread_head = true;
+    if (!job.model.spread_head) job.model.spread_head = SL_SPREAD_VOCABULARY;
     job.schedule = "interleaved-1f1b";
     if (!job.loops) job.loops = 3;
     assert_int_equal(try_job(&job, &error), SL_BAD_INPUT);
@@ -84,14 +179,24 @@ static void what_does_not_divide_is_refused(void **state) {
     job.sequence = 6;
     job.loops = 0;
     expect_refusal(job, "sequences of 6 tokens do not divide by the 4 coordinates along \"tensor\"");
+    job = spread_job("data=1,pipe=4,tensor=1");
+    job.model.spread_head = SL_SPREAD_ROWS;
+    job.loops = 1;
+    expect_refusal(job, "a spread head needs a schedule of 2 loops or more; interleaved-1f1b has 1");
+    job.loops = 2;
+    job.sequence = 5;
+    expect_refusal(job, "10 tokens of a microbatch do not divide over the 4 ranks that share the head");
 }
 
 int main(int argc, char **argv) {
     begin_transformer_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_share_the_head_give_the_same_bits),
-        cmocka_unit_test(so_they_do_beside_data_and_tensor),
+        cmocka_unit_test(shared_tables_do_beside_data_and_tensor),
         cmocka_unit_test(rounded_operands_are_rounded_alike),
+        cmocka_unit_test(ranks_that_share_rows_give_the_same_numbers),
+        cmocka_unit_test(so_they_do_beside_data_and_tensor),
+        cmocka_unit_test(tables_stay_the_same),
         cmocka_unit_test(what_does_not_divide_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,196 @@
+/* token_rows.c - the head of a language model, whose tokens the ranks of a pipeline divide.
+ *
+ * Each rank has the whole table, and does its part of every microbatch's tokens with sl_token_head. These shares are
+ * stages: the last layers' outputs travel from rank to rank, and each adds its tokens' dx. What stages hand over is
+ *
+ *     forward   x [rows, own channels], dx so far: the same
+ *     back      dx [rows, own channels]
+ *
+ * sl_rows_begin puts x there, and sl_rows_loss follows the last share. Each rank counts its tokens' losses. The ranks'
+ * gradients of the table are added up as those of tied parameters are. */
+#include "layers/modules/sequence/token_table.h"
+#include "spmd/device/device.h"
+
+struct share {
+    struct sl_module module;
+    struct sl_module *head; /* a loss: it has no backward_input, and so is no child */
+    int parts, part;
+    int sequence;      /* rows of a sequence, or of a part of one, that the head takes */
+    struct sl_place x; /* of the part's rows, if the head keeps it */
+};
+
+/* What a rank does of a microbatch or of a call. */
+struct part {
+    size_t rows, first; /* of the call's rows */
+    size_t columns;     /* own channels */
+    size_t elements;    /* of all rows' own channels */
+};
+
+static const struct share *own(const struct sl_module *module) { return (const struct share *)module; }
+
+static void copy_floats(float *to, const float *from, size_t n) { sl_device.copy(to, from, n * sizeof(float)); }
+
+static struct part part_of(const struct sl_module *module, const struct sl_context *context) {
+    const struct share *share = own(module);
+    const size_t rows = (size_t)context->rows / (size_t)share->parts, columns = (size_t)share->head->in;
+    return (struct part){rows, rows * (size_t)share->part, columns, (size_t)context->rows * columns};
+}
+
+/* CONTEXT as the head sees it: the labels are those of the part from ROW on of the batch. */
+static struct sl_context with_part(const struct sl_module *module, const struct sl_context *context, size_t row) {
+    struct sl_context head = *context;
+    head.rows = context->rows / own(module)->parts;
+    head.sequence = own(module)->sequence;
+    head.batch.rows = head.rows;
+    head.batch.labels += row;
+    return head;
+}
+
+/* ---- where it begins ---- */
+
+static int begin(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    copy_floats(y, x, (size_t)context->rows * (size_t)module->in);
+    return SL_OK;
+}
+
+static int begin_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                      float *dx) {
+    (void)x;
+    if (dx) copy_floats(dx, dy, (size_t)context->rows * (size_t)module->in);
+    return SL_OK;
+}
+
+/* ---- a share of the tokens ---- */
+
+/* The longest part of a sequence of which the rows are a whole number. */
+static int common_divisor(int rows, int sequence) {
+    while (sequence) {
+        const int rest = rows % sequence;
+        rows = sequence;
+        sequence = rest;
+    }
+    return rows;
+}
+
+static int plan_head(struct share *share, struct sl_plan *plan) {
+    const struct sl_plan whole = *plan;
+    plan->rows = whole.rows / share->parts;
+    plan->sequence = share->sequence;
+    plan->wgrad_group = 1;
+    plan->weights_follow = false;
+    const int status = sl_plan_child(plan, share->head, plan->workspace);
+    plan->rows = whole.rows;
+    plan->sequence = whole.sequence;
+    plan->wgrad_group = whole.wgrad_group;
+    plan->weights_follow = whole.weights_follow;
+    return status;
+}
+
+static int plan_share(struct sl_module *module, struct sl_plan *plan) {
+    struct share *share = (struct share *)module;
+    if (plan->sequence < 1 || plan->rows % share->parts)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%s%s: %d tokens of a microbatch do not divide over the %d ranks that share the head",
+                            plan->name, module->type->name, plan->rows, share->parts);
+    const int rows = plan->rows / share->parts;
+    share->sequence = common_divisor(rows, plan->sequence);
+    SL_TRY(plan_head(share, plan));
+    if (!share->head->keeps_input || plan->forward_only) return SL_OK;
+    return sl_plan_stash(plan, (size_t)rows * (size_t)share->head->in, &share->x);
+}
+
+/* Of dx, what follows this part is not there yet. */
+static int share_rows(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct share *share = own(module);
+    const struct part part = part_of(module, context);
+    const size_t before = part.first * part.columns;
+    const bool trains = context->phase == SL_TRAIN;
+    struct sl_context head = with_part(module, context, part.first);
+    copy_floats(y, x, trains ? part.elements + before : part.elements);
+    SL_TRY(sl_module_forward(share->head, &head, x + before, y + part.elements + before));
+    if (trains && share->head->keeps_input)
+        copy_floats(sl_at(context, &share->x), x + before, part.rows * part.columns);
+    return SL_OK;
+}
+
+static int share_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                      float *dx) {
+    (void)x;
+    if (dx) copy_floats(dx, dy, part_of(module, context).elements);
+    return SL_OK;
+}
+
+/* A microbatch at a time: between a rank's tokens of two of them lie the other ranks'. */
+static int share_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
+    const struct share *share = own(module);
+    const struct part part = part_of(module, context);
+    (void)x, (void)dy;
+    for (int i = 0; i < context->wgrad_group; i++) {
+        struct sl_context head = with_part(module, context, (size_t)i * (size_t)context->rows + part.first);
+        head.microbatch += i;
+        head.wgrad_group = 1;
+        head.accumulate = context->accumulate || i > 0;
+        const float *kept = share->head->keeps_input ? sl_at(&head, &share->x) : NULL;
+        SL_TRY(sl_module_backward_weight(share->head, &head, kept, NULL));
+    }
+    return SL_OK;
+}
+
+static void release_share(struct sl_module *module) { sl_module_free(((struct share *)module)->head); }
+
+/* ---- where it ends ---- */
+
+/* The loss has been counted, and dx is complete. */
+static int loss(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const size_t elements = (size_t)context->rows * (size_t)module->out;
+    if (context->phase == SL_TRAIN) copy_floats(y, x + elements, elements);
+    return SL_OK;
+}
+
+/* ---- types ---- */
+
+static const struct sl_module_type begin_type = {
+    .name = "rows_begin", .forward = begin, .backward_input = begin_back, .needs_no_input = true};
+
+static const struct sl_module_type share_type = {.name = "rows_head",
+                                                 .plan = plan_share,
+                                                 .forward = share_rows,
+                                                 .backward_input = share_back,
+                                                 .backward_weight = share_weight,
+                                                 .needs_no_input = true,
+                                                 .needs_no_gradient = true,
+                                                 .reads = SL_READS_LABELS,
+                                                 .bytes = sizeof(struct share),
+                                                 .release = release_share};
+
+static const struct sl_module_type loss_type = {.name = "rows_loss", .forward = loss};
+
+static int own_channels(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    return vocabulary->dimension / sl_mesh_axis_size(channels->mesh, channels->axis);
+}
+
+int sl_rows_columns(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    return 2 * own_channels(vocabulary, channels);
+}
+
+struct sl_module *sl_rows_begin(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    return sl_module_new(&begin_type, "", own_channels(vocabulary, channels), sl_rows_columns(vocabulary, channels));
+}
+
+struct sl_module *sl_rows_head(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels, int parts,
+                               int part) {
+    const int columns = sl_rows_columns(vocabulary, channels);
+    struct sl_module *module = sl_module_new(&share_type, "", columns, columns);
+    if (!module) return NULL;
+    struct share *share = (struct share *)module;
+    share->head = sl_token_head(vocabulary, channels);
+    share->parts = parts;
+    share->part = part;
+    if (share->head) return module;
+    sl_module_free(module);
+    return NULL;
+}
+
+struct sl_module *sl_rows_loss(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
+    return sl_module_new(&loss_type, "", sl_rows_columns(vocabulary, channels), own_channels(vocabulary, channels));
+}
