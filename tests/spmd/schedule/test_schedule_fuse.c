@@ -129,6 +129,7 @@ static void runs_are_planned(void **state) {
     assert_int_equal(planned("looped-bfs", 4, 2, 8, shared), 8);
     /* With cores of their own the next rank waits for a run: longer runs win until the bubble costs more. */
     assert_int_equal(planned("gpipe", 4, 1, 8, own), 2);
+    assert_int_equal(planned("looped-bfs", 2, 8, 8, (struct sl_fusing){.rows = 64, .coordinates = 2, .cores = 2}), 4);
     assert_int_equal(planned("gpipe", 1, 1, 8, own), 8);
     assert_int_equal(planned("gpipe", 8, 1, 8, (struct sl_fusing){.rows = 512, .coordinates = 8}), 1);
     assert_int_equal(planned("1f1b", 4, 1, 8, shared), 1);
