@@ -17,7 +17,7 @@ static int axis_size(const struct plan_layout *layout, enum plan_along axis) {
 
 static struct plan_traffic data_traffic(const struct plan_job *job, const struct plan_layout *layout,
                                         int microbatches) {
-    const double parameters = plan_count_parameters(job, layout->stages, layout->tensor);
+    const double parameters = plan_count_held(job, layout);
     const double share = (layout->data - 1.0) / layout->data * parameters * plan_element_bytes(layout->precision);
     if (layout->zero >= 3 && layout->trains)
         return (struct plan_traffic){"gather twice, scatter", 3.0 * microbatches, share};
@@ -44,8 +44,10 @@ struct plan_traffic plan_traffic_of(const struct plan_job *job, const struct pla
     if (axis_size(layout, along) == 1) return (struct plan_traffic){"none", 0, 0};
     if (along == PLAN_ALONG_DATA) return data_traffic(job, layout, microbatches);
     if (along == PLAN_ALONG_TENSOR) return tensor_traffic(job, layout, microbatches);
-    return (struct plan_traffic){"send and receive", (layout->trains ? 2.0 : 1.0) * microbatches,
-                                 state_bytes(job, layout)};
+    /* Shares of a head hand on what was looked up, then the state, its gradient and the label's row; back, a gradient.
+     */
+    const double states = (layout->trains ? 2 : 1) + (layout->spread_head ? 6 : 0);
+    return (struct plan_traffic){"send and receive", states * microbatches, state_bytes(job, layout)};
 }
 
 static const struct plan_field traffic_field[] = {{"axis", "axis", -9, PLAN_FIELD_TEXT},

@@ -30,6 +30,17 @@ double plan_count_parameters(const struct plan_job *job, int stages, int tensor)
     return layers_of_stage(job, stages) * layer_parameters(job, tensor) + embedding_parameters(job, tensor);
 }
 
+double plan_count_held(const struct plan_job *job, const struct plan_layout *layout) {
+    const double count = plan_count_parameters(job, layout->stages, layout->tensor);
+    const double table = (double)job->hidden * job->vocabulary;
+    return layout->spread_head ? count + table / layout->stages - table / layout->tensor : count;
+}
+
+double plan_head_share(const struct plan_job *job, int stages) {
+    if (job->parameters > 0) return 0;
+    return (double)job->hidden * job->vocabulary * stages / (job->layers * layer_parameters(job, 1));
+}
+
 /* Elements of one sample that a layer keeps, and those with which recomputation begins. */
 static double layer_activations(const struct plan_job *job, int tensor) {
     const double h = job->hidden, tokens = job->sequence;
@@ -64,13 +75,14 @@ struct plan_layout plan_layout_of(const struct plan_job *job) {
 static double activation_bytes(const struct plan_job *job, const struct plan_layout *layout) {
     const double element = plan_element_bytes(layout->precision), layers = layers_of_stage(job, layout->stages);
     const double layer = layer_activations(job, layout->tensor);
+    const double heads = layout->kept_heads * 4 * layer_input(job); /* a state, and three that a share hands on */
     if (!layout->trains) return element * layout->samples * layer;
-    if (!layout->recompute) return element * layout->samples * layout->kept * layers * layer;
-    return element * layout->samples * (layout->kept * layers * layer_input(job) + layer);
+    if (!layout->recompute) return element * layout->samples * (layout->kept * layers * layer + heads);
+    return element * layout->samples * (layout->kept * layers * layer_input(job) + layer + heads);
 }
 
 struct plan_memory plan_memory_of(const struct plan_job *job, const struct plan_layout *layout) {
-    const double count = plan_count_parameters(job, layout->stages, layout->tensor);
+    const double count = plan_count_held(job, layout);
     const double element = plan_element_bytes(layout->precision), data = layout->data;
     struct plan_memory memory = {.parameters = count * element / (layout->zero >= 3 ? data : 1),
                                  .activations = activation_bytes(job, layout),
@@ -143,7 +155,7 @@ static int add_one_device(struct plan_rows *rows, const struct plan_job *job, st
     layout = batch;
     layout.offload = true;
     SL_TRY(add(rows, job, "optimizer states on the host", layout, error));
-    layout = (struct plan_layout){PLAN_ALL_BF16, true, true, true, 1, 1, 1, 0, job->microbatch_size, 1};
+    layout = (struct plan_layout){PLAN_ALL_BF16, true, true, true, 1, 1, 1, 0, job->microbatch_size, 1, false, 0};
     return add(rows, job, "all of these for training", layout, error);
 }
 

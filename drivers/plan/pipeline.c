@@ -130,8 +130,8 @@ static int unknown_pipeline(const char *name, struct sl_error *error) {
     return sl_schedule_suggest(name, plan_pipeline_name, error);
 }
 
-static int make_table(struct sl_schedule *schedule, const struct plan_job *job, const char *name,
-                      struct sl_error *error) {
+int plan_pipeline_table(struct sl_schedule *schedule, const struct plan_job *job, const char *name,
+                        struct sl_error *error) {
     const struct article_pipeline *of = find_article(name);
     if (of) return make_article(schedule, job, of, error);
     const struct sl_schedule_kind *kind = sl_schedule_find(name, NULL);
@@ -143,7 +143,7 @@ static int make_table(struct sl_schedule *schedule, const struct plan_job *job, 
 /* Proves a copy, as lowering changes the table. */
 static int prove(const struct plan_job *job, const char *name, struct sl_error *error) {
     struct sl_schedule schedule = {0};
-    int slots, status = make_table(&schedule, job, name, error);
+    int slots, status = plan_pipeline_table(&schedule, job, name, error);
     if (status == SL_OK) status = sl_schedule_lower(&schedule, error);
     if (status == SL_OK) status = sl_schedule_slots(&schedule, 1, &slots, error);
     sl_schedule_free(&schedule);
@@ -286,7 +286,7 @@ int plan_pipeline_make(struct plan_pipeline *pipeline, const struct plan_job *jo
                        struct sl_error *error) {
     struct measure measure = {0};
     *pipeline = (struct plan_pipeline){.trains = plan_pipeline_trains(name)};
-    SL_TRY(make_table(&pipeline->schedule, job, name, error));
+    SL_TRY(plan_pipeline_table(&pipeline->schedule, job, name, error));
     if (pipeline->trains) SL_TRY(prove(job, name, error));
     pipeline->weight = calloc((size_t)job->stages, sizeof *pipeline->weight);
     int status = pipeline->weight ? read_weights(pipeline, job, error) : SL_FAILED;

@@ -90,6 +90,11 @@ int plan_pipeline_make(struct plan_pipeline *pipeline, const struct plan_job *jo
                        struct sl_error *error);
 void plan_pipeline_free(struct plan_pipeline *pipeline);
 
+/* Makes the table alone; SL_BAD_INPUT where NAME, the job's loops and its stages do not suit each other. Free with
+ * sl_schedule_free, after a failure too. */
+int plan_pipeline_table(struct sl_schedule *schedule, const struct plan_job *job, const char *name,
+                        struct sl_error *error);
+
 /* The article's four; NULL after the last. */
 const char *plan_pipeline_name(int i);
 /* Whether the pipeline called NAME has backwards. */
@@ -106,8 +111,10 @@ struct plan_layout {
     int precision;
     bool trains, recompute, offload;
     int data, stages, tensor, zero;
-    double samples; /* of a microbatch */
-    double kept;    /* microbatches whose activations are kept */
+    double samples;    /* of a microbatch */
+    double kept;       /* microbatches whose activations are kept */
+    bool spread_head;  /* the stages share the token table and the logits, in two loops of their own */
+    double kept_heads; /* microbatches whose state a share of such a head keeps */
 };
 
 /* Bytes on the device that holds most. */
@@ -120,6 +127,10 @@ struct plan_layout plan_layout_of(const struct plan_job *job);
 
 /* Parameters on the device of the largest stage. */
 double plan_count_parameters(const struct plan_job *job, int stages, int tensor);
+/* The same of LAYOUT, whose stages may share the token table. */
+double plan_count_held(const struct plan_job *job, const struct plan_layout *layout);
+/* The token table's parameters, as a share of those of a stage's layers; 0: the model's layers are not known. */
+double plan_head_share(const struct plan_job *job, int stages);
 /* Bytes of an element of what the passes compute. */
 double plan_element_bytes(int precision);
 struct plan_memory plan_memory_of(const struct plan_job *job, const struct plan_layout *layout);
@@ -139,6 +150,28 @@ struct plan_traffic plan_traffic_of(const struct plan_job *job, const struct pla
 /* Whether a group along AXIS has members on several nodes, when axes lie in ORDER, the last one fastest. */
 bool plan_crosses_nodes(const struct plan_job *job, const struct plan_layout *layout, const enum plan_along *order,
                         enum plan_along axis);
+
+/* ---- layouts (simulate.c, command.c) ---- */
+
+/* A way to train the job, and what the simulator says of it: ranks do not wait for each other's iterations, the last
+ * stage also computes the head, or each stage its share of it. */
+struct plan_simulation {
+    double bubble;           /* the ranks' idle share */
+    double kept, kept_heads; /* as in a layout, on the ranks that keep most */
+};
+
+/* Simulates the pipeline called NAME, which trains. LAYOUT says how many stages there are and whether they share the
+ * head: then two of the job's loops are the head's. */
+int plan_simulate(struct plan_simulation *simulation, const struct plan_job *job, const struct plan_layout *layout,
+                  const char *name, struct sl_error *error);
+
+/* The driver's schedule that does what the pipeline called NAME does, with LOOPS; NULL: there is none. */
+const char *plan_schedule_name(const char *name, int loops);
+
+/* Writes the command that trains the job in that layout; LOOPS are those that have layers. False where the driver
+ * transformer cannot train it. */
+bool plan_command(char *text, size_t size, const struct plan_job *job, const struct plan_layout *layout,
+                  const char *name, int loops, int microbatches);
 
 /* ---- sections ---- */
 

@@ -1,4 +1,5 @@
-/* search.c - all ways to lay a job out on its devices, the fastest first.
+/* search.c - all ways to lay a job out on its devices, the fastest first. Where stages can share the head, each way
+ * that has them is tried with and without that.
  *
  * An estimate to compare layouts by: nothing overlaps, a token costs two operations a parameter forward and four
  * backward (recomputation: two more), and devices reach the rate that the job says. */
@@ -7,12 +8,14 @@
 #include <string.h>
 
 #include "drivers/plan/plan.h"
+#include "layers/modules/transformer_modules.h"
 #include "spmd/base/memory.h"
+#include "spmd/schedule/registry.h"
 
 struct candidate {
     const char *pipeline;
     struct plan_layout layout;
-    int microbatches;
+    int microbatches, loops; /* loops: those that have layers */
     double memory, bubble, compute, communication;
     bool fits;
 };
@@ -29,11 +32,12 @@ static double update_seconds(const struct candidate *candidate) {
     return candidate->compute + candidate->communication;
 }
 
-/* What fits comes first, then the faster one. */
+/* What fits comes first, then the faster one, then the smaller one. */
 static int by_merit(const void *left, const void *right) {
     const struct candidate *a = left, *b = right;
     if (a->fits != b->fits) return a->fits ? -1 : 1;
-    const double difference = update_seconds(a) - update_seconds(b);
+    double difference = update_seconds(a) - update_seconds(b);
+    if (difference == 0) difference = a->memory - b->memory;
     return (difference > 0) - (difference < 0);
 }
 
@@ -63,21 +67,35 @@ static int add_candidate(struct search *search, const struct candidate *candidat
     return SL_OK;
 }
 
-/* A layout whose pipeline cannot be made (loops that do not suit it) is none. */
+/* Pipelines that train are simulated, as they run; those that do not are told by their clock. */
+static int simulate(const struct plan_job *job, const char *name, struct candidate *candidate, struct sl_error *error) {
+    if (plan_pipeline_trains(name)) {
+        struct plan_simulation simulation;
+        SL_TRY(plan_simulate(&simulation, job, &candidate->layout, name, error));
+        candidate->bubble = simulation.bubble;
+        candidate->layout.kept = simulation.kept;
+        candidate->layout.kept_heads = simulation.kept_heads;
+        return SL_OK;
+    }
+    struct plan_pipeline pipeline;
+    const int status = plan_pipeline_make(&pipeline, job, name, error);
+    candidate->bubble = pipeline.bubble;
+    plan_pipeline_free(&pipeline);
+    return status;
+}
+
+/* A layout whose pipeline cannot be made (loops that do not suit it, or more stages than layers) is none. */
 static int try_pipeline(struct search *search, const char *name, struct candidate candidate, struct sl_error *error) {
+    enum { HEAD = 2 };
     struct plan_job job = *search->job;
-    struct plan_pipeline pipeline = {0};
+    candidate.pipeline = name;
+    candidate.layout.trains = plan_pipeline_trains(name);
     job.stages = candidate.layout.stages;
     job.microbatches = candidate.microbatches;
     job.stage_times = NULL;
-    const int status = plan_pipeline_make(&pipeline, &job, name, error);
-    if (status == SL_OK) {
-        candidate.pipeline = name;
-        candidate.layout.trains = pipeline.trains;
-        candidate.layout.kept = (double)pipeline.kept / pipeline.schedule.loops;
-        candidate.bubble = pipeline.bubble;
-    }
-    plan_pipeline_free(&pipeline);
+    job.loops = candidate.loops + (candidate.layout.spread_head ? HEAD : 0);
+    if ((long long)candidate.loops * job.stages > job.layers) return SL_OK;
+    const int status = simulate(&job, name, &candidate, error);
     if (status) return status == SL_BAD_INPUT ? SL_OK : status;
     const struct plan_memory memory = plan_memory_of(&job, &candidate.layout);
     candidate.memory = plan_memory_total(&memory);
@@ -85,6 +103,27 @@ static int try_pipeline(struct search *search, const char *name, struct candidat
     candidate.compute = compute_seconds(search, &candidate.layout) / (1 - candidate.bubble);
     candidate.communication = communication_seconds(&job, &candidate);
     return add_candidate(search, &candidate, error);
+}
+
+/* The schedule that stages which share the head run in place of the pipeline called NAME; NULL: none does the same. */
+static const char *spread_schedule(const char *name) {
+    const char *schedule = plan_schedule_name(name, 3);
+    const struct sl_schedule_kind *kind = schedule ? sl_schedule_find(schedule, NULL) : NULL;
+    return kind && kind->most_loops == SL_ANY_LOOPS ? kind->name : NULL;
+}
+
+static int try_both(struct search *search, const char *name, struct candidate candidate, struct sl_error *error) {
+    const struct plan_job *job = search->job;
+    const char *spread = spread_schedule(name);
+    const struct sl_schedule_kind *kind = sl_schedule_find(name, NULL);
+    const struct sl_vocabulary shared = {
+        .size = job->vocabulary, .dimension = job->hidden, .shards = candidate.layout.stages};
+    candidate.loops = job->loops ? job->loops : kind ? kind->default_loops : 1;
+    SL_TRY(try_pipeline(search, name, candidate, error));
+    candidate.layout.spread_head = true;
+    if (!spread || candidate.layout.stages == 1 || job->parameters > 0) return SL_OK;
+    if (job->sequence % candidate.layout.tensor) return SL_OK; /* its members share each sequence's rows */
+    return sl_vocabulary_divides(&shared) ? try_pipeline(search, spread, candidate, error) : SL_OK;
 }
 
 static int try_layout(struct search *search, int data, int stages, int tensor, struct sl_error *error) {
@@ -98,8 +137,8 @@ static int try_layout(struct search *search, int data, int stages, int tensor, s
     candidate.layout.stages = stages;
     candidate.layout.tensor = tensor;
     candidate.microbatches = (int)microbatches;
-    if (job->pipeline) return try_pipeline(search, job->pipeline, candidate, error);
-    for (int i = 0; i < 2; i++) SL_TRY(try_pipeline(search, training[i], candidate, error));
+    if (job->pipeline) return try_both(search, job->pipeline, candidate, error);
+    for (int i = 0; i < 2; i++) SL_TRY(try_both(search, training[i], candidate, error));
     return SL_OK;
 }
 
@@ -107,6 +146,8 @@ static const struct plan_field field[] = {{"data", "data", 5, PLAN_FIELD_COUNT},
                                           {"stages", "stages", 6, PLAN_FIELD_COUNT},
                                           {"tensor", "tensor", 6, PLAN_FIELD_COUNT},
                                           {"pipeline", "pipeline", -16, PLAN_FIELD_TEXT},
+                                          {"loops", "loops", 5, PLAN_FIELD_COUNT},
+                                          {"spread_head", "spread head", 11, PLAN_FIELD_TEXT},
                                           {"microbatches", "microbatches", 12, PLAN_FIELD_COUNT},
                                           {"memory", "memory", 13, PLAN_FIELD_BYTES},
                                           {"fits", "fits", 4, PLAN_FIELD_TEXT},
@@ -117,13 +158,37 @@ static const struct plan_field field[] = {{"data", "data", 5, PLAN_FIELD_COUNT},
                                           {0}};
 
 static int add_row(struct plan_rows *rows, const struct candidate *candidate, struct sl_error *error) {
-    const union plan_value value[] = {{.number = candidate->layout.data},       {.number = candidate->layout.stages},
-                                      {.number = candidate->layout.tensor},     {.text = candidate->pipeline},
-                                      {.number = candidate->microbatches},      {.number = candidate->memory},
-                                      {.text = candidate->fits ? "yes" : "no"}, {.number = candidate->bubble},
-                                      {.number = candidate->compute},           {.number = candidate->communication},
+    const union plan_value value[] = {{.number = candidate->layout.data},
+                                      {.number = candidate->layout.stages},
+                                      {.number = candidate->layout.tensor},
+                                      {.text = candidate->pipeline},
+                                      {.number = candidate->loops},
+                                      {.text = candidate->layout.spread_head ? "yes" : "no"},
+                                      {.number = candidate->microbatches},
+                                      {.number = candidate->memory},
+                                      {.text = candidate->fits ? "yes" : "no"},
+                                      {.number = candidate->bubble},
+                                      {.number = candidate->compute},
+                                      {.number = candidate->communication},
                                       {.number = update_seconds(candidate)}};
     return plan_rows_add(rows, value, error);
+}
+
+/* The first of the list that the driver can train, among those shown. */
+static int add_command(struct plan_rows *rows, const struct search *search, int shown, struct sl_error *error) {
+    static const struct plan_field command_field[] = {{"command", "command", -1, PLAN_FIELD_TEXT}, {0}};
+    char text[1024];
+    for (int i = 0; i < shown; i++) {
+        const struct candidate *best = &search->candidate[i];
+        if (!plan_command(text, sizeof text, search->job, &best->layout, best->pipeline, best->loops,
+                          best->microbatches))
+            continue;
+        plan_rows_note(rows, "\nThe first of them that transformer can train:\n\n%s\n", text);
+        if (!rows->json) return SL_OK;
+        plan_rows_begin(rows, "command", NULL, command_field);
+        return plan_rows_add(rows, &(union plan_value){.text = text}, error);
+    }
+    return SL_OK;
 }
 
 int plan_print_search(struct plan_rows *rows, const struct plan_job *job, struct sl_error *error) {
@@ -147,6 +212,7 @@ int plan_print_search(struct plan_rows *rows, const struct plan_job *job, struct
     }
     for (int i = 0; i < search.count && i < SHOWN && status == SL_OK; i++)
         status = add_row(rows, &search.candidate[i], error);
+    if (status == SL_OK) status = add_command(rows, &search, search.count < SHOWN ? search.count : SHOWN, error);
     free(search.candidate);
     return status;
 }

@@ -104,6 +104,9 @@ struct sl_vocabulary {
         shard; /* the ranks of a pipeline share the table's rows, and this is rank `shard`; 0 shards: one does */
     const char *stages; /* the axis of these ranks */
 };
+/* Whether stages can share the table: they have whole chunks, so that what is added up does not depend on how many
+ * there are. */
+bool sl_vocabulary_divides(const struct sl_vocabulary *vocabulary);
 /* y = the table's rows of the tokens in the context's batch. x has one column, which nobody reads. Where stages share
  * the table, each adds its own rows to x, and the first one, shard 0, begins. Each coordinate
  * looks up its share of each sequence, then an all_to_all exchanges shares of sequences for shares of channels. If

@@ -187,13 +187,66 @@ call --section replicas --json --data 1 --stages 1 --tensor 3 --node 2 --heads 3
 holds 'a group that nodes do not hold evenly' '"slow":"tensor"'
 
 call --section search --json --data 8 --stages 2 --tensor 4
-[ $status = 0 ] && sed 's/.*"data":\([0-9]*\),"stages":\([0-9]*\),"tensor":\([0-9]*\),.*"microbatches":\([0-9]*\),.*"fits":"\([a-z]*\)",.*"update_s":\([0-9.e+-]*\)}/\1 \2 \3 \4 \5 \6/' out | awk '
+[ $status = 0 ] && sed -n 's/.*"data":\([0-9]*\),"stages":\([0-9]*\),"tensor":\([0-9]*\),.*"microbatches":\([0-9]*\),.*"fits":"\([a-z]*\)",.*"update_s":\([0-9.e+-]*\)}/\1 \2 \3 \4 \5 \6/p' out | awk '
     $1 * $2 * $3 != 64 || $1 * $4 != 64 || 96 % $3 { exit bad = 1 }
     $5 == last && $6 < seconds || $5 == "yes" && last == "no" { exit bad = 1 }
     { last = $5; seconds = $6 }
     NR == 1 { first = $5 }
     END { exit bad || NR < 10 || first != "yes" }'
 point 'layouts of as many devices and samples, those that fit and the fastest first'
+
+# The head spread over the stages: smaller and faster than the same layout without it where the vocabulary is large.
+large='--section search --data 1 --stages 4 --tensor 1 --layers 8 --hidden 64 --heads 4 --vocabulary 32768 --sequence 16'
+column() { # column KEY SPREAD: of the pipeline of four stages
+    sed -n "/\"stages\":4,.*\"spread_head\":\"$2\"/s/.*\"$1\":\([0-9.e+-]*\).*/\1/p" out | head -n 1
+}
+call --json $large
+[ $status = 0 ] && awk 'BEGIN { exit !(ARGV[1] < 0.5 * ARGV[2] && ARGV[3] < ARGV[4]) }' "$(column memory yes)" \
+    "$(column memory no)" "$(column update_s yes)" "$(column update_s no)"
+point 'a spread head is smaller and faster'
+call --json $large --microbatches 1
+[ $status = 0 ] && [ "$(column bubble yes) $(column bubble no)" = '0.75 0.75' ]
+point 'one microbatch waits for each of the stages in turn'
+call --json $large --layers 4096 --vocabulary 512 --stages 2
+[ $status = 0 ] && grep -q '"stages":2,"tensor":1,.*"spread_head":"no"' out && ! grep -q '"spread_head":"yes"' out
+point 'a small vocabulary is one chunk, which is not spread'
+for other in '--vocabulary 50257' '--pipeline zbv' '--pipeline grouped' '--parameters 1e9' '--pipeline inference'; do
+    call --json $large $other
+    [ $status = 0 ] && grep -q '"section":"search"' out && ! grep -q '"spread_head":"yes"' out
+    point "not spread: $other"
+done
+call --json $large --sequence 18 --stages 2 --tensor 4
+[ $status = 0 ] && grep -q '"stages":2,"tensor":2,.*"spread_head":"yes"' out &&
+    ! grep -q '"stages":2,"tensor":4,.*"spread_head":"yes"' out
+point 'tensor coordinates share the rows of a sequence'
+
+# The command of the first layout runs. One attention head leaves no tensor coordinates, which would be faster.
+runs() {
+    name=$1
+    shift
+    call --json --section search "$@"
+    command=$(sed -n 's/.*"command":"transformer \(.*\)"}$/\1/p' out)
+    [ "$command" ] && timeout 120 "${driver%/*}/transformer" $command --steps 1 >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ] && [ ! -s err ] && case $name in spread*) [ "${command#*--spread-head}" != "$command" ] ;; esac
+    point "the command runs: $name"
+}
+chosen="$large --heads 1"
+runs 'spread, the fastest' $chosen
+runs 'spread, nothing else fits' $chosen --capacity 0.0107
+[ "$(call $chosen --json --capacity 0.0107; grep -c '"fits":"yes"' out)" = 1 ]
+point 'nothing else fits'
+call $chosen
+holds 'it is printed whole' 'The first of them that transformer can train:' \
+    'transformer train --mesh data=1,pipe=4,tensor=1 --model-dimension 64 ' ' --schedule interleaved-1f1b --loops 1 --spread-head '
+runs 'spread, two loops' $chosen --pipeline looped-bfs --loops 2 --precision f32 --optimizer sgd
+runs 'over tensor' $large --tensor 2 --stages 1 --recompute --offload --zero 3 --optimizer momentum
+runs 'over data' $large --data 2 --stages 1 --zero 2 --pipeline 1f1b
+for other in '--expansion 2' '--precision bf16' '--parameters 1e9' '--pipeline grouped' '--data 128'; do
+    call --json $large $other
+    [ $status = 0 ] && grep -q '"section":"search"' out && ! grep -q '"section":"command"' out
+    point "no command: $other"
+done
 
 call --data 2 --stages 2 --tensor 2 --layers 4 --hidden 64 --heads 4 --vocabulary 256 --sequence 32
 holds 'all sections' Model Memory Data: Pipelines: Tensor: Communication: Replicas: Search:

@@ -12,6 +12,7 @@
 #include "layers/training/exchange.h"
 #include "spmd/schedule/fuse.h"
 #include "layers/models/generate.h"
+#include "layers/modules/transformer_modules.h"
 #include "layers/training/trainer.h"
 
 enum { MAX_STEPS = 10, MAX_LAYOUTS = 20, LAYOUT = 64, MOST_TOKENS = 1088, MOST_COORDINATES = 8 };

@@ -25,13 +25,17 @@ static enum sl_division divide(const struct sl_vocabulary *vocabulary, int seque
 
 /* ---- planning ---- */
 
-/* Stages have whole chunks, so that what is added up does not depend on how many stages there are. */
+bool sl_vocabulary_divides(const struct sl_vocabulary *vocabulary) {
+    const size_t size = (size_t)vocabulary->size, shards = vocabulary->shards > 1 ? (size_t)vocabulary->shards : 1;
+    return shards == 1 || (size % shards == 0 && size / shards % sl_token_chunk(vocabulary) == 0);
+}
+
 static int check_shards(const struct sl_token_table *table, struct sl_plan *plan) {
     const struct sl_vocabulary *vocabulary = &table->vocabulary;
     const int shards = sl_token_shards(table);
-    const size_t size = (size_t)vocabulary->size, chunk = sl_token_chunk(vocabulary);
+    const size_t chunk = sl_token_chunk(vocabulary);
     if (shards == 1) return SL_OK;
-    if (size % (size_t)shards || size / (size_t)shards % chunk)
+    if (!sl_vocabulary_divides(vocabulary))
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: a vocabulary of %d tokens in chunks of %zu does not divide over %d stages",
                             plan->name, table->module.type->name, vocabulary->size, chunk, shards);

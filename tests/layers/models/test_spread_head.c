@@ -5,6 +5,22 @@
 static const char *const schedules[] = {"interleaved-1f1b", "looped-bfs", "looped-dfs", "interleaved-zb"};
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 
+/* Tokens up to 4096 are one chunk; more are 8 chunks, or 16, and each stage needs whole ones. */
+static void stages_need_whole_chunks(void **state) {
+    static const struct {
+        int size, chunk, shards;
+        bool divides;
+    } trial[] = {{40, 5, 8, true},     {40, 5, 3, false},    {40, 5, 1, true},    {41, 0, 0, true},
+                 {41, 5, 1, true},     {41, 5, 2, false},    {4096, 0, 2, false}, {50304, 0, 4, true},
+                 {50304, 0, 16, true}, {50304, 0, 5, false}, {50257, 0, 2, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof trial / sizeof *trial; i++) {
+        const struct sl_vocabulary vocabulary = {
+            .size = trial[i].size, .dimension = 8, .chunk = trial[i].chunk, .shards = trial[i].shards};
+        assert_int_equal(sl_vocabulary_divides(&vocabulary), trial[i].divides);
+    }
+}
+
 /* Eight chunks. */
 static struct job spread_job(const char *mesh) {
     struct job job = small_job(mesh);
@@ -191,6 +207,7 @@ static void what_does_not_divide_is_refused(void **state) {
 int main(int argc, char **argv) {
     begin_transformer_tests(argc, argv);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_need_whole_chunks),
         cmocka_unit_test(ranks_that_share_the_head_give_the_same_bits),
         cmocka_unit_test(shared_tables_do_beside_data_and_tensor),
         cmocka_unit_test(rounded_operands_are_rounded_alike),

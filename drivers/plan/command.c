@@ -1,0 +1,60 @@
+/* command.c - the command with which the driver transformer trains a planned job.
+ *
+ * Its attention has latents, so that it is as large as the planned one where they have 3/5 of the channels. */
+#include <stdio.h>
+#include <string.h>
+
+#include "drivers/plan/plan.h"
+#include "spmd/base/base.h"
+#include "spmd/schedule/registry.h"
+
+const char *plan_schedule_name(const char *name, int loops) {
+    if (!strcmp(name, "interleaved")) return loops > 1 ? "interleaved-1f1b" : "1f1b";
+    const struct sl_schedule_kind *kind = sl_schedule_find(name, NULL);
+    return kind ? kind->name : NULL;
+}
+
+/* What the driver's options allow. */
+static bool can_train(const struct plan_job *job, const struct plan_layout *layout, int microbatches) {
+    enum { EXPANSION = 4, MOST_CHANNELS = 65536, MOST_HEADS = 1024, MOST = 4096, MOST_BATCH = 1 << 20 };
+    const double batch = layout->samples * microbatches * layout->data;
+    if (!layout->trains || job->parameters > 0 || job->expansion != EXPANSION) return false;
+    if (layout->precision == PLAN_ALL_BF16 || job->hidden % job->heads || job->hidden % layout->tensor) return false;
+    if (job->hidden > MOST_CHANNELS || job->heads > MOST_HEADS || job->layers > MOST || job->sequence > MOST_BATCH)
+        return false;
+    if ((double)layout->data * layout->stages * layout->tensor > SL_MAX_COORDINATES) return false;
+    return microbatches <= MOST && batch <= MOST_BATCH;
+}
+
+static const char *optimizer_options(const struct plan_job *job) {
+    static const char *const options[] = {[PLAN_SGD] = " --optimizer sgd --momentum 0",
+                                          [PLAN_MOMENTUM] = " --optimizer sgd --momentum 0.9",
+                                          [PLAN_ADAM] = " --optimizer adamw"};
+    return options[job->optimizer];
+}
+
+static const char *zero_options(int zero) {
+    static const char *const options[] = {" --no-fsdp --zero 0", " --no-fsdp --zero 1", " --no-fsdp --zero 2",
+                                          " --fsdp --zero 2"};
+    return options[zero];
+}
+
+bool plan_command(char *text, size_t size, const struct plan_job *job, const struct plan_layout *layout,
+                  const char *name, int loops, int microbatches) {
+    const char *schedule = plan_schedule_name(name, loops);
+    const int tensor = layout->tensor, latent = 3 * job->hidden / 5 / tensor * tensor;
+    if (!schedule || !can_train(job, layout, microbatches)) return false;
+    const int used = snprintf(
+        text, size,
+        "transformer train --mesh data=%d,pipe=%d,tensor=%d --model-dimension %d --n-heads %d --blocks 1 "
+        "--layers-per-block %d --latent-dim %d --vocab-size %d --sequence %d --batch %.0f --microbatches %d "
+        "--schedule %s --loops %d%s%s%s%s%s%s",
+        layout->data, layout->stages, tensor, job->hidden, job->heads, job->layers, latent > tensor ? latent : tensor,
+        job->vocabulary, job->sequence, layout->samples * microbatches * layout->data, microbatches, schedule, loops,
+        layout->spread_head ? " --spread-head" : "", !layout->spread_head && tensor > 1 ? " --vocabulary-parallel" : "",
+        optimizer_options(job), zero_options(layout->zero), layout->recompute ? " --recompute full" : "",
+        layout->precision == PLAN_MIXED ? " --precision bf16 --storage bf16" : "");
+    if (used < 0 || (size_t)used >= size) return false;
+    const char *offload = layout->offload ? " --offload optimizer" : "";
+    return (size_t)snprintf(text + used, size - (size_t)used, "%s", offload) < size - (size_t)used;
+}
