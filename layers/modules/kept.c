@@ -32,6 +32,40 @@ float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
     return values;
 }
 
+static struct sl_rounded rounded(const struct sl_context *context, const struct sl_kept *kept) {
+    if (!kept->outlasts) return (struct sl_rounded){0};
+    return (struct sl_rounded){.values = sl_at(context, &kept->values),
+                               .stored = sl_at(context, &kept->stored),
+                               .count = elements(context, kept)};
+}
+
+int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
+                    float *y) {
+    const struct sl_rounded before = context->rounded;
+    const float *values = sl_kept_values(context, x);
+    context->rounded = rounded(context, x);
+    const int status = last ? sl_module_forward_last(child, context, values, y)
+                            : sl_module_forward(child, context, values, y);
+    context->rounded = before;
+    return status;
+}
+
+int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
+                           const struct sl_kept *dy, float *dx) {
+    const struct sl_rounded before = context->rounded;
+    context->rounded = rounded(context, dy);
+    const int status = sl_module_backward_input(child, context, x, sl_kept_values(context, dy), dx);
+    context->rounded = before;
+    return status;
+}
+
+const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x) {
+    const struct sl_rounded *rounded = &context->rounded;
+    const uintptr_t first = (uintptr_t)rounded->values, at = (uintptr_t)x;
+    if (!first || at < first || at + n * sizeof *x > first + rounded->count * sizeof *x) return NULL;
+    return rounded->stored + (at - first) / sizeof *x;
+}
+
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x) {
     if (context->storage == SL_F32) return x;
     float *values = sl_at(context, room);

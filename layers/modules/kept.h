@@ -38,6 +38,14 @@ static inline const void *sl_kept_stored(const struct sl_context *context, const
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* The values in I, which an earlier call has kept. */
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept);
+/* CHILD's forward of X, and its backward_input of DY, which have been kept: its products read bf16 where they are stored,
+ * and round nothing again. LAST: as sl_module_forward_last. */
+int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
+                    float *y);
+int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
+                           const struct sl_kept *dy, float *dx);
+/* X [n] as bf16 where the caller's parent has stored it; else NULL. */
+const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
 /* X [n], kept in the context's storage, as floats: X itself, or widened at ROOM. */
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x);
 

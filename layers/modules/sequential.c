@@ -95,15 +95,21 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     return plan_edges(module, plan);
 }
 
+/* Child I's; X is the sequence's own. */
+static int forward_of(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *y) {
+    const bool last = i == module->children - 1;
+    if (i > 0) return sl_kept_forward(module->child[i], context, &edge_of(module, i - 1)->activation, last, y);
+    return last ? sl_module_forward_last(module->child[i], context, x, y)
+                : sl_module_forward(module->child[i], context, x, y);
+}
+
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int last = module->children - 1;
     for (int i = 0; i < last; i++) {
-        float *out = activation(module, context, i);
-        SL_TRY(sl_module_forward(module->child[i], context, x, out));
+        SL_TRY(forward_of(module, context, i, x, activation(module, context, i)));
         sl_keep(context, &edge_of(module, i)->activation);
-        x = out;
     }
-    return sl_module_forward_last(module->child[last], context, x, y);
+    return forward_of(module, context, last, x, y);
 }
 
 /* Child I's x, and the gradient of its y, as they are kept; X and DY are the sequence's own. */
@@ -118,11 +124,14 @@ static const float *gradient_of(const struct sl_module *module, const struct sl_
 
 static int sequential_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                      const float *dy, float *dx) {
-    for (int i = module->children - 1; i >= 0; i--) {
+    const int last = module->children - 1;
+    for (int i = last; i >= 0; i--) {
+        const struct sl_module *child = module->child[i];
+        const float *in = input_of(module, context, i, x);
         float *out = i > 0 ? gradient(module, context, i - 1) : dx;
-        SL_TRY(sl_module_backward_input(module->child[i], context, input_of(module, context, i, x), dy, out));
+        SL_TRY(i < last ? sl_kept_backward_input(child, context, in, &edge_of(module, i)->gradient, out)
+                        : sl_module_backward_input(child, context, in, dy, out));
         if (i > 0) sl_keep(context, &edge_of(module, i - 1)->gradient);
-        dy = out;
     }
     return SL_OK;
 }
