@@ -7,7 +7,8 @@
 /* What passes between child i and child i + 1: the activation, and the gradient on the way back. Each lies in the stash
  * where one of the two will ask for it again, both in one place where child i + 1 can write dx over x; and otherwise in
  * a workspace buffer that it shares with every second edge, as a child reads one edge while it writes the next. Where
- * the storage is bf16, all are in these buffers while a call lasts. */
+ * the storage is bf16, all are in these buffers while a call lasts; and gradients that W reads at once are beside them
+ * as they would be stored. */
 struct edge {
     struct sl_kept activation, gradient;
 };
@@ -71,19 +72,24 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
     struct edge *edges = ((struct sequential *)module)->edge;
     const int count = module->children - 1;
     const bool whole = plan->storage == SL_F32; /* what is kept is in the stash alone */
-    size_t columns[2] = {0, 0};
-    struct sl_place buffer[2];
+    size_t columns[2] = {0, 0}, stored[2] = {0, 0};
+    struct sl_place buffer[2], room[2];
     for (int i = 0; i < count; i++) {
         const size_t width = (size_t)module->child[i]->out;
         const bool activation = whole && module->child[i + 1]->keeps_input;
         const bool gradient = whole && module->child[i]->keeps_gradient;
         SL_TRY(plan_edge(module, plan, i, (size_t)plan->rows * width, &edges[i]));
         if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
+        if (sl_reads_stored_gradient(plan, module->child[i]) && width > stored[i % 2]) stored[i % 2] = width;
     }
-    for (int i = 0; i < 2; i++) sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
+    for (int i = 0; i < 2; i++) {
+        sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
+        sl_plan_workspace(plan, sl_plan_rows(plan) * stored[i] * sizeof(uint16_t), &room[i]);
+    }
     for (int i = 0; i < count; i++) {
         if (!whole || !module->child[i + 1]->keeps_input) edges[i].activation.values = buffer[i % 2];
         if (!whole || !module->child[i]->keeps_gradient) edges[i].gradient.values = buffer[i % 2];
+        if (sl_reads_stored_gradient(plan, module->child[i])) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
     }
     return SL_OK;
 }
