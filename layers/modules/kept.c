@@ -5,7 +5,7 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
                     struct sl_kept *kept) {
     *kept = (struct sl_kept){.values = *values, .count = count, .rounds = plan->storage != SL_F32};
     if (!kept->rounds) return sl_plan_array(plan, count, lifetime, &kept->values);
-    kept->outlasts = lifetime != SL_UNTIL_RETURN && !plan->forward_only;
+    kept->outlasts = kept->stores = lifetime != SL_UNTIL_RETURN && !plan->forward_only;
     return kept->outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
 }
 
@@ -15,6 +15,16 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
     return sl_plan_kept_at(plan, &values, count, lifetime, kept);
 }
 
+bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child) {
+    if (plan->storage == SL_F32 || plan->forward_only || child->keeps_gradient) return false;
+    return child->children > 0 ? plan->weights_follow : child->weights_follow && !child->type->needs_no_gradient;
+}
+
+void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room) {
+    kept->stores = true;
+    kept->stored = *room;
+}
+
 /* Elements of all microbatches of the call. */
 static size_t elements(const struct sl_context *context, const struct sl_kept *kept) {
     return kept->count * sl_call_microbatches(context);
@@ -22,7 +32,7 @@ static size_t elements(const struct sl_context *context, const struct sl_kept *k
 
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
     if (!kept->rounds) return;
-    uint16_t *stored = kept->outlasts ? sl_at(context, &kept->stored) : NULL;
+    uint16_t *stored = kept->stores ? sl_at(context, &kept->stored) : NULL;
     context->kernels->settle_bf16(elements(context, kept), sl_at(context, &kept->values), stored);
 }
 
@@ -30,6 +40,40 @@ float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
     float *values = sl_at(context, &kept->values);
     if (kept->outlasts) context->kernels->widen_bf16(elements(context, kept), sl_at(context, &kept->stored), values);
     return values;
+}
+
+static struct sl_rounded rounded(const struct sl_context *context, const struct sl_kept *kept) {
+    if (!kept->stores) return (struct sl_rounded){0};
+    return (struct sl_rounded){.values = sl_at(context, &kept->values),
+                               .stored = sl_at(context, &kept->stored),
+                               .count = elements(context, kept)};
+}
+
+int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
+                    float *y) {
+    const struct sl_rounded before = context->rounded;
+    const float *values = sl_kept_values(context, x);
+    context->rounded = rounded(context, x);
+    const int status =
+        last ? sl_module_forward_last(child, context, values, y) : sl_module_forward(child, context, values, y);
+    context->rounded = before;
+    return status;
+}
+
+int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
+                           const struct sl_kept *dy, float *dx) {
+    const struct sl_rounded before = context->rounded;
+    context->rounded = rounded(context, dy);
+    const int status = sl_module_backward_input(child, context, x, sl_kept_values(context, dy), dx);
+    context->rounded = before;
+    return status;
+}
+
+const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x) {
+    const struct sl_rounded *rounded = &context->rounded;
+    const uintptr_t first = (uintptr_t)rounded->values, at = (uintptr_t)x;
+    if (!first || at < first || at + n * sizeof *x > first + rounded->count * sizeof *x) return NULL;
+    return rounded->stored + (at - first) / sizeof *x;
 }
 
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x) {

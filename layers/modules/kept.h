@@ -15,7 +15,8 @@ struct sl_kept {
     struct sl_place values; /* floats, those of the call's microbatches */
     size_t count;           /* elements of one microbatch */
     bool rounds;            /* the storage is bf16, */
-    bool outlasts;          /* and calls that come later read the array: */
+    bool outlasts;          /* and calls that come later read the array, */
+    bool stores;            /* or products of this one do: */
     struct sl_place stored; /* here, as bf16 */
 };
 
@@ -24,6 +25,12 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
 /* The same, with floats at VALUES, which the caller has planned, where the storage is bf16. */
 int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t count, enum sl_lifetime lifetime,
                     struct sl_kept *kept);
+
+/* Whether the gradient of CHILD's y, which does not outlast I, should be stored all the same: W follows at once, and
+ * its products read bf16 as well as I's. */
+bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child);
+/* Then it is stored at ROOM, 2 bytes an element. */
+void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room);
 
 /* Where a call writes and reads floats. */
 static inline float *sl_kept_values(const struct sl_context *context, const struct sl_kept *kept) {
@@ -38,6 +45,14 @@ static inline const void *sl_kept_stored(const struct sl_context *context, const
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* The values in I, which an earlier call has kept. */
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept);
+/* CHILD's forward of X, and its backward_input of DY, which have been kept: its products read bf16 where they are
+ * stored, and round nothing again. LAST: as sl_module_forward_last. */
+int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
+                    float *y);
+int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
+                           const struct sl_kept *dy, float *dx);
+/* X [n] as bf16 where the caller's parent has stored it; else NULL. */
+const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
 /* X [n], kept in the context's storage, as floats: X itself, or widened at ROOM. */
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x);
 

@@ -130,7 +130,7 @@ static bool weights_follow(const struct sl_module *module, const struct sl_plan 
 static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
     const size_t group = (size_t)plan->rows * (size_t)plan->wgrad_group;
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
-    if (module->type->stores && module->weights_follow)
+    if (module->type->stores && module->weights_follow && !module->type->needs_no_gradient)
         sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->out * sizeof(uint16_t), &module->room_dy);
     if (module->type->stores) return;
     if (module->keeps_input) sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &module->room_x);
@@ -397,10 +397,15 @@ int sl_module_weights_follow(const struct sl_module *module, const struct sl_con
                              const float *dy) {
     struct sl_context one = *context;
     one.accumulate = context->accumulate || context->microbatch > 0;
-    if (context->storage != SL_F32) {
-        void *room = sl_at(context, &module->room_dy);
-        context->kernels->round_bf16((size_t)context->rows * (size_t)module->out, dy, room);
-        dy = room;
+    if (context->storage != SL_F32 && !module->type->needs_no_gradient) {
+        const size_t n = (size_t)context->rows * (size_t)module->out;
+        const uint16_t *stored = sl_rounded_rows(context, n, dy);
+        if (!stored) {
+            uint16_t *room = sl_at(context, &module->room_dy);
+            context->kernels->round_bf16(n, dy, room);
+            stored = room;
+        }
+        dy = (const void *)stored;
     }
     return module->type->backward_weight(module, &one, x, dy);
 }

@@ -119,6 +119,13 @@ static inline void sl_metrics_add(struct sl_metrics *metrics, const double sums[
 }
 
 /* What the functions of a type are given in every call. The pipeline owns one for each coordinate. */
+/* Floats of a call that lie as bf16, too: VALUES [count] are what STORED [count] widens to. */
+struct sl_rounded {
+    const float *values; /* NULL: none do */
+    const uint16_t *stored;
+    size_t count;
+};
+
 struct sl_context {
     struct sl_spmd *self;
     const struct sl_kernels *kernels;
@@ -132,10 +139,11 @@ struct sl_context {
     bool unread;           /* forward: nobody will read y, so that computing it may be left out; the stash is filled */
     int wgrad_group;       /* microbatches that one backward_weight call takes */
     enum sl_dtype storage; /* of x in backward_input, and of x and dy in backward_weight: SL_F32 or SL_BF16 */
-    bool accumulate;       /* backward_weight adds to the gradients; in I: microbatch 0's, as all others', will */
-    struct sl_batch batch; /* the call's rows of the batch, in memory that the device can read */
-    int inputs, targets;   /* columns of the batch's inputs and targets */
-    float weight;          /* factor of each row's loss in the gradient */
+    struct sl_rounded rounded;  /* x in forward, dy in backward_input, where the parent has stored it */
+    bool accumulate;            /* backward_weight adds to the gradients; in I: microbatch 0's, as all others', will */
+    struct sl_batch batch;      /* the call's rows of the batch, in memory that the device can read */
+    int inputs, targets;        /* columns of the batch's inputs and targets */
+    float weight;               /* factor of each row's loss in the gradient */
     struct sl_metrics *metrics; /* losses add to it */
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;

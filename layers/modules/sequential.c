@@ -7,7 +7,8 @@
 /* What passes between child i and child i + 1: the activation, and the gradient on the way back. Each lies in the stash
  * where one of the two will ask for it again, both in one place where child i + 1 can write dx over x; and otherwise in
  * a workspace buffer that it shares with every second edge, as a child reads one edge while it writes the next. Where
- * the storage is bf16, all are in these buffers while a call lasts. */
+ * the storage is bf16, all are in these buffers while a call lasts; and gradients that W reads at once are beside them
+ * as they would be stored. */
 struct edge {
     struct sl_kept activation, gradient;
 };
@@ -71,19 +72,24 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
     struct edge *edges = ((struct sequential *)module)->edge;
     const int count = module->children - 1;
     const bool whole = plan->storage == SL_F32; /* what is kept is in the stash alone */
-    size_t columns[2] = {0, 0};
-    struct sl_place buffer[2];
+    size_t columns[2] = {0, 0}, stored[2] = {0, 0};
+    struct sl_place buffer[2], room[2];
     for (int i = 0; i < count; i++) {
         const size_t width = (size_t)module->child[i]->out;
         const bool activation = whole && module->child[i + 1]->keeps_input;
         const bool gradient = whole && module->child[i]->keeps_gradient;
         SL_TRY(plan_edge(module, plan, i, (size_t)plan->rows * width, &edges[i]));
         if ((!activation || !gradient) && width > columns[i % 2]) columns[i % 2] = width;
+        if (sl_reads_stored_gradient(plan, module->child[i]) && width > stored[i % 2]) stored[i % 2] = width;
     }
-    for (int i = 0; i < 2; i++) sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
+    for (int i = 0; i < 2; i++) {
+        sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
+        sl_plan_workspace(plan, sl_plan_rows(plan) * stored[i] * sizeof(uint16_t), &room[i]);
+    }
     for (int i = 0; i < count; i++) {
         if (!whole || !module->child[i + 1]->keeps_input) edges[i].activation.values = buffer[i % 2];
         if (!whole || !module->child[i]->keeps_gradient) edges[i].gradient.values = buffer[i % 2];
+        if (sl_reads_stored_gradient(plan, module->child[i])) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
     }
     return SL_OK;
 }
@@ -95,15 +101,21 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     return plan_edges(module, plan);
 }
 
+/* Child I's; X is the sequence's own. */
+static int forward_of(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *y) {
+    const bool last = i == module->children - 1;
+    if (i > 0) return sl_kept_forward(module->child[i], context, &edge_of(module, i - 1)->activation, last, y);
+    return last ? sl_module_forward_last(module->child[i], context, x, y)
+                : sl_module_forward(module->child[i], context, x, y);
+}
+
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int last = module->children - 1;
     for (int i = 0; i < last; i++) {
-        float *out = activation(module, context, i);
-        SL_TRY(sl_module_forward(module->child[i], context, x, out));
+        SL_TRY(forward_of(module, context, i, x, activation(module, context, i)));
         sl_keep(context, &edge_of(module, i)->activation);
-        x = out;
     }
-    return sl_module_forward_last(module->child[last], context, x, y);
+    return forward_of(module, context, last, x, y);
 }
 
 /* Child I's x, and the gradient of its y, as they are kept; X and DY are the sequence's own. */
@@ -118,11 +130,14 @@ static const float *gradient_of(const struct sl_module *module, const struct sl_
 
 static int sequential_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                      const float *dy, float *dx) {
-    for (int i = module->children - 1; i >= 0; i--) {
+    const int last = module->children - 1;
+    for (int i = last; i >= 0; i--) {
+        const struct sl_module *child = module->child[i];
+        const float *in = input_of(module, context, i, x);
         float *out = i > 0 ? gradient(module, context, i - 1) : dx;
-        SL_TRY(sl_module_backward_input(module->child[i], context, input_of(module, context, i, x), dy, out));
+        SL_TRY(i < last ? sl_kept_backward_input(child, context, in, &edge_of(module, i)->gradient, out)
+                        : sl_module_backward_input(child, context, in, dy, out));
         if (i > 0) sl_keep(context, &edge_of(module, i - 1)->gradient);
-        dy = out;
     }
     return SL_OK;
 }

@@ -80,6 +80,8 @@ const void *sl_products_weights(const struct sl_products *products, const struct
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
                                 const struct sl_place *room, size_t n, const float *x) {
     if (!rounds(products)) return x;
+    const uint16_t *stored = sl_rounded_rows(context, n, x);
+    if (stored) return stored;
     uint16_t *rounded = sl_at(context, room);
     context->kernels->round_bf16(n, x, rounded);
     return rounded;

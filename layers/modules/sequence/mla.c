@@ -122,9 +122,14 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
                                      [D_QUERIES] = mla->columns,
                                      [D_ROTATED_KEYS] = mla->rope,
                                      [D_ROTATED_QUERIES] = mla->rotated};
-    for (int i = 0; i < module->children; i++)
-        if (i != OUT)
-            SL_TRY(plan_tensor(plan, columns[gradient[i]], lifetime_of_gradient(module, i), &kept[gradient[i]]));
+    for (int i = 0; i < module->children; i++) {
+        if (i == OUT) continue;
+        SL_TRY(plan_tensor(plan, columns[gradient[i]], lifetime_of_gradient(module, i), &kept[gradient[i]]));
+        if (!sl_reads_stored_gradient(plan, module->child[i])) continue;
+        struct sl_place room;
+        sl_plan_workspace(plan, sl_plan_rows(plan) * columns[gradient[i]] * sizeof(uint16_t), &room);
+        sl_plan_kept_beside(&kept[gradient[i]], &room);
+    }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
     sl_plan_workspace(plan, sl_attention_scratch(&attention), &mla->scratch);
@@ -168,6 +173,11 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
                   queries);
 }
 
+/* Child I's, of what others have given. */
+static int child_forward(const struct sl_module *module, struct sl_context *context, int i, float *y) {
+    return sl_kept_forward(module->child[i], context, &sl_mla_of(module)->kept[input[i]], false, y);
+}
+
 static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
@@ -181,15 +191,15 @@ static int project(const struct sl_module *module, struct sl_context *context, c
     sl_mla_keep(module, context, KV_LATENT);
     sl_mla_keep(module, context, Q_LATENT);
     if (!sl_mla_absorbs(context->caches, context->sequence, context->position)) {
-        SL_TRY(sl_module_forward(module->child[KV_UP], context, kv, sl_mla_at(module, context, KEYS_VALUES)));
+        SL_TRY(child_forward(module, context, KV_UP, sl_mla_at(module, context, KEYS_VALUES)));
         sl_mla_keep(module, context, KEYS_VALUES);
     }
-    SL_TRY(sl_module_forward(module->child[Q_UP], context, q, sl_mla_at(module, context, QUERIES)));
+    SL_TRY(child_forward(module, context, Q_UP, sl_mla_at(module, context, QUERIES)));
     sl_mla_keep(module, context, QUERIES);
     if (!mla->rope) return SL_OK;
     float *keys = sl_mla_at(module, context, ROTATED_KEYS), *queries = sl_mla_at(module, context, ROTATED_QUERIES);
-    SL_TRY(sl_module_forward(module->child[K_ROPE], context, latent, keys));
-    SL_TRY(sl_module_forward(module->child[Q_ROPE], context, latent, queries));
+    SL_TRY(child_forward(module, context, K_ROPE, keys));
+    SL_TRY(child_forward(module, context, Q_ROPE, queries));
     rotate(module, context, false, keys, queries);
     sl_mla_keep(module, context, ROTATED_KEYS);
     sl_mla_keep(module, context, ROTATED_QUERIES);
@@ -215,7 +225,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
     else
         sl_mla_attend(module, context);
     sl_mla_keep(module, context, OUTPUT);
-    return sl_module_forward_last(module->child[OUT], context, sl_mla_at(module, context, OUTPUT), y);
+    return sl_kept_forward(module->child[OUT], context, &sl_mla_of(module)->kept[OUTPUT], true, y);
 }
 
 /* ---- backward ---- */
@@ -229,20 +239,16 @@ static const float *stored(const struct sl_module *module, const struct sl_conte
     return sl_kept_stored(context, &sl_mla_of(module)->kept[tensor]);
 }
 
-/* Child I's x as it is kept, and the gradient of its y; X and DY are the module's own. */
+/* Child I's x as it is kept; X is the module's own. */
 static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
     return i == DOWN ? x : stored(module, context, input[i]);
 }
 
-static const float *gradient_of(const struct sl_module *module, const struct sl_context *context, int i,
-                                const float *dy) {
-    return i == OUT ? dy : sl_mla_at(module, context, gradient[i]);
-}
-
 static int child_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x,
                                 const float *dy, float *dx) {
-    return sl_module_backward_input(module->child[i], context, input_of(module, context, i, x),
-                                    gradient_of(module, context, i, dy), dx);
+    const float *in = input_of(module, context, i, x);
+    if (i == OUT) return sl_module_backward_input(module->child[i], context, in, dy, dx);
+    return sl_kept_backward_input(module->child[i], context, in, &sl_mla_of(module)->kept[gradient[i]], dx);
 }
 
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {

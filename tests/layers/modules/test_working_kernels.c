@@ -1,5 +1,6 @@
 /* test_working_kernels.c - kernels whose values are bf16 alone, where nobody trains: those of float values, rounded,
  * wherever they come from, in half the memory. */
+#include "layers/modules/kept.h"
 #include "layers/modules/modules.h"
 #include "layers/training/exchange.h"
 #include "spmd/base/bf16.h"
@@ -135,10 +136,24 @@ static void they_hold_them_together(void **state) {
     if (shares_memory()) both(true);
 }
 
+/* Of what a parent has stored, a call reads its own rows, and no other array's. */
+static void stored_rows_are_found(void **state) {
+    (void)state;
+    float values[12];
+    const uint16_t stored[8] = {0};
+    const struct sl_context context = {.rounded = {.values = values + 2, .stored = stored, .count = 8}}, none = {0};
+    assert_ptr_equal(sl_rounded_rows(&context, 8, values + 2), stored);
+    assert_ptr_equal(sl_rounded_rows(&context, 4, values + 6), stored + 4);
+    assert_null(sl_rounded_rows(&context, 4, values + 7));
+    assert_null(sl_rounded_rows(&context, 4, values + 1));
+    assert_null(sl_rounded_rows(&none, 4, values + 2));
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_has_its_own),
         cmocka_unit_test(they_hold_them_together),
+        cmocka_unit_test(stored_rows_are_found),
     };
     begin_tests(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
