@@ -5,8 +5,8 @@
  *   SL_LANES(...)                over a loop along a row, inside SL_ROWS
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
  *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS
- *   SL_ABREAST                   iterations of SL_ROWS that may run at the same time, each with scratch of its own, at most
- *   SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
+ *   SL_ABREAST                   at most so many iterations of SL_ROWS run at the same time, each with scratch of its
+ * own SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
  *                                devices, whose threads hide each other's waits, all at once
  *
  * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
