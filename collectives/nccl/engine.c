@@ -151,6 +151,7 @@ static const struct sl_engine_table *launched(void) {
 
 const struct sl_engine_table sl_engine_nccl = {
     .name = "nccl",
+    .both_ends = true,
     .launched = launched,
     .run = sl_nccl_run,
     .group_open = sl_nccl_group_open,

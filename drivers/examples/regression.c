@@ -62,6 +62,7 @@ static int open_worker(struct worker *w, struct sl_spmd *self, const struct run 
                                                 .schedule = &run->schedule,
                                                 .gemm = sl_gemm_find(NULL, &self->error),
                                                 .rows = rows / MICROBATCHES,
+                                                .keeps_outputs = true,
                                                 .wgrad_group = MICROBATCHES};
     w->batch = (struct sl_batch){.rows = rows, .inputs = run->inputs + first * INPUTS, .targets = run->targets + first};
     SL_TRY(sl_group_axes(self, "data", &w->data));    /* the coordinates that have the same stage, */

@@ -26,7 +26,7 @@ static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
 /* One head of one sequence. */
 struct head {
     struct rows q, q_rope, k, v, k_rope;
-    size_t position;
+    size_t position, keys; /* of the first query; of the sequence */
     float scale;
 };
 
@@ -49,6 +49,7 @@ SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, c
         .v = key_rows(shape, v, key * stride + head * width, stride, width),
         .k_rope = key_rows(shape, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
         .position = shape->position,
+        .keys = shape->key_rows,
         .scale = 1.0f / sqrtf((float)(width + rope)),
     };
 }
@@ -224,7 +225,7 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     struct softmax s;
     _Alignas(SL_CACHE_LINE) float scores[BLOCK * BLOCK], near[2 * BLOCK * DEPTH];
     const size_t width = h->v.cols, step = h->v.bf16 ? DEPTH : width, stride = h->q.stride,
-                 seen = h->position + first + queries;
+                 seen = smaller(h->position + first + queries, h->keys);
     for (size_t i = 0; i < BLOCK; i++) {
         s.largest[i] = -INFINITY;
         s.sum[i] = 0.0f;
@@ -275,6 +276,22 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
         const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
         float *to = o + row * (heads * width) + head * width, *logsum_to = logsum + head * (sequences * queries) + row;
         forward_block(&h, first, smaller(BLOCK, queries - first), to, logsum_to);
+    }
+}
+
+static void merge(const struct sl_attention *shape, const float *others, const float *others_logsum, float *o,
+                  float *logsum) {
+    const size_t rows = shape->sequences * shape->queries, heads = shape->heads, width = shape->width;
+    SL_ROWS(is_device_ptr(others, others_logsum, o, logsum))
+    for (size_t row = 0; row < rows; row++) {
+        for (size_t head = 0; head < heads; head++) {
+            const size_t at = head * rows + row, first = (row * heads + head) * width;
+            const float own = logsum[at], other = others_logsum[at], high = own > other ? own : other;
+            const float weight = sl_exp(own - high), other_weight = sl_exp(other - high), sum = weight + other_weight;
+            SL_LANES()
+            for (size_t c = first; c < first + width; c++) o[c] = weight / sum * o[c] + other_weight / sum * others[c];
+            logsum[at] = high + sl_log(sum);
+        }
     }
 }
 
@@ -434,4 +451,4 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
     if (rope) sum_heads(heads, rows * rope, parts, dk_rope);
 }
 
-const struct sl_attention_kernels SL_ATTENTION_KERNELS = {.forward = forward, .backward = backward};
+const struct sl_attention_kernels SL_ATTENTION_KERNELS = {.forward = forward, .merge = merge, .backward = backward};

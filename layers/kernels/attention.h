@@ -3,8 +3,8 @@
  *
  * Each head has WIDTH columns of its own in q, k and v. If ROPE > 0, it has ROPE more columns in q_rope, and all heads
  * share the ROPE columns of k_rope: score = (q . k + q_rope . k_rope) / sqrt(width + rope). Query t of a sequence sees
- * the keys [0, position + t] of the same sequence. Queries have [sequences * queries] rows; the keys of sequence s
- * begin at row s * key_rows. A stride is the number of elements from one row to the next.
+ * the keys [0, position + t] of the same sequence, as far as there are such rows. Queries have [sequences * queries]
+ * rows; the keys of sequence s begin at row s * key_rows. A stride is the number of elements from one row to the next.
  *
  * k, v and k_rope are floats, or in forward alone bf16, which are widened as they are read. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_H
@@ -28,6 +28,10 @@ struct sl_attention_kernels {
      * exp(score). q has the shape of o; q_rope [sequences * queries, heads * rope]; k_rope [key rows, rope]. */
     void (*forward)(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k, const void *v,
                     const void *k_rope, float *o, float *logsum);
+    /* O and LOGSUM, which forward has written of some keys, become what it would write of these and of those of which
+     * it has written OTHERS and OTHERS_LOGSUM. */
+    void (*merge)(const struct sl_attention *shape, const float *others, const float *others_logsum, float *o,
+                  float *logsum);
     /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
      * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order. SCRATCH has
      * sl_attention_scratch bytes. */

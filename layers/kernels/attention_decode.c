@@ -205,7 +205,7 @@ void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const
                                     .width = width,
                                     .rope = rope,
                                     .key_stride = key_stride,
-                                    .seen = position + row % queries + 1,
+                                    .seen = smaller(position + row % queries + 1, key_rows),
                                     .q = q + (row * heads + first) * width,
                                     .q_rope = rope ? q_rope + (row * heads + first) * rope : q,
                                     .k = from_element(dtype, k, key * key_stride + first * width),

@@ -9,7 +9,7 @@
 #include "layers/kernels/tiles_internal.h"
 
 /* KEYS: in a block; ABREAST: whose scores are computed together; MOST_PACK: neighbouring elements of a row in a vector;
- * ABREAST_VECTORS: of a row's product; SLOTS: queries with a scratch of their own. */
+ * ABREAST_VECTORS: of a row's product. */
 enum { KEYS = 64, ABREAST_VECTORS = 4 };
 #if defined(SL_DEVICE_CUDA)
 enum { ABREAST = KEYS, MOST_PACK = 1 };
@@ -17,11 +17,6 @@ enum { ABREAST = KEYS, MOST_PACK = 1 };
 #define fetch(...) ((void)0)
 #else
 #include "layers/kernels/attention_latent_packed_internal.h"
-#endif
-#if defined(SL_DEVICE_CUDA) || defined(SL_DEVICE_OFFLOAD)
-enum { SLOTS = 64 };
-#else
-enum { SLOTS = 1 }; /* the host takes one after the other */
 #endif
 static const float per_log_2 = 1.44269504f;
 
@@ -54,7 +49,7 @@ static size_t floats_of(const struct query *q) {
 static size_t scratch(const struct sl_latent_attention *shape) {
     const struct query query = query_of(shape);
     const size_t rows = shape->sequences * shape->queries;
-    return smaller(rows, SLOTS) * floats_of(&query) * sizeof(float);
+    return smaller(rows, SL_ABREAST) * floats_of(&query) * sizeof(float);
 }
 
 /* ---- products ---- */
@@ -262,8 +257,8 @@ static void forward(const struct sl_latent_attention *shape, const float *q, con
     const size_t latent = shape->latent, rows = sequences * queries;
     const enum sl_dtype cached = shape->cached;
     float *room = scratch;
-    for (size_t first = 0; first < rows; first += SLOTS) {
-        const size_t count = smaller(SLOTS, rows - first);
+    for (size_t first = 0; first < rows; first += SL_ABREAST) {
+        const size_t count = smaller(SL_ABREAST, rows - first);
         SL_ROWS(is_device_ptr(q, q_rope, cache, table, bias, o, room))
         for (size_t slot = 0; slot < count; slot++) {
             const size_t row = first + slot, seen = position + row % queries + 1;

@@ -402,6 +402,8 @@ int sl_pipeline_generate(struct sl_pipeline *p, struct sl_pipeline_step *step, e
     return run_forward(p, step, phase);
 }
 
-const float *sl_pipeline_outputs(const struct sl_pipeline *p) { return p->output_gradients; }
+static bool keeps_outputs(const struct sl_pipeline *p) { return p->options.keeps_outputs || p->options.forward_only; }
 
-const float *sl_pipeline_predictions(const struct sl_pipeline *p) { return p->outputs; }
+const float *sl_pipeline_outputs(const struct sl_pipeline *p) { return keeps_outputs(p) ? p->output_gradients : NULL; }
+
+const float *sl_pipeline_predictions(const struct sl_pipeline *p) { return keeps_outputs(p) ? p->outputs : NULL; }

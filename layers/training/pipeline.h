@@ -49,11 +49,13 @@ struct sl_pipeline_options {
     /* Of what is kept for backward and handed over: SL_F32 or SL_BF16. With bf16, rows are rounded after every layer,
      * whether they are handed over or not, so that bits do not follow the stages. */
     enum sl_dtype storage;
-    int slots;         /* slots of a channel with which the schedule is proven; 0: as many as sl_schedule_slots says */
-    int rows;          /* rows of a microbatch */
-    int sequence;      /* rows of a sequence; 0: rows are independent of each other */
-    bool forward_only; /* the pipeline will never train */
-    bool sizes_only;   /* the pipeline will never be opened: it tells of parameters and bytes */
+    int slots;          /* slots of a channel with which the schedule is proven; 0: as many as sl_schedule_slots says */
+    int rows;           /* rows of a microbatch */
+    int sequence;       /* rows of a sequence; 0: rows are independent of each other */
+    bool forward_only;  /* the pipeline will never train */
+    bool keeps_outputs; /* sl_pipeline_outputs and sl_pipeline_predictions have the rows of all microbatches, as they
+                         * do where it is forward_only; else those that W still needs, and there is less memory */
+    bool sizes_only;    /* the pipeline will never be opened: it tells of parameters and bytes */
     struct sl_crew *crew;     /* of this coordinate, for products of one row (layers/kernels/gemm.h); NULL: none */
     struct sl_caches *caches; /* for prefill and decode; must outlive the pipeline; else NULL */
     /* What the stages keep for backward lies further away (spmd/device/window.h), where the host computes in a file in
@@ -125,9 +127,9 @@ int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *
  * prompt, or SL_DECODE for one token of each sequence. */
 int sl_pipeline_generate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step, enum sl_phase phase);
 /* What the loss wrote in the last call: [microbatches][rows, its out] in device memory; NULL unless this coordinate has
- * the last stage. */
+ * the last stage, and options.keeps_outputs or options.forward_only. */
 const float *sl_pipeline_outputs(const struct sl_pipeline *pipeline);
-/* What the last stage gave in the last call, and the loss took: [microbatches][rows, its out]. */
+/* What the last stage gave in the last call, and the loss took: [microbatches][rows, its out]; NULL as well. */
 const float *sl_pipeline_predictions(const struct sl_pipeline *pipeline);
 
 SL_END_C

@@ -64,7 +64,8 @@ struct sl_pipeline {
     /* The stage-input buffer, if the schedule keeps states, and its gradients; then what the last stage gives, and what
      * the loss makes of it: the gradients, unless the model generates. */
     char *inputs, *input_gradients;    /* [microbatches * rows, hidden], as they are handed over */
-    float *outputs, *output_gradients; /* [microbatches * rows, out], [microbatches * rows, the loss's out] */
+    float *outputs, *output_gradients; /* [output_slots * rows, out], [output_slots * rows, the loss's out] */
+    int output_slots;                  /* microbatches that lie there at the same time */
     struct ends *ends;                 /* [loops] */
     struct link *link;                 /* [links], at most 4 for each loop */
     int links;
@@ -90,14 +91,14 @@ static inline size_t hidden_bytes(const struct sl_pipeline *p, int microbatch) {
     return sl_pipeline_row_bytes(p, microbatch * p->options.rows, p->hidden);
 }
 
-/* Elements before MICROBATCH in what the last stage gives. */
-static inline size_t output_row(const struct sl_pipeline *p, int microbatch) {
-    return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->out;
+/* Elements before MICROBATCH's slot in arrays of slots of COLUMNS columns. */
+static inline size_t slot_row(const struct sl_pipeline *p, int microbatch, int columns) {
+    return (size_t)(microbatch % p->output_slots) * (size_t)p->options.rows * (size_t)columns;
 }
-
-/* The same in what the loss makes of it. */
+/* In what the last stage gives, and in what the loss makes of it. */
+static inline size_t output_row(const struct sl_pipeline *p, int microbatch) { return slot_row(p, microbatch, p->out); }
 static inline size_t loss_row(const struct sl_pipeline *p, int microbatch) {
-    return (size_t)microbatch * (size_t)p->options.rows * (size_t)p->model->loss->out;
+    return slot_row(p, microbatch, p->model->loss->out);
 }
 
 static inline size_t batch_rows(const struct sl_pipeline *p) {

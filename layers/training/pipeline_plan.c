@@ -84,8 +84,10 @@ static void plan_slots(struct sl_pipeline *p) {
     const struct sl_pipeline_options *options = &p->options;
     p->again.once = &p->once;
     p->stash.slots = p->again.slots = p->once.slots = p->run;
+    p->output_slots = p->microbatches;
     if (options->forward_only) return;
     p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->wgrad_group);
+    if (!options->keeps_outputs) p->output_slots = p->stash.slots;
     p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->wgrad_group);
     p->weights_follow = sl_schedule_weights_follow(options->schedule, p->rank, options->wgrad_group);
     p->forward_keeps = !p->weights_follow && p->again.slots == p->stash.slots;
@@ -258,12 +260,12 @@ static size_t input_bytes(const struct sl_pipeline *p) {
     for (int i = 0; i < p->actions->count; i++) keeps = keeps || p->actions->action[i].update >= 0;
     return keeps ? hidden_bytes(p, p->microbatches) : 0;
 }
-static size_t output_bytes(const struct sl_pipeline *p) {
-    return has_loss(p) ? output_row(p, p->microbatches) * sizeof(float) : 0;
+/* Of rows of COLUMNS columns, where there is a loss. */
+static size_t slots_bytes(const struct sl_pipeline *p, int columns) {
+    return (size_t)p->output_slots * (size_t)p->options.rows * (size_t)columns * sizeof(float);
 }
-static size_t loss_bytes(const struct sl_pipeline *p) {
-    return has_loss(p) ? loss_row(p, p->microbatches) * sizeof(float) : 0;
-}
+static size_t output_bytes(const struct sl_pipeline *p) { return has_loss(p) ? slots_bytes(p, p->out) : 0; }
+static size_t loss_bytes(const struct sl_pipeline *p) { return has_loss(p) ? slots_bytes(p, p->model->loss->out) : 0; }
 static size_t slot_bytes(const struct sl_pipeline *p) { return sl_round_up(hidden_bytes(p, p->run), SL_CACHE_LINE); }
 
 /* The coordinate that has the same place as this one, but RANK. */

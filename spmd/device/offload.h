@@ -5,7 +5,8 @@
  *   SL_LANES(...)                over a loop along a row, inside SL_ROWS
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
  *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS
- *   SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
+ *   SL_ABREAST                   at most so many iterations of SL_ROWS run at the same time, each with scratch of its
+ * own SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
  *                                devices, whose threads hide each other's waits, all at once
  *
  * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
@@ -37,6 +38,7 @@
 #define SL_LANES(...) SL_PRAGMA(omp simd __VA_ARGS__)
 #define SL_BLOCKS(clauses) SL_PRAGMA(omp target teams distribute clauses)
 #define SL_BLOCK 1024
+#define SL_ABREAST 64
 #elif defined(SL_DEVICE_CUDA)
 #define SL_ELEMENTWISE(clauses, ...)                                                                                   \
     sl_device.settle(NULL);                                                                                            \
@@ -49,6 +51,7 @@
     sl_device.settle(NULL);                                                                                            \
     SL_PRAGMA(omp target teams distribute parallel for clauses)
 #define SL_BLOCK 1
+#define SL_ABREAST 64
 #elif defined(SL_DEVICE_QUEUED)
 #include <offload_queued.h> /* tests/fake_cuda */
 #else
@@ -58,6 +61,10 @@
 #define SL_BLOCKS(clauses)
 #define SL_BLOCK 1024 /* floats: a block stays in the first-level cache while rows or arrays pass over it */
 #define SL_PIECE 128
+#endif
+
+#ifndef SL_ABREAST
+#define SL_ABREAST 1 /* one follows the other */
 #endif
 
 #ifndef SL_PIECE

@@ -307,6 +307,7 @@ static int mla_backward_weight(const struct sl_module *module, struct sl_context
 static void release(struct sl_module *module) {
     sl_rope_release(((struct mla *)module)->keys);
     sl_rope_release(((struct mla *)module)->queries);
+    sl_gemm_release(&((struct mla *)module)->expansion);
 }
 
 static const struct sl_module_type type = {.name = "mla",

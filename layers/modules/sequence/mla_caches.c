@@ -3,11 +3,12 @@
  * Expanded: keys and values of this coordinate's heads, and the rotary key. Latent: the latent and the rotary key, the
  * same at each coordinate along the axis; kv_up is absorbed into queries and outputs
  * (layers/kernels/attention_latent.h). For that every coordinate has kv_up's columns of its own heads, in a table that
- * is made when a prompt begins. A prompt that begins its sequences attends to its own keys and values, whose products
- * are cheaper where there are many queries.
+ * is made when a prompt begins. Where there are many queries, products with keys and values are cheaper: a prompt
+ * attends to its own ones, then to those of the cached tokens, which are made chunk by chunk.
  */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/sequence/mla_internal.h"
+#include "spmd/device/device.h"
 
 /* ---- planning ---- */
 
@@ -28,6 +29,24 @@ static struct sl_latent_attention latent_shape(const struct mla *mla, int rows, 
                                         .cached = cached};
 }
 
+/* Keys and values of a chunk take the room of the pass's own. */
+static int plan_chunk(struct mla *mla, struct sl_plan *plan) {
+    const size_t rows = sl_plan_rows(plan), latent = (size_t)mla->shape.latent;
+    const size_t chunk = (size_t)sl_mla_chunk(plan->sequence), keys = rows / (size_t)plan->sequence * chunk;
+    sl_gemm_release(&mla->expansion);
+    if (!chunk) return SL_OK;
+    if (plan->caches->storage == SL_BF16)
+        sl_plan_workspace(plan, chunk * (latent + mla->rope) * sizeof(float), &mla->widened);
+    sl_plan_workspace(plan, keys * latent * sizeof(float), &mla->latents);
+    sl_plan_workspace(plan, keys * mla->rope * sizeof(float), &mla->rotated_keys);
+    sl_plan_workspace(plan, 2 * mla->columns * sizeof(float), &mla->bias);
+    sl_plan_workspace(plan, rows * mla->columns * sizeof(float), &mla->others);
+    sl_plan_workspace(plan, rows * mla->heads * sizeof(float), &mla->others_logsum);
+    if (plan->sizes_only) return SL_OK;
+    return sl_gemm_plan(&mla->expansion, plan->gemm, SL_F32, (int)chunk, (int)(2 * mla->columns), (int)latent, false,
+                        false, SL_EPILOGUE_BIAS, plan->error);
+}
+
 static int plan_latent(struct mla *mla, struct sl_plan *plan) {
     const size_t latent = (size_t)mla->shape.latent, table = 2 * latent * mla->columns;
     const struct sl_latent_attention shape =
@@ -38,7 +57,7 @@ static int plan_latent(struct mla *mla, struct sl_plan *plan) {
         SL_TRY(sl_plan_array(plan, (size_t)plan->rows * latent, SL_UNTIL_RETURN, &mla->kept[ALL_LATENT].values));
     sl_plan_workspace(plan, table * sizeof(float), &mla->kernel);
     sl_plan_workspace(plan, sl_kernels_select()->latent->scratch(&shape), &mla->scratch);
-    return SL_OK;
+    return plan_chunk(mla, plan);
 }
 
 int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan) {
@@ -141,11 +160,11 @@ static int append_latents(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-/* The bias of this coordinate's values. */
-static const float *value_bias(const struct sl_module *module, const struct sl_context *context) {
+/* The bias of this coordinate's keys, or of its values. */
+static const float *bias_of(const struct sl_module *module, const struct sl_context *context, bool values) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_group *peers = sl_group_of(context, mla->group);
-    const size_t first = (size_t)mla->shape.dimension + (peers ? (size_t)peers->rank * mla->columns : 0);
+    const size_t first = (values ? (size_t)mla->shape.dimension : 0) + (peers ? (size_t)peers->rank * mla->columns : 0);
     return sl_value(module->child[KV_UP], context, SL_AFFINE_BIAS) + first;
 }
 
@@ -156,8 +175,63 @@ static void attend_to_latents(const struct sl_module *module, struct sl_context 
     shape.key_rows = (size_t)context->caches->positions;
     context->kernels->latent->forward(&shape, sl_mla_at(module, context, QUERIES),
                                       mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL, cached,
-                                      context->caches->cache[mla->table_cache].data, value_bias(module, context),
+                                      context->caches->cache[mla->table_cache].data, bias_of(module, context, true),
                                       sl_mla_at(module, context, OUTPUT), sl_at(context, &mla->scratch));
+}
+
+/* Copies the latents and rotary keys of CHUNK tokens from FIRST on, of each sequence. */
+static void take_chunk(const struct sl_module *module, const struct sl_context *context, const void *cached,
+                       size_t first, size_t chunk) {
+    const struct mla *mla = sl_mla_of(module);
+    const struct sl_kernels *kernels = context->kernels;
+    const size_t latent = (size_t)mla->shape.latent, rope = mla->rope, depth = latent + rope;
+    const size_t sequences = (size_t)(context->rows / context->sequence);
+    float *latents = sl_at(context, &mla->latents), *rotated = sl_at(context, &mla->rotated_keys);
+    for (size_t s = 0; s < sequences; s++) {
+        const size_t from = (s * (size_t)context->caches->positions + first) * depth;
+        const float *rows = (const float *)cached + from;
+        if (context->caches->storage == SL_BF16) {
+            float *widened = sl_at(context, &mla->widened);
+            kernels->widen_bf16(chunk * depth, (const uint16_t *)cached + from, widened);
+            rows = widened;
+        }
+        kernels->sequence->copy_block(chunk, latent, rows, depth, latents + s * chunk * latent, latent);
+        if (rope) kernels->sequence->copy_block(chunk, rope, rows + latent, depth, rotated + s * chunk * rope, rope);
+    }
+}
+
+/* Adds to OUTPUT what the keys and values of a chunk give it, which lie in the room of the pass's own. */
+static void attend_to_chunk(const struct sl_module *module, struct sl_context *context, size_t chunk) {
+    const struct mla *mla = sl_mla_of(module);
+    const struct sl_attention_kernels *attention = context->kernels->attention;
+    struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
+    const float *keys = sl_mla_at(module, context, KEYS_VALUES);
+    float *others = sl_at(context, &mla->others), *logsum = sl_at(context, &mla->others_logsum);
+    shape.position = shape.key_rows = chunk; /* all queries see all of it */
+    attention->forward(&shape, sl_mla_at(module, context, QUERIES),
+                       mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL, keys, keys + mla->columns,
+                       mla->rope ? sl_at(context, &mla->rotated_keys) : NULL, others, logsum);
+    attention->merge(&shape, others, logsum, sl_mla_at(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
+}
+
+/* To the pass's own keys and values, then to those of all cached tokens before it. */
+static int attend_to_chunks(const struct sl_module *module, struct sl_context *context, const void *cached) {
+    const struct mla *mla = sl_mla_of(module);
+    const size_t chunk = (size_t)sl_mla_chunk(context->sequence), bytes = mla->columns * sizeof(float);
+    float *kernel = sl_at(context, &mla->kernel), *bias = sl_at(context, &mla->bias);
+    sl_mla_attend(module, context);
+    if (context->position == 0) return SL_OK;
+    SL_TRY(sl_sharded_dense_columns(module->child[KV_UP], context, kernel));
+    sl_device.copy(bias, bias_of(module, context, false), bytes);
+    sl_device.copy(bias + mla->columns, bias_of(module, context, true), bytes);
+    for (size_t first = 0; first < (size_t)context->position; first += chunk) {
+        take_chunk(module, context, cached, first, chunk);
+        SL_TRY(sl_products_multiply_many(context, &mla->expansion, context->rows / context->sequence,
+                                         sl_at(context, &mla->latents), kernel, bias, false,
+                                         sl_mla_at(module, context, KEYS_VALUES)));
+        attend_to_chunk(module, context, chunk);
+    }
+    return SL_OK;
 }
 
 static int attend_latent(const struct sl_module *module, struct sl_context *context) {
@@ -165,10 +239,9 @@ static int attend_latent(const struct sl_module *module, struct sl_context *cont
     if (context->phase == SL_PREFILL && context->position == 0 && context->microbatch == 0)
         SL_TRY(make_table(module, context));
     SL_TRY(append_latents(module, context, &cached));
-    if (sl_mla_absorbs(context->caches, context->sequence, context->position))
-        attend_to_latents(module, context, cached);
-    else
-        sl_mla_attend(module, context);
+    if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
+        return attend_to_chunks(module, context, cached);
+    attend_to_latents(module, context, cached);
     return SL_OK;
 }
 

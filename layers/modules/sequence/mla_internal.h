@@ -43,6 +43,9 @@ struct mla {
     struct sl_place kernel;                           /* kv_up's columns, before they become a table */
     int keys_cache, values_cache, rotated_keys_cache; /* numbers of caches: expanded, */
     int latents_cache, table_cache; /* or latent: [latent | rotated key], and kv_up as kernels read it */
+    struct sl_gemm expansion;       /* of a chunk of cached latents, where a pass expands them */
+    struct sl_place widened, latents, rotated_keys, bias; /* the chunk's operands, */
+    struct sl_place others, others_logsum;                /* and what attention gives of it */
 };
 
 static inline const struct mla *sl_mla_of(const struct sl_module *module) { return (const struct mla *)module; }
@@ -61,9 +64,20 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context);
 
 /* Plans the caches, in the form that they have been given. */
 int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan);
+/* Cached tokens whose keys and values a pass over sequences of SEQUENCE tokens makes at a time: a power of two, so that
+ * the parts of a prompt before it divide into such chunks; 0 where attending to the latents themselves takes less time.
+ */
+static inline int sl_mla_chunk(int sequence) {
+    enum { FEWEST = 64, MOST = 1024 };
+    int chunk = FEWEST;
+    while (chunk < MOST && 2 * chunk <= sequence) chunk *= 2;
+    return sequence < FEWEST ? 0 : chunk;
+}
 /* Whether a pass over sequences of SEQUENCE tokens from POSITION on attends to latents, and so needs no KEYS_VALUES. */
 static inline bool sl_mla_absorbs(const struct sl_caches *caches, int sequence, int position) {
-    return caches && caches->form == SL_CACHE_LATENT && (sequence == 1 || position > 0);
+    const int chunk = sl_mla_chunk(sequence);
+    if (!caches || caches->form != SL_CACHE_LATENT) return false;
+    return position == 0 ? sequence == 1 : !chunk || position % chunk;
 }
 /* SL_BAD_INPUT unless the caches have room for the call's tokens. */
 int sl_mla_check_caches(const struct sl_module *module, struct sl_context *context);

@@ -119,7 +119,7 @@ refused() {
     point "$name: they need as much as it says"
 }
 
-large="$model --sequence 512 --data text --batch 256 --steps 1"
+large="$model --sequence 512 --data text --batch 256 --steps 1 --wgrad-group 4"
 limited='prlimit --as=300000000'
 refused 'little address space' 'address space (ulimit -v) has' 'transformer train' $large --mesh data=2
 limited='prlimit --data=90000000'
@@ -161,7 +161,7 @@ limited='prlimit --as=300000000'
 run 'transformer train' $large --mesh data=2 --wgrad-group 1 --accumulate 8
 [ $status = 0 ]
 point 'and with such an option the run does fit'
-run 'transformer train' $large --batch 512 --mesh data=1
+run 'transformer train' $large --batch 512 --wgrad-group 16 --mesh data=1
 grep -qE 'transformer train: coordinate 0 \(data=0, pipe=0, tensor=0\) needs [0-9.]+ MB, and' err
 point 'a coordinate alone'
 plan

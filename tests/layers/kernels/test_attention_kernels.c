@@ -348,6 +348,42 @@ static void one_query_at_a_time_equals_all_at_once(void **state) {
     release(&all);
 }
 
+/* All queries see the first KEYS rows, and then, of what lies behind them, their own: together what they see at once.
+ */
+static void keys_in_two_parts_are_all_keys(void **state) {
+    (void)state;
+    struct numbers numbers = {8};
+    const size_t counts[] = {1, 40, 64, 128}, queries[] = {3, 20, 90};
+    for (size_t i = 0; i < 12; i++) {
+        const size_t keys = counts[i % 4], rows = queries[i / 4];
+        struct sl_attention shape = training(1, rows, 3, 20, i % 2 ? 12 : 0);
+        shape.position = keys;
+        shape.key_rows = keys + rows;
+        struct example all = make(&numbers, shape, 1.0f), first = all, rest = all;
+        const size_t wide = rows * 3 * 20;
+        first.shape.key_rows = keys;
+        rest.shape.position = 0;
+        rest.shape.key_rows = rows;
+        rest.kv = all.kv + keys * all.shape.key_stride;
+        rest.rope = all.rope + keys * shape.rope;
+        first.o = device_floats(wide), rest.o = device_floats(wide);
+        first.logsum = device_floats(3 * rows), rest.logsum = device_floats(3 * rows);
+        FOR_EACH_LEVEL(kernels) {
+            run_forward(kernels, &all);
+            run_forward(kernels, &first);
+            run_forward(kernels, &rest);
+            kernels->attention->merge(&shape, first.o, first.logsum, rest.o, rest.logsum);
+            for (size_t c = 0; c < wide; c++) expect_close("o", c, rest.o[c], all.o[c], 0.0, 2e-6);
+            for (size_t c = 0; c < 3 * rows; c++) expect_close("logsum", c, rest.logsum[c], all.logsum[c], 2e-6, 2e-6);
+        }
+        release_array(first.o);
+        release_array(rest.o);
+        release_array(first.logsum);
+        release_array(rest.logsum);
+        release(&all);
+    }
+}
+
 /* Columns FIRST and COLS - 1 after it of rows of STRIDE. */
 static void copy_columns(size_t rows, const float *from, size_t first, size_t stride, float *to, size_t to_first,
                          size_t to_stride, size_t cols) {
@@ -417,6 +453,7 @@ int main(void) {
         cmocka_unit_test(keys_of_bf16_equal_the_oracle),
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(one_query_at_a_time_equals_all_at_once),
+        cmocka_unit_test(keys_in_two_parts_are_all_keys),
         cmocka_unit_test(a_head_alone_has_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,6 +131,7 @@ static void held_is_planned_under_every_schedule(void **state) {
                                        "data=1,pipe=4,tensor=1"};
     for (int i = 0; i < 8; i++) {
         for (int m = 0; m < 4; m++) {
+            if (test_is_small && m != i % 4) continue;
             struct job job = small_job(mesh[m]);
             job.schedule = schedule[i];
             job.loops = i < 2 ? 1 : 2;

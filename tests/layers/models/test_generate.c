@@ -212,24 +212,27 @@ static void prompts_of_several_parts_are_those_of_the_whole_model(void **state) 
     static const struct {
         const char *mesh;
         enum sl_cache_form cache;
-        int prompt; /* parts are of 1024 tokens */
+        int prompt; /* parts are of 1024 tokens; a last one of 64 or more expands what is cached */
     } variant[] = {{"data=1,pipe=1,tensor=1", SL_CACHE_LATENT, 1030},
                    {"data=1,pipe=1,tensor=1", SL_CACHE_EXPANDED, 1030},
-                   {"data=1,pipe=2,tensor=2", SL_CACHE_LATENT, 1025}};
-    enum { LONG = 1036 };
+                   {"data=1,pipe=2,tensor=2", SL_CACHE_LATENT, 1025},
+                   {"data=1,pipe=1,tensor=1", SL_CACHE_LATENT, 1096},
+                   {"data=1,pipe=1,tensor=2", SL_CACHE_LATENT, 1096}};
+    enum { MORE = 6 };
     for (size_t i = 0; i < sizeof variant / sizeof *variant; i++) {
         struct job job = new_job(variant[i].mesh);
         struct trial *trial = new_trial(&job, 1);
         uint64_t numbers = 7;
-        for (int t = 0; t < LONG; t++) trial->prompts[t] = pick(&numbers, job.model.vocabulary);
+        const int length = variant[i].prompt + MORE;
+        for (int t = 0; t < length; t++) trial->prompts[t] = pick(&numbers, job.model.vocabulary);
         trial->made.sequences = job.batch = 1;
         trial->made.prompt = variant[i].prompt;
-        trial->made.length = LONG;
+        trial->made.length = length;
         trial->made.cache = variant[i].cache;
-        job.model.positions = LONG;
-        job.sequence = LONG - 1;
+        job.model.positions = length;
+        job.sequence = length - 1;
         run_trial(&job, trial);
-        if (has_results()) assert_true(trial->hits == LONG - variant[i].prompt);
+        if (has_results()) assert_true(trial->hits == MORE);
         free(trial);
     }
 }

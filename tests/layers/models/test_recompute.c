@@ -99,6 +99,29 @@ static void one_layer_is_held_at_a_time(void **state) {
     assert_int_equal(bytes[1][0] - bytes[0][0], (size_t)job.model.layers_per_block * input);
 }
 
+/* Under 1f1b the last rank's backward follows each forward, whose outputs then go: of more microbatches than channels
+ * have slots it has more tokens and labels alone. */
+static void outputs_of_microbatches_go_one_after_another(void **state) {
+    (void)state;
+    size_t bytes[2][MOST_COORDINATES];
+    char mesh[LAYOUT];
+    struct job job = job_on(2, mesh);
+    const size_t texts = (size_t)(SL_PIPELINE_MOST_SLOTS * job.sequence) * 2 * sizeof(int32_t);
+    job.schedule = "1f1b";
+    job.group = job.run = 1;
+    job.sizes_only = true;
+    job.program = tell_bytes;
+    for (int i = 0; i < 2; i++) {
+        struct job of = job;
+        of.batch = of.microbatches = SL_PIPELINE_MOST_SLOTS * (i + 1);
+        of.user = bytes[i];
+        assert_true(make_table(&of));
+        run_job(&of);
+        free_job(&of);
+    }
+    assert_in_range(bytes[1][1], bytes[0][1], bytes[0][1] + texts);
+}
+
 /* ---- and what is computed ---- */
 
 /* Runs of all lengths, in turns with a part of each layer recomputed and all of it. */
@@ -156,6 +179,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_recomputed_is_not_held),
         cmocka_unit_test(one_layer_is_held_at_a_time),
+        cmocka_unit_test(outputs_of_microbatches_go_one_after_another),
         cmocka_unit_test(tables_that_ascend_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
