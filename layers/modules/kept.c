@@ -17,6 +17,7 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
 
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child) {
     if (plan->storage == SL_F32 || plan->forward_only || child->keeps_gradient) return false;
+    if (plan->precision != SL_BF16) return false; /* I would not read it */
     return child->children > 0 ? plan->weights_follow : child->weights_follow && !child->type->needs_no_gradient;
 }
 
