@@ -154,7 +154,7 @@ limited=
 point 'a large vocabulary: the head is spread'
 limited=
 refused 'little RAM' 'this machine has' 'transformer train' --model-dimension 1024 --n-heads 16 --sequence 1024 \
-    --batch 8192 --data text --mesh data=2,pipe=2
+    --batch 8192 --data text --schedule gpipe --mesh data=2,pipe=2
 data=$((1048576 * 785 * 4))
 refused 'little RAM for a classifier' 'this machine has' looping_pipeline --batch 1048576 --hidden 1024 --layers 64
 limited='prlimit --as=300000000'
