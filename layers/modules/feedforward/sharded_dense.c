@@ -297,15 +297,22 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     return SL_OK;
 }
 
+/* Whether I of the same rows has left all columns of dy in the workspace. Its dy may have digits that bf16 lacks. */
+static bool is_gathered(const struct sl_module *module, const struct sl_context *context) {
+    return module->weights_follow && context->storage == SL_F32;
+}
+
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group, whole = (size_t)dense->whole;
     const bool peers = dense->group >= 0; /* which sum and gather floats */
-    const float *all;
-    if (peers) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
-    SL_TRY(gather_gradient(module, context, rows, dy, &all));
+    const float *all = peers ? sl_at(context, &dense->columns) : dy;
+    if (peers && !is_gathered(module, context)) {
+        dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
+        SL_TRY(gather_gradient(module, context, rows, dy, &all));
+    }
     context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
                                   context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
