@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "layers/kernels/onednn/onednn_internal.h"
+#include "spmd/base/memory.h"
 
 enum { PRIMITIVE_ROWS = 16, BIAS_FIRST_ROWS = 32 };
 enum { OVERWRITE, ADD, PRIMITIVES }; /* by what becomes of C */
@@ -134,7 +135,6 @@ static bool set_attributes(dnnl_primitive_attr_t attributes, int which) {
     return set;
 }
 
-/* A scratchpad of the caller's own: the library's belongs to the thread that made the primitive. */
 static struct operands *make_operands(struct onednn *state, int which) {
     struct operands *operands = calloc(1, sizeof *operands);
     if (!operands) return NULL;
@@ -142,7 +142,7 @@ static struct operands *make_operands(struct onednn *state, int which) {
     if (!dnnl_memory_create(&memory[A], &state->a, state->engine, DNNL_MEMORY_NONE) &&
         !dnnl_memory_create(&memory[B], &state->b, state->engine, DNNL_MEMORY_NONE) &&
         !dnnl_memory_create(&memory[C], &state->c, state->engine, DNNL_MEMORY_NONE) &&
-        !dnnl_memory_create(&memory[SCRATCHPAD], &state->scratchpad[which], state->engine, DNNL_MEMORY_ALLOCATE))
+        !dnnl_memory_create(&memory[SCRATCHPAD], &state->scratchpad[which], state->engine, DNNL_MEMORY_NONE))
         return operands;
     free_operands(operands);
     return NULL;
@@ -198,19 +198,30 @@ struct call {
     float *c;
 };
 
+static bool execute_primitive(const struct onednn *state, int which, const struct call *call,
+                              const struct operands *operands, void *scratchpad) {
+    const dnnl_memory_t *memory = operands->memory;
+    const dnnl_exec_arg_t arguments[OPERANDS] = {{DNNL_ARG_SRC, memory[A]},
+                                                 {DNNL_ARG_WEIGHTS, memory[B]},
+                                                 {DNNL_ARG_DST, memory[C]},
+                                                 {DNNL_ARG_SCRATCHPAD, memory[SCRATCHPAD]}};
+    return !dnnl_memory_set_data_handle(memory[A], (void *)(uintptr_t)call->a) &&
+           !dnnl_memory_set_data_handle(memory[B], (void *)(uintptr_t)call->b) &&
+           !dnnl_memory_set_data_handle(memory[C], call->c) &&
+           !dnnl_memory_set_data_handle(memory[SCRATCHPAD], scratchpad) &&
+           !dnnl_primitive_execute(state->primitive[which], state->stream, OPERANDS, arguments);
+}
+
+/* The scratchpad is the call's own, as dnnl_sgemm's is: the library's belongs to the thread that made the primitive,
+ * and with one a plan a deep model would hold more of them than of anything else. */
 static bool run_primitive(const struct call *call, int which) {
     struct onednn *state = call->gemm->state;
     struct operands *operands = atomic_exchange(&state->operands[which], NULL);
     if (!operands) operands = make_operands(state, which);
-    if (!operands) return false;
-    const dnnl_exec_arg_t arguments[OPERANDS] = {{DNNL_ARG_SRC, operands->memory[A]},
-                                                 {DNNL_ARG_WEIGHTS, operands->memory[B]},
-                                                 {DNNL_ARG_DST, operands->memory[C]},
-                                                 {DNNL_ARG_SCRATCHPAD, operands->memory[SCRATCHPAD]}};
-    const bool done = !dnnl_memory_set_data_handle(operands->memory[A], (void *)(uintptr_t)call->a) &&
-                      !dnnl_memory_set_data_handle(operands->memory[B], (void *)(uintptr_t)call->b) &&
-                      !dnnl_memory_set_data_handle(operands->memory[C], call->c) &&
-                      !dnnl_primitive_execute(state->primitive[which], state->stream, OPERANDS, arguments);
+    const size_t bytes = dnnl_memory_desc_get_size(&state->scratchpad[which]);
+    void *scratchpad = aligned_alloc(SL_CACHE_LINE, sl_round_up(bytes + 1, SL_CACHE_LINE));
+    const bool done = operands && scratchpad && execute_primitive(state, which, call, operands, scratchpad);
+    free(scratchpad);
     free_operands(atomic_exchange(&state->operands[which], operands));
     return done;
 }
