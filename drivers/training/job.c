@@ -106,14 +106,16 @@ static int read_schedule(struct sl_job *job, struct sl_error *error) {
                         sl_job_axis(job, SL_JOB_PIPE), job->ranks);
 }
 
-/* Before the coordinates start: all of them run the same table. What is recomputed takes room for a run, unless its
+/* Before the coordinates start: all of them run the same table. So where several hosts have coordinates, perhaps not
+ * equally many, runs are as if each coordinate had a core. What is recomputed takes room for a run, unless its
  * weight gradients wait for others, and what is offloaded comes back a run at a time: so runs become as long as their
  * groups at most. */
 static int fuse(struct sl_job *job, struct sl_error *error) {
     const bool grouped = job->options->recompute || job->options->offload & SL_OFFLOAD_ACTIVATIONS;
+    const bool one_host = job->sharing.coordinates >= job->mesh.size;
     const struct sl_fusing fusing = {.rows = job->rows,
                                      .coordinates = job->sharing.coordinates,
-                                     .cores = job->sharing.cores,
+                                     .cores = one_host ? job->sharing.cores : 0,
                                      .group = grouped ? job->wgrad_group : 0};
     struct sl_schedule *schedule = &job->schedule;
     const int run = job->options->no_fuse || (job->bare_loops && !job->options->fuse) ? 1 : job->options->fuse;

@@ -93,7 +93,7 @@ point "every coordinate's memory"
 run 2 transformer train --mesh data=1,pipe=2 --steps 2 --json
 grep -o '"processes":.*"options"' out | grep -qE '"coordinates":\[0\].*"coordinates":\[1\]'
 point 'what every process consists of'
-run 4 transformer train --mesh data=2,pipe=2 --model-dimension 1024 --n-heads 16 --batch 8192 --sequence 1024
+run 4 transformer train --mesh data=2,pipe=2 --model-dimension 1024 --n-heads 16 --batch 8192 --sequence 1024 --schedule gpipe
 driver='transformer train'
 fails 'more than the machine has' 2 'the run needs' 'of it at coordinate' 'this machine has' '; it would fit with --'
 run 8 sharding --json
