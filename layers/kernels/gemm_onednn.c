@@ -93,6 +93,31 @@ static void keep_scratch_memory(void) {
     mallopt(M_TRIM_THRESHOLD, 128 << 20);
 }
 
+/* A thread's primitives use one scratchpad, one after another: the library's belongs to the thread that made a
+ * primitive, and with one a plan a deep model would hold more of them than of anything else. In front of it is its
+ * size. */
+static pthread_key_t scratchpad_key;
+static pthread_once_t scratchpads = PTHREAD_ONCE_INIT;
+static bool has_scratchpads;
+static void begin_scratchpads(void) { has_scratchpads = !pthread_key_create(&scratchpad_key, free); }
+
+/* BYTES, as long as the thread asks for no more. NULL if there is no memory. */
+static void *scratchpad_of(size_t bytes) {
+    pthread_once(&scratchpads, begin_scratchpads);
+    size_t *size = has_scratchpads ? pthread_getspecific(scratchpad_key) : NULL;
+    if (!size || *size < bytes) {
+        size_t *larger = aligned_alloc(SL_CACHE_LINE, sl_round_up(bytes, SL_CACHE_LINE) + SL_CACHE_LINE);
+        if (!larger || !has_scratchpads || pthread_setspecific(scratchpad_key, larger)) {
+            free(larger);
+            return NULL;
+        }
+        free(size);
+        *larger = bytes;
+        size = larger;
+    }
+    return (char *)size + SL_CACHE_LINE;
+}
+
 static void free_operands(struct operands *operands) {
     if (!operands) return;
     for (int i = 0; i < OPERANDS; i++) {
@@ -212,16 +237,12 @@ static bool execute_primitive(const struct onednn *state, int which, const struc
            !dnnl_primitive_execute(state->primitive[which], state->stream, OPERANDS, arguments);
 }
 
-/* The scratchpad is the call's own, as dnnl_sgemm's is: the library's belongs to the thread that made the primitive,
- * and with one a plan a deep model would hold more of them than of anything else. */
 static bool run_primitive(const struct call *call, int which) {
     struct onednn *state = call->gemm->state;
     struct operands *operands = atomic_exchange(&state->operands[which], NULL);
     if (!operands) operands = make_operands(state, which);
-    const size_t bytes = dnnl_memory_desc_get_size(&state->scratchpad[which]);
-    void *scratchpad = aligned_alloc(SL_CACHE_LINE, sl_round_up(bytes + 1, SL_CACHE_LINE));
+    void *scratchpad = scratchpad_of(dnnl_memory_desc_get_size(&state->scratchpad[which]));
     const bool done = operands && scratchpad && execute_primitive(state, which, call, operands, scratchpad);
-    free(scratchpad);
     free_operands(atomic_exchange(&state->operands[which], operands));
     return done;
 }
