@@ -49,8 +49,9 @@ const struct sl_option sl_layout_table[] = {
              "are float32"},
     {"storage", SL_OPTION_CHOICE, FIELD(storage), .value = "f32|bf16", .keep = SL_KEPT_RUN,
      .help = "type of what is kept for backward, of what stages hand over, of caches, of the weights that products "
-             "read and of what --fsdp gathers; with bf16 all take half the memory, and activations are rounded after "
-             "every layer; sums, the optimizer's weights and state, and gradients are float32"},
+             "read and of what --fsdp gathers; with bf16 activations are rounded after every layer, and weights that "
+             "train have a copy of 2 bytes each beside float32; sums, the optimizer's state and gradients are "
+             "float32"},
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
      .help = "shard kernels over the data axis (FSDP); they are gathered for use"},
     {"prefetch", SL_OPTION_SWITCH, FIELD(prefetch),

@@ -17,7 +17,8 @@ struct sl_generation {
     const struct sl_schedule *schedule; /* the parameters lie on its stages */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision;
-    enum sl_dtype storage; /* of caches, of what stages hand over, and of what goes from layer to layer */
+    enum sl_dtype storage; /* of caches, of what stages hand over, and of what goes from layer to layer; SL_BF16 only if
+                              the parameters' first plan had it */
     int sequences;         /* sequences of each replica */
     int prompt, length;    /* tokens of the prompt, at least 1; tokens in the end, at most transformer->positions */
     enum sl_cache_form cache;

@@ -306,7 +306,8 @@ int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 
 /* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
-/* Parameter I of the planned module is read in that type alone, by everybody. */
+/* All who read parameter I of the planned module read it as sl_plan_kernel_type says. So it needs no float values where
+ * nobody trains. */
 static inline void sl_plan_kernel(struct sl_plan *plan, int i) {
     plan->parameters->list[plan->module->parameter[i]].kernel = true;
 }

@@ -47,7 +47,8 @@ struct sl_pipeline_options {
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* of the operands of products: SL_F32 or SL_BF16 */
     /* Of what is kept for backward and handed over: SL_F32 or SL_BF16. With bf16, rows are rounded after every layer,
-     * whether they are handed over or not, so that bits do not follow the stages. */
+     * whether they are handed over or not, so that bits do not follow the stages. The first plan over the parameters
+     * decides how kernels are held: bf16 is refused over those of a plan with floats. */
     enum sl_dtype storage;
     int slots;          /* slots of a channel with which the schedule is proven; 0: as many as sl_schedule_slots says */
     int rows;           /* rows of a microbatch */

@@ -1,4 +1,5 @@
-/* initialize.c - first values of parameters: random words become values, and the first member's those of all. */
+/* initialize.c - first values of parameters: random words become values, which one member draws for all, or each for
+ * itself. */
 #include "layers/modules/parameters/parameters.h"
 
 #include <stdlib.h>

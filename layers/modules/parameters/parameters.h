@@ -36,7 +36,7 @@ struct sl_parameter {
     enum sl_initializer initializer;
     float scale; /* scale of the truncated normal */
     bool decay;  /* the rules say that weight decay applies */
-    bool kernel; /* modules read it in the type of kernels: bf16 where the storage is */
+    bool kernel; /* all who read it read it as sl_plan_kernel_type says */
     struct sl_key key;
     /* The key draws the whole array in JAX's layout. Otherwise a word follows from the element's global index. */
     bool key_is_flax;
@@ -93,7 +93,8 @@ struct sl_parameters {
     bool laid_out;           /* no new parameter can be declared */
     bool rounds;             /* a module reads bf16 values */
     /* Set while planning: modules read kernels and tables as bf16, whatever the operands of their products are. The
-     * optimizer goes on with the float values, of which the others are copies. */
+     * optimizer goes on with the float values, of which the others are copies; what never trains has no float values
+     * of them. */
     bool working_bf16;
     /* Set while planning: kernels and tables are floats, but only those that a bf16 can be. So what does not train need
      * not widen them for each product of floats. */
@@ -214,7 +215,8 @@ int sl_parameters_open_far(struct sl_parameters *parameters, struct sl_error *er
 void sl_parameters_close_far(struct sl_parameters *parameters);
 
 /* Fills in the initial values, and rounds them as sl_parameters_round does. The first member of DATA draws them and
- * broadcasts them to the others; what is sharded over data, every member draws itself. Collective over DATA.
+ * broadcasts them to the others; what members hold together, one of them draws where it lies; what is sharded over
+ * data, every member draws itself. Collective over DATA.
  * SL_BAD_INPUT if the storage has not been taken. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 5, KERNELS = 7, ROUNDS = 3 };
+enum { ROWS = 40, KERNELS = 7, ROUNDS = 3 };
 
-/* Columns of kernel K: of pieces of a member's shard that are whole, and that are not. */
-static size_t columns_of(int k, int members) { return (size_t)members * (k % 3 == 0 ? 64 : k % 3 == 1 ? 7 : 100); }
+/* Columns of kernel K: of pieces of a member's shard that are whole, and that are not. Adding them takes members as
+ * long that one that is too early would be seen. */
+static size_t columns_of(int k, int members) { return (size_t)members * (k % 3 == 0 ? 640 : k % 3 == 1 ? 7 : 1000); }
 
 /* Members differ, so that sums of more than two depend on the order. */
 static float element(const struct sl_spmd *self, int round, int k, size_t i) {
@@ -73,10 +74,11 @@ static int program(struct sl_spmd *self, void *arg) {
                 fill(self, round, k, ROWS * columns_of(k, group.size), room);
                 SL_TRY(sl_scatters_start(&scatters, self, kernels, ROWS, columns_of(k, group.size), round > 0,
                                          shards.late + shards.first[k]));
-                SL_TRY(sum_at_once(self, &group, &shards, round, k, whole, sum));
             }
         }
         SL_TRY(sl_scatters_end(&scatters, self, kernels));
+        for (int i = 0; i < ROUNDS * KERNELS; i++) /* only now: they keep members in step */
+            SL_TRY(sum_at_once(self, &group, &shards, i / KERNELS, i % KERNELS, whole, sum));
         float *late = malloc(bytes), *once = malloc(bytes);
         sl_device.copy(late, shards.late, bytes);
         sl_device.copy(once, shards.once, bytes);
@@ -88,6 +90,7 @@ static int program(struct sl_spmd *self, void *arg) {
     float *arrays[] = {shards.late, shards.once, whole, sum};
     for (int i = 0; i < 4; i++) sl_device.give(arrays[i]);
     sl_scatters_close(&scatters, self);
+    sl_group_close(self, &group);
     return SL_OK;
 }
 
