@@ -126,6 +126,22 @@ static struct sl_module *build_layer(const struct sl_transformer *t, int number,
     return t->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(both) : both;
 }
 
+/* The ways in which the ranks of a pipeline share the head, by enum sl_spread_head. */
+typedef struct sl_module *make_end(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+static const struct head {
+    bool embeds; /* shares of the table are looked up in stages of their own, before the layers */
+    enum sl_tied tied;
+    make_end *begin; /* behind the last layer; NULL: the loss alone is the head */
+    make_end *loss;
+    int (*columns)(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels); /* handed over */
+} heads[] = {
+    [SL_SPREAD_NOTHING] = {false, SL_TIED_ENDS, NULL, sl_token_head, NULL},
+    [SL_SPREAD_VOCABULARY] = {true, SL_TIED_SHARDS, sl_spread_begin, sl_spread_loss, sl_spread_columns},
+    [SL_SPREAD_ROWS] = {false, SL_TIED_RANKS, sl_rows_begin, sl_rows_loss, sl_rows_columns},
+};
+
+static const struct head *head_of(const struct sl_transformer *t) { return &heads[t->spread_head]; }
+
 /* What the ends of the model know of RANK's share of the table. */
 static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const struct sl_schedule *schedule,
                                           int rank) {
@@ -133,8 +149,8 @@ static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const 
                                   .dimension = t->dimension,
                                   .parallel = t->vocabulary_parallel,
                                   .chunk = t->chunk,
-                                  .shards = t->spread_head == SL_SPREAD_VOCABULARY ? schedule->ranks : 0,
-                                  .shard = t->spread_head == SL_SPREAD_VOCABULARY ? rank : 0,
+                                  .shards = head_of(t)->embeds ? schedule->ranks : 0,
+                                  .shard = head_of(t)->embeds ? rank : 0,
                                   .stages = sl_pipe_axis};
 }
 
@@ -146,12 +162,10 @@ static struct sl_module *build_stage(const struct sl_transformer *t, int stages,
     struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
     int parts = 0;
     if (!part) return NULL;
-    if (stage == 0 && t->spread_head != SL_SPREAD_VOCABULARY) part[parts++] = sl_token_embedding(vocabulary, channels);
+    if (stage == 0 && !head_of(t)->embeds) part[parts++] = sl_token_embedding(vocabulary, channels);
     for (int layer = first; layer < end; layer++) part[parts++] = build_layer(t, layer, channels);
     if (stage == stages - 1) part[parts++] = sl_rms_norm("norm", t->dimension, channels);
-    if (stage == stages - 1 && t->spread_head)
-        part[parts++] = t->spread_head == SL_SPREAD_ROWS ? sl_rows_begin(vocabulary, channels)
-                                                         : sl_spread_begin(vocabulary, channels);
+    if (stage == stages - 1 && head_of(t)->begin) part[parts++] = head_of(t)->begin(vocabulary, channels);
     whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
     free(part);
     return whole;
@@ -163,8 +177,7 @@ struct ends {
 };
 
 static struct ends ends_of(const struct sl_transformer *t, const struct sl_schedule *schedule) {
-    return (struct ends){t->spread_head == SL_SPREAD_VOCABULARY ? schedule->ranks : 0,
-                         t->spread_head ? schedule->ranks : 0};
+    return (struct ends){head_of(t)->embeds ? schedule->ranks : 0, head_of(t)->begin ? schedule->ranks : 0};
 }
 
 /* Stage number STAGE of the pipeline, which is one of RANK's. */
@@ -179,12 +192,6 @@ static struct sl_module *build_any(const struct sl_transformer *t, const struct 
                                             : sl_spread_head(vocabulary, channels);
 }
 
-static struct sl_module *build_loss(const struct sl_transformer *t, const struct sl_vocabulary *vocabulary,
-                                    const struct sl_channels *channels) {
-    if (t->spread_head == SL_SPREAD_ROWS) return sl_rows_loss(vocabulary, channels);
-    return t->spread_head ? sl_spread_loss(vocabulary, channels) : sl_token_head(vocabulary, channels);
-}
-
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
                          int rank, struct sl_model *model, struct sl_error *error) {
     const struct sl_vocabulary vocabulary = vocabulary_of(t, schedule, rank);
@@ -195,15 +202,12 @@ int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *m
         return sl_error_set(error, SL_BAD_INPUT, "a spread head needs a schedule of %d loops or more; %s has %d", least,
                             schedule->name, schedule->loops);
     SL_TRY(sl_model_open(model, schedule, rank, layers_of(t), ends.first, ends.last, error));
-    if (t->spread_head) {
-        model->tied = t->spread_head == SL_SPREAD_ROWS ? SL_TIED_RANKS : SL_TIED_SHARDS;
-        model->handed = t->spread_head == SL_SPREAD_ROWS ? sl_rows_columns(&vocabulary, &channels)
-                                                         : sl_spread_columns(&vocabulary, &channels);
-    }
+    model->tied = head_of(t)->tied;
+    if (head_of(t)->columns) model->handed = head_of(t)->columns(&vocabulary, &channels);
     for (int l = 0; l < model->loops; l++) {
         const int stage = sl_schedule_stage(schedule, rank, l);
         model->stage[l] = build_any(t, schedule, rank, stage, &vocabulary, &channels);
-        if (stage == stages - 1) model->loss = build_loss(t, &vocabulary, &channels);
+        if (stage == stages - 1) model->loss = head_of(t)->loss(&vocabulary, &channels);
         if (!model->stage[l] || (stage == stages - 1 && !model->loss))
             return sl_error_set(error, SL_FAILED, "no memory for the model");
     }

@@ -60,7 +60,7 @@ static bool takes_part(const struct exchange *x, int i) {
 }
 
 /* Of values that are bf16 alone: the host converts them. */
-static int copy_rounded(const struct exchange *x, uint16_t *own, size_t count, float *at) {
+static void copy_rounded(const struct exchange *x, uint16_t *own, size_t count, float *at) {
     uint16_t piece[HALVES];
     for (size_t begin = 0, some; begin < count; begin += some) {
         some = count - begin < HALVES ? count - begin : HALVES;
@@ -72,7 +72,6 @@ static int copy_rounded(const struct exchange *x, uint16_t *own, size_t count, f
             for (size_t i = 0; i < some; i++) at[begin + i] = sl_float_of_bf16(piece[i]);
         }
     }
-    return SL_OK;
 }
 
 /* Copies elements [FIRST, FIRST + COUNT) of the parameter's shard between their place and AT. */
@@ -91,8 +90,10 @@ static int copy_own(const struct exchange *x, const struct sl_parameter *paramet
     SL_TRY(x->state == SL_VALUES
                ? sl_parameters_use_values(x->parameters, parameter->range, x->imports, &x->self->error)
                : sl_parameters_use_gradients(x->parameters, parameter->range, x->imports, &x->self->error));
-    if (x->state == SL_VALUES && sl_kernels_are_bf16_alone(x->parameters) && parameter->kernel)
-        return copy_rounded(x, range->rounded + in_range, count, at);
+    if (x->state == SL_VALUES && sl_kernels_are_bf16_alone(x->parameters) && parameter->kernel) {
+        copy_rounded(x, range->rounded + in_range, count, at);
+        return SL_OK;
+    }
     float *own = x->state == SL_VALUES ? range->value + in_range : range->sum + (in_range - range->shard);
     sl_device.copy(x->imports ? own : at, x->imports ? at : own, count * sizeof *at);
     return SL_OK;

@@ -11,7 +11,7 @@ enum { MOST_FRAMES = 2 }; /* one that is used, one on its way */
 static size_t unit_floats(const struct sl_parameters *parameters, int loop, bool gradients) {
     const struct sl_range *whole = &parameters->range[loop], *sharded = whole + parameters->loops;
     if (gradients) return whole->count + sharded->count;
-    return sl_range_value_floats(parameters, whole) + sl_range_value_floats(parameters, sharded);
+    return sl_range_value_floats(whole) + sl_range_value_floats(sharded);
 }
 
 struct sl_far_values sl_parameters_far_values(const struct sl_parameters *parameters, bool gradients) {
@@ -68,7 +68,7 @@ int sl_parameters_use_values(const struct sl_parameters *parameters, int range, 
     for (int r = loop; r < 2 * parameters->loops; r += parameters->loops) {
         parameters->range[r].value = next;
         if (parameters->rounds) parameters->range[r].rounded = (uint16_t *)(void *)(next + parameters->range[r].count);
-        next += sl_range_value_floats(parameters, &parameters->range[r]);
+        next += sl_range_value_floats(&parameters->range[r]);
     }
     return SL_OK;
 }

@@ -183,8 +183,7 @@ static bool is_declared_twice(const struct sl_parameters *parameters, int range)
 }
 
 /* Rounded values: two to a float, and whole cache lines. */
-size_t sl_range_value_floats(const struct sl_parameters *parameters, const struct sl_range *range) {
-    (void)parameters;
+size_t sl_range_value_floats(const struct sl_range *range) {
     return range->count + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
 }
 
@@ -198,7 +197,7 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
         const size_t near = sl_range_takes_turns(parameters, r) ? 0 : sizeof(float);
-        bytes.values += sl_range_value_floats(parameters, range) * near / members_of(parameters, r);
+        bytes.values += sl_range_value_floats(range) * near / members_of(parameters, r);
         if (parameters->values_only) continue;
         const size_t floats = range->room ? range->shard_count : range->count;
         bytes.gradients += floats * (is_declared_twice(parameters, r) ? 2 : 1) * near;
@@ -226,7 +225,7 @@ size_t sl_parameters_bytes(const struct sl_parameters *parameters) {
 static size_t common_floats(const struct sl_parameters *parameters) {
     size_t floats = 0;
     for (int r = 0; r < parameters->ranges; r++)
-        if (sl_range_is_common(parameters, r)) floats += sl_range_value_floats(parameters, &parameters->range[r]);
+        if (sl_range_is_common(parameters, r)) floats += sl_range_value_floats(&parameters->range[r]);
     return floats;
 }
 
@@ -237,7 +236,7 @@ static size_t own_bytes(const struct sl_parameters *parameters) {
     size_t floats = 0;
     for (int r = 0; r < parameters->ranges; r++)
         if (!sl_range_is_common(parameters, r) && !sl_range_takes_turns(parameters, r))
-            floats += sl_range_value_floats(parameters, &parameters->range[r]);
+            floats += sl_range_value_floats(&parameters->range[r]);
     return floats * sizeof(float) + bytes.gradients - turning + (parameters->far_states ? 0 : bytes.states);
 }
 
@@ -260,7 +259,7 @@ void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_
 
 /* Gives the values of RANGE their place at *NEXT, which moves on behind them; this coordinate answers for its part. */
 static void place_values(struct sl_parameters *parameters, struct sl_range *range, size_t members, float **next) {
-    const size_t floats = sl_range_value_floats(parameters, range);
+    const size_t floats = sl_range_value_floats(range);
     range->value = *next;
     if (range->rounded_count) range->rounded = (uint16_t *)(void *)(*next + range->count);
     sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, floats * sizeof(float) / members);

@@ -205,7 +205,7 @@ struct sl_far_values {
 };
 struct sl_far_values sl_parameters_far_values(const struct sl_parameters *parameters, bool gradients);
 /* Floats of a range's values in all forms. */
-size_t sl_range_value_floats(const struct sl_parameters *parameters, const struct sl_range *range);
+size_t sl_range_value_floats(const struct sl_range *range);
 
 /* For sl_parameters_take and sl_parameters_close. */
 int sl_parameters_open_turns(struct sl_parameters *parameters, struct sl_error *error);
