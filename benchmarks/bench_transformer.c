@@ -197,12 +197,17 @@ static enum sl_dtype type_of_weights(const struct sl_rig *rig) {
 }
 
 /* A decoded token reads each parameter once for all sequences, and multiplies it with each one's row. */
-static double decode_floor_ms(const struct sl_rig *rig) {
+static double decode_floor_ms(const struct sl_rig *rig, struct sl_floor_rates rates) {
     const struct run *run = rig->run;
     const double bytes = rig->floor.parameters * (double)sl_dtype_size(type_of_weights(rig));
     const double flops = 2 * rig->floor.parameters * run->batch;
-    const double read = bytes / rig->floor.bytes_per_second, multiply = flops / rig->floor.flops_per_second;
+    const double read = bytes / rates.bytes, multiply = flops / rates.flops;
     return 1e3 * (read > multiply ? read : multiply);
+}
+
+static double floor_ms(const struct sl_rig *rig, struct sl_floor_rates rates) {
+    const struct run *run = rig->run;
+    return run->generates ? decode_floor_ms(rig, rates) : sl_floor_step_ms(&rig->floor, rates);
 }
 
 /* The same at the rate of multiply-adds and of reading alone, which a cache may help; or of the step. */
@@ -222,10 +227,9 @@ static void print(struct sl_rig *rig) {
     const struct sl_floor *floor = &rig->floor;
     const double products = sl_floor_products_ms(floor), optimizer = sl_floor_optimizer_ms(floor);
     const double median = sl_median(rig->steps, rig->ms), prefill = sl_median(rig->steps, rig->prefill_ms);
-    const double floor_ms = run->generates ? decode_floor_ms(rig) : products + optimizer;
     sl_rig_print_name(rig, run->generates ? "generate" : "transformer_step");
     printf("\"engine\":\"%s\",\"steps\":%d,\"batch\":%d,", rig->engine, rig->steps, run->batch);
-    sl_rig_print_ms(rig, median, floor_ms, theory_ms(rig));
+    sl_rig_print_ms(rig, median, theory_ms(rig));
     if (run->generates) {
         printf("\"prefill_ms\":%.9g,\"tokens_per_second\":%.9g,", prefill, 1e3 * run->batch / median);
         printf("\"prefill_tokens_per_second\":%.9g,", 1e3 * run->batch * run->prompt / prefill);
@@ -289,6 +293,7 @@ int main(int argc, char **argv) {
                          .run = &run,
                          .prepare = prepare,
                          .program = program,
+                         .floor_ms = floor_ms,
                          .print = print,
                          .mesh_text = "data=2",
                          .schedule_name = "1f1b",

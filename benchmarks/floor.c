@@ -171,7 +171,7 @@ static double stream_on_device(struct sl_floor *floor) {
 /* A shape that has once been far from the best rate is not tried again; on devices each counts by itself. */
 static bool may_be_best(const struct sl_floor *floor, const struct sl_product *product) {
     const double rate = product->flops_per_second;
-    return floor->devices || rate == 0 || rate > 0.8 * floor->flops_per_second;
+    return floor->devices || rate == 0 || rate > 0.8 * floor->best.flops;
 }
 
 static int measure_product(struct sl_floor *floor, int i, struct sl_error *error) {
@@ -182,11 +182,11 @@ static int measure_product(struct sl_floor *floor, int i, struct sl_error *error
         const double rate =
             floor->devices ? multiply_on_device(floor) : sl_on_all_cores(floor->cores, multiply_on_core, floor);
         if (rate <= 0) return sl_error_set(error, SL_FAILED, "the floor's products cannot be run");
+        if (rate > floor->last.flops) floor->last.flops = rate;
         if (rate <= product->flops_per_second) continue;
         product->flops_per_second = rate;
         product->by = floor->measured->backend;
     }
-    if (product->flops_per_second > floor->flops_per_second) floor->flops_per_second = product->flops_per_second;
     return SL_OK;
 }
 
@@ -207,10 +207,13 @@ static void measure_theory(struct sl_floor *floor) {
 }
 
 int sl_floor_measure(struct sl_floor *floor, struct sl_error *error) {
+    floor->last = (struct sl_floor_rates){0};
     for (int i = 0; i < floor->products; i++) SL_TRY(measure_product(floor, i, error));
     const double bandwidth = floor->devices ? stream_on_device(floor) : sl_stream_measure(&floor->stream);
     if (bandwidth <= 0) return sl_error_set(error, SL_FAILED, "the memory's bandwidth cannot be measured: no threads");
-    if (bandwidth > floor->bytes_per_second) floor->bytes_per_second = bandwidth;
+    floor->last.bytes = bandwidth;
+    if (floor->last.flops > floor->best.flops) floor->best.flops = floor->last.flops;
+    if (bandwidth > floor->best.bytes) floor->best.bytes = bandwidth;
     measure_theory(floor);
     return SL_OK;
 }
@@ -233,7 +236,7 @@ const struct sl_product *sl_floor_best(const struct sl_floor *floor) {
     return best;
 }
 
-double sl_floor_products_ms(const struct sl_floor *floor) { return 1e3 * floor->flops / floor->flops_per_second; }
+double sl_floor_products_ms(const struct sl_floor *floor) { return 1e3 * floor->flops / floor->best.flops; }
 
 double sl_floor_library_ms(const struct sl_floor *floor) {
     double seconds = 0;
@@ -245,22 +248,26 @@ double sl_floor_library_ms(const struct sl_floor *floor) {
 }
 
 double sl_floor_optimizer_ms(const struct sl_floor *floor) {
-    return 1e3 * SL_STREAM_BYTES * floor->parameters / floor->bytes_per_second;
+    return 1e3 * SL_STREAM_BYTES * floor->parameters / floor->best.bytes;
+}
+
+double sl_floor_step_ms(const struct sl_floor *floor, struct sl_floor_rates rates) {
+    return 1e3 * (floor->flops / rates.flops + SL_STREAM_BYTES * floor->parameters / rates.bytes);
 }
 
 double sl_floor_theory_ms(const struct sl_floor *floor, double flops) {
-    const bool bounds = floor->fma_per_second * 1.05 > floor->flops_per_second;
+    const bool bounds = floor->fma_per_second * 1.05 > floor->best.flops;
     return bounds ? 1e3 * flops / floor->fma_per_second : 0;
 }
 
 void sl_floor_print(const struct sl_floor *floor) {
     const struct sl_product *best = sl_floor_best(floor);
-    printf("\"gflops_peak\":%.9g,\"peak_by\":\"%s, %d x %d x %d%s\",\"bandwidth_gbs\":%.9g,",
-           1e-9 * floor->flops_per_second, best->by ? best->by->name : "", best->m, best->n, best->k,
+    printf("\"gflops_peak\":%.9g,\"peak_by\":\"%s, %d x %d x %d%s\",\"bandwidth_gbs\":%.9g,", 1e-9 * floor->best.flops,
+           best->by ? best->by->name : "", best->m, best->n, best->k,
            best->transpose_a   ? ", A transposed"
            : best->transpose_b ? ", B transposed"
                                : "",
-           1e-9 * floor->bytes_per_second);
+           1e-9 * floor->best.bytes);
     if (floor->fma)
         printf("\"level\":\"%s\",\"fma_gflops\":%.9g,\"fma_gflops_min\":%.9g,", floor->fma->level,
                1e-9 * floor->fma_per_second, 1e-9 * floor->least_fma);

@@ -5,7 +5,7 @@
  * of a replica's whole batch, and the weight gradients with those of a step's groups; then AdamW's traffic for one
  * replica, 28 bytes a parameter, at the memory's bandwidth. Each shape is multiplied by the library and by what the
  * step itself uses, and the better one counts: so the floor stays where it is when our kernels become slower, and sinks
- * when they become faster than the library. Both rates are the best of all measurements.
+ * when they become faster than the library. Of each measurement both rates are known, and the best of all.
  *
  * Beside the floor stands the theory: the same flops at the rate that multiply-adds have by themselves (fma.h), on all
  * cores at once.
@@ -29,6 +29,10 @@ struct sl_product {
 
 enum { SL_MAX_PRODUCTS = 80, SL_FLOOR_BACKENDS = 2 };
 
+struct sl_floor_rates {
+    double flops, bytes; /* a second: of products, of the memory */
+};
+
 struct sl_floor {
     const struct sl_cores *cores;
     int devices;             /* that compute: 0 where the cores do */
@@ -43,10 +47,10 @@ struct sl_floor {
     size_t operand_bytes;
     const struct sl_gemm *measured;
     struct sl_stream stream;
-    const struct sl_fma_loop *fma;             /* NULL on devices */
-    double flops_per_second, bytes_per_second; /* the best so far */
-    double fma_per_second, least_fma;          /* multiply-adds by themselves: the best so far, and the least */
-    double read_per_second;                    /* bytes, of one array of the parameters' size */
+    const struct sl_fma_loop *fma;    /* NULL on devices */
+    struct sl_floor_rates best, last; /* of all measurements; of the last one */
+    double fma_per_second, least_fma; /* multiply-adds by themselves: the best so far, and the least */
+    double read_per_second;           /* bytes, of one array of the parameters' size */
 };
 
 /* First the job is told, into a floor that is zeroed but for cores, devices, precision, backend and seconds.
@@ -70,6 +74,8 @@ double sl_floor_products_ms(const struct sl_floor *floor);
 /* Each product at its own best rate: what the library alone would take. */
 double sl_floor_library_ms(const struct sl_floor *floor);
 double sl_floor_optimizer_ms(const struct sl_floor *floor);
+/* A training step's products and optimizer at these RATES. */
+double sl_floor_step_ms(const struct sl_floor *floor, struct sl_floor_rates rates);
 /* FLOPS at the rate of multiply-adds; 0 where that is no bound: on devices, and where the CPU has faster instructions
  * for products than those of its vectors. */
 double sl_floor_theory_ms(const struct sl_floor *floor, double flops);

@@ -182,7 +182,7 @@ class Suite:
         # Of all runs: the machine could do it.
         for name in ("floor_ms", "library_ms", "products_ms", "optimizer_ms"):
             result[name] = min(run[name] for run in ours)
-        result |= {"gflop": ours[0]["gflop"], "ratio": result["ms"] / result["floor_ms"], "plain": plain}
+        result |= {"gflop": ours[0]["gflop"], "ratio_of_best": result["ms"] / result["floor_ms"], "plain": plain}
         self.add_shares(result, precision)
         return result | {"peers": {name: peer["ms"] for name, peer in others.items()}, "peer_runs": others}
 

@@ -88,8 +88,8 @@ def row(benchmark, who, run, floor, ours):
         *(milliseconds(run.get(name)) for name in ("ms_min", "ms")),
         interval(run),
         milliseconds(floor or None),
-        f"{run['ms'] / floor:.2f}" if floor else "",
-        f"{run['ms'] / ours['ms']:.2f}",
+        f"{run.get('ratio', run['ms'] / floor):.2f}" if floor else "",
+        f"{run.get('ratio_to_ours', run['ms'] / ours['ms']):.2f}",
         f"{run['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in run else "",
     ]
 
@@ -179,6 +179,10 @@ def print_notes(results):
                 parts = "{products_ms:.1f} ms of products + {optimizer_ms:.1f} ms of optimizer".format(**result)
             by = f" (by {result['peak_by']})" if "peak_by" in result else ""
             print(f"{result['benchmark']}: the floor is {parts}, at {rates}{by}")
+        if "ratio_of_best" in result:
+            low, high = result["ratio_interval"]
+            turns = f"{result['ratio']:.3f} of the floor turn by turn ({low:.3f} - {high:.3f})"
+            print(f"{result['benchmark']}: {turns}, {result['ratio_of_best']:.3f} of the best of all floors")
         if "theory_ms" in result:
             rates = "multiply-adds {fma_gflops:.0f} GFLOP/s, reading {read_gbs:.1f} GB/s".format(**result)
             print(f"{result['benchmark']}: {milliseconds(result['theory_ms'])} ms in theory: by themselves, {rates}")

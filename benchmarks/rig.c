@@ -100,7 +100,10 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
     if (rig->rounds > rig->steps) rig->rounds = rig->steps;
     rig->ms = calloc((size_t)rig->steps, sizeof *rig->ms);
     rig->prefill_ms = calloc((size_t)rig->steps, sizeof *rig->prefill_ms);
-    if (!rig->ms || !rig->prefill_ms) return sl_error_set(error, SL_FAILED, "no memory for %d steps", rig->steps);
+    rig->round_ms = calloc((size_t)rig->rounds, sizeof *rig->round_ms);
+    rig->floors_ms = calloc((size_t)rig->rounds + 1, sizeof *rig->floors_ms);
+    if (!rig->ms || !rig->prefill_ms || !rig->round_ms || !rig->floors_ms)
+        return sl_error_set(error, SL_FAILED, "no memory for %d steps", rig->steps);
     return SL_OK;
 }
 
@@ -128,6 +131,8 @@ int sl_rig_main(struct sl_rig *rig, int argc, char **argv) {
     sl_schedule_free(&rig->schedule);
     free(rig->ms);
     free(rig->prefill_ms);
+    free(rig->round_ms);
+    free(rig->floors_ms);
     return status;
 }
 
@@ -143,7 +148,6 @@ static int take_steps(struct sl_rig *rig, struct sl_spmd *self, sl_rig_take *tak
         if (first < 0) continue;
         rig->ms[first + i] = step.ms;
         rig->prefill_ms[first + i] = step.prefill_ms;
-        rig->measured++;
     }
     return SL_OK;
 }
@@ -165,12 +169,14 @@ static int open_floor(struct sl_rig *rig, sl_rig_tell *tell, struct sl_error *er
     return sl_floor_open(&rig->floor, error);
 }
 
-/* The others sleep in the barrier meanwhile. */
-static int measure_floor(struct sl_rig *rig, struct sl_spmd *self, const struct sl_group *world, sl_rig_tell *tell) {
+/* That of a step, before ROUND. The others sleep in the barrier meanwhile. */
+static int measure_floor(struct sl_rig *rig, struct sl_spmd *self, const struct sl_group *world, sl_rig_tell *tell,
+                         int round) {
     SL_TRY(sl_barrier(self, world));
     if (self->coordinate == 0) {
-        if (rig->measured == 0) SL_TRY(open_floor(rig, tell, &self->error));
+        if (round == 0) SL_TRY(open_floor(rig, tell, &self->error));
         SL_TRY(sl_floor_measure(&rig->floor, &self->error));
+        rig->floors_ms[round] = rig->floor_ms(rig, rig->floor.last);
     }
     return sl_barrier(self, world);
 }
@@ -180,10 +186,11 @@ int sl_rig_measure(struct sl_rig *rig, struct sl_spmd *self, const struct sl_gro
     SL_TRY(take_steps(rig, self, take, worker, -1, rig->warmup));
     for (int round = 0; round < rig->rounds; round++) {
         const int begin = rig->steps * round / rig->rounds, end = rig->steps * (round + 1) / rig->rounds;
-        SL_TRY(measure_floor(rig, self, world, tell));
+        SL_TRY(measure_floor(rig, self, world, tell, round));
         SL_TRY(take_steps(rig, self, take, worker, begin, end - begin));
+        if (self->coordinate == 0) rig->round_ms[round] = sl_median(end - begin, rig->ms + begin);
     }
-    return SL_OK;
+    return measure_floor(rig, self, world, tell, rig->rounds);
 }
 
 int sl_rig_train(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_rig_step *step) {
@@ -206,11 +213,21 @@ void sl_rig_print_name(const struct sl_rig *rig, const char *benchmark) {
     printf("\"kernels\":\"%s\",", sl_kernels_select()->name);
 }
 
-void sl_rig_print_ms(const struct sl_rig *rig, double median, double floor_ms, double theory_ms) {
-    printf("\"ms\":%.9g,\"ms_min\":%.9g,\"ms_max\":%.9g,\"floor_ms\":%.9g,\"ratio\":%.9g,", median, rig->ms[0],
-           rig->ms[rig->steps - 1], floor_ms, median / floor_ms);
-    if (theory_ms > 0) printf("\"theory_ms\":%.9g,", theory_ms);
-    printf("\"samples_ms\":[");
-    for (int i = 0; i < rig->steps; i++) printf("%s%.6g", i ? "," : "", rig->ms[i]);
+static void print_list(const char *name, int count, const double *values) {
+    printf("\"%s\":[", name);
+    for (int i = 0; i < count; i++) printf("%s%.6g", i ? "," : "", values[i]);
     printf("],");
+}
+
+void sl_rig_print_ms(const struct sl_rig *rig, double median, double theory_ms) {
+    const double floor_ms = rig->floor_ms(rig, rig->floor.best);
+    double *ratio = rig->round_ms;
+    for (int i = 0; i < rig->rounds; i++) ratio[i] /= (rig->floors_ms[i] + rig->floors_ms[i + 1]) / 2;
+    printf("\"ms\":%.9g,\"ms_min\":%.9g,\"ms_max\":%.9g,\"floor_ms\":%.9g,", median, rig->ms[0],
+           rig->ms[rig->steps - 1], floor_ms);
+    print_list("ratios", rig->rounds, ratio);
+    printf("\"ratio\":%.9g,\"ratio_of_best\":%.9g,", sl_median(rig->rounds, ratio), median / floor_ms);
+    if (theory_ms > 0) printf("\"theory_ms\":%.9g,", theory_ms);
+    print_list("floors_ms", rig->rounds + 1, rig->floors_ms);
+    print_list("samples_ms", rig->steps, rig->ms);
 }

@@ -2,7 +2,8 @@
  * floor.
  *
  * A benchmark says what its options, its step and its floor are. The rig takes the steps in rounds and measures the
- * floor between them, so that a machine that slows down slows both. */
+ * floor before, between and behind them. A round's ratio is that of its steps' median and the floors around it, so that
+ * a machine that slows down slows both. */
 #ifndef SL_BENCHMARKS_RIG_H
 #define SL_BENCHMARKS_RIG_H
 
@@ -38,6 +39,7 @@ struct sl_rig {
     /* With the mesh known: checks the options, sets the schedule and what RUN needs. */
     int (*prepare)(struct sl_rig *rig, struct sl_error *error);
     sl_program *program; /* of a coordinate; its argument is the rig */
+    double (*floor_ms)(const struct sl_rig *rig, struct sl_floor_rates rates); /* a step's floor at these rates */
     void (*print)(struct sl_rig *rig);
 
     /* Options of every benchmark. */
@@ -57,7 +59,9 @@ struct sl_rig {
     /* Written by coordinate 0. */
     struct sl_floor floor;
     double *ms, *prefill_ms; /* [steps] */
-    int taken, measured;     /* steps in all; of those whose time is noted */
+    double *round_ms;        /* [rounds]: the median of its steps */
+    double *floors_ms;       /* [rounds + 1]: before, between and behind them */
+    int taken;               /* steps in all */
     double peak_bytes, first_loss;
 };
 
@@ -77,6 +81,6 @@ int sl_rig_train(struct sl_trainer *trainer, const struct sl_batch *batch, struc
 /* The first fields of the JSON object, up to the number of threads. */
 void sl_rig_print_name(const struct sl_rig *rig, const char *benchmark);
 /* The steps' times, whose median is MEDIAN, and the floor's; THEORY_MS where there is one, else 0. */
-void sl_rig_print_ms(const struct sl_rig *rig, double median, double floor_ms, double theory_ms);
+void sl_rig_print_ms(const struct sl_rig *rig, double median, double theory_ms);
 
 #endif

@@ -58,6 +58,15 @@ def ratio_of_pairs(pairs):
     return (statistics.median(ratios), *median_interval(ratios))
 
 
+def of_rounds(runs):
+    """The ratio to the floor of several processes' RUNS, which tell those of their rounds; nothing without them."""
+    ratios = [ratio for run in runs for ratio in run.get("ratios", ())]
+    if not ratios:
+        return {}
+    low, high, confidence = median_interval(ratios)
+    return {"ratio": statistics.median(ratios), "ratio_interval": [low, high], "ratio_confidence": confidence}
+
+
 def verdict(ratio, margin=MARGIN):
     """"slower", "faster", "same" (within the margin), or "?": the interval allows several of these."""
     _, low, high, confidence = ratio

@@ -1,6 +1,7 @@
 """suite - each benchmark: ours, the floor, and the peers.
 
-The floor is measured in turns with ours, by the same process. A peer runs in turns with ours (ours, peer, ours, peer,
+The floor is measured in turns with ours, by the same process, and a step's ratio to it is the median of the turns'. A
+peer runs in turns with ours (ours, peer, ours, peer,
 ...). Where the machine is not quiet, or the median is not certain, ours runs more rounds, twice as many at most.
 """
 
@@ -122,6 +123,7 @@ def summary(runs):
     """One result of several processes' results, which have samples_ms or, where they are of an older build, ms_median."""
     result = {name: runs[0][name] for name in ("threads", "version", "kernels") if name in runs[0]}
     result |= samples.of_runs([run.get("samples_ms") or [run["ms_median"]] for run in runs])
+    result |= samples.of_rounds(runs)
     result["peak_bytes"] = max(run["peak_bytes"] for run in runs)
     return result
 
@@ -219,7 +221,7 @@ class Suite:
         result = {"benchmark": job} | summary(looping) | best(looping + others["plain"])
         others = {name: summary(runs) for name, runs in others.items() if runs}
         result["floor_ms"] = result["products_ms"] + result["optimizer_ms"]
-        result["ratio"] = result["ms"] / result["floor_ms"]
+        result["ratio_of_best"] = result["ms"] / result["floor_ms"]
         result["plain"] = others.pop("plain")
         return result | {"peers": {name: peer["ms"] for name, peer in others.items()}, "peer_runs": others}
 
@@ -238,11 +240,12 @@ class Suite:
     def race_transformer(self, name, ours, variants, peers, batch=None):
         """OURS and by name its VARIANTS, all with the same model, and the PEERS, whose line for BATCH counts."""
         amount = TRANSFORMER["quick" if self.quick else "full"]
-        runs, others = [], {variant: [] for variant in variants}
+        runs, others, pairs = [], {variant: [] for variant in variants}, {variant: [] for variant in variants}
         for number in self.rounds(amount["rounds"], runs):
             runs.append(self.our_transformer(f"{ours} {amount['ours']}"))
             for variant, options in variants.items():
                 others[variant].append(self.our_transformer(f"{options} {amount['ours']}"))
+                pairs[variant].append((others[variant][-1]["ms"], runs[-1]["ms"]))
             for peer in peers if self.with_peers and number < amount["rounds"] else ():
                 environment, *command = TRANSFORMER_PEERS[peer]
                 command += ["--job", "generate"] if name == "generate" else []
@@ -250,10 +253,12 @@ class Suite:
                 others.setdefault(peer, []).extend(line for line in lines if not batch or line["batch"] == batch)
                 runs.append(self.our_transformer(f"{ours} {amount['ours']}"))
         summaries = {other: summary(found) for other, found in others.items() if found}
+        for variant in variants:
+            summaries[variant]["ratio_to_ours"] = samples.ratio_of_pairs(pairs[variant])[0]
         ours = sum((others[variant] for variant in variants), runs)
         result = {"benchmark": name} | summary(runs) | best(ours)
         result["floor_ms"] = min(run["floor_ms"] for run in ours)
-        result["ratio"] = result["ms"] / result["floor_ms"]
+        result["ratio_of_best"] = result["ms"] / result["floor_ms"]
         result["tokens_per_second"] = statistics.median(run["tokens_per_second"] for run in runs)
         result["ours"] = {variant: summaries.pop(variant) for variant in variants}
         return result | {"peers": {peer: run["ms"] for peer, run in summaries.items()}, "peer_runs": summaries}

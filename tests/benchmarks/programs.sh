@@ -14,6 +14,9 @@ call $small --floor-seconds 0.0005
 point "a step has a floor, and multiply-adds beside it"
 [ "$(grep -o '"samples_ms":\[[^]]*\]' out | tr ',' '\n' | wc -l)" = 4 ]
 point "and tells the time of each step"
+[ "$(grep -o '"floors_ms":\[[^]]*\]' out | tr ',' '\n' | wc -l)" = 3 ] && awk -v ratios="$(sed -n 's/.*"ratios":\[\([^]]*\)\].*/\1/p' out)" \
+    -v ratio="$(of ratio)" 'BEGIN { exit !(split(ratios, of, ",") == 2 && 2 * ratio > 0.999 * (of[1] + of[2]) && 2 * ratio < 1.001 * (of[1] + of[2])) }'
+point "the ratio is the median of the rounds', each between two floors"
 SHARDLOOP_CPU_LEVEL=2 call $small --floor-seconds 0.0005
 [ $status = 0 ] && [ "$(of kernels)" = x86-64-v2 ] && [ "$(of level)" = x86-64-v2 ]
 point "SHARDLOOP_CPU_LEVEL=2 lowers kernels and multiply-adds"

@@ -68,6 +68,9 @@ def ratios():
     ratio = samples.ratio_of_pairs(pairs)
     point(close(ratio[0], 1.2) and close(ratio[1], 1.1) and close(ratio[2], 1.3), "pairs: a drift of both is none")
     point(samples.verdict(samples.ratio_of_pairs(pairs[:5])) == "?", "five pairs are too few")
+    rounds = samples.of_rounds([{"ratios": [1.1, 1.4, 1.2]}, {"ratios": [1.3, 9, 1.2]}])
+    point(close(rounds["ratio"], 1.25) and rounds["ratio_interval"] == [1.1, 9], "rounds of all processes: their median")
+    point(samples.of_rounds([{"ms": 1}]) == {}, "no rounds, no ratio")
 
 
 # ---- noise and levels
