@@ -23,13 +23,13 @@
 /* Schedules of pipelines: find and make them, prove and simulate them, draw them. */
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/deadlock.h"
-#include "spmd/schedule/draw.h"
+#include "spmd/schedule/drawing/draw.h"
 #include "spmd/schedule/fuse.h"
 #include "spmd/schedule/generate.h"
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/schedule.h"
 #include "spmd/schedule/simulate.h"
-#include "spmd/schedule/timeline.h"
+#include "spmd/schedule/drawing/timeline.h"
 #include "spmd/schedule/turns.h"
 
 /* Meshes and the program that runs at every coordinate; partition specs; random numbers; devices. */

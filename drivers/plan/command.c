@@ -9,7 +9,7 @@
 #include "spmd/schedule/registry.h"
 
 const char *plan_schedule_name(const char *name, int loops) {
-    if (!strcmp(name, "interleaved")) return loops > 1 ? "interleaved-1f1b" : "1f1b";
+    if (!strcmp(name, "interleaved") && loops > 1) return "interleaved-1f1b";
     const struct sl_schedule_kind *kind = sl_schedule_find(name, NULL);
     return kind ? kind->name : NULL;
 }

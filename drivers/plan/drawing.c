@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "drivers/plan/plan.h"
-#include "spmd/schedule/draw.h"
+#include "spmd/schedule/csv.h"
+#include "spmd/schedule/drawing/draw.h"
 
 enum { WIDEST = 400 }; /* iterations of a table that is drawn */
 
@@ -190,8 +191,6 @@ static void add_events(const struct plan_job *job, const struct plan_pipeline *p
 int plan_draw_svg(const struct sl_output *output, const struct plan_job *job, struct sl_error *error) {
     struct plan_pipeline pipeline = {0};
     struct sl_simulation simulation = {0};
-    if (!job->pipeline)
-        return sl_error_set(error, SL_BAD_INPUT, "--format svg draws one pipeline: --pipeline says which");
     int status = plan_pipeline_make(&pipeline, job, job->pipeline, error);
     if (status == SL_OK) {
         simulation.event = calloc((size_t)count_actions(&pipeline.schedule), sizeof *simulation.event);
@@ -206,5 +205,13 @@ int plan_draw_svg(const struct sl_output *output, const struct plan_job *job, st
     }
     free(simulation.event);
     plan_pipeline_free(&pipeline);
+    return status;
+}
+
+int plan_write_csv(const struct sl_output *output, const struct plan_job *job, struct sl_error *error) {
+    struct sl_schedule schedule = {0};
+    int status = plan_pipeline_table(&schedule, job, job->pipeline, error);
+    if (status == SL_OK) sl_schedule_write_csv(&schedule, output->stream); /* closing tells of a full disk */
+    sl_schedule_free(&schedule);
     return status;
 }

@@ -1,55 +1,20 @@
 /* pipeline.c - pipelines as tables, and what they cost.
  *
- * Source of the first four and their names: Graphcore's tutorial on pipelining, whose figures the article on
- * parallelism shows. There all ranks work in step, so the clocks below say when a rank does what, and not only in which
- * order. */
+ * The article on parallelism shows four, of Graphcore's tutorial on pipelining. Their ranks work in step, so that
+ * clocks say when a rank does what, and not only in which order (spmd/schedule/lockstep.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "drivers/common/schedule_choice.h"
 #include "drivers/plan/plan.h"
-#include "spmd/schedule/draw.h"
+#include "spmd/schedule/drawing/draw.h"
+#include "spmd/schedule/generate.h"
 #include "spmd/schedule/registry.h"
 
-/* ---- the article's clocks: the iteration in which STAGE sees MICROBATCH ---- */
+/* ---- the article's pipelines ---- */
 
-typedef int clock_time(const struct sl_schedule *schedule, int stage, int microbatch);
-
-static int smaller(int a, int b) { return a < b ? a : b; }
 static int larger(int a, int b) { return a > b ? a : b; }
-
-/* One microbatch at a time, through all stages and back. */
-static int sequential_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
-    return 2 * sl_schedule_stages(schedule) * microbatch + stage;
-}
-
-static int sequential_backward(const struct sl_schedule *schedule, int stage, int microbatch) {
-    return 2 * sl_schedule_stages(schedule) * (microbatch + 1) - 1 - stage;
-}
-
-/* All stages do forwards together, then all backwards, and so on; as long as none has a backward to do yet, or none a
- * forward any more, nobody waits for that. Step k: microbatch k - stage forward, k - 2 (stages - 1) + stage backward.
- */
-static int grouped_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
-    const int step = microbatch + stage;
-    return step + larger(0, step - (schedule->ranks - 1));
-}
-
-static int grouped_backward(const struct sl_schedule *schedule, int stage, int microbatch) {
-    const int last = schedule->ranks - 1, step = microbatch + 2 * last - stage;
-    return smaller(step + 1, schedule->microbatches + last) + step - last;
-}
-
-/* A microbatch enters every other iteration: where one stage does a forward, its neighbours do a backward. */
-static int interleaved_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
-    (void)schedule;
-    return stage + 2 * microbatch;
-}
-
-static int interleaved_backward(const struct sl_schedule *schedule, int stage, int microbatch) {
-    return 2 * schedule->ranks - 1 - stage + 2 * microbatch;
-}
 
 /* Forwards alone. */
 static int inference_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
@@ -57,15 +22,24 @@ static int inference_forward(const struct sl_schedule *schedule, int stage, int 
     return microbatch + sl_schedule_rank_of(schedule, stage) + sl_schedule_loop_of(schedule, stage) * period;
 }
 
+static const struct sl_schedule_kind inference = {
+    .name = "inference",
+    .generate = sl_generate_lockstep,
+    .variant.lockstep = {inference_forward, NULL},
+    .least_loops = 1,
+    .most_loops = SL_ANY_LOOPS,
+    .sets_times = true,
+};
+
 static const struct article_pipeline {
     const char *name;
-    clock_time *forward, *backward;
-    const char *looped; /* with several loops: the schedule that does the same; NULL: the clock knows loops */
+    const struct sl_schedule_kind *kind; /* NULL: the registry has it */
+    const char *looped; /* with several loops: the schedule that does the same, "" if there is none; NULL: itself */
 } article[] = {
-    {"sequential", sequential_forward, sequential_backward, NULL},
-    {"grouped", grouped_forward, grouped_backward, ""}, /* there is none */
-    {"interleaved", interleaved_forward, interleaved_backward, "interleaved-1f1b"},
-    {"inference", inference_forward, NULL, NULL},
+    {"sequential", NULL, NULL},
+    {"grouped", NULL, ""},
+    {"interleaved", NULL, "interleaved-1f1b"},
+    {"inference", &inference, NULL},
 };
 enum { PIPELINES = sizeof article / sizeof *article };
 
@@ -80,47 +54,23 @@ static const struct article_pipeline *find_article(const char *name) {
 
 bool plan_pipeline_trains(const char *name) {
     const struct article_pipeline *of = find_article(name);
-    return !of || of->backward;
+    return !of || !of->kind;
 }
 
 /* ---- tables ---- */
 
-static int by_time(const void *left, const void *right) {
-    const struct sl_action *a = left, *b = right;
-    return a->time - b->time;
-}
-
-static int append_all(struct sl_schedule *schedule, clock_time *when, enum sl_action_kind kind) {
-    for (int stage = 0; when && stage < sl_schedule_stages(schedule); stage++) {
-        struct sl_rank_schedule *rank = &schedule->rank[sl_schedule_rank_of(schedule, stage)];
-        for (int i = 0; i < schedule->microbatches; i++) {
-            SL_TRY(sl_schedule_compute(schedule, kind, stage, i, false));
-            rank->action[rank->count - 1].time = when(schedule, stage, i);
-        }
-    }
-    return SL_OK;
-}
-
-static int make_by_clock(struct sl_schedule *schedule, const struct plan_job *job, int loops,
-                         const struct article_pipeline *of, struct sl_error *error) {
-    SL_TRY(sl_schedule_open(schedule, of->name, job->stages, loops, job->microbatches, error));
-    sl_schedule_place_stages(schedule, SL_RING);
-    if (append_all(schedule, of->forward, SL_FORWARD) || append_all(schedule, of->backward, SL_BACKWARD))
-        return sl_error_set(error, SL_FAILED, "pipeline %s: no memory", of->name);
-    for (int r = 0; r < schedule->ranks; r++)
-        qsort(schedule->rank[r].action, (size_t)schedule->rank[r].count, sizeof *schedule->rank[r].action, by_time);
-    return SL_OK;
-}
-
 static int make_article(struct sl_schedule *schedule, const struct plan_job *job, const struct article_pipeline *of,
                         struct sl_error *error) {
     const int loops = larger(job->loops, 1);
-    const char *looped = loops > 1 ? of->looped : NULL;
-    if (!looped) return make_by_clock(schedule, job, loops, of, error);
-    if (!*looped)
+    const char *name = loops > 1 && of->looped ? of->looped : of->name;
+    if (of->kind) return sl_schedule_generate(schedule, of->kind, job->stages, loops, job->microbatches, error);
+    if (!*name)
         return sl_error_set(error, SL_BAD_INPUT, "--loops: %d, but the %s pipeline has one stage a rank", loops,
                             of->name);
-    return sl_schedule_make(schedule, looped, job->stages, loops, job->microbatches, error);
+    if (name != of->name) return sl_schedule_make(schedule, name, job->stages, loops, job->microbatches, error);
+    struct sl_schedule_kind in_step = *sl_schedule_find(name, error);
+    in_step.sets_times = true;
+    return sl_schedule_generate(schedule, &in_step, job->stages, loops, job->microbatches, error);
 }
 
 static int unknown_pipeline(const char *name, struct sl_error *error) {

@@ -182,5 +182,7 @@ plan_section plan_print_memory, plan_print_data, plan_print_pipelines, plan_prin
 
 /* Draws the job's one pipeline. */
 int plan_draw_svg(const struct sl_output *output, const struct plan_job *job, struct sl_error *error);
+/* Writes its table (spmd/schedule/csv.h). */
+int plan_write_csv(const struct sl_output *output, const struct plan_job *job, struct sl_error *error);
 
 #endif

@@ -9,7 +9,7 @@
 #include "drivers/schedule/report.h"
 #include "drivers/schedule/study.h"
 #include "spmd/schedule/registry.h"
-#include "spmd/schedule/timeline.h"
+#include "spmd/schedule/drawing/timeline.h"
 
 struct candidate {
     const struct sl_schedule_kind *kind;

@@ -4,7 +4,7 @@
 
 #include "drivers/schedule/measured.h"
 #include "drivers/schedule/report.h"
-#include "spmd/schedule/timeline.h"
+#include "spmd/schedule/drawing/timeline.h"
 
 /* The two timelines that are compared, SIMULATION above STEP. They point into what they are given. */
 void schedule_layers(const struct sl_schedule *schedule, const struct sl_simulation *simulation,

@@ -10,7 +10,7 @@
 #include "drivers/schedule/drawing.h"
 #include "drivers/schedule/study.h"
 #include "spmd/schedule/csv.h"
-#include "spmd/schedule/draw.h"
+#include "spmd/schedule/drawing/draw.h"
 
 enum format { TABLE, INDICES, CSV, SVG, JSON };
 

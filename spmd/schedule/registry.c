@@ -103,6 +103,36 @@ static const struct sl_schedule_kind kinds[] = {
         .default_loops = 2,
         .placement = SL_V,
     },
+    {
+        .name = "sequential",
+        .help = "one microbatch at a time, through all stages and back",
+        .source = "Graphcore's tutorial on pipelining",
+        .generate = sl_generate_lockstep,
+        .variant.lockstep = {sl_sequential_forward, sl_sequential_backward},
+        .least_loops = 1,
+        .most_loops = SL_ANY_LOOPS,
+        .default_loops = 1,
+    },
+    {
+        .name = "grouped",
+        .help = "ranks in step, all of them forwards, then all backwards, in turns",
+        .source = "Graphcore's tutorial on pipelining",
+        .generate = sl_generate_lockstep,
+        .variant.lockstep = {sl_grouped_forward, sl_grouped_backward},
+        .least_loops = 1,
+        .most_loops = 1,
+        .default_loops = 1,
+    },
+    {
+        .name = "interleaved",
+        .help = "ranks in step, neighbours forwards and backwards in turns; holds what pipedream-flush holds",
+        .source = "Graphcore's tutorial on pipelining",
+        .generate = sl_generate_lockstep,
+        .variant.lockstep = {sl_interleaved_forward, sl_interleaved_backward},
+        .least_loops = 1,
+        .most_loops = 1,
+        .default_loops = 1,
+    },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

@@ -29,9 +29,18 @@ struct sl_1f1b_variant {
     bool split;     /* input and weight gradients are separate actions */
 };
 
+/* The iteration in which STAGE sees MICROBATCH. */
+typedef int sl_lockstep_clock(const struct sl_schedule *schedule, int stage, int microbatch);
+
+/* How the pipelines of the family in lockstep.c differ. */
+struct sl_lockstep_variant {
+    sl_lockstep_clock *forward, *backward; /* backward is NULL where nothing trains */
+};
+
 union sl_schedule_variant {
     struct sl_looped_variant looped;
     struct sl_1f1b_variant one_f_one_b;
+    struct sl_lockstep_variant lockstep;
 };
 
 enum { SL_ANY_LOOPS = INT32_MAX };

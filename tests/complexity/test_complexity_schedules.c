@@ -2,7 +2,7 @@
  * whatever grows: microbatches, ranks or loops. */
 #include "tests/rigs/complexity.h"
 
-#include "spmd/schedule/draw.h"
+#include "spmd/schedule/drawing/draw.h"
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/registry.h"
 

@@ -119,6 +119,23 @@ mv out first && call --format svg --pipeline grouped --output second
 [ $status = 0 ] && [ ! -s out ] && cmp -s first second
 point 'the same in a file'
 
+# As files they are what the driver schedule knows by their names, and in the transformer grouped keeps 2 S - 1
+# microbatches where interleaved keeps S.
+for name in sequential grouped interleaved; do
+    call --format csv --pipeline $name --stages 4 --microbatches 6
+    mv out $name.csv && "${driver%/*}/schedule" --file $name.csv --check >read 2>err &&
+        "${driver%/*}/schedule" --name $name --stages 4 --microbatches 6 --check >named 2>>err
+    [ $? = 0 ] && [ ! -s err ] && cmp -s read named
+    point "as CSV: $name"
+done
+kept() { # kept SCHEDULE: bytes that the first coordinate keeps
+    "${driver%/*}/transformer" train --dry-run --json --mesh pipe=8 --blocks 4 --layers-per-block 2 --microbatches 16 \
+        --batch 16 --sequence 32 --wgrad-group 1 --model-dimension 64 --n-heads 4 --latent-dim 16 --schedule "$1" |
+        sed -n '1s/.*"kept":\([0-9]*\),.*/\1/p'
+}
+[ $((8 * $(kept grouped))) = $((15 * $(kept interleaved))) ]
+point 'grouped keeps about twice what interleaved keeps'
+
 # ---- memory ----
 
 call --section memory --parameters 1e12
@@ -241,8 +258,9 @@ holds 'it is printed whole' 'The first of them that transformer can train:' \
     'transformer train --mesh data=1,pipe=4,tensor=1 --model-dimension 64 ' ' --schedule interleaved-1f1b --loops 1 --spread-head '
 runs 'spread, two loops' $chosen --pipeline looped-bfs --loops 2 --precision f32 --optimizer sgd
 runs 'over tensor' $large --tensor 2 --stages 1 --recompute --offload --zero 3 --optimizer momentum
+runs 'grouped' $large --pipeline grouped
 runs 'over data' $large --data 2 --stages 1 --zero 2 --pipeline 1f1b
-for other in '--expansion 2' '--precision bf16' '--parameters 1e9' '--pipeline grouped' '--data 128'; do
+for other in '--expansion 2' '--precision bf16' '--parameters 1e9' '--pipeline inference' '--data 128'; do
     call --json $large $other
     [ $status = 0 ] && grep -q '"section":"search"' out && ! grep -q '"section":"command"' out
     point "no command: $other"
@@ -274,8 +292,11 @@ refuses_with 2 '--stages: 97 stages, but only 96 layers' --stages 97
 refuses_with 2 'devices; allowed are 1048576' --data 65536
 refuses_with 2 'schedule sequential: 4096 stages x 1 loops x 65536 microbatches' --stages 4096 --layers 4096 \
     --microbatches 65536 --pipeline sequential
-refuses_with 2 '--format: svg draws pipelines, and no other section' --format svg --section memory
-refuses_with 2 '--format svg draws one pipeline: --pipeline says which' --format svg
+refuses_with 2 '--format: svg is for pipelines, and no other section' --format svg --section memory
+refuses_with 2 '--format: csv is for pipelines, and no other section' --format csv --section memory
+refuses_with 2 '--format svg is for one pipeline: --pipeline says which' --format svg
+refuses_with 2 '--format csv is for one pipeline: --pipeline says which' --format csv
+refuses_with 3 '/dev/full: ' --format csv --pipeline grouped --output /dev/full
 refuses_with 2 '--section: "money" is not one of all|memory' --section money
 refuses_with 2 '--zero: "4" is not an integer from 0 to 3' --zero 4
 refuses_with 2 '--forward: "-1" is not a number' --forward -1

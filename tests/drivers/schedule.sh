@@ -4,7 +4,7 @@ drivers=$1
 driver=$drivers/schedule
 . "$(dirname "$0")/../rigs/points.sh"
 
-known='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev'
+known='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev sequential grouped interleaved'
 
 call --help
 names=$(sed -n '/^Schedules:/,/^$/s/^  \([^ ][^ ]*\).*/\1/p' out)

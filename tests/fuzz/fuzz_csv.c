@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "spmd/schedule/csv.h"
-#include "spmd/schedule/draw.h"
+#include "spmd/schedule/drawing/draw.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { DRAWN_CELLS = 1 << 16 }; /* of larger tables a drawing takes too long here */

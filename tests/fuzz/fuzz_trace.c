@@ -6,7 +6,7 @@
 #include "drivers/schedule/compare.h"
 #include "drivers/schedule/costs.h"
 #include "drivers/schedule/drawing.h"
-#include "spmd/schedule/draw.h"
+#include "spmd/schedule/drawing/draw.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { STAGES = 16 };

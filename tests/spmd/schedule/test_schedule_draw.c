@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "spmd/schedule/draw.h"
+#include "spmd/schedule/drawing/draw.h"
 #include "spmd/schedule/registry.h"
 
 struct drawn {

@@ -51,6 +51,9 @@ static void known_schedules_keep_their_loops(void **state) {
         {"interleaved-zb", 1, SL_ANY_LOOPS, 2},
         {"zbv", 2, 2, 2},
         {"dualpipev", 2, 2, 2},
+        {"sequential", 1, SL_ANY_LOOPS, 1},
+        {"grouped", 1, 1, 1},
+        {"interleaved", 1, 1, 1},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const struct sl_schedule_kind *kind = sl_schedule_find(known[i].name, NULL);
@@ -147,7 +150,7 @@ static void names_are_listed_as_far_as_there_is_room(void **state) {
     sl_schedule_names(all, sizeof all);
     assert_non_null(strstr(all,
                            "gpipe, 1f1b, pipedream-flush, interleaved-1f1b, looped-bfs, looped-dfs, interleaved-zb, "
-                           "zbv, dualpipev"));
+                           "zbv, dualpipev, sequential, grouped, interleaved"));
     for (int n = 0; (kind = sl_schedule_kind_at(n)); n++) assert_non_null(strstr(all, kind->name));
     sl_schedule_names(few, sizeof few);
     assert_int_equal(strlen(few), sizeof few - 1);

@@ -1,6 +1,6 @@
 /* svg.c - a simulated schedule as a timeline. */
-#include "spmd/schedule/draw.h"
-#include "spmd/schedule/timeline.h"
+#include "spmd/schedule/drawing/draw.h"
+#include "spmd/schedule/drawing/timeline.h"
 
 void sl_schedule_write_svg(const struct sl_schedule *schedule, const struct sl_simulation *simulation, FILE *file) {
     const struct sl_timeline_layer layer = {

@@ -4,8 +4,8 @@
  * The drawing is as wide as a page. Where its boxes had no room for two letters it goes on below, in bands of equal
  * time, as far as they are not higher than a page; then boxes become narrower. Its colours suit light and dark pages:
  * CSS in the drawing asks which it is. */
-#ifndef SL_SPMD_SCHEDULE_TIMELINE_H
-#define SL_SPMD_SCHEDULE_TIMELINE_H
+#ifndef SL_SPMD_SCHEDULE_DRAWING_TIMELINE_H
+#define SL_SPMD_SCHEDULE_DRAWING_TIMELINE_H
 
 #include <stdio.h>
 

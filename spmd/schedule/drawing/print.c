@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spmd/schedule/draw.h"
+#include "spmd/schedule/drawing/draw.h"
 
 enum row { INPUT, OUTPUT, UPDATE, PARAMS, ROWS };
 

@@ -1,5 +1,5 @@
 /* timeline.c - what ranks do when, as SVG. */
-#include "spmd/schedule/timeline.h"
+#include "spmd/schedule/drawing/timeline.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* draw.h - schedules for people: a folded table and its legend, a timeline. */
-#ifndef SL_SPMD_SCHEDULE_DRAW_H
-#define SL_SPMD_SCHEDULE_DRAW_H
+#ifndef SL_SPMD_SCHEDULE_DRAWING_DRAW_H
+#define SL_SPMD_SCHEDULE_DRAWING_DRAW_H
 
 #include "spmd/schedule/simulate.h"
 
