@@ -122,6 +122,7 @@ static int make_schedule(struct classifier_experiment *experiment, struct sl_err
     if (!options->schedule_file) SL_TRY(fit_schedule(experiment, &choice, &loops, error));
     if (single) microbatches = sl_largest_divisor(job->pass, microbatches);
     SL_TRY(sl_job_schedule(job, choice.kind, loops, microbatches, experiment->classifier.layers, error));
+    experiment->classifier.stage_layers = job->stage_layers;
     if (single && group) group = sl_largest_divisor(microbatches, group);
     return sl_job_group(job, group, error);
 }
@@ -148,7 +149,8 @@ static int choose_rng(struct classifier_experiment *experiment, struct sl_error 
     const bool looping = alias && alias->looping, flat = alias && !looping;
     const bool passes = options->accumulate > 1 && experiment->options.dropout > 0;
     const int layers = experiment->classifier.layers, stages = sl_schedule_stages(&experiment->job.schedule);
-    const bool defined = ((flat && layers % stages == 0) || (looping && layers == stages)) && !passes;
+    const bool alike = !options->stage_layers && !passes;
+    const bool defined = alike && ((flat && layers % stages == 0) || (looping && layers == stages));
     if (rng == CLASSIFIER_RNG_FLAX && !flat && !looping)
         return sl_error_set(error, SL_BAD_INPUT, "--rng flax: schedule %s is none of single, plain, looping", asked);
     if (rng == CLASSIFIER_RNG_FLAX && passes)
@@ -156,6 +158,10 @@ static int choose_rng(struct classifier_experiment *experiment, struct sl_error 
                             "--rng flax: the notebook has no dropout in %d passes a step: choose --rng global, or "
                             "--dropout 0, or --accumulate 1",
                             options->accumulate);
+    if (rng == CLASSIFIER_RNG_FLAX && options->stage_layers)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--rng flax: the notebook's stages have equally many layers: choose --rng global, or leave "
+                            "--stage-layers out");
     if (rng == CLASSIFIER_RNG_FLAX && flat && !defined)
         return sl_error_set(error, SL_BAD_INPUT, "--rng flax: %d layers do not divide over %d stages", layers, stages);
     if (rng == CLASSIFIER_RNG_FLAX && !defined)

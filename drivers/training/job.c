@@ -2,6 +2,7 @@
 #include "drivers/training/job.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "drivers/speed/cores.h"
@@ -135,6 +136,36 @@ static int fuse(struct sl_job *job, struct sl_error *error) {
                         schedule->name, run);
 }
 
+static int refuse_stage_layers(const struct sl_job *job, int stages, struct sl_error *error) {
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "--stage-layers: \"%.80s\" is not %d numbers from 1 on, one a stage (%s=%d, loops %d), which add "
+        "up to %d layers",
+        job->options->stage_layers, stages, sl_job_axis(job, SL_JOB_PIPE), job->schedule.ranks,
+        stages / job->schedule.ranks, job->layers);
+}
+
+/* Reads "3,2,2,1". */
+static int read_stage_layers(struct sl_job *job, int stages, struct sl_error *error) {
+    const char *text = job->options->stage_layers;
+    int left = job->layers;
+    if (!text) return SL_OK;
+    free(job->stage_layers);
+    job->stage_layers = calloc((size_t)stages, sizeof *job->stage_layers);
+    if (!job->stage_layers) return sl_error_set(error, SL_FAILED, "no memory for %d stages", stages);
+    for (int s = 0; s < stages; s++) {
+        char *end;
+        const long count = strtol(text, &end, 10);
+        const bool digit = *text >= '0' && *text <= '9';
+        if (!digit || count < 1 || count > left || *end != (s == stages - 1 ? '\0' : ','))
+            return refuse_stage_layers(job, stages, error);
+        job->stage_layers[s] = (int)count;
+        left -= (int)count;
+        text = end + 1;
+    }
+    return left ? refuse_stage_layers(job, stages, error) : SL_OK;
+}
+
 int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int loops, int microbatches, int layers,
                     struct sl_error *error) {
     struct sl_schedule *schedule = &job->schedule;
@@ -146,6 +177,7 @@ int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int
         return sl_error_set(error, SL_BAD_INPUT,
                             "%d layers: each of the %d stages (%s=%d, loops %d) needs at least one", layers, stages,
                             sl_job_axis(job, SL_JOB_PIPE), schedule->ranks, with_layers);
+    SL_TRY(read_stage_layers(job, stages, error));
     if (job->options->recompute) sl_schedule_ascend(schedule);
     return cut_pass(job, error);
 }
@@ -169,7 +201,11 @@ int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct
     return sl_error_set(error, SL_FAILED, "no memory for the run's signature");
 }
 
-void sl_job_close(struct sl_job *job) { sl_schedule_free(&job->schedule); }
+void sl_job_close(struct sl_job *job) {
+    sl_schedule_free(&job->schedule);
+    free(job->stage_layers);
+    job->stage_layers = NULL;
+}
 
 /* ---- one coordinate ---- */
 

@@ -80,7 +80,8 @@ struct sl_job {
     int slots;                   /* of a channel, with which it is proven */
     int rows;                    /* of a microbatch */
     int wgrad_group;
-    int layers; /* of the model */
+    int layers;        /* of the model */
+    int *stage_layers; /* [stages that have layers], as the options say; NULL: they do not */
 };
 
 /* Axes that MESH lacks are added with size 1. The run will be over ENGINE. */

@@ -22,6 +22,7 @@ struct sl_training_options {
     /* Filled in by the driver's own table. */
     const char *schedule;
     int loops, microbatches, batch;
+    const char *stage_layers; /* "3,2,2,1": of each stage; NULL: as equally many as can be */
     /* By sl_pipeline_table. */
     const char *schedule_file; /* a table of actions in place of the schedule; NULL: none */
     int accumulate;            /* passes through the pipeline a step */

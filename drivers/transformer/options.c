@@ -73,6 +73,11 @@ const struct sl_option transformer_schedule_table[] = {
     {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MOST_LAYERS, .keep = SL_KEPT_FREE,
      .unless = "schedule|schedule-file|mesh",
      .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
+    {"stage-layers", SL_OPTION_TEXT, FIELD(training.stage_layers), .value = "N,N,...", .keep = SL_KEPT_FREE,
+     .unless = "schedule|schedule-file|mesh|loops",
+     .help =
+         "layers of each stage, in the pipeline's order, where stages should not have equally many: fewer, say, where "
+         "the head is (default: numbers that differ by at most one)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
      .unless = "mesh|schedule-file",
      .help = "parts into which a replica's sequences of a pass are divided; 0: parts of about 256 tokens, but at least "
@@ -202,6 +207,7 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     int microbatches = options->microbatches;
     if (!microbatches) microbatches = sl_largest_divisor(job->job.pass, most_microbatches(job));
     SL_TRY(sl_job_schedule(&job->job, kind, loops, microbatches, layers, error));
+    job->model.stage_layers = job->job.stage_layers;
     const int group = sl_pipeline_wgrad_group(job->job.schedule.microbatches, job->job.rows);
     return sl_job_group(&job->job, options->wgrad_group ? options->wgrad_group : group, error);
 }

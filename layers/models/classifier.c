@@ -48,10 +48,14 @@ static struct sl_module *build_block(const struct sl_classifier *classifier, int
     return classifier->recomputation == SL_RECOMPUTE_FULL ? sl_recompute(block) : block;
 }
 
+static struct sl_layers layers_of(const struct sl_classifier *classifier) {
+    return (struct sl_layers){classifier->layers, classifier->stage_layers};
+}
+
 /* Stage number STAGE: its layers, the input layer before the first and the output layers after the last. */
 static struct sl_module *build_stage(const struct sl_classifier *classifier, int stages, int stage) {
-    const int first = sl_model_first_layer(classifier->layers, stages, stage);
-    const int end = sl_model_first_layer(classifier->layers, stages, stage + 1);
+    const int first = sl_model_first_layer(layers_of(classifier), stages, stage);
+    const int end = sl_model_first_layer(layers_of(classifier), stages, stage + 1);
     struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
     if (!part) return NULL;
     int parts = 0;
@@ -69,7 +73,7 @@ static struct sl_module *build_stage(const struct sl_classifier *classifier, int
 int sl_classifier_build(const struct sl_classifier *classifier, const struct sl_schedule *schedule, int rank,
                         struct sl_model *model, struct sl_error *error) {
     const int stages = sl_schedule_stages(schedule);
-    SL_TRY(sl_model_open(model, schedule, rank, classifier->layers, 0, 0, error));
+    SL_TRY(sl_model_open(model, schedule, rank, layers_of(classifier), 0, 0, error));
     for (int l = 0; l < model->loops; l++) {
         const int stage = sl_schedule_stage(schedule, rank, l);
         model->stage[l] = build_stage(classifier, stages, stage);

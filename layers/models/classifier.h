@@ -11,8 +11,9 @@ SL_BEGIN_C
 struct sl_classifier {
     int inputs, hidden, expansion, classes, layers;
     double dropout;
-    int recomputation; /* enum sl_recomputation, of blocks; selective: all but their last product */
-    bool fsdp;         /* kernels are also sharded over the axis "data" */
+    int recomputation;       /* enum sl_recomputation, of blocks; selective: all but their last product */
+    const int *stage_layers; /* [stages] how many each stage has; NULL: as equally many as can be */
+    bool fsdp;               /* kernels are also sharded over the axis "data" */
 };
 
 /* For sl_pipeline_options.rules: which dim of which parameter is sharded over which axis. The list is static; NULL
@@ -22,8 +23,9 @@ const struct sl_rule *sl_classifier_rules(const struct sl_classifier *classifier
  */
 const char *const *sl_classifier_axes(const struct sl_classifier *classifier);
 
-/* Builds the part of MODEL that RANK of SCHEDULE holds. Stage s of S has the layers from s * layers / S, rounded down,
- * up to the next stage's first. SL_BAD_INPUT if there are fewer layers than stages, SL_FAILED if there is no memory.
+/* Builds the part of MODEL that RANK of SCHEDULE holds. Without stage_layers stage s of S has the layers from
+ * s * layers / S, rounded down, up to the next stage's first. SL_BAD_INPUT as sl_model_open, SL_FAILED if there is no
+ * memory.
  * Free with sl_model_free, also after a failure. */
 int sl_classifier_build(const struct sl_classifier *classifier, const struct sl_schedule *schedule, int rank,
                         struct sl_model *model, struct sl_error *error);

@@ -154,11 +154,15 @@ static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const 
                                   .stages = sl_pipe_axis};
 }
 
+static struct sl_layers spread_of(const struct sl_transformer *t) {
+    return (struct sl_layers){layers_of(t), t->stage_layers};
+}
+
 /* A stage of layers, number STAGE of STAGES: the embedding before the first, the norm after the last. */
 static struct sl_module *build_stage(const struct sl_transformer *t, int stages, int stage,
                                      const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
-    const int first = sl_model_first_layer(layers_of(t), stages, stage);
-    const int end = sl_model_first_layer(layers_of(t), stages, stage + 1);
+    const int first = sl_model_first_layer(spread_of(t), stages, stage);
+    const int end = sl_model_first_layer(spread_of(t), stages, stage + 1);
     struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
     int parts = 0;
     if (!part) return NULL;
@@ -201,7 +205,7 @@ int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *m
     if (schedule->loops < least)
         return sl_error_set(error, SL_BAD_INPUT, "a spread head needs a schedule of %d loops or more; %s has %d", least,
                             schedule->name, schedule->loops);
-    SL_TRY(sl_model_open(model, schedule, rank, layers_of(t), ends.first, ends.last, error));
+    SL_TRY(sl_model_open(model, schedule, rank, spread_of(t), ends.first, ends.last, error));
     model->tied = head_of(t)->tied;
     if (head_of(t)->columns) model->handed = head_of(t)->columns(&vocabulary, &channels);
     for (int l = 0; l < model->loops; l++) {

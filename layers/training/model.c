@@ -3,16 +3,32 @@
 
 #include <stdlib.h>
 
-int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, int layers, int first, int last,
-                  struct sl_error *error) {
+/* The most layers of a stage; 0 where one has none, or where they do not add up. */
+static int most_layers(struct sl_layers layers, int stages) {
+    int most = 0, sum = 0;
+    if (!layers.of_stage) return layers.count < stages ? 0 : (layers.count + stages - 1) / stages;
+    for (int s = 0; s < stages; s++) {
+        const int count = layers.of_stage[s];
+        if (count < 1 || count > layers.count - sum) return 0;
+        sum += count;
+        if (count > most) most = count;
+    }
+    return sum == layers.count ? most : 0;
+}
+
+int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, struct sl_layers layers,
+                  int first, int last, struct sl_error *error) {
     const int stages = sl_schedule_stages(schedule) - first - last, loops = schedule->loops;
+    const int most = most_layers(layers, stages);
     *model = (struct sl_model){0};
-    if (layers < stages)
+    if (!most && layers.of_stage)
+        return sl_error_set(error, SL_BAD_INPUT, "the layers of %d stages do not add up to %d", stages, layers.count);
+    if (!most)
         return sl_error_set(error, SL_BAD_INPUT, "%d layers: each of the %d stages (%d ranks x %d loops) needs one",
-                            layers, stages, schedule->ranks, stages / schedule->ranks);
+                            layers.count, stages, schedule->ranks, stages / schedule->ranks);
     *model = (struct sl_model){
         .loops = loops,
-        .layers = (layers + stages - 1) / stages,
+        .layers = most,
         .stage = calloc((size_t)loops, sizeof *model->stage),
         .first_layer = calloc((size_t)loops, sizeof *model->first_layer),
     };

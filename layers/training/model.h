@@ -27,17 +27,25 @@ struct sl_model {
     int *first_layer; /* [loops] number in the model of each stage's first layer; NULL: stage * layers */
 };
 
-/* The number of the first layer of stage STAGE, when LAYERS are spread over STAGES stages. The numbers of layers of two
- * stages differ by at most one. */
-static inline int sl_model_first_layer(int layers, int stages, int stage) {
-    return (int)((long long)stage * layers / stages);
+/* Layers of a model over the stages of a pipeline. */
+struct sl_layers {
+    int count;           /* of the model */
+    const int *of_stage; /* [stages] their numbers, which add up to it; NULL: numbers that differ by at most one */
+};
+
+/* The number of the first layer of stage STAGE of STAGES. */
+static inline int sl_model_first_layer(struct sl_layers layers, int stages, int stage) {
+    int first = 0;
+    if (!layers.of_stage) return (int)((long long)stage * layers.count / stages);
+    for (int s = 0; s < stage; s++) first += layers.of_stage[s];
+    return first;
 }
 
 /* Allocates a model with the stages of RANK, over which LAYERS are spread as above, but for the FIRST and
- * the LAST stages, which have none; the caller then fills in stage and loss. SL_BAD_INPUT if there are fewer layers
- * than stages, SL_FAILED if there is no memory. */
-int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, int layers, int first, int last,
-                  struct sl_error *error);
+ * the LAST stages, which have none; the caller then fills in stage and loss. SL_BAD_INPUT if a stage would have no
+ * layer, or numbers do not add up; SL_FAILED if there is no memory. */
+int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, struct sl_layers layers,
+                  int first, int last, struct sl_error *error);
 /* Frees the model and its modules. May be called after sl_model_open has failed. */
 void sl_model_free(struct sl_model *model);
 

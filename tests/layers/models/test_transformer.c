@@ -143,7 +143,13 @@ static void schedules_give_the_same_bits_on_data_and_tensor(void **state) {
 /* Stages of different numbers of layers; a block's last layer has no rotations. */
 static void seven_layers_are_divided_unevenly(void **state) {
     (void)state;
-    static const char *const meshes[] = {"data=1,pipe=2,tensor=1", "data=1,pipe=4,tensor=1"};
+    static const struct {
+        const char *mesh;
+        int layers[4]; /* of the stages, as far as it is said */
+    } splits[] = {{"data=1,pipe=2,tensor=1", {0}},
+                  {"data=1,pipe=4,tensor=1", {0}},
+                  {"data=1,pipe=2,tensor=1", {6, 1}},
+                  {"data=1,pipe=4,tensor=1", {1, 3, 2, 1}}};
     for (int rotations = 0; rotations < 2; rotations++) {
         struct job want = small_job("data=1,pipe=1,tensor=1");
         want.model.blocks = rotations ? 1 : 7;
@@ -151,18 +157,35 @@ static void seven_layers_are_divided_unevenly(void **state) {
         want.microbatches = 4;
         struct job first = want;
         run_job(&first);
-        for (int i = 0; i < 2; i++) {
+        for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
             struct job job = want;
-            job.mesh = meshes[i];
+            job.mesh = splits[i].mesh;
+            if (splits[i].layers[0]) job.model.stage_layers = splits[i].layers;
             run_job(&job);
             if (has_results()) {
-                expect_same_bits(meshes[i], &job, &first);
+                expect_same_bits(splits[i].mesh, &job, &first);
                 assert_int_equal(job.values.count, 7 * 16 + (rotations ? 6 * 4 : 0) + 3);
             }
             free_job(&job);
         }
         free_job(&first);
     }
+}
+
+static void layers_must_add_up(void **state) {
+    (void)state;
+    static const int bad[][2] = {{3, 5}, {4, 4}, {7, 0}, {0, 7}, {8, -1}, {INT32_MAX, INT32_MAX}};
+    struct sl_schedule schedule;
+    struct sl_error error = {0};
+    assert_int_equal(sl_schedule_make(&schedule, "gpipe", 2, 1, 2, &error), SL_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct sl_model model;
+        const struct sl_layers layers = {7, bad[i]};
+        assert_int_equal(sl_model_open(&model, &schedule, 0, layers, 0, 0, &error), SL_BAD_INPUT);
+        assert_string_equal(error.message, "the layers of 2 stages do not add up to 7");
+        sl_model_free(&model);
+    }
+    sl_schedule_free(&schedule);
 }
 
 int main(int argc, char **argv) {
@@ -172,6 +195,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(schedules_stage_counts_and_recomputation_give_the_same_bits),
         cmocka_unit_test(schedules_give_the_same_bits_on_data_and_tensor),
         cmocka_unit_test(seven_layers_are_divided_unevenly),
+        cmocka_unit_test(layers_must_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,8 @@
 /* ---- a linear model ---- */
 
 static int build_linear(struct job *job, struct sl_spmd *self, struct sl_model *model) {
-    SL_TRY(sl_model_open(model, &job->table, sl_axis_index(self, "model"), 1, 0, 0, &self->error));
+    SL_TRY(sl_model_open(model, &job->table, sl_axis_index(self, "model"), (struct sl_layers){.count = 1}, 0, 0,
+                         &self->error));
     model->stage[0] = sl_dense("linear", INPUTS, CLASSES);
     model->loss = sl_mean_squared_error(CLASSES);
     return SL_OK;
