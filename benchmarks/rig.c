@@ -85,6 +85,7 @@ static int fuse(struct sl_rig *rig, struct sl_error *error) {
     const struct sl_fusing fusing = {
         .rows = rig->rows, .coordinates = rig->mesh.size, .cores = shares ? rig->cores.count : 0};
     bool fused;
+    rig->schedule.crowded = sl_schedule_crowds(&rig->schedule, &fusing);
     if (rig->fuse) return sl_schedule_fuse(&rig->schedule, rig->fuse, &fused, error);
     return sl_schedule_fuse_planned(&rig->schedule, &fusing, error);
 }

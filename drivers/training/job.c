@@ -121,6 +121,7 @@ static int fuse(struct sl_job *job, struct sl_error *error) {
     struct sl_schedule *schedule = &job->schedule;
     const int run = job->options->no_fuse || (job->bare_loops && !job->options->fuse) ? 1 : job->options->fuse;
     bool fused = true;
+    schedule->crowded = job->options->delay_ms == 0 && sl_schedule_crowds(schedule, &fusing);
     if (job->options->no_fuse && job->options->fuse > 1)
         return sl_error_set(error, SL_BAD_INPUT, "--no-fuse contradicts --fuse %d", job->options->fuse);
     if (run > 1 && job->bare_loops)

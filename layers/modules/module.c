@@ -118,8 +118,8 @@ static int check_kept(const struct sl_module *module, const struct sl_plan *plan
     return SL_OK;
 }
 
-/* Where another rank waits for the stage's dx, W comes after that has been sent. What is computed again has an order of
- * its own (layers/modules/recompute.c). */
+/* Where another rank could go on with the stage's dx, W comes after that has been sent. What is computed again has an
+ * order of its own (layers/modules/recompute.c). */
 static bool weights_follow(const struct sl_module *module, const struct sl_plan *plan) {
     const bool alone = plan->wgrad_group == 1 && sl_plan_run(plan) == 1;
     return plan->weights_follow && plan->nobody_waits && alone && plan->stash != plan->again && module->children == 0 &&

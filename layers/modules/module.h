@@ -187,7 +187,7 @@ struct sl_plan {
     bool weights_follow;              /* the W of the microbatches of each I can follow it at once, group by group */
     bool forward_keeps;               /* what W reads has its place in a recomputed module's stash from forward on */
     bool has_dx;                      /* the module's DX will never be NULL */
-    bool nobody_waits;                /* for the stage's dx: it has no stage before it */
+    bool nobody_waits;                /* for the stage's dx: no stage is before it, or that one has no core to go on */
     bool sizes_only;                  /* there will be no call at all: what only calls need is left out */
     struct sl_rope *ropes;            /* tables that layers share (layers/modules/sequence/rope.h) */
     struct sl_budget *held;           /* counts what is taken while planning; NULL: nobody does */

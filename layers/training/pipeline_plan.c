@@ -40,7 +40,7 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     plan->workspace = 0;
     plan_handed(p, plan);
     plan->has_dx = !is_first(p, loop);
-    plan->nobody_waits = is_first(p, loop);
+    plan->nobody_waits = is_first(p, loop) || p->options.schedule->crowded;
     SL_TRY(sl_module_plan(stage, plan));
     SL_TRY(plan_kept(p, plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
     return plan_kept(p, plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);

@@ -132,3 +132,7 @@ int sl_schedule_fuse_planned(struct sl_schedule *schedule, const struct sl_fusin
     }
     return sl_schedule_fuse(schedule, best, &fused, error);
 }
+
+bool sl_schedule_crowds(const struct sl_schedule *schedule, const struct sl_fusing *fusing) {
+    return fusing->cores > 0 && fusing->coordinates / schedule->ranks >= fusing->cores;
+}

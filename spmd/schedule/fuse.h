@@ -29,5 +29,9 @@ int sl_schedule_fuse(struct sl_schedule *schedule, int run, bool *fused, struct 
  * memory. */
 int sl_schedule_fuse_planned(struct sl_schedule *schedule, const struct sl_fusing *fusing, struct sl_error *error);
 
+/* Whether the coordinates of one rank keep all cores busy. Then a rank that computes its weight gradients before it
+ * hands on a gradient delays nobody: the previous rank would have no core. */
+bool sl_schedule_crowds(const struct sl_schedule *schedule, const struct sl_fusing *fusing);
+
 SL_END_C
 #endif

@@ -63,6 +63,7 @@ struct sl_schedule {
               */
     bool ascends; /* sl_schedule_ascend has turned its backwards round */
     bool sharded; /* set before lowering: stages' parameters are sharded over data, and gathered ahead of use */
+    bool crowded; /* set before planning: the coordinates of one rank keep all cores busy (sl_schedule_crowds) */
     bool lowered;
     int *stage;                    /* [ranks][loops]: the stages that each rank holds, ascending */
     int *place;                    /* [stages]: rank * loops + loop */

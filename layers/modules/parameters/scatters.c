@@ -1,14 +1,11 @@
 /* scatters.c - see scatters.h. */
 #include "layers/modules/parameters/scatters.h"
 
+#include "collectives/sums.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
-enum {
-    LINE = SL_CACHE_LINE / sizeof(float),
-    AHEAD = 2, /* rows between what is added and what is asked for */
-    PIECE = 4 * LINE
-};
+enum { LINE = SL_CACHE_LINE / sizeof(float) };
 
 /* ---- planning, opening and closing ---- */
 
@@ -52,37 +49,14 @@ void sl_scatters_close(struct sl_scatters *s, struct sl_spmd *self) {
 
 /* ---- sums ---- */
 
-/* Y [n] (+)= the sum of the members' X[i] [n], in their order; N <= PIECE. */
-static inline void add_piece(size_t n, int members, const float *const *x, size_t at, bool accumulate, float *y) {
-    float sum[PIECE];
-    for (size_t c = 0; c < n; c++) sum[c] = x[0][at + c];
-    for (int i = 1; i < members; i++)
-        for (size_t c = 0; c < n; c++) sum[c] += x[i][at + c];
-    if (accumulate)
-        for (size_t c = 0; c < n; c++) y[c] += sum[c];
-    else
-        for (size_t c = 0; c < n; c++) y[c] = sum[c];
-}
-
-/* This member's columns of all members' gradients. Peers' lines come from far: they are asked for ahead. */
+/* This member's columns of all members' gradients. */
 static void add_members(const struct sl_scatters *s, const struct sl_scatter *scatter) {
     const int members = s->group.size;
     const size_t columns = scatter->columns, stride = columns * (size_t)members;
     const float *x[SL_MAX_COORDINATES];
     for (int i = 0; i < members; i++)
         x[i] = s->peer[i] + (scatter->whole - s->memory) + columns * (size_t)s->group.rank;
-    for (size_t row = 0; row < scatter->rows; row++) {
-        float *y = scatter->gradient + row * columns;
-        for (size_t c = 0; c < columns; c += PIECE) {
-            const size_t n = columns - c < PIECE ? columns - c : PIECE, at = row * stride + c;
-            for (int i = 0; i < members; i++)
-                for (size_t l = 0; l < n; l += LINE) __builtin_prefetch(x[i] + at + AHEAD * stride + l);
-            if (n == PIECE)
-                add_piece(PIECE, members, x, at, scatter->accumulate, y + c);
-            else
-                add_piece(n, members, x, at, scatter->accumulate, y + c);
-        }
-    }
+    sl_add_rows(scatter->rows, columns, members, x, stride, scatter->accumulate, scatter->gradient, columns);
 }
 
 static int finish(struct sl_scatters *s, struct sl_scatter *scatter, struct sl_spmd *self,

@@ -1,5 +1,6 @@
 /* test_recompute.c - what is recomputed is not held: full takes no more than selective, which takes no more than
- * keeping everything; and the gradients' bits are the same. */
+ * keeping everything; and the gradients' bits are the same. Nor is dy held where W follows I because ranks share cores.
+ */
 #include "tests/rigs/transformer_job.h"
 
 #include "spmd/schedule/registry.h"
@@ -174,6 +175,36 @@ static void tables_that_ascend_give_the_same_bits(void **state) {
     }
 }
 
+/* ---- ranks that share cores ---- */
+
+/* Every rank's W follows I at once: what the last one holds for W goes, and no bit changes. */
+static void weights_follow_where_ranks_share_cores(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"data=1,pipe=2,tensor=1", "data=2,pipe=2,tensor=2"};
+    for (int i = 0; i < 2; i++) {
+        size_t bytes[2][MOST_COORDINATES];
+        struct job job[2];
+        for (int crowded = 0; crowded < 2; crowded++) {
+            job[crowded] = small_job(meshes[i]);
+            job[crowded].group = job[crowded].run = job[crowded].steps = 1;
+            assert_true(make_table(&job[crowded]));
+            job[crowded].table.crowded = crowded;
+            struct job sizes = job[crowded];
+            sizes.sizes_only = true;
+            sizes.program = tell_bytes;
+            sizes.user = bytes[crowded];
+            run_job(&sizes);
+            run_job(&job[crowded]);
+        }
+        const int last = coordinates_of(meshes[i]) - 1;
+        assert_true(bytes[1][last] < bytes[0][last]);
+        assert_true(bytes[1][0] == bytes[0][0]);
+        if (has_results()) expect_same_bits(meshes[i], &job[1], &job[0]);
+        free_job(&job[0]);
+        free_job(&job[1]);
+    }
+}
+
 int main(int argc, char **argv) {
     begin_transformer_tests(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -181,6 +212,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(one_layer_is_held_at_a_time),
         cmocka_unit_test(outputs_of_microbatches_go_one_after_another),
         cmocka_unit_test(tables_that_ascend_give_the_same_bits),
+        cmocka_unit_test(weights_follow_where_ranks_share_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

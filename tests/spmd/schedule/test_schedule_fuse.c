@@ -135,11 +135,24 @@ static void runs_are_planned(void **state) {
     assert_int_equal(planned("1f1b", 4, 1, 8, shared), 1);
 }
 
+static void one_rank_fills_the_cores(void **state) {
+    (void)state;
+    struct sl_schedule schedule;
+    struct sl_error error;
+    assert_int_equal(sl_schedule_make(&schedule, "1f1b", 4, 1, 8, &error), SL_OK);
+    assert_true(sl_schedule_crowds(&schedule, &(struct sl_fusing){.coordinates = 8, .cores = 2}));
+    assert_true(sl_schedule_crowds(&schedule, &(struct sl_fusing){.coordinates = 4, .cores = 1}));
+    assert_false(sl_schedule_crowds(&schedule, &(struct sl_fusing){.coordinates = 4, .cores = 2}));
+    assert_false(sl_schedule_crowds(&schedule, &(struct sl_fusing){.coordinates = 8}));
+    sl_schedule_free(&schedule);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_tables_do_the_same_work),
         cmocka_unit_test(only_neighbours_are_joined),
         cmocka_unit_test(runs_are_planned),
+        cmocka_unit_test(one_rank_fills_the_cores),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,57 @@
+/* test_sums.c - rows of several members, added up as one after the other would be: whole pieces and what is left over,
+ * into rows of other strides, onto what is there, and in place. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "collectives/sums.h"
+
+enum { ROWS = 3, STRIDE = 210, Y_STRIDE = 205, MEMBERS = 3 };
+
+static float x[MEMBERS][ROWS * STRIDE], y[ROWS * STRIDE], want[ROWS * STRIDE];
+
+/* Sums of these depend on their order. */
+static void fill(float *to, int seed) {
+    for (int i = 0; i < ROWS * STRIDE; i++) to[i] = 1.0f / (float)(1 + (i * 7 + seed * 13) % 101);
+}
+
+static void expect_sum(size_t rows, size_t columns, int members, bool accumulate, float *to, size_t to_stride) {
+    const float *const all[MEMBERS] = {x[0], x[1], x[2]};
+    memcpy(want, to, sizeof want);
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t c = 0; c < columns; c++) {
+            float sum = x[0][r * STRIDE + c];
+            for (int i = 1; i < members; i++) sum += x[i][r * STRIDE + c];
+            float *element = &want[r * to_stride + c];
+            *element = accumulate ? *element + sum : sum;
+        }
+    }
+    sl_add_rows(rows, columns, members, all, STRIDE, accumulate, to, to_stride);
+    assert_memory_equal(to, want, sizeof want);
+}
+
+static void rows_are_added_in_order(void **state) {
+    (void)state;
+    static const size_t columns[] = {1, 63, 64, 65, 128, 200};
+    for (int i = 0; i < 6; i++) {
+        for (int members = 1; members <= MEMBERS; members++) {
+            for (int accumulate = 0; accumulate < 2; accumulate++) {
+                for (int m = 0; m < MEMBERS; m++) fill(x[m], m);
+                fill(y, MEMBERS);
+                expect_sum(ROWS, columns[i], members, accumulate, y, Y_STRIDE);
+                expect_sum(1, columns[i], members, accumulate, y, 0);
+                expect_sum(ROWS, columns[i], members, false, x[members - 1], STRIDE);
+            }
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_added_in_order)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
