@@ -22,5 +22,8 @@ SL_INLINE void fetch(const float *array, size_t first, size_t end) {
 SL_INLINE void fetch_to_write(float *array, size_t first, size_t end) {
     for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) SL_FETCH(array + i, 1);
 }
+SL_INLINE void fetch_half_to_write(uint16_t *array, size_t first, size_t end) {
+    for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) SL_FETCH(array + i, 1);
+}
 
 #endif

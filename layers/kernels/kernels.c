@@ -113,10 +113,16 @@ static void settle_bf16(size_t n, float *x, uint16_t *y) {
         for (size_t i = 0; i < n; i++) x[i] = sl_float_of_bf16(sl_bf16_of_float(x[i]));
         return;
     }
-    SL_ELEMENTWISE(is_device_ptr(x, y))
-    for (size_t i = 0; i < n; i++) {
-        y[i] = sl_bf16_of_float(x[i]);
-        x[i] = sl_float_of_bf16(y[i]);
+    for (size_t first = 0, end; first < n; first = end) {
+        end = n - first < SL_PIECE ? n : first + SL_PIECE;
+        const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
+        fetch_to_write(x, end, next);
+        fetch_half_to_write(y, end, next);
+        SL_ELEMENTWISE(is_device_ptr(x, y))
+        for (size_t i = first; i < end; i++) {
+            y[i] = sl_bf16_of_float(x[i]);
+            x[i] = sl_float_of_bf16(y[i]);
+        }
     }
 }
 
