@@ -23,14 +23,14 @@
 /* Schedules of pipelines: find and make them, prove and simulate them, draw them. */
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/deadlock.h"
-#include "spmd/schedule/drawing/draw.h"
 #include "spmd/schedule/fuse.h"
 #include "spmd/schedule/generate.h"
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/schedule.h"
 #include "spmd/schedule/simulate.h"
-#include "spmd/schedule/drawing/timeline.h"
 #include "spmd/schedule/turns.h"
+#include "spmd/schedule/drawing/draw.h"
+#include "spmd/schedule/drawing/timeline.h"
 
 /* Meshes and the program that runs at every coordinate; partition specs; random numbers; devices. */
 #include "spmd/device/device.h"
@@ -57,6 +57,7 @@
 #include "collectives/reduce.h"
 #include "collectives/shard_map.h"
 #include "collectives/signatures.h"
+#include "collectives/sums.h"
 #include "collectives/verdict.h"
 
 /* Matrix products and other loops, for modules of one's own. */
