@@ -198,7 +198,10 @@ int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
 int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct sl_error *error) {
     char run[16];
     snprintf(run, sizeof run, "%d", sl_schedule_run(&job->schedule, SL_FORWARD));
-    if (sl_signature_add(signature, "runs of microbatches", run)) return SL_OK;
+    const char *follow = job->schedule.crowded ? "at once" : "later";
+    if (sl_signature_add(signature, "runs of microbatches", run) &&
+        sl_signature_add(signature, "weight gradients of ranks that others wait for", follow))
+        return SL_OK;
     return sl_error_set(error, SL_FAILED, "no memory for the run's signature");
 }
 
