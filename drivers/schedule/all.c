@@ -9,6 +9,7 @@
 #include "drivers/schedule/report.h"
 #include "drivers/schedule/study.h"
 #include "spmd/schedule/registry.h"
+#include "spmd/schedule/drawing/page.h"
 #include "spmd/schedule/drawing/timeline.h"
 
 struct candidate {
@@ -255,6 +256,11 @@ int schedule_all(const struct schedule_all *all, const struct sl_output *output,
     if (status == SL_OK) status = examine_all(&comparison, error);
     if (status == SL_OK && all->format == SCHEDULE_ALL_TABLE) print_table(&comparison, output->stream);
     if (status == SL_OK && all->format == SCHEDULE_ALL_SVG) status = draw(&comparison, output->stream, error);
+    if (status == SL_OK && all->format == SCHEDULE_ALL_HTML) {
+        sl_page_begin(output->stream, "schedules");
+        status = draw(&comparison, output->stream, error);
+        sl_page_end(output->stream);
+    }
     if (status == SL_OK && all->format == SCHEDULE_ALL_JSON) status = print_json(&comparison, output, error);
     for (int i = 0; comparison.candidate && i < comparison.count; i++)
         schedule_study_free(&comparison.candidate[i].study);

@@ -5,7 +5,7 @@
 #include "drivers/common/output.h"
 #include "spmd/schedule/simulate.h"
 
-enum schedule_all_format { SCHEDULE_ALL_TABLE, SCHEDULE_ALL_SVG, SCHEDULE_ALL_JSON };
+enum schedule_all_format { SCHEDULE_ALL_TABLE, SCHEDULE_ALL_SVG, SCHEDULE_ALL_HTML, SCHEDULE_ALL_JSON };
 
 /* What all schedules have in common. */
 struct schedule_all {

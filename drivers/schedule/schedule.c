@@ -11,8 +11,9 @@
 #include "drivers/schedule/study.h"
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/drawing/draw.h"
+#include "spmd/schedule/drawing/page.h"
 
-enum format { TABLE, INDICES, CSV, SVG, JSON };
+enum format { TABLE, INDICES, CSV, SVG, HTML, JSON };
 
 /* Below 1: not given. */
 struct config {
@@ -54,9 +55,10 @@ static const struct sl_option schedule_table[] = {
     {0},
 };
 static const struct sl_option output_table[] = {
-    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|indices|csv|svg|json",
+    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|indices|csv|svg|html|json",
      .help = "a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a drawn timeline, with "
-             "--compare the run under what was predicted; a JSON object, with --all one a line"},
+             "--compare the run under what was predicted, and the same as a page for browsers, which zooms and tells "
+             "of each box; a JSON object, with --all one a line"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "print to FILE instead of stdout"},
@@ -213,6 +215,20 @@ static int print_comparison(const struct subject *subject, const struct schedule
     return status;
 }
 
+static int draw(const struct config *config, const struct subject *subject, const struct schedule_report *report,
+                struct sl_error *error) {
+    const struct schedule_study *study = &subject->study;
+    FILE *file = report->output->stream;
+    int status = SL_OK;
+    if (config->format == HTML) sl_page_begin(file, study->schedule.name);
+    if (config->compare)
+        status = print_comparison(subject, report, error);
+    else
+        sl_schedule_write_svg(&study->schedule, &study->simulation, file);
+    if (config->format == HTML) sl_page_end(file);
+    return status;
+}
+
 static int print(const struct config *config, const struct subject *subject, const struct sl_output *output,
                  struct sl_error *error) {
     const struct schedule_study *study = &subject->study;
@@ -227,9 +243,8 @@ static int print(const struct config *config, const struct subject *subject, con
     case JSON:
         return schedule_report_json(&report, error);
     case SVG:
-        if (config->compare) return print_comparison(subject, &report, error);
-        sl_schedule_write_svg(&study->schedule, &study->simulation, output->stream);
-        return SL_OK;
+    case HTML:
+        return draw(config, subject, &report, error);
     case CSV:
         if (sl_schedule_write_csv(&study->schedule, output->stream))
             return sl_error_set(error, SL_FAILED, "%s: could not be written", output->name);
@@ -278,7 +293,7 @@ static int run_all(const struct config *config, const struct sl_output *output, 
                                            : NULL;
     if (other) return sl_error_set(error, SL_BAD_INPUT, "--all and %s: all schedules are compared, or one", other);
     if (config->format == CSV || config->format == INDICES)
-        return sl_error_set(error, SL_BAD_INPUT, "--all: there is no format %s of it: it is table, svg or json",
+        return sl_error_set(error, SL_BAD_INPUT, "--all: there is no format %s of it: it is table, svg, html or json",
                             config->format == CSV ? "csv" : "indices");
     const struct schedule_all all = {.stages = one_of(config->stages, 4, 4),
                                      .microbatches = one_of(config->microbatches, 8, 8),
@@ -290,6 +305,7 @@ static int run_all(const struct config *config, const struct sl_output *output, 
                                      .communication = config->communication,
                                      .overlap = config->overlap,
                                      .format = config->format == SVG    ? SCHEDULE_ALL_SVG
+                                               : config->format == HTML ? SCHEDULE_ALL_HTML
                                                : config->format == JSON ? SCHEDULE_ALL_JSON
                                                                         : SCHEDULE_ALL_TABLE};
     return schedule_all(&all, output, error);

@@ -496,7 +496,7 @@ for other in '--name gpipe' '--file table.csv' '--compare run' --check --simulat
     refuses "--all and ${other%% *}: all schedules are compared, or one" --all $other
 done
 for format in csv indices; do
-    refuses "--all: there is no format $format of it: it is table, svg or json" --all --format $format
+    refuses "--all: there is no format $format of it: it is table, svg, html or json" --all --format $format
 done
 refuses '--all: no schedule fits: 8 microbatches do not divide into weight-gradient groups of 3' --all --wgrad-group 3
 refuses '--all: 4096 stages, 2 loops: must be at most 4096 stages together' --all --stages 4096
@@ -504,7 +504,7 @@ refuses '--all: 4096 stages, 2 loops: must be at most 4096 stages together' --al
 # ---- what is refused ----
 
 refuses 'there is no schedule "nonsense"' --name nonsense
-refuses '--format: "png" is not one of table|indices|csv|svg|json' --format png
+refuses '--format: "png" is not one of table|indices|csv|svg|html|json' --format png
 refuses '--file and --name: a schedule is read or generated, not both' --file table.csv --name gpipe
 refuses 'nothing.csv: cannot be opened: No such file' --file nothing.csv
 refuses 'schedule gpipe: 2 loops: must be 1' --name gpipe --loops 2
@@ -519,7 +519,7 @@ call --file twice.csv --json
     grep -qE '^\{"name":"twice.csv","valid":false,"reason":".+"(,"ranks":1)?\}$' out
 point 'why a table is not valid, in JSON'
 
-for format in table indices csv svg json; do
+for format in table indices csv svg html json; do
     "$driver" --format $format >/dev/full 2>err
     status=$?
     [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^schedule: stdout: ' err
