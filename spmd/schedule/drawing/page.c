@@ -3,13 +3,14 @@
 
 #include "spmd/base/svg.h"
 
-static const char head[] = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                           "<style>\n"
-                           "body{margin:0;overflow:hidden;font:13px Helvetica,Arial,sans-serif;color-scheme:light dark}\n"
-                           "svg{display:block;width:100%;height:calc(100vh - 6em);cursor:grab}\n"
-                           "rect:hover{opacity:.75}\n"
-                           "pre{margin:0;box-sizing:border-box;padding:.6em 1em;height:6em;overflow:auto;font-size:1em}\n"
-                           "</style>\n<title>";
+static const char head[] =
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    "<style>\n"
+    "body{margin:0;overflow:hidden;font:13px Helvetica,Arial,sans-serif;color-scheme:light dark}\n"
+    "svg{display:block;width:100%;height:calc(100vh - 6em);cursor:grab}\n"
+    "rect:hover{opacity:.75}\n"
+    "pre{margin:0;box-sizing:border-box;padding:.6em 1em;height:6em;overflow:auto;font-size:1em}\n"
+    "</style>\n<title>";
 
 /* A box's title is "measured: stage 1, forward of microbatch 2, 3 to 4 ms": who, what, when. What another row has of
  * the same stage and microbatches is told beside it. */

@@ -2,7 +2,7 @@
 # pages.sh DRIVERS - the driver schedule's pages for browsers; prints TAP.
 drivers=$1
 driver=$drivers/schedule
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 "$drivers/looping_pipeline" --mesh data=1,model=2 --layers 4 --hidden 16 --steps 2 --trace run >out 2>err
 [ $? = 0 ] && call --format csv && mv out '<b>&"c.csv'

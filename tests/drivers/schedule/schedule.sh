@@ -2,7 +2,7 @@
 # schedule.sh DRIVERS - the driver `schedule`: tables, JSON, drawings, costs, and what it refuses; prints TAP.
 drivers=$1
 driver=$drivers/schedule
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 known='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev sequential grouped interleaved'
 
