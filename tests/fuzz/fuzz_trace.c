@@ -32,7 +32,7 @@ static int read_costs(const struct sl_schedule *schedule, const char *path, stru
     struct sl_stage_costs stage[STAGES];
     for (int s = 0; s < STAGES; s++) stage[s] = (struct sl_stage_costs){1, 1, 1, 0, 1, 0};
     struct sl_costs costs = {.count = sl_schedule_stages(schedule), .stage = stage, .overlap = true};
-    SL_TRY(schedule_costs_read(&costs, stage, costs.count, path, error));
+    SL_TRY(schedule_costs_read(&costs, stage, NULL, costs.count, path, error));
     simulate(schedule, &costs);
     return SL_OK;
 }

@@ -1,0 +1,118 @@
+/* plan.h - what the search for a schedule works on: a layout with its costs, and plans.
+ *
+ * A plan says in which order each rank computes what: a list of codes, one for each action. All microbatches cost the
+ * same, so that a stage takes them in ascending order, and a code need not name one: the n-th forward of a stage is
+ * that of microbatch n. Input and weight gradients are actions of their own. */
+#ifndef SL_SPMD_SCHEDULE_SYNTHESIS_PLAN_H
+#define SL_SPMD_SCHEDULE_SYNTHESIS_PLAN_H
+
+#include "spmd/schedule/synthesis/synthesize.h"
+#include "spmd/schedule/turns.h"
+
+SL_BEGIN_C
+
+/* What stage, loop and kind a code means: code = kind + SL_PLAN_KINDS * loop. */
+enum { SL_PLAN_F, SL_PLAN_I, SL_PLAN_W, SL_PLAN_KINDS };
+enum { SL_PLAN_LOOPS = SL_SYNTHESIS_MOST_LOOPS };
+
+struct sl_layout {
+    struct sl_schedule table; /* has no actions: ranks, loops, microbatches, and which rank holds which stage */
+    enum sl_stage_placement placement;
+    struct sl_stage_costs *cost;  /* [stages] */
+    double *kept;                 /* [stages] bytes of a microbatch from its forward to its weight gradient */
+    double communication, memory; /* bytes that a rank may keep */
+    bool shared; /* messages of several stages go from rank to rank one behind the other: their order must be kept */
+};
+
+struct sl_plan {
+    uint16_t *code; /* [ranks][sl_layout_actions] */
+    double span;    /* how long it takes; INFINITY: it does not run */
+};
+
+/* Memory of a walk over a plan, and what was seen on it. */
+struct sl_plan_walk {
+    struct sl_turns turns;
+    int *next;    /* [ranks] */
+    double *now;  /* [ranks] */
+    int *done;    /* [stages][SL_PLAN_KINDS] */
+    double *end;  /* [stages][SL_PLAN_KINDS][microbatches] */
+    int *place;   /* the same: the action's number in its rank's list */
+    int *which;   /* [ranks][actions] its microbatch */
+    bool *waited; /* [ranks][actions] the rank was idle before it, until a message came */
+};
+
+/* A sequence of numbers that look random, the same everywhere. */
+struct sl_dice {
+    uint64_t state;
+};
+uint64_t sl_dice_throw(struct sl_dice *dice);
+/* From 0 to below N, and from 0 to below 1. */
+int sl_dice_below(struct sl_dice *dice, int n);
+double sl_dice_share(struct sl_dice *dice);
+
+/* Actions of a rank. */
+static inline int sl_layout_actions(const struct sl_layout *layout) {
+    return SL_PLAN_KINDS * layout->table.loops * layout->table.microbatches;
+}
+/* The time of an action. */
+static inline double sl_layout_cost(const struct sl_layout *layout, int stage, int kind) {
+    const struct sl_stage_costs *cost = &layout->cost[stage];
+    return kind == SL_PLAN_F ? cost->forward : kind == SL_PLAN_I ? cost->input_gradient : cost->weight_gradient;
+}
+/* How long a message travels from one stage to another. */
+static inline double sl_layout_travel(const struct sl_layout *layout, int from, int to) {
+    return sl_schedule_rank_of(&layout->table, from) == sl_schedule_rank_of(&layout->table, to) ? 0
+                                                                                                : layout->communication;
+}
+/* The stage whose result an action waits for: of kind KIND, or none (-1). */
+static inline int sl_layout_source(const struct sl_layout *layout, int stage, int kind) {
+    if (kind == SL_PLAN_F) return stage - 1;
+    return kind == SL_PLAN_I && stage + 1 < sl_schedule_stages(&layout->table) ? stage + 1 : -1;
+}
+/* What RANK keeps of one microbatch of all its stages. */
+double sl_layout_share(const struct sl_layout *layout, int rank);
+/* No plan of LAYOUT takes less time. */
+double sl_layout_bound(const struct sl_layout *layout);
+
+/* False without memory. */
+bool sl_plan_open(struct sl_plan *plan, const struct sl_layout *layout);
+void sl_plan_copy(struct sl_plan *plan, const struct sl_plan *from, const struct sl_layout *layout);
+void sl_plan_free(struct sl_plan *plan);
+bool sl_plan_walk_open(struct sl_plan_walk *walk, const struct sl_layout *layout);
+void sl_plan_walk_free(struct sl_plan_walk *walk);
+
+/* Whether RANK's list CODE has nothing before what it needs of its own, and never keeps more than there is room for. */
+bool sl_plan_fits(const struct sl_layout *layout, int rank, const uint16_t *code);
+/* Finds plan->span, as sl_schedule_simulate does for the table. */
+void sl_plan_time(struct sl_plan *plan, const struct sl_layout *layout, struct sl_plan_walk *walk);
+
+/* The plan of a table with the layout's placement: the order of its actions, with backwards in two. False: it has no
+ * such plan, or keeps more than there is room for. */
+bool sl_plan_read(struct sl_plan *plan, const struct sl_layout *layout, const struct sl_schedule *table,
+                  struct sl_plan_walk *walk);
+/* Appends the plan's actions to an empty table, and gives them their times. */
+int sl_plan_write(const struct sl_plan *plan, const struct sl_layout *layout, struct sl_schedule *table,
+                  struct sl_error *error);
+
+/* ---- the search ---- */
+
+/* When to stop. */
+struct sl_search {
+    struct sl_dice dice;
+    double deadline; /* of sl_search_seconds */
+};
+double sl_search_seconds(void);
+static inline bool sl_search_over(const struct sl_search *search, int iteration) {
+    return iteration % 64 == 0 && sl_search_seconds() > search->deadline;
+}
+
+/* Looks for a plan by list scheduling: makes ITERATIONS of them, each by rules that are like the best ones so far, or
+ * new. BEST is replaced by what is shorter. False without memory. */
+bool sl_plan_list(struct sl_plan *best, const struct sl_layout *layout, struct sl_search *search, int iterations,
+                  struct sl_plan_walk *walk);
+/* Makes BEST shorter by moving actions of its longest chain, ITERATIONS times. False without memory. */
+bool sl_plan_improve(struct sl_plan *best, const struct sl_layout *layout, struct sl_search *search, int iterations,
+                     struct sl_plan_walk *walk);
+
+SL_END_C
+#endif
