@@ -39,13 +39,14 @@ void schedule_report_synthesis(const struct schedule_report *report) {
     const double span = report->simulation->span, bound = synthesis->found.bound;
     double most = 0;
     for (int r = 0; r < report->schedule->ranks; r++) most = fmax(most, synthesis->held[r]);
-    fprintf(report->output->stream,
-            "\n%d stage%s a rank%s: compute takes %.6g ms; no schedule takes less than %.6g ms (%.1f %% less); a rank "
-            "keeps "
-            "at most %.10g %s\n",
-            report->schedule->loops, report->schedule->loops > 1 ? "s" : "", schedule_synthesis_shape(synthesis), span,
-            bound, span > 0 ? 100 * fmax(0, 1 - bound / span) : 0, most,
-            synthesis->in_bytes ? "bytes" : "microbatches of a part of the model");
+    fprintf(
+        report->output->stream,
+        "\n%d stage%s a rank, %s: compute takes %.6g ms; no schedule takes less than %.6g ms (%.1f %% less); a rank "
+        "keeps "
+        "at most %.10g %s\n",
+        report->schedule->loops, report->schedule->loops > 1 ? "s" : "", synthesis->found.layout, span, bound,
+        span > 0 ? 100 * fmax(0, 1 - bound / span) : 0, most,
+        synthesis->in_bytes ? "bytes" : "microbatches of a part of the model");
 }
 
 /* A rank's parts and bubble, or all ranks' mean. */

@@ -50,7 +50,6 @@ static int look_at(struct schedule_synthesis *synthesis, const struct sl_schedul
     const int parts = synthesis->ranks * synthesis->loops, stages = sl_schedule_stages(schedule);
     double *joined = synthesis->kept + parts;
     sl_join_kept(synthesis->kept, parts, joined, stages);
-    synthesis->v = schedule->loops == 2 && sl_schedule_stage(schedule, 0, 1) == stages - 1 && synthesis->ranks > 1;
     for (int r = 0; r < schedule->ranks; r++) {
         synthesis->held[r] = sl_schedule_kept(schedule, r, joined);
         if (synthesis->held[r] < 0) return sl_error_set(error, SL_FAILED, "no memory to look for a schedule");
@@ -89,10 +88,6 @@ void schedule_synthesis_costs(const struct schedule_synthesis *synthesis, struct
     sl_join_costs(synthesis->part, synthesis->ranks * synthesis->loops, cost, costs->count);
     costs->communication = synthesis->costs.communication;
     costs->overlap = synthesis->costs.overlap;
-}
-
-const char *schedule_synthesis_shape(const struct schedule_synthesis *synthesis) {
-    return synthesis->v ? " on a V" : "";
 }
 
 void schedule_synthesis_free(struct schedule_synthesis *synthesis) {

@@ -24,7 +24,6 @@ struct schedule_synthesis {
     double *kept;                      /* [ranks * loops] */
     bool in_bytes;                     /* a file says what is kept */
     struct sl_synthesized found;       /* its schedule has gone to the caller */
-    bool v;                            /* its stages lie on a V */
     double *held;                      /* [ranks] bytes that the found schedule keeps at most */
 };
 
@@ -35,8 +34,6 @@ int schedule_synthesis_find(struct schedule_synthesis *synthesis, const struct s
 /* What the found schedule's stages cost: COST [stages], and the rest of COSTS. */
 void schedule_synthesis_costs(const struct schedule_synthesis *synthesis, struct sl_costs *costs,
                               struct sl_stage_costs *cost);
-/* "" or " on a V". */
-const char *schedule_synthesis_shape(const struct schedule_synthesis *synthesis);
 void schedule_synthesis_free(struct schedule_synthesis *synthesis);
 
 #endif

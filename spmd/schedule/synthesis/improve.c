@@ -46,12 +46,18 @@ static void find_arcs(struct improving *improving) {
     }
 }
 
-/* Whether messages would change their order. */
-static bool overtakes(const uint16_t *code, int from, int to) {
-    const int kind = code[from] % SL_PLAN_KINDS, step = from < to ? 1 : -1;
+/* Whether messages on a line would change their order, if RANK's action at FROM moved to TO. */
+static bool overtakes(const struct sl_layout *layout, int rank, const uint16_t *code, int from, int to) {
+    const int kind = code[from] % SL_PLAN_KINDS, step = from < to ? 1 : -1, on = kind == SL_PLAN_F ? 1 : -1;
+    const int stage = sl_schedule_stage(&layout->table, rank, code[from] / SL_PLAN_KINDS);
     if (kind == SL_PLAN_W) return false;
-    for (int i = from + step; i != to + step; i += step)
-        if (code[i] % SL_PLAN_KINDS == kind && code[i] != code[from]) return true;
+    const int in = sl_layout_line(layout, stage, kind), out = sl_layout_line(layout, stage + on, kind);
+    for (int i = from + step; i != to + step; i += step) {
+        if (code[i] % SL_PLAN_KINDS != kind || code[i] == code[from]) continue;
+        const int other = sl_schedule_stage(&layout->table, rank, code[i] / SL_PLAN_KINDS);
+        if (in >= 0 && sl_layout_line(layout, other, kind) == in) return true;
+        if (out >= 0 && sl_layout_line(layout, other + on, kind) == out) return true;
+    }
     return false;
 }
 
@@ -80,7 +86,7 @@ static bool try_one(struct improving *improving, struct sl_dice *dice) {
     const int to = back ? from - distance(dice, from) : from + distance(dice, actions - 1 - from);
     uint16_t *before = &improving->plan.code[arc.rank * actions], *code = &improving->tried.code[arc.rank * actions];
     if (from == to || before[from] == before[to]) return false;
-    if (improving->layout->shared && overtakes(before, from, to)) return false;
+    if (overtakes(improving->layout, arc.rank, before, from, to)) return false;
     move(code, from, to);
     if (sl_plan_fits(improving->layout, arc.rank, code)) {
         sl_plan_time(&improving->tried, improving->layout, improving->walk);
@@ -97,7 +103,7 @@ static void anneal(struct improving *improving, struct sl_plan *best, struct sl_
     const size_t bytes = (size_t)ranks * (size_t)actions * sizeof(uint16_t);
     sl_plan_time(&improving->plan, layout, improving->walk);
     find_arcs(improving);
-    for (int i = 0; i < iterations && !sl_search_over(search, i); i++) {
+    for (int i = 0; i < iterations && !sl_search_over(search, best, i); i++) {
         const double warmth = hot * (1 - (double)i / iterations);
         if (!improving->arcs) return;
         if (!try_one(improving, &search->dice)) continue;

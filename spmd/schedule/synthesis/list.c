@@ -29,14 +29,17 @@ struct list {
     const struct rules *rules;
     struct sl_plan *plan;
     struct sl_plan_walk *walk;
-    struct choice *choice;     /* [ranks] */
-    double *held;              /* [ranks] */
-    double unit;               /* the mean time of an action */
-    int *queue, *sent, *taken; /* where messages are in line: [2][ranks] lists of [loops * microbatches] stages */
+    struct choice *choice; /* [ranks] */
+    double *held;          /* [ranks] */
+    double unit;           /* the mean time of an action */
+    /* [SL_PLAN_W][stages] lines of [loops * microbatches] stages, for which messages come in this order */
+    int *queue, *sent, *taken;
 };
 
-static size_t line_of(const struct list *list, int rank, int kind) {
-    return (size_t)(kind * list->layout->table.ranks + rank);
+/* The line on which STAGE gets what KIND waits for. */
+static size_t line_of(const struct list *list, int stage, int kind) {
+    const struct sl_layout *layout = list->layout;
+    return (size_t)(kind * sl_schedule_stages(&layout->table) + sl_layout_line(layout, stage, kind));
 }
 
 static size_t line_length(const struct list *list) {
@@ -60,10 +63,8 @@ static double can_begin(const struct list *list, int rank, int code) {
     if (source < 0) return walk->now[rank];
     const int from = source * SL_PLAN_KINDS + kind;
     if (walk->done[from] <= microbatch) return INFINITY;
-    if (layout->shared) {
-        const size_t line = line_of(list, rank, kind);
-        if (list->queue[line * line_length(list) + (size_t)list->taken[line]] != stage) return INFINITY;
-    }
+    const size_t line = line_of(list, stage, kind);
+    if (list->queue[line * line_length(list) + (size_t)list->taken[line]] != stage) return INFINITY;
     return fmax(walk->now[rank], walk->end[from * microbatches + microbatch] + sl_layout_travel(layout, source, stage));
 }
 
@@ -97,10 +98,10 @@ static void act(struct list *list, int rank) {
     walk->done[cell]++;
     if (kind == SL_PLAN_F) list->held[rank] += layout->kept[stage];
     if (kind == SL_PLAN_W) list->held[rank] -= layout->kept[stage];
-    if (kind != SL_PLAN_W && sl_layout_source(layout, stage, kind) >= 0) list->taken[line_of(list, rank, kind)]++;
+    if (kind != SL_PLAN_W && sl_layout_source(layout, stage, kind) >= 0) list->taken[line_of(list, stage, kind)]++;
     if (to >= 0 && to < stages) {
         const int next = sl_schedule_rank_of(&layout->table, to);
-        const size_t line = line_of(list, next, kind);
+        const size_t line = line_of(list, to, kind);
         list->queue[line * line_length(list) + (size_t)list->sent[line]++] = to;
         if (next != rank) choose(list, next);
     }
@@ -115,7 +116,7 @@ static void build(struct list *list) {
     memset(list->walk->done, 0,
            (size_t)ranks * (size_t)list->layout->table.loops * SL_PLAN_KINDS * sizeof *list->walk->done);
     memset(list->held, 0, (size_t)ranks * sizeof *list->held);
-    memset(list->sent, 0, 4 * (size_t)ranks * sizeof *list->sent); /* and taken */
+    memset(list->sent, 0, 4 * (size_t)sl_schedule_stages(&list->layout->table) * sizeof *list->sent); /* and taken */
     list->plan->span = INFINITY;
     for (int r = 0; r < ranks; r++) choose(list, r);
     for (int n = 0; n < ranks * actions; n++) {
@@ -196,7 +197,7 @@ static void climb(struct list *list, struct rules rules[RULES], struct sl_plan *
     const struct sl_layout *layout = list->layout;
     double span = INFINITY;
     list->rules = &rules[HAS_TRIED];
-    for (int i = 0, vain = 0; i < iterations && !sl_search_over(search, i); i++, vain++) {
+    for (int i = 0, vain = 0; i < iterations && !sl_search_over(search, best, i); i++, vain++) {
         const bool anew = span == INFINITY || vain > PATIENCE;
         if (anew) {
             draw(&rules[HAS_TRIED], layout, &search->dice);
@@ -216,22 +217,23 @@ static void climb(struct list *list, struct rules rules[RULES], struct sl_plan *
 bool sl_plan_list(struct sl_plan *best, const struct sl_layout *layout, struct sl_search *search, int iterations,
                   struct sl_plan_walk *walk) {
     const size_t ranks = (size_t)layout->table.ranks, codes = SL_PLAN_KINDS * (size_t)layout->table.loops;
-    const size_t lines = 2 * ranks * (size_t)layout->table.loops * (size_t)layout->table.microbatches;
+    const size_t stages = ranks * (size_t)layout->table.loops;
+    const size_t messages = 2 * stages * (size_t)layout->table.loops * (size_t)layout->table.microbatches;
     struct sl_plan plan;
     struct list list = {.layout = layout,
                         .plan = &plan,
                         .walk = walk,
                         .choice = calloc(ranks, sizeof *list.choice),
                         .held = calloc(ranks + RULES * ranks * (codes + 1), sizeof *list.held),
-                        .queue = calloc(lines + 1 + 4 * ranks, sizeof *list.queue)};
+                        .queue = calloc(messages + 4 * stages, sizeof *list.queue)};
     const bool taken = sl_plan_open(&plan, layout) && list.choice && list.held && list.queue;
     if (taken) {
         struct rules rules[RULES];
         double *free_memory = list.held + ranks;
         for (int i = 0; i < RULES; i++, free_memory += ranks * (codes + 1))
             rules[i] = (struct rules){.bias = free_memory, .room = free_memory + ranks * codes};
-        list.sent = list.queue + lines + 1;
-        list.taken = list.sent + 2 * ranks;
+        list.sent = list.queue + messages;
+        list.taken = list.sent + 2 * stages;
         for (int s = 0; s < sl_schedule_stages(&layout->table); s++)
             for (int kind = 0; kind < SL_PLAN_KINDS; kind++) list.unit += sl_layout_cost(layout, s, kind);
         list.unit /= SL_PLAN_KINDS * sl_schedule_stages(&layout->table);

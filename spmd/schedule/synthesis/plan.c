@@ -60,12 +60,6 @@ void sl_plan_walk_free(struct sl_plan_walk *walk) {
 
 /* ---- whether it runs, and how long ---- */
 
-double sl_layout_share(const struct sl_layout *layout, int rank) {
-    double share = 0;
-    for (int l = 0; l < layout->table.loops; l++) share += layout->kept[sl_schedule_stage(&layout->table, rank, l)];
-    return share;
-}
-
 bool sl_plan_fits(const struct sl_layout *layout, int rank, const uint16_t *code) {
     const int actions = sl_layout_actions(layout);
     int done[SL_PLAN_KINDS * SL_PLAN_LOOPS] = {0};

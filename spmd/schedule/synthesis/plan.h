@@ -16,12 +16,14 @@ enum { SL_PLAN_F, SL_PLAN_I, SL_PLAN_W, SL_PLAN_KINDS };
 enum { SL_PLAN_LOOPS = SL_SYNTHESIS_MOST_LOOPS };
 
 struct sl_layout {
-    struct sl_schedule table; /* has no actions: ranks, loops, microbatches, and which rank holds which stage */
-    enum sl_stage_placement placement;
+    struct sl_schedule table;     /* has no actions: ranks, loops, microbatches, and which rank holds which stage */
     struct sl_stage_costs *cost;  /* [stages] */
     double *kept;                 /* [stages] bytes of a microbatch from its forward to its weight gradient */
-    double communication, memory; /* bytes that a rank may keep */
-    bool shared; /* messages of several stages go from rank to rank one behind the other: their order must be kept */
+    double communication, memory; /* memory: bytes that a rank may keep */
+    /* [SL_PLAN_W][stages] the line on which what a stage's forward and input gradient wait for comes: a number below
+     * the number of stages, or -1. Messages of two stages that come from one rank to another are on one line, in order.
+     */
+    int *line;
 };
 
 struct sl_plan {
@@ -69,8 +71,26 @@ static inline int sl_layout_source(const struct sl_layout *layout, int stage, in
     if (kind == SL_PLAN_F) return stage - 1;
     return kind == SL_PLAN_I && stage + 1 < sl_schedule_stages(&layout->table) ? stage + 1 : -1;
 }
+/* The line on which KIND, forward or input gradient, gets a message for STAGE; -1: none, also where there is no such
+ * stage. */
+static inline int sl_layout_line(const struct sl_layout *layout, int stage, int kind) {
+    const int stages = sl_schedule_stages(&layout->table);
+    return stage < 0 || stage >= stages ? -1 : layout->line[kind * stages + stage];
+}
+/* A layout whose costs, communication and memory are still to be given. SL_BAD_INPUT as by sl_schedule_open, SL_FAILED
+ * without memory. Free with sl_layout_free in any case. */
+int sl_layout_open(struct sl_layout *layout, int ranks, int loops, int microbatches, enum sl_stage_placement placement,
+                   struct sl_error *error);
+void sl_layout_free(struct sl_layout *layout);
+/* Finds the lines: stages have been placed. */
+void sl_layout_find_lines(struct sl_layout *layout);
+/* Moves stages to other ranks until sl_layout_bound is as low as it becomes by exchanging two: ranks have more equal
+ * shares then. False: nothing could be gained. */
+bool sl_layout_balance(struct sl_layout *layout, struct sl_dice *dice);
 /* What RANK keeps of one microbatch of all its stages. */
 double sl_layout_share(const struct sl_layout *layout, int rank);
+/* Whether every rank has room for that. */
+bool sl_layout_fits(const struct sl_layout *layout);
 /* No plan of LAYOUT takes less time. */
 double sl_layout_bound(const struct sl_layout *layout);
 
@@ -96,14 +116,16 @@ int sl_plan_write(const struct sl_plan *plan, const struct sl_layout *layout, st
 
 /* ---- the search ---- */
 
-/* When to stop. */
+/* When to stop: there is no more time, or nothing shorter. */
 struct sl_search {
     struct sl_dice dice;
     double deadline; /* of sl_search_seconds */
+    double enough;   /* no plan of the layout takes less */
 };
 double sl_search_seconds(void);
-static inline bool sl_search_over(const struct sl_search *search, int iteration) {
-    return iteration % 64 == 0 && sl_search_seconds() > search->deadline;
+static inline bool sl_search_over(const struct sl_search *search, const struct sl_plan *best, int iteration) {
+    return best->span <= search->enough * (1 + 1e-12) ||
+           (iteration % 16 == 0 && sl_search_seconds() >= search->deadline);
 }
 
 /* Looks for a plan by list scheduling: makes ITERATIONS of them, each by rules that are like the best ones so far, or

@@ -10,10 +10,19 @@
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/synthesis/plan.h"
 
-enum { MOST_LAYOUTS = 3 };
+enum { MOST_LAYOUTS = 5 };
+
+/* How a model is laid out. */
+struct way {
+    int loops;
+    enum sl_stage_placement placement;
+    bool balanced;
+    const char *name;
+};
 
 /* A layout, and the best plan for it. */
 struct candidate {
+    const struct way *way;
     struct sl_layout layout;
     struct sl_plan best, start; /* START: room for one that is read from a table */
     struct sl_plan_walk walk;
@@ -31,20 +40,17 @@ static int no_memory(struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "no memory to look for a schedule");
 }
 
-static int open_layout(struct sl_layout *layout, const struct sl_synthesis *synthesis, int loops,
-                       enum sl_stage_placement placement, struct sl_error *error) {
-    const int parts = synthesis->ranks * synthesis->loops, stages = synthesis->ranks * loops;
-    SL_TRY(sl_schedule_open(&layout->table, "synthesized", synthesis->ranks, loops, synthesis->microbatches, error));
-    sl_schedule_place_stages(&layout->table, placement);
-    layout->placement = placement;
-    layout->shared = loops > 1 && placement == SL_RING;
+static int open_layout(struct sl_layout *layout, const struct sl_synthesis *synthesis, const struct way *way,
+                       struct sl_error *error) {
+    const int parts = synthesis->ranks * synthesis->loops, stages = synthesis->ranks * way->loops;
+    struct sl_dice dice = {synthesis->seed};
+    SL_TRY(sl_layout_open(layout, synthesis->ranks, way->loops, synthesis->microbatches, way->placement, error));
     layout->communication = synthesis->communication;
     layout->memory = synthesis->memory;
-    layout->cost = calloc((size_t)stages, sizeof *layout->cost);
-    layout->kept = calloc((size_t)stages, sizeof *layout->kept);
-    if (!layout->cost || !layout->kept) return no_memory(error);
     sl_join_costs(synthesis->part, parts, layout->cost, stages);
     sl_join_kept(synthesis->kept, parts, layout->kept, stages);
+    if (way->balanced && !sl_layout_balance(layout, &dice))
+        return sl_error_set(error, SL_BAD_INPUT, "nothing to balance");
     for (int r = 0; r < synthesis->ranks; r++)
         if (sl_layout_share(layout, r) > layout->memory)
             return sl_error_set(error, SL_BAD_INPUT,
@@ -54,10 +60,11 @@ static int open_layout(struct sl_layout *layout, const struct sl_synthesis *synt
     return SL_OK;
 }
 
-static int open_candidate(struct candidate *candidate, const struct sl_synthesis *synthesis, int loops,
-                          enum sl_stage_placement placement, struct sl_error *error) {
+static int open_candidate(struct candidate *candidate, const struct sl_synthesis *synthesis, const struct way *way,
+                          struct sl_error *error) {
     struct sl_layout *layout = &candidate->layout;
-    SL_TRY(open_layout(layout, synthesis, loops, placement, error));
+    candidate->way = way;
+    SL_TRY(open_layout(layout, synthesis, way, error));
     if (!sl_plan_open(&candidate->best, layout) || !sl_plan_open(&candidate->start, layout) ||
         !sl_plan_walk_open(&candidate->walk, layout))
         return no_memory(error);
@@ -65,9 +72,7 @@ static int open_candidate(struct candidate *candidate, const struct sl_synthesis
 }
 
 static void free_candidate(struct candidate *candidate) {
-    sl_schedule_free(&candidate->layout.table);
-    free(candidate->layout.cost);
-    free(candidate->layout.kept);
+    sl_layout_free(&candidate->layout);
     sl_plan_free(&candidate->best);
     sl_plan_free(&candidate->start);
     sl_plan_walk_free(&candidate->walk);
@@ -101,7 +106,7 @@ static void begin_with_named(struct candidate *candidate) {
     for (int i = 0; (kind = sl_schedule_kind_at(i)); i++) {
         struct sl_schedule named;
         struct sl_error why;
-        if (table->loops > 1 && kind->placement != layout->placement) continue;
+        if (table->loops > 1 && (candidate->way->balanced || kind->placement != candidate->way->placement)) continue;
         if (sl_schedule_generate(&named, kind, table->ranks, table->loops, table->microbatches, &why)) continue;
         if (sl_plan_read(&candidate->start, layout, &named, &candidate->walk) &&
             candidate->start.span < candidate->best.span)
@@ -111,7 +116,8 @@ static void begin_with_named(struct candidate *candidate) {
 }
 
 static bool look(struct candidate *candidate, const struct sl_synthesis *synthesis, double deadline) {
-    struct sl_search search = {.dice = {synthesis->seed}, .deadline = deadline};
+    struct sl_search search = {
+        .dice = {synthesis->seed}, .deadline = deadline, .enough = sl_layout_bound(&candidate->layout)};
     const int lists = (synthesis->iterations + 3) / 4;
     one_by_one(candidate);
     if (synthesis->named) begin_with_named(candidate);
@@ -124,58 +130,71 @@ static int make_table(const struct candidate *candidate, struct sl_synthesized *
     const struct sl_schedule *table = &candidate->layout.table;
     int slots;
     SL_TRY(sl_schedule_open(&found->schedule, table->name, table->ranks, table->loops, table->microbatches, error));
-    sl_schedule_place_stages(&found->schedule, candidate->layout.placement);
+    memcpy(found->schedule.stage, table->stage, (size_t)sl_schedule_stages(table) * sizeof *table->stage);
+    memcpy(found->schedule.place, table->place, (size_t)sl_schedule_stages(table) * sizeof *table->place);
     SL_TRY(sl_plan_write(&candidate->best, &candidate->layout, &found->schedule, error));
     SL_TRY(sl_schedule_lower(&found->schedule, error));
     return sl_schedule_slots(&found->schedule, 1, &slots, error);
 }
 
 static int check(const struct sl_synthesis *synthesis, struct sl_error *error) {
-    if (synthesis->loops > SL_SYNTHESIS_MOST_LOOPS)
-        return sl_error_set(error, SL_BAD_INPUT, "%d loops: a schedule that is looked for has at most %d",
-                            synthesis->loops, SL_SYNTHESIS_MOST_LOOPS);
+    const long long most = 1 << 16;
+    if (synthesis->loops < 1 || synthesis->loops > SL_SYNTHESIS_MOST_LOOPS ||
+        synthesis->ranks > SL_SYNTHESIS_MOST_RANKS)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%d ranks, %d loops: a schedule that is looked for has 1 to %d ranks and 1 to %d loops",
+                            synthesis->ranks, synthesis->loops, SL_SYNTHESIS_MOST_RANKS, SL_SYNTHESIS_MOST_LOOPS);
+    if ((long long)synthesis->ranks * synthesis->loops * synthesis->microbatches > most)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%d ranks x %d loops x %d microbatches: their product must be at most %lld",
+                            synthesis->ranks, synthesis->loops, synthesis->microbatches, most);
     if (!(synthesis->memory >= 0))
         return sl_error_set(error, SL_BAD_INPUT, "%g bytes of memory: must not be negative", synthesis->memory);
     return SL_OK;
 }
 
-/* Every layout has its part of the time that is left. */
+/* Every layout has its part of the time that is left. Those that cannot be shorter than what was found need none. */
 static int look_at_all(struct candidate *candidate, int candidates, const struct sl_synthesis *synthesis,
                        struct sl_synthesized *found, struct sl_error *error) {
     const double end = sl_search_seconds() + synthesis->seconds;
-    int best = 0;
+    const struct candidate *best = NULL;
     found->bound = INFINITY;
     for (int c = 0; c < candidates; c++) {
-        const double now = sl_search_seconds();
+        const double now = sl_search_seconds(), bound = sl_layout_bound(&candidate[c].layout);
+        found->bound = fmin(found->bound, bound);
+        if (best && bound >= best->best.span * (1 - 1e-12)) continue;
         if (!look(&candidate[c], synthesis, now + (end - now) / (candidates - c))) return no_memory(error);
-        found->bound = fmin(found->bound, sl_layout_bound(&candidate[c].layout));
-        if (candidate[c].best.span < candidate[best].best.span) best = c;
+        if (!best || candidate[c].best.span < best->best.span) best = &candidate[c];
     }
-    found->span = candidate[best].best.span;
-    return make_table(&candidate[best], found, error);
+    found->span = best->best.span;
+    found->layout = best->way->name;
+    return make_table(best, found, error);
 }
 
 int sl_schedule_synthesize(const struct sl_synthesis *synthesis, struct sl_synthesized *found, struct sl_error *error) {
-    const struct {
-        int loops;
-        enum sl_stage_placement placement;
-    } way[MOST_LAYOUTS] = {{2, SL_V}, {1, SL_RING}, {synthesis->loops, SL_RING}};
+    const struct way way[MOST_LAYOUTS] = {{2, SL_V, false, "on a V"},
+                                          {1, SL_RING, false, "in line"},
+                                          {synthesis->loops, SL_RING, false, "on a ring"},
+                                          {synthesis->loops, SL_RING, true, "balanced"},
+                                          {2, SL_V, true, "balanced"}};
     struct candidate candidate[MOST_LAYOUTS] = {0};
-    struct sl_error why; /* one of them does not fit: others may */
+    struct sl_error why, first = {0}; /* one of them does not fit: others may */
     int candidates = 0, status = SL_OK;
     *found = (struct sl_synthesized){0};
     SL_TRY(check(synthesis, error));
     for (int w = 0; w < MOST_LAYOUTS; w++) {
         const bool again = w > 1 && synthesis->loops == 1, v = way[w].placement == SL_V;
         if (again || (v && synthesis->loops % 2)) continue;
-        status = open_candidate(&candidate[candidates], synthesis, way[w].loops, way[w].placement, &why);
-        if (status)
-            free_candidate(&candidate[candidates]);
-        else
+        status = open_candidate(&candidate[candidates], synthesis, &way[w], &why);
+        if (status == SL_OK) {
             candidates++;
+            continue;
+        }
+        if (!first.status) first = why;
+        free_candidate(&candidate[candidates]);
     }
     status = candidates ? look_at_all(candidate, candidates, synthesis, found, error)
-                        : sl_error_set(error, why.status, "%s", why.message);
+                        : sl_error_set(error, first.status, "%s", first.message);
     if (status) sl_schedule_free(&found->schedule);
     for (int c = 0; c < candidates; c++) free_candidate(&candidate[c]);
     return status;

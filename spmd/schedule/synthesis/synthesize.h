@@ -12,10 +12,10 @@
 
 SL_BEGIN_C
 
-enum { SL_SYNTHESIS_MOST_LOOPS = 16 };
+enum { SL_SYNTHESIS_MOST_RANKS = 128, SL_SYNTHESIS_MOST_LOOPS = 16 };
 
 struct sl_synthesis {
-    int ranks, loops, microbatches;    /* at most SL_SYNTHESIS_MOST_LOOPS loops */
+    int ranks, loops, microbatches;    /* their product is at most 65536 */
     const struct sl_stage_costs *part; /* [ranks * loops]; the search looks at forward, input and weight gradient */
     const double *kept;   /* [ranks * loops] bytes that a part keeps of a microbatch, from its forward to its weight
                              gradient; NULL: 1 each */
@@ -30,8 +30,9 @@ struct sl_synthesis {
 /* What was found. */
 struct sl_synthesized {
     struct sl_schedule schedule; /* proven for as many slots as it needs */
+    const char *layout;          /* how stages lie: "in line", "on a ring", "on a V", "balanced" */
     double span;                 /* until the last rank has computed: sl_simulation.span */
-    double bound;                /* no schedule of any of these layouts is shorter */
+    double bound;                /* no schedule of any of the layouts is shorter */
 };
 
 /* SL_BAD_INPUT where numbers are out of range or nothing fits into the memory; SL_FAILED without memory. Free with

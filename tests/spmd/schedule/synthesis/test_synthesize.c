@@ -49,7 +49,7 @@ static void draw_set(struct set *set, int number) {
                                                  : room == 1 ? least * ranks
                                                              : least * (1 + sl_dice_below(&dice, 2 * ranks)),
                                        .seed = 1,
-                                       .iterations = 2500,
+                                       .iterations = 300,
                                        .seconds = 60};
 }
 
@@ -232,17 +232,17 @@ static void test_of_the_shortest(void **state) {
         struct sl_plan plan;
         struct sl_plan_walk walk;
         struct sl_synthesized found;
-        double kept[2];
         draw_set(&set, 2 * i + 1);
         set.asked.ranks = 2;
         set.asked.loops = 1;
         set.asked.microbatches = 3;
         set.asked.memory = i % 4 ? fmax(set.kept[0], set.kept[1]) * (i % 4) : (double)INFINITY;
-        struct sl_layout layout = {.cost = set.part, .kept = kept, .memory = set.asked.memory};
-        memcpy(kept, set.kept, sizeof kept);
+        struct sl_layout layout = {0};
+        assert_int_equal(sl_layout_open(&layout, 2, 1, 3, SL_RING, &error), SL_OK);
+        memcpy(layout.cost, set.part, 2 * sizeof *set.part);
+        memcpy(layout.kept, set.kept, 2 * sizeof *set.kept);
         layout.communication = set.asked.communication;
-        assert_int_equal(sl_schedule_open(&layout.table, "all", 2, 1, 3, &error), SL_OK);
-        sl_schedule_place_stages(&layout.table, SL_RING);
+        layout.memory = set.asked.memory;
         assert_true(sl_plan_open(&plan, &layout) && sl_plan_walk_open(&walk, &layout));
         shortest = INFINITY;
         plans = 0;
@@ -254,7 +254,7 @@ static void test_of_the_shortest(void **state) {
         sl_schedule_free(&found.schedule);
         sl_plan_free(&plan);
         sl_plan_walk_free(&walk);
-        sl_schedule_free(&layout.table);
+        sl_layout_free(&layout);
     }
 }
 
@@ -279,8 +279,10 @@ static void test_of_what_is_refused(void **state) {
     expect_refused(&set.asked, "must not be negative");
     set.asked.memory = INFINITY;
     set.asked.loops = SL_SYNTHESIS_MOST_LOOPS + 1;
-    expect_refused(&set.asked, "17 loops: a schedule that is looked for has at most 16");
+    expect_refused(&set.asked, "17 loops: a schedule that is looked for has 1 to 128 ranks and 1 to 16 loops");
     set.asked.loops = LOOPS;
+    set.asked.microbatches = 40000;
+    expect_refused(&set.asked, "40000 microbatches: their product must be at most 65536");
     set.asked.microbatches = 0;
     expect_refused(&set.asked, "0 microbatches");
 }
