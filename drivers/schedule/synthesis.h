@@ -11,7 +11,7 @@ struct schedule_synthesis_options {
     int iterations;
     uint64_t seed;
 };
-#define SCHEDULE_SYNTHESIS_DEFAULTS {.named = true, .memory = (double)NAN, .seconds = 10, .iterations = 50000}
+#define SCHEDULE_SYNTHESIS_DEFAULTS {.named = true, .memory = (double)NAN, .seconds = 10, .iterations = 30000}
 
 extern const struct sl_option schedule_synthesis_table[];
 

@@ -58,6 +58,13 @@ void sl_layout_find_lines(struct sl_layout *layout) {
     }
 }
 
+bool sl_layout_shares_lines(const struct sl_layout *layout) {
+    const int stages = sl_schedule_stages(&layout->table);
+    for (int i = 0; i < SL_PLAN_W * stages; i++)
+        if (layout->line[i] >= 0 && layout->line[i] != i % stages) return true;
+    return false;
+}
+
 /* ---- balance ---- */
 
 static void write_stages(struct sl_schedule *table) {

@@ -84,6 +84,8 @@ int sl_layout_open(struct sl_layout *layout, int ranks, int loops, int microbatc
 void sl_layout_free(struct sl_layout *layout);
 /* Finds the lines: stages have been placed. */
 void sl_layout_find_lines(struct sl_layout *layout);
+/* Whether messages of two stages are on one line. */
+bool sl_layout_shares_lines(const struct sl_layout *layout);
 /* Moves stages to other ranks until sl_layout_bound is as low as it becomes by exchanging two: ranks have more equal
  * shares then. False: nothing could be gained. */
 bool sl_layout_balance(struct sl_layout *layout, struct sl_dice *dice);
@@ -132,6 +134,9 @@ static inline bool sl_search_over(const struct sl_search *search, const struct s
  * new. BEST is replaced by what is shorter. False without memory. */
 bool sl_plan_list(struct sl_plan *best, const struct sl_layout *layout, struct sl_search *search, int iterations,
                   struct sl_plan_walk *walk);
+/* The same by plans that repeat, where no line has messages of two stages: their order would have to be kept. */
+bool sl_plan_repeat(struct sl_plan *best, const struct sl_layout *layout, struct sl_search *search, int iterations,
+                    struct sl_plan_walk *walk);
 /* Makes BEST shorter by moving actions of its longest chain, ITERATIONS times. False without memory. */
 bool sl_plan_improve(struct sl_plan *best, const struct sl_layout *layout, struct sl_search *search, int iterations,
                      struct sl_plan_walk *walk);

@@ -121,8 +121,9 @@ static bool look(struct candidate *candidate, const struct sl_synthesis *synthes
     const int lists = (synthesis->iterations + 3) / 4;
     one_by_one(candidate);
     if (synthesis->named) begin_with_named(candidate);
-    if (!sl_plan_list(&candidate->best, &candidate->layout, &search, lists, &candidate->walk)) return false;
-    return sl_plan_improve(&candidate->best, &candidate->layout, &search, synthesis->iterations - lists,
+    return sl_plan_list(&candidate->best, &candidate->layout, &search, lists, &candidate->walk) &&
+           sl_plan_repeat(&candidate->best, &candidate->layout, &search, lists, &candidate->walk) &&
+           sl_plan_improve(&candidate->best, &candidate->layout, &search, synthesis->iterations - lists,
                            &candidate->walk);
 }
 

@@ -168,6 +168,57 @@ static void test_of_a_seed(void **state) {
     }
 }
 
+/* Where all actions take 1, Qi et al. 2024 name the room of their V-Min and V-Half, in microbatches of a rank's two
+ * stages, and about which part of a step the bubble adds. */
+static void test_of_little_room(void **state) {
+    const int ranks = 4, microbatches = 32;
+    const struct {
+        int room;
+        double adds;
+    } published[] = {{(ranks + 4) / 3, 2.0 * ranks / (3 * microbatches)},
+                     {(ranks + 2) / 2, 0.5 * ranks / microbatches}};
+    struct set set = {.uneven = false};
+    (void)state;
+    for (int p = 0; p < MOST_PARTS; p++)
+        set.part[p] = (struct sl_stage_costs){.forward = 1, .input_gradient = 1, .weight_gradient = 1};
+    for (int i = 0; i < 2; i++) {
+        set.asked = (struct sl_synthesis){.ranks = ranks,
+                                          .loops = LOOPS,
+                                          .microbatches = microbatches,
+                                          .part = set.part,
+                                          .memory = LOOPS * published[i].room,
+                                          .iterations = 4000,
+                                          .seconds = 60};
+        const double work = 3 * LOOPS * microbatches, span = check_found(&set);
+        print_message("# room for %d microbatches: the bubble adds %.4f, V-%s %.4f\n", published[i].room,
+                      span / work - 1, i ? "Half" : "Min", published[i].adds);
+        assert_true(span <= work * (1 + published[i].adds));
+    }
+}
+
+/* On a ring and on a V two ranks of three have 15 to do for a microbatch; 12 each is possible. */
+static void test_of_balance(void **state) {
+    const double times[6] = {1, 3, 2, 3, 2, 1};
+    struct set set = {.uneven = true};
+    struct sl_synthesized found;
+    (void)state;
+    for (int p = 0; p < 6; p++)
+        set.part[p] =
+            (struct sl_stage_costs){.forward = times[p], .input_gradient = times[p], .weight_gradient = times[p]};
+    set.asked = (struct sl_synthesis){.ranks = 3,
+                                      .loops = LOOPS,
+                                      .microbatches = 8,
+                                      .part = set.part,
+                                      .memory = INFINITY,
+                                      .iterations = 300,
+                                      .seconds = 60};
+    find(&set, &found);
+    assert_string_equal(found.layout, "balanced");
+    assert_true(found.span >= 8 * 12 && found.span < 8 * 15);
+    sl_schedule_free(&found.schedule);
+    check_found(&set);
+}
+
 /* No time at all, one rank, one loop or many, one microbatch. */
 static void test_of_small_numbers(void **state) {
     struct set set;
@@ -318,6 +369,7 @@ static void test_of_thick_stages(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_of_random_costs),    cmocka_unit_test(test_of_a_seed),
+        cmocka_unit_test(test_of_little_room),     cmocka_unit_test(test_of_balance),
         cmocka_unit_test(test_of_small_numbers),   cmocka_unit_test(test_of_the_shortest),
         cmocka_unit_test(test_of_what_is_refused), cmocka_unit_test(test_of_kept),
         cmocka_unit_test(test_of_thick_stages),
