@@ -29,6 +29,8 @@
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/schedule.h"
 #include "spmd/schedule/simulate.h"
+#include "spmd/schedule/synthesis/sketch.h"
+#include "spmd/schedule/synthesis/synthesize.h"
 #include "spmd/schedule/timeline.h"
 #include "spmd/schedule/turns.h"
 

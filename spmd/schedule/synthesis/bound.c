@@ -9,7 +9,7 @@
  *             together need so much room for so long, and a rank's room is limited */
 #include <math.h>
 
-#include "spmd/schedule/synthesis/plan.h"
+#include "spmd/schedule/synthesis/sketch.h"
 
 /* From the begin of a microbatch in stage FROM to its arrival in stage TO, forwards or backwards. */
 static double way(const struct sl_layout *layout, int kind, int from, int to) {
@@ -28,15 +28,15 @@ static double bound_of_rank(const struct sl_layout *layout, int rank) {
     for (int l = 0; l < table->loops; l++) {
         const int stage = sl_schedule_stage(table, rank, l);
         const struct sl_stage_costs *cost = &layout->cost[stage];
-        const double stays = way(layout, SL_PLAN_F, stage, last) + layout->cost[last].forward +
-                             way(layout, SL_PLAN_I, last, stage) + cost->input_gradient + cost->weight_gradient;
+        const double stays = way(layout, SL_SKETCH_F, stage, last) + layout->cost[last].forward +
+                             way(layout, SL_SKETCH_I, last, stage) + cost->input_gradient + cost->weight_gradient;
         chain += microbatches * (cost->forward + cost->input_gradient);
         weights += microbatches * cost->weight_gradient;
         room += microbatches * layout->kept[stage] * stays;
         dearest = layout->kept[stage] > 0 ? fmax(dearest, cost->weight_gradient / layout->kept[stage]) : INFINITY;
     }
-    const double head = way(layout, SL_PLAN_F, 0, first);
-    const double after = way(layout, SL_PLAN_I, first, 0) - (first ? layout->cost[first].input_gradient : 0) +
+    const double head = way(layout, SL_SKETCH_F, 0, first);
+    const double after = way(layout, SL_SKETCH_I, first, 0) - (first ? layout->cost[first].input_gradient : 0) +
                          (first ? layout->cost[0].input_gradient : 0) + layout->cost[0].weight_gradient;
     const double later = layout->memory < INFINITY && dearest < INFINITY ? layout->memory * dearest : INFINITY;
     const double work = head + chain + weights, tail = head + chain + fmax(0, weights - later) + after;

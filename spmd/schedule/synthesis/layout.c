@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "spmd/schedule/synthesis/plan.h"
+#include "spmd/schedule/synthesis/sketch.h"
 
 int sl_layout_open(struct sl_layout *layout, int ranks, int loops, int microbatches, enum sl_stage_placement placement,
                    struct sl_error *error) {
@@ -11,7 +11,7 @@ int sl_layout_open(struct sl_layout *layout, int ranks, int loops, int microbatc
     sl_schedule_place_stages(&layout->table, placement);
     layout->cost = calloc(stages, sizeof *layout->cost);
     layout->kept = calloc(stages, sizeof *layout->kept);
-    layout->line = calloc(SL_PLAN_W * stages, sizeof *layout->line);
+    layout->line = calloc(SL_SKETCH_W * stages, sizeof *layout->line);
     if (!layout->cost || !layout->kept || !layout->line)
         return sl_error_set(error, SL_FAILED, "no memory to look for a schedule");
     sl_layout_find_lines(layout);
@@ -44,7 +44,7 @@ bool sl_layout_fits(const struct sl_layout *layout) {
 void sl_layout_find_lines(struct sl_layout *layout) {
     const struct sl_schedule *table = &layout->table;
     const int stages = sl_schedule_stages(table);
-    for (int kind = 0; kind < SL_PLAN_W; kind++) {
+    for (int kind = 0; kind < SL_SKETCH_W; kind++) {
         for (int s = 0; s < stages; s++) {
             const int source = sl_layout_source(layout, s, kind), rank = sl_schedule_rank_of(table, s);
             int *line = &layout->line[kind * stages + s];
@@ -60,7 +60,7 @@ void sl_layout_find_lines(struct sl_layout *layout) {
 
 bool sl_layout_shares_lines(const struct sl_layout *layout) {
     const int stages = sl_schedule_stages(&layout->table);
-    for (int i = 0; i < SL_PLAN_W * stages; i++)
+    for (int i = 0; i < SL_SKETCH_W * stages; i++)
         if (layout->line[i] >= 0 && layout->line[i] != i % stages) return true;
     return false;
 }
@@ -98,7 +98,7 @@ static double badness(const struct sl_layout *layout) {
     for (int r = 0; r < table->ranks; r++) {
         double work = 0;
         for (int l = 0; l < table->loops; l++)
-            for (int kind = 0; kind < SL_PLAN_KINDS; kind++)
+            for (int kind = 0; kind < SL_SKETCH_KINDS; kind++)
                 work += sl_layout_cost(layout, sl_schedule_stage(table, r, l), kind);
         squares += work * work;
         sum += work;

@@ -1,4 +1,4 @@
-/* list.c - plans by list scheduling: the rank that can begin first takes the action that is best by the rules.
+/* list.c - sketches by list scheduling: the rank that can begin first takes the action that is best by the rules.
  *
  * An action's value is how long the rank would wait for it, and a bias: a rank waits for an action with a low bias
  * rather than beginning one with a higher bias now. Biases are numbers of mean actions, for each rank, stage and kind.
@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spmd/schedule/synthesis/plan.h"
+#include "spmd/schedule/synthesis/sketch.h"
 
 enum { NONE = -1 };
 
 /* The rules. */
 struct rules {
-    double *bias; /* [ranks][loops * SL_PLAN_KINDS] */
+    double *bias; /* [ranks][loops * SL_SKETCH_KINDS] */
     double *room; /* [ranks] bytes that the rank uses */
 };
 
@@ -27,12 +27,12 @@ struct choice {
 struct list {
     const struct sl_layout *layout;
     const struct rules *rules;
-    struct sl_plan *plan;
-    struct sl_plan_walk *walk;
+    struct sl_sketch *sketch;
+    struct sl_sketch_walk *walk;
     struct choice *choice; /* [ranks] */
     double *held;          /* [ranks] */
     double unit;           /* the mean time of an action */
-    /* [SL_PLAN_W][stages] lines of [loops * microbatches] stages, for which messages come in this order */
+    /* [SL_SKETCH_W][stages] lines of [loops * microbatches] stages, for which messages come in this order */
     int *queue, *sent, *taken;
 };
 
@@ -49,19 +49,19 @@ static size_t line_length(const struct list *list) {
 /* When RANK could begin the next action of CODE; INFINITY: that is not known yet. */
 static double can_begin(const struct list *list, int rank, int code) {
     const struct sl_layout *layout = list->layout;
-    const struct sl_plan_walk *walk = list->walk;
-    const int kind = code % SL_PLAN_KINDS, loop = code / SL_PLAN_KINDS, microbatches = layout->table.microbatches;
-    const int stage = sl_schedule_stage(&layout->table, rank, loop), cell = stage * SL_PLAN_KINDS + kind;
+    const struct sl_sketch_walk *walk = list->walk;
+    const int kind = code % SL_SKETCH_KINDS, loop = code / SL_SKETCH_KINDS, microbatches = layout->table.microbatches;
+    const int stage = sl_schedule_stage(&layout->table, rank, loop), cell = stage * SL_SKETCH_KINDS + kind;
     const int microbatch = walk->done[cell], source = sl_layout_source(layout, stage, kind);
-    if (microbatch >= (kind == SL_PLAN_F ? microbatches : walk->done[cell - 1])) return INFINITY;
-    if (kind == SL_PLAN_F) {
+    if (microbatch >= (kind == SL_SKETCH_F ? microbatches : walk->done[cell - 1])) return INFINITY;
+    if (kind == SL_SKETCH_F) {
         double needed = list->held[rank];
         for (int l = loop; l < layout->table.loops; l++)
             needed += layout->kept[sl_schedule_stage(&layout->table, rank, l)];
         if (needed > list->rules->room[rank] * (1 + 1e-12)) return INFINITY;
     }
     if (source < 0) return walk->now[rank];
-    const int from = source * SL_PLAN_KINDS + kind;
+    const int from = source * SL_SKETCH_KINDS + kind;
     if (walk->done[from] <= microbatch) return INFINITY;
     const size_t line = line_of(list, stage, kind);
     if (list->queue[line * line_length(list) + (size_t)list->taken[line]] != stage) return INFINITY;
@@ -69,7 +69,7 @@ static double can_begin(const struct list *list, int rank, int code) {
 }
 
 static void choose(struct list *list, int rank) {
-    const int codes = SL_PLAN_KINDS * list->layout->table.loops;
+    const int codes = SL_SKETCH_KINDS * list->layout->table.loops;
     const double *bias = &list->rules->bias[rank * codes];
     struct choice *choice = &list->choice[rank];
     double best = INFINITY;
@@ -86,19 +86,19 @@ static void choose(struct list *list, int rank) {
 /* RANK does what it has chosen. */
 static void act(struct list *list, int rank) {
     const struct sl_layout *layout = list->layout;
-    struct sl_plan_walk *walk = list->walk;
+    struct sl_sketch_walk *walk = list->walk;
     const struct choice choice = list->choice[rank];
-    const int kind = choice.code % SL_PLAN_KINDS;
-    const int stage = sl_schedule_stage(&layout->table, rank, choice.code / SL_PLAN_KINDS);
-    const int cell = stage * SL_PLAN_KINDS + kind, stages = sl_schedule_stages(&layout->table);
-    const int to = kind == SL_PLAN_F ? stage + 1 : kind == SL_PLAN_I ? stage - 1 : -1;
-    list->plan->code[rank * sl_layout_actions(layout) + walk->next[rank]++] = (uint16_t)choice.code;
+    const int kind = choice.code % SL_SKETCH_KINDS;
+    const int stage = sl_schedule_stage(&layout->table, rank, choice.code / SL_SKETCH_KINDS);
+    const int cell = stage * SL_SKETCH_KINDS + kind, stages = sl_schedule_stages(&layout->table);
+    const int to = kind == SL_SKETCH_F ? stage + 1 : kind == SL_SKETCH_I ? stage - 1 : -1;
+    list->sketch->code[rank * sl_layout_actions(layout) + walk->next[rank]++] = (uint16_t)choice.code;
     walk->now[rank] = walk->end[cell * layout->table.microbatches + walk->done[cell]] =
         choice.begin + sl_layout_cost(layout, stage, kind);
     walk->done[cell]++;
-    if (kind == SL_PLAN_F) list->held[rank] += layout->kept[stage];
-    if (kind == SL_PLAN_W) list->held[rank] -= layout->kept[stage];
-    if (kind != SL_PLAN_W && sl_layout_source(layout, stage, kind) >= 0) list->taken[line_of(list, stage, kind)]++;
+    if (kind == SL_SKETCH_F) list->held[rank] += layout->kept[stage];
+    if (kind == SL_SKETCH_W) list->held[rank] -= layout->kept[stage];
+    if (kind != SL_SKETCH_W && sl_layout_source(layout, stage, kind) >= 0) list->taken[line_of(list, stage, kind)]++;
     if (to >= 0 && to < stages) {
         const int next = sl_schedule_rank_of(&layout->table, to);
         const size_t line = line_of(list, to, kind);
@@ -108,16 +108,16 @@ static void act(struct list *list, int rank) {
     choose(list, rank);
 }
 
-/* One plan by the rules. */
+/* One sketch by the rules. */
 static void build(struct list *list) {
     const int ranks = list->layout->table.ranks, actions = sl_layout_actions(list->layout);
     memset(list->walk->next, 0, (size_t)ranks * sizeof *list->walk->next);
     memset(list->walk->now, 0, (size_t)ranks * sizeof *list->walk->now);
     memset(list->walk->done, 0,
-           (size_t)ranks * (size_t)list->layout->table.loops * SL_PLAN_KINDS * sizeof *list->walk->done);
+           (size_t)ranks * (size_t)list->layout->table.loops * SL_SKETCH_KINDS * sizeof *list->walk->done);
     memset(list->held, 0, (size_t)ranks * sizeof *list->held);
     memset(list->sent, 0, 4 * (size_t)sl_schedule_stages(&list->layout->table) * sizeof *list->sent); /* and taken */
-    list->plan->span = INFINITY;
+    list->sketch->span = INFINITY;
     for (int r = 0; r < ranks; r++) choose(list, r);
     for (int n = 0; n < ranks * actions; n++) {
         int first = NONE;
@@ -127,8 +127,8 @@ static void build(struct list *list) {
         if (first == NONE) return; /* stuck */
         act(list, first);
     }
-    list->plan->span = 0;
-    for (int r = 0; r < ranks; r++) list->plan->span = fmax(list->plan->span, list->walk->now[r]);
+    list->sketch->span = 0;
+    for (int r = 0; r < ranks; r++) list->sketch->span = fmax(list->sketch->span, list->walk->now[r]);
 }
 
 /* ---- rules ---- */
@@ -141,16 +141,16 @@ static double draw_room(const struct sl_layout *layout, struct sl_dice *dice, in
 }
 
 static void draw(const struct rules *rules, const struct sl_layout *layout, struct sl_dice *dice) {
-    const int loops = layout->table.loops, codes = SL_PLAN_KINDS * loops, ranks = layout->table.ranks;
+    const int loops = layout->table.loops, codes = SL_SKETCH_KINDS * loops, ranks = layout->table.ranks;
     const double forward = 2 * sl_dice_share(dice) - 1, weight = 3 * sl_dice_share(dice);
     const double deeper = 2 * sl_dice_share(dice) - 1, back = 2 * sl_dice_share(dice) - 1;
     const int falls = sl_dice_below(dice, 3);
     for (int r = 0; r < ranks; r++) {
         for (int l = 0; l < loops; l++) {
-            double *bias = &rules->bias[r * codes + SL_PLAN_KINDS * l];
-            bias[SL_PLAN_F] = forward + l * deeper;
-            bias[SL_PLAN_I] = l * back;
-            bias[SL_PLAN_W] = weight + 0.01 * l;
+            double *bias = &rules->bias[r * codes + SL_SKETCH_KINDS * l];
+            bias[SL_SKETCH_F] = forward + l * deeper;
+            bias[SL_SKETCH_I] = l * back;
+            bias[SL_SKETCH_W] = weight + 0.01 * l;
         }
         const double least = sl_layout_share(layout, r);
         const double most = fmin(layout->memory, layout->table.microbatches * least);
@@ -160,7 +160,7 @@ static void draw(const struct rules *rules, const struct sl_layout *layout, stru
 
 /* Changes some of them. */
 static void mutate(const struct rules *rules, const struct sl_layout *layout, struct sl_dice *dice) {
-    const int codes = SL_PLAN_KINDS * layout->table.loops, ranks = layout->table.ranks;
+    const int codes = SL_SKETCH_KINDS * layout->table.loops, ranks = layout->table.ranks;
     for (int changes = 1 + sl_dice_below(dice, 3); changes > 0; changes--) {
         const int rank = sl_dice_below(dice, ranks), code = sl_dice_below(dice, codes);
         const double by = (sl_dice_share(dice) - sl_dice_share(dice)) * 1.5;
@@ -185,13 +185,13 @@ static void mutate(const struct rules *rules, const struct sl_layout *layout, st
 enum { HAS_BEST, HAS_TRIED, RULES };
 
 static void copy_rules(const struct rules *to, const struct rules *from, const struct sl_layout *layout) {
-    const size_t ranks = (size_t)layout->table.ranks, codes = SL_PLAN_KINDS * (size_t)layout->table.loops;
+    const size_t ranks = (size_t)layout->table.ranks, codes = SL_SKETCH_KINDS * (size_t)layout->table.loops;
     memcpy(to->bias, from->bias, ranks * codes * sizeof *to->bias);
     memcpy(to->room, from->room, ranks * sizeof *to->room);
 }
 
 /* Climbs from rules drawn at random, and begins anew after PATIENCE steps without gain. */
-static void climb(struct list *list, struct rules rules[RULES], struct sl_plan *best, struct sl_search *search,
+static void climb(struct list *list, struct rules rules[RULES], struct sl_sketch *best, struct sl_search *search,
                   int iterations) {
     enum { PATIENCE = 400 };
     const struct sl_layout *layout = list->layout;
@@ -207,26 +207,26 @@ static void climb(struct list *list, struct rules rules[RULES], struct sl_plan *
             mutate(&rules[HAS_TRIED], layout, &search->dice);
         }
         build(list);
-        if (list->plan->span < span || anew) vain = 0;
-        if (list->plan->span <= span) copy_rules(&rules[HAS_BEST], &rules[HAS_TRIED], layout);
-        span = fmin(span, list->plan->span);
-        if (list->plan->span < best->span) sl_plan_copy(best, list->plan, layout);
+        if (list->sketch->span < span || anew) vain = 0;
+        if (list->sketch->span <= span) copy_rules(&rules[HAS_BEST], &rules[HAS_TRIED], layout);
+        span = fmin(span, list->sketch->span);
+        if (list->sketch->span < best->span) sl_sketch_copy(best, list->sketch, layout);
     }
 }
 
-bool sl_plan_list(struct sl_plan *best, const struct sl_layout *layout, struct sl_search *search, int iterations,
-                  struct sl_plan_walk *walk) {
-    const size_t ranks = (size_t)layout->table.ranks, codes = SL_PLAN_KINDS * (size_t)layout->table.loops;
+bool sl_sketch_list(struct sl_sketch *best, const struct sl_layout *layout, struct sl_search *search, int iterations,
+                    struct sl_sketch_walk *walk) {
+    const size_t ranks = (size_t)layout->table.ranks, codes = SL_SKETCH_KINDS * (size_t)layout->table.loops;
     const size_t stages = ranks * (size_t)layout->table.loops;
     const size_t messages = 2 * stages * (size_t)layout->table.loops * (size_t)layout->table.microbatches;
-    struct sl_plan plan;
+    struct sl_sketch sketch;
     struct list list = {.layout = layout,
-                        .plan = &plan,
+                        .sketch = &sketch,
                         .walk = walk,
                         .choice = calloc(ranks, sizeof *list.choice),
                         .held = calloc(ranks + RULES * ranks * (codes + 1), sizeof *list.held),
                         .queue = calloc(messages + 4 * stages, sizeof *list.queue)};
-    const bool taken = sl_plan_open(&plan, layout) && list.choice && list.held && list.queue;
+    const bool taken = sl_sketch_open(&sketch, layout) && list.choice && list.held && list.queue;
     if (taken) {
         struct rules rules[RULES];
         double *free_memory = list.held + ranks;
@@ -235,11 +235,11 @@ bool sl_plan_list(struct sl_plan *best, const struct sl_layout *layout, struct s
         list.sent = list.queue + messages;
         list.taken = list.sent + 2 * stages;
         for (int s = 0; s < sl_schedule_stages(&layout->table); s++)
-            for (int kind = 0; kind < SL_PLAN_KINDS; kind++) list.unit += sl_layout_cost(layout, s, kind);
-        list.unit /= SL_PLAN_KINDS * sl_schedule_stages(&layout->table);
+            for (int kind = 0; kind < SL_SKETCH_KINDS; kind++) list.unit += sl_layout_cost(layout, s, kind);
+        list.unit /= SL_SKETCH_KINDS * sl_schedule_stages(&layout->table);
         climb(&list, rules, best, search, iterations);
     }
-    sl_plan_free(&plan);
+    sl_sketch_free(&sketch);
     free(list.choice);
     free(list.held);
     free(list.queue);

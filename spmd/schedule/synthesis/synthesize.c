@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "spmd/schedule/registry.h"
-#include "spmd/schedule/synthesis/plan.h"
+#include "spmd/schedule/synthesis/sketch.h"
 
 enum { MOST_LAYOUTS = 5 };
 
@@ -20,12 +20,12 @@ struct way {
     const char *name;
 };
 
-/* A layout, and the best plan for it. */
+/* A layout, and the best sketch for it. */
 struct candidate {
     const struct way *way;
     struct sl_layout layout;
-    struct sl_plan best, start; /* START: room for one that is read from a table */
-    struct sl_plan_walk walk;
+    struct sl_sketch best, start; /* START: room for one that is read from a table */
+    struct sl_sketch_walk walk;
 };
 
 double sl_search_seconds(void) {
@@ -65,17 +65,17 @@ static int open_candidate(struct candidate *candidate, const struct sl_synthesis
     struct sl_layout *layout = &candidate->layout;
     candidate->way = way;
     SL_TRY(open_layout(layout, synthesis, way, error));
-    if (!sl_plan_open(&candidate->best, layout) || !sl_plan_open(&candidate->start, layout) ||
-        !sl_plan_walk_open(&candidate->walk, layout))
+    if (!sl_sketch_open(&candidate->best, layout) || !sl_sketch_open(&candidate->start, layout) ||
+        !sl_sketch_walk_open(&candidate->walk, layout))
         return no_memory(error);
     return SL_OK;
 }
 
 static void free_candidate(struct candidate *candidate) {
     sl_layout_free(&candidate->layout);
-    sl_plan_free(&candidate->best);
-    sl_plan_free(&candidate->start);
-    sl_plan_walk_free(&candidate->walk);
+    sl_sketch_free(&candidate->best);
+    sl_sketch_free(&candidate->start);
+    sl_sketch_walk_free(&candidate->walk);
     *candidate = (struct candidate){0};
 }
 
@@ -88,14 +88,14 @@ static void one_by_one(struct candidate *candidate) {
     for (int r = 0; r < ranks; r++) {
         uint16_t *code = &candidate->best.code[r * actions];
         for (int m = 0; m < layout->table.microbatches; m++) {
-            for (int l = 0; l < loops; l++) *code++ = (uint16_t)(SL_PLAN_KINDS * l + SL_PLAN_F);
+            for (int l = 0; l < loops; l++) *code++ = (uint16_t)(SL_SKETCH_KINDS * l + SL_SKETCH_F);
             for (int l = loops - 1; l >= 0; l--) {
-                *code++ = (uint16_t)(SL_PLAN_KINDS * l + SL_PLAN_I);
-                *code++ = (uint16_t)(SL_PLAN_KINDS * l + SL_PLAN_W);
+                *code++ = (uint16_t)(SL_SKETCH_KINDS * l + SL_SKETCH_I);
+                *code++ = (uint16_t)(SL_SKETCH_KINDS * l + SL_SKETCH_W);
             }
         }
     }
-    sl_plan_time(&candidate->best, layout, &candidate->walk);
+    sl_sketch_time(&candidate->best, layout, &candidate->walk);
 }
 
 /* The schedules that have names, where they have the layout and fit. */
@@ -108,9 +108,9 @@ static void begin_with_named(struct candidate *candidate) {
         struct sl_error why;
         if (table->loops > 1 && (candidate->way->balanced || kind->placement != candidate->way->placement)) continue;
         if (sl_schedule_generate(&named, kind, table->ranks, table->loops, table->microbatches, &why)) continue;
-        if (sl_plan_read(&candidate->start, layout, &named, &candidate->walk) &&
+        if (sl_sketch_read(&candidate->start, layout, &named, &candidate->walk) &&
             candidate->start.span < candidate->best.span)
-            sl_plan_copy(&candidate->best, &candidate->start, layout);
+            sl_sketch_copy(&candidate->best, &candidate->start, layout);
         sl_schedule_free(&named);
     }
 }
@@ -121,10 +121,10 @@ static bool look(struct candidate *candidate, const struct sl_synthesis *synthes
     const int lists = (synthesis->iterations + 3) / 4;
     one_by_one(candidate);
     if (synthesis->named) begin_with_named(candidate);
-    return sl_plan_list(&candidate->best, &candidate->layout, &search, lists, &candidate->walk) &&
-           sl_plan_repeat(&candidate->best, &candidate->layout, &search, lists, &candidate->walk) &&
-           sl_plan_improve(&candidate->best, &candidate->layout, &search, synthesis->iterations - lists,
-                           &candidate->walk);
+    return sl_sketch_list(&candidate->best, &candidate->layout, &search, lists, &candidate->walk) &&
+           sl_sketch_repeat(&candidate->best, &candidate->layout, &search, lists, &candidate->walk) &&
+           sl_sketch_improve(&candidate->best, &candidate->layout, &search, synthesis->iterations - lists,
+                             &candidate->walk);
 }
 
 static int make_table(const struct candidate *candidate, struct sl_synthesized *found, struct sl_error *error) {
@@ -133,7 +133,7 @@ static int make_table(const struct candidate *candidate, struct sl_synthesized *
     SL_TRY(sl_schedule_open(&found->schedule, table->name, table->ranks, table->loops, table->microbatches, error));
     memcpy(found->schedule.stage, table->stage, (size_t)sl_schedule_stages(table) * sizeof *table->stage);
     memcpy(found->schedule.place, table->place, (size_t)sl_schedule_stages(table) * sizeof *table->place);
-    SL_TRY(sl_plan_write(&candidate->best, &candidate->layout, &found->schedule, error));
+    SL_TRY(sl_sketch_write(&candidate->best, &candidate->layout, &found->schedule, error));
     SL_TRY(sl_schedule_lower(&found->schedule, error));
     return sl_schedule_slots(&found->schedule, 1, &slots, error);
 }

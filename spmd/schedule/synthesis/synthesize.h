@@ -1,10 +1,10 @@
 /* synthesize.h - schedules made to measure: the shortest that a search finds for given costs and room.
  *
  * The model has `ranks` x `loops` parts, each with its own times. The search looks at one stage a rank, where a rank's
- * parts are neighbours; and at `loops` stages a rank, on a ring and, where they are two, on a V. Of each it makes plans
- * by list scheduling, and improves the best ones. Input and weight gradients are apart, as in Qi et al. 2023, "Zero
- * Bubble Pipeline Parallelism"; V placements under a limit of memory are those of Qi et al. 2024, "Pipeline Parallelism
- * with Controllable Memory". */
+ * parts are neighbours; and at `loops` stages a rank, on a ring and, where they are two, on a V. Of each it makes
+ * sketches by list scheduling, and improves the best ones. Input and weight gradients are apart, as in Qi et al. 2023,
+ * "Zero Bubble Pipeline Parallelism"; V placements under a limit of memory are those of Qi et al. 2024, "Pipeline
+ * Parallelism with Controllable Memory". */
 #ifndef SL_SPMD_SCHEDULE_SYNTHESIS_SYNTHESIZE_H
 #define SL_SPMD_SCHEDULE_SYNTHESIS_SYNTHESIZE_H
 
@@ -24,7 +24,7 @@ struct sl_synthesis {
     bool named;           /* it begins with the schedules of registry.h, and is never longer than one that fits */
     uint64_t seed;        /* the same seed and iterations find the same, */
     int iterations;       /* at least 1, of each layout, */
-    double seconds;       /* unless there is no time for them; a first plan is made anyway */
+    double seconds;       /* unless there is no time for them; a first sketch is made anyway */
 };
 
 /* What was found. */

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "spmd/schedule/registry.h"
-#include "spmd/schedule/synthesis/plan.h"
+#include "spmd/schedule/synthesis/sketch.h"
 
 enum { SETS = 50, LOOPS = 2, MOST_RANKS = 8, MOST_PARTS = MOST_RANKS * LOOPS };
 
@@ -247,29 +247,29 @@ static void test_of_small_numbers(void **state) {
 /* ---- against all that there are ---- */
 
 static double shortest;
-static int plans;
+static int sketches;
 
 /* Goes on with the list of RANK from action PLACE on in every way. */
-static void try_all(const struct sl_layout *layout, struct sl_plan *plan, struct sl_plan_walk *walk, int rank,
-                    int place, int done[SL_PLAN_KINDS]) {
+static void try_all(const struct sl_layout *layout, struct sl_sketch *sketch, struct sl_sketch_walk *walk, int rank,
+                    int place, int done[SL_SKETCH_KINDS]) {
     const int actions = sl_layout_actions(layout);
     if (place == actions) {
-        if (!sl_plan_fits(layout, rank, &plan->code[rank * actions])) return;
+        if (!sl_sketch_fits(layout, rank, &sketch->code[rank * actions])) return;
         if (rank + 1 < layout->table.ranks) {
-            int none[SL_PLAN_KINDS] = {0};
-            try_all(layout, plan, walk, rank + 1, 0, none);
+            int none[SL_SKETCH_KINDS] = {0};
+            try_all(layout, sketch, walk, rank + 1, 0, none);
             return;
         }
-        sl_plan_time(plan, layout, walk);
-        shortest = fmin(shortest, plan->span);
-        plans++;
+        sl_sketch_time(sketch, layout, walk);
+        shortest = fmin(shortest, sketch->span);
+        sketches++;
         return;
     }
-    for (int kind = 0; kind < SL_PLAN_KINDS; kind++) {
+    for (int kind = 0; kind < SL_SKETCH_KINDS; kind++) {
         if (done[kind] >= (kind ? done[kind - 1] : layout->table.microbatches)) continue;
-        plan->code[rank * actions + place] = (uint16_t)kind;
+        sketch->code[rank * actions + place] = (uint16_t)kind;
         done[kind]++;
-        try_all(layout, plan, walk, rank, place + 1, done);
+        try_all(layout, sketch, walk, rank, place + 1, done);
         done[kind]--;
     }
 }
@@ -280,8 +280,8 @@ static void test_of_the_shortest(void **state) {
     for (int i = 0; i < 24; i++) {
         struct set set;
         struct sl_error error;
-        struct sl_plan plan;
-        struct sl_plan_walk walk;
+        struct sl_sketch sketch;
+        struct sl_sketch_walk walk;
         struct sl_synthesized found;
         draw_set(&set, 2 * i + 1);
         set.asked.ranks = 2;
@@ -294,17 +294,17 @@ static void test_of_the_shortest(void **state) {
         memcpy(layout.kept, set.kept, 2 * sizeof *set.kept);
         layout.communication = set.asked.communication;
         layout.memory = set.asked.memory;
-        assert_true(sl_plan_open(&plan, &layout) && sl_plan_walk_open(&walk, &layout));
+        assert_true(sl_sketch_open(&sketch, &layout) && sl_sketch_walk_open(&walk, &layout));
         shortest = INFINITY;
-        plans = 0;
-        try_all(&layout, &plan, &walk, 0, 0, (int[SL_PLAN_KINDS]){0});
-        assert_true(set.asked.memory < INFINITY || plans == 42 * 42);
+        sketches = 0;
+        try_all(&layout, &sketch, &walk, 0, 0, (int[SL_SKETCH_KINDS]){0});
+        assert_true(set.asked.memory < INFINITY || sketches == 42 * 42);
         find(&set, &found);
         assert_true(found.bound <= shortest * (1 + 1e-9));
         assert_true(fabs(found.span - shortest) <= 1e-9 * shortest);
         sl_schedule_free(&found.schedule);
-        sl_plan_free(&plan);
-        sl_plan_walk_free(&walk);
+        sl_sketch_free(&sketch);
+        sl_sketch_walk_free(&walk);
         sl_layout_free(&layout);
     }
 }
