@@ -115,16 +115,35 @@ static void begin_with_named(struct candidate *candidate) {
     }
 }
 
+/* A new beginning, of its own, and what becomes of it. */
+static bool begin_anew(struct candidate *candidate, struct sl_search *search, int iterations) {
+    const struct sl_layout *layout = &candidate->layout;
+    struct sl_sketch *start = &candidate->start;
+    const int some = (iterations + 3) / 4;
+    start->span = INFINITY;
+    if (!sl_sketch_list(start, layout, search, some, &candidate->walk) ||
+        !sl_sketch_repeat(start, layout, search, some, &candidate->walk) ||
+        !sl_sketch_improve(start, layout, search, iterations - some, &candidate->walk))
+        return false;
+    if (start->span < candidate->best.span) sl_sketch_copy(&candidate->best, start, layout);
+    return true;
+}
+
+/* In rounds: a new beginning, then the best one so far is improved, in turns. */
 static bool look(struct candidate *candidate, const struct sl_synthesis *synthesis, double deadline) {
+    enum { ROUND = 8000 };
     struct sl_search search = {
         .dice = {synthesis->seed}, .deadline = deadline, .enough = sl_layout_bound(&candidate->layout)};
-    const int lists = (synthesis->iterations + 3) / 4;
     one_by_one(candidate);
     if (synthesis->named) begin_with_named(candidate);
-    return sl_sketch_list(&candidate->best, &candidate->layout, &search, lists, &candidate->walk) &&
-           sl_sketch_repeat(&candidate->best, &candidate->layout, &search, lists, &candidate->walk) &&
-           sl_sketch_improve(&candidate->best, &candidate->layout, &search, synthesis->iterations - lists,
-                             &candidate->walk);
+    for (int left = synthesis->iterations, round = 0; left > 0; left -= ROUND, round++) {
+        const int iterations = left < ROUND ? left : ROUND;
+        if (sl_search_over(&search, &candidate->best, 0)) return true;
+        if (!(round % 2 ? sl_sketch_improve(&candidate->best, &candidate->layout, &search, iterations, &candidate->walk)
+                        : begin_anew(candidate, &search, iterations)))
+            return false;
+    }
+    return true;
 }
 
 static int make_table(const struct candidate *candidate, struct sl_synthesized *found, struct sl_error *error) {
