@@ -32,6 +32,8 @@
 #include "spmd/schedule/drawing/draw.h"
 #include "spmd/schedule/drawing/page.h"
 #include "spmd/schedule/drawing/timeline.h"
+#include "spmd/schedule/synthesis/sketch.h"
+#include "spmd/schedule/synthesis/synthesize.h"
 
 /* Meshes and the program that runs at every coordinate; partition specs; random numbers; devices. */
 #include "spmd/device/device.h"

@@ -14,7 +14,7 @@ import tempfile
 ORDER = """
     spmd/base
     spmd/schedule spmd/device
-    spmd/schedule/drawing
+    spmd/schedule/drawing spmd/schedule/synthesis
     spmd
     collectives
     collectives/local collectives/mpi

@@ -11,6 +11,7 @@
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/drawing/page.h"
 #include "spmd/schedule/drawing/timeline.h"
+#include "spmd/schedule/synthesis/synthesize.h"
 
 struct candidate {
     const struct sl_schedule_kind *kind;
@@ -51,26 +52,7 @@ static int read_costs(struct comparison *comparison, struct sl_error *error) {
     comparison->costs =
         (struct sl_costs){.communication = all->communication, .overlap = all->overlap, .group = all->group};
     if (!all->costs) return SL_OK;
-    return schedule_costs_read(&comparison->costs, comparison->part, comparison->parts, all->costs, error);
-}
-
-static void add_share(struct sl_stage_costs *sum, const struct sl_stage_costs *part, double share) {
-    sum->forward += share * part->forward;
-    sum->input_gradient += share * part->input_gradient;
-    sum->weight_gradient += share * part->weight_gradient;
-    sum->reduce += share * part->reduce;
-    sum->optimizer += share * part->optimizer;
-}
-
-/* The costs of the STAGES that the model's parts make up, each with its share of them, in COST [stages]. */
-static void join_parts(const struct comparison *comparison, int stages, struct sl_stage_costs *cost) {
-    const double share = (double)comparison->parts / stages;
-    for (int s = 0; s < stages; s++) {
-        const double begin = s * share, end = (s + 1) * share;
-        cost[s] = (struct sl_stage_costs){0};
-        for (int p = (int)begin; p < comparison->parts && p < end; p++)
-            add_share(&cost[s], &comparison->part[p], fmax(0, fmin(end, p + 1) - fmax(begin, p)));
-    }
+    return schedule_costs_read(&comparison->costs, comparison->part, NULL, comparison->parts, all->costs, error);
 }
 
 /* ---- each of them ---- */
@@ -96,7 +78,7 @@ static int examine(const struct comparison *comparison, struct candidate *candid
     SL_TRY(sl_schedule_generate(&study->schedule, kind, all->stages, loops, all->microbatches, error));
     SL_TRY(schedule_study_prove(study, all->buffers, all->group, error));
     SL_TRY(schedule_study_costs(study, &all->cost, error));
-    join_parts(comparison, sl_schedule_stages(&study->schedule), study->cost);
+    sl_join_costs(comparison->part, comparison->parts, study->cost, sl_schedule_stages(&study->schedule));
     struct sl_costs costs = comparison->costs;
     costs.count = sl_schedule_stages(&study->schedule);
     costs.stage = study->cost;

@@ -27,38 +27,47 @@ struct reader {
     struct sl_error *error;
 };
 
-static bool is_cost(const json_t *value) {
-    return json_is_number(value) && json_number_value(value) >= 0 && json_number_value(value) <= SL_MAX_COST;
+/* What an entry of the file holds. */
+struct quantity {
+    const char *name, *unit;
+    double most;
+};
+
+static bool is_within(const json_t *value, double most) {
+    return json_is_number(value) && json_number_value(value) >= 0 && json_number_value(value) <= most;
 }
 
-/* A number, or a list of one number a stage. */
-static int read_field(const struct reader *reader, const struct field *field, const json_t *value,
-                      struct sl_stage_costs *stage, int stages) {
+/* A number, or a list of one number a stage, to FIRST and each STRIDE bytes further on; NULL: it is only checked. */
+static int read_list(const struct reader *reader, const struct quantity *quantity, const json_t *value, void *first,
+                     size_t stride, int stages) {
     const bool list = json_is_array(value);
     if (list && json_array_size(value) != (size_t)stages)
         return sl_error_set(reader->error, SL_BAD_INPUT,
-                            "--costs: %s: \"%s\" has %zu numbers: must have one a stage, %d", reader->path, field->name,
-                            json_array_size(value), stages);
+                            "--costs: %s: \"%s\" has %zu numbers: must have one a stage, %d", reader->path,
+                            quantity->name, json_array_size(value), stages);
     for (int s = 0; s < stages; s++) {
         const json_t *number = list ? json_array_get(value, (size_t)s) : value;
-        if (!is_cost(number)) {
+        if (!is_within(number, quantity->most)) {
             char place[16] = "";
             if (list) snprintf(place, sizeof place, "[%d]", s);
-            return sl_error_set(reader->error, SL_BAD_INPUT,
-                                "--costs: %s: \"%s\"%s is not a number of ms from 0 to %g%s", reader->path, field->name,
-                                place, SL_MAX_COST, list ? "" : " or a list of them");
+            return sl_error_set(
+                reader->error, SL_BAD_INPUT, "--costs: %s: \"%s\"%s is not a number of %s from 0 to %g%s", reader->path,
+                quantity->name, place, quantity->unit, quantity->most, list ? "" : " or a list of them");
         }
-        *(double *)((char *)&stage[s] + field->offset) = json_number_value(number);
+        if (first) *(double *)((char *)first + (size_t)s * stride) = json_number_value(number);
     }
     return SL_OK;
 }
 
 static int read_entry(const struct reader *reader, const char *name, const json_t *value, struct sl_costs *costs,
-                      struct sl_stage_costs *stage, int stages) {
+                      struct sl_stage_costs *stage, double *kept, int stages) {
+    const struct quantity time = {name, "ms", SL_MAX_COST}, bytes = {name, "bytes", SCHEDULE_MOST_BYTES};
     for (int i = 0; i < FIELDS; i++)
-        if (!strcmp(fields[i].name, name)) return read_field(reader, &fields[i], value, stage, stages);
+        if (!strcmp(fields[i].name, name))
+            return read_list(reader, &time, value, (char *)stage + fields[i].offset, sizeof *stage, stages);
+    if (!strcmp(name, "kept")) return read_list(reader, &bytes, value, kept, sizeof *kept, stages);
     if (!strcmp(name, "communication")) {
-        if (!is_cost(value))
+        if (!is_within(value, SL_MAX_COST))
             return sl_error_set(reader->error, SL_BAD_INPUT,
                                 "--costs: %s: \"communication\" is not a number of ms from 0 to %g", reader->path,
                                 SL_MAX_COST);
@@ -74,7 +83,7 @@ static int read_entry(const struct reader *reader, const char *name, const json_
     }
     return sl_error_set(reader->error, SL_BAD_INPUT,
                         "--costs: %s: \"%.80s\": no such cost; there are forward, input_gradient, weight_gradient, "
-                        "reduce, unshard, optimizer, communication, overlap",
+                        "reduce, unshard, optimizer, kept, communication, overlap",
                         reader->path, name);
 }
 
@@ -87,8 +96,8 @@ static int read_trace(struct sl_costs *costs, struct sl_stage_costs *stage, int 
     return status;
 }
 
-int schedule_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, int stages, const char *path,
-                        struct sl_error *error) {
+int schedule_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, double *kept, int stages,
+                        const char *path, struct sl_error *error) {
     const struct reader reader = {path, error};
     json_t *object = sl_json_read("--costs: ", path, JSON_REJECT_DUPLICATES, error);
     if (!object) return SL_BAD_INPUT;
@@ -102,7 +111,7 @@ int schedule_costs_read(struct sl_costs *costs, struct sl_stage_costs *stage, in
     const char *name;
     json_t *value;
     json_object_foreach(object, name, value) {
-        if (status == SL_OK) status = read_entry(&reader, name, value, costs, stage, stages);
+        if (status == SL_OK) status = read_entry(&reader, name, value, costs, stage, kept, stages);
     }
     json_decref(object);
     return status;

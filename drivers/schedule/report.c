@@ -34,6 +34,21 @@ void schedule_report_simulation(const struct schedule_report *report) {
             simulation->step - simulation->span, 100 * simulation->bubble);
 }
 
+void schedule_report_synthesis(const struct schedule_report *report) {
+    const struct schedule_synthesis *synthesis = report->synthesis;
+    const double span = report->simulation->span, bound = synthesis->found.bound;
+    double most = 0;
+    for (int r = 0; r < report->schedule->ranks; r++) most = fmax(most, synthesis->held[r]);
+    fprintf(
+        report->output->stream,
+        "\n%d stage%s a rank, %s: compute takes %.6g ms; no schedule takes less than %.6g ms (%.1f %% less); a rank "
+        "keeps "
+        "at most %.10g %s\n",
+        report->schedule->loops, report->schedule->loops > 1 ? "s" : "", synthesis->found.layout, span, bound,
+        span > 0 ? 100 * fmax(0, 1 - bound / span) : 0, most,
+        synthesis->in_bytes ? "bytes" : "microbatches of a part of the model");
+}
+
 /* A rank's parts and bubble, or all ranks' mean. */
 struct row {
     double part[SCHEDULE_PARTS], step, bubble;
@@ -180,6 +195,12 @@ int schedule_report_json(const struct schedule_report *report, struct sl_error *
                   sl_json_real(simulation->span), "peak_stash", stash, "rank_busy_ms", busy, "rank_bubble", bubble,
                   "buffers", report->buffers, "valid", true);
     if (object && report->measurement) add_comparison(report, object);
+    if (object && report->synthesis) {
+        json_t *held = json_array();
+        for (int r = 0; r < schedule->ranks; r++) json_array_append_new(held, sl_json_real(report->synthesis->held[r]));
+        json_object_set_new(object, "bound_ms", sl_json_real(report->synthesis->found.bound));
+        json_object_set_new(object, "kept_bytes", held);
+    }
     return sl_json_print(report->output->stream, report->output->name, object, error);
 }
 

@@ -9,6 +9,7 @@
 #include "drivers/schedule/costs.h"
 #include "drivers/schedule/drawing.h"
 #include "drivers/schedule/study.h"
+#include "drivers/schedule/synthesis.h"
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/drawing/draw.h"
 #include "spmd/schedule/drawing/page.h"
@@ -24,12 +25,14 @@ struct config {
     double communication;
     struct sl_stage_costs cost;
     const char *costs, *compare, *output;
+    struct schedule_synthesis_options synthesis;
 };
 
 /* A schedule, and a run to compare it with. */
 struct subject {
     struct schedule_study study;
-    int group; /* microbatches of a weight-gradient product; 0: a backward is one piece */
+    struct schedule_synthesis synthesis; /* what it was looked for with, if it was */
+    int group;                           /* microbatches of a weight-gradient product; 0: a backward is one piece */
     struct schedule_trace trace;
     struct schedule_measurement measurement;
 };
@@ -95,9 +98,8 @@ static const struct sl_option simulation_table[] = {
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
     {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT,
      .help = "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce, unshard, "
-             "optimizer "
-             "(a number, "
-             "or a list with one a stage), communication, overlap; or a trace that a driver's --trace has written"},
+             "optimizer, kept (a number, or a list with one a stage), communication, overlap; or a trace that a "
+             "driver's --trace has written"},
     {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE", .path = SL_PATH_TEXT,
      .help =
          "simulate the run that TRACE (written by a driver's --trace) recorded, with the costs measured in it and a "
@@ -113,14 +115,39 @@ static const struct sl_option simulation_table[] = {
 static const char *name_of(const struct config *config, const struct subject *subject) {
     if (config->file) return config->file;
     if (config->name) return config->name;
+    if (config->synthesis.asked) return "synthesized";
     return subject->trace.ranks ? subject->trace.name : "looped-bfs";
 }
 
 /* The first that is given. */
 static int one_of(int first, int second, int third) { return first > 0 ? first : second > 0 ? second : third; }
 
+/* The first option that is given and names one schedule; NULL: none. */
+static const char *contradiction(const struct config *config) {
+    return config->name ? "--name" : config->file ? "--file" : config->compare ? "--compare" : NULL;
+}
+
+static int synthesize(const struct config *config, struct subject *subject, struct sl_error *error) {
+    struct schedule_synthesis *synthesis = &subject->synthesis;
+    const char *other = contradiction(config) ? contradiction(config)
+                        : config->fsdp        ? "--fsdp"
+                        : config->group > 1   ? "--wgrad-group"
+                                              : NULL;
+    if (other)
+        return sl_error_set(error, SL_BAD_INPUT, "--synthesize and %s: a schedule is looked for without it", other);
+    *synthesis =
+        (struct schedule_synthesis){.ranks = one_of(config->stages, 4, 4),
+                                    .loops = one_of(config->loops, 2, 2),
+                                    .cost = &config->cost,
+                                    .costs = {.communication = config->communication, .overlap = config->overlap}};
+    SL_TRY(schedule_synthesis_find(synthesis, &config->synthesis, one_of(config->microbatches, 8, 8), config->costs,
+                                   &subject->study.schedule, error));
+    return SL_OK;
+}
+
 static int make(const struct config *config, struct subject *subject, struct sl_error *error) {
     const struct schedule_trace *trace = &subject->trace;
+    if (config->synthesis.asked) return synthesize(config, subject, error);
     if (config->file && config->name)
         return sl_error_set(error, SL_BAD_INPUT, "--file and --name: a schedule is read or generated, not both");
     if (config->file) return sl_schedule_read_csv(&subject->study.schedule, config->file, error);
@@ -158,10 +185,14 @@ static int simulate(const struct config *config, struct subject *subject, struct
                              .communication = config->communication,
                              .overlap = config->compare ? subject->trace.overlap : config->overlap,
                              .group = subject->group};
+    if (config->synthesis.asked) {
+        schedule_synthesis_costs(&subject->synthesis, &costs, study->cost);
+        return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
+    }
     if (config->compare)
         SL_TRY(schedule_trace_measure(&subject->trace, &study->schedule, &costs, study->cost, &subject->measurement,
                                       error));
-    if (config->costs) SL_TRY(schedule_costs_read(&costs, study->cost, costs.count, config->costs, error));
+    if (config->costs) SL_TRY(schedule_costs_read(&costs, study->cost, NULL, costs.count, config->costs, error));
     return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
 }
 
@@ -237,7 +268,8 @@ static int print(const struct config *config, const struct subject *subject, con
                                            .buffers = study->buffers,
                                            .simulation = &study->simulation,
                                            .measurement = config->compare ? &subject->measurement : NULL,
-                                           .trace = &subject->trace};
+                                           .trace = &subject->trace,
+                                           .synthesis = config->synthesis.asked ? &subject->synthesis : NULL};
     int status = SL_OK;
     switch (config->format) {
     case JSON:
@@ -259,6 +291,7 @@ static int print(const struct config *config, const struct subject *subject, con
     if (config->check) print_proof(study, output->stream);
     if (config->simulate) print_simulation(&report);
     if (config->compare) schedule_report_comparison(&report);
+    if (config->synthesis.asked) schedule_report_synthesis(&report);
     return SL_OK;
 }
 
@@ -285,12 +318,11 @@ static int run_one(const struct config *config, struct subject *subject, const s
 }
 
 static int run_all(const struct config *config, const struct sl_output *output, struct sl_error *error) {
-    const char *other = config->name       ? "--name"
-                        : config->file     ? "--file"
-                        : config->compare  ? "--compare"
-                        : config->check    ? "--check"
-                        : config->simulate ? "--simulate"
-                                           : NULL;
+    const char *other = contradiction(config)     ? contradiction(config)
+                        : config->synthesis.asked ? "--synthesize"
+                        : config->check           ? "--check"
+                        : config->simulate        ? "--simulate"
+                                                  : NULL;
     if (other) return sl_error_set(error, SL_BAD_INPUT, "--all and %s: all schedules are compared, or one", other);
     if (config->format == CSV || config->format == INDICES)
         return sl_error_set(error, SL_BAD_INPUT, "--all: there is no format %s of it: it is table, svg, html or json",
@@ -329,12 +361,13 @@ static int run(const struct config *config, struct subject *subject, struct sl_e
 }
 
 int main(int argc, char **argv) {
-    struct config config = {.overlap = true, .cost = {1, 1, 1, 0, 0, 0}};
+    struct config config = {.overlap = true, .cost = {1, 1, 1, 0, 0, 0}, .synthesis = SCHEDULE_SYNTHESIS_DEFAULTS};
     struct sl_options options = {
         .program = "schedule",
         .summary = "Generates or reads a pipeline schedule, proves that it runs, and prints, draws or simulates it.",
         .section = SL_SECTIONS({"Schedule", schedule_table, &config}, {"Output", output_table, &config},
-                               {"Simulation", simulation_table, &config}),
+                               {"Simulation", simulation_table, &config},
+                               {"Search", schedule_synthesis_table, &config.synthesis}),
         .words = {"Schedules", sl_schedule_word},
         .notation = {"Notation", notation_word},
     };
@@ -348,6 +381,7 @@ int main(int argc, char **argv) {
     schedule_measurement_free(&subject.measurement);
     schedule_trace_free(&subject.trace);
     schedule_study_free(&subject.study);
+    schedule_synthesis_free(&subject.synthesis);
     sl_options_free(&options);
     return status;
 }

@@ -272,7 +272,7 @@ static void read_costs(const struct complexity_row *row, int n) {
     struct sl_error error = {0};
     struct sl_stage_costs *stage = calloc((size_t)n, sizeof *stage);
     assert_non_null(stage);
-    if (schedule_costs_read(&costs, stage, n, path, &error)) fail_msg("%s", error.message);
+    if (schedule_costs_read(&costs, stage, NULL, n, path, &error)) fail_msg("%s", error.message);
     free(stage);
 }
 

@@ -193,6 +193,17 @@ for value in x '' -1 +2 2x 1.5 99999999999999999999 nan; do
     refuses "--width: \"$value\" is not an integer from 0 to 1048576" schedule --width "$value"
 done
 refuses '--width: needs a value' schedule --width
+for value in x '' -1 nan inf 1e16 1GB; do
+    refuses "--memory: \"$value\" is not a number from 0 to 1e+15" schedule --synthesize --memory "$value"
+    refuses "--seconds: \"$value\" is not a number from 0 to 86400" schedule --synthesize --seconds "$value"
+done
+for value in x '' 0 -1 1.5 99999999999; do
+    refuses "--iterations: \"$value\" is not an integer from 1" schedule --synthesize --iterations "$value"
+done
+for value in x '' -1 1.5 18446744073709551616; do
+    refuses "--search-seed: \"$value\" is not an integer from 0" schedule --synthesize --search-seed "$value"
+done
+refuses '--synthesize=1: takes no value' schedule --synthesize=1
 refuses '--output: needs a value' schedule --output
 refuses '--output: "" is not FILE' schedule --output ''
 refuses '--output: missing/file: ' schedule --output missing/file

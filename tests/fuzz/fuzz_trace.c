@@ -30,9 +30,10 @@ static void simulate(const struct sl_schedule *schedule, struct sl_costs *costs)
 
 static int read_costs(const struct sl_schedule *schedule, const char *path, struct sl_error *error) {
     struct sl_stage_costs stage[STAGES];
+    double kept[STAGES];
     for (int s = 0; s < STAGES; s++) stage[s] = (struct sl_stage_costs){1, 1, 1, 0, 1, 0};
     struct sl_costs costs = {.count = sl_schedule_stages(schedule), .stage = stage, .overlap = true};
-    SL_TRY(schedule_costs_read(&costs, stage, costs.count, path, error));
+    SL_TRY(schedule_costs_read(&costs, stage, kept, costs.count, path, error));
     simulate(schedule, &costs);
     return SL_OK;
 }

@@ -191,7 +191,7 @@ refuses '--costs: costs:1:' $costs
 echo '[1]' >costs
 refuses '--costs: costs: is not an object' $costs
 echo '{"backward": 1}' >costs
-refuses '"backward": no such cost; there are forward, input_gradient, weight_gradient, reduce, unshard, optimizer, com' $costs
+refuses '"backward": no such cost; there are forward, input_gradient, weight_gradient, reduce, unshard, optimizer, kept, com' $costs
 echo '{"forward": [1, 2, 3]}' >costs
 refuses '"forward" has 3 numbers: must have one a stage, 2' $costs
 echo '{"forward": [1, -2]}' >costs
@@ -500,6 +500,45 @@ for format in csv indices; do
 done
 refuses '--all: no schedule fits: 8 microbatches do not divide into weight-gradient groups of 3' --all --wgrad-group 3
 refuses '--all: 4096 stages, 2 loops: must be at most 4096 stages together' --all --stages 4096
+
+# ---- made to measure ----
+
+echo '{"forward": [1, 3, 2, 3, 2, 1], "input_gradient": 2, "kept": [30, 20, 10, 10, 20, 30], "communication": 0.1}' >costs
+search='--synthesize --stages 3 --microbatches 6 --costs costs --iterations 500'
+answers 'no deadlock' $search --check
+grep -qE '^[12] stages? a rank, (in line|on a ring|on a V|balanced): compute takes [0-9.]+ ms; no schedule takes less than [0-9.]+ ms \([0-9.]+ % less\); a rank keeps at most [0-9]+ bytes$' out
+point 'how near it is to what is possible'
+answers '"bound_ms":' $search --memory 120 --json
+sed 's/.*"kept_bytes":\[\(.*\)\].*/\1/' out | tr , '\n' | awk '$1 > 120 { bad = 1 } END { exit bad || NR != 3 }'
+point 'no rank keeps more than --memory'
+call $search --memory 120 --format csv
+mv out made.csv
+call $search --memory 120 --format csv
+[ $status = 0 ] && cmp -s out made.csv
+point 'the same search finds the same'
+answers 'no deadlock' --file made.csv --check
+for schedule in '--schedule looped-bfs' '--schedule-file made.csv'; do
+    "$drivers/looping_pipeline" --mesh data=1,model=3 --layers 6 --hidden 8 --microbatches 6 --batch 48 --rng global \
+        --steps 2 $schedule 2>err | grep -E '^ +[01] ' | awk '{ print $1, $2 }' >"losses ${schedule#* }"
+done
+[ "$(wc -l <'losses made.csv')" = 2 ] && cmp -s 'losses looped-bfs' 'losses made.csv'
+point 'the executor runs it, with the losses of another schedule'
+answers 'microbatches of a part of the model' --synthesize --iterations 10 --no-named --search-seed 3 --seconds 1
+refuses '--synthesize: rank 0 keeps 60 bytes of one microbatch: there is no schedule that keeps at most 39' $search --memory 39
+refuses '--synthesize: 3 ranks, 17 loops: a schedule that is looked for has 1 to 128 ranks and 1 to 16 loops' \
+    --synthesize --stages 3 --loops 17
+refuses '--synthesize: 4 ranks x 2 loops x 65536 microbatches: their product must be at most 65536' \
+    --synthesize --microbatches 65536
+for other in '--name gpipe' '--file table.csv' '--compare run' --fsdp '--wgrad-group 2'; do
+    refuses "--synthesize and ${other%% *}: a schedule is looked for without it" --synthesize $other
+done
+refuses '--all and --synthesize: all schedules are compared, or one' --all --synthesize
+echo '{"kept": [1, -2]}' >costs
+refuses '"kept"[1] is not a number of bytes from 0 to 1e+15' --name gpipe --stages 2 --costs costs
+echo '{"kept": "1"}' >costs
+refuses '"kept" is not a number of bytes from 0 to 1e+15 or a list of them' --synthesize --costs costs
+echo '{"kept": [1, 2, 3]}' >costs
+refuses '"kept" has 3 numbers: must have one a stage, 8' --synthesize --costs costs
 
 # ---- what is refused ----
 
