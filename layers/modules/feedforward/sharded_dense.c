@@ -96,6 +96,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
     module->keeps_input = module->keeps_gradient = !plan->forward_only;
+    module->reads_stored = plan->precision == SL_BF16;
     SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = module->in,
