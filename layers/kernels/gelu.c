@@ -66,7 +66,7 @@ void SL_GELU_BACKWARD(size_t n, const float *x, const float *dy, float *dx) {
 
 /* ---- what is stored as bf16 ---- */
 
-/* With FLOATS as a constant, so that loops have no choice: whether y is wanted as floats, too. */
+/* With FLOATS as a constant, so that loops have no choice: whether what is stored is wanted as floats, too. */
 SL_INLINE void forward_bf16(size_t n, const float *x, uint16_t *x_stored, const bool floats, float *y,
                             uint16_t *y_stored) {
     for (size_t first = 0, end; first < n; first = end) {
@@ -93,19 +93,27 @@ void SL_GELU_FORWARD_BF16(size_t n, const float *x, uint16_t *x_stored, float *y
         forward_bf16(n, x, x_stored, false, NULL, y_stored);
 }
 
-void SL_GELU_BACKWARD_BF16(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored) {
+SL_INLINE void backward_bf16(size_t n, const uint16_t *x, const float *dy, const bool floats, float *dx,
+                             uint16_t *dx_stored) {
     for (size_t first = 0, end; first < n; first = end) {
         end = n - first < SL_PIECE ? n : first + SL_PIECE;
         const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
         fetch_half(x, end, next);
         fetch(dy, end, next);
-        fetch_to_write(dx, end, next);
+        if (floats) fetch_to_write(dx, end, next);
         fetch_half_to_write(dx_stored, end, next);
         SL_ELEMENTWISE(is_device_ptr(x, dy, dx, dx_stored), simdlen(ABREAST))
         for (size_t i = first; i < end; i++) {
             const uint16_t result = sl_bf16_of_float(gelu_settled(dy[i]) * gelu_slope(sl_float_of_bf16(x[i])));
-            dx[i] = sl_float_of_bf16(result);
+            if (floats) dx[i] = sl_float_of_bf16(result);
             dx_stored[i] = result;
         }
     }
+}
+
+void SL_GELU_BACKWARD_BF16(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored) {
+    if (dx)
+        backward_bf16(n, x, dy, true, dx, dx_stored);
+    else
+        backward_bf16(n, x, dy, false, NULL, dx_stored);
 }

@@ -43,7 +43,8 @@ struct sl_sequence_kernels {
     /* The same two between arrays that are stored as bf16, in the bits of kernels.h's settle_bf16 before and after
      * them. x_stored = x, which is not rounded yet; y_stored = y = gelu(x_stored); Y NULL: no floats of it. All [n]. */
     void (*gelu_forward_bf16)(size_t n, const float *x, uint16_t *x_stored, float *y, uint16_t *y_stored);
-    /* dx_stored = dx = dy gelu'(x); DY is not rounded yet. All [n], dx_stored may be x, dx may be dy. */
+    /* dx_stored = dx = dy gelu'(x); DY is not rounded yet. DX NULL: no floats of it. All [n], dx_stored may be x, dx
+     * may be dy. */
     void (*gelu_backward_bf16)(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored);
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row

@@ -131,8 +131,9 @@ static void forward_stored(const struct sl_module *module, struct sl_context *co
 
 static void backward_stored(const struct sl_module *module, struct sl_context *context, int i) {
     const struct edge *before = edge_of(module, i - 1);
+    float *values = module->child[i - 1]->reads_stored_gradient ? NULL : gradient(module, context, i - 1);
     module->child[i]->type->backward_stored(module->child[i], context, sl_at(context, &before->activation.stored),
-                                            gradient(module, context, i), sl_kept_values(context, &before->gradient),
+                                            gradient(module, context, i), values,
                                             sl_at(context, &before->gradient.stored));
 }
 
