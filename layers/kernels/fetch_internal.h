@@ -19,6 +19,9 @@
 SL_INLINE void fetch(const float *array, size_t first, size_t end) {
     for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) SL_FETCH(array + i, 0);
 }
+SL_INLINE void fetch_half(const uint16_t *array, size_t first, size_t end) {
+    for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) SL_FETCH(array + i, 0);
+}
 SL_INLINE void fetch_to_write(float *array, size_t first, size_t end) {
     for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) SL_FETCH(array + i, 1);
 }

@@ -133,7 +133,12 @@ static double sum_of_squares(size_t n, const float *x) {
     return sum;
 }
 
-static void column_sums(size_t rows, size_t cols, const float *x, bool accumulate, float *sums) {
+/* With HALF as a constant: x is bf16. */
+SL_INLINE float element(const void *x, const bool half, size_t i) {
+    return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+
+SL_INLINE void column_sums_of(size_t rows, size_t cols, const void *x, const bool half, bool accumulate, float *sums) {
     SL_BLOCKS(is_device_ptr(x, sums))
     for (size_t first = 0; first < cols; first += SL_BLOCK) {
         const size_t end = smaller(first + SL_BLOCK, cols);
@@ -141,16 +146,26 @@ static void column_sums(size_t rows, size_t cols, const float *x, bool accumulat
         for (size_t c = first; c < end; c++) sums[c] = accumulate ? sums[c] : 0.0f;
         size_t r = 0;
         for (; r + 4 <= rows; r += 4) { /* sums are loaded and stored once for four rows */
-            const float *row = x + r * cols, *row1 = row + cols, *row2 = row1 + cols, *row3 = row2 + cols;
+            const size_t row = r * cols, row1 = row + cols, row2 = row1 + cols, row3 = row2 + cols;
             SL_IN_BLOCK()
-            for (size_t c = first; c < end; c++) sums[c] = (((sums[c] + row[c]) + row1[c]) + row2[c]) + row3[c];
+            for (size_t c = first; c < end; c++)
+                sums[c] = (((sums[c] + element(x, half, row + c)) + element(x, half, row1 + c)) +
+                           element(x, half, row2 + c)) +
+                          element(x, half, row3 + c);
         }
         for (; r < rows; r++) {
-            const float *row = x + r * cols;
             SL_IN_BLOCK()
-            for (size_t c = first; c < end; c++) sums[c] += row[c];
+            for (size_t c = first; c < end; c++) sums[c] += element(x, half, r * cols + c);
         }
     }
+}
+
+static void column_sums(size_t rows, size_t cols, const float *x, bool accumulate, float *sums) {
+    column_sums_of(rows, cols, x, false, accumulate, sums);
+}
+
+static void column_sums_bf16(size_t rows, size_t cols, const uint16_t *x, bool accumulate, float *sums) {
+    column_sums_of(rows, cols, x, true, accumulate, sums);
 }
 
 /* ---- layer norm ---- */
@@ -379,6 +394,7 @@ const struct sl_kernels SL_KERNELS = {
     .settle_bf16 = settle_bf16,
     .sum_of_squares = sum_of_squares,
     .column_sums = column_sums,
+    .column_sums_bf16 = column_sums_bf16,
     .layer_norm_forward = layer_norm_forward,
     .layer_norm_backward = layer_norm_backward,
     .silu_dropout_forward = silu_dropout_forward,

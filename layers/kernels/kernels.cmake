@@ -18,6 +18,7 @@ if(NOT SL_DEVICE STREQUAL cpu)
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_device SL_ATTENTION_KERNELS=sl_attention_kernels_device
         SL_ATTENTION_DECODE=sl_attention_decode_device SL_LATENT_KERNELS=sl_latent_kernels_device
         SL_GELU_FORWARD=sl_gelu_forward_device SL_GELU_BACKWARD=sl_gelu_backward_device
+        SL_GELU_FORWARD_BF16=sl_gelu_forward_bf16_device SL_GELU_BACKWARD_BF16=sl_gelu_backward_bf16_device
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_REDUCE=sl_reduce_on_device)
 endif()
 
@@ -52,7 +53,8 @@ function(sl_add_level level)
         SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level} SL_MANY_ROWS=sl_many_rows_${level}
         SL_ONE_ROW=sl_one_row_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level}
         SL_LATENT_KERNELS=sl_latent_kernels_${level}
-        SL_GELU_FORWARD=sl_gelu_forward_${level} SL_GELU_BACKWARD=sl_gelu_backward_${level})
+        SL_GELU_FORWARD=sl_gelu_forward_${level} SL_GELU_BACKWARD=sl_gelu_backward_${level}
+        SL_GELU_FORWARD_BF16=sl_gelu_forward_bf16_${level} SL_GELU_BACKWARD_BF16=sl_gelu_backward_bf16_${level})
 endfunction()
 sl_add_level(v2)
 sl_add_level(v3)

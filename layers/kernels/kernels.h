@@ -58,6 +58,8 @@ struct sl_kernels {
     double (*sum_of_squares)(size_t n, const float *x);
     /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
+    /* The same of x that is bf16. */
+    void (*column_sums_bf16)(size_t rows, size_t cols, const uint16_t *x, bool accumulate, float *sums);
 
     /* Over rows: normalized = (x - mean) * rstd, y = normalized * scale + bias; the variance is E[x^2] - E[x]^2 clamped
      * at 0 (flax's). x, normalized, y [rows, cols]; rstd [rows]; scale, bias [cols]. */

@@ -40,6 +40,12 @@ struct sl_sequence_kernels {
     void (*gelu_forward)(size_t n, const float *x, float *y);
     /* dx = dy gelu'(x): all [n], dx may be x or dy. */
     void (*gelu_backward)(size_t n, const float *x, const float *dy, float *dx);
+    /* The same two between arrays that are stored as bf16, in the bits of kernels.h's settle_bf16 before and after
+     * them. x_stored = x, which is not rounded yet; y_stored = y = gelu(x_stored); Y NULL: no floats of it. All [n]. */
+    void (*gelu_forward_bf16)(size_t n, const float *x, uint16_t *x_stored, float *y, uint16_t *y_stored);
+    /* dx_stored = dx = dy gelu'(x); DY is not rounded yet. DX NULL: no floats of it. All [n], dx_stored may be x, dx
+     * may be dy. */
+    void (*gelu_backward_bf16)(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored);
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row
      * r, c and s are row position + r % sequence of cosine and sine [positions, cols / 2]. BACK rotates by the opposite
@@ -102,10 +108,16 @@ extern const struct sl_sequence_kernels sl_sequence_kernels_device; /* in builds
 /* The two of gelu (gelu.c). */
 typedef void sl_gelu_forward(size_t n, const float *x, float *y);
 typedef void sl_gelu_backward(size_t n, const float *x, const float *dy, float *dx);
+typedef void sl_gelu_forward_bf16(size_t n, const float *x, uint16_t *x_stored, float *y, uint16_t *y_stored);
+typedef void sl_gelu_backward_bf16(size_t n, const uint16_t *x, const float *dy, float *dx, uint16_t *dx_stored);
 extern sl_gelu_forward sl_gelu_forward_v2, sl_gelu_forward_v3, sl_gelu_forward_v4;
 extern sl_gelu_backward sl_gelu_backward_v2, sl_gelu_backward_v3, sl_gelu_backward_v4;
+extern sl_gelu_forward_bf16 sl_gelu_forward_bf16_v2, sl_gelu_forward_bf16_v3, sl_gelu_forward_bf16_v4;
+extern sl_gelu_backward_bf16 sl_gelu_backward_bf16_v2, sl_gelu_backward_bf16_v3, sl_gelu_backward_bf16_v4;
 extern sl_gelu_forward sl_gelu_forward_device; /* in builds for devices */
 extern sl_gelu_backward sl_gelu_backward_device;
+extern sl_gelu_forward_bf16 sl_gelu_forward_bf16_device;
+extern sl_gelu_backward_bf16 sl_gelu_backward_bf16_device;
 
 SL_END_C
 #endif

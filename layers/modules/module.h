@@ -216,6 +216,14 @@ struct sl_module_type {
                           float *dx);
     /* NULL for a module without parameters */
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
+    /* Or NULL: forward and backward_input between arrays that a sequence stores as bf16, in the same bits, but without
+     * its passes that round. X (forward) and DY are rounded as they are read, as nobody has done so yet; what is stored
+     * is written beside y and dx. Y or DX is NULL where only what is stored will be read. For types that keep x, but
+     * nothing else, and whose dx_may_be_x. */
+    void (*forward_stored)(const struct sl_module *module, struct sl_context *context, const float *x,
+                           uint16_t *x_stored, float *y, uint16_t *y_stored);
+    void (*backward_stored)(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
+                            const float *dy, float *dx, uint16_t *dx_stored);
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
     bool dx_may_be_x; /* backward_input may be given the same array for both, and W does without x */
@@ -233,6 +241,7 @@ struct sl_module {
     int in, out;      /* columns of x and y */
     bool is_layer;    /* planning it increments the layer's number */
     bool keeps_input, keeps_gradient;
+    bool reads_stored, reads_stored_gradient; /* where x, or dy, is stored as bf16, forward, or I, reads only that */
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it */
     int parameters;
     int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order in which plan declares them */

@@ -109,11 +109,43 @@ static int forward_of(const struct sl_module *module, struct sl_context *context
                 : sl_module_forward(module->child[i], context, x, y);
 }
 
+/* Whether child I rounds itself, in its one pass: what it reads in forward and leaves is stored, */
+static bool rounds_in_forward(const struct sl_module *module, int i) {
+    if (i <= 0 || i >= module->children - 1 || !module->child[i]->type->forward_stored) return false;
+    return edge_of(module, i - 1)->activation.stores && edge_of(module, i)->activation.stores;
+}
+
+/* and so is what it leaves in backward, of dy that nobody else reads. */
+static bool rounds_in_backward(const struct sl_module *module, int i) {
+    if (i <= 0 || i >= module->children - 1 || !module->child[i]->type->backward_stored) return false;
+    const struct edge *before = edge_of(module, i - 1);
+    return before->activation.outlasts && before->gradient.stores && !edge_of(module, i)->gradient.stores;
+}
+
+static void forward_stored(const struct sl_module *module, struct sl_context *context, int i) {
+    const struct sl_kept *x = &edge_of(module, i - 1)->activation, *y = &edge_of(module, i)->activation;
+    float *values = module->child[i + 1]->reads_stored ? NULL : sl_kept_values(context, y);
+    module->child[i]->type->forward_stored(module->child[i], context, sl_kept_values(context, x),
+                                           sl_at(context, &x->stored), values, sl_at(context, &y->stored));
+}
+
+static void backward_stored(const struct sl_module *module, struct sl_context *context, int i) {
+    const struct edge *before = edge_of(module, i - 1);
+    float *values = module->child[i - 1]->reads_stored_gradient ? NULL : gradient(module, context, i - 1);
+    module->child[i]->type->backward_stored(module->child[i], context, sl_at(context, &before->activation.stored),
+                                            gradient(module, context, i), values,
+                                            sl_at(context, &before->gradient.stored));
+}
+
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int last = module->children - 1;
     for (int i = 0; i < last; i++) {
+        if (rounds_in_forward(module, i)) {
+            forward_stored(module, context, i);
+            continue;
+        }
         SL_TRY(forward_of(module, context, i, x, activation(module, context, i)));
-        sl_keep(context, &edge_of(module, i)->activation);
+        if (!rounds_in_forward(module, i + 1)) sl_keep(context, &edge_of(module, i)->activation);
     }
     return forward_of(module, context, last, x, y);
 }
@@ -133,11 +165,15 @@ static int sequential_backward_input(const struct sl_module *module, struct sl_c
     const int last = module->children - 1;
     for (int i = last; i >= 0; i--) {
         const struct sl_module *child = module->child[i];
+        if (rounds_in_backward(module, i)) {
+            backward_stored(module, context, i);
+            continue;
+        }
         const float *in = input_of(module, context, i, x);
         float *out = i > 0 ? gradient(module, context, i - 1) : dx;
         SL_TRY(i < last ? sl_kept_backward_input(child, context, in, &edge_of(module, i)->gradient, out)
                         : sl_module_backward_input(child, context, in, dy, out));
-        if (i > 0) sl_keep(context, &edge_of(module, i - 1)->gradient);
+        if (i > 0 && !rounds_in_backward(module, i - 1)) sl_keep(context, &edge_of(module, i - 1)->gradient);
     }
     return SL_OK;
 }

@@ -143,6 +143,16 @@ static int gelu_backward_input(const struct sl_module *module, struct sl_context
     return SL_OK;
 }
 
+static void gelu_forward_stored(const struct sl_module *module, struct sl_context *context, const float *x,
+                                uint16_t *x_stored, float *y, uint16_t *y_stored) {
+    context->kernels->sequence->gelu_forward_bf16(elements(module, context), x, x_stored, y, y_stored);
+}
+
+static void gelu_backward_stored(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
+                                 const float *dy, float *dx, uint16_t *dx_stored) {
+    context->kernels->sequence->gelu_backward_bf16(elements(module, context), x, dy, dx, dx_stored);
+}
+
 /* ---- types and construction ---- */
 
 #define ACTIVATION(NAME, PLAN, FORWARD, STRUCT)                                                                        \
@@ -159,6 +169,8 @@ static const struct sl_module_type gelu_type = {.name = "gelu",
                                                 .plan = plan_gelu,
                                                 .forward = gelu_forward,
                                                 .backward_input = gelu_backward_input,
+                                                .forward_stored = gelu_forward_stored,
+                                                .backward_stored = gelu_backward_stored,
                                                 .dx_may_be_x = true,
                                                 .fuses = true};
 static const struct sl_module_type dropout_type = ACTIVATION("dropout", plan_dropout, dropout_forward, dropout);

@@ -96,6 +96,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
     module->keeps_input = module->keeps_gradient = !plan->forward_only;
+    module->reads_stored = plan->precision == SL_BF16;
+    module->reads_stored_gradient = module->reads_stored && dense->group < 0;
     SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = module->in,
@@ -244,9 +246,15 @@ static void add_rows(const struct sl_module *module, struct sl_context *context,
     const struct sharded *dense = own(module);
     const size_t microbatches = sl_call_microbatches(context), rows = (size_t)context->rows / microbatches;
     const size_t whole = (size_t)dense->whole;
+    const uint16_t *stored = sl_rounded_rows(context, microbatches * rows * whole, all);
     float *sums = sl_at(context, &dense->sums);
-    for (size_t i = 0; i < microbatches; i++)
-        context->kernels->column_sums(rows, whole, all + i * rows * whole, false, sums + i * whole);
+    for (size_t i = 0; i < microbatches; i++) {
+        const size_t at = i * rows * whole;
+        if (stored)
+            context->kernels->column_sums_bf16(rows, whole, stored + at, false, sums + i * whole);
+        else
+            context->kernels->column_sums(rows, whole, all + at, false, sums + i * whole);
+    }
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,

@@ -146,6 +146,16 @@ static void sums_and_products_are_exact(void **state) {
     }
 }
 
+/* SUMS began as BIAS. */
+static void expect_column_sums(size_t rows, size_t cols, const float *x, const float *bias, bool accumulate,
+                               const float *sums) {
+    for (size_t c = 0; c < cols; c++) {
+        float sum = accumulate ? bias[c] : 0.0f;
+        for (size_t r = 0; r < rows; r++) sum += x[r * cols + c]; /* in the order that is promised */
+        assert_true(sums[c] == sum);
+    }
+}
+
 static void rows_are_filled_and_summed(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
@@ -153,20 +163,23 @@ static void rows_are_filled_and_summed(void **state) {
         for (int s = 0; s < SHAPES; s++) {
             const size_t rows = shapes[s][0], cols = shapes[s][1];
             float *x = random_device_floats(&numbers, rows * cols, -2, 2),
-                  *bias = random_device_floats(&numbers, cols, -2, 2);
+                  *bias = random_device_floats(&numbers, cols, -2, 2), *sums = device_floats(cols);
+            uint16_t *rounded = device_array(rows * cols, sizeof *rounded);
             for (int accumulate = 0; accumulate < 2; accumulate++) {
-                float *sums = device_floats(cols);
                 memcpy(sums, bias, cols * sizeof *sums);
                 kernels->column_sums(rows, cols, x, accumulate, sums);
-                for (size_t c = 0; c < cols; c++) {
-                    float sum = accumulate ? bias[c] : 0.0f;
-                    for (size_t r = 0; r < rows; r++) sum += x[r * cols + c]; /* in the order that is promised */
-                    assert_true(sums[c] == sum);
-                }
-                release_array(sums);
+                expect_column_sums(rows, cols, x, bias, accumulate, sums);
+            }
+            kernels->settle_bf16(rows * cols, x, rounded);
+            for (int accumulate = 0; accumulate < 2; accumulate++) {
+                memcpy(sums, bias, cols * sizeof *sums);
+                kernels->column_sums_bf16(rows, cols, rounded, accumulate, sums);
+                expect_column_sums(rows, cols, x, bias, accumulate, sums);
             }
             release_array(x);
             release_array(bias);
+            release_array(sums);
+            release_array(rounded);
         }
     }
 }

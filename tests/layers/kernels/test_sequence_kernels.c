@@ -259,6 +259,51 @@ static void gelu_and_its_slope(void **state) {
     }
 }
 
+/* Between arrays of bf16, with what rounds in the same pass: the bits of passes that do nothing else. */
+static void gelu_rounds_what_is_stored(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        const struct sl_kernels *passes = sl_kernels_available(level);
+        struct numbers numbers = {26};
+        for (size_t n = 0; n < 4000; n = n < 70 ? n + 1 : 3 * n) {
+            float *x = random_device_floats(&numbers, n, n % 2 ? -13 : -2, n % 2 ? 13 : 2),
+                  *dy = random_device_floats(&numbers, n, -1, 1), *y = device_floats(n + 1), *dx = device_floats(n + 1);
+            float *settled = device_copy(x, n * sizeof *x), *want = device_floats(n);
+            uint16_t *kept = device_array(n, sizeof *kept), *want_kept = device_array(n, sizeof *kept),
+                     *x_kept = device_array(n + 1, sizeof *kept), *y_kept = device_array(n + 1, sizeof *kept);
+            x_kept[n] = y_kept[n] = 0x1234;
+            y[n] = dx[n] = 3;
+            passes->settle_bf16(n, settled, kept);
+            kernels->gelu_forward(n, settled, want);
+            passes->settle_bf16(n, want, want_kept);
+            for (int floats = 0; floats < 2; floats++) {
+                memset(x_kept, 0, n * sizeof *kept);
+                memset(y_kept, 0, n * sizeof *kept);
+                kernels->gelu_forward_bf16(n, x, x_kept, floats ? y : NULL, y_kept);
+                assert_memory_equal(x_kept, kept, n * sizeof *kept);
+                assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
+            }
+            assert_memory_equal(y, want, n * sizeof *y);
+            memcpy(want, dy, n * sizeof *dy);
+            passes->settle_bf16(n, want, NULL);
+            kernels->gelu_backward(n, settled, want, want);
+            passes->settle_bf16(n, want, want_kept);
+            kernels->gelu_backward_bf16(n, x_kept, dy, NULL, y_kept);
+            assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
+            memset(y_kept, 0, n * sizeof *kept);
+            kernels->gelu_backward_bf16(n, x_kept, dy, dx, y_kept);
+            kernels->gelu_backward_bf16(n, x_kept, dy, dy, x_kept);
+            assert_memory_equal(dx, want, n * sizeof *dx);
+            assert_memory_equal(dy, want, n * sizeof *dx);
+            assert_memory_equal(x_kept, want_kept, n * sizeof *kept);
+            assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
+            assert_true(x_kept[n] == 0x1234 && y_kept[n] == 0x1234 && y[n] == 3 && dx[n] == 3);
+            void *const taken[] = {x, dy, y, dx, settled, want, kept, want_kept, x_kept, y_kept};
+            for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) release_array(taken[i]);
+        }
+    }
+}
+
 static void gelu_far_out(void **state) {
     (void)state;
     const float values[] = {0.0f, -0.0f, 1e-30f, 11.9f, -11.9f, 12.1f, -12.1f, 1e20f, -1e20f, 3e38f, -3e38f, NAN};
@@ -400,6 +445,7 @@ int main(void) {
         cmocka_unit_test(weight_gradients_add_rows_in_order),
         cmocka_unit_test(rms_norm_of_zeros_is_beta),
         cmocka_unit_test(gelu_and_its_slope),
+        cmocka_unit_test(gelu_rounds_what_is_stored),
         cmocka_unit_test(gelu_far_out),
         cmocka_unit_test(pairs_are_rotated_and_rotated_back),
         cmocka_unit_test(tokens_are_looked_up),

@@ -1,10 +1,13 @@
 /* test_precision.c - training with products of bf16, and with what is kept and handed over in bf16: the same bits in
  * every layout, values rounded whenever they have changed, gradients that differ from those of floats by what rounding
- * explains. */
+ * explains. And where a module rounds itself what its sequence keeps, the bits of passes that do nothing else. */
 #include <math.h>
 
 #include "tests/rigs/rounding.h"
 #include "tests/rigs/trainer_rig.h"
+
+#include "layers/modules/modules.h"
+#include "layers/modules/transformer_modules.h"
 
 enum { STEPS = MAX_STEPS, LAYERS = 4, LAYOUTS = 5 };
 
@@ -148,12 +151,64 @@ static void gradients_differ_by_rounding_alone(void **state) {
     expect_rounding_alone(SL_BF16, SL_BF16, PRODUCTS + BETWEEN_MODULES);
 }
 
+/* ---- a module that rounds itself ---- */
+
+/* Of gelu between products. */
+struct between {
+    bool apart;      /* it is a sequence of its own, around which the passes round */
+    bool dense;      /* the products read rows as floats */
+    bool recomputes; /* gelu runs again before backward */
+};
+
+static int build_between(struct job *job, struct sl_spmd *self, struct sl_model *model) {
+    enum { WIDE = 150 }; /* more than a piece, and no whole number of vectors */
+    const struct between *between = job->user;
+    const struct sl_channels channels = {self->mesh, "tensor"};
+    struct sl_module *gelu = sl_gelu(WIDE);
+    if (between->apart) gelu = sl_sequential("", 1, &gelu);
+    struct sl_module *const child[] = {
+        between->dense ? sl_dense("up", INPUTS, WIDE) : sl_sharded_dense("up", INPUTS, WIDE, 1, 1, &channels), gelu,
+        between->dense ? sl_dense("down", WIDE, CLASSES) : sl_sharded_dense("down", WIDE, CLASSES, 1, 1, &channels)};
+    SL_TRY(sl_model_open(model, &job->table, sl_axis_index(self, "model"), (struct sl_layers){.count = 1}, 0, 0,
+                         &self->error));
+    struct sl_module *all = sl_sequential("", 3, child);
+    model->stage[0] = between->recomputes ? sl_recompute(all) : all;
+    model->loss = sl_softmax_cross_entropy(CLASSES);
+    return SL_OK;
+}
+
+static void gelu_between_products_rounds_as_passes_do(void **state) {
+    (void)state;
+    for (int i = 0; i < 32; i++) {
+        struct between between = {.dense = i & 1, .recomputes = i & 8}, apart = between;
+        apart.apart = true;
+        char mesh[64];
+        struct job job = make_job(&layouts[0], 1 + (i >> 2 & 1), mesh);
+        job.build = build_between;
+        job.precision = i & 2 ? SL_BF16 : SL_F32;
+        job.storage = SL_BF16;
+        job.group = i & 4 ? 2 : 1;
+        job.fuse = i & 16 ? 2 : 0;
+        job.user = &between;
+        struct job passes = job;
+        passes.user = &apart;
+        run_job(&job);
+        run_job(&passes);
+        assert_true(job.loss[STEPS - 1] < job.loss[0]);
+        expect_same(&job, &passes);
+        expect_same_store(&job.gradients, &passes.gradients);
+        free_job(&job);
+        free_job(&passes);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_give_the_same_bits),
         cmocka_unit_test(so_they_do_where_storage_is_bf16),
         cmocka_unit_test(values_that_are_handed_over_give_the_same_bits),
         cmocka_unit_test(gradients_differ_by_rounding_alone),
+        cmocka_unit_test(gelu_between_products_rounds_as_passes_do),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
