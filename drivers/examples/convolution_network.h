@@ -85,8 +85,8 @@ static inline void network_fetch(struct network_worker *w, const struct sl_spmd 
         const size_t image = at >= images->count ? 0 : order ? order[at] : at;
         w->labels[row] = at < images->count ? images->labels[image] : -1;
         for (int l = 0; l < lines; l++) {
-            const uint8_t *line = images->pixels + (image * PIXELS + (size_t)(top + l)) * PIXELS;
             if (top + l < 0 || top + l >= PIXELS) continue;
+            const uint8_t *line = images->pixels + (image * PIXELS + (size_t)(top + l)) * PIXELS;
             for (int i = 0; i < PIXELS; i++) w->inputs[(row * lines + l) * IMAGE + MARGIN + i] = (float)line[i] / 128;
         }
     }
