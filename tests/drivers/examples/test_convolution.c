@@ -24,13 +24,14 @@ static void the_gradients_of_a_convolution_are_those_of_differences(void **state
     }
 }
 
-/* Two lines of four points: the largest is below zero in the first window, and there twice in the second. */
+/* Two lines of six points: the largest of a window is below zero, there twice, and there four times. */
 static void a_pool_gives_its_gradient_to_the_first_largest_point(void **state) {
-    static const float x[] = {-1, -2, 1, 3, -3, -4, 3, 2}, dy[] = {5, 7}, wanted[] = {0, 0, 0, 7, 0, 0, 0, 0};
-    struct sl_module *pool = pool2x2(2, 4, 1);
+    static const float x[] = {-1, -2, 1, 3, 4, 4, -3, -4, 3, 2, 4, 4}, dy[] = {5, 7, 9};
+    static const float wanted[] = {0, 0, 0, 7, 9, 0, 0, 0, 0, 0, 0, 0};
+    struct sl_module *pool = pool2x2(2, 6, 1);
     struct sl_context context = {.rows = 1};
-    float *at = device_array(8, sizeof *at), *y = device_array(2, sizeof *y), *dx = device_array(8, sizeof *dx);
-    float *given = device_array(2, sizeof *given);
+    float *at = device_array(12, sizeof *at), *y = device_array(3, sizeof *y), *dx = device_array(12, sizeof *dx);
+    float *given = device_array(3, sizeof *given);
     (void)state;
     assert_non_null(pool);
     sl_device.copy(at, x, sizeof x);
@@ -38,7 +39,7 @@ static void a_pool_gives_its_gradient_to_the_first_largest_point(void **state) {
     assert_int_equal(pool->type->forward(pool, &context, at, y), SL_OK);
     assert_int_equal(pool->type->backward_input(pool, &context, at, given, dx), SL_OK);
     assert_int_equal(sl_device.settle(NULL), SL_OK);
-    assert_true(y[0] == 0 && y[1] == 3);
+    assert_true(y[0] == 0 && y[1] == 3 && y[2] == 4);
     assert_memory_equal(dx, wanted, sizeof wanted);
     release_array(at);
     release_array(y);
