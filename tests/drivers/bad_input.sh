@@ -66,7 +66,7 @@ for level in 1 5 33 avx2 ' 3'; do
     export SHARDLOOP_CPU_LEVEL="$level"
     refuses "SHARDLOOP_CPU_LEVEL: \"$level\" is not 2, 3 or 4" looping_pipeline --dry-run
 done
-for driver in 'transformer train --dry-run' regression custom_module; do
+for driver in 'transformer train --dry-run' regression custom_module convolution; do
     refuses 'SHARDLOOP_CPU_LEVEL: ' $driver
 done
 answers "Usage: looping_pipeline" looping_pipeline --help
@@ -178,6 +178,11 @@ for example in custom_module regression; do
     answers 'takes no arguments' $example -h
     refuses 'takes no arguments' $example --steps 3
     refuses 'takes no arguments' $example stray
+done
+answers ': equal' convolution
+answers 'takes no arguments, or MESH EPOCHS [ENGINE]' convolution --help
+for arguments in stray 'data=1 0' 'data=1 x' 'data=1 1001' 'data=1 1 local 1'; do
+    refuses 'takes no arguments, or MESH EPOCHS [ENGINE]' convolution $arguments
 done
 
 # ---- numbers ----

@@ -20,7 +20,7 @@ only_objects() {
 # ---- closed descriptors ----
 
 : >out
-for driver in custom_module regression 'gpipe' 'sharding' 'plan' 'schedule' 'loss_equality --mesh data=1,model=1 --layers 2 --hidden 8 --steps 1' \
+for driver in convolution custom_module regression 'gpipe' 'sharding' 'plan' 'schedule' 'loss_equality --mesh data=1,model=1 --layers 2 --hidden 8 --steps 1' \
     'transformer --help' 'plan --help' 'report --help' 'sharding --show-placement'; do
     "$drivers/"$driver >&- 2>err
     status=$?
@@ -55,7 +55,7 @@ point 'nothing is read, and so stdin may be closed'
 
 # ---- no room ----
 
-for driver in custom_module regression 'custom_module --help' 'transformer --help'; do
+for driver in convolution custom_module regression 'custom_module --help' 'transformer --help'; do
     "$drivers/"$driver >/dev/full 2>err
     status=$?
     [ $status = 3 ] && one_line "${driver%% *}" 'stdout: No space left'
@@ -99,7 +99,7 @@ point 'a limit on files: the older checkpoint stays'
 limited 0 /dev/null "$drivers/plan" --output file
 [ $status = 3 ] && one_line plan 'file: File too large'
 point 'a limit on files: plan --output'
-for driver in plan schedule sharding gpipe custom_module regression 'plan --help'; do
+for driver in plan schedule sharding gpipe convolution custom_module regression 'plan --help'; do
     limited 0 out "$drivers/"$driver
     [ $status = 3 ] && one_line "${driver%% *}" 'stdout: File too large'
     point "a limit on files: stdout of $driver"

@@ -1,0 +1,125 @@
+/* convolution.c - an example to copy: stages that hand over different widths, and images whose lines are sharded.
+ *
+ * The mesh has the axes data, pipe and rows, any of which may be left out. A network of two convolutions and a head is
+ * pipelined over "pipe"; what its stages hand over shrinks. Along "rows" coordinates have bands of lines of the same
+ * images, and exchange the lines at the bands' edges: convolution_layers.h. Without arguments it trains on
+ * random images on several meshes and compares the losses; with a mesh and epochs on Fashion-MNIST. */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "convolution_network.h"
+
+/* ---- Fashion-MNIST ---- */
+
+#define DIRECTORY "/usr/share/datasets/fashion-mnist"
+
+/* Reads *COUNT times EACH bytes of a file in the IDX format, behind its header of HEADER bytes, compressed by gzip. */
+static int read_idx(const char *command, size_t header, size_t each, uint32_t *count, uint8_t **data,
+                    struct sl_error *error) {
+    uint8_t begin[16];
+    FILE *file = popen(command, "r");
+    bool whole = file && fread(begin, 1, header, file) == header;
+    *count = whole ? (uint32_t)begin[4] << 24 | (uint32_t)begin[5] << 16 | (uint32_t)begin[6] << 8 | begin[7] : 0;
+    whole = whole && *count > 0 && *count <= 1 << 20 && (*data = malloc(*count * each));
+    whole = whole && fread(*data, each, *count, file) == *count;
+    if (file && pclose(file)) whole = false;
+    if (whole) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: not the images: install Debian's package dataset-fashion-mnist",
+                        command);
+}
+
+static int read_images(struct images *images, const char *pixels, const char *labels, struct sl_error *error) {
+    uint32_t count;
+    SL_TRY(read_idx(pixels, 16, PIXELS * PIXELS, &images->count, &images->pixels, error));
+    SL_TRY(read_idx(labels, 8, 1, &count, &images->labels, error));
+    for (uint32_t i = 0; i < count; i++)
+        if (count != images->count || images->labels[i] >= CLASSES)
+            return sl_error_set(error, SL_BAD_INPUT, "%s: not the labels of the images", labels);
+    return SL_OK;
+}
+
+/* ---- runs ---- */
+
+static int run_mesh(struct network_run *run, const char *layout, const char *name, struct sl_error *error) {
+    struct sl_mesh mesh;
+    struct sl_engine engine = {0};
+    SL_TRY(sl_mesh_parse(&mesh, layout, error));
+    SL_TRY(sl_engine_open(&engine, name, error));
+    engine.error = error;
+    engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
+    int status = sl_schedule_make(&run->schedule, "1f1b", sl_mesh_axis_size(&mesh, "pipe"), 1, MICROBATCHES, error);
+    if (status == SL_OK) status = sl_schedule_lower(&run->schedule, error);
+    if (status == SL_OK) status = sl_run(&mesh, &engine, network_program, run);
+    sl_schedule_free(&run->schedule);
+    return status;
+}
+
+/* Stages change no bit; bands and replicas change the order of sums, and so their rounding. */
+static int compare(struct sl_error *error) {
+    static const char *const mesh[] = {"data=1,pipe=1,rows=1", "data=1,pipe=3,rows=1", "data=1,pipe=1,rows=2",
+                                       "data=2,pipe=2,rows=2"};
+    struct network_run run = {.steps = MOST_STEPS};
+    double single[MOST_STEPS], difference = 0;
+    int status = images_draw(&run.train, MOST_STEPS * BATCH);
+    if (status) sl_error_set(error, status, "no memory for images");
+    for (size_t m = 0; status == SL_OK && m < sizeof mesh / sizeof *mesh; m++) {
+        status = run_mesh(&run, mesh[m], "local", error);
+        sl_store_free(&run.gradients);
+        if (status) break;
+        printf("%s ", mesh[m]);
+        for (int step = 0; step < MOST_STEPS; step++) {
+            if (m == 0) single[step] = run.loss[step];
+            difference = fmax(difference, fabs(run.loss[step] / single[step] - 1));
+            printf("  %.7f", run.loss[step]);
+        }
+        putchar('\n');
+    }
+    images_free(&run.train);
+    if (status) return status;
+    printf("largest relative difference %.1e: %s\n", difference, difference < 1e-4 ? "equal" : "not equal");
+    return difference < 1e-4 ? SL_OK : 1;
+}
+
+static int train(const char *mesh, int epochs, const char *engine, struct sl_error *error) {
+    struct network_run run = {.epochs = epochs};
+    int status = read_images(&run.train, "gzip -dc " DIRECTORY "/train-images-idx3-ubyte.gz",
+                             "gzip -dc " DIRECTORY "/train-labels-idx1-ubyte.gz", error);
+    if (status == SL_OK)
+        status = read_images(&run.test, "gzip -dc " DIRECTORY "/t10k-images-idx3-ubyte.gz",
+                             "gzip -dc " DIRECTORY "/t10k-labels-idx1-ubyte.gz", error);
+    if (status == SL_OK) status = run_mesh(&run, mesh, engine, error);
+    images_free(&run.train);
+    images_free(&run.test);
+    return status;
+}
+
+/* What was printed may have gone to a full disk. */
+static int finish(int status, const struct sl_error *error) {
+    errno = 0;
+    if (error->status) {
+        fprintf(stderr, "convolution: %s\n", error->message);
+    } else if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "convolution: stdout: %s\n", errno ? strerror(errno) : "could not be written");
+        status = SL_FAILED;
+    }
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct sl_error error = {0};
+    char *end = NULL;
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
+    const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+    const long epochs = argc > 2 ? strtol(argv[2], &end, 10) : 0;
+    if (help || argc == 2 || argc > 4 || (argc > 2 && (*end || epochs < 1 || epochs > 1000))) {
+        fprintf(help ? stdout : stderr, "convolution: an example of a convolution network; it takes no arguments, or "
+                                        "MESH EPOCHS [ENGINE], such as data=1,pipe=2,rows=2 5 local\n");
+        return help ? finish(SL_OK, &error) : SL_BAD_INPUT;
+    }
+    int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
+    if (status == SL_OK)
+        status = argc == 1 ? compare(&error) : train(argv[1], (int)epochs, argc > 3 ? argv[3] : "local", &error);
+    return finish(status, &error);
+}

@@ -1,0 +1,305 @@
+/* convolution_layers.h - layers of a convolution network whose images are sharded by lines: for convolution.c.
+ *
+ * A row of a batch is an image [lines, width, channels]. Along the axis "rows" of the mesh each coordinate has a band
+ * of the lines of every image. A 3x3 convolution needs one line more above its band and one below it. Its neighbours
+ * have them, and send them by ppermute; in backward the gradients of these lines go back the same way. Beyond the first
+ * line and the last one of an image are zeros, which is what ppermute gives where nobody sends. */
+#ifndef CONVOLUTION_LAYERS_H
+#define CONVOLUTION_LAYERS_H
+
+#include <shardloop/shardloop.h>
+
+#define ROWS_AXIS "rows"
+
+/* ---- the 3x3 convolution ---- */
+
+enum { KERNEL, BIAS, SIDE = 3, TAPS = SIDE * SIDE };
+
+struct conv {
+    struct sl_module module;
+    int lines, width, channels_in, channels_out; /* of this coordinate's band */
+    int group;                                   /* of the coordinates that share the images; -1: alone */
+    struct sl_gemm forward, input, weight;
+    struct sl_place received; /* [2][rows, width, channels_in]: the lines above and below the band; kept for W */
+    struct sl_place sent;     /* the same to the neighbours; in I what comes from them, too: [4] */
+    struct sl_place patches;  /* [rows * lines * width, taps * channels_in]: each point's neighbourhood; its gradient */
+    struct sl_place partial;  /* gradients of kernel and bias from this coordinate's band */
+};
+
+static size_t conv_points(const struct conv *conv, int rows) {
+    return (size_t)rows * (size_t)conv->lines * (size_t)conv->width;
+}
+/* Floats of a line of each of ROWS images. */
+static size_t conv_edge(const struct conv *conv, int rows) {
+    return (size_t)rows * (size_t)conv->width * (size_t)conv->channels_in;
+}
+static size_t conv_kernel(const struct conv *conv) {
+    return TAPS * (size_t)conv->channels_in * (size_t)conv->channels_out;
+}
+
+static void conv_release(struct sl_module *module) {
+    struct conv *conv = (struct conv *)module;
+    sl_gemm_release(&conv->forward);
+    sl_gemm_release(&conv->input);
+    sl_gemm_release(&conv->weight);
+}
+
+/* forward: y = patches kernel + bias. I: the patches' gradient = dy kernel^T. W: the kernel's = patches^T dy. */
+static int conv_plan_products(struct conv *conv, struct sl_plan *plan) {
+    const int points = (int)conv_points(conv, plan->rows), in = TAPS * conv->channels_in, out = conv->channels_out;
+    const struct sl_gemm_backend *gemm = plan->gemm;
+    conv_release(&conv->module);
+    SL_TRY(sl_gemm_plan(&conv->forward, gemm, SL_F32, points, out, in, false, false, SL_EPILOGUE_BIAS, plan->error));
+    if (plan->forward_only) return SL_OK;
+    SL_TRY(sl_gemm_plan(&conv->input, gemm, SL_F32, points, in, out, false, true, SL_EPILOGUE_NONE, plan->error));
+    return sl_gemm_plan(&conv->weight, gemm, SL_F32, in, out, points, true, false, SL_EPILOGUE_NONE, plan->error);
+}
+
+static int conv_plan(struct sl_module *module, struct sl_plan *plan) {
+    struct conv *conv = (struct conv *)module;
+    const size_t in = TAPS * (size_t)conv->channels_in, out = (size_t)conv->channels_out;
+    const size_t edge = conv_edge(conv, plan->rows), kernel[] = {in, out};
+    SL_TRY(sl_plan_group(plan, ROWS_AXIS, &conv->group));
+    SL_TRY(sl_plan_parameter(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, 1.4f * sl_lecun_normal(in), 2, kernel));
+    SL_TRY(sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &kernel[1]));
+    SL_TRY(sl_plan_array(plan, 2 * edge, SL_UNTIL_WEIGHT, &conv->received));
+    sl_plan_workspace(plan, 4 * edge * sizeof(float), &conv->sent);
+    sl_plan_workspace(plan, conv_points(conv, plan->rows) * in * sizeof(float), &conv->patches);
+    sl_plan_workspace(plan, (conv_kernel(conv) + out) * sizeof(float), &conv->partial);
+    module->keeps_input = module->keeps_gradient = !plan->forward_only;
+    return conv_plan_products(conv, plan);
+}
+
+/* SENT [2][count] goes to the coordinate above and to the one below; RECEIVED [2][count] is what they send. */
+static int conv_exchange(const struct conv *conv, struct sl_context *context, size_t count, const float *sent,
+                         float *received) {
+    const struct sl_group *group = sl_group_of(context, conv->group);
+    int up[SL_MAX_COORDINATES][2], down[SL_MAX_COORDINATES][2];
+    if (!group) {
+        SL_ELEMENTWISE(is_device_ptr(received))
+        for (size_t i = 0; i < 2 * count; i++) received[i] = 0;
+        return SL_OK;
+    }
+    for (int i = 1; i < group->size; i++) {
+        up[i - 1][0] = down[i - 1][1] = i;
+        up[i - 1][1] = down[i - 1][0] = i - 1;
+    }
+    const int pairs = group->size - 1;
+    SL_TRY(sl_communicate(context, sl_describe_ppermute(group, SL_F32, sent + count, received, count, pairs, down)));
+    return sl_communicate(context, sl_describe_ppermute(group, SL_F32, sent, received + count, count, pairs, up));
+}
+
+/* The neighbourhoods of all points of X [rows, lines, width, channels]. The three points of a line that a neighbourhood
+ * has lie one after another. */
+static void conv_gather(const struct conv *conv, int rows, const float *x, const float *received, float *patches) {
+    const int lines = conv->lines, width = conv->width, channels = conv->channels_in;
+    const int line = width * channels, run = SIDE * channels;
+    SL_ROWS(is_device_ptr(x, received, patches))
+    for (int i = 0; i < rows * lines * SIDE; i++) {
+        const int tap = i % SIDE, l = i / SIDE % lines, row = i / SIDE / lines, from = l + tap - 1;
+        const float *source = from < 0        ? received + (size_t)row * line
+                              : from == lines ? received + (size_t)(rows + row) * line
+                                              : x + ((size_t)row * lines + from) * line;
+        float *to = patches + ((size_t)row * lines + l) * width * SIDE * run + (size_t)tap * run;
+        for (int w = 0; w < width; w++) {
+            const int first = (w - 1) * channels, begin = w > 0 ? 0 : channels;
+            const int end = w < width - 1 ? run : run - channels;
+            float *patch = to + w * SIDE * run;
+            for (int e = 0; e < begin; e++) patch[e] = 0;
+            SL_LANES()
+            for (int e = begin; e < end; e++) patch[e] = source[first + e];
+            for (int e = end; e < run; e++) patch[e] = 0;
+        }
+    }
+}
+
+/* The opposite: adds up the gradients of PATCHES to DX, and to those of the lines above and below the band, SENT. */
+static void conv_scatter(const struct conv *conv, int rows, const float *patches, float *dx, float *sent) {
+    const int lines = conv->lines, width = conv->width, channels = conv->channels_in;
+    const int line = width * channels, run = SIDE * channels;
+    SL_ROWS(is_device_ptr(patches, dx, sent))
+    for (int i = 0; i < rows * (lines + 2); i++) {
+        const int l = i % (lines + 2) - 1, row = i / (lines + 2);
+        float *to = l < 0        ? sent + (size_t)row * line
+                    : l == lines ? sent + (size_t)(rows + row) * line
+                                 : dx + ((size_t)row * lines + l) * line;
+        for (int w = 0; w < width; w++) {
+            SL_LANES()
+            for (int c = 0; c < channels; c++) {
+                float sum = 0;
+                for (int tap = 0; tap < TAPS; tap++) {
+                    const int y = l + 1 - tap / SIDE, x = w + 1 - tap % SIDE; /* whose neighbourhood it is in */
+                    if (y >= 0 && y < lines && x >= 0 && x < width)
+                        sum += patches[(((size_t)row * lines + y) * width + x) * SIDE * run + tap * channels + c];
+                }
+                to[w * channels + c] = sum;
+            }
+        }
+    }
+}
+
+/* Copies the first and the last line of each image of X to SENT [2][rows, line]; or adds what has been received there
+ * to those of DX. */
+static void conv_edges(const struct conv *conv, int rows, const float *x, float *sent) {
+    const int line = conv->width * conv->channels_in, image = conv->lines * line;
+    SL_ELEMENTWISE(is_device_ptr(x, sent))
+    for (int i = 0; i < 2 * rows * line; i++) {
+        const int row = i / line % rows, last = i / line / rows * (image - line);
+        sent[i] = x[(size_t)row * image + last + i % line];
+    }
+}
+static void conv_add_edges(const struct conv *conv, int rows, const float *received, float *dx) {
+    const int line = conv->width * conv->channels_in, image = conv->lines * line;
+    for (int side = 0; side < 2; side++) { /* a band of one line has both */
+        const int last = side * (image - line);
+        const float *from = received + (size_t)side * rows * line;
+        SL_ELEMENTWISE(is_device_ptr(from, dx))
+        for (int i = 0; i < rows * line; i++) dx[(size_t)(i / line) * image + last + i % line] += from[i];
+    }
+}
+
+static int conv_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct conv *conv = (const struct conv *)module;
+    float *received = sl_at(context, &conv->received), *sent = sl_at(context, &conv->sent);
+    float *patches = sl_at(context, &conv->patches);
+    conv_edges(conv, context->rows, x, sent);
+    SL_TRY(conv_exchange(conv, context, conv_edge(conv, context->rows), sent, received));
+    conv_gather(conv, context->rows, x, received, patches);
+    return sl_gemm_execute(&conv->forward, patches, sl_value(module, context, KERNEL), sl_value(module, context, BIAS),
+                           false, y, context->queue);
+}
+
+static int conv_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                               const float *dy, float *dx) {
+    const struct conv *conv = (const struct conv *)module;
+    const size_t edge = conv_edge(conv, context->rows);
+    float *patches = sl_at(context, &conv->patches), *sent = sl_at(context, &conv->sent), *received = sent + 2 * edge;
+    (void)x;
+    if (!dx) return SL_OK; /* for all coordinates that share the images */
+    SL_TRY(sl_gemm_execute(&conv->input, dy, sl_value(module, context, KERNEL), NULL, false, patches, context->queue));
+    conv_scatter(conv, context->rows, patches, dx, sent);
+    SL_TRY(conv_exchange(conv, context, edge, sent, received));
+    conv_add_edges(conv, context->rows, received, dx);
+    return SL_OK;
+}
+
+static void conv_add(size_t n, const float *partial, bool accumulate, float *gradient) {
+    SL_ELEMENTWISE(is_device_ptr(partial, gradient))
+    for (size_t i = 0; i < n; i++) gradient[i] = (accumulate ? gradient[i] : 0) + partial[i];
+}
+
+/* Each coordinate has the summands of its band. */
+static int conv_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                                const float *dy) {
+    const struct conv *conv = (const struct conv *)module;
+    const size_t kernel = conv_kernel(conv), out = (size_t)conv->channels_out, rows = (size_t)context->rows;
+    const size_t points = conv_points(conv, context->rows);
+    const float *received = sl_at(context, &conv->received);
+    float *patches = sl_at(context, &conv->patches), *partial = sl_at(context, &conv->partial);
+    for (size_t i = 0; i < (size_t)context->wgrad_group; i++) {
+        conv_gather(conv, context->rows, x + i * rows * (size_t)module->in,
+                    received + i * 2 * conv_edge(conv, context->rows), patches);
+        SL_TRY(sl_gemm_execute(&conv->weight, patches, dy + i * points * out, NULL, i > 0, partial, context->queue));
+    }
+    context->kernels->column_sums(points * (size_t)context->wgrad_group, out, dy, false, partial + kernel);
+    SL_TRY(sl_sum_over(context, conv->group, kernel + out, partial));
+    conv_add(kernel, partial, context->accumulate, sl_gradient(module, context, KERNEL));
+    conv_add(out, partial + kernel, context->accumulate, sl_gradient(module, context, BIAS));
+    return SL_OK;
+}
+
+static const struct sl_module_type conv_type = {.name = "conv3x3",
+                                                .plan = conv_plan,
+                                                .forward = conv_forward,
+                                                .backward_input = conv_backward_input,
+                                                .backward_weight = conv_backward_weight,
+                                                .bytes = sizeof(struct conv),
+                                                .release = conv_release};
+
+/* y [lines, width, OUT] of x [lines, width, IN], of which this coordinate has so many LINES. */
+static inline struct sl_module *conv3x3(const char *name, int lines, int width, int in, int out) {
+    struct sl_module *module = sl_module_new(&conv_type, name, lines * width * in, lines * width * out);
+    if (!module) return NULL;
+    struct conv *conv = (struct conv *)module;
+    conv->lines = lines;
+    conv->width = width;
+    conv->channels_in = in;
+    conv->channels_out = out;
+    return module;
+}
+
+/* ---- the largest of 2x2 points, or zero ---- */
+
+struct pool {
+    struct sl_module module;
+    int width, channels; /* of x */
+};
+
+static int pool_plan(struct sl_module *module, struct sl_plan *plan) {
+    module->keeps_input = !plan->forward_only;
+    return SL_OK;
+}
+
+static int pool_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;
+    const int line = width * channels, half = line / 2, lines = context->rows * (module->out / half);
+    SL_ROWS(is_device_ptr(x, y))
+    for (int l = 0; l < lines; l++) {
+        for (int w = 0; w < width / 2; w++) {
+            SL_LANES()
+            for (int c = 0; c < channels; c++) {
+                const float *from = x + (size_t)l * 2 * line + 2 * w * channels + c;
+                const float above = from[0] > from[channels] ? from[0] : from[channels];
+                const float below = from[line] > from[line + channels] ? from[line] : from[line + channels];
+                const float most = above > below ? above : below;
+                y[(size_t)l * half + w * channels + c] = most > 0 ? most : 0;
+            }
+        }
+    }
+    return SL_OK;
+}
+
+/* Of several largest points the first has the gradient. */
+static int pool_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                               const float *dy, float *dx) {
+    const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;
+    const int line = width * channels, half = line / 2, lines = dx ? context->rows * (module->out / half) : 0;
+    SL_ROWS(is_device_ptr(x, dy, dx))
+    for (int l = 0; l < lines; l++) {
+        for (int w = 0; w < width / 2; w++) {
+            SL_LANES()
+            for (int c = 0; c < channels; c++) {
+                const size_t at = (size_t)l * 2 * line + 2 * w * channels + c;
+                const float a = x[at], b = x[at + channels], d = x[at + line], e = x[at + line + channels];
+                const float above = a > b ? a : b, below = d > e ? d : e, most = above > below ? above : below;
+                const float given = most > 0 ? dy[(size_t)l * half + w * channels + c] : 0;
+                const bool in_a = a == most, in_b = !in_a && b == most, in_d = !in_a && !in_b && d == most;
+                dx[at] = in_a ? given : 0;
+                dx[at + channels] = in_b ? given : 0;
+                dx[at + line] = in_d ? given : 0;
+                dx[at + line + channels] = in_a || in_b || in_d ? 0 : given;
+            }
+        }
+    }
+    return SL_OK;
+}
+
+static const struct sl_module_type pool_type = {.name = "pool2x2",
+                                                .plan = pool_plan,
+                                                .forward = pool_forward,
+                                                .backward_input = pool_backward_input,
+                                                .needs_no_gradient = true,
+                                                .fuses = true,
+                                                .bytes = sizeof(struct pool)};
+
+/* y [lines / 2, width / 2, channels] of x [lines, width, channels]; LINES and WIDTH are even. */
+static inline struct sl_module *pool2x2(int lines, int width, int channels) {
+    const int in = lines * width * channels;
+    struct sl_module *module = sl_module_new(&pool_type, NULL, in, in / 4);
+    if (!module) return NULL;
+    ((struct pool *)module)->width = width;
+    ((struct pool *)module)->channels = channels;
+    return module;
+}
+
+#endif
