@@ -14,8 +14,9 @@
 /* ---- Fashion-MNIST ---- */
 
 #define DIRECTORY "/usr/share/datasets/fashion-mnist"
+#define READ(name) "gzip -dc " DIRECTORY "/" name ".gz 2>/dev/null" /* a command */
 
-/* Reads *COUNT times EACH bytes of a file in the IDX format, behind its header of HEADER bytes, compressed by gzip. */
+/* Reads what COMMAND prints, a file in the IDX format: *COUNT times EACH bytes behind a header of HEADER bytes. */
 static int read_idx(const char *command, size_t header, size_t each, uint32_t *count, uint8_t **data,
                     struct sl_error *error) {
     uint8_t begin[16];
@@ -26,8 +27,8 @@ static int read_idx(const char *command, size_t header, size_t each, uint32_t *c
     whole = whole && fread(*data, each, *count, file) == *count;
     if (file && pclose(file)) whole = false;
     if (whole) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "%s: not the images: install Debian's package dataset-fashion-mnist",
-                        command);
+    return sl_error_set(error, SL_BAD_INPUT,
+                        DIRECTORY " does not have the images: install gzip and Debian's package dataset-fashion-mnist");
 }
 
 static int read_images(struct images *images, const char *pixels, const char *labels, struct sl_error *error) {
@@ -36,7 +37,7 @@ static int read_images(struct images *images, const char *pixels, const char *la
     SL_TRY(read_idx(labels, 8, 1, &count, &images->labels, error));
     for (uint32_t i = 0; i < count; i++)
         if (count != images->count || images->labels[i] >= CLASSES)
-            return sl_error_set(error, SL_BAD_INPUT, "%s: not the labels of the images", labels);
+            return sl_error_set(error, SL_BAD_INPUT, DIRECTORY " has labels that are not those of its images");
     return SL_OK;
 }
 
@@ -84,11 +85,9 @@ static int compare(struct sl_error *error) {
 
 static int train(const char *mesh, int epochs, const char *engine, struct sl_error *error) {
     struct network_run run = {.epochs = epochs};
-    int status = read_images(&run.train, "gzip -dc " DIRECTORY "/train-images-idx3-ubyte.gz",
-                             "gzip -dc " DIRECTORY "/train-labels-idx1-ubyte.gz", error);
+    int status = read_images(&run.train, READ("train-images-idx3-ubyte"), READ("train-labels-idx1-ubyte"), error);
     if (status == SL_OK)
-        status = read_images(&run.test, "gzip -dc " DIRECTORY "/t10k-images-idx3-ubyte.gz",
-                             "gzip -dc " DIRECTORY "/t10k-labels-idx1-ubyte.gz", error);
+        status = read_images(&run.test, READ("t10k-images-idx3-ubyte"), READ("t10k-labels-idx1-ubyte"), error);
     if (status == SL_OK) status = run_mesh(&run, mesh, engine, error);
     images_free(&run.train);
     images_free(&run.test);
@@ -114,8 +113,8 @@ int main(int argc, char **argv) {
     const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
     const long epochs = argc > 2 ? strtol(argv[2], &end, 10) : 0;
     if (help || argc == 2 || argc > 4 || (argc > 2 && (*end || epochs < 1 || epochs > 1000))) {
-        fprintf(help ? stdout : stderr, "convolution: an example of a convolution network; it takes no arguments, or "
-                                        "MESH EPOCHS [ENGINE], such as data=1,pipe=2,rows=2 5 local\n");
+        fprintf(help ? stdout : stderr, "convolution: an example; it takes no arguments, or MESH EPOCHS [ENGINE]%s",
+                help ? ",\nsuch as data=1,pipe=2,rows=2 5 local\n" : "\n");
         return help ? finish(SL_OK, &error) : SL_BAD_INPUT;
     }
     int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
