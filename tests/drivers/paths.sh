@@ -43,7 +43,7 @@ names_file() {
     case $1 in
     FILE | DIR | PATH | DATA | TRACE) echo yes ;;
     FOLDER) echo no ;; # no file in it has a name
-    N | X | TEXT | NAME | MESH | SPEC | COORDINATE@ACTION | *=* | *,* | *'|'*) echo no ;;
+    N | X | TEXT | NAME | MESH | SPEC | BYTES | COORDINATE@ACTION | *=* | *,* | *'|'*) echo no ;;
     *) echo unknown ;;
     esac
 }
