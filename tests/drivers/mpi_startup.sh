@@ -48,6 +48,12 @@ release_launcher() {
     status=$?
 }
 
+# only_aborted SIGNAL: Open MPI 4.1's mpirun has told that it aborts the job, and nobody has told more. It does so, and
+# may end with status 0, where a process is killed before it has come as far as MPI: nobody knows its rank then.
+only_aborted() {
+    [ "$1" = KILL ] && grep -q 'Per user-direction, the job has been aborted' err && ! grep -q '^looping_pipeline: ' err
+}
+
 # moment SIGNAL MS: in a directory of its own. Leaves there the file problem if something is wrong.
 moment() {
     mkdir "$1-$2" && cd "$1-$2" || return
@@ -60,12 +66,13 @@ moment() {
     release_launcher
     lines=$(grep -c '^looping_pipeline: ' err)
     {
-        [ $status != 0 ] || echo 'status 0'
+        [ $status != 0 ] || only_aborted "$1" || echo 'status 0'
         [ $took -lt $((1000 * most)) ] || echo "took $took ms"
         ! is_left || echo "left: $(cat process.*)"
         [ "$1" = KILL ] || [ "$lines" = 1 ] || echo "$lines lines"
         # A launcher that hung and was killed has told less than it knew.
-        [ -e hung ] || grep -q "process $victim \|coordinate $victim (\|process rank $victim " err || echo "process $victim is not named"
+        [ -e hung ] || grep -q "process $victim \|coordinate $victim (\|process rank $victim " err ||
+            only_aborted "$1" || echo "process $victim is not named"
     } >problem
     [ -s problem ] || rm problem
     kill -KILL $(cat process.*) 2>/dev/null
