@@ -80,17 +80,20 @@ static int set_widths(struct sl_pipeline *p) {
 
 /* Where recomputed tensors have as many slots as all others, the first forward writes those for W where the second one
  * will. */
-static void plan_slots(struct sl_pipeline *p) {
+static int plan_slots(struct sl_pipeline *p) {
     const struct sl_pipeline_options *options = &p->options;
     p->again.once = &p->once;
     p->stash.slots = p->again.slots = p->once.slots = p->run;
     p->output_slots = p->microbatches;
-    if (options->forward_only) return;
+    if (options->forward_only) return SL_OK;
     p->stash.slots = sl_schedule_window(options->schedule, p->rank, options->wgrad_group);
     if (!options->keeps_outputs) p->output_slots = p->stash.slots;
     p->again.slots = sl_schedule_backward_window(options->schedule, p->rank, options->wgrad_group);
-    p->weights_follow = sl_schedule_weights_follow(options->schedule, p->rank, options->wgrad_group);
+    if (!p->stash.slots || !p->again.slots ||
+        !sl_schedule_weights_follow(options->schedule, p->rank, options->wgrad_group, &p->weights_follow))
+        return sl_fail(p->self, SL_FAILED, "no memory to plan the slots of the stash");
     p->forward_keeps = !p->weights_follow && p->again.slots == p->stash.slots;
+    return SL_OK;
 }
 
 static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) {
@@ -208,7 +211,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         *(floats ? &parameters->settled_bf16 : &parameters->working_bf16) = true;
     }
     SL_TRY(sl_pipeline_plan_shards(p, parameters));
-    plan_slots(p);
+    SL_TRY(plan_slots(p));
     plan_links(p);
     SL_TRY(plan_stages(p, parameters));
     SL_TRY(sl_pipeline_plan_offload(p));

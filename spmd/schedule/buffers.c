@@ -58,8 +58,7 @@ static int widest(const struct sl_schedule *schedule, int rank, int group, makes
     const size_t loops = (size_t)schedule->loops;
     struct window *window = calloc(loops, sizeof *window);
     bool *due = calloc(loops * (size_t)schedule->microbatches, sizeof *due);
-    /* Without memory here: room for all is always enough. */
-    const int most = window && due ? walk(schedule, rank, group, makes, window, due) : schedule->microbatches;
+    const int most = window && due ? walk(schedule, rank, group, makes, window, due) : 0;
     free(window);
     free(due);
     return most;
@@ -85,12 +84,11 @@ static bool ascend_whole(const struct sl_schedule *schedule, int rank, int *next
     return true;
 }
 
-bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group) {
-    if (sl_schedule_run(schedule, SL_BACKWARD) % group) return false;
+bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group, bool *follow) {
     int *next = calloc((size_t)schedule->loops, sizeof *next);
-    const bool follow = next && ascend_whole(schedule, rank, next);
+    *follow = next && sl_schedule_run(schedule, SL_BACKWARD) % group == 0 && ascend_whole(schedule, rank, next);
     free(next);
-    return follow;
+    return next;
 }
 
 /* The lowest room that is free. USED [loops + 1]: those that are not. */

@@ -105,14 +105,15 @@ int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *l
  * is none. */
 int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error);
 /* The number of microbatches, a multiple of GROUP and of a run, for which the stash of RANK must have room in each
- * loop: from the lowest whose weight gradient is still to come to the highest whose forward is done. */
+ * loop: from the lowest whose weight gradient is still to come to the highest whose forward is done. 0 without
+ * memory. */
 int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group);
 /* The same for arrays that an input gradient writes and the weight gradient reads: from the lowest microbatch whose
  * input gradient is done and whose weight gradient is still to come to the highest such. */
 int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, int group);
-/* Whether all weight gradients of RANK can follow their input gradients at once: backwards are whole (B), come in
- * ascending order in each loop, and each takes whole groups of GROUP microbatches. False also without memory. */
-bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group);
+/* *FOLLOW: whether all weight gradients of RANK can follow their input gradients at once: backwards are whole (B), come
+ * in ascending order in each loop, and each takes whole groups of GROUP microbatches. False without memory. */
+bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group, bool *follow);
 /* ROOM [loops] receives the number, from 1, of the room in which RANK computes each loop's whole gradient: from its
  * first weight gradient, of GROUP microbatches, to its REDUCE. Loops that are at it at once have different rooms. False
  * without memory. */
