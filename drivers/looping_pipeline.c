@@ -277,8 +277,9 @@ int main(int argc, char **argv) {
         .section = SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
                                {"Data", data_table, &config}, {"Model", classifier_table, &config.model},
                                {"Layout", sl_layout_table, training}, {"Schedule", schedule_table, &config},
-                               {"Pipeline", sl_pipeline_table, training}, sl_optimizer_section(&training->optimizer),
-                               {"Learning rate", sl_rate_table, training}, {"Records", sl_record_table, training},
+                               {"Pipeline", sl_pipeline_table, training}, {"Plan", sl_search_table, &training->search},
+                               sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
+                               {"Records", sl_record_table, training},
                                {"Checkpoints", sl_checkpoint_table, &training->checkpoints}),
         .words = {"Schedules", sl_schedule_or_alias_word},
     };
@@ -288,7 +289,9 @@ int main(int argc, char **argv) {
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = sl_options_finish(&options, start(&run, &error), &error);
+        status = sl_search_prepare(&training->search, &config.common, &options, &error);
+        if (status == SL_OK) status = start(&run, &error);
+        status = sl_options_finish(&options, status, &error);
     }
     sl_training_close(&run.training);
     classifier_experiment_free(&run.experiment);

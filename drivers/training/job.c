@@ -57,7 +57,7 @@ int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_
     job->cores = sl_cores_of(engine);
     job->cores_each = sl_cores_each(engine, job->mesh.size);
     sl_cores_share(engine, mesh->size, &job->sharing.coordinates, &job->sharing.cores);
-    job->sizes_only = job->options->dry_run || job->options->show_shardings;
+    job->sizes_only = job->options->dry_run || job->options->show_shardings || job->options->search.plan;
     SL_TRY(read_axes(job, error));
     SL_TRY(sl_optimizer_choose(&job->options->optimizer, job->options->learning_rate, &job->optimizer, error));
     return find_products(job, error);
@@ -226,6 +226,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
                      .sequence = job->sequence,
                      .forward_only = job->forward_only,
                      .sizes_only = job->sizes_only,
+                     .load = job->load,
                      .offload_activations = of->offload & SL_OFFLOAD_ACTIVATIONS,
                      .wgrad_group = job->wgrad_group},
         .data_axis = sl_job_axis(job, SL_JOB_DATA),

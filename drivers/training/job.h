@@ -68,7 +68,8 @@ struct sl_job {
     struct {        /* coordinates that share cores, and how many; sl_cores_share */
         int coordinates, cores;
     } sharing;
-    bool sizes_only; /* it only tells of parameters and bytes (--dry-run, --show-shardings) */
+    bool sizes_only;      /* it only tells of parameters and bytes (--dry-run, --show-shardings) */
+    struct sl_load *load; /* counts the work of the coordinate that is planned; NULL: nobody does */
     struct sl_mesh mesh;
     int data, ranks; /* sizes of these axes */
     const struct sl_gemm_backend *gemm;

@@ -284,6 +284,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     SL_TRY(open_checkpoints(training, job->seed, error));
     SL_TRY(sl_training_delay(options, engine, error));
     engine->error = error;
+    if (options->search.plan) return sl_search(job, engine, training->command, &options->search, training->json, error);
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {
         SL_TRY(sl_run(&job->mesh, engine, program, training));

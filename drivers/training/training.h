@@ -5,6 +5,7 @@
 #define SL_DRIVERS_TRAINING_TRAINING_H
 
 #include "drivers/memory/report.h"
+#include "drivers/search/search.h"
 #include "drivers/training/heading.h"
 #include "drivers/training/job.h"
 #include "drivers/training/learning_rate.h"

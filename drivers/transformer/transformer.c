@@ -73,8 +73,9 @@ static int run(enum transformer_command command, const char *program, int argc, 
             {"Data", transformer_data_table, &config}, {"Model", transformer_model_table, &config},
             {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
             {"Schedule", transformer_schedule_table, &config}, {"Pipeline", sl_pipeline_table, training},
-            sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
-            {"Records", sl_record_table, training}, {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
+            {"Plan", sl_search_table, &training->search}, sl_optimizer_section(&training->optimizer),
+            {"Learning rate", sl_rate_table, training}, {"Records", sl_record_table, training},
+            {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
             {"Evaluation and samples", transformer_sample_table, &config}, {"Speed", transformer_speed_table, &config},
             {"Generation", transformer_generation_table, &config}),
         [TRANSFORMER_EVALUATE] =
@@ -99,7 +100,9 @@ static int run(enum transformer_command command, const char *program, int argc, 
     int status = sl_options_parse(&options, argc, argv);
     if (command != TRANSFORMER_TRAIN) fit_to_checkpoint(&config, &options);
     if (status == SL_OK && !options.answered) {
-        status = sl_options_finish(&options, start(&job, command, &config, &error), &error);
+        status = sl_search_prepare(&training->search, &config.common, &options, &error);
+        if (status == SL_OK) status = start(&job, command, &config, &error);
+        status = sl_options_finish(&options, status, &error);
     }
     transformer_finish(&job);
     sl_options_free(&options);

@@ -49,6 +49,7 @@
 #include "layers/modules/caches.h"
 #include "layers/modules/parameters/gathers.h"
 #include "layers/modules/groups.h"
+#include "layers/modules/load.h"
 #include "layers/modules/parameters/parameters.h"
 #include "layers/modules/profile.h"
 #include "layers/modules/parameters/rules.h"
@@ -194,6 +195,7 @@ struct sl_plan {
     struct sl_groups *groups;         /* groups over which modules may communicate; NULL: none */
     struct sl_gathers *gathers;       /* gathers kernels ahead of their use; NULL: modules do so themselves */
     struct sl_scatters *scatters;     /* sums their gradients while others are computed; NULL as well */
+    struct sl_load *load;             /* counts the work; NULL: nobody does */
     size_t workspace, workspace_peak; /* bytes in use now, and the most so far */
     struct sl_error *error;
 };

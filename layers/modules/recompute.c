@@ -28,7 +28,9 @@ static int plan_inner(struct recompute *recompute, struct sl_plan *plan) {
     recompute->weights_follow = follow && sl_plan_run(plan) % (size_t)plan->wgrad_group == 0;
     plan->weights_follow = recompute->weights_follow;
     plan->stash = plan->again;
+    if (plan->load) plan->load->again = !plan->forward_only;
     const int status = sl_module_plan(recompute->module.child[0], plan);
+    if (plan->load) plan->load->again = false;
     plan->stash = stash;
     plan->weights_follow = follow;
     if (stash != plan->again) plan->again->once->used = 0; /* inside another one it is this one's still */

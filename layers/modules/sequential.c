@@ -218,6 +218,8 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
                             "%sresidual: the inner module (%s) takes %d columns and gives %d, which cannot be added",
                             plan->name, inner->type->name, inner->in, inner->out);
     SL_TRY(sl_module_plan(inner, plan));
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 3.0 * plan->rows * module->in);
+    if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * plan->rows * module->in);
     module->keeps_input = inner->keeps_input;
     module->keeps_gradient = inner->keeps_gradient;
     return SL_OK;

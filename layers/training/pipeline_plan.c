@@ -120,10 +120,12 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .gathers = p->unshards ? &p->gathers : NULL,
         .scatters = p->unshards ? &p->scatters : NULL,
         .held = &p->self->held,
+        .load = options->load,
         .error = &p->self->error,
     };
     if (options->caches) sl_caches_begin(options->caches);
     for (int l = 0; l < p->model->loops; l++) SL_TRY(plan_stage(p, &plan, l));
+    if (options->load) options->load->handed = (double)hidden_bytes(p, 1);
     plan.workspace = 0;        /* the last stage has ended where the loss begins */
     plan.storage = SL_F32;     /* and is given floats */
     plan.nobody_waits = false; /* a loss has no I that its W could follow */

@@ -309,15 +309,15 @@ static int check_costs(const struct sl_schedule *schedule, const struct sl_costs
     return SL_OK;
 }
 
-/* One for each compute action, two for a backward that runs in two pieces, and for a reduction and the turn after it.
- */
+/* One for each compute action; for a backward whose weight gradients run in groups, one for each microbatch more; two
+ * for a reduction and the turn after it. */
 static size_t count_events(const struct sl_schedule *schedule, bool groups) {
     size_t count = 0;
     for (int r = 0; r < schedule->ranks; r++) {
         for (int i = 0; i < schedule->rank[r].count; i++) {
             const enum sl_action_kind kind = schedule->rank[r].action[i].kind;
             count += kind <= SL_WEIGHT_GRADIENT;
-            count += kind == SL_BACKWARD && groups;
+            if (kind == SL_BACKWARD && groups) count += (size_t)sl_schedule_run(schedule, kind);
             if (kind == SL_REDUCE) count += 2;
             count += kind == SL_UNSHARD;
         }

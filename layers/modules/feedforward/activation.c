@@ -36,6 +36,8 @@ static int keep_slope(const struct sl_module *module, const struct sl_context *c
 
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)count);
+    if (!plan->forward_only && plan->has_dx) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * (double)count);
     return sl_plan_kept(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
 }
 
@@ -88,6 +90,8 @@ static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
     dropout->layer = plan->layer;
     dropout->number = plan->global_layer * SL_LAYER_DROPOUTS + plan->dropouts++;
     sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->in * sizeof(uint32_t), &dropout->words);
+    if (dropout->rate > 0 && !plan->forward_only)
+        sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_DROPOUT, (double)plan->rows * module->in);
     return plan_slope(module, plan);
 }
 
@@ -128,6 +132,9 @@ static int dropout_forward(const struct sl_module *module, struct sl_context *co
 /* ---- gelu ---- */
 
 static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)plan->rows * module->in);
+    if (!plan->forward_only && plan->has_dx)
+        sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_GELU, (double)plan->rows * module->in);
     module->keeps_input = !plan->forward_only;
     return SL_OK;
 }

@@ -52,7 +52,15 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                             .rows = rows,
                                             .wgrad_rows = rows,
                                             .epilogue = dense->group < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE};
-    return sl_products_plan(&dense->products, plan, &shape);
+    const enum sl_operation back = SL_ALL_GATHER;
+    const double all = sizeof(float) * (double)plan->rows * dense->whole;
+    sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM_SCATTER, dense->axis, all, 1);
+    for (int part = SL_LOAD_INPUT; part < SL_LOAD_PARTS && !plan->forward_only; part++)
+        sl_load_call(plan, (enum sl_load_part)part, back, dense->axis, all, 1);
+    sl_load_repeat(plan, (double)dense->here);
+    const int status = sl_products_plan(&dense->products, plan, &shape);
+    sl_load_repeat(plan, 1);
+    return status;
 }
 
 /* ---- one expert's product ---- */

@@ -153,6 +153,16 @@ static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     return sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[D_SENT]);
 }
 
+/* Rows travel to their experts and back, and so do their gradients. */
+static void count(const struct experts *experts, const struct sl_plan *plan) {
+    const double floats = (double)experts->slots * experts->module.in;
+    for (int part = SL_LOAD_FORWARD; part < (plan->forward_only ? SL_LOAD_INPUT : SL_LOAD_WEIGHT); part++) {
+        const enum sl_load_part of = (enum sl_load_part)part;
+        sl_load_call(plan, of, SL_ALL_TO_ALL, experts->shape.axis, 2 * sizeof(float) * floats, 2);
+        sl_load_floats(plan, of, SL_LOAD_MOVES, 4 * floats);
+    }
+}
+
 static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
     struct experts *experts = (struct experts *)module;
     SL_TRY(check(&experts->shape, plan));
@@ -161,6 +171,7 @@ static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, experts->shape.axis, &experts->data_group));
     SL_TRY(plan_routing(experts, plan));
     SL_TRY(plan_children(experts, plan));
+    count(experts, plan);
     SL_TRY(plan_router(experts, plan));
     module->keeps_input = !plan->forward_only;
     module->keeps_gradient = module->children > SHARED && module->child[SHARED]->keeps_gradient;

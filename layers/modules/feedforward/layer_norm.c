@@ -20,6 +20,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     SL_TRY(sl_norm_plan_sums(&own->norm, plan));
     sl_plan_workspace(plan, sl_plan_rows(plan) * cols * sizeof(float), &own->unwanted);
+    sl_norm_count(plan, module->in);
     return SL_OK;
 }
 

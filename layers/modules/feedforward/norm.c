@@ -1,6 +1,12 @@
 /* norm.c - the gradients of the factor and the shift of layer_norm and rms_norm. */
 #include "layers/modules/feedforward/norm.h"
 
+void sl_norm_count(const struct sl_plan *plan, int columns) {
+    const double elements = (double)plan->rows * columns;
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_NORMS, elements);
+    if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_NORMS, 2 * elements);
+}
+
 int sl_norm_plan_sums(struct sl_norm *norm, struct sl_plan *plan) {
     for (int i = SL_NORM_FACTOR; i <= SL_NORM_SHIFT; i++)
         SL_TRY(sl_plan_array(plan, (size_t)norm->module.in, SL_FROM_INPUT, &norm->sum[i]));

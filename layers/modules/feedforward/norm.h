@@ -18,6 +18,8 @@ struct sl_norm {
     struct sl_place sum[2]; /* [columns], one for each parameter: the microbatch's gradient, which I computes */
 };
 
+/* Adds the work on rows of COLUMNS to the plan's load. */
+void sl_norm_count(const struct sl_plan *plan, int columns);
 /* Plans norm->sum in the stash. */
 int sl_norm_plan_sums(struct sl_norm *norm, struct sl_plan *plan);
 /* The types' backward_weight: adds up norm->sum of the microbatches. */

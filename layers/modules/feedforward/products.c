@@ -41,11 +41,28 @@ static void plan_kernel(struct sl_products *products, struct sl_plan *plan, cons
         sl_plan_workspace(plan, (size_t)shape->in * (size_t)shape->out * sizeof(float), &products->widened);
 }
 
+/* Runs share a forward and an input gradient, groups a weight gradient. */
+static void count(const struct sl_plan *plan, const struct sl_products_shape *shape) {
+    const int in = shape->in, out = shape->out, run = (int)sl_plan_run(plan), rows = shape->rows * run;
+    const bool loss = !plan->module->type->backward_input;
+    const struct sl_load_product forward = {shape->precision, rows, out, in, false, shape->transposed, 1.0 / run};
+    const struct sl_load_product input = {shape->precision, rows, in, out, false, !shape->transposed, 1.0 / run};
+    const struct sl_load_product weight = {
+        shape->precision, in, out, shape->wgrad_rows, true, false, (double)shape->rows / shape->wgrad_rows};
+    sl_load_product(plan, SL_LOAD_FORWARD, &forward);
+    if (plan->forward_only) return;
+    if (plan->has_dx || loss) sl_load_product(plan, SL_LOAD_INPUT, &input);
+    sl_load_product(plan, SL_LOAD_WEIGHT, &weight);
+    if (shape->epilogue != SL_EPILOGUE_NONE)
+        sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, (double)shape->rows * out);
+}
+
 /* A transposed kernel's gradient is dy^T x. */
 int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const int in = shape->in, out = shape->out, rows = shape->rows;
     const bool transposed = shape->transposed;
     sl_products_release(products);
+    if (plan->load) count(plan, shape);
     plan_kernel(products, plan, shape);
     if (shape->precision == SL_BF16)
         plan_operands(products, plan, shape);

@@ -33,7 +33,10 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     module->keeps_input = !plan->forward_only;
+    sl_norm_count(plan, module->in);
+    sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
     if (plan->forward_only) return SL_OK;
+    sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
     if (plan->storage != SL_F32)
         sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->in * sizeof(float), &own->whole_x);
     return sl_norm_plan_sums(&own->norm, plan);

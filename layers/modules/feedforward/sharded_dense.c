@@ -86,6 +86,27 @@ static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     sl_plan_workspace(plan, shard * sizeof(float), &dense->shard);
 }
 
+/* Whether I of the same rows leaves all columns of dy for W, which then need not be gathered again. */
+static bool keeps_columns(const struct sl_plan *plan) {
+    return plan->weights_follow && plan->nobody_waits && plan->wgrad_group == 1 && plan->storage == SL_F32;
+}
+
+static void count(const struct sharded *dense, const struct sl_plan *plan) {
+    const double all = sizeof(float) * (double)plan->rows * dense->whole, group = plan->wgrad_group;
+    const double kernel = (double)dense->module.in * dense->whole, each = 1.0 / (double)sl_plan_run(plan);
+    const double bytes = kernel * (double)sl_dtype_size(sl_plan_kernel_type(plan));
+    const char *data = dense->data_group < 0 ? NULL : plan->groups->group[dense->data_group].name;
+    sl_load_call(plan, SL_LOAD_FORWARD, dense->scatters ? SL_PSUM_SCATTER : SL_PSUM, dense->axis, all, each);
+    if (dense->gathered >= 0 && plan->load) plan->load->loop[plan->loop].gathered += bytes;
+    if (dense->gathered < 0) sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, data, bytes * each, each);
+    if (plan->forward_only) return;
+    sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, all, each);
+    if (!keeps_columns(plan))
+        sl_load_call(plan, SL_LOAD_WEIGHT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, all, 1 / group);
+    if (dense->gathered < 0 && plan->has_dx) sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, data, bytes * each, each);
+    sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, sizeof(float) * kernel / group, 1 / group);
+}
+
 /* With peers the bias is added after the sum, and so once. */
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct sharded *dense = (struct sharded *)module;
@@ -95,6 +116,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_parameters(dense, plan));
     SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
+    if (plan->load) count(dense, plan);
     module->keeps_input = module->keeps_gradient = !plan->forward_only;
     module->reads_stored = plan->precision == SL_BF16;
     module->reads_stored_gradient = module->reads_stored && dense->group < 0;

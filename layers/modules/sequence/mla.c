@@ -136,6 +136,19 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
     return SL_OK;
 }
 
+/* A token attends to those before it and to itself. Backward makes five products of these sizes where forward makes
+ * two. Beside them latents are cut and put together, and positions are rotated. */
+static void count(const struct mla *mla, const struct sl_plan *plan) {
+    const double width = (double)(mla->columns / mla->heads), rows = plan->rows;
+    const double pairs = rows * (plan->sequence + 1) / 2 * (double)mla->heads;
+    const double moved = rows * (4.0 * (double)mla->latent + 2.0 * (double)(mla->rope + mla->rotated));
+    sl_load_attention(plan, SL_LOAD_FORWARD, pairs * (2 * width + (double)mla->rope));
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, moved);
+    if (plan->forward_only) return;
+    sl_load_attention(plan, SL_LOAD_INPUT, pairs * (5 * width + 3.0 * (double)mla->rope));
+    sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, moved + 3 * rows * 2 * (double)mla->latent);
+}
+
 static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     struct mla *mla = (struct mla *)module;
     SL_TRY(check(mla, plan));
@@ -144,6 +157,7 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_shares(mla, index, sl_mesh_axis_size(plan->mesh, mla->axis), plan));
     SL_TRY(plan_children(module, plan));
     SL_TRY(plan_forward(mla, plan));
+    if (plan->load) count(mla, plan);
     if (plan->caches) SL_TRY(sl_mla_plan_caches(mla, plan));
     return plan->forward_only ? SL_OK : plan_backward(mla, plan);
 }

@@ -24,6 +24,23 @@ size_t sl_token_chunk(const struct sl_vocabulary *vocabulary) {
     return size % chunks == 0 ? size / chunks : sl_round_up((size + chunks - 1) / chunks, ALIGNED);
 }
 
+/* Of one chunk: its softmax, and in W its logits once more where they are not kept. */
+static void count(const struct sl_token_chunks *chunks, const struct sl_plan *plan,
+                  const struct sl_products_shape *shape) {
+    const double logits = (double)shape->rows * shape->out * (plan->load ? plan->load->repeat : 0);
+    const struct sl_load_product again = {shape->precision,
+                                          shape->wgrad_rows,
+                                          shape->out,
+                                          shape->in,
+                                          false,
+                                          true,
+                                          (double)shape->rows / shape->wgrad_rows};
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_SOFTMAX, logits);
+    if (plan->forward_only) return;
+    if (!chunks->keeps_logits) sl_load_product(plan, SL_LOAD_WEIGHT, &again);
+    sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_SOFTMAX, logits);
+}
+
 /* Both chunks' rounded operands lie in the same places: only one chunk is computed at a time. */
 static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, size_t rows) {
     const size_t begin = plan->workspace;
@@ -34,9 +51,14 @@ static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, s
                                       .rows = (int)rows,
                                       .wgrad_rows = (int)rows * plan->wgrad_group};
     SL_TRY(sl_products_plan(&chunks->products[1], plan, &shape));
+    count(chunks, plan, &shape);
     plan->workspace = begin;
     shape.out = (int)chunks->chunk;
-    return sl_products_plan(&chunks->products[0], plan, &shape);
+    sl_load_repeat(plan, (double)(chunks->chunks - 1));
+    const int status = sl_products_plan(&chunks->products[0], plan, &shape);
+    count(chunks, plan, &shape);
+    sl_load_repeat(plan, 1);
+    return status;
 }
 
 int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, const struct sl_token_table *table,

@@ -27,6 +27,20 @@ static bool adds(const struct sl_module *module) { return sl_token_table_of(modu
 
 /* ---- planning ---- */
 
+/* Rows of the table are read, and rows of its gradient are added to. Its parts are summed once a group. */
+static void count(const struct sl_token_table *table, const struct sl_plan *plan) {
+    const double floats = (double)plan->rows * table->vocabulary.dimension / table->parts, bytes = sizeof(float);
+    const double part = (double)sl_token_classes(table) * table->vocabulary.dimension, group = plan->wgrad_group;
+    const enum sl_operation there = table->division == SL_BY_CLASSES ? SL_PSUM_SCATTER : SL_ALL_TO_ALL;
+    const bool travels = table->division != SL_UNDIVIDED;
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 2 * floats);
+    if (travels) sl_load_call(plan, SL_LOAD_FORWARD, there, table->axis, bytes * floats, 1);
+    if (plan->forward_only) return;
+    sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, 3 * floats);
+    if (travels) sl_load_call(plan, SL_LOAD_WEIGHT, there, table->axis, bytes * floats, 1);
+    if (is_summed(table)) sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, table->axis, bytes * part / group, 1 / group);
+}
+
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct embedding *embedding = (struct embedding *)module;
     struct sl_token_table *table = &embedding->table;
@@ -35,6 +49,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     const size_t elements = sl_token_rows(table, rows) * (size_t)table->vocabulary.dimension;
     module->keeps_gradient = !plan->forward_only;
+    if (plan->load) count(table, plan);
     if (table->division != SL_UNDIVIDED) sl_plan_workspace(plan, elements * sizeof(float), &embedding->whole);
     return sl_token_plan_table(table, plan, is_summed(table));
 }

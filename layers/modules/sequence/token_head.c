@@ -77,6 +77,22 @@ static int plan_last(struct token_head *head, struct sl_plan *plan) {
                         false, true, SL_EPILOGUE_NONE, plan->error);
 }
 
+/* Channels come to a coordinate's tokens, or all of them to its classes, and their gradients go back. */
+static void count(const struct token_head *head, const struct sl_plan *plan) {
+    const struct sl_token_table *table = &head->table;
+    const double classes = (double)sl_token_classes(table), group = plan->wgrad_group, size = sizeof(float);
+    const double channels = (double)plan->rows * table->vocabulary.dimension;
+    const bool by_tokens = table->division == SL_BY_TOKENS;
+    const double bytes = size * channels / (by_tokens ? table->parts : 1);
+    sl_load_call(plan, SL_LOAD_FORWARD, by_tokens ? SL_ALL_TO_ALL : SL_ALL_GATHER, table->axis, bytes, 1);
+    if (plan->forward_only) return;
+    if (table->division != SL_UNDIVIDED)
+        sl_load_call(plan, SL_LOAD_FORWARD, by_tokens ? SL_ALL_TO_ALL : SL_PSUM_SCATTER, table->axis, bytes, 1);
+    if (by_tokens)
+        sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, table->axis, size * classes * table->vocabulary.dimension / group,
+                     1 / group);
+}
+
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct token_head *head = (struct token_head *)module;
     if (plan->caches && !plan->forward_only)
@@ -87,6 +103,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->out = module->in;
     if (plan->caches) return plan_last(head, plan);
     const size_t rows = sl_token_rows(&head->table, (size_t)plan->rows);
+    if (plan->load) count(head, plan);
     SL_TRY(sl_token_chunks_plan(&head->chunks, plan, &head->table, rows));
     SL_TRY(plan_whole(head, plan, rows));
     return plan_softmax(head, plan, rows);

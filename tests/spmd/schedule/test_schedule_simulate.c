@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "spmd/schedule/fuse.h"
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/simulate.h"
 
@@ -257,6 +258,27 @@ static void groups_of_one_are_split_backwards(void **state) {
 }
 
 /* With a loop's reduction below the next loop's backwards only the last one is seen; without overlap all of them. */
+/* A run of four microbatches has the weight gradients of four groups, or of two. */
+static void groups_divide_runs(void **state) {
+    (void)state;
+    const struct sl_stage_costs costs = {.forward = 1, .input_gradient = 1, .weight_gradient = 1};
+    for (int group = 1; group <= 4; group *= 2) {
+        struct sl_schedule schedule;
+        struct sl_simulation result;
+        struct sl_error error = {0};
+        bool fused = false;
+        assert_int_equal(sl_schedule_make(&schedule, "gpipe", 1, 1, 8, &error), SL_OK);
+        assert_int_equal(sl_schedule_fuse(&schedule, 4, &fused, &error), SL_OK);
+        assert_true(fused);
+        assert_int_equal(sl_schedule_lower(&schedule, &error), SL_OK);
+        simulate_uniform(&schedule, costs, 0, group, &result);
+        assert_true(result.span == 24);
+        assert_int_equal(result.count, 2 + 2 + 8 / group + 1); /* and the reduction */
+        sl_simulation_free(&result);
+        sl_schedule_free(&schedule);
+    }
+}
+
 static void reductions_hide_behind_other_loops(void **state) {
     (void)state;
     const struct sl_stage_costs base = {2, 3, 4, 0, 0, 0};
@@ -609,6 +631,7 @@ int main(void) {
         cmocka_unit_test(messages_take_their_time),
         cmocka_unit_test(grouped_weight_gradients_fill_the_drain),
         cmocka_unit_test(groups_of_one_are_split_backwards),
+        cmocka_unit_test(groups_divide_runs),
         cmocka_unit_test(reductions_hide_behind_other_loops),
         cmocka_unit_test(the_optimizer_takes_its_time),
         cmocka_unit_test(messages_on_their_way_are_told_apart),

@@ -1,0 +1,134 @@
+/* machine.c - from rates to seconds. */
+#include "drivers/machine/machine.h"
+
+#include <limits.h>
+#include <math.h>
+
+const char *const sl_link_name[SL_LINKS] = {"package", "node", "network"};
+const char *const sl_machine_kernel_name[SL_MACHINE_KERNELS] = {"moves",   "norms",   "gelu",
+                                                                "softmax", "dropout", "optimizer"};
+
+/* ---- products ---- */
+
+/* How unlike two shapes are: the square of the distance of their logarithms. Another type, or operands that lie in
+ * another way, count as so far that they are asked only where nothing else is known. */
+static double distance(const struct sl_machine_product *a, const struct sl_machine_product *b) {
+    const double m = log2((double)a->m / b->m), n = log2((double)a->n / b->n), k = log2((double)a->k / b->k);
+    const int turned = (a->a_transposed != b->a_transposed) + (a->b_transposed != b->b_transposed);
+    return m * m + n * n + k * k + 1e3 * turned + (a->type == b->type ? 0 : 1e6);
+}
+
+/* The rate of the shape between the ones that are nearest: their logarithms, weighted by closeness (Shepard, "A
+ * two-dimensional interpolation function for irregularly-spaced data", 1968). */
+static double rate_of(const struct sl_machine *machine, const struct sl_machine_product *shape) {
+    enum { NEAREST = 4 };
+    double near[NEAREST], rate[NEAREST], sum = 0, weights = 0;
+    int count = 0;
+    for (int i = 0; i < machine->products; i++) {
+        const double apart = distance(shape, &machine->product[i]);
+        if (apart == 0) return machine->product[i].gflops;
+        if (count == NEAREST && apart >= near[NEAREST - 1]) continue;
+        int at = count < NEAREST ? count++ : NEAREST - 1;
+        for (; at > 0 && apart < near[at - 1]; at--) {
+            near[at] = near[at - 1];
+            rate[at] = rate[at - 1];
+        }
+        near[at] = apart;
+        rate[at] = machine->product[i].gflops;
+    }
+    for (int i = 0; i < count; i++) {
+        const double weight = 1 / (near[i] * near[i]);
+        sum += weight * log(rate[i]);
+        weights += weight;
+    }
+    return count ? exp(sum / weights) : 1;
+}
+
+double sl_machine_product(const struct sl_machine *machine, enum sl_dtype type, int m, int n, int k, bool a_transposed,
+                          bool b_transposed) {
+    const struct sl_machine_product shape = {type, m, n, k, a_transposed, b_transposed, 0};
+    return 2.0 * m * n * k / (1e9 * rate_of(machine, &shape));
+}
+
+/* ---- other work ---- */
+
+double sl_machine_kernels(const struct sl_machine *machine, enum sl_machine_kernel kind, double elements) {
+    return machine->kernel[kind] * elements;
+}
+
+double sl_machine_attention(const struct sl_machine *machine, double multiply_adds) {
+    return multiply_adds > 0 ? multiply_adds / machine->attention : 0;
+}
+
+double sl_machine_action(const struct sl_machine *machine) { return machine->action; }
+
+double sl_machine_message(const struct sl_machine *machine, enum sl_link link, double bytes) {
+    return machine->latency[link] + bytes / machine->bandwidth[link];
+}
+
+double sl_machine_collective(const struct sl_machine *machine, enum sl_link link, enum sl_operation operation,
+                             int members, double bytes) {
+    const int rounds = operation == SL_PSUM ? 2 : 1; /* it scatters sums, and then gathers them */
+    if (members <= 1) return 0;
+    return rounds * (members - 1) * sl_machine_message(machine, link, bytes / members);
+}
+
+/* ---- places ---- */
+
+/* The node of a coordinate, and its place there. */
+struct place {
+    int kind, node, place;
+};
+
+/* Coordinates beyond the last place share places from the first one on. */
+static struct place place_of(const struct sl_machine *machine, int coordinate) {
+    const int room = sl_machine_room(machine);
+    int places = 0, node = 0;
+    for (int k = 0; k < machine->kinds; k++) places += machine->nodes[k].count * machine->nodes[k].places;
+    if (room == INT_MAX && places > 0) coordinate %= places;
+    for (int k = 0; k < machine->kinds; k++) {
+        const struct sl_machine_nodes *nodes = &machine->nodes[k];
+        const int all = nodes->count * nodes->places;
+        if (coordinate < all) return (struct place){k, node + coordinate / nodes->places, coordinate % nodes->places};
+        coordinate -= all;
+        node += nodes->count;
+    }
+    return (struct place){machine->kinds - 1, node, 0};
+}
+
+enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, int other) {
+    const struct place a = place_of(machine, coordinate), b = place_of(machine, other);
+    if (a.node != b.node) return SL_LINK_NETWORK;
+    const int package = machine->nodes[a.kind].package;
+    return package > 0 && a.place / package != b.place / package ? SL_LINK_NODE : SL_LINK_PACKAGE;
+}
+
+int sl_machine_room(const struct sl_machine *machine) {
+    int places = 0;
+    for (int k = 0; k < machine->kinds; k++) {
+        if (machine->nodes[k].shares) return INT_MAX;
+        places += machine->nodes[k].count * machine->nodes[k].places;
+    }
+    return places;
+}
+
+int sl_machine_sharing(const struct sl_machine *machine, int coordinates) {
+    int places = 0;
+    for (int k = 0; k < machine->kinds; k++) places += machine->nodes[k].count * machine->nodes[k].places;
+    return coordinates > places ? places : 0;
+}
+
+double sl_machine_speed(const struct sl_machine *machine, int coordinates) {
+    double slowest = INFINITY;
+    for (int c = 0; c < coordinates; c++) slowest = fmin(slowest, machine->nodes[place_of(machine, c).kind].speed);
+    return slowest;
+}
+
+double sl_machine_memory(const struct sl_machine *machine, int coordinates) {
+    double least = 0;
+    for (int c = 0; c < coordinates; c++) {
+        const double memory = machine->nodes[place_of(machine, c).kind].memory;
+        if (memory > 0 && (least == 0 || memory < least)) least = memory;
+    }
+    return least;
+}

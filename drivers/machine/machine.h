@@ -1,0 +1,83 @@
+/* machine.h - a machine as predictions see it: how long work of each kind takes there. It is measured
+ * (drivers/machine/measure.h), or described by hand in a file (drivers/machine/machine_file.h).
+ *
+ * A machine is a row of nodes. The coordinates of a mesh fill the places of one node, then those of the next; a place
+ * is a core or a device. Where a node has more coordinates than places, they share its cores. */
+#ifndef SL_DRIVERS_MACHINE_MACHINE_H
+#define SL_DRIVERS_MACHINE_MACHINE_H
+
+#include "spmd/base/dtype.h"
+#include "spmd/base/error.h"
+#include "spmd/engine.h"
+
+/* What an element costs, in classes of kernels. */
+enum sl_machine_kernel {
+    SL_MACHINE_MOVES,     /* floats that are read or written */
+    SL_MACHINE_NORMS,     /* elements that are normalized */
+    SL_MACHINE_GELU,      /* elements of an activation */
+    SL_MACHINE_SOFTMAX,   /* logits */
+    SL_MACHINE_DROPOUT,   /* random words */
+    SL_MACHINE_OPTIMIZER, /* parameters that AdamW moves */
+    SL_MACHINE_KERNELS
+};
+
+/* How far two places are from each other, the nearest first. */
+enum sl_link { SL_LINK_PACKAGE, SL_LINK_NODE, SL_LINK_NETWORK, SL_LINKS };
+
+/* Their names, and those of kernels, as keys of the file. */
+extern const char *const sl_link_name[SL_LINKS], *const sl_machine_kernel_name[SL_MACHINE_KERNELS];
+
+/* The rate of C [m, n] = A [m, k] B [k, n] on one place. */
+struct sl_machine_product {
+    enum sl_dtype type;
+    int m, n, k;
+    bool a_transposed, b_transposed;
+    double gflops; /* 1e9 multiplications and additions a second */
+};
+
+struct sl_machine_nodes {
+    int count;     /* so many alike, one after another */
+    int places;    /* cores or devices of each */
+    bool shares;   /* coordinates may share places; otherwise there are as many at most */
+    int package;   /* places that are near each other: of a package, or on one switch */
+    double memory; /* bytes of each place; 0: unknown */
+    double speed;  /* of its places, as a multiple of the rates */
+};
+
+enum { SL_MACHINE_PRODUCTS = 1024, SL_MACHINE_NODES = 64 }; /* the most */
+
+struct sl_machine {
+    char name[96];
+    int products, kinds; /* of nodes */
+    struct sl_machine_product product[SL_MACHINE_PRODUCTS];
+    struct sl_machine_nodes nodes[SL_MACHINE_NODES];
+    double kernel[SL_MACHINE_KERNELS]; /* seconds an element */
+    double attention;                  /* multiply-adds a second of attention's products, exponentials included */
+    double action;                     /* seconds that each action of a schedule takes beside its work */
+    double latency[SL_LINKS];          /* seconds of a message, and of a step of a collective */
+    double bandwidth[SL_LINKS];        /* bytes a second */
+};
+
+/* All of these are seconds, on one place. */
+double sl_machine_product(const struct sl_machine *machine, enum sl_dtype type, int m, int n, int k, bool a_transposed,
+                          bool b_transposed);
+double sl_machine_kernels(const struct sl_machine *machine, enum sl_machine_kernel kind, double elements);
+double sl_machine_attention(const struct sl_machine *machine, double multiply_adds);
+double sl_machine_action(const struct sl_machine *machine);
+double sl_machine_message(const struct sl_machine *machine, enum sl_link link, double bytes);
+/* A call of MEMBERS, each of which has BYTES in the larger of its input and its output. Rings, as in Thakur,
+ * Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005. */
+double sl_machine_collective(const struct sl_machine *machine, enum sl_link link, enum sl_operation operation,
+                             int members, double bytes);
+
+/* The link between two coordinates. */
+enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, int other);
+/* The cores that COORDINATES of a job share; 0: each has a place of its own. */
+int sl_machine_sharing(const struct sl_machine *machine, int coordinates);
+/* Coordinates that have places; INT_MAX where they may share. */
+int sl_machine_room(const struct sl_machine *machine);
+/* The speed of the slowest of the places that COORDINATES use, and the bytes of the one that has least; 0: unknown. */
+double sl_machine_speed(const struct sl_machine *machine, int coordinates);
+double sl_machine_memory(const struct sl_machine *machine, int coordinates);
+
+#endif

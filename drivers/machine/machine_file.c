@@ -1,0 +1,275 @@
+/* machine_file.c - reads and writes machines. Rates are in the units that people know: GFLOP/s, 1e9 elements a second,
+ * microseconds, GB/s, GB. */
+#include "drivers/machine/machine_file.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/common/metrics.h"
+#include "drivers/common/output.h"
+
+enum { MOST_PLACES = 1 << 20, MOST_SIZE = 1 << 30 };
+
+/* ---- reading ---- */
+
+struct reading {
+    const char *path;
+    struct sl_machine *machine;
+    struct sl_error *error;
+};
+
+SL_PRINTF(2, 3) static int refuse(const struct reading *r, const char *format, ...) {
+    char text[160];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s", r->path, text);
+}
+
+/* WHERE names OBJECT in messages. */
+static int check_keys(const struct reading *r, const char *where, json_t *object, const char *const *known) {
+    const char *key;
+    json_t *value;
+    char list[160] = "";
+    for (int i = 0; known[i]; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", known[i]);
+    if (!json_is_object(object)) return refuse(r, "%s must be an object with %s", where, list);
+    json_object_foreach(object, key, value) {
+        int i = 0;
+        while (known[i] && strcmp(known[i], key) != 0) i++;
+        if (!known[i]) return refuse(r, "%s has a key \"%.30s\", but there are only %s", where, key, list);
+    }
+    return SL_OK;
+}
+
+/* *VALUE is that of KEY, or stays where there is none. */
+static int read_number(const struct reading *r, const char *where, json_t *object, const char *key, double least,
+                       double most, double *value) {
+    json_t *number = json_object_get(object, key);
+    if (!number) return SL_OK;
+    const double read = json_is_number(number) ? json_number_value(number) : NAN;
+    if (!(read >= least && read <= most))
+        return refuse(r, "%s: \"%s\" must be a number from %g to %g", where, key, least, most);
+    *value = read;
+    return SL_OK;
+}
+
+static int read_count(const struct reading *r, const char *where, json_t *object, const char *key, int least, int most,
+                      int *value) {
+    json_t *number = json_object_get(object, key);
+    if (!number) return SL_OK;
+    const json_int_t read = json_is_integer(number) ? json_integer_value(number) : (json_int_t)least - 1;
+    if (read < least || read > most)
+        return refuse(r, "%s: \"%s\" must be a whole number from %d to %d", where, key, least, most);
+    *value = (int)read;
+    return SL_OK;
+}
+
+static int read_nodes(const struct reading *r, json_t *list) {
+    static const char *const keys[] = {"count", "places", "shares", "package", "memory_gb", "speed", NULL};
+    struct sl_machine *machine = r->machine;
+    size_t i;
+    json_t *object;
+    if (!json_is_array(list) || !json_array_size(list) || json_array_size(list) > SL_MACHINE_NODES)
+        return refuse(r, "\"nodes\" must be a list of 1 to %d objects", SL_MACHINE_NODES);
+    json_array_foreach(list, i, object) {
+        struct sl_machine_nodes *nodes = &machine->nodes[machine->kinds++];
+        json_t *shares = json_object_get(object, "shares");
+        double gigabytes = 0;
+        *nodes = (struct sl_machine_nodes){.count = 1, .places = 1, .speed = 1};
+        SL_TRY(check_keys(r, "an object of \"nodes\"", object, keys));
+        SL_TRY(read_count(r, "nodes", object, "count", 1, MOST_PLACES, &nodes->count));
+        SL_TRY(read_count(r, "nodes", object, "places", 1, MOST_PLACES, &nodes->places));
+        SL_TRY(read_count(r, "nodes", object, "package", 0, MOST_PLACES, &nodes->package));
+        SL_TRY(read_number(r, "nodes", object, "memory_gb", 0, 1e9, &gigabytes));
+        SL_TRY(read_number(r, "nodes", object, "speed", 1e-6, 1e6, &nodes->speed));
+        if (shares && !json_is_boolean(shares)) return refuse(r, "nodes: \"shares\" must be true or false");
+        nodes->shares = json_is_true(shares);
+        nodes->memory = 1e9 * gigabytes;
+    }
+    return SL_OK;
+}
+
+static bool read_type(const char *name, enum sl_dtype *type) {
+    *type = !strcmp(name, "bf16") ? SL_BF16 : SL_F32;
+    return *type == SL_BF16 || !strcmp(name, "f32");
+}
+
+/* ["f32", m, n, k, "NT", GFLOP/s] */
+static int read_product(const struct reading *r, json_t *row) {
+    struct sl_machine_product *product = &r->machine->product[r->machine->products];
+    const char *type, *way;
+    const int status =
+        json_is_array(row) && json_array_size(row) == 6
+            ? json_unpack(row, "[s,i,i,i,s,F]", &type, &product->m, &product->n, &product->k, &way, &product->gflops)
+            : -1;
+    const bool sized = !status && product->m >= 1 && product->n >= 1 && product->k >= 1 && product->m <= MOST_SIZE &&
+                       product->n <= MOST_SIZE && product->k <= MOST_SIZE;
+    const bool turned = !status && strlen(way) == 2 && strspn(way, "NT") == 2;
+    if (!sized || !turned || !read_type(type, &product->type) || !(product->gflops > 1e-9 && product->gflops < 1e12))
+        return refuse(r, "a row of \"products\" must be [\"f32\" or \"bf16\", m, n, k, \"NN\", \"NT\", \"TN\" or "
+                         "\"TT\", GFLOP/s]");
+    product->a_transposed = way[0] == 'T';
+    product->b_transposed = way[1] == 'T';
+    r->machine->products++;
+    return SL_OK;
+}
+
+static int read_products(const struct reading *r, json_t *list) {
+    size_t i;
+    json_t *row;
+    if (!json_is_array(list) || !json_array_size(list) || json_array_size(list) > SL_MACHINE_PRODUCTS)
+        return refuse(r, "\"products\" must be a list of 1 to %d rows", SL_MACHINE_PRODUCTS);
+    json_array_foreach(list, i, row) SL_TRY(read_product(r, row));
+    return SL_OK;
+}
+
+static int read_kernels(const struct reading *r, json_t *object) {
+    const char *keys[SL_MACHINE_KERNELS + 1] = {0};
+    for (int k = 0; k < SL_MACHINE_KERNELS; k++) keys[k] = sl_machine_kernel_name[k];
+    SL_TRY(check_keys(r, "\"kernels\"", object, keys));
+    for (int k = 0; k < SL_MACHINE_KERNELS; k++) {
+        double rate = 0;
+        SL_TRY(read_number(r, "kernels", object, keys[k], 1e-6, 1e9, &rate));
+        if (rate == 0) return refuse(r, "\"kernels\" lacks \"%s\"", keys[k]);
+        r->machine->kernel[k] = 1e-9 / rate;
+    }
+    return SL_OK;
+}
+
+/* A link that is left out is as the nearer one. */
+static int read_links(const struct reading *r, json_t *object) {
+    static const char *const keys[] = {"latency_us", "gb_per_s", NULL};
+    const char *names[SL_LINKS + 1] = {0};
+    double latency = 0, bandwidth = 0;
+    for (int l = 0; l < SL_LINKS; l++) names[l] = sl_link_name[l];
+    SL_TRY(check_keys(r, "\"links\"", object, names));
+    for (int l = 0; l < SL_LINKS; l++) {
+        json_t *link = json_object_get(object, names[l]);
+        if (link) {
+            SL_TRY(check_keys(r, names[l], link, keys));
+            SL_TRY(read_number(r, names[l], link, "latency_us", 0, 1e9, &latency));
+            SL_TRY(read_number(r, names[l], link, "gb_per_s", 1e-9, 1e9, &bandwidth));
+        }
+        if (bandwidth == 0) return refuse(r, "\"links\" lacks \"gb_per_s\" of \"%s\"", names[l]);
+        r->machine->latency[l] = 1e-6 * latency;
+        r->machine->bandwidth[l] = 1e9 * bandwidth;
+    }
+    return SL_OK;
+}
+
+static int read_machine(const struct reading *r, json_t *root) {
+    static const char *const keys[] = {"name",      "nodes", "products", "kernels", "attention_gflops",
+                                       "action_us", "links", NULL};
+    json_t *name = json_object_get(root, "name");
+    double attention = 0, action = 1;
+    SL_TRY(check_keys(r, "a machine", root, keys));
+    if (!json_is_string(name)) return refuse(r, "\"name\" must be a text");
+    snprintf(r->machine->name, sizeof r->machine->name, "%s", json_string_value(name));
+    for (char *c = r->machine->name; *c; c++)
+        if ((unsigned char)*c < ' ' || *c > '~') *c = '?';
+    SL_TRY(read_nodes(r, json_object_get(root, "nodes")));
+    SL_TRY(read_products(r, json_object_get(root, "products")));
+    SL_TRY(read_kernels(r, json_object_get(root, "kernels")));
+    SL_TRY(read_number(r, "a machine", root, "attention_gflops", 1e-9, 1e12, &attention));
+    if (attention == 0) return refuse(r, "a machine must have \"attention_gflops\"");
+    SL_TRY(read_number(r, "a machine", root, "action_us", 0, 1e9, &action));
+    r->machine->attention = 1e9 / 2 * attention;
+    r->machine->action = 1e-6 * action;
+    return read_links(r, json_object_get(root, "links"));
+}
+
+int sl_machine_read(struct sl_machine *machine, const char *path, struct sl_error *error) {
+    const struct reading r = {path, machine, error};
+    *machine = (struct sl_machine){0};
+    json_t *root = sl_json_read("", path, JSON_REJECT_DUPLICATES, error);
+    if (!root) return SL_BAD_INPUT;
+    const int status = read_machine(&r, root);
+    json_decref(root);
+    if (status) *machine = (struct sl_machine){0};
+    return status;
+}
+
+/* ---- writing ---- */
+
+static json_t *json_of_nodes(const struct sl_machine *machine) {
+    json_t *list = json_array();
+    for (int k = 0; k < machine->kinds; k++) {
+        const struct sl_machine_nodes *nodes = &machine->nodes[k];
+        json_array_append_new(list, json_pack("{si si sb si sf sf}", "count", nodes->count, "places", nodes->places,
+                                              "shares", nodes->shares, "package", nodes->package, "memory_gb",
+                                              1e-9 * nodes->memory, "speed", nodes->speed));
+    }
+    return list;
+}
+
+static json_t *json_of_products(const struct sl_machine *machine) {
+    json_t *list = json_array();
+    for (int i = 0; i < machine->products; i++) {
+        const struct sl_machine_product *x = &machine->product[i];
+        const char way[] = {x->a_transposed ? 'T' : 'N', x->b_transposed ? 'T' : 'N', '\0'};
+        json_array_append_new(
+            list, json_pack("[siiisf]", x->type == SL_BF16 ? "bf16" : "f32", x->m, x->n, x->k, way, x->gflops));
+    }
+    return list;
+}
+
+static json_t *json_of_kernels(const struct sl_machine *machine) {
+    json_t *object = json_object();
+    for (int k = 0; k < SL_MACHINE_KERNELS; k++)
+        json_object_set_new(object, sl_machine_kernel_name[k], sl_json_real(1e-9 / machine->kernel[k]));
+    return object;
+}
+
+static json_t *json_of_links(const struct sl_machine *machine) {
+    json_t *object = json_object();
+    for (int l = 0; l < SL_LINKS; l++)
+        json_object_set_new(
+            object, sl_link_name[l],
+            json_pack("{sf sf}", "latency_us", 1e6 * machine->latency[l], "gb_per_s", 1e-9 * machine->bandwidth[l]));
+    return object;
+}
+
+/* A row a line, so that people can read it. */
+static bool print(FILE *stream, const struct sl_machine *machine) {
+    json_t *root =
+        json_pack("{ss so so so sf sf so}", "name", machine->name, "nodes", json_of_nodes(machine), "products",
+                  json_of_products(machine), "kernels", json_of_kernels(machine), "attention_gflops",
+                  2e-9 * machine->attention, "action_us", 1e6 * machine->action, "links", json_of_links(machine));
+    const char *key;
+    json_t *value, *row;
+    size_t i;
+    bool first = true;
+    if (!root) return false;
+    json_object_foreach(root, key, value) {
+        fprintf(stream, "%s\"%s\": ", first ? "{\n" : ",\n", key);
+        first = false;
+        if (json_is_array(value)) {
+            fputs("[", stream);
+            json_array_foreach(value, i, row) {
+                fputs(i ? ",\n " : "\n ", stream);
+                json_dumpf(row, stream, JSON_REAL_PRECISION(6));
+            }
+            fputs("\n]", stream);
+        } else {
+            json_dumpf(value, stream, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        }
+    }
+    fputs("\n}\n", stream);
+    json_decref(root);
+    return true;
+}
+
+int sl_machine_write(const struct sl_machine *machine, const char *path, struct sl_error *error) {
+    struct sl_output output;
+    SL_TRY(sl_output_open(&output, path, error));
+    const int status = print(output.stream, machine)
+                           ? SL_OK
+                           : sl_error_set(error, SL_FAILED, "%s: no memory to describe the machine", path);
+    return sl_output_close(&output, status, error);
+}

@@ -1,0 +1,12 @@
+/* machine_file.h - a machine as a JSON file: written by a measurement, or by hand. docs/planning.md tells every key. */
+#ifndef SL_DRIVERS_MACHINE_MACHINE_FILE_H
+#define SL_DRIVERS_MACHINE_MACHINE_FILE_H
+
+#include "drivers/machine/machine.h"
+
+/* Reads PATH. SL_BAD_INPUT with a line that names the file, the key and what is allowed. */
+int sl_machine_read(struct sl_machine *machine, const char *path, struct sl_error *error);
+/* Writes PATH, all of it or nothing. */
+int sl_machine_write(const struct sl_machine *machine, const char *path, struct sl_error *error);
+
+#endif

@@ -1,0 +1,290 @@
+/* measure.c - times products, kernels and calls on all cores at once.
+ *
+ * A step reads weights that other work has pushed out of the near caches, and so products take turns with several
+ * matrices. Rounds go over everything three times, minutes of a clock that drifts being shared by all. */
+#include "drivers/machine/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/collectives.h"
+#include "drivers/speed/cores.h"
+#include "layers/kernels/kernels.h"
+#include "spmd/device/device.h"
+#include "spmd/random.h"
+
+enum { ROUNDS = 3, POOL = 1 << 23 /* floats: past the near caches */, KERNEL_FLOATS = 1 << 18, CALLS = 7 };
+/* Of one timing. */
+static const double short_timing = 5e-4, long_timing = 2e-3;
+
+struct bench {
+    struct sl_machine *machine;
+    const struct sl_measurement *measurement;
+    const struct sl_gemm_backend *gemm;
+    struct sl_spmd *self;
+    struct sl_group world;
+    float *a, *b, *c; /* [POOL] each, on the device */
+    size_t turn;
+    double timing;
+    double seconds[SL_MACHINE_PRODUCTS + SL_MACHINE_KERNELS + 1][ROUNDS];
+};
+
+static double median(double *value, int count) {
+    for (int i = 1; i < count; i++)
+        for (int j = i; j > 0 && value[j] < value[j - 1]; j--) {
+            const double kept = value[j];
+            value[j] = value[j - 1];
+            value[j - 1] = kept;
+        }
+    return value[count / 2];
+}
+
+/* ---- products ---- */
+
+/* COUNT floats somewhere in POOL, elsewhere each time. */
+static float *part(struct bench *bench, float *pool, size_t count) {
+    const size_t places = count < POOL ? POOL / count : 1;
+    return pool + bench->turn++ % places * count;
+}
+
+static int run_product(struct bench *bench, const struct sl_gemm *gemm) {
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    const size_t half = gemm->dtype == SL_BF16 ? 2 : 1;
+    const float *b = part(bench, bench->b, (k * n + half - 1) / half);
+    (void)m;
+    SL_TRY(sl_gemm_execute(gemm, bench->a, b, NULL, false, part(bench, bench->c, m * n), bench->self->queue));
+    return SL_OK;
+}
+
+static int time_product(struct bench *bench, const struct sl_machine_product *shape, double *seconds) {
+    struct sl_gemm gemm = {0};
+    SL_TRY(sl_gemm_plan(&gemm, bench->gemm, shape->type, shape->m, shape->n, shape->k, shape->a_transposed,
+                        shape->b_transposed, SL_EPILOGUE_NONE, &bench->self->error));
+    int status = run_product(bench, &gemm); /* the first one makes code */
+    if (status == SL_OK) status = sl_device.settle(&bench->self->error);
+    const double began = sl_now();
+    double count = 0, elapsed = 0;
+    while (status == SL_OK && (count == 0 || elapsed < bench->timing)) {
+        status = run_product(bench, &gemm);
+        if (status == SL_OK) status = sl_device.settle(&bench->self->error);
+        count++;
+        elapsed = sl_now() - began;
+    }
+    *seconds = elapsed / count;
+    sl_gemm_release(&gemm);
+    return status;
+}
+
+/* The grid: rows and widths of our models, as forward (NN), input gradients (NT), weight gradients (TN) have them. */
+static void add_grid(struct bench *bench) {
+    static const int rows[] = {8, 32, 128, 512, 2048}, widths[] = {64, 256, 1024};
+    struct sl_machine *machine = bench->machine;
+    const int step = bench->measurement->brief ? 2 : 1;
+    for (int type = 0; type < 2; type++) {
+        if (!sl_gemm_supports(bench->gemm, type ? SL_BF16 : SL_F32)) continue;
+        for (int way = 0; way < 3; way++)
+            for (int r = 0; r < 5; r += step)
+                for (int w = 0; w < 9; w += step) {
+                    const int other = widths[w / 3], width = widths[w % 3];
+                    struct sl_machine_product *product = &machine->product[machine->products++];
+                    *product = (struct sl_machine_product){.type = type ? SL_BF16 : SL_F32,
+                                                           .m = way == 2 ? other : rows[r],
+                                                           .n = width,
+                                                           .k = way == 2 ? rows[r] : other,
+                                                           .a_transposed = way == 2,
+                                                           .b_transposed = way == 1};
+                }
+    }
+}
+
+static void add_products(struct bench *bench) {
+    const struct sl_measurement *measurement = bench->measurement;
+    struct sl_machine *machine = bench->machine;
+    for (int i = 0; i < measurement->products && machine->products < SL_MACHINE_PRODUCTS; i++) {
+        const struct sl_machine_product *x = &measurement->product[i];
+        const double a = (double)x->m * x->k, b = (double)x->k * x->n, c = (double)x->m * x->n;
+        if (a <= POOL && b <= POOL && c <= POOL && sl_gemm_supports(bench->gemm, x->type))
+            machine->product[machine->products++] = *x;
+    }
+}
+
+/* ---- kernels ---- */
+
+/* One pass of KIND; returns the elements that it counts. */
+static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, int kind) {
+    enum { ROWS = 512, COLUMNS = KERNEL_FLOATS / ROWS };
+    float *x = part(bench, bench->a, KERNEL_FLOATS), *y = part(bench, bench->b, KERNEL_FLOATS);
+    float *z = part(bench, bench->c, KERNEL_FLOATS), *rows = bench->c + POOL - 8 * ROWS;
+    const struct sl_sequence_kernels *sequence = kernels->sequence;
+    const struct sl_adamw_step step = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f, 0.1f, 0.001f, 0.1f, 0.001f, 1.0f};
+    const struct sl_attention attention = {
+        .sequences = 1, .queries = ROWS / 2, .key_rows = ROWS / 2, .heads = 4, .width = 64, .key_stride = 2 * 256};
+    switch (kind) {
+    case SL_MACHINE_MOVES:
+        kernels->add(KERNEL_FLOATS, x, y);
+        return 3.0 * KERNEL_FLOATS;
+    case SL_MACHINE_NORMS:
+        sequence->square_sums(ROWS, COLUMNS, x, rows);
+        sequence->rms_norm_forward(ROWS, COLUMNS, COLUMNS, x, rows, bench->b, bench->b, 1e-6f, rows + ROWS, y);
+        return KERNEL_FLOATS;
+    case SL_MACHINE_GELU:
+        sequence->gelu_forward(KERNEL_FLOATS, x, y);
+        return KERNEL_FLOATS;
+    case SL_MACHINE_SOFTMAX:
+        sequence->softmax_chunk(ROWS, COLUMNS, 0, x, (const int32_t *)(const void *)(bench->c + POOL - 16 * ROWS), true,
+                                rows, rows + ROWS, rows + 2 * ROWS, rows + 3 * ROWS, rows + 4 * ROWS, y);
+        return KERNEL_FLOATS;
+    case SL_MACHINE_DROPOUT:
+        kernels->random_words(sl_key_of_seed(1), KERNEL_FLOATS, (uint32_t *)(void *)y);
+        return KERNEL_FLOATS;
+    case SL_MACHINE_OPTIMIZER:
+        kernels->adamw(KERNEL_FLOATS, &step, x, NULL, y, z, z == bench->c ? z + KERNEL_FLOATS : bench->c);
+        return KERNEL_FLOATS;
+    default: /* attention */
+        kernels->attention->forward(&attention, x, NULL, y, y + 256, NULL, z, rows);
+        return (double)attention.queries * (attention.queries + 1) / 2 * attention.heads * 2 * attention.width;
+    }
+}
+
+static int time_kernel(struct bench *bench, int kind, double *seconds) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    double elements = run_kernel(bench, kernels, kind), count = 0, elapsed;
+    SL_TRY(sl_device.settle(&bench->self->error));
+    const double began = sl_now();
+    do {
+        elements = run_kernel(bench, kernels, kind);
+        SL_TRY(sl_device.settle(&bench->self->error));
+        count++;
+        elapsed = sl_now() - began;
+    } while (elapsed < bench->timing);
+    *seconds = elapsed / count / elements;
+    return SL_OK;
+}
+
+/* ---- links ---- */
+
+/* The median of several sums of BYTES over all coordinates. */
+static int time_sum(struct bench *bench, size_t bytes, double *seconds) {
+    double each[CALLS];
+    for (int i = 0; i < CALLS; i++) {
+        SL_TRY(sl_barrier(bench->self, &bench->world));
+        const double began = sl_now();
+        SL_TRY(sl_psum(bench->self, &bench->world, SL_F32, bench->a, bench->b, bytes / sizeof(float)));
+        each[i] = sl_now() - began;
+    }
+    *seconds = median(each, CALLS);
+    return SL_OK;
+}
+
+/* A small sum takes its steps' latencies; a large one shows the bandwidth. */
+static int time_links(struct bench *bench) {
+    const int members = bench->world.size, steps = 2 * (members - 1);
+    const size_t large = (size_t)1 << 24;
+    struct sl_machine *machine = bench->machine;
+    double small_call, large_call;
+    double latency = 2e-6, bandwidth = 1e10;
+    if (members > 1) {
+        SL_TRY(time_sum(bench, 1024, &small_call));
+        SL_TRY(time_sum(bench, large, &large_call));
+        latency = small_call / steps;
+        bandwidth = steps * ((double)large / members) / fmax(large_call - small_call, 1e-9);
+    }
+    for (int link = 0; link < SL_LINKS; link++) {
+        machine->latency[link] = latency;
+        machine->bandwidth[link] = bandwidth;
+    }
+    return SL_OK;
+}
+
+/* ---- all of it ---- */
+
+static int open_pools(struct bench *bench) {
+    float **const pool[] = {&bench->a, &bench->b, &bench->c};
+    const struct sl_kernels *kernels = sl_kernels_select();
+    for (int i = 0; i < 3; i++) {
+        *pool[i] = sl_device.take(POOL * sizeof(float));
+        if (!*pool[i]) return sl_fail(bench->self, SL_FAILED, "no memory to measure this machine");
+        kernels->fill(POOL, i == 0 ? 0.5f : 0.25f, *pool[i]);
+    }
+    sl_device.zero(bench->c + POOL - 16 * 512, 8 * 512 * sizeof(float)); /* labels */
+    return sl_device.settle(&bench->self->error);
+}
+
+static int time_all(struct bench *bench) {
+    struct sl_machine *machine = bench->machine;
+    const int rounds = bench->measurement->brief ? 1 : ROUNDS, kernels = SL_MACHINE_KERNELS + 1;
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < machine->products; i++)
+            SL_TRY(time_product(bench, &machine->product[i], &bench->seconds[i][round]));
+        for (int k = 0; k < kernels; k++)
+            SL_TRY(time_kernel(bench, k, &bench->seconds[SL_MACHINE_PRODUCTS + k][round]));
+        SL_TRY(sl_progress(bench->self));
+    }
+    for (int i = 0; i < machine->products; i++) {
+        struct sl_machine_product *x = &machine->product[i];
+        x->gflops = 2e-9 * x->m * x->n * x->k / median(bench->seconds[i], rounds);
+    }
+    for (int k = 0; k < kernels; k++) {
+        const double each = median(bench->seconds[SL_MACHINE_PRODUCTS + k], rounds);
+        if (k < SL_MACHINE_KERNELS)
+            machine->kernel[k] = each;
+        else
+            machine->attention = 1 / each;
+    }
+    return time_links(bench);
+}
+
+struct run {
+    struct sl_machine *machine;
+    const struct sl_measurement *measurement;
+    const struct sl_gemm_backend *gemm;
+};
+
+/* All coordinates do the same; the first one's figures count. */
+static int program(struct sl_spmd *self, void *arg) {
+    const struct run *run = arg;
+    struct bench *bench = calloc(1, sizeof *bench);
+    struct sl_machine *own = calloc(1, sizeof *own);
+    int status = bench && own ? SL_OK : sl_fail(self, SL_FAILED, "no memory to measure this machine");
+    if (status == SL_OK) {
+        *own = *run->machine;
+        *bench = (struct bench){.machine = own,
+                                .measurement = run->measurement,
+                                .gemm = run->gemm,
+                                .self = self,
+                                .timing = run->measurement->brief ? short_timing : long_timing};
+        status = sl_group_axes(self, "*", &bench->world);
+    }
+    if (status == SL_OK) {
+        add_grid(bench);
+        add_products(bench);
+        status = open_pools(bench);
+    }
+    if (status == SL_OK) status = time_all(bench);
+    if (status == SL_OK) status = sl_barrier(self, &bench->world);
+    if (status == SL_OK && self->coordinate == 0) *run->machine = *own;
+    if (bench) {
+        sl_device.give(bench->a);
+        sl_device.give(bench->b);
+        sl_device.give(bench->c);
+    }
+    free(bench);
+    free(own);
+    return status;
+}
+
+int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engine,
+                       const struct sl_measurement *measurement, struct sl_error *error) {
+    const int cores = sl_cores_of(engine), most = cores > 0 ? cores : 1;
+    const int places = most < SL_MAX_COORDINATES ? most : SL_MAX_COORDINATES;
+    struct sl_engine own = *engine;
+    struct run run = {machine, measurement, measurement->gemm ? measurement->gemm : sl_gemm_find(NULL, error)};
+    struct sl_mesh mesh = {.axes = 1, .axis[0] = {.name = "data", .size = places}, .size = places};
+    if (!run.gemm) return error->status;
+    *machine = (struct sl_machine){.name = "this machine", .kinds = 1, .action = 1e-6};
+    machine->nodes[0] = (struct sl_machine_nodes){.count = 1, .places = places, .shares = true, .speed = 1};
+    own.error = error;
+    own.delay = 0;
+    return sl_run(&mesh, &own, program, &run);
+}

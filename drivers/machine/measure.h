@@ -1,0 +1,22 @@
+/* measure.h - the rates of the machine that this process runs on. */
+#ifndef SL_DRIVERS_MACHINE_MEASURE_H
+#define SL_DRIVERS_MACHINE_MEASURE_H
+
+#include "drivers/machine/machine.h"
+#include "layers/kernels/gemm.h"
+#include "spmd/spmd.h"
+
+struct sl_measurement {
+    const struct sl_gemm_backend *gemm; /* NULL: the build's default */
+    /* Products that are measured besides a grid of shapes; their rates are not read. */
+    const struct sl_machine_product *product;
+    int products;
+    bool brief; /* a coarser grid, and one round in place of three */
+};
+
+/* Measures with all cores at work, as in a run: a coordinate a core over ENGINE, whose coordinates the links are
+ * between. MACHINE becomes one node. Takes a second if brief, and else about ten. Fails as sl_run does. */
+int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engine,
+                       const struct sl_measurement *measurement, struct sl_error *error);
+
+#endif

@@ -1,0 +1,286 @@
+/* predict.c - plans each rank on paper, turns its work into seconds, and simulates the schedule. */
+#include "drivers/search/predict.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "collectives/paper.h"
+#include "spmd/schedule/simulate.h"
+
+/* What planning tells of a rank. */
+struct rank {
+    struct sl_budget budget;
+    struct sl_load load;
+    double *summed;  /* [loops] floats of gradients that are summed over data */
+    double *updated; /* [loops] floats of parameters that this coordinate updates */
+};
+
+struct prediction {
+    struct sl_job *job;
+    const struct sl_machine *machine;
+    struct rank *rank; /* [ranks] */
+    struct sl_stage_costs *stage;
+    struct sl_prediction *result;
+};
+
+/* ---- planning ---- */
+
+struct planning {
+    struct sl_job *job;
+    struct rank *rank;
+};
+
+static void count_parameters(struct rank *rank, const struct sl_parameters *parameters) {
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        const int loop = r < 2 * parameters->loops ? r % parameters->loops : 0;
+        if (!sl_range_is_sharded(parameters, r)) rank->summed[loop] += (double)range->used;
+        rank->updated[loop] += (double)range->shard_count;
+    }
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    const struct planning *planning = arg;
+    struct sl_worker worker;
+    planning->job->load = &planning->rank->load;
+    int status = sl_worker_plan(&worker, self, planning->job);
+    if (status == SL_OK) status = sl_worker_plan_bytes(&worker, &planning->rank->budget);
+    if (status == SL_OK) count_parameters(planning->rank, sl_trainer_parameters(worker.trainer));
+    sl_worker_close(&worker);
+    planning->job->load = NULL;
+    return status;
+}
+
+/* The coordinate of RANK that is the first along all other axes. */
+static int coordinate_of(const struct sl_job *job, int rank) {
+    const int axis = sl_mesh_find_axis(&job->mesh, sl_job_axis(job, SL_JOB_PIPE));
+    return sl_mesh_neighbour(&job->mesh, 0, axis, rank);
+}
+
+static int no_memory(struct sl_error *error) { return sl_error_set(error, SL_FAILED, "no memory to predict a step"); }
+
+static int plan_rank(struct prediction *p, const struct sl_engine *like, int number, struct sl_error *error) {
+    const size_t loops = (size_t)p->job->schedule.loops;
+    struct rank *rank = &p->rank[number];
+    struct planning planning = {p->job, rank};
+    rank->summed = calloc(loops, sizeof *rank->summed);
+    rank->updated = calloc(loops, sizeof *rank->updated);
+    if (!rank->summed || !rank->updated || sl_load_open(&rank->load, (int)loops)) return no_memory(error);
+    SL_TRY(sl_paper_run(&p->job->mesh, like, coordinate_of(p->job, number), program, &planning, error));
+    return rank->load.failed ? no_memory(error) : SL_OK;
+}
+
+static void close_ranks(struct prediction *p) {
+    for (int r = 0; p->rank && r < p->job->ranks; r++) {
+        sl_load_close(&p->rank[r].load);
+        free(p->rank[r].summed);
+        free(p->rank[r].updated);
+    }
+    free(p->rank);
+    free(p->stage);
+}
+
+/* ---- seconds ---- */
+
+/* Between COORDINATE and the next one along AXES, or the one before it. */
+static enum sl_link link_along(const struct prediction *p, int coordinate, const char *name) {
+    const struct sl_mesh *mesh = &p->job->mesh;
+    const int axis = sl_mesh_find_axis(mesh, name);
+    if (axis < 0 || mesh->axis[axis].size == 1) return SL_LINK_PACKAGE;
+    const int index = sl_mesh_index(mesh, coordinate, axis), size = mesh->axis[axis].size;
+    enum sl_link worst = (enum sl_link)0;
+    for (int i = 0; i < size; i++) {
+        if (i == index) continue;
+        const enum sl_link link = sl_machine_link(p->machine, coordinate, sl_mesh_neighbour(mesh, coordinate, axis, i));
+        worst = link > worst ? link : worst;
+    }
+    return worst;
+}
+
+static const enum sl_machine_kernel kernel_of[SL_LOAD_KERNELS] = {[SL_LOAD_MOVES] = SL_MACHINE_MOVES,
+                                                                  [SL_LOAD_NORMS] = SL_MACHINE_NORMS,
+                                                                  [SL_LOAD_GELU] = SL_MACHINE_GELU,
+                                                                  [SL_LOAD_SOFTMAX] = SL_MACHINE_SOFTMAX,
+                                                                  [SL_LOAD_DROPOUT] = SL_MACHINE_DROPOUT};
+
+/* Of one microbatch, on a core or device of its own; SHARE [SL_SHARES] is added to. */
+static double seconds_of(const struct prediction *p, int coordinate, const struct sl_load_work *work, double *share) {
+    const struct sl_machine *machine = p->machine;
+    double products = 0, kernels = 0, calls = 0;
+    for (int i = 0; i < work->products; i++) {
+        const struct sl_load_product *x = &work->product[i];
+        products += x->count * sl_machine_product(machine, x->type, x->m, x->n, x->k, x->a_transposed, x->b_transposed);
+    }
+    for (int k = 0; k < SL_LOAD_KERNELS; k++) kernels += sl_machine_kernels(machine, kernel_of[k], work->floats[k]);
+    for (int i = 0; i < work->calls; i++) {
+        const struct sl_load_call *call = &work->call[i];
+        const enum sl_link link = link_along(p, coordinate, call->axes);
+        calls += call->count * sl_machine_collective(machine, link, call->operation, call->members, call->bytes);
+    }
+    const double attention = sl_machine_attention(machine, work->attention);
+    share[SL_SHARE_PRODUCTS] += products;
+    share[SL_SHARE_ATTENTION] += attention;
+    share[SL_SHARE_KERNELS] += kernels;
+    share[SL_SHARE_CALLS] += calls;
+    return products + attention + kernels + calls;
+}
+
+/* The loop's gradients summed over data, and its values gathered where each updates a part. */
+static double reduction(const struct prediction *p, int coordinate, double floats) {
+    const struct sl_job *job = p->job;
+    const char *data = sl_job_axis(job, SL_JOB_DATA);
+    const enum sl_link link = link_along(p, coordinate, data);
+    const double bytes = sizeof(float) * floats;
+    if (job->data == 1 || floats == 0) return 0;
+    if (!job->options->zero) return sl_machine_collective(p->machine, link, SL_PSUM, job->data, bytes);
+    return sl_machine_collective(p->machine, link, SL_PSUM_SCATTER, job->data, bytes) +
+           sl_machine_collective(p->machine, link, SL_ALL_GATHER, job->data, bytes);
+}
+
+/* Of the stage of RANK's LOOP. */
+static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int loop, double *share) {
+    const struct sl_load *load = &p->rank[rank].load;
+    const struct sl_load_loop *of = &load->loop[loop];
+    const int at = coordinate_of(p->job, rank);
+    const double action = sl_machine_action(p->machine), data = p->job->data;
+    const enum sl_link link = link_along(p, at, sl_job_axis(p->job, SL_JOB_DATA));
+    return (struct sl_stage_costs){
+        .forward = 1e3 * (seconds_of(p, at, &of->part[SL_LOAD_FORWARD], share) + action),
+        .input_gradient = 1e3 * (seconds_of(p, at, &of->part[SL_LOAD_INPUT], share) + action),
+        .weight_gradient = 1e3 * seconds_of(p, at, &of->part[SL_LOAD_WEIGHT], share),
+        .reduce = 1e3 * reduction(p, at, p->rank[rank].summed[loop]),
+        .optimizer = 1e3 * sl_machine_kernels(p->machine, SL_MACHINE_OPTIMIZER, p->rank[rank].updated[loop]),
+        .unshard = of->gathered > 0 && data > 1
+                       ? 1e3 * sl_machine_collective(p->machine, link, SL_ALL_GATHER, (int)data, of->gathered)
+                       : 0};
+}
+
+/* ---- traffic ---- */
+
+/* What a member sends in a call of BYTES, with the algorithms that send least. */
+static double sent(enum sl_operation operation, int members, double bytes) {
+    const double part = bytes * (members - 1) / members;
+    return operation == SL_PSUM ? 2 * part : part;
+}
+
+static void count_traffic(struct prediction *p, int rank) {
+    const struct sl_job *job = p->job;
+    const struct sl_load *load = &p->rank[rank].load;
+    const int at = coordinate_of(job, rank), microbatches = job->schedule.microbatches * job->options->accumulate;
+    const enum sl_link along_data = link_along(p, at, sl_job_axis(job, SL_JOB_DATA));
+    double traffic[SL_LINKS] = {0};
+    for (int l = 0; l < load->loops; l++) {
+        for (int part = 0; part < SL_LOAD_PARTS; part++) {
+            const struct sl_load_work *work = &load->loop[l].part[part];
+            for (int i = 0; i < work->calls; i++)
+                traffic[link_along(p, at, work->call[i].axes)] +=
+                    microbatches * work->call[i].count *
+                    sent(work->call[i].operation, work->call[i].members, work->call[i].bytes);
+        }
+        if (job->data == 1) continue;
+        traffic[along_data] += sent(SL_PSUM, job->data, sizeof(float) * p->rank[rank].summed[l]);
+        traffic[along_data] += 2 * sent(SL_ALL_GATHER, job->data, load->loop[l].gathered);
+    }
+    if (job->ranks > 1) /* a stage gives rows to the next one and gradients to the one before */
+        traffic[link_along(p, at, sl_job_axis(job, SL_JOB_PIPE))] += 2.0 * load->loops * microbatches * load->handed;
+    for (int i = 0; i < SL_LINKS; i++) p->result->traffic[i] = fmax(p->result->traffic[i], traffic[i]);
+}
+
+/* ---- the step ---- */
+
+static void take_largest(struct prediction *p) {
+    for (int r = 0; r < p->job->ranks; r++) {
+        const double bytes = (double)sl_budget_total(&p->rank[r].budget);
+        if (r > 0 && bytes <= p->result->bytes) continue;
+        p->result->bytes = bytes;
+        p->result->budget = p->rank[r].budget;
+    }
+}
+
+static void make_costs(struct prediction *p) {
+    const struct sl_schedule *schedule = &p->job->schedule;
+    const double passes = p->job->options->accumulate, steps = passes * schedule->microbatches;
+    double most = -1;
+    for (int rank = 0; rank < p->job->ranks; rank++) {
+        double share[SL_SHARES] = {0}, all = 0;
+        for (int loop = 0; loop < schedule->loops; loop++)
+            p->stage[sl_schedule_stage(schedule, rank, loop)] = costs_of(p, rank, loop, share);
+        for (int i = 0; i < SL_SHARES; i++) all += share[i];
+        if (all <= most) continue;
+        most = all;
+        for (int i = 0; i < SL_SHARES; i++) p->result->share_ms[i] = 1e3 * steps * share[i];
+    }
+}
+
+static void tell_stages(struct prediction *p) {
+    const struct sl_job *job = p->job;
+    const int stages = sl_schedule_stages(&job->schedule);
+    const double times = (double)job->schedule.microbatches * job->options->accumulate;
+    if (stages > SL_PREDICTED_STAGES) return;
+    p->result->stages = stages;
+    for (int s = 0; s < stages; s++)
+        p->result->stage_ms[s] =
+            times * (p->stage[s].forward + p->stage[s].input_gradient + p->stage[s].weight_gradient);
+}
+
+/* Passes but the last one end without sums and without the optimizer. */
+static int simulate(struct prediction *p, struct sl_error *error) {
+    const struct sl_job *job = p->job;
+    const enum sl_link link = link_along(p, 0, sl_job_axis(job, SL_JOB_PIPE));
+    struct sl_costs costs = {.count = sl_schedule_stages(&job->schedule),
+                             .stage = p->stage,
+                             .communication = 1e3 * sl_machine_message(p->machine, link, p->rank[0].load.handed),
+                             .overlap = job->options->overlap,
+                             .group = job->wgrad_group};
+    struct sl_simulation simulation = {0};
+    struct sl_prediction *result = p->result;
+    SL_TRY(sl_schedule_simulate(&job->schedule, &costs, &simulation, error));
+    result->pipeline_ms = simulation.span * job->options->accumulate;
+    result->ms = result->pipeline_ms + simulation.step - simulation.span;
+    result->bubble = simulation.bubble;
+    for (int r = 0; r < simulation.ranks; r++) {
+        result->optimizer_ms = fmax(result->optimizer_ms, simulation.rank[r].optimizer);
+        result->reduce_ms = fmax(result->reduce_ms, simulation.rank[r].reducing);
+    }
+    sl_simulation_free(&simulation);
+    return SL_OK;
+}
+
+/* Where coordinates share cores, the cores are never faster than all work together. */
+static void share_cores(struct prediction *p) {
+    const struct sl_job *job = p->job;
+    const int cores = sl_machine_sharing(p->machine, job->mesh.size);
+    if (cores == 0) return;
+    double work = 0;
+    for (int s = 0; s < sl_schedule_stages(&job->schedule); s++) {
+        const struct sl_stage_costs *of = &p->stage[s];
+        const double each = of->forward + of->input_gradient + of->weight_gradient;
+        work += each * job->schedule.microbatches * job->options->accumulate + of->optimizer + of->reduce;
+    }
+    work *= (double)job->mesh.size / job->ranks / cores;
+    p->result->ms = fmax(p->result->ms, work);
+}
+
+static int predict(struct prediction *p, const struct sl_engine *like, struct sl_error *error) {
+    struct sl_job *job = p->job;
+    p->rank = calloc((size_t)job->ranks, sizeof *p->rank);
+    p->stage = calloc((size_t)sl_schedule_stages(&job->schedule), sizeof *p->stage);
+    if (!p->rank || !p->stage) return no_memory(error);
+    for (int rank = 0; rank < job->ranks; rank++) SL_TRY(plan_rank(p, like, rank, error));
+    take_largest(p);
+    for (int rank = 0; rank < job->ranks; rank++) count_traffic(p, rank);
+    make_costs(p);
+    tell_stages(p);
+    SL_TRY(simulate(p, error));
+    share_cores(p);
+    return SL_OK;
+}
+
+int sl_predict(struct sl_job *job, const struct sl_engine *like, const struct sl_machine *machine,
+               struct sl_prediction *result, struct sl_error *error) {
+    struct prediction p = {.job = job, .machine = machine, .result = result};
+    *result = (struct sl_prediction){0};
+    const int status = predict(&p, like, error);
+    close_ranks(&p);
+    return status;
+}
