@@ -1,11 +1,10 @@
 /* shardloop.c - the command `shardloop NAME ...`: becomes the program shardloop-NAME that lies beside it, or, in a
  * build folder, NAME. */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "drivers/command_line/become.h"
 #include "drivers/command_line/wrap.h"
 #include "drivers/common/suggest.h"
 
@@ -41,30 +40,14 @@ static int refuse(const char *word) {
     return error.status;
 }
 
-/* Becomes the program NAME, which finds in its first argument how it was called. Returns only where there is none. */
-static int become(const char *name, char **argv) {
-    char folder[PATH_MAX], path[PATH_MAX + 64], called[64];
-    const ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1); /* the file, not a link to it */
-    if (length > 0) {
-        folder[length] = 0;
-        *strrchr(folder, '/') = 0;
-        snprintf(called, sizeof called, "shardloop %s", name);
-        argv[0] = called;
-        snprintf(path, sizeof path, "%s/shardloop-%s", folder, name);
-        execv(path, argv);
-        if (errno == ENOENT) {
-            snprintf(path, sizeof path, "%s/%s", folder, name);
-            execv(path, argv);
-        }
-    }
-    fprintf(stderr, "shardloop: %s: %s\n", length > 0 ? path : "/proc/self/exe", strerror(errno));
-    return SL_FAILED;
-}
-
 int main(int argc, char **argv) {
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) return explain();
     if (!strcmp(argv[1], "--version")) return puts("shardloop " SL_VERSION) < 0 ? SL_FAILED : SL_OK;
     for (int i = 0; i < COMMANDS; i++)
-        if (!strcmp(argv[1], commands[i].name)) return become(commands[i].name, argv + 1);
+        if (!strcmp(argv[1], commands[i].name)) {
+            char called[64];
+            snprintf(called, sizeof called, "shardloop %s", argv[1]);
+            return sl_become(commands[i].name, called, argv + 1);
+        }
     return refuse(argv[1]);
 }

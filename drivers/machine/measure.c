@@ -14,7 +14,7 @@
 #include "spmd/device/device.h"
 #include "spmd/random.h"
 
-enum { ROUNDS = 3, POOL = 1 << 23 /* floats: past the near caches */, KERNEL_FLOATS = 1 << 18, CALLS = 7 };
+enum { ROUNDS = 3, POOL = 1 << 21 /* floats: past the near caches */, KERNEL_FLOATS = 1 << 18, CALLS = 7 };
 /* Of one timing. */
 static const double short_timing = 5e-4, long_timing = 2e-3;
 
@@ -80,12 +80,11 @@ static int time_product(struct bench *bench, const struct sl_machine_product *sh
 static void add_grid(struct bench *bench) {
     static const int rows[] = {8, 32, 128, 512, 2048}, widths[] = {64, 256, 1024};
     struct sl_machine *machine = bench->machine;
-    const int step = bench->measurement->brief ? 2 : 1;
     for (int type = 0; type < 2; type++) {
         if (!sl_gemm_supports(bench->gemm, type ? SL_BF16 : SL_F32)) continue;
         for (int way = 0; way < 3; way++)
-            for (int r = 0; r < 5; r += step)
-                for (int w = 0; w < 9; w += step) {
+            for (int r = 0; r < 5; r++)
+                for (int w = 0; w < 9; w += bench->measurement->brief ? 2 : 1) {
                     const int other = widths[w / 3], width = widths[w % 3];
                     struct sl_machine_product *product = &machine->product[machine->products++];
                     *product = (struct sl_machine_product){.type = type ? SL_BF16 : SL_F32,
@@ -180,7 +179,7 @@ static int time_sum(struct bench *bench, size_t bytes, double *seconds) {
 /* A small sum takes its steps' latencies; a large one shows the bandwidth. */
 static int time_links(struct bench *bench) {
     const int members = bench->world.size, steps = 2 * (members - 1);
-    const size_t large = (size_t)1 << 24;
+    const size_t large = POOL * sizeof(float);
     struct sl_machine *machine = bench->machine;
     double small_call, large_call;
     double latency = 2e-6, bandwidth = 1e10;

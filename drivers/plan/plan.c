@@ -177,12 +177,19 @@ static int run(struct config *config, struct sl_error *error) {
     return sl_output_close(&output, status, error);
 }
 
+static bool is_command(int argc, char **argv, const char *name) { return argc > 1 && !strcmp(argv[1], name); }
+
 int main(int argc, char **argv) {
+    if (is_command(argc, argv, "memory") || is_command(argc, argv, "search")) return plan_by_driver(argc, argv);
+    if (is_command(argc, argv, "measure")) return plan_measure(argc - 1, argv + 1);
     struct config config = defaults;
     struct sl_options options = {
         .program = "plan",
-        .summary = "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
-                   "layers, communication, replicas on nodes, and a search over layouts.",
+        .summary =
+            "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
+            "layers, communication, replicas on nodes, and a search over layouts. So far these are estimates for "
+            "a model on paper. plan measure measures this machine; plan memory --driver NAME and plan search "
+            "--driver NAME plan a real run, byte for byte and with measured rates.",
         .section = SL_SECTIONS({"Plan", plan_table, &config}, {"Layout", layout_table, &config},
                                {"Pipeline", pipeline_table, &config}, {"Model", model_table, &config},
                                {"Devices", device_table, &config}),

@@ -180,6 +180,13 @@ typedef int plan_section(struct plan_rows *rows, const struct plan_job *job, str
 plan_section plan_print_memory, plan_print_data, plan_print_pipelines, plan_print_tensor, plan_print_communication,
     plan_print_replicas, plan_print_search;
 
+/* ---- commands that have options of their own; each is given its words from its name on, or all of them ---- */
+
+/* `plan memory --driver NAME ...` and `plan search --driver NAME ...`: this process becomes the driver. */
+int plan_by_driver(int argc, char **argv);
+/* `plan measure ...`. */
+int plan_measure(int argc, char **argv);
+
 /* Draws the job's one pipeline. */
 int plan_draw_svg(const struct sl_output *output, const struct plan_job *job, struct sl_error *error);
 /* Writes its table (spmd/schedule/csv.h). */

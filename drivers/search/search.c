@@ -30,6 +30,7 @@ struct search {
     struct sl_layouts layouts;
     int devices, tried, unplanned, too_large;
     double memory, began; /* bytes that a coordinate may take; sl_now() */
+    bool free_mesh;       /* other layouts than the job's own may have any options */
     double smallest;      /* bytes of the smallest layout that does not fit */
     char refusal[200];    /* why the first one that cannot be planned cannot */
 };
@@ -110,6 +111,7 @@ static int check_devices(struct search *search, struct sl_error *error) {
 
 static void find_limits(struct search *search) {
     const struct sl_options *command = search->command;
+    if (search->free_mesh) return;
     search->limits = (struct sl_layout_limits){
         .mesh = sl_option_given(command, "mesh"),
         .schedule = sl_option_given(command, "schedule") || sl_option_given(command, "schedule-file"),
@@ -232,6 +234,23 @@ static int use(struct search *search, bool json, struct sl_error *error) {
         print_best(search, starts ? stderr : stdout);
     if (options->save) SL_TRY(sl_start_save(search->command, best->text, options->save, error));
     return starts ? sl_start_again(search->command, best->text, error) : SL_OK;
+}
+
+int sl_search_compare(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,
+                      struct sl_prediction *own, struct sl_layout *best, struct sl_error *error) {
+    struct search *search = calloc(1, sizeof *search);
+    struct sl_layout same = {.variant = {.options = *job->options, .mesh = job->mesh}};
+    if (!search) return sl_error_set(error, SL_FAILED, "no memory to predict a run");
+    *search = (struct search){
+        .job = job, .engine = engine, .command = command, .options = &job->options->search, .free_mesh = true};
+    int status = find_layouts(search, error);
+    if (status == SL_OK) plan(search, &same);
+    if (status == SL_OK && !same.planned) status = sl_error_set(error, SL_BAD_INPUT, "%s", search->refusal);
+    if (status == SL_OK) *own = same.prediction;
+    if (status == SL_OK && search->layouts.count) *best = search->layouts.list[0];
+    free(search->layouts.list);
+    free(search);
+    return status;
 }
 
 int sl_search(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,

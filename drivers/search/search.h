@@ -14,4 +14,9 @@
 int sl_search(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,
               const struct sl_search_options *options, bool json, struct sl_error *error);
 
+/* Predicts JOB itself, in OWN, and the fastest layout on as many devices, in BEST, which does not fit where there is
+ * none. */
+int sl_search_compare(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,
+                      struct sl_prediction *own, struct sl_layout *best, struct sl_error *error);
+
 #endif

@@ -18,5 +18,7 @@ void sl_step_times_add(struct sl_step_times *times, double ms);
 /* The median of the steps on record after the first; the first where it is the only one; NaN where there is none.
  * Sorts the record. */
 double sl_step_times_median(struct sl_step_times *times);
+/* The time below which SHARE (0 to 1) of them lie; otherwise the same. */
+double sl_step_times_quantile(struct sl_step_times *times, double share);
 
 #endif

@@ -5,7 +5,7 @@
 #define SL_DRIVERS_TRAINING_TRAINING_H
 
 #include "drivers/memory/report.h"
-#include "drivers/search/search.h"
+#include "drivers/search/forecast.h"
 #include "drivers/training/heading.h"
 #include "drivers/training/job.h"
 #include "drivers/training/learning_rate.h"
@@ -47,6 +47,7 @@ struct sl_training {
     struct sl_memory memory[SL_MAX_COORDINATES];
     struct sl_profile profile[SL_MAX_COORDINATES];
     struct sl_trace_file trace;
+    struct sl_forecast forecast;
     /* Written by coordinate 0. */
     struct sl_report report;
     struct sl_store gradients;

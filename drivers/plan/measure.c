@@ -1,0 +1,76 @@
+/* measure.c - `plan measure`: the rates of this machine, for predictions elsewhere and later. */
+#include "drivers/machine/measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engines.h"
+#include "drivers/common/options.h"
+#include "drivers/machine/machine_file.h"
+#include "drivers/plan/plan.h"
+
+struct config {
+    const char *save;
+    bool brief;
+};
+
+#define FIELD(name) offsetof(struct config, name)
+
+static const struct sl_option table[] = {
+    {"save", SL_OPTION_TEXT, FIELD(save), .value = "FILE", .path = SL_PATH_REPLACED,
+     .help = "write the machine to FILE, for --machine"},
+    {"brief", SL_OPTION_FLAG, FIELD(brief), .help = "measure for a second instead of ten"},
+    {0},
+};
+
+/* The best and the median of the products of TYPE. */
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_products(const struct sl_machine *machine, enum sl_dtype type, const char *name) {
+    double rate[SL_MACHINE_PRODUCTS];
+    int count = 0;
+    for (int i = 0; i < machine->products; i++)
+        if (machine->product[i].type == type) rate[count++] = machine->product[i].gflops;
+    if (!count) return;
+    qsort(rate, (size_t)count, sizeof *rate, compare);
+    printf("%-24s %8.1f GFLOP/s, %.1f in the middle of %d shapes\n", name, rate[count - 1], rate[count / 2], count);
+}
+
+static void print(const struct sl_machine *machine) {
+    printf("%d places, each of which reaches, with all of them at work:\n", machine->nodes[0].places);
+    print_products(machine, SL_F32, "products of float32");
+    print_products(machine, SL_BF16, "products of bf16");
+    printf("%-24s %8.1f GFLOP/s\n", "attention", 2e-9 * machine->attention);
+    for (int k = 0; k < SL_MACHINE_KERNELS; k++)
+        printf("%-24s %8.2f 1e9 elements a second\n", sl_machine_kernel_name[k], 1e-9 / machine->kernel[k]);
+    printf("%-24s %8.2f us, %.2f GB/s\n", "messages", 1e6 * machine->latency[0], 1e-9 * machine->bandwidth[0]);
+}
+
+static int measure(const struct config *config, struct sl_error *error) {
+    struct sl_machine *machine = calloc(1, sizeof *machine);
+    const struct sl_measurement measurement = {.brief = config->brief};
+    struct sl_engine engine;
+    if (!machine) return sl_error_set(error, SL_FAILED, "no memory to measure this machine");
+    int status = sl_engine_open(&engine, "local", error);
+    if (status == SL_OK) status = sl_machine_measure(machine, &engine, &measurement, error);
+    if (status == SL_OK) print(machine);
+    if (status == SL_OK && config->save) status = sl_machine_write(machine, config->save, error);
+    free(machine);
+    return status;
+}
+
+int plan_measure(int argc, char **argv) {
+    struct config config = {0};
+    struct sl_error error = {0};
+    struct sl_options options = {.program = "plan measure",
+                                 .summary = "Measures this machine: products, kernels, messages between its cores.",
+                                 .section = SL_SECTIONS({"Measurement", table, &config})};
+    int status = sl_options_parse(&options, argc, argv);
+    if (status == SL_OK && !options.answered) status = sl_options_finish(&options, measure(&config, &error), &error);
+    sl_options_free(&options);
+    return status;
+}
