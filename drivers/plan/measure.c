@@ -18,7 +18,7 @@ struct config {
 #define FIELD(name) offsetof(struct config, name)
 
 static const struct sl_option table[] = {
-    {"save", SL_OPTION_TEXT, FIELD(save), .value = "FILE", .path = SL_PATH_REPLACED,
+    {"save", SL_OPTION_TEXT, FIELD(save), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "write the machine to FILE, for --machine"},
     {"brief", SL_OPTION_FLAG, FIELD(brief), .help = "measure for a second instead of ten"},
     {0},

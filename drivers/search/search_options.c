@@ -18,7 +18,7 @@ const struct sl_option sl_search_table[] = {
     {"machine", SL_OPTION_TEXT, FIELD(machine), .value = "FILE", .path = SL_PATH_TEXT,
      .help = "predict times on the machine that FILE describes, as plan measure --save writes it or a hand does "
              "(default: this machine, measured for a second)"},
-    {"save-options", SL_OPTION_TEXT, FIELD(save), .value = "FILE", .path = SL_PATH_REPLACED,
+    {"save-options", SL_OPTION_TEXT, FIELD(save), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "write the options of the best layout to FILE, to be used as @FILE"},
     {0},
 };

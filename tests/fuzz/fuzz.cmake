@@ -4,6 +4,7 @@ set(parsers
     checkpoint
     csv
     idx
+    machine
     memory
     mesh
     metrics

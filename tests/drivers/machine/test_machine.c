@@ -1,0 +1,113 @@
+/* test_machine.c - from rates to seconds, and where coordinates lie. */
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "drivers/machine/machine.h"
+#include "drivers/search/search_options.h"
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
+
+static const struct sl_machine two_rates = {.products = 3,
+                                            .product = {{SL_F32, 64, 64, 64, false, false, 10},
+                                                        {SL_F32, 1024, 1024, 1024, false, false, 90},
+                                                        {SL_BF16, 1024, 1024, 1024, false, false, 200}}};
+
+static void measured_shapes_have_their_rates(void **state) {
+    (void)state;
+    assert_true(near(sl_machine_product(&two_rates, SL_F32, 64, 64, 64, false, false), 2.0 * 64 * 64 * 64 / 10e9));
+    assert_true(near(sl_machine_product(&two_rates, SL_BF16, 1024, 1024, 1024, false, false),
+                     2.0 * 1024 * 1024 * 1024 / 200e9));
+}
+
+/* As far from one as from the other: the geometric mean; nearer to one its rate counts more. */
+static void others_lie_between(void **state) {
+    (void)state;
+    const double middle = 2.0 * 256 * 256 * 256 / sl_machine_product(&two_rates, SL_F32, 256, 256, 256, false, false);
+    const double large = 2.0 * 512 * 512 * 512 / sl_machine_product(&two_rates, SL_F32, 512, 512, 512, false, false);
+    assert_true(fabs(middle - 30e9) < 1e6);
+    assert_true(large > 60e9 && large < 90e9);
+}
+
+static void other_types_count_only_where_nothing_else_is_known(void **state) {
+    (void)state;
+    struct sl_machine one = {.products = 1, .product = {{SL_F32, 64, 64, 64, false, false, 10}}};
+    assert_true(near(sl_machine_product(&one, SL_BF16, 64, 64, 64, true, false), 2.0 * 64 * 64 * 64 / 10e9));
+}
+
+/* Rings: N - 1 steps of a part each, twice for a sum that all get. */
+static void calls_are_rings(void **state) {
+    (void)state;
+    const struct sl_machine machine = {.latency = {1e-6, 2e-6, 1e-3}, .bandwidth = {1e10, 1e9, 1e8}};
+    assert_true(near(sl_machine_message(&machine, SL_LINK_NODE, 1e6), 2e-6 + 1e-3));
+    assert_true(near(sl_machine_collective(&machine, SL_LINK_PACKAGE, SL_ALL_GATHER, 4, 4e6), 3 * (1e-6 + 1e-4)));
+    assert_true(near(sl_machine_collective(&machine, SL_LINK_PACKAGE, SL_PSUM, 4, 4e6), 6 * (1e-6 + 1e-4)));
+    assert_true(sl_machine_collective(&machine, SL_LINK_NETWORK, SL_PSUM, 1, 4e6) == 0);
+}
+
+/* Two nodes of four devices in pairs, and one of two that are half as fast. */
+static const struct sl_machine uneven = {.kinds = 2,
+                                         .nodes = {{.count = 2, .places = 4, .package = 2, .memory = 80e9, .speed = 1},
+                                                   {.count = 1, .places = 2, .memory = 24e9, .speed = 0.5}}};
+
+static void coordinates_fill_nodes(void **state) {
+    (void)state;
+    assert_int_equal(sl_machine_room(&uneven), 10);
+    assert_int_equal(sl_machine_link(&uneven, 0, 1), SL_LINK_PACKAGE);
+    assert_int_equal(sl_machine_link(&uneven, 1, 2), SL_LINK_NODE);
+    assert_int_equal(sl_machine_link(&uneven, 3, 4), SL_LINK_NETWORK);
+    assert_int_equal(sl_machine_link(&uneven, 8, 9), SL_LINK_PACKAGE);
+    assert_int_equal(sl_machine_link(&uneven, 7, 8), SL_LINK_NETWORK);
+    assert_true(sl_machine_memory(&uneven, 8) == 80e9);
+    assert_true(sl_machine_memory(&uneven, 9) == 24e9);
+    assert_true(sl_machine_speed(&uneven, 8) == 1);
+    assert_true(sl_machine_speed(&uneven, 10) == 0.5);
+    assert_int_equal(sl_machine_sharing(&uneven, 10), 0);
+}
+
+static void cores_may_be_shared(void **state) {
+    (void)state;
+    const struct sl_machine laptop = {.kinds = 1, .nodes = {{.count = 1, .places = 2, .shares = true, .speed = 1}}};
+    assert_int_equal(sl_machine_room(&laptop), INT_MAX);
+    assert_int_equal(sl_machine_sharing(&laptop, 2), 0);
+    assert_int_equal(sl_machine_sharing(&laptop, 8), 2);
+    assert_int_equal(sl_machine_link(&laptop, 0, 7), SL_LINK_PACKAGE);
+}
+
+static void sizes_are_read(void **state) {
+    (void)state;
+    const struct {
+        const char *text;
+        double bytes; /* 0: refused */
+    } sizes[] = {{"1", 1},           {"512MB", 512e6}, {"2GiB", 2147483648.0},
+                 {"1.5 TB", 1.5e12}, {"3k", 3e3},      {"3KiB", 3072},
+                 {"7B", 7},          {"1e3", 1e3},     {"", 0},
+                 {"GB", 0},          {"1 G B", 0},     {"1GBs", 0},
+                 {"0", 0},           {"-1", 0},        {"inf", 0},
+                 {"nan", 0},         {"1e19", 0},      {" 1", 0},
+                 {"1EB", 0},         {"0x10", 16}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        double bytes = 0;
+        const bool read = sl_search_bytes(sizes[i].text, &bytes);
+        if (read != (sizes[i].bytes > 0) || (read && !near(bytes, sizes[i].bytes)))
+            fail_msg("\"%s\": %g", sizes[i].text, bytes);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(measured_shapes_have_their_rates),
+        cmocka_unit_test(others_lie_between),
+        cmocka_unit_test(other_types_count_only_where_nothing_else_is_known),
+        cmocka_unit_test(calls_are_rings),
+        cmocka_unit_test(coordinates_fill_nodes),
+        cmocka_unit_test(cores_may_be_shared),
+        cmocka_unit_test(sizes_are_read),
+    };
+    return cmocka_run_group_tests_name("machine", tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+#!/bin/sh
+# planning.sh DRIVERS DATA - layouts that are predicted, searched, saved and run; machines, measured and by hand; prints
+# TAP.
+drivers=$1
+laptop=$2/machines/laptop.json
+cluster=$2/machines/cluster.json
+. "$(dirname "$0")/../rigs/points.sh"
+
+call() {
+    timeout 300 "$drivers/$@" >out 2>err </dev/null
+    status=$?
+}
+
+# refuses_with STATUS TEXT DRIVER ARGUMENT...
+refuses_with() {
+    wanted=$1 text=$2
+    shift 2
+    call "$@"
+    [ $status = "$wanted" ] && [ "$(wc -l <err)" = 1 ] && grep -q "^$1\( [a-z]*\)\{0,1\}: " err && grep -qF -- "$text" err
+    point "refused: $*"
+}
+refuses() {
+    refuses_with 2 "$@"
+}
+
+classifier='looping_pipeline --layers 8 --hidden 32 --batch 64'
+transformer='transformer train --model-dimension 32 --n-heads 4 --latent-dim 16 --rope-dim 4 --blocks 2
+    --layers-per-block 2 --sequence 16 --batch 16 --vocab-size 256'
+
+# ---- bytes: a dry run's ----
+
+# largest: of the coordinates' totals in the JSON of a dry run.
+largest() {
+    values total | sort -n | tail -n 1
+}
+
+# is_exact DEVICES DRIVER ARGUMENT...: of every seventh layout that a search predicts.
+is_exact() {
+    devices=$1
+    shift
+    call "$@" --plan search --devices "$devices" --machine "$laptop" --json
+    cp out found
+    sed -n 's/.*"layout": *"\([^"]*\)".*"bytes": *\([0-9]*\).*/\2 \1/p' found | sed -n '1p;1~7p' | head -n 12 >layouts
+    count=0 wrong=
+    while read -r bytes layout; do
+        call "$@" $layout --dry-run --json
+        [ $status = 0 ] && [ "$(largest)" = "$bytes" ] || wrong="$wrong $layout"
+        count=$((count + 1))
+    done <layouts
+    [ $count -ge 6 ] && [ -z "$wrong" ] || { echo "of $count:$wrong" >>err; false; }
+    point "predicted bytes are a dry run's, of $count layouts on $devices devices: $1"
+}
+is_exact 2 $classifier
+is_exact 8 $classifier
+is_exact 2 $transformer
+is_exact 8 $transformer
+is_exact 4 $transformer --precision bf16 --storage bf16 --fsdp
+
+call $transformer --mesh data=2,pipe=2 --steps 3 --machine "$laptop" --json
+held=$(tail -n 1 out | grep -o '"total": *[0-9]*' | sed 's/.*: *//' | sort -n | tail -n 1)
+planned=$(sed -n 's/.*"predicted": *{[^}]*"bytes": *\([0-9]*\).*/\1/p' out)
+[ $status = 0 ] && [ -n "$held" ] && [ "$held" = "$planned" ]
+point 'what a run holds is what was predicted'
+call $transformer --mesh data=2,pipe=2 --steps 3 --machine "$laptop"
+[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (' out && grep -q '^beside products most goes to ' out
+point 'a run ends with both, and with what holds it back'
+
+# ---- the search ----
+
+call $transformer --plan search --devices 8 --machine "$laptop" --json
+sed -n 's/.*"predicted_ms": *\([0-9.e+]*\).*/\1/p' out >order
+[ $status = 0 ] && [ "$(wc -l <order)" -gt 40 ] && sort -g order | cmp -s - order
+point 'the fastest come first'
+call $transformer --plan search --devices 8 --machine "$laptop"
+[ $status = 0 ] && [ "$(grep -c -- '--mesh' out)" = 10 ] && grep -q 'the best of [0-9]* layouts on 8 devices of "two cores by hand"' out &&
+    grep -q '^[0-9]* layouts planned in ' out
+point 'people see ten'
+call $transformer --plan search --devices 4 --schedule 1f1b --microbatches 4 --machine "$laptop" --json
+[ $status = 0 ] && ! grep '"layout"' out | grep -v 'schedule 1f1b .*--microbatches 4'
+point 'what is given stays as it is'
+call $transformer --plan search --mesh data=2,pipe=2 --machine "$laptop" --json
+[ $status = 0 ] && ! grep '"layout"' out | grep -v 'mesh data=2,pipe=2'
+point 'also the mesh'
+
+# Half of what the smallest layout takes without any of the options that save memory.
+call $transformer --plan search --devices 4 --machine "$laptop" --json
+least=$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | head -n 1)
+call $transformer --plan search --devices 4 --memory $((least * 9 / 10))B --machine "$laptop" --json
+[ $status = 0 ] && grep -q '"layout"' out && ! grep '"layout"' out | grep -vE -- '--zero 2|--recompute|--fsdp|--wgrad-group 1|--offload' &&
+    [ "$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | tail -n 1)" -le $((least * 9 / 10)) ]
+point 'where memory is short layouts save some'
+refuses 'no layout on 4 devices fits into 0.0 MB a coordinate: the smallest of ' $transformer --plan search --devices 4 \
+    --memory 1kB --machine "$laptop"
+
+# A slow network between two nodes: what the best sends over it is little.
+call $transformer --plan search --devices 8 --machine "$cluster" --json
+first=$(sed -n '1s/.*"network": *\([0-9]*\).*/\1/p' out)
+most=$(sed -n 's/.*"network": *\([0-9]*\).*/\1/p' out | sort -n | tail -n 1)
+[ $status = 0 ] && [ "$first" -gt 0 ] && [ $((first * 5)) -lt "$most" ]
+point 'a slow network is used little'
+refuses '--devices 9: the machine "two nodes of four devices and a slow network" has 8' $transformer --plan search \
+    --devices 9 --machine "$cluster"
+
+# ---- saved, and run ----
+
+call $transformer --plan search --devices 2 --machine "$laptop" --save-options best
+[ $status = 0 ] && grep -q -- '--mesh ' best && ! grep -q -- '--plan\|--devices\|--machine' best
+point 'options of the best are saved'
+call transformer train @best --steps 2
+[ $status = 0 ] && grep -q '^parameters ' out
+point 'and start a run'
+call plan search --driver transformer ${transformer#transformer train} --devices=2 --machine "$laptop" --save best2
+[ $status = 0 ] && cmp -s best best2
+point 'plan search --driver does the same'
+call plan memory --driver looping_pipeline --mesh data=2 --layers 2 --hidden 16 --json
+cp out memory
+call looping_pipeline --mesh data=2 --layers 2 --hidden 16 --dry-run --json
+[ $status = 0 ] && cmp -s out memory
+point 'plan memory --driver is a dry run'
+call $classifier --plan auto --devices 2 --steps 2 --machine "$laptop"
+[ $status = 0 ] && grep -q '^the best of ' err && grep -q '^parameters ' out
+point '--plan auto runs the best'
+call $transformer --plan auto --devices 2 --memory 1GB --steps 2
+[ $status = 0 ] && grep -q '"this machine"' err && grep -q '^parameters ' out
+point 'also on this machine, which is measured'
+
+# ---- what cannot be planned ----
+
+refuses '--plan: "maybe" is not one of no|search|auto' $transformer --plan maybe
+refuses '--devices: "65" is not an integer from 0 to 64' $transformer --plan search --devices 65
+refuses '--devices: only --plan search or auto asks for it' $transformer --devices 4
+refuses '--memory: only --plan search or auto asks for it' $transformer --memory 1GB
+for size in 0 1XB B 1GBB -1GB nan 1e99 inf; do
+    refuses "--memory: \"$size\" is no size of at least a byte" $transformer --plan search --memory=$size
+done
+refuses '--devices 4: the mesh that is given has 2 coordinates' $transformer --plan search --devices 4 --mesh data=2
+refuses '--driver missing: choose transformer or looping_pipeline' plan search --driver missing
+refuses '--driver is missing: choose' plan memory
+refuses '--nonsense: no such option' plan measure --nonsense
+refuses 'no layout on 7 devices is possible: ' $transformer --plan search --devices 7 --machine "$laptop"
+
+# ---- files ----
+
+refuses_with 3 '/dev/full: ' $transformer --plan search --devices 2 --machine "$laptop" --save-options /dev/full
+refuses 'nowhere/best: No such file' $transformer --plan search --devices 2 --machine "$laptop" --save-options nowhere/best
+refuses 'missing.json: No such file' $transformer --plan search --devices 2 --machine missing.json
+
+# edits TEXT SED: the laptop's file, edited, is refused with TEXT.
+edits() {
+    sed "$2" "$laptop" >edited.json
+    refuses "edited.json: $1" $transformer --plan search --devices 2 --machine edited.json
+}
+edits 'a machine has a key "nmae", but there are only name, ' 's/"name"/"nmae"/'
+edits '"name" must be a text' 's/"name": "[^"]*"/"name": 3/'
+edits '"nodes" must be a list of 1 to 64 objects' 's/"nodes": .*/"nodes": [],/'
+edits 'nodes: "places" must be a whole number from 1 to 1048576' 's/"places": 2/"places": 0/'
+edits 'nodes: "places" must be a whole number from 1 to 1048576' 's/"places": 2/"places": 2.5/'
+edits 'nodes: "shares" must be true or false' 's/"shares": true/"shares": 1/'
+edits 'an object of "nodes" has a key "cores"' 's/"places"/"cores"/'
+edits '"products" must be a list of 1 to 1024 rows' 's/"products": .*/"products": 7,/'
+edits 'a row of "products" must be ["f32" or "bf16", m, n, k' 's/"NN", 100/"NX", 100/'
+edits 'a row of "products" must be ["f32" or "bf16", m, n, k' 's/"NN", 100/"NN", -1/'
+edits 'a row of "products" must be ["f32" or "bf16", m, n, k' 's/1024, 1024, 1024, "NN", 200/0, 1024, 1024, "NN", 200/'
+edits '"kernels" lacks "gelu"' 's/"gelu": 2.5, //'
+edits 'kernels: "gelu" must be a number from' 's/"gelu": 2.5/"gelu": "fast"/'
+edits 'a machine must have "attention_gflops"' '/attention/d'
+edits '"links" lacks "gb_per_s" of "package"' 's/, "gb_per_s": 10//'
+edits 'package: "gb_per_s" must be a number from' 's/"gb_per_s": 10/"gb_per_s": 0/'
+edits '"links" has a key "moon"' 's/"package"/"moon"/'
+sed '1s/.*/[/' "$laptop" >edited.json
+refuses 'edited.json:2:7: ' $transformer --plan search --devices 2 --machine edited.json
+
+# ---- measured ----
+
+call plan measure --brief --save measured.json
+[ $status = 0 ] && grep -q '^products of float32 ' out && [ -s measured.json ]
+point 'a machine is measured'
+call $classifier --plan search --devices 2 --machine measured.json
+[ $status = 0 ] && grep -q 'of "this machine"' out
+point 'and read again'
+refuses_with 3 '/dev/full: ' plan measure --brief --save /dev/full
+
+plan

@@ -1,0 +1,194 @@
+/* test_load.c - the work that planning counts: products as the model's formula has them, in every layout, on paper. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "collectives/engines.h"
+#include "collectives/paper.h"
+#include "layers/models/transformer.h"
+#include "layers/training/trainer.h"
+#include "spmd/schedule/fuse.h"
+#include "spmd/schedule/registry.h"
+
+enum { SEQUENCE = 16, ROWS = 32, MICROBATCHES = 4 };
+
+static const struct sl_transformer small = {.vocabulary = 96,
+                                            .dimension = 32,
+                                            .heads = 4,
+                                            .blocks = 2,
+                                            .layers_per_block = 2,
+                                            .latent = 16,
+                                            .rope = 4,
+                                            .positions = SEQUENCE};
+
+struct layout {
+    const char *mesh, *schedule;
+    int loops, fuse, group;
+    struct sl_transformer model;
+    /* Filled in. */
+    struct sl_schedule table;
+    struct sl_load load; /* of the coordinate that was planned last */
+};
+
+static int program(struct sl_spmd *self, void *arg) {
+    struct layout *layout = arg;
+    struct sl_model model = {0};
+    struct sl_trainer *trainer = NULL;
+    const struct sl_trainer_options options = {.pipeline = {.axis = sl_pipe_axis,
+                                                            .schedule = &layout->table,
+                                                            .gemm = sl_gemm_find(NULL, &self->error),
+                                                            .rules = sl_transformer_rules(&layout->model),
+                                                            .group_axes = sl_transformer_axes,
+                                                            .rows = ROWS,
+                                                            .sequence = SEQUENCE,
+                                                            .sizes_only = true,
+                                                            .load = &layout->load,
+                                                            .wgrad_group = layout->group},
+                                               .data_axis = sl_data_axis,
+                                               .optimizer = sl_adamw_defaults(1e-3f),
+                                               .zero = 1};
+    if (sl_load_open(&layout->load, layout->table.loops)) return SL_FAILED;
+    int status = sl_transformer_build(&layout->model, self->mesh, &layout->table, sl_axis_index(self, sl_pipe_axis),
+                                      &model, &self->error);
+    if (status == SL_OK) status = sl_trainer_plan(&trainer, self, &options, &model);
+    sl_trainer_close(trainer);
+    sl_model_free(&model);
+    return status;
+}
+
+/* Floating-point operations of PART's products in a step, of one coordinate. */
+static double operations(const struct sl_load *load, int part) {
+    double sum = 0;
+    for (int l = 0; l < load->loops; l++) {
+        const struct sl_load_work *work = &load->loop[l].part[part];
+        for (int i = 0; i < work->products; i++) {
+            const struct sl_load_product *x = &work->product[i];
+            sum += 2.0 * x->m * x->n * x->k * x->count * MICROBATCHES;
+        }
+    }
+    return sum;
+}
+
+static double calls(const struct sl_load *load, int part, const char *axes) {
+    double sum = 0;
+    for (int l = 0; l < load->loops; l++) {
+        const struct sl_load_work *work = &load->loop[l].part[part];
+        for (int i = 0; i < work->calls; i++)
+            if (!strcmp(work->call[i].axes, axes)) sum += work->call[i].count;
+    }
+    return sum;
+}
+
+struct sums {
+    double operations[SL_LOAD_PARTS], attention[SL_LOAD_PARTS], calls[SL_LOAD_PARTS];
+    int data;
+};
+
+/* Over all coordinates; calls are those over tensor. */
+static struct sums count(struct layout *layout) {
+    struct sl_mesh mesh;
+    struct sl_error error = {0};
+    struct sums sums = {.data = 1};
+    bool fused;
+    const struct sl_engine engine = {.table = &sl_engine_local};
+    assert_int_equal(sl_mesh_parse(&mesh, layout->mesh, &error), SL_OK);
+    sums.data = sl_mesh_axis_size(&mesh, sl_data_axis);
+    assert_int_equal(sl_schedule_make(&layout->table, layout->schedule, sl_mesh_axis_size(&mesh, sl_pipe_axis),
+                                      layout->loops, MICROBATCHES, &error),
+                     SL_OK);
+    if (layout->fuse) assert_int_equal(sl_schedule_fuse(&layout->table, layout->fuse, &fused, &error), SL_OK);
+    assert_int_equal(sl_schedule_lower(&layout->table, &error), SL_OK);
+    for (int c = 0; c < mesh.size; c++) {
+        if (sl_paper_run(&mesh, &engine, c, program, layout, &error)) fail_msg("%s: %s", layout->mesh, error.message);
+        assert_false(layout->load.failed);
+        for (int part = 0; part < SL_LOAD_PARTS; part++) {
+            sums.operations[part] += operations(&layout->load, part);
+            sums.calls[part] += calls(&layout->load, part, sl_tensor_axis);
+            for (int l = 0; l < layout->load.loops; l++)
+                sums.attention[part] += layout->load.loop[l].part[part].attention * MICROBATCHES;
+        }
+        sl_load_close(&layout->load);
+    }
+    sl_schedule_free(&layout->table);
+    return sums;
+}
+
+/* The formula without attention, which grows with half of the sequence and one. */
+static double products_of(const struct sl_transformer *model) {
+    return 2 * sl_transformer_flops(model, 1) - sl_transformer_flops(model, 3);
+}
+
+static void check(struct layout layout) {
+    layout.model = layout.model.vocabulary ? layout.model : small;
+    const struct sums sums = count(&layout);
+    const double tokens = (double)sums.data * ROWS * MICROBATCHES;
+    const double products = products_of(&layout.model) * tokens;
+    const double attention = sl_transformer_flops(&layout.model, SEQUENCE) * tokens - products;
+    double all = 0;
+    for (int part = 0; part < SL_LOAD_PARTS; part++) all += sums.operations[part];
+    if (fabs(all - products) > 1e-9 * products) fail_msg("%s: %.9g, not %.9g", layout.mesh, all, products);
+    if (fabs(2 * sums.attention[SL_LOAD_FORWARD] - attention / 3) > 1e-9 * attention)
+        fail_msg("%s: attention %.9g, not %.9g", layout.mesh, 2 * sums.attention[SL_LOAD_FORWARD], attention / 3);
+}
+
+static void products_are_the_formulas(void **state) {
+    (void)state;
+    check((struct layout){.mesh = "data=1", .schedule = "1f1b", .loops = 1, .group = 1});
+    check((struct layout){.mesh = "data=2", .schedule = "gpipe", .loops = 1, .fuse = 2, .group = 4});
+    check((struct layout){.mesh = "pipe=2", .schedule = "1f1b", .loops = 1, .group = 2});
+    check((struct layout){.mesh = "pipe=2", .schedule = "looped-bfs", .loops = 2, .fuse = 2, .group = 4});
+    check((struct layout){.mesh = "data=2,pipe=2,tensor=2", .schedule = "1f1b", .loops = 1, .group = 1});
+    struct sl_transformer fsdp = small;
+    fsdp.fsdp = true;
+    check((struct layout){.mesh = "data=4,tensor=2", .schedule = "gpipe", .loops = 1, .group = 4, .model = fsdp});
+}
+
+/* Of a vocabulary in chunks the head computes its logits again for W. */
+static void chunks_are_computed_again(void **state) {
+    (void)state;
+    struct layout whole = {.mesh = "data=1", .schedule = "1f1b", .loops = 1, .group = 1, .model = small},
+                  chunked = whole;
+    chunked.model.chunk = 40; /* 40, 40, 16 */
+    const struct sums a = count(&whole), b = count(&chunked);
+    const double logits = 2.0 * ROWS * MICROBATCHES * small.vocabulary * small.dimension;
+    assert_true(a.operations[SL_LOAD_FORWARD] == b.operations[SL_LOAD_FORWARD]);
+    assert_true(a.operations[SL_LOAD_WEIGHT] + logits == b.operations[SL_LOAD_WEIGHT]);
+}
+
+static void recomputation_does_forward_again(void **state) {
+    (void)state;
+    struct layout none = {.mesh = "data=1", .schedule = "1f1b", .loops = 1, .group = 1, .model = small}, full = none;
+    full.model.recomputation = 2;
+    const struct sums a = count(&none), b = count(&full);
+    const double head = 2 * 2.0 * ROWS * MICROBATCHES * small.vocabulary * small.dimension;
+    assert_true(a.operations[SL_LOAD_FORWARD] == b.operations[SL_LOAD_FORWARD]);
+    assert_true(b.operations[SL_LOAD_INPUT] == a.operations[SL_LOAD_INPUT] + a.operations[SL_LOAD_FORWARD] - head);
+    assert_true(b.attention[SL_LOAD_INPUT] == a.attention[SL_LOAD_INPUT] + a.attention[SL_LOAD_FORWARD]);
+}
+
+/* Alone along tensor nobody calls. */
+static void calls_are_over_axes_with_members(void **state) {
+    (void)state;
+    struct layout alone = {.mesh = "data=2", .schedule = "1f1b", .loops = 1, .group = 1, .model = small},
+                  both = {.mesh = "tensor=2", .schedule = "1f1b", .loops = 1, .group = 1, .model = small};
+    const struct sums a = count(&alone), b = count(&both);
+    for (int part = 0; part < SL_LOAD_PARTS; part++) {
+        assert_true(a.calls[part] == 0);
+        assert_true(b.calls[part] > 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_the_formulas),
+        cmocka_unit_test(chunks_are_computed_again),
+        cmocka_unit_test(recomputation_does_forward_again),
+        cmocka_unit_test(calls_are_over_axes_with_members),
+    };
+    return cmocka_run_group_tests_name("load", tests, NULL, NULL);
+}
