@@ -9,11 +9,12 @@
 #include "drivers/common/identity.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
-#include "drivers/training/training.h"
+#include "drivers/search/forecast.h"
 
 struct config {
     struct sl_common_options common;
     struct classifier_options model;
+    struct sl_search_options search;
     const char *data;
     int epochs;
 };
@@ -43,6 +44,7 @@ struct run {
     struct classifier_experiment experiment;
     struct classifier_dataset dataset;
     struct sl_training training;
+    struct sl_forecast forecast;
     int64_t steps_per_epoch;
     /* Written by coordinate 0. */
     struct sl_table epochs;
@@ -260,10 +262,13 @@ static int start(struct run *run, struct sl_error *error) {
     plan_training(run);
     SL_TRY(note_run(run, &common, error));
     if (engine.table->apart) SL_TRY(sign(run, error));
+    if (config->search.plan)
+        return sl_search(&run->experiment.job, &engine, common.command, &config->search, common.json, error);
     if (run->experiment.job.sizes_only) return sl_training_run(&run->training, &engine, error);
     /* Other engines' coordinates may share several machines. */
     if (engine.table == &sl_engine_local) SL_TRY(classifier_experiment_check_memory(&run->experiment, &engine, error));
     SL_TRY(classifier_dataset_draw(&run->dataset, common.seed, error));
+    SL_TRY(sl_forecast_make(&run->forecast, &run->training, &engine, &config->search, error));
     return sl_training_run(&run->training, &engine, error);
 }
 
@@ -277,7 +282,7 @@ int main(int argc, char **argv) {
         .section = SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
                                {"Data", data_table, &config}, {"Model", classifier_table, &config.model},
                                {"Layout", sl_layout_table, training}, {"Schedule", schedule_table, &config},
-                               {"Pipeline", sl_pipeline_table, training}, {"Plan", sl_search_table, &training->search},
+                               {"Pipeline", sl_pipeline_table, training}, {"Plan", sl_search_table, &config.search},
                                sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
                                {"Records", sl_record_table, training},
                                {"Checkpoints", sl_checkpoint_table, &training->checkpoints}),
@@ -289,7 +294,8 @@ int main(int argc, char **argv) {
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = sl_search_prepare(&training->search, &config.common, &options, &error);
+        status = sl_search_prepare(&config.search, &config.common, &options, &error);
+        training->plans = config.search.plan != SL_PLAN_NO;
         if (status == SL_OK) status = start(&run, &error);
         status = sl_options_finish(&options, status, &error);
     }

@@ -33,6 +33,8 @@ ORDER = """
     drivers/speed
     drivers/memory
     drivers/training
+    drivers/machine
+    drivers/search
     drivers/classifier
     drivers/schedule
     drivers benchmarks

@@ -9,15 +9,6 @@
 /* Below this share another layout is no better: predictions are no closer. */
 static const double worth = 0.05;
 
-int sl_forecast_make(struct sl_forecast *forecast, struct sl_job *job, const struct sl_engine *engine,
-                     const struct sl_options *command, struct sl_error *error) {
-    const char *file = job->options->search.machine;
-    if (!file || !job->type->copy || !sl_speaks(engine)) return SL_OK;
-    SL_TRY(sl_search_compare(job, engine, command, &forecast->own, &forecast->best, error));
-    forecast->made = true;
-    return SL_OK;
-}
-
 /* What takes the largest part of a step beside products. */
 static const char *hindrance(const struct sl_prediction *of, double *ms) {
     const struct {
@@ -35,12 +26,16 @@ static const char *hindrance(const struct sl_prediction *of, double *ms) {
     return parts[most].name;
 }
 
-void sl_forecast_print(FILE *stream, const struct sl_forecast *forecast, const struct sl_measured *measured) {
+static const struct sl_forecast *forecast_of(const struct sl_training_forecast *told) {
+    return (const struct sl_forecast *)told;
+}
+
+static void print(const struct sl_training_forecast *told, FILE *stream, const struct sl_training_measured *measured) {
+    const struct sl_forecast *forecast = forecast_of(told);
     const struct sl_prediction *own = &forecast->own;
     const struct sl_layout *best = &forecast->best;
     double ms;
     const char *name = hindrance(own, &ms);
-    if (!forecast->made) return;
     fprintf(stream, "predicted %.4g ms a step, measured %.4g (%.4g to %.4g); planned %.1f MB a coordinate, held %.1f\n",
             own->ms, measured->median, measured->fast, measured->slow, own->bytes / 1e6, measured->bytes / 1e6);
     fprintf(stream, "beside products most goes to %s, %.3g ms", name, ms);
@@ -51,7 +46,8 @@ void sl_forecast_print(FILE *stream, const struct sl_forecast *forecast, const s
         fprintf(stream, "; no layout is predicted to be more than %.0f %% faster\n", 100 * worth);
 }
 
-json_t *sl_forecast_json(const struct sl_forecast *forecast) {
+static json_t *json(const struct sl_training_forecast *told) {
+    const struct sl_forecast *forecast = forecast_of(told);
     const struct sl_layout *best = &forecast->best;
     json_t *object = json_pack("{sf sf sI}", "ms", forecast->own.ms, "bubble", forecast->own.bubble, "bytes",
                                (json_int_t)forecast->own.bytes);
@@ -60,4 +56,14 @@ json_t *sl_forecast_json(const struct sl_forecast *forecast) {
         json_object_set_new(object, "better_layout", json_string(best->text));
     }
     return object;
+}
+
+int sl_forecast_make(struct sl_forecast *forecast, struct sl_training *training, const struct sl_engine *engine,
+                     const struct sl_search_options *options, struct sl_error *error) {
+    if (!options->machine || !training->job->type->copy || !sl_speaks(engine)) return SL_OK;
+    SL_TRY(
+        sl_search_compare(training->job, engine, training->command, options, &forecast->own, &forecast->best, error));
+    forecast->told = (struct sl_training_forecast){print, json};
+    training->forecast = &forecast->told;
+    return SL_OK;
 }

@@ -237,12 +237,12 @@ static int use(struct search *search, bool json, struct sl_error *error) {
 }
 
 int sl_search_compare(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,
-                      struct sl_prediction *own, struct sl_layout *best, struct sl_error *error) {
+                      const struct sl_search_options *options, struct sl_prediction *own, struct sl_layout *best,
+                      struct sl_error *error) {
     struct search *search = calloc(1, sizeof *search);
     struct sl_layout same = {.variant = {.options = *job->options, .mesh = job->mesh}};
     if (!search) return sl_error_set(error, SL_FAILED, "no memory to predict a run");
-    *search = (struct search){
-        .job = job, .engine = engine, .command = command, .options = &job->options->search, .free_mesh = true};
+    *search = (struct search){.job = job, .engine = engine, .command = command, .options = options, .free_mesh = true};
     int status = find_layouts(search, error);
     if (status == SL_OK) plan(search, &same);
     if (status == SL_OK && !same.planned) status = sl_error_set(error, SL_BAD_INPUT, "%s", search->refusal);
@@ -253,12 +253,21 @@ int sl_search_compare(struct sl_job *job, const struct sl_engine *engine, const 
     return status;
 }
 
+/* Processes of a launcher would search one by one. */
+static int check_engine(const struct sl_engine *engine, struct sl_error *error) {
+    if (!engine->table->apart) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "--plan: not with engine %s: search without a launcher, --save-options FILE, and start @FILE",
+                        engine->table->name);
+}
+
 int sl_search(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,
               const struct sl_search_options *options, bool json, struct sl_error *error) {
     struct search *search = calloc(1, sizeof *search);
     if (!search) return sl_error_set(error, SL_FAILED, "no memory to search for layouts");
     *search = (struct search){.job = job, .engine = engine, .command = command, .options = options};
-    int status = find_layouts(search, error);
+    int status = check_engine(engine, error);
+    if (status == SL_OK) status = find_layouts(search, error);
     if (status == SL_OK) status = use(search, json, error);
     free(search->layouts.list);
     free(search);

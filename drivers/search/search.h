@@ -17,6 +17,7 @@ int sl_search(struct sl_job *job, const struct sl_engine *engine, const struct s
 /* Predicts JOB itself, in OWN, and the fastest layout on as many devices, in BEST, which does not fit where there is
  * none. */
 int sl_search_compare(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,
-                      struct sl_prediction *own, struct sl_layout *best, struct sl_error *error);
+                      const struct sl_search_options *options, struct sl_prediction *own, struct sl_layout *best,
+                      struct sl_error *error);
 
 #endif

@@ -57,7 +57,7 @@ int sl_job_open(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_
     job->cores = sl_cores_of(engine);
     job->cores_each = sl_cores_each(engine, job->mesh.size);
     sl_cores_share(engine, mesh->size, &job->sharing.coordinates, &job->sharing.cores);
-    job->sizes_only = job->options->dry_run || job->options->show_shardings || job->options->search.plan;
+    job->sizes_only = job->options->dry_run || job->options->show_shardings || job->options->plans;
     SL_TRY(read_axes(job, error));
     SL_TRY(sl_optimizer_choose(&job->options->optimizer, job->options->learning_rate, &job->optimizer, error));
     return find_products(job, error);

@@ -208,8 +208,8 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     if (object) json_object_set_new(object, "coordinates", json_integer(training->job->mesh.size));
     if (object) json_object_set_new(object, "cores", json_integer(training->job->cores)); /* 0: unknown */
     if (object) json_object_set_new(object, "fused", json_integer(run_of(training)));
-    if (object && training->forecast.made)
-        json_object_set_new(object, "predicted", sl_forecast_json(&training->forecast));
+    if (object && training->forecast)
+        json_object_set_new(object, "predicted", training->forecast->json(training->forecast));
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
         json_object_set_new(object, "saved", json_string(saved));
@@ -220,11 +220,11 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
 
 static void print_forecast(struct sl_training *training) {
     struct sl_step_times *times = &training->report.times;
-    const struct sl_measured measured = {.median = sl_step_times_median(times),
-                                         .fast = sl_step_times_quantile(times, 0.1),
-                                         .slow = sl_step_times_quantile(times, 0.9),
-                                         .bytes = sl_memory_most(training->memory, &training->job->mesh)};
-    sl_forecast_print(stdout, &training->forecast, &measured);
+    const struct sl_training_measured measured = {.median = sl_step_times_median(times),
+                                                  .fast = sl_step_times_quantile(times, 0.1),
+                                                  .slow = sl_step_times_quantile(times, 0.9),
+                                                  .bytes = sl_memory_most(training->memory, &training->job->mesh)};
+    training->forecast->print(training->forecast, stdout, &measured);
 }
 
 static int finish(struct sl_training *training, struct sl_error *error) {
@@ -237,7 +237,7 @@ static int finish(struct sl_training *training, struct sl_error *error) {
         printf("a forward and an input gradient take %d of %d microbatches at once\n", run_of(training),
                job->schedule.microbatches);
     SL_TRY(report_end(training, error));
-    if (!training->json) print_forecast(training);
+    if (!training->json && training->forecast) print_forecast(training);
     if (!training->json) sl_memory_print_end(stdout, training->memory, &job->mesh, options->profile);
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
         return error->status = SL_FAILED; /* it could be written when the run began */
@@ -296,13 +296,11 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     SL_TRY(open_checkpoints(training, job->seed, error));
     SL_TRY(sl_training_delay(options, engine, error));
     engine->error = error;
-    if (options->search.plan) return sl_search(job, engine, training->command, &options->search, training->json, error);
     if (options->show_shardings) return sl_shardings_report(job, engine, training->json);
     if (options->dry_run) {
         SL_TRY(sl_run(&job->mesh, engine, program, training));
         return sl_speaks(engine) ? sl_memory_print(training->memory, &job->mesh, NULL, training->json, error) : SL_OK;
     }
-    SL_TRY(sl_forecast_make(&training->forecast, job, engine, training->command, error));
     sl_interrupt_catch();
     return sl_speaks(engine) ? run(training, engine, error) : take_part(training, engine, error);
 }

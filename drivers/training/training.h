@@ -5,7 +5,6 @@
 #define SL_DRIVERS_TRAINING_TRAINING_H
 
 #include "drivers/memory/report.h"
-#include "drivers/search/forecast.h"
 #include "drivers/training/heading.h"
 #include "drivers/training/job.h"
 #include "drivers/training/learning_rate.h"
@@ -30,6 +29,19 @@ struct sl_training_type {
     json_t *(*end)(struct sl_training *training);
 };
 
+/* What was measured: ms of the median step, and of the fast and slow tenth of them; bytes of the fullest coordinate. */
+struct sl_training_measured {
+    double median, fast, slow, bytes;
+};
+
+/* What was predicted of a run, and is told at its end. */
+struct sl_training_forecast {
+    /* For people, beside what was measured; as JSON, NULL without memory. */
+    void (*print)(const struct sl_training_forecast *forecast, FILE *stream,
+                  const struct sl_training_measured *measured);
+    json_t *(*json)(const struct sl_training_forecast *forecast);
+};
+
 struct sl_training {
     /* Given. */
     const struct sl_training_type *type;
@@ -41,13 +53,13 @@ struct sl_training {
     struct sl_heading heading;
     struct sl_setting setting[SL_MOST_SETTINGS + 1]; /* what stays the same where a run is resumed */
     const struct sl_options *command;                /* whose options the last JSON object tells */
+    const struct sl_training_forecast *forecast;     /* NULL: nothing was predicted */
     struct sl_store notes;                           /* what its checkpoints tell of it beside the settings */
     /* Filled in. */
     struct sl_checkpoints checkpoints;
     struct sl_memory memory[SL_MAX_COORDINATES];
     struct sl_profile profile[SL_MAX_COORDINATES];
     struct sl_trace_file trace;
-    struct sl_forecast forecast;
     /* Written by coordinate 0. */
     struct sl_report report;
     struct sl_store gradients;

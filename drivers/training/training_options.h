@@ -8,7 +8,6 @@
 #include "drivers/common/checkpoints.h"
 #include "drivers/common/optimizer_options.h"
 #include "drivers/common/options.h"
-#include "drivers/search/search_options.h"
 #include "drivers/training/learning_rate.h"
 
 enum sl_product_precision { SL_PRODUCTS_F32, SL_PRODUCTS_BF16, SL_PRODUCTS_TF32 };
@@ -50,7 +49,7 @@ struct sl_training_options {
     int log_every;                           /* steps from one printed line to the next; 0: the driver's choice */
     bool check_replicas, profile;
     struct sl_checkpoint_options checkpoints;
-    struct sl_search_options search; /* by sl_search_table */
+    bool plans; /* set by the driver: layouts are planned, and nothing is trained */
 };
 
 /* Each over a struct sl_training_options; sl_checkpoint_table is over its checkpoints. */

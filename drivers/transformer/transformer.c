@@ -11,7 +11,17 @@
 #include "drivers/common/schedule_choice.h"
 #include "drivers/common/streams.h"
 #include "drivers/common/suggest.h"
+#include "drivers/search/forecast.h"
 #include "drivers/training/shardings_report.h"
+
+static int train(struct transformer_job *job, struct sl_engine *engine, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    struct sl_forecast forecast;
+    if (config->search.plan)
+        return sl_search(&job->job, engine, config->common.command, &config->search, config->common.json, error);
+    SL_TRY(sl_forecast_make(&forecast, &job->training, engine, &config->search, error));
+    return sl_training_run(&job->training, engine, error);
+}
 
 static int start(struct transformer_job *job, enum transformer_command command, const struct transformer_config *config,
                  struct sl_error *error) {
@@ -23,7 +33,7 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     SL_TRY(transformer_prepare(job, command, config, &mesh, &engine, error));
     if (engine.table->apart) SL_TRY(transformer_sign(job, error));
     engine.error = error;
-    if (command == TRANSFORMER_TRAIN) return sl_training_run(&job->training, &engine, error);
+    if (command == TRANSFORMER_TRAIN) return train(job, &engine, error);
     if (config->training.show_shardings) return sl_shardings_report(&job->job, &engine, config->common.json);
     if (command == TRANSFORMER_EVALUATE) return transformer_run_evaluation(job, &engine, error);
     return transformer_run_generation(job, &engine, error);
@@ -73,7 +83,7 @@ static int run(enum transformer_command command, const char *program, int argc, 
             {"Data", transformer_data_table, &config}, {"Model", transformer_model_table, &config},
             {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
             {"Schedule", transformer_schedule_table, &config}, {"Pipeline", sl_pipeline_table, training},
-            {"Plan", sl_search_table, &training->search}, sl_optimizer_section(&training->optimizer),
+            {"Plan", sl_search_table, &config.search}, sl_optimizer_section(&training->optimizer),
             {"Learning rate", sl_rate_table, training}, {"Records", sl_record_table, training},
             {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
             {"Evaluation and samples", transformer_sample_table, &config}, {"Speed", transformer_speed_table, &config},
@@ -100,7 +110,8 @@ static int run(enum transformer_command command, const char *program, int argc, 
     int status = sl_options_parse(&options, argc, argv);
     if (command != TRANSFORMER_TRAIN) fit_to_checkpoint(&config, &options);
     if (status == SL_OK && !options.answered) {
-        status = sl_search_prepare(&training->search, &config.common, &options, &error);
+        status = sl_search_prepare(&config.search, &config.common, &options, &error);
+        training->plans = config.search.plan != SL_PLAN_NO;
         if (status == SL_OK) status = start(&job, command, &config, &error);
         status = sl_options_finish(&options, status, &error);
     }

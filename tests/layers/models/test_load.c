@@ -190,5 +190,6 @@ int main(void) {
         cmocka_unit_test(recomputation_does_forward_again),
         cmocka_unit_test(calls_are_over_axes_with_members),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("load", tests, NULL, NULL);
 }
