@@ -17,6 +17,8 @@
 enum { ROUNDS = 3, POOL = 1 << 21 /* floats: past the near caches */, KERNEL_FLOATS = 1 << 18, CALLS = 7 };
 /* Of one timing. */
 static const double short_timing = 5e-4, long_timing = 2e-3;
+/* A product that takes longer is large enough: larger ones have its rate. */
+static const double longest = 0.05;
 
 struct bench {
     struct sl_machine *machine;
@@ -27,6 +29,7 @@ struct bench {
     float *a, *b, *c; /* [POOL] each, on the device */
     size_t turn;
     double timing;
+    double most[2]; /* operations of the largest products that are timed, of float and of bf16 */
     double seconds[SL_MACHINE_PRODUCTS + SL_MACHINE_KERNELS + 1][ROUNDS];
 };
 
@@ -57,8 +60,13 @@ static int run_product(struct bench *bench, const struct sl_gemm *gemm) {
     return SL_OK;
 }
 
+static double operations(const struct sl_machine_product *shape) { return 2.0 * shape->m * shape->n * shape->k; }
+
+/* *SECONDS stays 0 for what is too large. */
 static int time_product(struct bench *bench, const struct sl_machine_product *shape, double *seconds) {
     struct sl_gemm gemm = {0};
+    double *const most = &bench->most[shape->type == SL_BF16];
+    if (*most > 0 && operations(shape) > *most) return SL_OK;
     SL_TRY(sl_gemm_plan(&gemm, bench->gemm, shape->type, shape->m, shape->n, shape->k, shape->a_transposed,
                         shape->b_transposed, SL_EPILOGUE_NONE, &bench->self->error));
     int status = run_product(bench, &gemm); /* the first one makes code */
@@ -72,6 +80,7 @@ static int time_product(struct bench *bench, const struct sl_machine_product *sh
         elapsed = sl_now() - began;
     }
     *seconds = elapsed / count;
+    if (*seconds > longest && (*most == 0 || operations(shape) < *most)) *most = operations(shape);
     sl_gemm_release(&gemm);
     return status;
 }
@@ -220,10 +229,15 @@ static int time_all(struct bench *bench) {
             SL_TRY(time_kernel(bench, k, &bench->seconds[SL_MACHINE_PRODUCTS + k][round]));
         SL_TRY(sl_progress(bench->self));
     }
+    int known = 0;
     for (int i = 0; i < machine->products; i++) {
-        struct sl_machine_product *x = &machine->product[i];
-        x->gflops = 2e-9 * x->m * x->n * x->k / median(bench->seconds[i], rounds);
+        const double seconds = median(bench->seconds[i], rounds);
+        if (!(seconds > 0)) continue;
+        machine->product[known] = machine->product[i];
+        machine->product[known].gflops = 1e-9 * operations(&machine->product[i]) / seconds;
+        known++;
     }
+    machine->products = known;
     for (int k = 0; k < kernels; k++) {
         const double each = median(bench->seconds[SL_MACHINE_PRODUCTS + k], rounds);
         if (k < SL_MACHINE_KERNELS)

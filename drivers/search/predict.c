@@ -19,6 +19,7 @@ struct prediction {
     struct sl_job *job;
     const struct sl_machine *machine;
     struct rank *rank; /* [ranks] */
+    double pace;       /* seconds of the slowest place for each of the rates */
     struct sl_stage_costs *stage;
     struct sl_prediction *result;
 };
@@ -117,7 +118,9 @@ static double seconds_of(const struct prediction *p, int coordinate, const struc
         const enum sl_link link = link_along(p, coordinate, call->axes);
         calls += call->count * sl_machine_collective(machine, link, call->operation, call->members, call->bytes);
     }
-    const double attention = sl_machine_attention(machine, work->attention);
+    const double attention = p->pace * sl_machine_attention(machine, work->attention);
+    products *= p->pace;
+    kernels *= p->pace;
     share[SL_SHARE_PRODUCTS] += products;
     share[SL_SHARE_ATTENTION] += attention;
     share[SL_SHARE_KERNELS] += kernels;
@@ -149,7 +152,7 @@ static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int 
         .input_gradient = 1e3 * (seconds_of(p, at, &of->part[SL_LOAD_INPUT], share) + action),
         .weight_gradient = 1e3 * seconds_of(p, at, &of->part[SL_LOAD_WEIGHT], share),
         .reduce = 1e3 * reduction(p, at, p->rank[rank].summed[loop]),
-        .optimizer = 1e3 * sl_machine_kernels(p->machine, SL_MACHINE_OPTIMIZER, p->rank[rank].updated[loop]),
+        .optimizer = 1e3 * p->pace * sl_machine_kernels(p->machine, SL_MACHINE_OPTIMIZER, p->rank[rank].updated[loop]),
         .unshard = of->gathered > 0 && data > 1
                        ? 1e3 * sl_machine_collective(p->machine, link, SL_ALL_GATHER, (int)data, of->gathered)
                        : 0};
@@ -278,7 +281,8 @@ static int predict(struct prediction *p, const struct sl_engine *like, struct sl
 
 int sl_predict(struct sl_job *job, const struct sl_engine *like, const struct sl_machine *machine,
                struct sl_prediction *result, struct sl_error *error) {
-    struct prediction p = {.job = job, .machine = machine, .result = result};
+    struct prediction p = {
+        .job = job, .machine = machine, .pace = 1 / sl_machine_speed(machine, job->mesh.size), .result = result};
     *result = (struct sl_prediction){0};
     const int status = predict(&p, like, error);
     close_ranks(&p);

@@ -101,6 +101,14 @@ point 'a slow network is used little'
 refuses '--devices 9: the machine "two nodes of four devices and a slow network" has 8' $transformer --plan search \
     --devices 9 --machine "$cluster"
 
+sed 's/"shares": true/"shares": true, "speed": 0.5/' "$laptop" >slow.json
+for machine in "$laptop" slow.json; do
+    call $classifier --plan search --mesh data=1,model=2 --schedule 1f1b --microbatches 8 --machine $machine --json
+    values predicted_ms | head -n 1
+done >times
+awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[2] > 1.8 * ms[1] && ms[2] < 2.1 * ms[1]) }' times
+point 'places of half the speed take twice the time'
+
 # ---- saved, and run ----
 
 call $transformer --plan search --devices 2 --machine "$laptop" --save-options best
