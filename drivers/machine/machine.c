@@ -62,6 +62,8 @@ double sl_machine_attention(const struct sl_machine *machine, double multiply_ad
 
 double sl_machine_action(const struct sl_machine *machine) { return machine->action; }
 
+double sl_machine_far(const struct sl_machine *machine, double bytes) { return bytes / machine->far; }
+
 double sl_machine_message(const struct sl_machine *machine, enum sl_link link, double bytes) {
     return machine->latency[link] + bytes / machine->bandwidth[link];
 }

@@ -44,6 +44,9 @@ struct sl_machine_nodes {
     double speed;  /* of its places, as a multiple of the rates */
 };
 
+/* What is offloaded comes and goes so fast where nobody says more, as from a disk: bytes a second. */
+#define SL_MACHINE_FAR 1e9
+
 enum { SL_MACHINE_PRODUCTS = 1024, SL_MACHINE_NODES = 64 }; /* the most */
 
 struct sl_machine {
@@ -53,6 +56,7 @@ struct sl_machine {
     struct sl_machine_nodes nodes[SL_MACHINE_NODES];
     double kernel[SL_MACHINE_KERNELS]; /* seconds an element */
     double attention;                  /* multiply-adds a second of attention's products, exponentials included */
+    double far;                        /* bytes a second to and from where --offload puts them */
     double action;                     /* seconds that each action of a schedule takes beside its work */
     double latency[SL_LINKS];          /* seconds of a message, and of a step of a collective */
     double bandwidth[SL_LINKS];        /* bytes a second */
@@ -64,6 +68,7 @@ double sl_machine_product(const struct sl_machine *machine, enum sl_dtype type, 
 double sl_machine_kernels(const struct sl_machine *machine, enum sl_machine_kernel kind, double elements);
 double sl_machine_attention(const struct sl_machine *machine, double multiply_adds);
 double sl_machine_action(const struct sl_machine *machine);
+double sl_machine_far(const struct sl_machine *machine, double bytes);
 double sl_machine_message(const struct sl_machine *machine, enum sl_link link, double bytes);
 /* A call of MEMBERS, each of which has BYTES in the larger of its input and its output. Rings, as in Thakur,
  * Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005. */

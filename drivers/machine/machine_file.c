@@ -164,10 +164,10 @@ static int read_links(const struct reading *r, json_t *object) {
 }
 
 static int read_machine(const struct reading *r, json_t *root) {
-    static const char *const keys[] = {"name",      "nodes", "products", "kernels", "attention_gflops",
-                                       "action_us", "links", NULL};
+    static const char *const keys[] = {"name",         "nodes",     "products", "kernels", "attention_gflops",
+                                       "far_gb_per_s", "action_us", "links",    NULL};
     json_t *name = json_object_get(root, "name");
-    double attention = 0, action = 1;
+    double attention = 0, action = 1, far = 1e-9 * SL_MACHINE_FAR;
     SL_TRY(check_keys(r, "a machine", root, keys));
     if (!json_is_string(name)) return refuse(r, "\"name\" must be a text");
     snprintf(r->machine->name, sizeof r->machine->name, "%s", json_string_value(name));
@@ -179,6 +179,8 @@ static int read_machine(const struct reading *r, json_t *root) {
     SL_TRY(read_number(r, "a machine", root, "attention_gflops", 1e-9, 1e12, &attention));
     if (attention == 0) return refuse(r, "a machine must have \"attention_gflops\"");
     SL_TRY(read_number(r, "a machine", root, "action_us", 0, 1e9, &action));
+    SL_TRY(read_number(r, "a machine", root, "far_gb_per_s", 1e-9, 1e9, &far));
+    r->machine->far = 1e9 * far;
     r->machine->attention = 1e9 / 2 * attention;
     r->machine->action = 1e-6 * action;
     return read_links(r, json_object_get(root, "links"));
@@ -237,10 +239,10 @@ static json_t *json_of_links(const struct sl_machine *machine) {
 
 /* A row a line, so that people can read it. */
 static bool print(FILE *stream, const struct sl_machine *machine) {
-    json_t *root =
-        json_pack("{ss so so so sf sf so}", "name", machine->name, "nodes", json_of_nodes(machine), "products",
-                  json_of_products(machine), "kernels", json_of_kernels(machine), "attention_gflops",
-                  2e-9 * machine->attention, "action_us", 1e6 * machine->action, "links", json_of_links(machine));
+    json_t *root = json_pack("{ss so so so sf sf sf so}", "name", machine->name, "nodes", json_of_nodes(machine),
+                             "products", json_of_products(machine), "kernels", json_of_kernels(machine),
+                             "attention_gflops", 2e-9 * machine->attention, "far_gb_per_s", 1e-9 * machine->far,
+                             "action_us", 1e6 * machine->action, "links", json_of_links(machine));
     const char *key;
     json_t *value, *row;
     size_t i;

@@ -295,7 +295,7 @@ int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engin
     struct run run = {machine, measurement, measurement->gemm ? measurement->gemm : sl_gemm_find(NULL, error)};
     struct sl_mesh mesh = {.axes = 1, .axis[0] = {.name = "data", .size = places}, .size = places};
     if (!run.gemm) return error->status;
-    *machine = (struct sl_machine){.name = "this machine", .kinds = 1, .action = 1e-6};
+    *machine = (struct sl_machine){.name = "this machine", .kinds = 1, .far = SL_MACHINE_FAR, .action = 1e-6};
     machine->nodes[0] = (struct sl_machine_nodes){.count = 1, .places = places, .shares = true, .speed = 1};
     own.error = error;
     own.delay = 0;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/paper.h"
 #include "spmd/schedule/simulate.h"
@@ -18,8 +19,11 @@ struct rank {
 struct prediction {
     struct sl_job *job;
     const struct sl_machine *machine;
-    struct rank *rank; /* [ranks] */
-    double pace;       /* seconds of the slowest place for each of the rates */
+    const struct sl_mesh *mesh;     /* on which it would run: the job's own, or with more replicas */
+    int data;                       /* replicas there */
+    enum sl_link link[SL_MAX_AXES]; /* the farthest between neighbours along each axis */
+    struct rank *rank;              /* [ranks] */
+    double pace;                    /* seconds of the slowest place for each of the rates */
     struct sl_stage_costs *stage;
     struct sl_prediction *result;
 };
@@ -83,19 +87,40 @@ static void close_ranks(struct prediction *p) {
 
 /* ---- seconds ---- */
 
-/* Between COORDINATE and the next one along AXES, or the one before it. */
-static enum sl_link link_along(const struct prediction *p, int coordinate, const char *name) {
-    const struct sl_mesh *mesh = &p->job->mesh;
-    const int axis = sl_mesh_find_axis(mesh, name);
-    if (axis < 0 || mesh->axis[axis].size == 1) return SL_LINK_PACKAGE;
-    const int index = sl_mesh_index(mesh, coordinate, axis), size = mesh->axis[axis].size;
-    enum sl_link worst = (enum sl_link)0;
-    for (int i = 0; i < size; i++) {
+/* The farthest that two members of COORDINATE's group along AXIS are; of the pipeline's, that neighbours are. */
+static enum sl_link farthest(const struct prediction *p, int coordinate, int axis, bool neighbours) {
+    const int index = sl_mesh_index(p->mesh, coordinate, axis), size = p->mesh->axis[axis].size;
+    const int end = neighbours && index + 2 < size ? index + 2 : size;
+    enum sl_link worst = SL_LINK_PACKAGE;
+    for (int i = neighbours ? index + 1 : 0; i < end; i++) {
         if (i == index) continue;
-        const enum sl_link link = sl_machine_link(p->machine, coordinate, sl_mesh_neighbour(mesh, coordinate, axis, i));
+        const int other = sl_mesh_neighbour(p->mesh, coordinate, axis, i);
+        const enum sl_link link = sl_machine_link(p->machine, coordinate, other);
         worst = link > worst ? link : worst;
     }
     return worst;
+}
+
+/* Of each axis, over the first coordinates of all ranks. */
+static void find_links(struct prediction *p) {
+    const int pipe = sl_mesh_find_axis(p->mesh, sl_job_axis(p->job, SL_JOB_PIPE));
+    for (int axis = 0; axis < p->mesh->axes; axis++) {
+        p->link[axis] = SL_LINK_PACKAGE;
+        for (int rank = 0; rank < p->job->ranks; rank++) {
+            const enum sl_link link = farthest(p, sl_mesh_neighbour(p->mesh, 0, pipe, rank), axis, axis == pipe);
+            p->link[axis] = link > p->link[axis] ? link : p->link[axis];
+        }
+    }
+}
+
+static enum sl_link link_along(const struct prediction *p, const char *name) {
+    const int axis = sl_mesh_find_axis(p->mesh, name);
+    return axis < 0 ? SL_LINK_PACKAGE : p->link[axis];
+}
+
+/* Of a call: planned with fewer replicas than there are it has fewer members. */
+static int members_of(const struct prediction *p, const struct sl_load_call *call) {
+    return strcmp(call->axes, sl_job_axis(p->job, SL_JOB_DATA)) ? call->members : p->data;
 }
 
 static const enum sl_machine_kernel kernel_of[SL_LOAD_KERNELS] = {[SL_LOAD_MOVES] = SL_MACHINE_MOVES,
@@ -105,7 +130,7 @@ static const enum sl_machine_kernel kernel_of[SL_LOAD_KERNELS] = {[SL_LOAD_MOVES
                                                                   [SL_LOAD_DROPOUT] = SL_MACHINE_DROPOUT};
 
 /* Of one microbatch, on a core or device of its own; SHARE [SL_SHARES] is added to. */
-static double seconds_of(const struct prediction *p, int coordinate, const struct sl_load_work *work, double *share) {
+static double seconds_of(const struct prediction *p, const struct sl_load_work *work, double *share) {
     const struct sl_machine *machine = p->machine;
     double products = 0, kernels = 0, calls = 0;
     for (int i = 0; i < work->products; i++) {
@@ -115,8 +140,8 @@ static double seconds_of(const struct prediction *p, int coordinate, const struc
     for (int k = 0; k < SL_LOAD_KERNELS; k++) kernels += sl_machine_kernels(machine, kernel_of[k], work->floats[k]);
     for (int i = 0; i < work->calls; i++) {
         const struct sl_load_call *call = &work->call[i];
-        const enum sl_link link = link_along(p, coordinate, call->axes);
-        calls += call->count * sl_machine_collective(machine, link, call->operation, call->members, call->bytes);
+        const enum sl_link link = link_along(p, call->axes);
+        calls += call->count * sl_machine_collective(machine, link, call->operation, members_of(p, call), call->bytes);
     }
     const double attention = p->pace * sl_machine_attention(machine, work->attention);
     products *= p->pace;
@@ -129,32 +154,32 @@ static double seconds_of(const struct prediction *p, int coordinate, const struc
 }
 
 /* The loop's gradients summed over data, and its values gathered where each updates a part. */
-static double reduction(const struct prediction *p, int coordinate, double floats) {
-    const struct sl_job *job = p->job;
-    const char *data = sl_job_axis(job, SL_JOB_DATA);
-    const enum sl_link link = link_along(p, coordinate, data);
+static double reduction(const struct prediction *p, double floats) {
+    const enum sl_link link = link_along(p, sl_job_axis(p->job, SL_JOB_DATA));
     const double bytes = sizeof(float) * floats;
-    if (job->data == 1 || floats == 0) return 0;
-    if (!job->options->zero) return sl_machine_collective(p->machine, link, SL_PSUM, job->data, bytes);
-    return sl_machine_collective(p->machine, link, SL_PSUM_SCATTER, job->data, bytes) +
-           sl_machine_collective(p->machine, link, SL_ALL_GATHER, job->data, bytes);
+    if (p->data == 1 || floats == 0) return 0;
+    if (!p->job->options->zero) return sl_machine_collective(p->machine, link, SL_PSUM, p->data, bytes);
+    return sl_machine_collective(p->machine, link, SL_PSUM_SCATTER, p->data, bytes) +
+           sl_machine_collective(p->machine, link, SL_ALL_GATHER, p->data, bytes);
 }
 
-/* Of the stage of RANK's LOOP. */
+/* Of the stage of RANK's LOOP. What replicas share, more replicas share more. */
 static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int loop, double *share) {
-    const struct sl_load *load = &p->rank[rank].load;
-    const struct sl_load_loop *of = &load->loop[loop];
-    const int at = coordinate_of(p->job, rank);
-    const double action = sl_machine_action(p->machine), data = p->job->data;
-    const enum sl_link link = link_along(p, at, sl_job_axis(p->job, SL_JOB_DATA));
+    const struct sl_load_loop *of = &p->rank[rank].load.loop[loop];
+    const double action = sl_machine_action(p->machine), shared = p->job->options->zero ? p->job->data : p->data;
+    const double updated = p->rank[rank].updated[loop] * shared / p->data;
+    const enum sl_link link = link_along(p, sl_job_axis(p->job, SL_JOB_DATA));
+    const bool far = p->job->options->offload & SL_OFFLOAD_OPTIMIZER; /* its state comes, and goes */
+    const double moved = far ? 2 * sizeof(float) * updated * sl_optimizer_states(&p->job->optimizer) : 0;
+    const double optimizer = p->pace * sl_machine_kernels(p->machine, SL_MACHINE_OPTIMIZER, updated);
     return (struct sl_stage_costs){
-        .forward = 1e3 * (seconds_of(p, at, &of->part[SL_LOAD_FORWARD], share) + action),
-        .input_gradient = 1e3 * (seconds_of(p, at, &of->part[SL_LOAD_INPUT], share) + action),
-        .weight_gradient = 1e3 * seconds_of(p, at, &of->part[SL_LOAD_WEIGHT], share),
-        .reduce = 1e3 * reduction(p, at, p->rank[rank].summed[loop]),
-        .optimizer = 1e3 * p->pace * sl_machine_kernels(p->machine, SL_MACHINE_OPTIMIZER, p->rank[rank].updated[loop]),
-        .unshard = of->gathered > 0 && data > 1
-                       ? 1e3 * sl_machine_collective(p->machine, link, SL_ALL_GATHER, (int)data, of->gathered)
+        .forward = 1e3 * (seconds_of(p, &of->part[SL_LOAD_FORWARD], share) + action),
+        .input_gradient = 1e3 * (seconds_of(p, &of->part[SL_LOAD_INPUT], share) + action),
+        .weight_gradient = 1e3 * seconds_of(p, &of->part[SL_LOAD_WEIGHT], share),
+        .reduce = 1e3 * reduction(p, p->rank[rank].summed[loop]),
+        .optimizer = 1e3 * (optimizer + sl_machine_far(p->machine, moved)),
+        .unshard = of->gathered > 0 && p->data > 1
+                       ? 1e3 * sl_machine_collective(p->machine, link, SL_ALL_GATHER, p->data, of->gathered)
                        : 0};
 }
 
@@ -169,23 +194,23 @@ static double sent(enum sl_operation operation, int members, double bytes) {
 static void count_traffic(struct prediction *p, int rank) {
     const struct sl_job *job = p->job;
     const struct sl_load *load = &p->rank[rank].load;
-    const int at = coordinate_of(job, rank), microbatches = job->schedule.microbatches * job->options->accumulate;
-    const enum sl_link along_data = link_along(p, at, sl_job_axis(job, SL_JOB_DATA));
+    const int microbatches = job->schedule.microbatches * job->options->accumulate;
+    const enum sl_link along_data = link_along(p, sl_job_axis(job, SL_JOB_DATA));
     double traffic[SL_LINKS] = {0};
     for (int l = 0; l < load->loops; l++) {
         for (int part = 0; part < SL_LOAD_PARTS; part++) {
             const struct sl_load_work *work = &load->loop[l].part[part];
             for (int i = 0; i < work->calls; i++)
-                traffic[link_along(p, at, work->call[i].axes)] +=
+                traffic[link_along(p, work->call[i].axes)] +=
                     microbatches * work->call[i].count *
-                    sent(work->call[i].operation, work->call[i].members, work->call[i].bytes);
+                    sent(work->call[i].operation, members_of(p, &work->call[i]), work->call[i].bytes);
         }
-        if (job->data == 1) continue;
-        traffic[along_data] += sent(SL_PSUM, job->data, sizeof(float) * p->rank[rank].summed[l]);
-        traffic[along_data] += 2 * sent(SL_ALL_GATHER, job->data, load->loop[l].gathered);
+        if (p->data == 1) continue;
+        traffic[along_data] += sent(SL_PSUM, p->data, sizeof(float) * p->rank[rank].summed[l]);
+        traffic[along_data] += 2 * sent(SL_ALL_GATHER, p->data, load->loop[l].gathered);
     }
     if (job->ranks > 1) /* a stage gives rows to the next one and gradients to the one before */
-        traffic[link_along(p, at, sl_job_axis(job, SL_JOB_PIPE))] += 2.0 * load->loops * microbatches * load->handed;
+        traffic[link_along(p, sl_job_axis(job, SL_JOB_PIPE))] += 2.0 * load->loops * microbatches * load->handed;
     for (int i = 0; i < SL_LINKS; i++) p->result->traffic[i] = fmax(p->result->traffic[i], traffic[i]);
 }
 
@@ -229,7 +254,7 @@ static void tell_stages(struct prediction *p) {
 /* Passes but the last one end without sums and without the optimizer. */
 static int simulate(struct prediction *p, struct sl_error *error) {
     const struct sl_job *job = p->job;
-    const enum sl_link link = link_along(p, 0, sl_job_axis(job, SL_JOB_PIPE));
+    const enum sl_link link = link_along(p, sl_job_axis(job, SL_JOB_PIPE));
     struct sl_costs costs = {.count = sl_schedule_stages(&job->schedule),
                              .stage = p->stage,
                              .communication = 1e3 * sl_machine_message(p->machine, link, p->rank[0].load.handed),
@@ -252,7 +277,7 @@ static int simulate(struct prediction *p, struct sl_error *error) {
 /* Where coordinates share cores, the cores are never faster than all work together. */
 static void share_cores(struct prediction *p) {
     const struct sl_job *job = p->job;
-    const int cores = sl_machine_sharing(p->machine, job->mesh.size);
+    const int cores = sl_machine_sharing(p->machine, p->mesh->size);
     if (cores == 0) return;
     double work = 0;
     for (int s = 0; s < sl_schedule_stages(&job->schedule); s++) {
@@ -260,7 +285,7 @@ static void share_cores(struct prediction *p) {
         const double each = of->forward + of->input_gradient + of->weight_gradient;
         work += each * job->schedule.microbatches * job->options->accumulate + of->optimizer + of->reduce;
     }
-    work *= (double)job->mesh.size / job->ranks / cores;
+    work *= (double)p->mesh->size / job->ranks / cores;
     p->result->ms = fmax(p->result->ms, work);
 }
 
@@ -271,6 +296,7 @@ static int predict(struct prediction *p, const struct sl_engine *like, struct sl
     if (!p->rank || !p->stage) return no_memory(error);
     for (int rank = 0; rank < job->ranks; rank++) SL_TRY(plan_rank(p, like, rank, error));
     take_largest(p);
+    find_links(p);
     for (int rank = 0; rank < job->ranks; rank++) count_traffic(p, rank);
     make_costs(p);
     tell_stages(p);
@@ -279,10 +305,14 @@ static int predict(struct prediction *p, const struct sl_engine *like, struct sl
     return SL_OK;
 }
 
-int sl_predict(struct sl_job *job, const struct sl_engine *like, const struct sl_machine *machine,
-               struct sl_prediction *result, struct sl_error *error) {
-    struct prediction p = {
-        .job = job, .machine = machine, .pace = 1 / sl_machine_speed(machine, job->mesh.size), .result = result};
+int sl_predict(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_engine *like,
+               const struct sl_machine *machine, struct sl_prediction *result, struct sl_error *error) {
+    struct prediction p = {.job = job,
+                           .machine = machine,
+                           .mesh = mesh,
+                           .data = sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_DATA)),
+                           .pace = 1 / sl_machine_speed(machine, mesh->size),
+                           .result = result};
     *result = (struct sl_prediction){0};
     const int status = predict(&p, like, error);
     close_ranks(&p);

@@ -33,9 +33,10 @@ struct sl_prediction {
     double traffic[SL_LINKS]; /* bytes that the coordinate that sends most sends in a step, by class of link */
 };
 
-/* Predicts JOB, which has been decided and is only planned, over an engine like LIKE. SL_BAD_INPUT, or another status,
- * with the error set where it cannot be planned. */
-int sl_predict(struct sl_job *job, const struct sl_engine *like, const struct sl_machine *machine,
-               struct sl_prediction *prediction, struct sl_error *error);
+/* Predicts JOB, which has been decided and is only planned, over an engine like LIKE. MESH is the job's own, or one
+ * with more replicas: then times and traffic are those of MESH, while the bytes are those of the job's mesh.
+ * SL_BAD_INPUT, or another status, with the error set where it cannot be planned. */
+int sl_predict(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_engine *like,
+               const struct sl_machine *machine, struct sl_prediction *prediction, struct sl_error *error);
 
 #endif

@@ -16,7 +16,12 @@
 #include "drivers/memory/fit.h"
 #include "drivers/search/start.h"
 
-enum { SHOWN = 10, BALANCED = 8 /* the best that are tried with balanced stages */ };
+enum {
+    SHOWN = 10,
+    BALANCED = 8,      /* the best that are tried with balanced stages */
+    MOST_WHOLE = 1000, /* layouts that are all planned; of more */
+    PRUNED_TO = 6      /* so many meshes with numbers of microbatches are tried with all schedules */
+};
 
 /* ---- the search ---- */
 
@@ -28,33 +33,87 @@ struct search {
     struct sl_layout_limits limits;
     struct sl_machine machine;
     struct sl_layouts layouts;
-    int devices, tried, unplanned, too_large;
+    int devices, tried, unplanned, too_large, pruned;
     double memory, began; /* bytes that a coordinate may take; sl_now() */
     bool free_mesh;       /* other layouts than the job's own may have any options */
     double smallest;      /* bytes of the smallest layout that does not fit */
     char refusal[200];    /* why the first one that cannot be planned cannot */
 };
 
-static void plan(struct search *search, struct sl_layout *layout) {
+/* VARIANT, in PREDICTION, for a run on MESH. */
+static bool predict(struct search *search, const struct sl_variant *variant, const struct sl_mesh *mesh,
+                    struct sl_prediction *prediction) {
     struct sl_error why = {0};
     const struct sl_job_type *type = search->job->type;
-    struct sl_job *copy = type->copy(search->job, &layout->variant, search->engine, &why);
-    layout->planned = copy && sl_predict(copy, search->engine, &search->machine, &layout->prediction, &why) == SL_OK;
-    layout->fits = layout->planned && layout->prediction.bytes <= search->memory;
-    if (!layout->planned && !search->refusal[0]) snprintf(search->refusal, sizeof search->refusal, "%s", why.message);
+    struct sl_job *copy = type->copy(search->job, variant, search->engine, &why);
+    const bool done = copy && sl_predict(copy, mesh, search->engine, &search->machine, prediction, &why) == SL_OK;
     if (copy) type->free_copy(copy);
+    if (!done && !search->refusal[0]) snprintf(search->refusal, sizeof search->refusal, "%s", why.message);
     search->tried++;
+    return done;
+}
+
+/* Planning has room for SL_MAX_COORDINATES. What is shared over data is in proportion to 1 / replicas: of many replicas
+ * the bytes follow from those of few and of twice as few. */
+static bool predict_many(struct search *search, const struct sl_layout *layout, struct sl_prediction *prediction) {
+    const struct sl_mesh *mesh = &layout->variant.mesh;
+    const int axis = sl_mesh_find_axis(mesh, sl_job_axis(search->job, SL_JOB_DATA)), data = mesh->axis[axis].size;
+    const int replica = mesh->size / data, batch = layout->variant.options.batch;
+    struct sl_prediction fewer;
+    int few = 4;
+    while (few > 1 && (few * replica > SL_MAX_COORDINATES || data % few)) few /= 2;
+    if (replica > SL_MAX_COORDINATES || batch % data) {
+        if (!search->refusal[0])
+            snprintf(search->refusal, sizeof search->refusal,
+                     "replicas of more than %d coordinates are not planned, nor batches that do not divide by them",
+                     SL_MAX_COORDINATES);
+        return false;
+    }
+    for (int d = few > 1 ? few / 2 : few; d <= few; d *= 2) {
+        struct sl_variant variant = layout->variant;
+        variant.mesh.axis[axis].size = d;
+        variant.mesh.size = d * replica;
+        variant.options.batch = batch / data * d;
+        if (!predict(search, &variant, mesh, d < few ? &fewer : prediction)) return false;
+    }
+    if (few == 1) return true;
+    prediction->bytes = 0;
+    for (int c = 0; c < SL_MEMORY_CATEGORIES; c++) {
+        const double more = (double)prediction->budget.bytes[c], shared = (double)fewer.budget.bytes[c] - more;
+        const double bytes = fmax(0, more - shared + shared * few / data);
+        prediction->budget.bytes[c] = (uint64_t)bytes;
+    }
+    prediction->bytes = (double)sl_budget_total(&prediction->budget);
+    return true;
+}
+
+static void plan(struct search *search, struct sl_layout *layout) {
+    const struct sl_mesh *mesh = &layout->variant.mesh;
+    layout->planned = mesh->size <= SL_MAX_COORDINATES ? predict(search, &layout->variant, mesh, &layout->prediction)
+                                                       : predict_many(search, layout, &layout->prediction);
+    layout->fits = layout->planned && layout->prediction.bytes <= search->memory;
+}
+
+/* LAYOUT with all that saves memory: where that does not fit, nothing does. */
+static bool can_fit(struct search *search, const struct sl_layout *layout) {
+    struct sl_layout least = *layout;
+    while (sl_layout_save(&least, search->job, &search->limits));
+    plan(search, &least);
+    if (least.planned && !least.fits) search->smallest = fmin(search->smallest, least.prediction.bytes);
+    return least.fits;
 }
 
 /* Without what it lacks memory for, as far as that goes. */
 static void plan_to_fit(struct search *search, struct sl_layout *layout) {
     plan(search, layout);
     if (!layout->planned) search->unplanned++;
+    if (!layout->planned || layout->fits) return;
+    if (!can_fit(search, layout)) {
+        search->too_large++;
+        return;
+    }
     while (layout->planned && !layout->fits && sl_layout_save(layout, search->job, &search->limits))
         plan(search, layout);
-    if (!layout->planned || layout->fits) return;
-    search->too_large++;
-    search->smallest = fmin(search->smallest, layout->prediction.bytes);
 }
 
 /* The fastest first, then the smallest; those that do not fit last. */
@@ -63,6 +122,53 @@ static int compare(const void *a, const void *b) {
     if (x->fits != y->fits) return x->fits ? -1 : 1;
     if (x->prediction.ms != y->prediction.ms) return x->prediction.ms < y->prediction.ms ? -1 : 1;
     return (x->prediction.bytes > y->prediction.bytes) - (x->prediction.bytes < y->prediction.bytes);
+}
+
+/* ---- of very many layouts ---- */
+
+/* Whether A and B differ in their schedules alone, and in the order of their axes. */
+static bool are_alike(const struct sl_job *job, const struct sl_layout *a, const struct sl_layout *b) {
+    const struct sl_mesh *x = &a->variant.mesh, *y = &b->variant.mesh;
+    for (const char *const *axis = job->type->axes; *axis; axis++)
+        if (sl_mesh_axis_size(x, *axis) != sl_mesh_axis_size(y, *axis)) return false;
+    return a->variant.options.microbatches == b->variant.options.microbatches;
+}
+
+static bool is_plain(const struct sl_layout *layout) { return !strcmp(layout->variant.options.schedule, "1f1b"); }
+
+/* The plain schedule of each kind of layouts, at the beginning of the list. */
+static int gather_plain(struct sl_layouts *layouts, const struct sl_job *job) {
+    int plain = 0;
+    for (int i = 0; i < layouts->count; i++) {
+        int same = 0;
+        if (!is_plain(&layouts->list[i])) continue;
+        while (same < plain && !are_alike(job, &layouts->list[same], &layouts->list[i])) same++;
+        if (same < plain) continue;
+        const struct sl_layout kept = layouts->list[plain];
+        layouts->list[plain++] = layouts->list[i];
+        layouts->list[i] = kept;
+    }
+    return plain;
+}
+
+/* Another schedule changes the bubble, and the order of axes a link, but neither makes a mesh whose products are slow
+ * a fast one. So only the best meshes and numbers of microbatches, by one schedule, are tried with all. */
+static void prune(struct search *search) {
+    struct sl_layouts *layouts = &search->layouts;
+    const int plain = gather_plain(layouts, search->job), all = layouts->count;
+    if (plain == 0) return;
+    for (int i = 0; i < plain; i++) plan_to_fit(search, &layouts->list[i]);
+    qsort(layouts->list, (size_t)plain, sizeof *layouts->list, compare);
+    int best = 0;
+    while (best < plain && best < PRUNED_TO && layouts->list[best].fits) best++;
+    int kept = best;
+    for (int i = plain; i < all; i++) {
+        int same = 0;
+        while (same < best && !are_alike(search->job, &layouts->list[same], &layouts->list[i])) same++;
+        if (same < best) layouts->list[kept++] = layouts->list[i];
+    }
+    search->pruned = all - (kept > plain ? kept : plain);
+    layouts->count = best ? kept : plain;
 }
 
 static void sort(struct search *search) {
@@ -135,7 +241,9 @@ static int find_layouts(struct search *search, struct sl_error *error) {
     search->began = sl_now();
     search->smallest = INFINITY;
     SL_TRY(sl_layouts_list(&search->layouts, search->job, search->devices, &search->limits, error));
-    for (int i = 0; i < search->layouts.count; i++) plan_to_fit(search, &search->layouts.list[i]);
+    if (search->layouts.count > MOST_WHOLE) prune(search);
+    for (int i = 0; i < search->layouts.count; i++)
+        if (!search->layouts.list[i].planned) plan_to_fit(search, &search->layouts.list[i]);
     sort(search);
     balance(search);
     return SL_OK;
@@ -169,7 +277,7 @@ static const char *reason(const struct sl_prediction *best, const struct sl_pred
     more[6] = of->optimizer_ms - best->optimizer_ms;
     for (int i = 1; i < 7; i++) most = more[i] > more[most] ? i : most;
     if (of == best || more[most] <= 0)
-        snprintf(text, size, of == best ? "the best" : "as good but for its memory");
+        snprintf(text, size, of == best ? "the best" : "as good");
     else
         snprintf(text, size, "%s +%.3g ms", names[most], more[most]);
     return text;
@@ -185,22 +293,31 @@ static void print_traffic(FILE *stream, const struct sl_prediction *of) {
     if (!any) fprintf(stream, "none");
 }
 
+/* Whether another order of the axes, or schedule, comes to the same. */
+static bool is_equal(const struct sl_job *job, const struct sl_layout *a, const struct sl_layout *b) {
+    return are_alike(job, a, b) && a->prediction.ms == b->prediction.ms && a->prediction.bytes == b->prediction.bytes;
+}
+
 static void print_best(const struct search *search, FILE *stream) {
     const struct sl_layout *list = search->layouts.list;
     char why[64], limit[32];
-    fprintf(stream, "the best of %d layouts on %d devices of \"%s\", %s each:\n", search->layouts.count,
+    fprintf(stream, "the best of %d layouts on %d devices of \"%s\", %s each:\n", search->layouts.count + search->pruned,
             search->devices, search->machine.name,
             isinf(search->memory) ? "any memory" : sl_bytes_describe(search->memory, limit, sizeof limit));
     fprintf(stream, "  ms a step  bubble        MB  %-20s  sent a step; layout\n", "why");
-    for (int i = 0; i < SHOWN && i < search->layouts.count && list[i].fits; i++) {
+    for (int i = 0, shown = 0; shown < SHOWN && i < search->layouts.count && list[i].fits; i++) {
         const struct sl_prediction *of = &list[i].prediction;
+        if (i > 0 && is_equal(search->job, &list[i - 1], &list[i])) continue;
+        shown++;
         fprintf(stream, "%11.4g  %5.1f%%  %8.1f  %-20s  ", of->ms, 100 * of->bubble, of->bytes / 1e6,
                 reason(&list[0].prediction, of, why, sizeof why));
         print_traffic(stream, of);
         fprintf(stream, "; %s\n", list[i].text);
     }
-    fprintf(stream, "%d layouts planned in %.2f s; %d do not fit, %d are not possible\n", search->tried,
+    fprintf(stream, "%d layouts planned in %.2f s; %d do not fit, %d are not possible", search->tried,
             sl_now() - search->began, search->too_large, search->unplanned);
+    if (search->pruned) fprintf(stream, ", %d are on meshes that are slow with 1f1b", search->pruned);
+    fputc('\n', stream);
 }
 
 static json_t *json_of(const struct sl_layout *layout, const struct sl_prediction *best) {
@@ -218,8 +335,9 @@ static int print_json(const struct search *search, struct sl_error *error) {
     for (int i = 0; i < search->layouts.count && list[i].fits; i++)
         SL_TRY(sl_json_print(stdout, "stdout", json_of(&list[i], &list[0].prediction), error));
     return sl_json_print(stdout, "stdout",
-                         json_pack("{si sf si si}", "planned", search->tried, "seconds", sl_now() - search->began,
-                                   "too_large", search->too_large, "impossible", search->unplanned),
+                         json_pack("{si sf si si si}", "planned", search->tried, "seconds", sl_now() - search->began,
+                                   "too_large", search->too_large, "impossible", search->unplanned, "pruned",
+                                   search->pruned),
                          error);
 }
 

@@ -11,7 +11,7 @@ const struct sl_option sl_search_table[] = {
     {"plan", SL_OPTION_CHOICE, FIELD(plan), .value = "no|search|auto",
      .help = "search: predict all layouts on --devices, print the best, and do nothing else; auto: then run the best; "
              "options that are given stay as they are"},
-    {"devices", SL_OPTION_INTEGER, FIELD(devices), .min = 0, .max = SL_MAX_COORDINATES,
+    {"devices", SL_OPTION_INTEGER, FIELD(devices), .min = 0, .max = SL_MOST_DEVICES,
      .help = "coordinates of the layouts that --plan searches; 0: as many as --mesh has"},
     {"memory", SL_OPTION_TEXT, FIELD(memory), .value = "BYTES",
      .help = "what each coordinate of a planned layout may take, as 500MB or 2GiB (default: what the machine has)"},

@@ -6,6 +6,8 @@
 
 enum sl_plan_use { SL_PLAN_NO, SL_PLAN_SEARCH, SL_PLAN_AUTO };
 
+enum { SL_MOST_DEVICES = 65536 };
+
 struct sl_search_options {
     int plan;            /* enum sl_plan_use */
     int devices;         /* 0: as many as the mesh has coordinates */

@@ -135,7 +135,7 @@ point 'also on this machine, which is measured'
 # ---- what cannot be planned ----
 
 refuses '--plan: "maybe" is not one of no|search|auto' $transformer --plan maybe
-refuses '--devices: "65" is not an integer from 0 to 64' $transformer --plan search --devices 65
+refuses '--devices: "65537" is not an integer from 0 to 65536' $transformer --plan search --devices 65537
 refuses '--devices: only --plan search or auto asks for it' $transformer --devices 4
 refuses '--memory: only --plan search or auto asks for it' $transformer --memory 1GB
 for size in 0 1XB B 1GBB -1GB nan 1e99 inf; do

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "spmd/device/device.h"
+#include "spmd/base/hash.h"
 #include "spmd/base/memory.h"
 #include "spmd/flax.h"
 
@@ -24,8 +25,9 @@ void sl_parameters_close(struct sl_parameters *parameters) {
 }
 
 static int find(const struct sl_parameters *parameters, const char *name) {
+    const uint64_t mark = sl_hash(name, strlen(name));
     for (int i = 0; i < parameters->count; i++)
-        if (!strcmp(parameters->list[i].name, name)) return i;
+        if (parameters->list[i].mark == mark && !strcmp(parameters->list[i].name, name)) return i;
     return -1;
 }
 
@@ -90,6 +92,7 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
 
     struct sl_parameter *declared = &parameters->list[parameters->count];
     *declared = *parameter;
+    declared->mark = sl_hash(parameter->name, strlen(parameter->name));
     declared->count = count;
     declared->decay = sl_rule_decays(parameters->decays, parameter->name);
     declared->range = range_of(parameters, parameter);
