@@ -301,8 +301,8 @@ static bool is_equal(const struct sl_job *job, const struct sl_layout *a, const 
 static void print_best(const struct search *search, FILE *stream) {
     const struct sl_layout *list = search->layouts.list;
     char why[64], limit[32];
-    fprintf(stream, "the best of %d layouts on %d devices of \"%s\", %s each:\n", search->layouts.count + search->pruned,
-            search->devices, search->machine.name,
+    fprintf(stream, "the best of %d layouts on %d devices of \"%s\", %s each:\n",
+            search->layouts.count + search->pruned, search->devices, search->machine.name,
             isinf(search->memory) ? "any memory" : sl_bytes_describe(search->memory, limit, sizeof limit));
     fprintf(stream, "  ms a step  bubble        MB  %-20s  sent a step; layout\n", "why");
     for (int i = 0, shown = 0; shown < SHOWN && i < search->layouts.count && list[i].fits; i++) {

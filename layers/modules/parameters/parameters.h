@@ -44,7 +44,7 @@ struct sl_parameter {
     /* Tied: two stages use it. Second: this coordinate has both stages, and this is the later stage's declaration,
      * which shares the values but has its own gradient. */
     bool tied, second;
-    uint64_t mark; /* hash of the name; filled in when it is declared */
+    uint64_t mark;        /* hash of the name; filled in when it is declared */
     size_t offset, count; /* in elements: where the shard begins in its range, and how many elements it has; where
                              its values are bf16 alone, in the range's rounded values */
 };
