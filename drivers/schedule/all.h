@@ -18,6 +18,7 @@ struct schedule_all {
     const char *costs; /* a file that says otherwise (costs.h); NULL: none */
     double communication;
     bool overlap;
+    int cores; /* that ranks share; 0: each has one */
     enum schedule_all_format format;
 };
 

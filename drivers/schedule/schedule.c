@@ -20,7 +20,7 @@ enum format { TABLE, INDICES, CSV, SVG, HTML, JSON };
 struct config {
     const char *name, *file;
     int stages, loops, microbatches;
-    int format, buffers, group, width;
+    int format, buffers, group, width, cores;
     bool all, json, fsdp, check, simulate, overlap;
     double communication;
     struct sl_stage_costs cost;
@@ -96,6 +96,8 @@ static const struct sl_option simulation_table[] = {
     {"optimizer", SL_OPTION_REAL, FIELD(cost.optimizer), .max = SL_MAX_COST,
      .help = "ms that the optimizer takes for a stage's parameters, once a step"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .help = "reduce a stage's gradients while others compute"},
+    {"cores", SL_OPTION_INTEGER, FIELD(cores), .min = 0, .max = 4096,
+     .help = "cores that the ranks share, in equal shares of those that have work; 0: each has one"},
     {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT,
      .help = "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce, unshard, "
              "optimizer, kept (a number, or a list with one a stage), communication, overlap; or a trace that a "
@@ -184,7 +186,8 @@ static int simulate(const struct config *config, struct subject *subject, struct
                              .stage = study->cost,
                              .communication = config->communication,
                              .overlap = config->compare ? subject->trace.overlap : config->overlap,
-                             .group = subject->group};
+                             .group = subject->group,
+                             .cores = config->cores};
     if (config->synthesis.asked) {
         schedule_synthesis_costs(&subject->synthesis, &costs, study->cost);
         return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
@@ -336,6 +339,7 @@ static int run_all(const struct config *config, const struct sl_output *output, 
                                      .costs = config->costs,
                                      .communication = config->communication,
                                      .overlap = config->overlap,
+                                     .cores = config->cores,
                                      .format = config->format == SVG    ? SCHEDULE_ALL_SVG
                                                : config->format == HTML ? SCHEDULE_ALL_HTML
                                                : config->format == JSON ? SCHEDULE_ALL_JSON

@@ -225,6 +225,15 @@ static void take_largest(struct prediction *p) {
     }
 }
 
+/* Sums and gathers are work of cores, too, where these are shared. */
+static void share_cores(struct prediction *p) {
+    if (!sl_machine_sharing(p->machine, p->mesh->size)) return;
+    for (int s = 0; s < sl_schedule_stages(&p->job->schedule); s++) {
+        p->stage[s].optimizer += p->stage[s].reduce;
+        p->stage[s].reduce = 0;
+    }
+}
+
 static void make_costs(struct prediction *p) {
     const struct sl_schedule *schedule = &p->job->schedule;
     const double passes = p->job->options->accumulate, steps = passes * schedule->microbatches;
@@ -259,7 +268,9 @@ static int simulate(struct prediction *p, struct sl_error *error) {
                              .stage = p->stage,
                              .communication = 1e3 * sl_machine_message(p->machine, link, p->rank[0].load.handed),
                              .overlap = job->options->overlap,
-                             .group = job->wgrad_group};
+                             .group = job->wgrad_group,
+                             .cores = sl_machine_sharing(p->machine, p->mesh->size),
+                             .coordinates = p->mesh->size};
     struct sl_simulation simulation = {0};
     struct sl_prediction *result = p->result;
     SL_TRY(sl_schedule_simulate(&job->schedule, &costs, &simulation, error));
@@ -274,21 +285,6 @@ static int simulate(struct prediction *p, struct sl_error *error) {
     return SL_OK;
 }
 
-/* Where coordinates share cores, the cores are never faster than all work together. */
-static void share_cores(struct prediction *p) {
-    const struct sl_job *job = p->job;
-    const int cores = sl_machine_sharing(p->machine, p->mesh->size);
-    if (cores == 0) return;
-    double work = 0;
-    for (int s = 0; s < sl_schedule_stages(&job->schedule); s++) {
-        const struct sl_stage_costs *of = &p->stage[s];
-        const double each = of->forward + of->input_gradient + of->weight_gradient;
-        work += each * job->schedule.microbatches * job->options->accumulate + of->optimizer + of->reduce;
-    }
-    work *= (double)p->mesh->size / job->ranks / cores;
-    p->result->ms = fmax(p->result->ms, work);
-}
-
 static int predict(struct prediction *p, const struct sl_engine *like, struct sl_error *error) {
     struct sl_job *job = p->job;
     p->rank = calloc((size_t)job->ranks, sizeof *p->rank);
@@ -299,10 +295,9 @@ static int predict(struct prediction *p, const struct sl_engine *like, struct sl
     find_links(p);
     for (int rank = 0; rank < job->ranks; rank++) count_traffic(p, rank);
     make_costs(p);
-    tell_stages(p);
-    SL_TRY(simulate(p, error));
     share_cores(p);
-    return SL_OK;
+    tell_stages(p);
+    return simulate(p, error);
 }
 
 int sl_predict(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_engine *like,

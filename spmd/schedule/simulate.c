@@ -1,43 +1,8 @@
 /* simulate.c - walks a lowered table with a clock on every rank. */
-#include "spmd/schedule/simulate.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "spmd/schedule/turns.h"
-
-enum { NOT_SENT = -1 };
-
-/* Weight gradients of one stage that run in groups. */
-struct weights {
-    bool *due; /* [microbatches] */
-    int next;  /* first microbatch of the next group */
-    int ready; /* all microbatches below it are due */
-};
-
-/* Loops of a rank whose reductions have begun, in this order. */
-struct updates {
-    int *event; /* [loops] of their reductions */
-    int count, used;
-};
-
-struct walk {
-    const struct sl_schedule *schedule;
-    const struct sl_costs *costs;
-    struct sl_simulation *result;
-    struct sl_turns turns;
-    int *next;                     /* [ranks] */
-    double *now;                   /* [ranks] */
-    double *activation, *gradient; /* [stages][microbatches] when it reaches that stage, or NOT_SENT */
-    struct weights *weights;       /* [stages], in groups only */
-    bool *due;                     /* memory of the above */
-    double *gathered;              /* [stages] when its parameters are there; */
-    double *gather_end;            /* [ranks] when the rank's last gather ends */
-    struct updates *updates;       /* [ranks] */
-    int *update;                   /* memory of the above */
-};
-
-static double larger(double a, double b) { return a > b ? a : b; }
+#include "spmd/schedule/simulate_internal.h"
 
 static size_t cell_of(const struct walk *walk, int stage, int microbatch) {
     return (size_t)stage * (size_t)walk->schedule->microbatches + (size_t)microbatch;
@@ -90,10 +55,18 @@ static struct sl_event *add_event(struct walk *walk, int kind, int stage, int mi
     return event;
 }
 
+/* The rank does it now, or, where ranks share cores, when it has one. */
+static void spend(struct walk *walk, const struct sl_event *event) {
+    if (walk->cores)
+        sl_cores_queue(walk, event);
+    else
+        walk->now[event->rank] = event->end;
+}
+
 static void compute(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch, int microbatches) {
     const struct sl_event *event = add_event(walk, kind, stage, microbatch, microbatches);
-    walk->now[event->rank] = event->end;
     walk->result->rank[event->rank].busy += event->end - event->begin;
+    spend(walk, event);
 }
 
 /* One after another, beside what the rank computes. */
@@ -179,8 +152,7 @@ static void begin_reduction(struct walk *walk, int rank, int stage, int microbat
 static void update(struct walk *walk, int rank, const struct sl_event *reduction) {
     const double cost = cost_of(walk->costs, SL_EVENT_OPTIMIZER, reduction->stage);
     walk->now[rank] = larger(walk->now[rank], reduction->end);
-    if (cost > 0) add_event(walk, SL_EVENT_OPTIMIZER, reduction->stage, 0, 1);
-    walk->now[rank] += cost;
+    if (cost > 0) spend(walk, add_event(walk, SL_EVENT_OPTIMIZER, reduction->stage, 0, 1));
     walk->result->rank[rank].optimizer += cost;
     walk->updates[rank].used++;
 }
@@ -198,20 +170,19 @@ static void update_between(struct walk *walk, int rank) {
         update(walk, rank, reduction);
 }
 
-/* After all actions: the others. */
-static void update_at_the_end(struct walk *walk, int rank) {
-    struct sl_event *reduction;
-    while ((reduction = next_update(walk, rank))) {
-        if (!walk->costs->overlap) place_reduction(walk, reduction, walk->now[rank]);
-        update(walk, rank, reduction);
-    }
+bool sl_walk_update(struct walk *walk, int rank) {
+    struct sl_event *reduction = next_update(walk, rank);
+    if (!reduction) return false;
+    if (!walk->costs->overlap) place_reduction(walk, reduction, walk->now[rank]);
+    update(walk, rank, reduction);
+    return true;
 }
 
-/* False: it has to wait for a message that has not been sent yet. */
-static bool step(struct walk *walk, int rank, const struct sl_action *action) {
+bool sl_walk_step(struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = sl_schedule_stage(walk->schedule, rank, action->loop);
     const size_t cell = cell_of(walk, stage, action->microbatch);
     update_between(walk, rank);
+    if (sl_cores_busy(walk, rank)) return false;
     switch (action->kind) {
     case SL_TAKE_ACTIVATION:
         return take(walk, rank, action, walk->activation[cell]);
@@ -226,6 +197,7 @@ static bool step(struct walk *walk, int rank, const struct sl_action *action) {
         return true;
     case SL_REDUCE:
         if (walk->costs->group) run_weight_gradients(walk, stage);
+        if (sl_cores_busy(walk, rank)) return false; /* it begins after them */
         begin_reduction(walk, rank, stage, action->microbatch);
         return true;
     case SL_UNSHARD:
@@ -257,7 +229,7 @@ static void walk_to_the_end(struct walk *walk) {
     sl_turns_begin(&walk->turns, walk->schedule->ranks);
     while ((r = sl_turns_next(&walk->turns)) >= 0) {
         const struct sl_rank_schedule *rank = &walk->schedule->rank[r];
-        while (walk->next[r] < rank->count && step(walk, r, &rank->action[walk->next[r]])) walk->next[r]++;
+        while (walk->next[r] < rank->count && sl_walk_step(walk, r, &rank->action[walk->next[r]])) walk->next[r]++;
     }
 }
 
@@ -268,18 +240,19 @@ static void summarize(struct walk *walk) {
     double busy = 0;
     for (int r = 0; r < result->ranks; r++) {
         struct sl_simulated_rank *rank = &result->rank[r];
-        const double between = rank->optimizer;
-        rank->end = walk->now[r];
-        update_at_the_end(walk, r);
+        const double between = walk->cores ? rank->optimizer - walk->cores->after[r] : rank->optimizer;
+        if (!walk->cores) rank->end = walk->now[r];
+        while (sl_walk_update(walk, r)); /* of shared cores they have been */
         rank->updated = walk->now[r];
         rank->reducing = larger(rank->updated, rank->reduced) - rank->end - (rank->optimizer - between);
-        busy += rank->busy;
+        busy += rank->busy + rank->starved;
         result->span = larger(result->span, rank->end);
         result->step = larger(result->step, larger(rank->updated, rank->reduced));
     }
     if (result->span <= 0) return;
     for (int r = 0; r < result->ranks; r++)
-        result->rank[r].bubble = larger(0, (result->span - result->rank[r].busy) / result->span);
+        result->rank[r].bubble =
+            larger(0, (result->span - result->rank[r].busy - result->rank[r].starved) / result->span);
     const double total = result->ranks * result->span;
     result->bubble = larger(0, (total - busy) / total);
 }
@@ -306,6 +279,11 @@ static int check_costs(const struct sl_schedule *schedule, const struct sl_costs
     if (!(costs->communication >= 0 && costs->communication <= SL_MAX_COST))
         return sl_error_set(error, SL_BAD_INPUT, "communication costs %g: must be a number from 0 to %g",
                             costs->communication, SL_MAX_COST);
+    if (costs->cores < 0 || costs->coordinates < 0 ||
+        (costs->cores > 0 && costs->coordinates > 0 && costs->coordinates < schedule->ranks))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%d cores for %d coordinates: must be 0 or more, and coordinates at least the %d ranks",
+                            costs->cores, costs->coordinates, schedule->ranks);
     return SL_OK;
 }
 
@@ -361,6 +339,7 @@ static void give_memory(struct walk *walk) {
     free(walk->gathered);
     free(walk->updates);
     free(walk->update);
+    sl_cores_close(walk);
 }
 
 /* With room for all messages: other tables cannot run anywhere. */
@@ -384,8 +363,11 @@ int sl_schedule_simulate(const struct sl_schedule *lowered, const struct sl_cost
     int status = take_memory(&walk)
                      ? prove(&walk, error)
                      : sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", lowered->name);
-    if (status == SL_OK) {
+    if (status == SL_OK && costs->cores > 0)
+        status = sl_cores_walk(&walk, count_events(lowered, costs->group), error);
+    else if (status == SL_OK)
         walk_to_the_end(&walk);
+    if (status == SL_OK) {
         summarize(&walk);
     } else {
         sl_simulation_free(result);

@@ -34,6 +34,10 @@ struct sl_costs {
     /* 0: a backward is one piece, as in the literature. Otherwise the executor's way: it sends the input gradient
      * first, and weight gradients run in groups of this many microbatches, in ascending order. */
     int group;
+    /* Cores that the ranks share, with other copies of the table, which have the same work at the same time, where
+     * there are more COORDINATES than ranks (0: there are as many). All that have work get equal shares of the cores,
+     * and none more than a whole one. 0: each rank has a core of its own. */
+    int cores, coordinates;
 };
 
 /* The kind of an event in which parameters are updated: that is no action of a schedule. */
@@ -52,6 +56,7 @@ struct sl_event {
 struct sl_simulated_rank {
     double busy;      /* time spent computing */
     double optimizer; /* time spent in the optimizer */
+    double starved;   /* time by which it computed longer because others had the cores */
     double transfer;  /* time spent waiting for messages that had been sent */
     double gathering; /* time spent waiting for parameters that were being gathered */
     double end;       /* when its compute ends, and the optimizer's turns between actions */
@@ -66,7 +71,7 @@ struct sl_simulation {
     int ranks;
     double span;   /* from the begin of the first compute to the largest `end`, over all ranks */
     double step;   /* until the reductions and the optimizer have ended, too */
-    double bubble; /* share of the span in which ranks do not compute, over all of them */
+    double bubble; /* share of the span in which ranks have nothing to compute, over all of them */
     struct sl_simulated_rank *rank;
     int count;
     struct sl_event *event; /* sorted by time within each rank; its reductions, and its gathers, among themselves */

@@ -508,4 +508,9 @@ refuses 'train-labels-idx1-ubyte: label 10 of image 2 is not one from 0 to 9' $r
 fresh && printf '\0\0\10\3\0\0\0\3\0\0\0\1\0\0\0\1abc' >set/t10k-images-idx3-ubyte
 refuses 't10k-images-idx3-ubyte: images have 1 pixels, but 4 in the training part' $read_set
 
+refuses '--cores: "-1" is not an integer from 0 to 4096' schedule --cores -1
+call schedule --name 1f1b --stages 4 --microbatches 8 --simulate --cores 1
+[ $status = 0 ] && grep -q '^step 96 ms' out
+point 'schedule --cores 1: all work, one after another'
+
 plan

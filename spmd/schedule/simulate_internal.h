@@ -1,0 +1,77 @@
+/* simulate_internal.h - a table that is walked with a clock on every rank (simulate.c), whose work may have to share
+ * cores (cores.c). */
+#ifndef SL_SPMD_SCHEDULE_SIMULATE_INTERNAL_H
+#define SL_SPMD_SCHEDULE_SIMULATE_INTERNAL_H
+
+#include "spmd/schedule/simulate.h"
+#include "spmd/schedule/turns.h"
+
+struct cores;
+
+enum { NOT_SENT = -1 };
+
+/* Weight gradients of one stage that run in groups. */
+struct weights {
+    bool *due; /* [microbatches] */
+    int next;  /* first microbatch of the next group */
+    int ready; /* all microbatches below it are due */
+};
+
+/* Loops of a rank whose reductions have begun, in this order. */
+struct updates {
+    int *event; /* [loops] of their reductions */
+    int count, used;
+};
+
+struct walk {
+    const struct sl_schedule *schedule;
+    const struct sl_costs *costs;
+    struct sl_simulation *result;
+    struct sl_turns turns;
+    int *next;                     /* [ranks] */
+    double *now;                   /* [ranks] */
+    double *activation, *gradient; /* [stages][microbatches] when it reaches that stage, or NOT_SENT */
+    struct weights *weights;       /* [stages], in groups only */
+    bool *due;                     /* memory of the above */
+    double *gathered;              /* [stages] when its parameters are there; */
+    double *gather_end;            /* [ranks] when the rank's last gather ends */
+    struct updates *updates;       /* [ranks] */
+    int *update;                   /* memory of the above */
+    struct cores *cores;           /* NULL: each rank has a core of its own */
+};
+
+/* Ranks that share cores. Each does its work in the order in which it was queued. */
+struct cores {
+    double each;    /* cores for one copy of the table */
+    double time;    /* of all ranks */
+    int *first;     /* [ranks] its event that is computed or waits for a core, or -1; */
+    int *last;      /* [ranks] the last one that is queued; */
+    int *following; /* [events] the one after an event, or -1 */
+    double *left;   /* [ranks] what the first one still needs: time on a core; */
+    double *whole;  /* [ranks] and what it needed when it began */
+    double *after;  /* [ranks] the optimizer's time after the rank's last action */
+    bool *ended;    /* [ranks] all actions have been walked */
+};
+
+static inline double larger(double a, double b) { return a > b ? a : b; }
+
+/* ---- simulate.c ---- */
+
+/* Walks ACTION, the next one of RANK. False: it has to wait for a message that has not been sent yet, or for its own
+ * work. */
+bool sl_walk_step(struct walk *walk, int rank, const struct sl_action *action);
+/* After all actions of RANK: the next turn of the optimizer; false where there is none. */
+bool sl_walk_update(struct walk *walk, int rank);
+
+/* ---- cores.c ---- */
+
+/* Walks the whole table, of at most EVENTS events. SL_FAILED without memory. */
+int sl_cores_walk(struct walk *walk, size_t events, struct sl_error *error);
+void sl_cores_close(struct walk *walk);
+/* EVENT's rank will do it when it has a core; its begin and end are set then. */
+void sl_cores_queue(struct walk *walk, const struct sl_event *event);
+static inline bool sl_cores_busy(const struct walk *walk, int rank) {
+    return walk->cores && walk->cores->first[rank] >= 0;
+}
+
+#endif
