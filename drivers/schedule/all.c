@@ -49,8 +49,8 @@ static int read_costs(struct comparison *comparison, struct sl_error *error) {
     comparison->part = malloc((size_t)parts * sizeof *comparison->part);
     if (!comparison->part) return sl_error_set(error, SL_FAILED, "no memory to simulate");
     for (int i = 0; i < comparison->parts; i++) comparison->part[i] = all->cost;
-    comparison->costs =
-        (struct sl_costs){.communication = all->communication, .overlap = all->overlap, .group = all->group, .cores = all->cores};
+    comparison->costs = (struct sl_costs){
+        .communication = all->communication, .overlap = all->overlap, .group = all->group, .cores = all->cores};
     if (!all->costs) return SL_OK;
     return schedule_costs_read(&comparison->costs, comparison->part, NULL, comparison->parts, all->costs, error);
 }
