@@ -21,6 +21,7 @@ ORDER = """
     collectives/nccl
     layers/kernels/onednn layers/kernels/rows
     layers/kernels layers/storage
+    layers/tokenizers
     layers/modules/parameters
     layers/modules
     layers/modules/feedforward

@@ -1,0 +1,73 @@
+/* gguf.h - the metadata of a GGUF file: what GGML's programs keep a model in. Tensors are not read.
+ *
+ * Source: the specification of GGUF, versions 2 and 3 (docs/gguf.md of GGML). */
+#ifndef SL_LAYERS_STORAGE_GGUF_H
+#define SL_LAYERS_STORAGE_GGUF_H
+
+#include "layers/storage/contents.h"
+
+SL_BEGIN_C
+
+enum sl_gguf_type {
+    SL_GGUF_U8,
+    SL_GGUF_I8,
+    SL_GGUF_U16,
+    SL_GGUF_I16,
+    SL_GGUF_U32,
+    SL_GGUF_I32,
+    SL_GGUF_F32,
+    SL_GGUF_BOOL,
+    SL_GGUF_STRING,
+    SL_GGUF_ARRAY,
+    SL_GGUF_U64,
+    SL_GGUF_I64,
+    SL_GGUF_F64,
+    SL_GGUF_TYPES
+};
+
+struct sl_gguf_text {
+    const char *bytes; /* in the file, without a zero at the end */
+    size_t count;
+};
+
+/* A value, or an array of values, which lie in the file from FIRST on. */
+struct sl_gguf_value {
+    struct sl_gguf_text key;
+    bool array;
+    enum sl_gguf_type type; /* of an array: of its elements, which are no arrays */
+    uint64_t count;         /* of an array's elements; 1 otherwise */
+    const char *first;
+};
+
+struct sl_gguf {
+    int count, capacity;
+    struct sl_gguf_value *value;
+};
+
+/* Reads the metadata of CONTENTS, which must last as long as GGUF. All of it is checked, so that reading values cannot
+ * fail. SL_BAD_INPUT where it is malformed or cut short; PATH is for messages. Free with sl_gguf_close, also after a
+ * failure. */
+int sl_gguf_open(struct sl_gguf *gguf, const struct sl_contents *contents, const char *path, struct sl_error *error);
+void sl_gguf_close(struct sl_gguf *gguf);
+
+/* NULL: no value has this key. */
+const struct sl_gguf_value *sl_gguf_find(const struct sl_gguf *gguf, const char *key);
+/* Of a value that is no array: the number of a type of integers or bool. FALLBACK where VALUE is NULL, of another type,
+ * or beyond int64_t. */
+int64_t sl_gguf_integer(const struct sl_gguf_value *value, int64_t fallback);
+
+/* Walks an array of numbers or texts. */
+struct sl_gguf_cursor {
+    const struct sl_gguf_value *value;
+    const char *at;
+};
+struct sl_gguf_cursor sl_gguf_begin(const struct sl_gguf_value *value);
+/* Of elements of SL_GGUF_STRING. */
+struct sl_gguf_text sl_gguf_next_text(struct sl_gguf_cursor *cursor);
+/* Of SL_GGUF_F32. */
+float sl_gguf_next_float(struct sl_gguf_cursor *cursor);
+/* Of integers. */
+int64_t sl_gguf_next_integer(struct sl_gguf_cursor *cursor);
+
+SL_END_C
+#endif
