@@ -167,14 +167,32 @@ static bool encode_characters(struct sl_encoder *e, const char *text, size_t byt
     return true;
 }
 
+/* Bytes that are normalized at once: all, unless more marks follow each other than any language writes. The library
+ * sorts marks in time of their square. */
+static size_t normalized_at_once(const char *text, size_t bytes) {
+    enum { MOST_MARKS = 256 };
+    int marks = 0;
+    for (size_t at = 0; at < bytes;) {
+        int32_t point;
+        at += (size_t)utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(bytes - at), &point);
+        marks = utf8proc_get_property(point)->combining_class ? marks + 1 : 0;
+        if (marks == MOST_MARKS) return at;
+    }
+    return bytes;
+}
+
 static bool encode_normalized(struct sl_encoder *e, const char *text, size_t bytes, struct sl_token_list *list) {
-    utf8proc_uint8_t *normal = NULL;
     if (!e->tokenizer->nfc || !may_change(text, bytes)) return encode_characters(e, text, bytes, list);
-    const utf8proc_ssize_t count = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes, &normal,
-                                                UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    const bool done = count >= 0 && encode_characters(e, (const char *)normal, (size_t)count, list);
-    free(normal);
-    return done;
+    for (size_t at = 0, part; at < bytes; at += part) {
+        utf8proc_uint8_t *normal = NULL;
+        part = normalized_at_once(text + at, bytes - at);
+        const utf8proc_ssize_t count = utf8proc_map((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)part,
+                                                    &normal, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        const bool done = count >= 0 && encode_characters(e, (const char *)normal, (size_t)count, list);
+        free(normal);
+        if (!done) return false;
+    }
+    return true;
 }
 
 /* Text between special tokens: bytes that are no UTF-8 are words of their own. */

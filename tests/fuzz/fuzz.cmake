@@ -13,6 +13,7 @@ set(parsers
     report
     safetensors
     signature
+    tokenizer
     tokens
     trace)
 set(fuzz_report_library sl_report)
