@@ -1,6 +1,7 @@
 /* progress.c - a line on stderr that says how far a run is. */
 #include "drivers/common/progress.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,14 +47,14 @@ void sl_progress_update(struct sl_progress *progress, int64_t done, double rows,
     const double elapsed = now - progress->began;
     const double part = done < progress->total ? (double)done / (double)progress->total : 1;
     const int filled = (int)(part * BAR);
-    char bar[BAR + 1] = "", remaining[24], line[LINE];
+    char bar[BAR + 1] = "", remaining[24], learned[64] = "", line[LINE];
     memset(bar, '#', (size_t)filled);
     memset(bar + filled, '.', (size_t)(BAR - filled));
     describe_seconds(part > 0 ? elapsed * (1 - part) / part : 0, remaining, sizeof remaining);
     /* The last that a narrow terminal cuts off is the least. */
-    snprintf(line, sizeof line, "%s %lld/%lld [%s] ETA %s  loss %.6f  accuracy %.4f  %.0f %s/s", progress->unit,
-             (long long)done, (long long)progress->total, bar, remaining, loss, accuracy,
-             seconds > 0 ? rows / seconds : 0, progress->rows);
+    if (!isnan(loss)) snprintf(learned, sizeof learned, "  loss %.6f  accuracy %.4f", loss, accuracy);
+    snprintf(line, sizeof line, "%s %lld/%lld [%s] ETA %s%s  %.0f %s/s", progress->unit, (long long)done,
+             (long long)progress->total, bar, remaining, learned, seconds > 0 ? rows / seconds : 0, progress->rows);
     fprintf(stderr, "\r%.*s\033[K", terminal_width(), line);
     progress->drawn = true;
 }

@@ -16,7 +16,8 @@ struct sl_progress {
 void sl_progress_begin(struct sl_progress *progress, const char *unit, const char *rows, int64_t total);
 
 /* DONE of the total are done, with so many ROWS in SECONDS: what else passed since the beginning, in evaluations or
- * while saving, is no part of the rate. Draws at most ten times a second. */
+ * while saving, is no part of the rate. LOSS is NAN where nothing
+ * learns. Draws at most ten times a second. */
 void sl_progress_update(struct sl_progress *progress, int64_t done, double rows, double seconds, double loss,
                         double accuracy);
 

@@ -47,19 +47,20 @@ static int next_text(struct input *in, bool *more, struct sl_error *error) {
     return sl_error_set(error, SL_FAILED, "stdin: %s", errno ? strerror(errno) : "cannot be read");
 }
 
-static int check(FILE *out, struct sl_error *error) {
-    return ferror(out) ? sl_error_set(error, SL_FAILED, "stdout: %s", errno ? strerror(errno) : "could not be written")
-                       : SL_OK;
+static int check(struct sl_error *error) {
+    return ferror(stdout)
+               ? sl_error_set(error, SL_FAILED, "stdout: %s", errno ? strerror(errno) : "could not be written")
+               : SL_OK;
 }
 
 /* ---- encoding ---- */
 
-static void print_numbers(FILE *out, const struct sl_token_list *list) {
-    for (size_t i = 0; i < list->count; i++) fprintf(out, i ? " %d" : "%d", list->token[i]);
-    putc('\n', out);
+static void print_numbers(const struct sl_token_list *list) {
+    for (size_t i = 0; i < list->count; i++) printf(i ? " %d" : "%d", list->token[i]);
+    putchar('\n');
 }
 
-static int encode_texts(const struct tokens_config *config, struct sl_encoder *encoder, struct input *in, FILE *out,
+static int encode_texts(const struct tokens_config *config, struct sl_encoder *encoder, struct input *in,
                         struct sl_error *error) {
     struct sl_token_list list = {0};
     bool more;
@@ -67,20 +68,19 @@ static int encode_texts(const struct tokens_config *config, struct sl_encoder *e
     while (!status && more) {
         list.count = 0;
         status = sl_encode(encoder, in->text, in->bytes, config->special, &list, error);
-        if (!status) print_numbers(out, &list);
-        if (!status) status = check(out, error);
+        if (!status) print_numbers(&list);
+        if (!status) status = check(error);
         if (!status) status = next_text(in, &more, error);
     }
     sl_token_list_free(&list);
     return status;
 }
 
-int tokens_encode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, FILE *in, FILE *out,
-                  struct sl_error *error) {
-    struct input input = {.file = in, .lines = config->lines};
+int tokens_encode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, struct sl_error *error) {
+    struct input input = {.file = stdin, .lines = config->lines};
     struct sl_encoder *encoder;
     SL_TRY(sl_encoder_open(&encoder, tokenizer, error));
-    const int status = encode_texts(config, encoder, &input, out, error);
+    const int status = encode_texts(config, encoder, &input, error);
     sl_encoder_close(encoder);
     free(input.text);
     return status;
@@ -112,40 +112,32 @@ static int read_numbers(const struct input *in, struct sl_token_list *list, stru
         if (number == -1) {
             size_t end = at;
             while (end < in->bytes && !is_blank(in->text[end]) && end - at < 30) end++;
-            return sl_error_set(error, SL_BAD_INPUT, "stdin: %s%lld: \"%.*s\" is no number of a token",
-                                in->lines ? "line " : "text ", in->number, (int)(end - at), in->text + at);
+            return sl_error_set(error, SL_BAD_INPUT, "stdin: \"%.*s\", in text number %lld, is no number of a token",
+                                (int)(end - at), in->text + at, in->number);
         }
-        if (list->count == list->capacity) {
-            const size_t capacity = 2 * list->capacity + 1024;
-            int32_t *wider = realloc(list->token, capacity * sizeof *wider);
-            if (!wider) return sl_error_set(error, SL_FAILED, "stdin: no memory for its tokens");
-            list->token = wider;
-            list->capacity = capacity;
-        }
-        list->token[list->count++] = number;
+        if (!sl_token_list_add(list, number)) return sl_error_set(error, SL_FAILED, "stdin: no memory for its tokens");
     }
 }
 
 static int decode_text(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, const struct input *in,
-                       struct sl_token_list *list, FILE *out, struct sl_error *error) {
+                       struct sl_token_list *list, struct sl_error *error) {
     char *text;
     size_t bytes;
     SL_TRY(read_numbers(in, list, error));
     SL_TRY(sl_decode(tokenizer, list->token, list->count, &text, &bytes, error));
-    fwrite(text, 1, bytes, out);
-    if (config->lines) putc('\n', out);
+    fwrite(text, 1, bytes, stdout);
+    if (config->lines) putchar('\n');
     free(text);
-    return check(out, error);
+    return check(error);
 }
 
-int tokens_decode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, FILE *in, FILE *out,
-                  struct sl_error *error) {
-    struct input input = {.file = in, .lines = config->lines};
+int tokens_decode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, struct sl_error *error) {
+    struct input input = {.file = stdin, .lines = config->lines};
     struct sl_token_list list = {0};
     bool more;
     int status = next_text(&input, &more, error);
     while (!status && more) {
-        status = decode_text(config, tokenizer, &input, &list, out, error);
+        status = decode_text(config, tokenizer, &input, &list, error);
         if (!status) status = next_text(&input, &more, error);
     }
     sl_token_list_free(&list);

@@ -7,18 +7,20 @@
 #include "drivers/common/options.h"
 #include "layers/tokenizers/tokenizer.h"
 
+enum { TOKENS_THREADS = 64 }; /* at most */
+
 struct tokens_config {
     const char *tokenizer, *pattern;
-    bool special, lines;
+    bool special, lines, json;
+    const char *data, *save, *text_key;
+    int shard_tokens, threads;
 };
 
-/* --tokenizer and --pattern; --special and --lines. */
-extern const struct sl_option tokens_tokenizer_table[], tokens_text_table[];
-
-/* From IN to OUT. */
-int tokens_encode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, FILE *in, FILE *out,
-                  struct sl_error *error);
-int tokens_decode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, FILE *in, FILE *out,
-                  struct sl_error *error);
+/* Each returns a status. What they read is stdin, or --data. */
+int tokens_encode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, struct sl_error *error);
+int tokens_decode(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, struct sl_error *error);
+int tokens_make_shards(const struct tokens_config *config, const struct sl_tokenizer *tokenizer,
+                       struct sl_error *error);
+int tokens_print_text(const struct tokens_config *config, const struct sl_tokenizer *tokenizer, struct sl_error *error);
 
 #endif

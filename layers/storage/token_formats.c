@@ -43,37 +43,58 @@ static int open_rows(struct sl_tokens *tokens, struct sl_token_file *file, int s
 
 /* ---- token shards of llm.c ---- */
 
-/* Files of llm.c, by their first word; only the first kind is read. */
-enum { SHARD_MAGIC = 20240520, LLAMA_SHARD_MAGIC = 20240801, QUESTIONS_MAGIC = 20240522 };
-enum { SHARD_VERSION = 1, SHARD_HEADER = 256 * 4 /* bytes */, GPT2_VOCABULARY = 50257 };
+/* Files of llm.c, by their first word; those with questions are not read. */
+enum { SHARD_MAGIC = 20240520, WIDE_SHARD_MAGIC = 20240801, QUESTIONS_MAGIC = 20240522 };
+enum { SHARD_VERSION = 1, WIDE_SHARD_VERSION = 7, GPT2_VOCABULARY = 50257, LLAMA3_VOCABULARY = 128256 };
+
+void sl_shard_header(int32_t header[SL_SHARD_HEADER / 4], size_t width, int64_t count) {
+    memset(header, 0, SL_SHARD_HEADER);
+    header[0] = width == sizeof(uint16_t) ? SHARD_MAGIC : WIDE_SHARD_MAGIC;
+    header[1] = width == sizeof(uint16_t) ? SHARD_VERSION : WIDE_SHARD_VERSION;
+    header[2] = (int32_t)count;
+}
 
 static bool recognize_shard(const struct sl_token_file *file) {
     const int32_t magic = word_of(file, 0);
-    return magic == SHARD_MAGIC || magic == LLAMA_SHARD_MAGIC || magic == QUESTIONS_MAGIC;
+    return magic == SHARD_MAGIC || magic == QUESTIONS_MAGIC;
+}
+
+static bool recognize_wide_shard(const struct sl_token_file *file) { return word_of(file, 0) == WIDE_SHARD_MAGIC; }
+
+/* A shard of tokens of WIDTH bytes. */
+static int check_shard(struct sl_token_file *file, int32_t known, size_t width, struct sl_error *error) {
+    const int32_t version = word_of(file, 1), count = word_of(file, 2);
+    if (file->contents.count < SL_SHARD_HEADER)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: a truncated token shard: %zu bytes, and the header takes %d",
+                            file->path, file->contents.count, SL_SHARD_HEADER);
+    if (version != known)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: a token shard of version %d: only version %d can be read",
+                            file->path, version, known);
+    const size_t bytes = file->contents.count - SL_SHARD_HEADER;
+    if (count < 1 || (size_t)count * width != bytes)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: the header says %d tokens of %zu bytes, and %zu bytes (%zu tokens) come after it",
+                            file->path, count, width, bytes, bytes / width);
+    file->tokens = (const char *)file->contents.bytes + SL_SHARD_HEADER;
+    file->count = count;
+    return SL_OK;
 }
 
 static int open_shard(struct sl_tokens *tokens, struct sl_token_file *file, int sequence, struct sl_error *error) {
     (void)sequence;
-    const int32_t magic = word_of(file, 0), version = word_of(file, 1), count = word_of(file, 2);
+    const int32_t magic = word_of(file, 0);
     if (magic != SHARD_MAGIC)
         return sl_error_set(error, SL_BAD_INPUT,
-                            "%s: a file of llm.c with the magic number %d: only %d, GPT-2's tokens, can be read",
-                            file->path, magic, SHARD_MAGIC);
-    if (file->contents.count < SHARD_HEADER)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: a truncated token shard: %zu bytes, and the header takes %d",
-                            file->path, file->contents.count, SHARD_HEADER);
-    if (version != SHARD_VERSION)
-        return sl_error_set(error, SL_BAD_INPUT, "%s: a token shard of version %d: only version %d can be read",
-                            file->path, version, SHARD_VERSION);
-    const size_t bytes = file->contents.count - SHARD_HEADER;
-    if (count < 1 || (size_t)count * 2 != bytes)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "%s: the header says %d tokens of 2 bytes, and %zu bytes (%zu tokens) come after it",
-                            file->path, count, bytes, bytes / 2);
-    file->tokens = (const char *)file->contents.bytes + SHARD_HEADER;
-    file->count = count;
+                            "%s: a file of llm.c with the magic number %d: %d and %d, shards of tokens, can be read",
+                            file->path, magic, SHARD_MAGIC, WIDE_SHARD_MAGIC);
     tokens->vocabulary = GPT2_VOCABULARY;
-    return SL_OK;
+    return check_shard(file, SHARD_VERSION, sizeof(uint16_t), error);
+}
+
+static int open_wide_shard(struct sl_tokens *tokens, struct sl_token_file *file, int sequence, struct sl_error *error) {
+    (void)sequence;
+    tokens->vocabulary = LLAMA3_VOCABULARY;
+    return check_shard(file, WIDE_SHARD_VERSION, sizeof(int32_t), error);
 }
 
 /* ---- bytes ---- */
@@ -97,6 +118,7 @@ static int open_bytes(struct sl_tokens *tokens, struct sl_token_file *file, int 
 static const struct sl_token_format formats[] = {
     {"file of rows", "tokens", NULL, sizeof(int32_t), false, true, recognize_rows, open_rows},
     {"shard", "tokens", ".bin", sizeof(uint16_t), false, false, recognize_shard, open_shard},
+    {"wide shard", "tokens", ".bin", sizeof(int32_t), false, false, recognize_wide_shard, open_wide_shard},
     {"text", "bytes", "", sizeof(uint8_t), true, false, recognize_any, open_bytes},
 };
 

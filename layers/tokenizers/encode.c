@@ -59,6 +59,12 @@ static bool reserve(struct sl_token_list *list, size_t count) {
     return true;
 }
 
+bool sl_token_list_add(struct sl_token_list *list, int32_t token) {
+    if (!reserve(list, 1)) return false;
+    list->token[list->count++] = token;
+    return true;
+}
+
 /* ---- UTF-8 ---- */
 
 /* Bytes of the character at the beginning of TEXT; 0: there is none. */
@@ -117,11 +123,7 @@ static bool spell(struct sl_encoder *e, const char *word, size_t bytes) {
 static bool merge_word(struct sl_encoder *e, const char *word, size_t bytes, struct sl_token_list *list) {
     const struct sl_tokenizer *t = e->tokenizer;
     const int32_t whole = t->whole ? sl_vocabulary_find(t, SL_TOKEN_TEXT, word, bytes) : -1;
-    if (whole >= 0) {
-        if (!reserve(list, 1)) return false;
-        list->token[list->count++] = whole;
-        return true;
-    }
+    if (whole >= 0) return sl_token_list_add(list, whole);
     if (!spell(e, word, bytes) || !sl_merging_run(&e->merging, t) || !reserve(list, e->merging.symbols)) return false;
     for (size_t i = 0; i < e->merging.symbols; i++)
         if (e->merging.symbol[i].token >= 0) list->token[list->count++] = e->merging.symbol[i].token;
@@ -254,8 +256,7 @@ int sl_encode(struct sl_encoder *e, const char *text, size_t bytes, bool special
         text += count;
         bytes -= count;
         if (!done || token < 0) continue;
-        done = reserve(list, 1);
-        if (done) list->token[list->count++] = token;
+        done = sl_token_list_add(list, token);
         text += t->token[token].length;
         bytes -= t->token[token].length;
     }

@@ -50,6 +50,8 @@ struct sl_token_list {
     int32_t *token;
     size_t count, capacity;
 };
+/* Adds TOKEN. False without memory. */
+bool sl_token_list_add(struct sl_token_list *list, int32_t token);
 void sl_token_list_free(struct sl_token_list *list);
 
 /* What one thread needs to encode, and what it remembers of the words that it has seen. */

@@ -187,9 +187,21 @@ static int32_t find_named(const struct file *f, const json_t *config, const char
     return *text ? sl_vocabulary_find(f->tokenizer, SL_TOKEN_SPECIAL, text, strlen(text)) : -1;
 }
 
+/* The file itself does not say which tokens begin and end a text. These are the names that models give them. */
+static int32_t find_usual(const struct file *f, const char *const *names) {
+    int32_t token = -1;
+    for (; *names && token < 0; names++)
+        token = sl_vocabulary_find(f->tokenizer, SL_TOKEN_SPECIAL, *names, strlen(*names));
+    return token;
+}
+
 /* tokenizer_config.json beside the file, where there is one. */
 static void read_config(const struct file *f) {
+    static const char *const begins[] = {"<s>", "<|begin_of_text|>", NULL};
+    static const char *const ends[] = {"</s>", "<|end_of_text|>", "<|endoftext|>", NULL};
     char path[4096];
+    f->tokenizer->begin = find_usual(f, begins);
+    f->tokenizer->end = find_usual(f, ends);
     const char *slash = strrchr(f->path, '/');
     const int folder = slash ? (int)(slash - f->path) + 1 : 0;
     if (snprintf(path, sizeof path, "%.*stokenizer_config.json", folder, f->path) >= (int)sizeof path) return;

@@ -35,7 +35,7 @@ answers() {
 
 echo --help >help
 for driver in looping_pipeline loss_equality schedule 'transformer train' 'transformer evaluate' \
-    'transformer generate'; do
+    'transformer generate' 'tokens encode' 'tokens shards' 'tokens text'; do
     answers "Usage: $driver" $driver --help
     answers "Usage: $driver" $driver -h
     answers "Usage: $driver" $driver --json -h --nonsense
@@ -56,7 +56,8 @@ done
 
 for driver in "$drivers"/*; do
     [ -f "$driver" ] && [ -x "$driver" ] || continue
-    for command in '' $([ "${driver##*/}" != transformer ] || echo train evaluate generate); do
+    for command in '' $([ "${driver##*/}" != transformer ] || echo train evaluate generate) \
+        $([ "${driver##*/}" != tokens ] || echo encode decode shards text); do
         "$driver" $command --help | awk 'length > 80 { print; long = 1 } END { exit long || !NR }' >out
         point "${driver##*/} $command --help: 80 columns"
     done

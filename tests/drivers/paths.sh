@@ -32,7 +32,7 @@ use_of() {
     save) echo saved ;;
     schedule-file | file | costs | compare | machine | @) echo text ;;
     params | resume) echo checkpoint ;;
-    data | eval-data) echo data ;;
+    data | eval-data | tokenizer) echo data ;;
     RUN) echo run ;;
     *) echo unknown ;;
     esac
@@ -43,7 +43,7 @@ names_file() {
     case $1 in
     FILE | DIR | PATH | DATA | TRACE) echo yes ;;
     FOLDER) echo no ;; # no file in it has a name
-    N | X | TEXT | NAME | MESH | SPEC | BYTES | COORDINATE@ACTION | *=* | *,* | *'|'*) echo no ;;
+    N | X | TEXT | NAME | KEY | MESH | SPEC | BYTES | COORDINATE@ACTION | *=* | *,* | *'|'*) echo no ;;
     *) echo unknown ;;
     esac
 }
@@ -142,7 +142,7 @@ in_directory() {
 }
 
 for driver in looping_pipeline loss_equality schedule plan report sharding gpipe 'transformer train' 'transformer evaluate' \
-    'transformer generate'; do
+    'transformer generate' 'tokens shards'; do
     list=$(options "$driver")
     strange=
     for option in $list; do

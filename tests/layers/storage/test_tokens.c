@@ -521,8 +521,9 @@ static void test_bad_shards(void **state) {
     } cases[] = {
         {MAGIC, 2, 50, 0, "a token shard of version 2: only version 1 can be read"},
         {MAGIC, 0, 50, 0, "a token shard of version 0"},
-        {20240801, 7, 50, 0, "a file of llm.c with the magic number 20240801: only 20240520"},
-        {20240522, 1, 50, 0, "a file of llm.c with the magic number 20240522: only 20240520"},
+        {20240801, 1, 25, 0, "a token shard of version 1: only version 7 can be read"},
+        {20240801, 7, 50, 0, "the header says 50 tokens of 4 bytes, and 100 bytes (25 tokens) come after it"},
+        {20240522, 1, 50, 0, "a file of llm.c with the magic number 20240522: 20240520 and 20240801, shards of tokens"},
         {MAGIC, 1, 51, 0, "the header says 51 tokens of 2 bytes, and 100 bytes (50 tokens) come after it"},
         {MAGIC, 1, 49, 0, "the header says 49 tokens"},
         {MAGIC, 1, 50, HEADER + 99, "the header says 50 tokens of 2 bytes, and 99 bytes (49 tokens)"},
@@ -547,6 +548,23 @@ static void test_bad_shards(void **state) {
     assert_int_equal(sl_tokens_open(&tokens, directory, 0, 1, &error), SL_BAD_INPUT);
     assert_memory_equal(error.message, at("y.bin"), strlen(at("y.bin")));
     assert_non_null(strstr(error.message, "/x.bin is: the *.bin must be all shards or none"));
+}
+
+/* Tokens of 32 bits, of vocabularies that 16 do not hold. */
+static void test_wide_shard(void **state) {
+    (void)state;
+    int32_t file[HEADER / 4 + 5] = {0}, inputs[4], labels[4];
+    for (int i = 0; i < 5; i++) file[HEADER / 4 + i] = 100000 + i;
+    sl_shard_header(file, sizeof *file, 5);
+    put("x.bin", file, sizeof file);
+    struct sl_tokens tokens = open_tokens(directory, 1, 4);
+    assert_int_equal(tokens.vocabulary, 128256);
+    assert_int_equal(tokens.count, 5);
+    fetch(&tokens, true, 0, 0, 1, 4, inputs, labels);
+    for (int i = 0; i < 4; i++) assert_true(inputs[i] == 100000 + i && labels[i] == inputs[i] + 1);
+    sl_tokens_close(&tokens);
+    put_shard("y.bin", 0, 3); /* both kinds */
+    expect_refusal(directory, 1, 4, "the *.bin must be all");
 }
 
 static void test_bad_rows(void **state) {
@@ -656,6 +674,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_lengths, empty_directory),
         cmocka_unit_test_teardown(test_no_file, empty_directory),
         cmocka_unit_test_teardown(test_bad_shards, empty_directory),
+        cmocka_unit_test_teardown(test_wide_shard, empty_directory),
         cmocka_unit_test_teardown(test_bad_rows, empty_directory),
         cmocka_unit_test_teardown(test_random_files, empty_directory),
     };

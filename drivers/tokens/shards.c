@@ -1,0 +1,180 @@
+/* shards.c - documents to shards of tokens: several threads encode, one writes what they have done, in order. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "drivers/common/interrupt.h"
+#include "drivers/common/metrics.h"
+#include "drivers/common/progress.h"
+#include "drivers/tokens/documents.h"
+#include "drivers/tokens/shard_writer.h"
+#include "drivers/tokens/tokens.h"
+#include "spmd/spmd.h"
+#include "spmd/topology.h"
+
+enum { BATCH_BYTES = 1 << 24, BATCH_DOCUMENTS = 1 << 14 };
+
+/* A document, and what becomes of it. */
+struct item {
+    struct tokens_document document;
+    struct sl_token_list tokens;
+};
+
+struct work {
+    const struct tokens_config *config;
+    struct tokens_documents documents;
+    struct tokens_shard_writer writer;
+    struct sl_encoder *encoder[TOKENS_THREADS];
+    int threads;
+    struct item *item; /* BATCH_DOCUMENTS of them */
+    int items, bytes_left;
+    atomic_int next; /* item that nobody has taken */
+    pthread_mutex_t lock;
+    int failed;            /* the first item in order that failed; `items`: none */
+    struct sl_error error; /* of it */
+    int64_t encoded, done, tokens;
+    size_t bytes;
+};
+
+struct worker {
+    struct work *work;
+    struct sl_encoder *encoder;
+};
+
+/* ---- encoding ---- */
+
+static int encode_item(const struct work *w, struct sl_encoder *encoder, struct item *item, struct sl_error *error) {
+    const char *text;
+    char *owned;
+    size_t bytes;
+    SL_TRY(tokens_document_text(&item->document, w->config->text_key, &text, &bytes, &owned, error));
+    item->tokens.count = 0;
+    const int status = sl_encode(encoder, text, bytes, w->config->special, &item->tokens, error);
+    free(owned);
+    return status;
+}
+
+static void note_failure(struct work *w, int number, const struct sl_error *error) {
+    pthread_mutex_lock(&w->lock);
+    if (number < w->failed) {
+        w->failed = number;
+        w->error = *error;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void *encode_items(void *arg) {
+    const struct worker *worker = arg;
+    struct work *w = worker->work;
+    for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->items;) {
+        struct sl_error error = {0};
+        if (encode_item(w, worker->encoder, &w->item[i], &error)) note_failure(w, i, &error);
+    }
+    return NULL;
+}
+
+/* Threads that the system does not give are missed by nobody. */
+static void encode_batch(struct work *w) {
+    struct worker worker[TOKENS_THREADS];
+    pthread_t thread[TOKENS_THREADS];
+    int started = 1;
+    for (int t = 0; t < w->threads; t++) worker[t] = (struct worker){w, w->encoder[t]};
+    while (started < w->threads && !pthread_create(&thread[started], NULL, encode_items, &worker[started])) started++;
+    encode_items(&worker[0]);
+    for (int t = 1; t < started; t++) pthread_join(thread[t], NULL);
+}
+
+/* ---- batches ---- */
+
+static void take_batch(struct work *w) {
+    size_t bytes = 0;
+    w->items = 0;
+    while (w->items < BATCH_DOCUMENTS && bytes < BATCH_BYTES &&
+           tokens_documents_next(&w->documents, &w->item[w->items].document))
+        bytes += w->item[w->items++].document.count;
+    w->bytes += bytes;
+    w->failed = w->items;
+    atomic_store(&w->next, 0);
+}
+
+static int write_batch(struct work *w, int32_t end, struct sl_error *error) {
+    for (int i = 0; i < w->items; i++) {
+        const struct sl_token_list *tokens = &w->item[i].tokens;
+        SL_TRY(tokens_shards_write(&w->writer, &end, 1, error));
+        SL_TRY(tokens_shards_write(&w->writer, tokens->token, tokens->count, error));
+        w->tokens += (int64_t)tokens->count + 1;
+    }
+    w->done += w->items;
+    return SL_OK;
+}
+
+static int write_all(struct work *w, int32_t end, struct sl_error *error) {
+    struct sl_progress progress;
+    const double began = sl_now();
+    sl_progress_begin(&progress, "byte", "tokens", (int64_t)w->documents.total);
+    int status = SL_OK;
+    for (take_batch(w); !status && w->items; take_batch(w)) {
+        encode_batch(w);
+        if (w->failed < w->items)
+            status = sl_error_set(error, w->error.status, "%s", w->error.message);
+        else
+            status = write_batch(w, end, error);
+        if (!status && sl_interrupt_arrived())
+            status = sl_error_set(error, SL_FAILED, "interrupted after %lld documents: nothing is left in %s",
+                                  (long long)w->done, w->config->save);
+        sl_progress_update(&progress, (int64_t)w->bytes, (double)w->tokens, sl_now() - began, NAN, NAN);
+    }
+    sl_progress_clear(&progress);
+    return status;
+}
+
+/* ---- the command ---- */
+
+static int print_summary(const struct work *w, double seconds, struct sl_error *error) {
+    if (w->config->json)
+        return sl_json_print(stdout, "stdout",
+                             json_pack("{s:I,s:I,s:I,s:i,s:o}", "documents", (json_int_t)w->done, "tokens",
+                                       (json_int_t)w->tokens, "bytes", (json_int_t)w->bytes, "shards", w->writer.shards,
+                                       "seconds", sl_json_real(seconds)),
+                             error);
+    printf("%lld documents, %zu bytes: %lld tokens in %d shards of %s, %.1f s, %.1f MB/s\n", (long long)w->done,
+           w->bytes, (long long)w->tokens, w->writer.shards, w->config->save, seconds,
+           1e-6 * (double)w->bytes / seconds);
+    return SL_OK;
+}
+
+static int prepare(struct work *w, const struct sl_tokenizer *tokenizer, struct sl_error *error) {
+    w->threads = w->config->threads ? w->config->threads : sl_topology_usable();
+    if (w->threads > TOKENS_THREADS) w->threads = TOKENS_THREADS;
+    w->item = calloc(BATCH_DOCUMENTS, sizeof *w->item);
+    if (!w->item) return sl_error_set(error, SL_FAILED, "no memory for documents");
+    for (int t = 0; t < w->threads; t++) SL_TRY(sl_encoder_open(&w->encoder[t], tokenizer, error));
+    SL_TRY(tokens_documents_open(&w->documents, w->config->data, error));
+    return tokens_shards_open(&w->writer, w->config->save, w->config->shard_tokens, sl_tokenizer_vocabulary(tokenizer),
+                              error);
+}
+
+int tokens_make_shards(const struct tokens_config *config, const struct sl_tokenizer *tokenizer,
+                       struct sl_error *error) {
+    struct work w = {.config = config, .lock = PTHREAD_MUTEX_INITIALIZER};
+    const int32_t end = sl_token_end(tokenizer);
+    const double began = sl_now();
+    if (!config->data || !config->save)
+        return sl_error_set(error, SL_BAD_INPUT, "%s is missing: name what to read by --data, and a folder by --save",
+                            config->data ? "--save" : "--data");
+    if (end < 0)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--tokenizer %s: it names no token that ends a text, which must stand "
+                            "between documents",
+                            config->tokenizer);
+    sl_interrupt_catch();
+    int status = prepare(&w, tokenizer, error);
+    if (!status) status = write_all(&w, end, error);
+    status = tokens_shards_close(&w.writer, status, error);
+    tokens_documents_close(&w.documents);
+    for (int t = 0; t < w.threads; t++) sl_encoder_close(w.encoder[t]);
+    for (int i = 0; w.item && i < BATCH_DOCUMENTS; i++) sl_token_list_free(&w.item[i].tokens);
+    free(w.item);
+    return status ? status : print_summary(&w, sl_now() - began, error);
+}
