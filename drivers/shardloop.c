@@ -6,7 +6,7 @@
 
 #include "drivers/command_line/become.h"
 #include "drivers/command_line/wrap.h"
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 
 static const struct command {
     const char *name, *summary;

@@ -82,11 +82,13 @@
 #include "layers/storage/contents.h"
 #include "layers/storage/draft.h"
 #include "layers/storage/file_tree.h"
+#include "layers/storage/gguf.h"
 #include "layers/storage/names.h"
 #include "layers/storage/safetensors.h"
 #include "layers/storage/store.h"
 #include "layers/storage/token_format.h"
 #include "layers/storage/tokens.h"
+#include "layers/tokenizers/tokenizer.h"
 
 /* Layers. */
 #include "layers/modules/batch.h"

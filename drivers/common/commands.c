@@ -7,7 +7,7 @@
 #include "drivers/command_line/arguments.h"
 #include "drivers/command_line/wrap.h"
 #include "drivers/common/streams.h"
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 
 /* All names with BETWEEN between them. */
 static const char *list(const struct sl_command *table, const char *between, char text[200]) {

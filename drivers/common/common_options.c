@@ -5,7 +5,7 @@
 
 #include "collectives/engines.h"
 #include "drivers/common/options.h"
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 
 const struct sl_option sl_mesh_table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct sl_common_options, mesh), .value = "AXIS=SIZE,...", .keep = SL_KEPT_FREE,

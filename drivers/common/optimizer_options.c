@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 
 #define FIELD(name) offsetof(struct sl_optimizer_flags, name)
 

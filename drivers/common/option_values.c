@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 
 char *sl_option_range(const struct sl_option *option, char *text, size_t size) {
     text[0] = 0;

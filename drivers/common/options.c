@@ -12,7 +12,7 @@
 #include "drivers/command_line/launch.h"
 #include "drivers/command_line/wrap.h"
 #include "drivers/common/streams.h"
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 #include "layers/kernels/rows/cpu_level.h"
 
 enum {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 
 static const struct sl_schedule_alias aliases[] = {
     {.name = "single",

@@ -10,7 +10,7 @@
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/common/streams.h"
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 #include "drivers/search/forecast.h"
 #include "drivers/training/shardings_report.h"
 

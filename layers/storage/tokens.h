@@ -7,8 +7,9 @@
  *    Binary files (layers/storage/contents.h) are left out and counted;
  *  - a file, packed or not: each byte is a token, whatever the bytes are;
  *  - a token shard in llm.c's format: a header of 256 words (magic 20240520, version 1, number of tokens), then GPT-2's
- *    tokens of 16 bits each, or (magic 20240801, version 7) those of larger vocabularies, of 32 bits; or a directory whose *.bin files are all such shards, also those of its directories,
- *    read one after another in the same order (its other files are ignored);
+ *    tokens of 16 bits each, or (magic 20240801, version 7) those of larger vocabularies, of 32 bits; or a directory
+ * whose *.bin files are all such shards, also those of its directories, read one after another in the same order (its
+ * other files are ignored);
  *  - a safetensors file with an I32 tensor "tokens" [rows, sequence + 1]: sample i is row i mod rows, unshuffled, in
  *    training and in evaluation alike.
  *
@@ -52,8 +53,8 @@ struct sl_token_counts {
 /* Everybody may read the fields; VOCABULARY may be set. */
 struct sl_tokens {
     const struct sl_token_format *format;
-    int vocabulary; /* larger tokens are refused; opening sets 256 (bytes), 50257 or 128256 (shards), or the largest token + 1
-                       (rows), and a user may set the model's */
+    int vocabulary; /* larger tokens are refused; opening sets 256 (bytes), 50257 or 128256 (shards), or the largest
+                       token + 1 (rows), and a user may set the model's */
     int64_t count, training; /* tokens; the first TRAINING of them are for training */
     int columns;             /* rows: tokens of a row; streams: 0 */
     bool whole;              /* all is for evaluation */

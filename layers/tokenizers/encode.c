@@ -4,7 +4,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "layers/tokenizers/merge.h"
+#include "layers/tokenizers/merge_internal.h"
 #include "spmd/base/hash.h"
 
 /* A word and its tokens, as they were found before. */

@@ -1,5 +1,5 @@
 /* merge.c - a word's symbols in a list, the pairs that could merge in a heap. */
-#include "layers/tokenizers/merge.h"
+#include "layers/tokenizers/merge_internal.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  *
  * White space is written out, for PCRE2's \s also has the character U+180E. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "layers/tokenizers/patterns.h"
+#include "layers/tokenizers/patterns_internal.h"
 
 #include <pcre2.h>
 #include <stdio.h>

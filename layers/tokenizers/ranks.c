@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/tokenizers/formats.h"
+#include "layers/tokenizers/formats_internal.h"
 
 /* The value of a digit of base64; -1: it is none. */
 static int digit(char c) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/tokenizers/formats.h"
+#include "layers/tokenizers/formats_internal.h"
 #include "spmd/base/memory.h"
 
 /* ---- Protocol Buffers ---- */

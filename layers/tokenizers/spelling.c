@@ -2,7 +2,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "layers/tokenizers/formats.h"
+#include "layers/tokenizers/formats_internal.h"
 
 /* GPT-2's characters for bytes: printable ones stand for themselves, the others for those from U+0100 on. */
 static bool stands_for_itself(int byte) {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "layers/tokenizers/formats.h"
+#include "layers/tokenizers/formats_internal.h"
 
 /* ---- the table of formats ---- */
 

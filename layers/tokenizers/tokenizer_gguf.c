@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "layers/storage/gguf.h"
-#include "layers/tokenizers/formats.h"
+#include "layers/tokenizers/formats_internal.h"
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 }; /* tokenizer.ggml.token_type */
 

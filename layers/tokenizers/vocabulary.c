@@ -1,5 +1,5 @@
 /* vocabulary.c - tokens and merges in hash tables. */
-#include "layers/tokenizers/vocabulary.h"
+#include "layers/tokenizers/vocabulary_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,6 +14,8 @@ folders='spmd collectives layers shardloop drivers benchmarks tests docs'
 mkdir -p build/host
 ln -s "$build/drivers" build/host/drivers
 ln -s "$source/docs" docs
+mkdir tests
+ln -s "$source/tests/data" tests/data
 (cd "$source" && ls README.md CONTRIBUTING.md && find docs -name '*.md' | sort) >pages
 
 # ---- commands ----

@@ -35,7 +35,7 @@ answers() {
 
 echo --help >help
 for driver in looping_pipeline loss_equality schedule 'transformer train' 'transformer evaluate' \
-    'transformer generate' 'tokens encode' 'tokens shards' 'tokens text'; do
+    'transformer generate' 'tokens shards' 'tokens text'; do
     answers "Usage: $driver" $driver --help
     answers "Usage: $driver" $driver -h
     answers "Usage: $driver" $driver --json -h --nonsense

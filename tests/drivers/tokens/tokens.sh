@@ -3,7 +3,7 @@
 driver=$1/tokens
 transformer=$1/transformer
 data=$2/tokenizers
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 # refuses TEXT ARGUMENT...: status 2 and one line, which also begins with the command's name.
 refuses() {

@@ -1,7 +1,7 @@
-/* patterns.h - how text is divided into words, before bytes merge within each of them: by a regular expression, which
- * PCRE2 matches. A new pattern is a row of the table in patterns.c. */
-#ifndef SL_LAYERS_TOKENIZERS_PATTERNS_H
-#define SL_LAYERS_TOKENIZERS_PATTERNS_H
+/* patterns_internal.h - how text is divided into words, before bytes merge within each of them: by a regular
+ * expression, which PCRE2 matches. A new pattern is a row of the table in patterns.c. */
+#ifndef SL_LAYERS_TOKENIZERS_PATTERNS_INTERNAL_H
+#define SL_LAYERS_TOKENIZERS_PATTERNS_INTERNAL_H
 
 #include "spmd/base/error.h"
 

@@ -1,11 +1,12 @@
-/* formats.h - the kinds of files that have a tokenizer, behind one table (tokenizer.c). A new one is a file and a row.
+/* formats_internal.h - the kinds of files that have a tokenizer, behind one table (tokenizer.c). A new one is a file
+ * and a row.
  *
  * A reader fills TOKENIZER in, up to sl_vocabulary_finish, which is not its task. SL_BAD_INPUT begins with PATH. */
-#ifndef SL_LAYERS_TOKENIZERS_FORMATS_H
-#define SL_LAYERS_TOKENIZERS_FORMATS_H
+#ifndef SL_LAYERS_TOKENIZERS_FORMATS_INTERNAL_H
+#define SL_LAYERS_TOKENIZERS_FORMATS_INTERNAL_H
 
 #include "layers/storage/contents.h"
-#include "layers/tokenizers/vocabulary.h"
+#include "layers/tokenizers/vocabulary_internal.h"
 
 typedef int sl_read_tokenizer(struct sl_tokenizer *tokenizer, const struct sl_contents *contents, const char *path,
                               struct sl_error *error);

@@ -1,8 +1,8 @@
-/* merge.h - merges the pairs of a word. */
-#ifndef SL_LAYERS_TOKENIZERS_MERGE_H
-#define SL_LAYERS_TOKENIZERS_MERGE_H
+/* merge_internal.h - merges the pairs of a word. */
+#ifndef SL_LAYERS_TOKENIZERS_MERGE_INTERNAL_H
+#define SL_LAYERS_TOKENIZERS_MERGE_INTERNAL_H
 
-#include "layers/tokenizers/vocabulary.h"
+#include "layers/tokenizers/vocabulary_internal.h"
 
 /* A token of a word, and the places of its neighbours in the list; -1: none. */
 struct sl_symbol {

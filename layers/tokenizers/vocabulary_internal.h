@@ -1,9 +1,9 @@
-/* vocabulary.h - what a tokenizer knows: its tokens' bytes, which pairs of tokens merge, and in which order. The
- * readers of files (formats.h) fill it in. */
-#ifndef SL_LAYERS_TOKENIZERS_VOCABULARY_H
-#define SL_LAYERS_TOKENIZERS_VOCABULARY_H
+/* vocabulary_internal.h - what a tokenizer knows: its tokens' bytes, which pairs of tokens merge, and in which order.
+ * The readers of files (formats_internal.h) fill it in. */
+#ifndef SL_LAYERS_TOKENIZERS_VOCABULARY_INTERNAL_H
+#define SL_LAYERS_TOKENIZERS_VOCABULARY_INTERNAL_H
 
-#include "layers/tokenizers/patterns.h"
+#include "layers/tokenizers/patterns_internal.h"
 #include "layers/tokenizers/tokenizer.h"
 
 enum {

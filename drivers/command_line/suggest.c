@@ -1,5 +1,5 @@
 /* suggest.c - the nearest word: by what other programs call the same, by its beginning, or by edit distance. */
-#include "drivers/common/suggest.h"
+#include "drivers/command_line/suggest.h"
 
 #include <ctype.h>
 #include <stdbool.h>

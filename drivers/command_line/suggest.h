@@ -5,8 +5,8 @@
  *     sl_suggest(&nearest, "", error);
  *
  * Capitals and underscores count as small letters and hyphens. */
-#ifndef SL_DRIVERS_COMMON_SUGGEST_H
-#define SL_DRIVERS_COMMON_SUGGEST_H
+#ifndef SL_DRIVERS_COMMAND_LINE_SUGGEST_H
+#define SL_DRIVERS_COMMAND_LINE_SUGGEST_H
 
 #include <stddef.h>
 
