@@ -1,16 +1,26 @@
-/* generate.h - continues sequences token by token, under any layout. One pass over the prompt fills the caches; then
- * there is one pass for each token.
+/* generate.h - continues sequences token by token, under any layout. Passes over the prompt fill the caches; then there
+ * is one pass for each token.
  *
- * Each replica of the model continues its own sequences. The coordinates that have the last stage all choose the same
- * token, and send it to the other stages. */
+ * Each replica of the model continues its own sequences, which go through the pipeline in groups. Stages do not meet
+ * between two tokens: the last one chooses a group's tokens and sends them to the first, which begins the group's next
+ * pass, while other groups are under way. A sequence that has ended leaves its place in the caches to the next one that
+ * waits.
+ *
+ * Passes follow from the numbers of tokens alone, so all stages and replicas go through the same ones. Prompts of one
+ * length fill the caches group by group. Where lengths differ, a prompt fills the caches by itself in parts of
+ * SL_PROMPT_PART tokens, and the rest of it goes along with the tokens that its group generates. */
 #ifndef SL_LAYERS_MODELS_GENERATE_H
 #define SL_LAYERS_MODELS_GENERATE_H
 
+#include "layers/models/latency.h"
 #include "layers/models/sampling.h"
 #include "layers/models/transformer.h"
 #include "layers/training/pipeline.h"
 
 SL_BEGIN_C
+
+/* Tokens of a part of a prompt, where prompts have several lengths. */
+enum { SL_PROMPT_PART = 32 };
 
 struct sl_generation {
     const struct sl_transformer *transformer;
@@ -20,7 +30,10 @@ struct sl_generation {
     enum sl_dtype storage; /* of caches, of what stages hand over, and of what goes from layer to layer; SL_BF16 only if
                               the parameters' first plan had it */
     int sequences;         /* sequences of each replica */
-    int prompt, length;    /* tokens of the prompt, at least 1; tokens in the end, at most transformer->positions */
+    int in_flight;         /* of them, those that are under way at the same time and have caches; 0: all */
+    int groups;            /* in which they go through the pipeline, at most in_flight; 0: sl_generation_groups */
+    int prompt, length;    /* tokens of the prompts, at least 1; tokens in the end, at most transformer->positions */
+    const int *prompts;    /* NULL, or tokens of each prompt [replicas][sequences], in place of PROMPT */
     enum sl_cache_form cache;
     /* Threads of each coordinate, where CPUs compute: more than one read the weights of a single sequence together. 0:
      * one. They change no bit. */
@@ -29,6 +42,10 @@ struct sl_generation {
     uint64_t seed;
     bool sizes_only; /* the generator will never run: it tells of bytes */
 };
+
+/* Groups of IN_FLIGHT sequences over the stages of SCHEDULE, where nobody says how many: one a rank, so that each has
+ * work; where a rank has several stages, it walks over all of them in a pass, and other groups would wait. */
+int sl_generation_groups(const struct sl_schedule *schedule, int in_flight);
 
 struct sl_generator; /* opaque; one a coordinate */
 
@@ -45,10 +62,10 @@ void sl_generator_plan_bytes(const struct sl_generator *generator, struct sl_bud
 
 struct sl_generated {
     int32_t *tokens; /* [sequences, length]: the caller writes the prompts, sl_generator_run the other tokens */
-    double prefill_ms, decode_ms; /* of the prompt; of all tokens after the first new one */
-    /* NULL, or is called with TOKENS [sequences] as soon as they are chosen. */
-    void (*chosen)(void *arg, int position, const int32_t *tokens);
-    void *arg;
+    /* Of this replica, as its last stage saw it: the first passes of all groups, with their tokens in; then all others,
+     * with the tokens that they chose. */
+    double prefill_ms, prefill_tokens, decode_ms, decode_tokens;
+    double p50_ms, p99_ms; /* of a sequence's tokens but the first, the time since the one before; NaN without any */
 };
 
 /* Continues the sequences. Collective over the mesh. All coordinates of a replica get the same tokens. The random

@@ -137,6 +137,9 @@ struct sl_context {
     int rows;              /* rows of all of them together; backward_weight: of one microbatch */
     int sequence;          /* rows of a sequence, which lie one after another; 0: rows are independent of each other */
     int position;          /* position of each sequence's first row */
+    const int *positions;  /* where sequences of one row differ: the position of each one of the call; else NULL */
+    int first_sequence;    /* in the caches: the first of the step's sequences */
+    bool begins;           /* what caches keep of parameters is made anew */
     bool unread;           /* forward: nobody will read y, so that computing it may be left out; the stash is filled */
     int wgrad_group;       /* microbatches that one backward_weight call takes */
     enum sl_dtype storage; /* of x in backward_input, and of x and dy in backward_weight: SL_F32 or SL_BF16 */

@@ -37,6 +37,7 @@ static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
     p->context.microbatches = count;
     p->context.rows = count * p->options.rows;
     p->context.batch = sl_batch_rows(&p->batch, first_row, p->context.rows, p->in, p->out);
+    p->context.positions = p->step->positions ? p->step->positions + first_row / p->options.sequence : NULL;
 }
 
 /* Keys are those of the breadth-first pass, whatever the schedule: so a backward that recomputes draws its forward's
@@ -340,6 +341,8 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     p->batch = sl_batch_bring(&p->room, &step->batch);
     p->context.phase = phase;
     p->context.position = step->position;
+    p->context.first_sequence = step->first_sequence;
+    p->context.begins = step->begins;
     p->context.weight = step->weight;
     p->context.metrics = &step->metrics;
     p->context.profile = step->profile;

@@ -100,9 +100,15 @@ void sl_pipeline_close(struct sl_pipeline *pipeline);
 typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 
 struct sl_pipeline_step {
-    struct sl_batch batch;          /* this coordinate's sl_pipeline_rows rows, in the order of the microbatches */
-    uint32_t first_row;             /* global number of this coordinate's first row */
-    int position;                   /* position of each sequence's first row, for decoding */
+    struct sl_batch batch; /* this coordinate's sl_pipeline_rows rows, in the order of the microbatches */
+    uint32_t first_row;    /* global number of this coordinate's first row */
+    /* For generation: the position of each sequence's first row; where sequences of one row have different ones, that
+     * of each [sequences], else NULL; the first of the step's sequences in the caches; whether what caches keep of the
+     * parameters is made anew, as the first call has it with new parameters. */
+    int position;
+    const int *positions;
+    int first_sequence;
+    bool begins;
     bool accumulate;                /* add the gradients to those of the calls before */
     struct sl_key step_key;         /* key of dropout by global position */
     const struct sl_key *layer_key; /* [iterations][layers of a stage] in JAX's layout, or NULL */
@@ -125,8 +131,8 @@ struct sl_pipeline_step {
 int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* Runs only the forward actions. */
 int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
-/* Runs only the forward actions, and adds the tokens to the caches from step->position on. PHASE is SL_PREFILL for a
- * prompt, or SL_DECODE for one token of each sequence. */
+/* Runs only the forward actions, and adds the tokens to the caches from step->position on (or positions). PHASE is
+ * SL_PREFILL for a prompt, or SL_DECODE for one token of each sequence. */
 int sl_pipeline_generate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step, enum sl_phase phase);
 /* What the loss wrote in the last call: [microbatches][rows, its out] in device memory; NULL unless this coordinate has
  * the last stage, and options.keeps_outputs or options.forward_only. */

@@ -164,14 +164,26 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
+int sl_mla_abreast(const struct sl_context *context, int first) {
+    const int sequences = context->rows / context->sequence;
+    int end = first + 1;
+    if (!context->positions) return sequences - first;
+    while (end < sequences && context->positions[end] == context->positions[first]) end++;
+    return end - first;
+}
+
 static int check_positions(const struct sl_module *module, struct sl_context *context) {
     const struct sl_caches *caches = context->caches;
-    const int end = context->position + context->sequence;
+    const int sequences = context->rows / context->sequence;
     int most = sl_mla_of(module)->shape.positions;
     if (caches && caches->positions < most) most = caches->positions;
-    if (end > most)
-        return sl_fail(context->self, SL_BAD_INPUT, "%s: tokens at positions %d to %d, but there are only %d positions",
-                       module->name, context->position, end - 1, most);
+    for (int s = 0; s < sequences; s += sl_mla_abreast(context, s)) {
+        const int first = sl_mla_position(context, s), end = first + context->sequence;
+        if (end > most)
+            return sl_fail(context->self, SL_BAD_INPUT,
+                           "%s: tokens at positions %d to %d, but there are only %d positions", module->name, first,
+                           end - 1, most);
+    }
     return caches ? sl_mla_check_caches(module, context) : SL_OK;
 }
 
@@ -179,12 +191,15 @@ static int check_positions(const struct sl_module *module, struct sl_context *co
 static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, float *keys,
                    float *queries) {
     const struct mla *mla = sl_mla_of(module);
-    const size_t rows = (size_t)context->rows, sequence = (size_t)context->sequence;
-    const size_t position = (size_t)context->position;
+    const size_t sequence = (size_t)context->sequence;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    kernels->rope(rows, mla->rope, sequence, position, mla->keys->cosine, mla->keys->sine, back, keys, keys);
-    kernels->rope(rows, mla->rotated, sequence, position, mla->queries->cosine, mla->queries->sine, back, queries,
-                  queries);
+    for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
+        abreast = sl_mla_abreast(context, s);
+        const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_mla_position(context, s);
+        float *k = keys + (size_t)s * sequence * mla->rope, *q = queries + (size_t)s * sequence * mla->rotated;
+        kernels->rope(rows, mla->rope, sequence, position, mla->keys->cosine, mla->keys->sine, back, k, k);
+        kernels->rope(rows, mla->rotated, sequence, position, mla->queries->cosine, mla->queries->sine, back, q, q);
+    }
 }
 
 /* Child I's, of what others have given. */

@@ -3,7 +3,7 @@
  * Expanded: keys and values of this coordinate's heads, and the rotary key. Latent: the latent and the rotary key, the
  * same at each coordinate along the axis; kv_up is absorbed into queries and outputs
  * (layers/kernels/attention_latent.h). For that every coordinate has kv_up's columns of its own heads, in a table that
- * is made when a prompt begins. Where there are many queries, products with keys and values are cheaper: a prompt
+ * is made when a run begins. Where there are many queries, products with keys and values are cheaper: a prompt
  * attends to its own ones, then to those of the cached tokens, which are made chunk by chunk.
  */
 #include "layers/modules/feedforward/affine.h"
@@ -66,9 +66,10 @@ int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan) {
 
 /* ---- rows of caches ---- */
 
-/* The sequence of the batch with which the call begins; each of its microbatches has equally many. */
+/* The sequence in the caches with which the call begins; each of its microbatches has equally many. */
 static int first_sequence(const struct sl_context *context) {
-    return context->microbatch * (context->rows / context->sequence / (int)sl_call_microbatches(context));
+    const int each = context->rows / context->sequence / (int)sl_call_microbatches(context);
+    return context->first_sequence + context->microbatch * each;
 }
 
 int sl_mla_check_caches(const struct sl_module *module, struct sl_context *context) {
@@ -77,6 +78,9 @@ int sl_mla_check_caches(const struct sl_module *module, struct sl_context *conte
     if (first_sequence(context) + sequences > caches->sequences)
         return sl_fail(context->self, SL_BAD_INPUT, "%s: microbatch %d of %d sequences, but caches of only %d",
                        module->name, context->microbatch, sequences, caches->sequences);
+    if (context->positions && context->sequence > 1)
+        return sl_fail(context->self, SL_BAD_INPUT, "%s: sequences of %d rows have one position", module->name,
+                       context->sequence);
     return SL_OK;
 }
 
@@ -96,39 +100,56 @@ static const void *append(const struct sl_context *context, int number, size_t f
                           size_t stride) {
     const struct sl_caches *caches = context->caches;
     const size_t columns = caches->cache[number].columns, tokens = (size_t)context->sequence;
-    const size_t sequences = (size_t)context->rows / tokens, positions = (size_t)caches->positions;
+    const size_t positions = (size_t)caches->positions;
+    const int sequences = context->rows / context->sequence;
     void *cached = sl_cache_rows(caches, number, first_sequence(context));
-    const size_t to = (size_t)context->position * columns + first;
-    if (tokens == 1) {
-        put(context, sequences, count, rows, stride, cached, to, positions * columns);
-        return cached;
+    for (int s = 0, abreast; s < sequences; s += abreast) {
+        const float *from = rows + (size_t)s * tokens * stride;
+        const size_t to = ((size_t)s * positions + (size_t)sl_mla_position(context, s)) * columns + first;
+        abreast = tokens == 1 ? sl_mla_abreast(context, s) : 1;
+        if (tokens == 1)
+            put(context, (size_t)abreast, count, from, stride, cached, to, positions * columns);
+        else
+            put(context, tokens, count, from, stride, cached, to, columns);
     }
-    for (size_t s = 0; s < sequences; s++)
-        put(context, tokens, count, rows + s * tokens * stride, stride, cached, to + s * positions * columns, columns);
     return cached;
 }
 
-static const void *append_all(const struct sl_context *context, int number, const float *rows, size_t stride) {
-    return append(context, number, 0, context->caches->cache[number].columns, rows, stride);
+static void append_all(const struct sl_context *context, int number, const float *rows, size_t stride) {
+    append(context, number, 0, context->caches->cache[number].columns, rows, stride);
 }
 
 /* ---- expanded ---- */
 
+/* The call's rows of TENSOR, which has COLUMNS, from sequence FIRST on. */
+static float *rows_from(const struct sl_module *module, const struct sl_context *context, enum tensor tensor, int first,
+                        size_t columns) {
+    return sl_mla_at(module, context, tensor) + (size_t)first * (size_t)context->sequence * columns;
+}
+
 static void attend_expanded(const struct sl_module *module, struct sl_context *context) {
     const struct mla *mla = sl_mla_of(module);
-    struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
+    const struct sl_caches *caches = context->caches;
+    const size_t stride = 2 * mla->columns;
     const float *own = sl_mla_at(module, context, KEYS_VALUES);
-    const void *keys = append_all(context, mla->keys_cache, own, shape.key_stride), *rotated = NULL;
-    const void *values = append_all(context, mla->values_cache, own + mla->columns, shape.key_stride);
-    if (mla->rope)
-        rotated = append_all(context, mla->rotated_keys_cache, sl_mla_at(module, context, ROTATED_KEYS), mla->rope);
-    shape.position = (size_t)context->position;
-    shape.key_rows = (size_t)context->caches->positions;
-    shape.key_stride = mla->columns;
-    shape.keys = context->caches->storage;
-    context->kernels->attention->forward(
-        &shape, sl_mla_at(module, context, QUERIES), mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL,
-        keys, values, rotated, sl_mla_at(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
+    append_all(context, mla->keys_cache, own, stride);
+    append_all(context, mla->values_cache, own + mla->columns, stride);
+    if (mla->rope) append_all(context, mla->rotated_keys_cache, sl_mla_at(module, context, ROTATED_KEYS), mla->rope);
+    for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
+        const int cached = first_sequence(context) + s;
+        abreast = sl_mla_abreast(context, s);
+        struct sl_attention shape = sl_mla_attention(mla, abreast * context->sequence, context->sequence);
+        shape.position = (size_t)sl_mla_position(context, s);
+        shape.key_rows = (size_t)caches->positions;
+        shape.key_stride = mla->columns;
+        shape.keys = caches->storage;
+        context->kernels->attention->forward(
+            &shape, rows_from(module, context, QUERIES, s, mla->columns),
+            mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
+            sl_cache_rows(caches, mla->keys_cache, cached), sl_cache_rows(caches, mla->values_cache, cached),
+            mla->rope ? sl_cache_rows(caches, mla->rotated_keys_cache, cached) : NULL,
+            rows_from(module, context, OUTPUT, s, mla->columns), sl_mla_at(module, context, LOGSUM));
+    }
 }
 
 /* ---- latent ---- */
@@ -168,15 +189,22 @@ static const float *bias_of(const struct sl_module *module, const struct sl_cont
     return sl_value(module->child[KV_UP], context, SL_AFFINE_BIAS) + first;
 }
 
-static void attend_to_latents(const struct sl_module *module, struct sl_context *context, const void *cached) {
+static void attend_to_latents(const struct sl_module *module, struct sl_context *context) {
     const struct mla *mla = sl_mla_of(module);
-    struct sl_latent_attention shape = latent_shape(mla, context->rows, context->sequence, context->caches->storage);
-    shape.position = (size_t)context->position;
-    shape.key_rows = (size_t)context->caches->positions;
-    context->kernels->latent->forward(&shape, sl_mla_at(module, context, QUERIES),
-                                      mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL, cached,
-                                      context->caches->cache[mla->table_cache].data, bias_of(module, context, true),
-                                      sl_mla_at(module, context, OUTPUT), sl_at(context, &mla->scratch));
+    const struct sl_caches *caches = context->caches;
+    for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
+        abreast = sl_mla_abreast(context, s);
+        struct sl_latent_attention shape =
+            latent_shape(mla, abreast * context->sequence, context->sequence, caches->storage);
+        shape.position = (size_t)sl_mla_position(context, s);
+        shape.key_rows = (size_t)caches->positions;
+        context->kernels->latent->forward(
+            &shape, rows_from(module, context, QUERIES, s, mla->columns),
+            mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
+            sl_cache_rows(caches, mla->latents_cache, first_sequence(context) + s),
+            caches->cache[mla->table_cache].data, bias_of(module, context, true),
+            rows_from(module, context, OUTPUT, s, mla->columns), sl_at(context, &mla->scratch));
+    }
 }
 
 /* Copies the latents and rotary keys of CHUNK tokens from FIRST on, of each sequence. */
@@ -236,12 +264,11 @@ static int attend_to_chunks(const struct sl_module *module, struct sl_context *c
 
 static int attend_latent(const struct sl_module *module, struct sl_context *context) {
     const void *cached;
-    if (context->phase == SL_PREFILL && context->position == 0 && context->microbatch == 0)
-        SL_TRY(make_table(module, context));
+    if (context->begins && context->microbatch == 0) SL_TRY(make_table(module, context));
     SL_TRY(append_latents(module, context, &cached));
     if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
         return attend_to_chunks(module, context, cached);
-    attend_to_latents(module, context, cached);
+    attend_to_latents(module, context);
     return SL_OK;
 }
 

@@ -79,6 +79,12 @@ static inline bool sl_mla_absorbs(const struct sl_caches *caches, int sequence, 
     if (!caches || caches->form != SL_CACHE_LATENT) return false;
     return position == 0 ? sequence == 1 : !chunk || position % chunk;
 }
+/* The position of the first row of the call's sequence SEQUENCE. */
+static inline int sl_mla_position(const struct sl_context *context, int sequence) {
+    return context->positions ? context->positions[sequence] : context->position;
+}
+/* Sequences of the call from FIRST on that have one position, and go through a kernel together. */
+int sl_mla_abreast(const struct sl_context *context, int first);
 /* SL_BAD_INPUT unless the caches have room for the call's tokens. */
 int sl_mla_check_caches(const struct sl_module *module, struct sl_context *context);
 /* Adds the call's tokens to the caches, and writes OUTPUT of all that are then there. */

@@ -105,6 +105,7 @@ static int generate_tokens(struct worker *worker, const struct trial *trial, flo
         context->sequence = end - from;
         context->rows = SEQUENCES * context->sequence;
         context->position = from;
+        context->begins = from == 0;
         for (int m = 0; m < worker->microbatches; m++) {
             begin_microbatch(worker, m);
             if (end <= SEQUENCE) move_tokens(worker, m, from, end, false, worker->x, x);
