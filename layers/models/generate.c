@@ -1,220 +1,213 @@
-/* generate.c - prefill and decode: pipelines over one set of parameters and caches.
+/* generate.c - prefill and decode: groups of sequences take turns at the pipeline.
  *
- * A long prompt is evaluated part by part, so that only the caches grow with it. */
-#include "layers/models/generate.h"
-
-#include <stdlib.h>
+ * Each coordinate goes through the same turns, in the same order. What a turn does follows from positions alone, which
+ * all coordinates count; tokens are known at the first stage, and where they are chosen. */
+#include <math.h>
 #include <string.h>
 
-#include "spmd/base/crew.h"
+#include "layers/models/generate_internal.h"
 #include "spmd/device/device.h"
-
-enum { PART = 1024 }; /* tokens of a prompt's parts, but for the last one: enough for fast products */
-
-/* The model for sequences of one length, with its pipeline. */
-struct pass {
-    struct sl_model model;
-    struct sl_pipeline *pipeline;
-};
-
-struct sl_generator {
-    struct sl_spmd *self;
-    struct sl_generation options;
-    struct sl_schedule schedule; /* forward alone, one microbatch */
-    struct sl_caches caches;
-    struct sl_crew *crew;
-    struct pass part, prefill, decode; /* the prompt's parts, if there are several; the last one, or all of it */
-    int parts;                         /* tokens of all parts but the last one */
-    struct sl_group stages;            /* the pipeline's ranks */
-    int last_rank, replica;
-    float *logits;  /* [sequences, vocabulary], the host's, where they are made; else NULL */
-    int32_t *next;  /* [sequences] */
-    int32_t *batch; /* [sequences, tokens of a part] */
-    struct sl_sampling_room room;
-};
-
-static int open_pass(struct sl_generator *g, struct pass *pass, int sequence, struct sl_parameters *parameters) {
-    struct sl_spmd *self = g->self;
-    const struct sl_generation *options = &g->options;
-    const struct sl_pipeline_options pipeline = {.rules = sl_transformer_rules(options->transformer),
-                                                 .axis = sl_pipe_axis,
-                                                 .group_axes = sl_transformer_axes,
-                                                 .schedule = &g->schedule,
-                                                 .gemm = options->gemm,
-                                                 .precision = options->precision,
-                                                 .storage = options->storage,
-                                                 .slots = SL_PIPELINE_FEWEST_SLOTS,
-                                                 .rows = options->sequences * sequence,
-                                                 .sequence = sequence,
-                                                 .forward_only = true,
-                                                 .sizes_only = options->sizes_only,
-                                                 .crew = g->crew,
-                                                 .caches = &g->caches,
-                                                 .wgrad_group = 1};
-    SL_TRY(sl_transformer_build(options->transformer, self->mesh, &g->schedule, sl_axis_index(self, sl_pipe_axis),
-                                &pass->model, &self->error));
-    return sl_pipeline_plan(&pass->pipeline, self, &pipeline, &pass->model, parameters);
-}
-
-static bool has_logits(const struct sl_generator *g) { return sl_axis_index(g->self, sl_pipe_axis) == g->last_rank; }
-
-/* Tokens of a sequence in the longest pass. */
-static size_t batch_tokens(const struct sl_generator *g) { return (size_t)(g->parts ? PART : g->options.prompt); }
-
-/* The host's arrays below. */
-static size_t room_bytes(const struct sl_generator *g) {
-    const size_t sequences = (size_t)g->options.sequences, vocabulary = (size_t)g->options.transformer->vocabulary;
-    const size_t tokens = sequences * (1 + batch_tokens(g)) * sizeof *g->next;
-    return tokens + (has_logits(g) ? sequences * vocabulary * sizeof *g->logits : 0);
-}
-
-static int open_rooms(struct sl_generator *g) {
-    struct sl_spmd *self = g->self;
-    const size_t sequences = (size_t)g->options.sequences, vocabulary = (size_t)g->options.transformer->vocabulary;
-    g->next = calloc(sequences, sizeof *g->next);
-    g->batch = calloc(sequences * batch_tokens(g), sizeof *g->batch);
-    if (!g->next || !g->batch) return sl_fail(self, SL_FAILED, "no memory to generate");
-    sl_budget_add(&self->held, SL_MEMORY_RUNTIME, room_bytes(g));
-    if (!has_logits(g)) return SL_OK;
-    g->logits = calloc(sequences * vocabulary, sizeof *g->logits);
-    if (!g->logits || !sl_sampling_room_open(&g->room, (int)vocabulary))
-        return sl_fail(self, SL_FAILED, "no memory to generate");
-    return SL_OK;
-}
-
-int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, const struct sl_generation *options,
-                      struct sl_parameters *parameters) {
-    struct sl_generator *g = *generator = calloc(1, sizeof *g);
-    if (!g) return sl_fail(self, SL_FAILED, "no memory to generate");
-    g->self = self;
-    g->options = *options;
-    if (options->prompt < 1 || options->length > options->transformer->positions)
-        return sl_fail(self, SL_BAD_INPUT, "a prompt of %d tokens, %d in the end: at least 1, at most %d",
-                       options->prompt, options->length, options->transformer->positions);
-    g->caches = (struct sl_caches){.form = options->cache,
-                                   .storage = options->storage,
-                                   .sequences = options->sequences,
-                                   .positions = options->length,
-                                   .held = &self->held};
-    g->last_rank = sl_schedule_rank_of(options->schedule, sl_schedule_stages(options->schedule) - 1);
-    g->replica = sl_axis_index(self, sl_data_axis);
-    SL_TRY(sl_schedule_forward(&g->schedule, options->schedule, 1, &self->error));
-    if (sl_axis_size(self, sl_pipe_axis) > 1) SL_TRY(sl_group_axes(self, sl_pipe_axis, &g->stages));
-    if (!options->sizes_only && !options->gemm->on_device) g->crew = sl_crew_open(options->threads);
-    g->parts = (options->prompt - 1) / PART * PART;
-    if (g->parts) SL_TRY(open_pass(g, &g->part, PART, parameters));
-    SL_TRY(open_pass(g, &g->prefill, options->prompt - g->parts, parameters));
-    SL_TRY(open_pass(g, &g->decode, 1, parameters));
-    if (options->sizes_only) return SL_OK;
-    SL_TRY(sl_caches_take(&g->caches, &self->error));
-    SL_TRY(open_rooms(g));
-    if (g->parts) SL_TRY(sl_pipeline_open(g->part.pipeline));
-    SL_TRY(sl_pipeline_open(g->prefill.pipeline));
-    return sl_pipeline_open(g->decode.pipeline);
-}
-
-static void close_pass(struct pass *pass) {
-    sl_pipeline_close(pass->pipeline);
-    sl_model_free(&pass->model);
-}
-
-void sl_generator_close(struct sl_generator *g) {
-    if (!g) return;
-    close_pass(&g->part);
-    close_pass(&g->prefill);
-    close_pass(&g->decode);
-    sl_crew_close(g->crew);
-    sl_group_close(g->self, &g->stages);
-    sl_caches_close(&g->caches);
-    sl_schedule_free(&g->schedule);
-    sl_sampling_room_close(&g->room);
-    free(g->logits);
-    free(g->next);
-    free(g->batch);
-    free(g);
-}
-
-void sl_generator_plan_bytes(const struct sl_generator *g, struct sl_budget *budget) {
-    sl_budget_add(budget, SL_MEMORY_CACHES, sl_caches_bytes(&g->caches));
-    if (g->parts) sl_pipeline_plan_bytes(g->part.pipeline, budget);
-    sl_pipeline_plan_bytes(g->prefill.pipeline, budget);
-    sl_pipeline_plan_bytes(g->decode.pipeline, budget);
-    sl_budget_add(budget, SL_MEMORY_RUNTIME, room_bytes(g));
-}
-
-size_t sl_generator_bytes(const struct sl_generator *g) {
-    struct sl_budget budget = {0};
-    sl_generator_plan_bytes(g, &budget);
-    return (size_t)sl_budget_total(&budget);
-}
 
 /* ---- tokens ---- */
 
-/* Where the logits are: chooses the token at POSITION of every sequence. */
-static int choose(struct sl_generator *g, const struct pass *pass, int position) {
-    const size_t sequences = (size_t)g->options.sequences, vocabulary = (size_t)g->options.transformer->vocabulary;
-    sl_device.copy(g->logits, sl_pipeline_outputs(pass->pipeline), sequences * vocabulary * sizeof *g->logits);
-    SL_TRY(sl_device.settle(&g->self->error));
-    const struct sl_key key = sl_fold_in(sl_key_of_seed(g->options.seed), (uint32_t)position);
-    for (size_t s = 0; s < sequences; s++) {
-        const uint32_t number = (uint32_t)g->replica * (uint32_t)sequences + (uint32_t)s;
-        g->next[s] = sl_sample_token(&g->options.sampling, (int)vocabulary, g->logits + s * vocabulary,
-                                     sl_fold_in(key, number), &g->room);
-        if (g->next[s] < 0)
-            return sl_fail(g->self, SL_FAILED, "the logits at position %d of sequence %zu are not finite", position, s);
+/* Those of the sequence at PLACE. */
+static int32_t *tokens_of(const struct sl_generator *g, const struct place *place) {
+    return g->generated->tokens + (size_t)place->sequence * (size_t)g->options.length;
+}
+
+/* Whether the token behind those in the caches is chosen, not given. */
+static bool chooses(const struct sl_generator *g, const struct place *place) {
+    return place->sequence != NOBODY && place->position >= g->prompt[place->sequence];
+}
+
+/* Keeps what was chosen for GROUP. */
+static void keep(const struct sl_generator *g, const struct group *group) {
+    for (int i = 0; i < group->width; i++) {
+        const struct place *place = &g->place[group->first + i];
+        if (chooses(g, place)) tokens_of(g, place)[place->position] = g->chosen[i];
     }
+}
+
+static int choose_one(struct sl_generator *g, const struct place *place, const float *logits, int32_t *token) {
+    const struct sl_key key = sl_fold_in(sl_key_of_seed(g->options.seed), (uint32_t)place->position);
+    const uint32_t number = (uint32_t)g->replica * (uint32_t)g->options.sequences + (uint32_t)place->sequence;
+    *token = sl_sample_token(&g->options.sampling, g->options.transformer->vocabulary, logits, sl_fold_in(key, number),
+                             &g->room);
+    if (*token >= 0) return SL_OK;
+    return sl_fail(g->self, SL_FAILED, "the logits at position %d of sequence %d are not finite", place->position,
+                   place->sequence);
+}
+
+/* At the last stage. */
+static int choose(struct sl_generator *g, const struct pass *pass, struct group *group) {
+    const size_t vocabulary = (size_t)g->options.transformer->vocabulary;
+    int made = 0, again = 0;
+    sl_device.copy(g->logits, sl_pipeline_outputs(pass->pipeline),
+                   (size_t)group->width * vocabulary * sizeof *g->logits);
+    SL_TRY(sl_device.settle(&g->self->error));
+    for (int i = 0; i < group->width; i++) {
+        struct place *place = &g->place[group->first + i];
+        g->chosen[i] = 0;
+        if (!chooses(g, place)) continue;
+        SL_TRY(choose_one(g, place, g->logits + (size_t)i * vocabulary, &g->chosen[i]));
+        made++;
+        again += place->told;
+        place->told = true;
+    }
+    const double now = sl_now();
+    if (again) sl_latency_add(&g->latency, 1e3 * (now - group->chosen_at), again);
+    group->chosen_at = now;
+    if (g->rounds) g->generated->decode_tokens += made;
+    keep(g, group);
     return SL_OK;
 }
 
-/* Runs PASS over tokens that begin at POSITION. */
-static int run_pass(struct pass *pass, enum sl_phase phase, const int32_t *tokens, int position) {
-    struct sl_pipeline_step step = {.batch = {.rows = sl_pipeline_rows(pass->pipeline), .tokens = tokens},
-                                    .position = position};
-    return sl_pipeline_generate(pass->pipeline, &step, phase);
+static int send_tokens(struct sl_generator *g, const struct group *group) {
+    void *slot;
+    SL_TRY(sl_channel_acquire(g->self, &g->returns, &slot));
+    sl_device.copy(slot, g->chosen, (size_t)group->width * sizeof *g->chosen);
+    return sl_channel_post(g->self, &g->returns);
 }
 
-/* The same; g->next are then the tokens at position NEXT. */
-static int run_and_choose(struct sl_generator *g, struct pass *pass, enum sl_phase phase, const int32_t *tokens,
-                          int position, int next) {
-    SL_TRY(run_pass(pass, phase, tokens, position));
-    if (g->logits) SL_TRY(choose(g, pass, next));
+/* At the first stage, of the group's last pass. */
+static int take_tokens(struct sl_generator *g, struct group *group) {
+    const void *slot;
+    if (!group->due) return SL_OK;
+    SL_TRY(sl_channel_take(g->self, &g->returns, &slot));
+    sl_device.copy(g->chosen, slot, (size_t)group->width * sizeof *g->chosen);
+    SL_TRY(sl_channel_release(g->self, &g->returns));
+    keep(g, group);
+    group->due = false;
+    return SL_OK;
+}
+
+/* ---- passes ---- */
+
+/* Runs the pass of WIDTH sequences at the places from FIRST on over TOKENS of each. */
+static int run_pass(struct sl_generator *g, struct pass *pass, int first) {
+    const int width = pass->width, tokens = pass->tokens;
+    struct sl_pipeline_step step = {.batch = {.rows = sl_pipeline_rows(pass->pipeline), .tokens = g->batch},
+                                    .position = g->place[first].position,
+                                    .positions = g->uniform || width == 1 ? NULL : g->position,
+                                    .first_sequence = first,
+                                    .begins = !g->begun};
+    for (int i = 0; i < width; i++) {
+        const struct place *place = &g->place[first + i];
+        const bool here = place->sequence != NOBODY;
+        g->position[i] = here ? place->position : 0; /* what nobody reads */
+        if (here && g->rounds == 0) g->generated->prefill_tokens += tokens;
+        if (!g->is_first) continue;
+        int32_t *to = g->batch + (size_t)i * (size_t)tokens;
+        if (here)
+            memcpy(to, tokens_of(g, place) + place->position, (size_t)tokens * sizeof *to);
+        else
+            memset(to, 0, (size_t)tokens * sizeof *to);
+    }
+    g->begun = true;
+    SL_TRY(sl_pipeline_generate(pass->pipeline, &step, tokens > 1 ? SL_PREFILL : SL_DECODE));
+    for (int i = 0; i < width; i++) g->place[first + i].position += tokens;
+    return SL_OK;
+}
+
+/* The whole parts of the prompts at WIDTH places from FIRST on, which nobody chooses from. */
+static int run_parts(struct sl_generator *g, int first, int width) {
+    const int prompt = g->fewest[g->place[first].sequence], parts = (prompt - 1) / g->part * g->part;
+    for (int at = 0; at < parts; at += g->part) SL_TRY(run_pass(g, sl_generator_pass(g, width, g->part), first));
+    return SL_OK;
+}
+
+/* A pass that gives logits: over the rest of the prompts that all have one length, or a token of each sequence. */
+static int run_and_choose(struct sl_generator *g, struct group *group) {
+    const struct place *place = &g->place[group->first];
+    const int given = g->uniform ? g->fewest[0] - place->position : 1;
+    struct pass *pass = sl_generator_pass(g, group->width, given > 1 ? given : 1);
+    SL_TRY(run_pass(g, pass, group->first));
+    if (g->is_last) SL_TRY(choose(g, pass, group));
+    if (g->is_first == g->is_last) return SL_OK;
+    group->due = g->is_first;
+    return g->is_last ? send_tokens(g, group) : SL_OK;
+}
+
+/* ---- turns ---- */
+
+/* Sequences with all of their tokens leave their places. Returns how many stay. */
+static int retire(struct sl_generator *g, const struct group *group) {
+    int stay = 0;
+    for (int i = 0; i < group->width; i++) {
+        struct place *place = &g->place[group->first + i];
+        if (place->position + 1 >= g->options.length) place->sequence = NOBODY;
+        stay += place->sequence != NOBODY;
+    }
+    return stay;
+}
+
+/* The next sequence that lacks tokens comes to PLACE; false where nobody waits. */
+static bool admit(struct sl_generator *g, struct place *place) {
+    while (g->waiting < g->options.sequences && g->fewest[g->waiting] >= g->options.length) g->waiting++;
+    if (g->waiting == g->options.sequences) return false;
+    *place = (struct place){.sequence = g->waiting++};
+    return true;
+}
+
+/* Those who wait come to free places: where prompts have one length, to all of a group at once, since all end at once.
+ * *LIVE: how many sequences the group has then. */
+static int refill(struct sl_generator *g, const struct group *group, int *live) {
+    const int stay = *live;
+    if (g->uniform && stay) return SL_OK;
+    for (int i = 0; i < group->width; i++) {
+        struct place *place = &g->place[group->first + i];
+        if (place->sequence != NOBODY || !admit(g, place)) continue;
+        ++*live;
+        if (!g->uniform) SL_TRY(run_parts(g, group->first + i, 1));
+    }
+    return g->uniform && *live ? run_parts(g, group->first, group->width) : SL_OK;
+}
+
+/* *LIVE: how many sequences of the group are under way. */
+static int take_turn(struct sl_generator *g, struct group *group, int *live) {
+    SL_TRY(take_tokens(g, group));
+    *live = retire(g, group);
+    SL_TRY(refill(g, group, live));
+    return *live ? run_and_choose(g, group) : SL_OK;
+}
+
+/* All have what the last stage knows. */
+static int share(struct sl_generator *g) {
+    struct sl_generated *all = g->generated;
+    const size_t tokens = (size_t)g->options.sequences * (size_t)g->options.length;
+    double figures[] = {all->prefill_ms,    all->prefill_tokens, all->decode_ms,
+                        all->decode_tokens, all->p50_ms,         all->p99_ms};
     if (g->stages.size < 2) return SL_OK;
-    return sl_broadcast(g->self, &g->stages, SL_I32, g->next, g->next, (size_t)g->options.sequences, g->last_rank);
+    SL_TRY(sl_broadcast(g->self, &g->stages, SL_I32, all->tokens, all->tokens, tokens, g->last_rank));
+    SL_TRY(
+        sl_broadcast(g->self, &g->stages, SL_I32, figures, figures, sizeof figures / (sizeof(int32_t)), g->last_rank));
+    all->prefill_ms = figures[0], all->prefill_tokens = figures[1], all->decode_ms = figures[2];
+    all->decode_tokens = figures[3], all->p50_ms = figures[4], all->p99_ms = figures[5];
+    return SL_OK;
 }
 
-static void keep(const struct sl_generator *g, struct sl_generated *generated, int position) {
-    for (int s = 0; s < g->options.sequences; s++) generated->tokens[s * g->options.length + position] = g->next[s];
-    if (generated->chosen) generated->chosen(generated->arg, position, g->next);
-}
-
-/* COUNT tokens of each prompt, from FIRST on. */
-static const int32_t *part_of(struct sl_generator *g, const struct sl_generated *generated, int first, int count) {
-    for (int s = 0; s < g->options.sequences; s++)
-        memcpy(g->batch + s * count, generated->tokens + s * g->options.length + first,
-               (size_t)count * sizeof *g->batch);
-    return g->batch;
-}
-
-static int prefill(struct sl_generator *g, const struct sl_generated *generated) {
-    const int prompt = g->options.prompt, rest = prompt - g->parts;
-    for (int first = 0; first < g->parts; first += PART)
-        SL_TRY(run_pass(&g->part, SL_PREFILL, part_of(g, generated, first, PART), first));
-    return run_and_choose(g, &g->prefill, SL_PREFILL, part_of(g, generated, g->parts, rest), g->parts, prompt);
+static void begin_run(struct sl_generator *g, struct sl_generated *generated) {
+    *generated = (struct sl_generated){.tokens = generated->tokens};
+    g->generated = generated;
+    g->latency = (struct sl_latency){.all = 0};
+    g->begun = false;
+    g->waiting = g->rounds = 0;
+    for (int i = 0; i < g->options.in_flight; i++) g->place[i] = (struct place){.sequence = NOBODY};
+    for (int i = 0; i < g->options.groups; i++) g->group[i].due = false;
 }
 
 int sl_generator_run(struct sl_generator *g, struct sl_generated *generated) {
-    const int prompt = g->options.prompt, length = g->options.length;
     const double began = sl_now();
-    generated->prefill_ms = generated->decode_ms = 0;
-    if (prompt >= length) return SL_OK;
-    SL_TRY(prefill(g, generated));
-    keep(g, generated, prompt);
-    const double filled = sl_now();
-    for (int position = prompt; position + 1 < length; position++) {
-        SL_TRY(run_and_choose(g, &g->decode, SL_DECODE, g->next, position, position + 1));
-        keep(g, generated, position + 1);
+    double filled = began;
+    begin_run(g, generated);
+    for (int live = 1; live; g->rounds++) {
+        live = 0;
+        for (int i = 0, own; i < g->options.groups; i++, live += own) SL_TRY(take_turn(g, &g->group[i], &own));
+        if (g->rounds == 0) filled = sl_now();
     }
     generated->prefill_ms = 1e3 * (filled - began);
     generated->decode_ms = 1e3 * (sl_now() - filled);
-    return SL_OK;
+    generated->p50_ms = sl_latency_percentile(&g->latency, 0.5);
+    generated->p99_ms = sl_latency_percentile(&g->latency, 0.99);
+    return share(g);
 }
