@@ -22,7 +22,7 @@ struct sl_variant {
     struct sl_training_options options;
     struct sl_mesh mesh; /* as large as the job's */
     bool spread_head, latent_cache;
-    int length, samples;
+    int length, in_flight;
 };
 
 enum { SL_ATTEMPT_TEXT = 96 };

@@ -1,5 +1,5 @@
-/* generate.c - continues the prompt: alone, or now and then during a training. */
-#include <inttypes.h>
+/* generate.c - continues prompts: alone, or now and then during a training. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +15,6 @@ struct transformer_sampler {
     struct sl_group replicas;
 };
 
-/* Of a replica. */
-static int sequences_of(const struct transformer_job *job) {
-    return (job->config->samples + job->job.data - 1) / job->job.data;
-}
-
 static struct sl_generation generation_of(const struct transformer_job *job) {
     const struct transformer_config *config = job->config;
     return (struct sl_generation){
@@ -28,8 +23,10 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .gemm = job->job.gemm,
         .precision = job->job.precision,
         .storage = job->job.options->storage == 1 ? SL_BF16 : SL_F32,
-        .sequences = sequences_of(job),
-        .prompt = job->prompt_length,
+        .sequences = transformer_own_samples(job),
+        .in_flight = transformer_in_flight(job),
+        .groups = transformer_groups(job),
+        .prompt = sl_prompt_length(&job->prompts, 0),
         .length = job->length,
         .cache = (enum sl_cache_form)config->cache,
         .threads = config->threads ? config->threads : job->job.cores_each,
@@ -38,17 +35,30 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
     };
 }
 
+/* Over the parameters of the worker's trainer. */
+static int open_generator(struct sl_generator **generator, struct sl_worker *worker, bool sizes_only) {
+    const struct transformer_job *job = transformer_job_of(worker);
+    const int samples = transformer_own_samples(job) * job->job.data;
+    struct sl_generation generation = generation_of(job);
+    int *prompts = calloc((size_t)samples, sizeof *prompts);
+    if (!prompts) return sl_fail(worker->self, SL_FAILED, "no memory to generate");
+    for (int i = 0; i < samples; i++) prompts[i] = sl_prompt_length(&job->prompts, transformer_prompt_of(job, i));
+    generation.prompts = prompts;
+    generation.sizes_only = sizes_only;
+    const int status = sl_generator_open(generator, worker->self, &generation, sl_trainer_parameters(worker->trainer));
+    free(prompts);
+    return status;
+}
+
 /* Elements of the sampler's own arrays. */
 static size_t room_tokens(const struct transformer_job *job) {
-    return (size_t)sequences_of(job) * (size_t)job->length * (1 + (size_t)job->job.data);
+    return (size_t)transformer_own_samples(job) * (size_t)job->length * (1 + (size_t)job->job.data);
 }
 
 int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget) {
     const struct transformer_job *job = transformer_job_of(worker);
-    struct sl_generation generation = generation_of(job);
     struct sl_generator *generator = NULL;
-    generation.sizes_only = true;
-    int status = sl_generator_open(&generator, worker->self, &generation, sl_trainer_parameters(worker->trainer));
+    const int status = open_generator(&generator, worker, true);
     if (status == SL_OK) sl_generator_plan_bytes(generator, budget);
     sl_generator_close(generator);
     sl_budget_add(budget, SL_MEMORY_RUNTIME, room_tokens(job) * sizeof(int32_t));
@@ -57,9 +67,8 @@ int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget)
 
 int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_worker *worker) {
     struct transformer_job *job = transformer_job_of(worker);
-    const int sequences = sequences_of(job);
+    const int sequences = transformer_own_samples(job);
     const size_t count = (size_t)sequences * (size_t)job->length;
-    const struct sl_generation generation = generation_of(job);
     struct transformer_sampler *s = *sampler = calloc(1, sizeof *s);
     if (!s) return sl_fail(worker->self, SL_FAILED, "no memory to generate");
     s->worker = worker;
@@ -69,7 +78,7 @@ int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_wor
     if (!s->tokens || !s->all) return sl_fail(worker->self, SL_FAILED, "no memory to generate");
     sl_budget_add(&worker->self->held, SL_MEMORY_RUNTIME, room_tokens(job) * sizeof *s->tokens);
     if (job->job.data > 1) SL_TRY(sl_group_axes(worker->self, sl_data_axis, &s->replicas));
-    return sl_generator_open(&s->generator, worker->self, &generation, sl_trainer_parameters(worker->trainer));
+    return open_generator(&s->generator, worker, false);
 }
 
 void transformer_close_sampler(struct transformer_sampler *s) {
@@ -81,105 +90,33 @@ void transformer_close_sampler(struct transformer_sampler *s) {
     free(s);
 }
 
-/* ---- what coordinate 0 says ---- */
-
-/* Outside of a training. */
-enum { NO_STEP = -1 };
-
-/* A copy of a sample's tokens, each of which is a byte; NULL without memory. */
-static uint8_t *bytes_of(const struct transformer_job *job, const int32_t *tokens) {
-    uint8_t *bytes = malloc((size_t)job->length + 1);
-    for (int i = 0; bytes && i < job->length; i++) bytes[i] = (uint8_t)tokens[i];
-    return bytes;
-}
-
-/* What is no UTF-8 is lost in the text; the tokens have it. */
-static json_t *json_text(const struct transformer_job *job, const int32_t *tokens) {
-    uint8_t *bytes = bytes_of(job, tokens);
-    char *text = malloc(3 * (size_t)job->length + 1);
-    json_t *string = NULL;
-    if (bytes && text) string = json_stringn(text, sl_utf8_of_bytes(bytes, (size_t)job->length, text));
-    free(bytes);
-    free(text);
-    return string;
-}
-
-static int print_json(struct transformer_job *job, int64_t step, int number, const int32_t *tokens, bool text,
-                      struct sl_error *error) {
-    json_t *list = json_array(), *object = json_object();
-    for (int i = 0; list && i < job->length; i++) json_array_append_new(list, json_integer(tokens[i]));
-    if (step != NO_STEP) json_object_set_new(object, "step", json_integer(step));
-    json_object_set_new(object, "sample", json_integer(number));
-    json_object_set_new(object, "tokens", list);
-    if (text) json_object_set_new(object, "text", json_text(job, tokens));
-    return sl_report_print(&job->training.report, object, error);
-}
-
-/* Each line begins with MARGIN. */
-static int print_text(const struct transformer_job *job, const int32_t *tokens, const char *margin,
-                      struct sl_error *error) {
-    uint8_t *bytes = bytes_of(job, tokens);
-    if (!bytes) return sl_error_set(error, SL_FAILED, "no memory for a sample's text");
-    const uint8_t *line = bytes, *end = bytes + job->length;
-    while (line <= end) {
-        const uint8_t *newline = memchr(line, '\n', (size_t)(end - line)), *next = newline ? newline : end;
-        fputs(margin, stdout);
-        sl_print_bytes(stdout, line, (size_t)(next - line));
-        putchar('\n');
-        line = next + 1;
-    }
-    free(bytes);
-    return SL_OK;
-}
-
-static void print_numbers(const struct transformer_job *job, const int32_t *tokens, const char *margin) {
-    fputs(margin, stdout);
-    for (int i = 0; i < job->length; i++) printf(i ? " %d" : "%d", tokens[i]);
-    printf("\n");
-}
-
-/* In a training samples stand between rows of numbers. */
-static int print_sample(const struct transformer_job *job, int64_t step, int number, const int32_t *tokens, bool text,
-                        struct sl_error *error) {
-    const bool several = job->config->samples > 1;
-    const char *margin = step == NO_STEP ? "" : "    ";
-    if (step != NO_STEP && several)
-        printf("after step %" PRId64 ": sample %d\n", step, number);
-    else if (step != NO_STEP)
-        printf("after step %" PRId64 ": sample\n", step);
-    else if (several)
-        printf("---- sample %d\n", number);
-    if (text) return print_text(job, tokens, margin, error);
-    print_numbers(job, tokens, margin);
-    return SL_OK;
-}
-
-static int report(struct transformer_job *job, int64_t step, const int32_t *tokens, struct sl_error *error) {
-    const bool text = job->model.vocabulary <= 256, json = job->config->common.json;
-    for (int s = 0; s < job->config->samples; s++, tokens += job->length)
-        SL_TRY(json ? print_json(job, step, s, tokens, text, error) : print_sample(job, step, s, tokens, text, error));
-    fflush(stdout);
-    return SL_OK;
-}
-
 /* ---- every coordinate ---- */
+
+/* Of this replica, the beginnings of its samples. */
+static void write_prompts(const struct transformer_sampler *s) {
+    const struct transformer_job *job = transformer_job_of(s->worker);
+    const int first = sl_axis_index(s->worker->self, sl_data_axis) * s->sequences;
+    for (int i = 0; i < s->sequences; i++) {
+        const int prompt = transformer_prompt_of(job, first + i), length = sl_prompt_length(&job->prompts, prompt);
+        memcpy(s->tokens + (size_t)i * (size_t)job->length, sl_prompt_tokens(&job->prompts, prompt),
+               (size_t)(length < job->length ? length : job->length) * sizeof *s->tokens);
+    }
+}
 
 /* Reports it, where it is done in a training, under STEP. */
 static int generate(struct transformer_sampler *s, int64_t step, struct sl_generated *generated) {
     struct transformer_job *job = transformer_job_of(s->worker);
     struct sl_spmd *self = s->worker->self;
-    const size_t count = (size_t)s->sequences * (size_t)job->length;
     const int32_t *all = s->tokens;
-    for (int i = 0; i < s->sequences; i++)
-        memcpy(s->tokens + (size_t)i * (size_t)job->length, job->prompt,
-               (size_t)job->prompt_length * sizeof *s->tokens);
+    write_prompts(s);
     *generated = (struct sl_generated){.tokens = s->tokens};
     SL_TRY(sl_generator_run(s->generator, generated));
     if (s->replicas.size > 1) {
-        SL_TRY(sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, count));
+        SL_TRY(
+            sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, (size_t)s->sequences * (size_t)job->length));
         all = s->all;
     }
-    return self->coordinate == 0 ? report(job, step, all, &self->error) : SL_OK;
+    return self->coordinate == 0 ? transformer_print_samples(job, step, all, &self->error) : SL_OK;
 }
 
 int transformer_sample(struct transformer_sampler *s, int64_t step) {
@@ -188,34 +125,57 @@ int transformer_sample(struct transformer_sampler *s, int64_t step) {
     return generate(s, step, &generated);
 }
 
-static int report_speed(struct transformer_job *job, const struct sl_generated *generated, int sequences,
+/* Tokens a second; NaN without any. */
+static double rate(double tokens, double ms) { return tokens > 0 ? 1e3 * tokens / ms : NAN; }
+
+/* New tokens of the first replica's samples. */
+static double new_tokens(const struct transformer_job *job, int samples) {
+    double tokens = 0;
+    for (int i = 0; i < samples; i++)
+        tokens += job->length - sl_prompt_length(&job->prompts, transformer_prompt_of(job, i));
+    return tokens;
+}
+
+/* The first replica tells for all. */
+static int report_speed(struct transformer_job *job, const struct sl_generated *made, int samples,
                         struct sl_error *error) {
-    const double all = (double)sequences * job->job.data, decoded = job->length - job->prompt_length - 1;
-    const double prefill = 1e3 * all * job->prompt_length / generated->prefill_ms;
-    const double decode = decoded > 0 ? 1e3 * all * decoded / generated->decode_ms : NAN;
+    const int data = job->job.data, groups = transformer_groups(job);
+    const double prefill = data * rate(made->prefill_tokens, made->prefill_ms);
+    const double decode = data * rate(made->decode_tokens, made->decode_ms);
+    const double all = data * rate(new_tokens(job, samples), made->prefill_ms + made->decode_ms);
     const struct sl_memory *memory = job->training.memory;
     const struct sl_mesh *mesh = &job->job.mesh;
-    if (!job->config->common.json) {
-        if (decoded > 0) fprintf(stderr, "prefill %.0f tokens/s, decode %.0f tokens/s\n", prefill, decode);
-        sl_memory_print_end(stderr, memory, mesh, false);
-        return SL_OK;
-    }
-    return sl_report_print(&job->training.report,
-                           json_pack("{so so so so so so}", "prefill_tokens_per_second", sl_json_real(prefill),
-                                     "decode_tokens_per_second", sl_json_real(decode), "prefill_ms",
-                                     sl_json_real(generated->prefill_ms), "decode_ms",
-                                     sl_json_real(generated->decode_ms), "memory", sl_memory_json(memory, mesh),
-                                     "processes", sl_memory_json_processes(memory, mesh)),
-                           error);
+    if (job->config->common.json)
+        return sl_report_print(
+            &job->training.report,
+            json_pack("{so so so so so so so si si so so}", "prefill_tokens_per_second", sl_json_real(prefill),
+                      "decode_tokens_per_second", sl_json_real(decode), "prefill_ms", sl_json_real(made->prefill_ms),
+                      "decode_ms", sl_json_real(made->decode_ms), "tokens_per_second", sl_json_real(all),
+                      "token_ms_p50", sl_json_real(made->p50_ms), "token_ms_p99", sl_json_real(made->p99_ms), "groups",
+                      groups, "in_flight", transformer_in_flight(job), "memory", sl_memory_json(memory, mesh),
+                      "processes", sl_memory_json_processes(memory, mesh)),
+            error);
+    if (made->decode_tokens > 0) fprintf(stderr, "prefill %.0f tokens/s, decode %.0f tokens/s", prefill, decode);
+    if (made->p50_ms > 0)
+        fprintf(stderr, "; a token of a sample %.3g ms (p50), %.3g ms (p99); %d in flight in %d group%s", made->p50_ms,
+                made->p99_ms, transformer_in_flight(job), groups, groups == 1 ? "" : "s");
+    if (made->decode_tokens > 0) fputc('\n', stderr);
+    sl_memory_print_end(stderr, memory, mesh, false);
+    return SL_OK;
 }
 
 /* On stderr: what is generated can go into a file. */
 static void print_heading(const struct transformer_job *job) {
+    const struct sl_prompts *prompts = &job->prompts;
     transformer_warn_of_source(job);
     if (job->config->common.json) return;
     fprintf(stderr, "transformer: ");
     transformer_print_source(job, stderr);
-    fprintf(stderr, "; samples of %d tokens, the prompt's %d included\n", job->length, job->prompt_length);
+    fprintf(stderr, "; samples of %d tokens, ", job->length);
+    if (prompts->count == 1)
+        fprintf(stderr, "the prompt's %d included\n", sl_prompt_length(prompts, 0));
+    else
+        fprintf(stderr, "those of %d prompts included\n", prompts->count);
 }
 
 static int sample(struct sl_worker *worker) {

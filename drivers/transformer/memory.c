@@ -28,7 +28,7 @@ static double cached_floats(const struct transformer_job *job) {
     const double rotary = (layers - m->blocks) * m->rope * tensor;
     const double once = latent ? 2 * data * layers * m->latent * m->dimension : 0;
     const double floats = rotary + layers * (latent ? m->latent * tensor : 2.0 * m->dimension);
-    return once + ceil(job->config->samples / data) * data * job->length * floats;
+    return once + transformer_in_flight(job) * data * job->length * floats;
 }
 
 /* The head's logits of a chunk of classes, and their softmax where there is a backward pass: for a microbatch of each
@@ -64,7 +64,7 @@ struct copy {
 static void change_generation(struct copy *copy, const struct sl_variant *variant) {
     struct transformer_config *config = &copy->config;
     if (variant->latent_cache) config->cache = SL_CACHE_LATENT;
-    if (variant->samples) config->samples = variant->samples;
+    if (variant->in_flight) config->in_flight = variant->in_flight;
     if (!variant->length) return;
     config->length = copy->job.length = variant->length;
     copy->job.model.positions = config->sequence > variant->length ? config->sequence : variant->length;
@@ -95,6 +95,7 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     int status = sl_job_open(&job->job, &variant->mesh, engine, error);
     if (status == SL_OK) status = sl_transformer_check(&job->model, &job->job.mesh, error);
     if (status == SL_OK) status = transformer_fit(job, error);
+    if (status == SL_OK) status = transformer_check_samples(job, error);
     job->job.sizes_only = true;
     if (status == SL_OK) return &job->job;
     transformer_free_copy(&job->job);
@@ -134,12 +135,14 @@ static bool spread_head(const struct sl_job *job, int attempt, struct sl_variant
     return variant->spread_head = true;
 }
 
-static bool fewer_samples(const struct sl_job *job, int attempt, struct sl_variant *variant,
-                          char text[SL_ATTEMPT_TEXT]) {
+/* The same samples, fewer of them at a time. */
+static bool fewer_in_flight(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                            char text[SL_ATTEMPT_TEXT]) {
     const struct transformer_job *own = job->own;
-    variant->samples = own->config->samples >> (attempt + 1);
-    snprintf(text, SL_ATTEMPT_TEXT, "--samples %d", variant->samples);
-    return own->command == TRANSFORMER_GENERATE && variant->samples >= job->data;
+    const int least = own->config->groups ? own->config->groups : 1;
+    variant->in_flight = own->command == TRANSFORMER_GENERATE ? transformer_in_flight(own) >> (attempt + 1) : 0;
+    snprintf(text, SL_ATTEMPT_TEXT, "--in-flight %d", variant->in_flight);
+    return variant->in_flight >= least;
 }
 
 static bool shorter_samples(const struct sl_job *job, int attempt, struct sl_variant *variant,
@@ -147,7 +150,7 @@ static bool shorter_samples(const struct sl_job *job, int attempt, struct sl_var
     const struct transformer_job *own = job->own;
     variant->length = own->length >> (attempt + 1);
     snprintf(text, SL_ATTEMPT_TEXT, "--length %d", variant->length);
-    return own->command == TRANSFORMER_GENERATE && variant->length > own->prompt_length;
+    return own->command == TRANSFORMER_GENERATE && variant->length > transformer_longest_prompt(own);
 }
 
 /* To the score of all data it makes no difference how many of its sequences are done together. */
@@ -160,4 +163,4 @@ static bool smaller_batch(const struct sl_job *job, int attempt, struct sl_varia
 }
 
 sl_attempt *const transformer_gentle_attempts[] = {cache_latents, spread_head, NULL};
-sl_attempt *const transformer_harsh_attempts[] = {smaller_batch, fewer_samples, shorter_samples, NULL};
+sl_attempt *const transformer_harsh_attempts[] = {smaller_batch, fewer_in_flight, shorter_samples, NULL};

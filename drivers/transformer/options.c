@@ -114,14 +114,22 @@ const struct sl_option transformer_parameter_table[] = {
 };
 
 const struct sl_option transformer_generation_table[] = {
-    {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .keep = SL_KEPT_FREE, .unless = "prompt-tokens",
+    {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .keep = SL_KEPT_FREE, .unless = "prompt-tokens|prompts",
      .help = "text to continue; its bytes are the first tokens"},
     {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .keep = SL_KEPT_FREE,
-     .unless = "prompt", .help = "tokens to continue, as numbers"},
+     .unless = "prompt|prompts", .help = "tokens to continue, as numbers"},
+    {"prompts", SL_OPTION_TEXT, FIELD(prompts), .value = "FILE", .path = SL_PATH_TEXT, .keep = SL_KEPT_FREE,
+     .unless = "prompt|prompt-tokens", .help = "texts to continue: each line of FILE is one"},
     {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
      .help = "tokens of a sample, including the prompt; 0: --sequence"},
     {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
-     .help = "number of samples, which the replicas share"},
+     .help = "number of samples of each prompt; the replicas share all samples"},
+    {"groups", SL_OPTION_INTEGER, FIELD(groups), .min = 0, .max = 4096, .keep = SL_KEPT_FREE, .unless = "samples|mesh",
+     .help = "groups in which a replica's samples go through the pipeline, at most as many as there are samples: while "
+             "one group's tokens are chosen, others are computed; 0: as many as pipe has coordinates"},
+    {"in-flight", SL_OPTION_INTEGER, FIELD(in_flight), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
+     .help = "samples of a replica that are under way at the same time, each with caches; a sample that is done makes "
+             "room for the next one; 0: all"},
     {"temperature", SL_OPTION_REAL, FIELD(temperature), .min = 0, .max = 1e6, .keep = SL_KEPT_FREE,
      .help = "number by which logits are divided; 0: always choose the largest"},
     {"sample-top-k", SL_OPTION_INTEGER, FIELD(top_k), .min = 0, .max = 1 << 24, .keep = SL_KEPT_FREE,
@@ -216,49 +224,6 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
 int transformer_fit(struct transformer_job *job, struct sl_error *error) {
     if (job->command != TRANSFORMER_GENERATE) SL_TRY(sl_job_share(&job->job, error));
     return make_schedule(job, error);
-}
-
-static int read_prompt_tokens(struct transformer_job *job, const char *text, struct sl_error *error) {
-    job->prompt = calloc(strlen(text) + 1, sizeof *job->prompt);
-    if (!job->prompt) return sl_error_set(error, SL_FAILED, "no memory for the prompt");
-    while (*text) {
-        char *end;
-        const long token = strtol(text, &end, 10);
-        if (end == text || token < 0 || token >= job->model.vocabulary || (*end && *end != ',') || (*end && !end[1]))
-            return sl_error_set(error, SL_BAD_INPUT,
-                                "--prompt-tokens: at \"%.20s\": numbers from 0 to %d with commas between are allowed",
-                                text, job->model.vocabulary - 1);
-        job->prompt[job->prompt_length++] = (int32_t)token;
-        text = *end ? end + 1 : end;
-    }
-    return SL_OK;
-}
-
-static int read_prompt(struct transformer_job *job, struct sl_error *error) {
-    const struct transformer_config *config = job->config;
-    const char *text = config->prompt ? config->prompt : "\n";
-    if (job->command == TRANSFORMER_EVALUATE) return SL_OK;
-    if (config->prompt && config->prompt_tokens)
-        return sl_error_set(error, SL_BAD_INPUT, "--prompt and --prompt-tokens: one of them is allowed");
-    if (config->prompt_tokens) {
-        SL_TRY(read_prompt_tokens(job, config->prompt_tokens, error));
-    } else {
-        job->prompt_length = (int)strlen(text);
-        job->prompt = calloc((size_t)job->prompt_length, sizeof *job->prompt);
-        if (!job->prompt) return sl_error_set(error, SL_FAILED, "no memory for the prompt");
-        for (int i = 0; i < job->prompt_length; i++) {
-            job->prompt[i] = (unsigned char)text[i];
-            if (job->prompt[i] >= job->model.vocabulary && (config->prompt || job->command == TRANSFORMER_GENERATE))
-                return sl_error_set(error, SL_BAD_INPUT, "--prompt: byte %d at place %d, the vocabulary has %d tokens",
-                                    job->prompt[i], i, job->model.vocabulary);
-            job->prompt[i] %= job->model.vocabulary;
-        }
-    }
-    if (job->length < job->prompt_length && job->command == TRANSFORMER_GENERATE)
-        return sl_error_set(error, SL_BAD_INPUT, "--length %d: the prompt has %d tokens already", job->length,
-                            job->prompt_length);
-    const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
-    return sl_sampling_check(&sampling, error);
 }
 
 static int describe_given_tokens(struct transformer_job *job, struct sl_error *error) {
@@ -372,7 +337,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
     SL_TRY(transformer_fit(job, error));
-    SL_TRY(read_prompt(job, error));
+    SL_TRY(transformer_read_prompts(job, error));
     SL_TRY(transformer_check_memory(job, engine, error));
     SL_TRY(prepare_training(job, error));
     return identify_data(job, engine, error);
@@ -382,6 +347,7 @@ int transformer_sign(const struct transformer_job *job, struct sl_error *error) 
     const struct transformer_config *config = job->config;
     struct sl_signature *signature = &config->common.command->signature;
     SL_TRY(sl_sign_file(signature, "--params", job->params.path, error));
+    SL_TRY(sl_sign_file(signature, "--prompts", config->prompts, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
     SL_TRY(sl_job_sign(&job->job, signature, error));
     SL_TRY(sl_sign_tokens(signature, "data", &job->tokens, error));
@@ -394,5 +360,5 @@ void transformer_finish(struct transformer_job *job) {
     sl_store_free(&job->params);
     sl_training_close(&job->training);
     sl_job_close(&job->job);
-    free(job->prompt);
+    sl_prompts_free(&job->prompts);
 }

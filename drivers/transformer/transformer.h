@@ -7,6 +7,7 @@
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
 #include "layers/models/transformer.h"
+#include "layers/storage/prompts.h"
 #include "layers/storage/tokens.h"
 
 enum transformer_command { TRANSFORMER_TRAIN, TRANSFORMER_EVALUATE, TRANSFORMER_GENERATE };
@@ -28,8 +29,8 @@ struct transformer_config {
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
     /* generation */
-    const char *prompt, *prompt_tokens;
-    int length, samples, top_k;
+    const char *prompt, *prompt_tokens, *prompts;
+    int length, samples, groups, in_flight, top_k;
     int cache;   /* enum sl_cache_form */
     int threads; /* of each coordinate; 0: as many as it has cores */
     double temperature, top_p;
@@ -59,8 +60,8 @@ struct transformer_job {
     struct sl_tokens tokens;      /* the data, where there is any */
     struct sl_tokens eval_tokens; /* what is scored whole in place of a part of the data; no files: nothing is */
     struct sl_store params;       /* given values */
-    int32_t *prompt;
-    int prompt_length, length; /* tokens; with what is generated */
+    struct sl_prompts prompts;
+    int length; /* tokens of a prompt with what is generated */
     /* Written by coordinate 0. */
     struct sl_peak peak; /* what products reach with the run's cores */
     struct transformer_score score;
@@ -81,6 +82,21 @@ void transformer_print_scored(const struct transformer_job *job, FILE *stream);
 void transformer_print_source(const struct transformer_job *job, FILE *stream);
 /* A line on stderr where the parameters that are used are random. */
 void transformer_warn_of_source(const struct transformer_job *job);
+/* Reads what is to be continued, and checks the numbers of samples and how they are chosen. */
+int transformer_read_prompts(struct transformer_job *job, struct sl_error *error);
+/* SL_BAD_INPUT where a replica has fewer samples than groups. */
+int transformer_check_samples(const struct transformer_job *job, struct sl_error *error);
+/* Samples of all prompts; of a replica; of it, those that are under way at the same time, and in how many groups. */
+int transformer_samples(const struct transformer_job *job);
+int transformer_own_samples(const struct transformer_job *job);
+int transformer_in_flight(const struct transformer_job *job);
+int transformer_groups(const struct transformer_job *job);
+int transformer_longest_prompt(const struct transformer_job *job);
+/* Sample NUMBER's prompt; the last one's for those that only make replicas alike. */
+int transformer_prompt_of(const struct transformer_job *job, int number);
+/* Prints all samples, TOKENS [samples, length]; in a training, those after step STEP, else NO_STEP. */
+enum { NO_STEP = -1 };
+int transformer_print_samples(struct transformer_job *job, int64_t step, const int32_t *tokens, struct sl_error *error);
 /* Adds what the job has read to the signature of the run. */
 int transformer_sign(const struct transformer_job *job, struct sl_error *error);
 void transformer_finish(struct transformer_job *job);

@@ -10,6 +10,7 @@ set(parsers
     metrics
     options
     peak
+    prompts
     report
     safetensors
     signature

@@ -1,0 +1,111 @@
+/* prompts.c - what is to be continued, and in how many samples. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/transformer/transformer.h"
+
+/* ---- numbers ---- */
+
+int transformer_samples(const struct transformer_job *job) { return job->prompts.count * job->config->samples; }
+
+int transformer_own_samples(const struct transformer_job *job) {
+    return (transformer_samples(job) + job->job.data - 1) / job->job.data;
+}
+
+int transformer_in_flight(const struct transformer_job *job) {
+    const int own = transformer_own_samples(job), most = job->config->in_flight;
+    return most && most < own ? most : own;
+}
+
+int transformer_groups(const struct transformer_job *job) {
+    const int groups = job->config->groups;
+    return groups ? groups : sl_generation_groups(&job->job.schedule, transformer_in_flight(job));
+}
+
+int transformer_prompt_of(const struct transformer_job *job, int number) {
+    const int prompt = number / job->config->samples;
+    return prompt < job->prompts.count ? prompt : job->prompts.count - 1;
+}
+
+int transformer_longest_prompt(const struct transformer_job *job) {
+    int longest = 0;
+    for (int i = 0; i < job->prompts.count; i++) {
+        const int length = sl_prompt_length(&job->prompts, i);
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
+/* ---- reading ---- */
+
+static int read_tokens(struct transformer_job *job, const char *text, struct sl_error *error) {
+    int32_t *tokens = calloc(strlen(text) + 1, sizeof *tokens);
+    size_t count = 0;
+    int status = tokens ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the prompt");
+    while (status == SL_OK && *text) {
+        char *end;
+        const long token = strtol(text, &end, 10);
+        if (end == text || token < 0 || token >= job->model.vocabulary || (*end && *end != ',') || (*end && !end[1]))
+            status = sl_error_set(error, SL_BAD_INPUT,
+                                  "--prompt-tokens: at \"%.20s\": numbers from 0 to %d with commas between are allowed",
+                                  text, job->model.vocabulary - 1);
+        tokens[count++] = (int32_t)token;
+        text = *end ? end + 1 : end;
+    }
+    if (status == SL_OK) status = sl_prompts_add(&job->prompts, tokens, count, error);
+    free(tokens);
+    return status;
+}
+
+static int read_prompts(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    const int vocabulary = job->model.vocabulary;
+    if (!!config->prompt + !!config->prompt_tokens + !!config->prompts > 1)
+        return sl_error_set(error, SL_BAD_INPUT, "--prompt, --prompt-tokens and --prompts: one of them is allowed");
+    if (config->prompts) return sl_prompts_read(&job->prompts, config->prompts, vocabulary, error);
+    if (config->prompt_tokens) return read_tokens(job, config->prompt_tokens, error);
+    if (config->prompt)
+        return sl_prompts_add_text(&job->prompts, "--prompt", config->prompt, strlen(config->prompt), vocabulary,
+                                   error);
+    if (job->command == TRANSFORMER_GENERATE)
+        return sl_prompts_add_text(&job->prompts, "--prompt", "\n", 1, vocabulary, error);
+    return sl_prompts_add(&job->prompts, &(int32_t){'\n' % vocabulary}, 1, error);
+}
+
+/* ---- checks ---- */
+
+static int check_lengths(const struct transformer_job *job, struct sl_error *error) {
+    for (int i = 0; i < job->prompts.count; i++) {
+        const int length = sl_prompt_length(&job->prompts, i);
+        if (length <= job->length) continue;
+        if (job->config->prompts)
+            return sl_error_set(error, SL_BAD_INPUT, "--length %d: the prompt in line %d has %d tokens already",
+                                job->length, i + 1, length);
+        return sl_error_set(error, SL_BAD_INPUT, "--length %d: the prompt has %d tokens already", job->length, length);
+    }
+    return SL_OK;
+}
+
+int transformer_check_samples(const struct transformer_job *job, struct sl_error *error) {
+    enum { MOST = 1 << 24 };
+    const struct transformer_config *config = job->config;
+    const bool samples = job->command == TRANSFORMER_GENERATE || config->sample_every;
+    if (samples && (double)job->prompts.count * config->samples > MOST)
+        return sl_error_set(error, SL_BAD_INPUT, "--samples %d of %d prompts: at most %d samples are possible",
+                            config->samples, job->prompts.count, MOST);
+    const int in_flight = samples ? transformer_in_flight(job) : 0;
+    if (!samples || config->groups <= in_flight) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--groups %d: a replica has %d sample%s %s, and at most as many groups",
+                        config->groups, in_flight, in_flight == 1 ? "" : "s",
+                        config->in_flight ? "in flight" : "to make");
+}
+
+int transformer_read_prompts(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
+    if (job->command == TRANSFORMER_EVALUATE) return SL_OK;
+    SL_TRY(read_prompts(job, error));
+    if (job->command == TRANSFORMER_GENERATE) SL_TRY(check_lengths(job, error));
+    SL_TRY(transformer_check_samples(job, error));
+    return sl_sampling_check(&sampling, error);
+}
