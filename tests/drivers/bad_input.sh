@@ -394,7 +394,20 @@ for tokens in 256 -1 1,256 1,,2 x ,1 1, '1 2' 1.5 99999999999999999999; do
     refuses '--prompt-tokens: at "' $generate --prompt-tokens "$tokens"
 done
 refuses '--prompt: byte 97 at place 1, the vocabulary has 64 tokens' $generate --vocab-size 64 --prompt '!a'
-refuses '--prompt and --prompt-tokens: one of them is allowed' $generate --prompt a --prompt-tokens 1
+refuses '--prompt, --prompt-tokens and --prompts: one of them is allowed' $generate --prompt a --prompt-tokens 1
+printf 'ab\nc\n' >prompts
+printf 'ab\n\nc\n' >gap
+: >nothing
+refuses '--prompt, --prompt-tokens and --prompts: one of them is allowed' $generate --prompt a --prompts prompts
+refuses 'gap, line 2 is empty: a prompt has a byte at least' $generate --prompts gap
+refuses 'nothing: no prompts: each line is one' $generate --prompts nothing
+refuses 'missing: ' $generate --prompts missing
+refuses 'prompts, line 1: byte 97 at place 0, the vocabulary has 64 tokens' $generate --vocab-size 64 --prompts prompts
+refuses '--length 1: the prompt in line 1 has 2 tokens already' $generate --prompts prompts --length 1
+refuses '--groups: "-1" is not an integer from 0' $generate --prompt a --groups -1
+refuses '--in-flight: "x" is not an integer from 0' $generate --prompt a --in-flight x
+refuses '--groups 4: a replica has 3 samples to make, and at most as many groups' $generate --mesh data=2 --samples 5 --groups 4
+refuses '--groups 3: a replica has 2 samples in flight, and' $generate --mesh pipe=2 --samples 5 --groups 3 --in-flight 2
 refuses '--length 2: the prompt has 3 tokens already' $generate --prompt abc --length 2
 for option in --prompt --prompt-tokens; do
     refuses "$option: \"\" is not " $generate $option ''

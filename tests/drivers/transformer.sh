@@ -208,7 +208,7 @@ for mesh in $meshes; do
     done
 done
 [ "$(wc -l <out)" = 2 ] && tail -n 1 out |
-    grep -qxE "\\{\"prefill_tokens_per_second\":$number,\"decode_tokens_per_second\":$number,\"prefill_ms\":$number,\"decode_ms\":$number,\"memory\":\\[.*\\],\"processes\":\\[.*\\]\\}"
+    grep -qxE "\\{\"prefill_tokens_per_second\":$number,\"decode_tokens_per_second\":$number,\"prefill_ms\":$number,\"decode_ms\":$number,\"tokens_per_second\":$number,\"token_ms_p50\":$number,\"token_ms_p99\":$number,\"groups\":[0-9]+,\"in_flight\":1,\"memory\":\\[.*\\],\"processes\":\\[.*\\]\\}"
 point 'the speed of both phases'
 call evaluate $reference
 [ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 4 ] && sed -n 2p out | grep -q '^memory of .* MB (parameters ' &&
@@ -228,6 +228,21 @@ for mesh in data=2,pipe=2,tensor=2 tensor=4 pipe=4,data=2; do
     grep '"sample"' out | cmp -s - one
     point "the same samples on $mesh"
 done
+for groups in 'pipe=2 --groups 1' 'pipe=2 --groups 5' 'pipe=4 --groups 3 --cache expanded' 'pipe=2 --in-flight 3' \
+    'data=2,pipe=2 --groups 3' 'data=1 --groups 2 --in-flight 2' 'pipe=2,tensor=2 --in-flight 1'; do
+    call $sampled --mesh $groups
+    grep '"sample"' out | cmp -s - one
+    point "the same samples on $groups"
+done
+call $sampled --mesh pipe=2 --storage bf16 --precision bf16 --groups 1
+grep '"sample"' out >bf16
+call $sampled --mesh pipe=2 --storage bf16 --precision bf16 --groups 3
+[ -s bf16 ] && grep '"sample"' out | cmp -s - bf16
+point 'the same samples in bf16 with three groups'
+call $sampled --mesh pipe=2
+[ "$(values groups) $(values in_flight)" = '2 5' ] && values token_ms_p50 >p50 && values token_ms_p99 >p99 &&
+    paste p50 p99 | awk '{ exit !($1 > 0 && $1 <= $2) }'
+point 'as many groups as pipe has coordinates; half of the tokens take at most p50'
 call $sampled --mesh data=1 --seed 43
 grep '"sample"' out | cmp -s - one
 [ $? = 1 ]
@@ -250,6 +265,34 @@ point 'both caches in bf16'
 call generate $model --prompt 'ab"' --length 5 --json --mesh tensor=2
 [ $status = 0 ] && grep -q '"tokens":\[97,98,34,[0-9]*,[0-9]*\],"text":"ab\\"' out
 point 'bytes of a prompt'
+# Prompts of several lengths; each alone, then all of a file, of which at most some are under way.
+printf 'a\nThe second one is longer than the others, and goes in parts.\nabc\n"x\n' >prompts
+several="generate $model --length 70 --temperature 0 --json"
+: >alone
+while read -r prompt; do
+    call $several --mesh data=1 --prompt "$prompt"
+    grep -o '"tokens.*' out | head -n 1 >>alone
+done <prompts
+[ "$(wc -l <alone)" = 4 ]
+point 'prompts one by one'
+for mesh in data=1 'pipe=2 --groups 3' 'pipe=4 --in-flight 2' 'data=2,pipe=2 --in-flight 1' \
+    'pipe=2 --in-flight 3 --groups 2 --cache expanded' 'data=2,tensor=2 --fsdp'; do
+    call $several --prompts prompts --mesh $mesh
+    [ $status = 0 ] && grep -o '"tokens":.*' out | head -n 4 | cmp -s - alone &&
+        [ "$(values prompt | tr '\n' ' ')$(values sample | tr '\n' ' ')" = '0 1 2 3 0 1 2 3 ' ]
+    point "the same from a file on $mesh"
+done
+call $several --prompts prompts --samples 2 --temperature 1 --mesh pipe=2
+[ "$(values prompt | tr '\n' ' ')$(values sample | tr '\n' ' ')" = '0 0 1 1 2 2 3 3 0 1 2 3 4 5 6 7 ' ]
+point 'two samples of each'
+call generate $model --length 70 --prompts prompts --mesh pipe=2
+[ $status = 0 ] && grep -qxF -- '---- sample 2 of prompt 2' out && grep -q '^The second one' out &&
+    grep -qE 'prompts included$' err && grep -qE '\(p50\), [0-9.e+-]+ ms \(p99\); 4 in flight in 2 groups$' err
+point 'prompts and samples for people'
+call train $model --batch 8 --data text --steps 2 --sample-every 2 --length 70 --prompts prompts --samples 2 --groups 3 \
+    --in-flight 3 --mesh pipe=2 --json
+[ $status = 0 ] && [ "$(grep -c '"step":1,"prompt":[0-3],"sample":[0-7],"tokens"' out)" = 8 ]
+point 'samples of prompts while it trains'
 call generate $model --prompt abc --length 3
 [ $status = 0 ] && [ "$(cat out)" = abc ]
 point 'a prompt that is as long as asked for'

@@ -179,6 +179,8 @@ struct continuation {
     enum sl_cache_form cache;
     struct sl_sampling sampling;
     const int32_t *prompts; /* [sequences, prompt] */
+    const int *lengths;     /* [sequences]: how many of them are given; NULL: all */
+    int in_flight, groups;  /* of a replica's; 0: as the generator likes */
     /* Of each coordinate, what its replica made: [sequences of a replica, length]. */
     int32_t tokens[MOST_COORDINATES][MOST_TOKENS];
 };
@@ -193,7 +195,10 @@ static inline int continue_prompts(struct worker *worker, struct continuation *c
                                              .precision = job->precision,
                                              .storage = job->storage,
                                              .sequences = own,
+                                             .in_flight = c->in_flight,
+                                             .groups = c->groups,
                                              .prompt = c->prompt,
+                                             .prompts = c->lengths,
                                              .length = c->length,
                                              .cache = c->cache,
                                              .sampling = c->sampling,
@@ -202,8 +207,10 @@ static inline int continue_prompts(struct worker *worker, struct continuation *c
     struct sl_generated generated = {.tokens = tokens};
     struct sl_generator *generator = NULL;
     memset(tokens, 0xff, sizeof c->tokens[0]);
-    for (int s = 0; s < own; s++)
-        memcpy(tokens + s * c->length, c->prompts + (first + s) * c->prompt, (size_t)c->prompt * sizeof *tokens);
+    for (int s = 0; s < own; s++) {
+        const int given = c->lengths ? c->lengths[first + s] : c->prompt;
+        memcpy(tokens + s * c->length, c->prompts + (first + s) * c->prompt, (size_t)given * sizeof *tokens);
+    }
     int status = sl_generator_open(&generator, self, &generation, sl_trainer_parameters(worker->trainer));
     if (status == SL_OK) status = sl_generator_run(generator, &generated);
     sl_generator_close(generator);

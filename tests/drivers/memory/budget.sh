@@ -75,6 +75,17 @@ for form in latent expanded; do
     caches $form abc
     caches $form "$long"
 done
+# Places are what takes memory, not samples.
+for more in '--samples 2' '--samples 7 --in-flight 2' '--samples 7 --in-flight 2 --groups 2'; do
+    run 'transformer generate' $model --mesh data=1 --prompt abc --length 40 $more --dry-run --json
+    [ $status = 0 ] && grep -o '"caches":[0-9]*' out >>places
+    agrees "generate $more" 'transformer generate' $model --mesh pipe=2 --prompt abc --length 40 $more
+done
+[ "$(sort places | uniq -c | awk '{ print $1 }')" = 3 ]
+point 'caches for two samples in flight, of two or seven'
+printf 'a\n%s\nabc\n' "$long" >prompts
+agrees 'generate from a file' 'transformer generate' $model --mesh data=2,pipe=2 --prompts prompts --samples 2 --length 1300 \
+    --sequence 2048 --in-flight 2
 agrees 'train with samples' 'transformer train' $model --mesh pipe=2 --data text --batch 16 --steps 2 --sample-every 1
 agrees 'looping_pipeline' looping_pipeline --steps 2
 agrees 'a large batch' looping_pipeline --steps 3 --mesh data=1,model=1 --schedule single --batch 8192 --hidden 512
@@ -129,7 +140,7 @@ limited='prlimit --data=120000000'
 generation='--prompt abc --length 20000'
 refused 'little data to generate' 'ulimit -d' 'transformer generate' $model $generation --mesh data=1 --samples 8 \
     --cache expanded
-[ "$(sed 's/ (.*//' options | tr '\n' ' ')" = '--cache latent --samples 2 --length 5000 ' ]
+[ "$(sed 's/ (.*//' options | tr '\n' ' ')" = '--cache latent --in-flight 2 --length 5000 ' ]
 point 'little data to generate: what helps there, the gentlest first'
 refused 'little data for replicas' 'ulimit -d' 'transformer generate' $model $generation --mesh data=2 --samples 16
 limited='prlimit --data=600000000'

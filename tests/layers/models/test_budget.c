@@ -165,11 +165,15 @@ static void held_is_planned_with_experts_dropout_and_passes(void **state) {
 static void held_is_planned_in_generation(void **state) {
     (void)state;
     static const char *const mesh[] = {"data=1,pipe=1,tensor=1", "data=2,pipe=2,tensor=2"};
-    struct sl_generation generation = {.sequences = 2, .prompt = 3, .length = 6, .sampling = {1, 0, 1}};
+    static const int ragged[] = {3, 5, 1, 3, 5, 1};
     for (int m = 0; m < 2; m++)
-        for (int steps = 0; steps < 2; steps++) {
+        for (int i = 0; i < 4; i++) {
+            struct sl_generation generation = {.sequences = 3, .prompt = 3, .length = 6, .sampling = {1, 0, 1}};
             struct job job = small_job(mesh[m]);
-            job.steps = steps;
+            job.steps = i % 2;
+            generation.groups = 1 + i % 2; /* of different widths */
+            generation.in_flight = i > 1 ? 2 : 0;
+            generation.prompts = i == 3 ? ragged : NULL;
             expect_planned(job, &generation);
         }
 }

@@ -77,13 +77,13 @@ static void run_trial(struct job *job, struct trial *trial) {
 static void expect_sequences(const char *what, const struct trial *got, const int32_t *want) {
     struct sl_mesh mesh;
     assert_int_equal(sl_mesh_parse(&mesh, what, NULL), SL_OK);
-    const int own = SEQUENCES / sl_mesh_axis_size(&mesh, "data");
+    const int own = SEQUENCES / sl_mesh_axis_size(&mesh, "data"), length = got->made.length;
     for (int c = 0; c < mesh.size; c++) {
         const int first = own * sl_mesh_index(&mesh, c, sl_mesh_find_axis(&mesh, "data"));
-        for (int i = 0; i < own * LENGTH; i++)
-            if (got->made.tokens[c][i] != want[first * LENGTH + i])
-                fail_msg("%s: coordinate %d: token %d of sequence %d is %d instead of %d", what, c, i % LENGTH,
-                         first + i / LENGTH, got->made.tokens[c][i], want[first * LENGTH + i]);
+        for (int i = 0; i < own * length; i++)
+            if (got->made.tokens[c][i] != want[first * length + i])
+                fail_msg("%s: coordinate %d: token %d of sequence %d is %d instead of %d", what, c, i % length,
+                         first + i / length, got->made.tokens[c][i], want[first * length + i]);
     }
 }
 
@@ -158,6 +158,7 @@ static void bf16_caches_give_the_tokens_of_the_whole_model(void **state) {
                 job.mesh = mesh[i];
                 *other = *trial;
                 other->made.cache = form;
+                other->made.groups = 1 + (form + i) % (SEQUENCES / size_along(mesh[i], "data"));
                 run_trial(&job, other);
                 if (!has_results()) continue;
                 if (size_along(mesh[i], "tensor") == 1) expect_sequences(mesh[i], other, single->made.tokens[0]);
@@ -286,9 +287,126 @@ static void draws_differ_between_positions(void **state) {
     free(trial);
 }
 
-static int open_only(struct worker *worker) {
+static int continue_only(struct worker *worker) {
     struct trial *trial = worker->job->user;
     return continue_prompts(worker, &trial->made);
+}
+
+/* Sequences go through the pipeline in 1 to 4 groups, all at once or one after another in fewer places: the tokens are
+ * those of one device that has them all at once. */
+static void groups_and_places_give_the_same_tokens(void **state) {
+    (void)state;
+    const struct job job = new_job(alone);
+    struct trial *trial = new_trial(&job, 3), *single = new_trial(&job, 3), *other = new_trial(&job, 3);
+    trial->steps = 1;
+    trial->made.sampling = (struct sl_sampling){1.2, 0, 1};
+    *single = *trial;
+    struct job one = job;
+    run_trial(&one, single);
+    int number = 0;
+    for (int size = 1; size <= 8; size *= 2) {
+        char mesh[MAX_LAYOUTS][LAYOUT];
+        const int layouts = list_layouts(size, mesh);
+        for (int i = size == 8 && test_is_small ? layouts / 2 : 0; i < layouts; i++) {
+            const int own = SEQUENCES / size_along(mesh[i], "data");
+            for (int groups = 1; groups <= 4 && groups <= own; groups++, number++) {
+                struct job some = job;
+                some.mesh = mesh[i];
+                *other = *trial;
+                other->made.cache = number % 2;
+                other->made.groups = groups;
+                other->made.in_flight = number % 3 ? 0 : groups + (own - groups) / 2;
+                run_trial(&some, other);
+                if (has_results()) expect_sequences(mesh[i], other, single->made.tokens[0]);
+            }
+        }
+    }
+    free(trial);
+    free(single);
+    free(other);
+}
+
+enum { POSITIONS = 80 };
+/* Of prompts. The first ones fill the caches in parts; the last two have all tokens but one, and all. */
+static const int lengths[SEQUENCES] = {70, 1, 34, 33, 2, 65, POSITIONS - 1, POSITIONS};
+
+static struct trial *new_ragged_trial(enum sl_cache_form form) {
+    struct trial *trial = calloc(1, sizeof *trial);
+    uint64_t state = 9;
+    assert_non_null(trial);
+    for (int i = 0; i < SEQUENCES * POSITIONS; i++) trial->prompts[i] = pick(&state, small_job(alone).model.vocabulary);
+    trial->made = (struct continuation){.sequences = SEQUENCES,
+                                        .prompt = POSITIONS,
+                                        .length = POSITIONS,
+                                        .cache = form,
+                                        .sampling = {0, 0, 1},
+                                        .prompts = trial->prompts,
+                                        .lengths = lengths};
+    return trial;
+}
+
+/* What one device makes of each prompt when it has no other. */
+static void continue_one_by_one(struct job job, const struct trial *trial, int32_t *wanted) {
+    for (int s = 0; s < SEQUENCES; s++) {
+        struct trial *one = calloc(1, sizeof *one);
+        assert_non_null(one);
+        *one = *trial;
+        memcpy(one->prompts, trial->prompts + s * POSITIONS, POSITIONS * sizeof *one->prompts);
+        one->made.sequences = 1;
+        one->made.prompt = lengths[s];
+        one->made.lengths = NULL;
+        run_trial(&job, one);
+        memcpy(wanted + s * POSITIONS, one->made.tokens[0], POSITIONS * sizeof *wanted);
+        free(one);
+    }
+}
+
+/* A sequence that is done makes room for the next one, whose prompt fills the caches while other groups go on, and
+ * goes on with those of its own. */
+static void waiting_prompts_are_admitted(void **state) {
+    (void)state;
+    int32_t wanted[SEQUENCES * POSITIONS];
+    for (int form = SL_CACHE_LATENT, number = 0; form <= SL_CACHE_EXPANDED; form++) {
+        struct trial *trial = new_ragged_trial(form), *other = new_ragged_trial(form);
+        struct job job = new_job(alone);
+        job.model.positions = POSITIONS;
+        job.program = continue_only;
+        continue_one_by_one(job, trial, wanted);
+        for (int size = 1; size <= 8; size *= 2) {
+            char mesh[MAX_LAYOUTS][LAYOUT];
+            const int layouts = list_layouts(size, mesh);
+            for (int i = size == 8 && test_is_small ? layouts / 2 : 0; i < layouts; i++, number++) {
+                const int own = SEQUENCES / size_along(mesh[i], "data"), groups = 1 + number % 4;
+                job.mesh = mesh[i];
+                *other = *trial;
+                other->made.groups = groups < own ? groups : own;
+                other->made.in_flight = number % 2 ? other->made.groups : (other->made.groups + own) / 2;
+                run_trial(&job, other);
+                if (has_results()) expect_sequences(mesh[i], other, wanted);
+            }
+        }
+        free(trial);
+        free(other);
+    }
+}
+
+static void numbers_of_groups_are_checked(void **state) {
+    (void)state;
+    static const int numbers[][2] = {{0, 5}, {2, 3}, {5, 1}}; /* in flight, groups; a replica has 4 */
+    for (int i = 0; i < 3; i++) {
+        struct job job = new_job("data=2,pipe=2,tensor=1");
+        struct trial *trial = new_trial(&job, 1);
+        trial->made.in_flight = numbers[i][0];
+        trial->made.groups = numbers[i][1];
+        job.user = trial;
+        job.program = continue_only;
+        assert_true(make_table(&job));
+        make_tokens(&job);
+        EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .arg = &job}), job_program, SL_BAD_INPUT,
+                       "at most as many groups");
+        free_job(&job);
+        free(trial);
+    }
 }
 
 static void numbers_that_do_not_fit_are_refused(void **state) {
@@ -300,7 +418,7 @@ static void numbers_that_do_not_fit_are_refused(void **state) {
         trial->made.prompt = numbers[i][0];
         trial->made.length = numbers[i][1];
         job.user = trial;
-        job.program = open_only;
+        job.program = continue_only;
         assert_true(make_table(&job));
         make_tokens(&job);
         EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .arg = &job}), job_program, SL_BAD_INPUT,
@@ -319,6 +437,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(prompts_of_several_parts_are_those_of_the_whole_model),
         cmocka_unit_test(sampled_tokens_are_the_same_in_every_layout),
         cmocka_unit_test(draws_differ_between_positions),
+        cmocka_unit_test(groups_and_places_give_the_same_tokens),
+        cmocka_unit_test(waiting_prompts_are_admitted),
+        cmocka_unit_test(numbers_of_groups_are_checked),
         cmocka_unit_test(numbers_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
