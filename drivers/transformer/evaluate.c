@@ -7,33 +7,45 @@
 
 /* ---- every coordinate ---- */
 
-/* Of a batch, the sequences of each pass in turn: an evaluation takes one pass. */
-static int add_batch(struct sl_worker *worker, const struct sl_batch *batch, struct sl_metrics *sums) {
+/* Of a batch, the sequences of each pass in turn. */
+static int add_batch(struct sl_worker *worker, const struct sl_batch *batch, struct transformer_watch *watch,
+                     struct sl_metrics *own) {
     const int rows = worker->job->pass * worker->job->sequence;
     for (int p = 0; p < worker->job->options->accumulate; p++) {
         const struct sl_batch part = sl_batch_rows(batch, p * rows, rows, 0, 0);
-        struct sl_metrics metrics;
-        SL_TRY(sl_trainer_evaluate(worker->trainer, &part, &metrics));
-        sums->loss += metrics.loss;
-        sums->rows += metrics.rows;
+        SL_TRY(sl_trainer_stream(worker->trainer, &part, transformer_trace_of(watch), own));
+        transformer_watch_pass(watch);
     }
     return SL_OK;
 }
 
-int transformer_evaluate(struct sl_worker *worker, struct transformer_score *score) {
+int64_t transformer_scored(const struct transformer_job *job) {
+    if (job->eval_tokens.files) return sl_tokens_windows(&job->eval_tokens, true, job->job.sequence);
+    return (int64_t)job->config->evaluate_batches * job->job.options->batch;
+}
+
+int transformer_evaluate(struct sl_worker *worker, struct transformer_watch *watch, struct transformer_score *score) {
     const struct transformer_job *job = transformer_job_of(worker);
-    const int64_t batch = worker->job->options->batch;
-    int64_t batches = job->config->evaluate_batches;
-    struct sl_metrics sums = {0};
-    if (job->eval_tokens.files)
-        batches = (sl_tokens_windows(&job->eval_tokens, true, worker->job->sequence) + batch - 1) / batch;
+    const int64_t batch = worker->job->options->batch, batches = (transformer_scored(job) + batch - 1) / batch;
+    struct sl_metrics own = {0}, sums;
     for (int64_t b = 0; b < batches; b++) {
         struct sl_batch samples;
         SL_TRY(transformer_fetch(worker, true, b * batch, &samples));
-        SL_TRY(add_batch(worker, &samples, &sums));
+        SL_TRY(add_batch(worker, &samples, watch, &own));
     }
+    SL_TRY(sl_trainer_sum(worker->trainer, &own, &sums));
     *score = (struct transformer_score){sums.loss / sums.rows, sums.rows};
     return SL_OK;
+}
+
+static int watch_and_evaluate(struct sl_worker *worker, struct transformer_score *score) {
+    struct transformer_job *job = transformer_job_of(worker);
+    struct transformer_watch *watch = NULL;
+    int status = transformer_open_watch(&watch, worker);
+    if (status == SL_OK) status = transformer_evaluate(worker, watch, score);
+    if (status == SL_OK) status = transformer_gather_watches(watch);
+    transformer_close_watch(watch);
+    return status == SL_OK ? sl_memory_gather_held(worker->self, job->training.memory) : status;
 }
 
 static int program(struct sl_spmd *self, void *arg) {
@@ -43,8 +55,7 @@ static int program(struct sl_spmd *self, void *arg) {
     bool opened;
     int status = transformer_open_worker(&worker, self, job, &opened);
     if (status == SL_OK && opened && self->coordinate == 0) transformer_warn_of_source(job);
-    if (status == SL_OK && opened) status = transformer_evaluate(&worker, &score);
-    if (status == SL_OK && opened) status = sl_memory_gather_held(self, job->training.memory);
+    if (status == SL_OK && opened) status = watch_and_evaluate(&worker, &score);
     if (self->coordinate == 0) job->score = score;
     sl_worker_close(&worker);
     return status;
@@ -58,6 +69,28 @@ static double bits_per_byte(const struct transformer_job *job) {
     return sl_tokens_are_bytes(scored) ? job->score.loss / log(2) : NAN;
 }
 
+static double sequences_per_second(const struct transformer_job *job) {
+    return 1e3 * (double)transformer_scored(job) / job->stream.measured.all;
+}
+
+static void print_times(const struct transformer_times *times) {
+    printf("%.1f ms, ramp-up %.1f, ramp-down %.1f, utilization %.0f %%", times->all, times->ramp_up, times->ramp_down,
+           100 * times->utilization);
+}
+
+static void print_stream(const struct transformer_job *job) {
+    printf("%.3g sequences/s: ", sequences_per_second(job));
+    print_times(&job->stream.measured);
+    printf("; simulated: ");
+    print_times(&job->stream.simulated);
+    putchar('\n');
+}
+
+static json_t *json_times(const struct transformer_times *times) {
+    return json_pack("{so so so so}", "ms", sl_json_real(times->all), "ramp_up_ms", sl_json_real(times->ramp_up),
+                     "ramp_down_ms", sl_json_real(times->ramp_down), "utilization", sl_json_real(times->utilization));
+}
+
 static void print_table(const struct transformer_job *job) {
     static const struct sl_column column[] = {
         {"loss (nats)", 12}, {"perplexity", 12}, {"bits per byte", 13}, {"tokens", 10}};
@@ -67,6 +100,7 @@ static void print_table(const struct transformer_job *job) {
     printf("; ");
     transformer_print_scored(job, stdout);
     printf("\n");
+    print_stream(job);
     sl_memory_print_end(stdout, job->training.memory, &job->job.mesh, false);
     sl_table_begin(&table, stdout, sizeof column / sizeof *column, column);
     sl_table_cell(&table, "%.9g", job->score.loss);
@@ -83,21 +117,27 @@ int transformer_print_plan(struct transformer_job *job, const struct sl_engine *
     return sl_memory_print(job->training.memory, &job->job.mesh, NULL, job->config->common.json, error);
 }
 
+static int print_json(const struct transformer_job *job, struct sl_error *error) {
+    const double loss = job->score.loss;
+    return sl_json_print(stdout, "stdout",
+                         json_pack("{so so so sI so sI so so so so}", "loss", sl_json_real(loss), "perplexity",
+                                   sl_json_real(exp(loss)), "bits_per_byte", sl_json_real(bits_per_byte(job)), "tokens",
+                                   (json_int_t)job->score.tokens, "evaluation_loss", sl_json_real(loss), "parameters",
+                                   (json_int_t)sl_transformer_parameters(&job->model), "sequences_per_second",
+                                   sl_json_real(sequences_per_second(job)), "measured",
+                                   json_times(&job->stream.measured), "simulated", json_times(&job->stream.simulated),
+                                   "memory", sl_memory_json(job->training.memory, &job->job.mesh)),
+                         error);
+}
+
 int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error) {
-    const struct transformer_score *score = &job->score;
-    const struct sl_memory *memory = job->training.memory;
+    SL_TRY(transformer_open_stream(job, error));
     SL_TRY(sl_run(&job->job.mesh, engine, program, job));
     if (job->job.sizes_only) return transformer_print_plan(job, engine, error);
-    SL_TRY(sl_memory_refuse(&job->job, engine, memory, error));
-    if (job->config->common.json)
-        return sl_json_print(stdout, "stdout",
-                             json_pack("{so so so sI so sI so}", "loss", sl_json_real(score->loss), "perplexity",
-                                       sl_json_real(exp(score->loss)), "bits_per_byte",
-                                       sl_json_real(bits_per_byte(job)), "tokens", (json_int_t)score->tokens,
-                                       "evaluation_loss", sl_json_real(score->loss), "parameters",
-                                       (json_int_t)sl_transformer_parameters(&job->model), "memory",
-                                       sl_memory_json(memory, &job->job.mesh)),
-                             error);
+    SL_TRY(sl_memory_refuse(&job->job, engine, job->training.memory, error));
+    if (!sl_speaks(engine)) return SL_OK;
+    SL_TRY(transformer_judge_stream(job, error));
+    if (job->config->common.json) return print_json(job, error);
     print_table(job);
     return SL_OK;
 }

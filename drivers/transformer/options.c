@@ -361,4 +361,5 @@ void transformer_finish(struct transformer_job *job) {
     sl_training_close(&job->training);
     sl_job_close(&job->job);
     sl_prompts_free(&job->prompts);
+    transformer_close_stream(job);
 }

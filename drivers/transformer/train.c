@@ -30,7 +30,7 @@ static int report_evaluation(struct transformer_job *job, int64_t step, double l
 static int evaluate(struct sl_worker *worker, int64_t step) {
     struct transformer_job *job = transformer_job_of(worker);
     struct transformer_score score;
-    SL_TRY(transformer_evaluate(worker, &score));
+    SL_TRY(transformer_evaluate(worker, NULL, &score));
     return worker->self->coordinate == 0 ? report_evaluation(job, step, score.loss, &worker->self->error) : SL_OK;
 }
 

@@ -48,6 +48,19 @@ struct transformer_score {
     double tokens; /* that were scored */
 };
 
+/* An evaluation as a stream through the pipeline: times in ms. */
+struct transformer_times {
+    double all;         /* from the first forward to the end of the last one */
+    double ramp_up;     /* until all coordinates have had work */
+    double ramp_down;   /* from when the first one has no more */
+    double utilization; /* share of the coordinates' time in which they compute */
+};
+struct transformer_stream {
+    double passes;  /* through the schedule */
+    double *record; /* [coordinates, numbers of a record] */
+    struct transformer_times measured, simulated;
+};
+
 /* All that is decided before a mesh is started. */
 struct transformer_job {
     enum transformer_command command;
@@ -65,6 +78,7 @@ struct transformer_job {
     /* Written by coordinate 0. */
     struct sl_peak peak; /* what products reach with the run's cores */
     struct transformer_score score;
+    struct transformer_stream stream; /* of evaluate */
 };
 
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
@@ -125,9 +139,26 @@ extern const struct sl_job_type transformer_job_type;
 /* Plans it and opens it: parameters are given, or made from the seed. *OPENED becomes false where it does not fit, or
  * --dry-run asks for the plan alone. */
 int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, struct transformer_job *job, bool *opened);
+struct transformer_watch;
 /* Scores --eval-data, each token once; without it, so many batches as --evaluate-batches says of the part of the data
  * that is kept for evaluation. */
-int transformer_evaluate(struct sl_worker *worker, struct transformer_score *score);
+int transformer_evaluate(struct sl_worker *worker, struct transformer_watch *watch, struct transformer_score *score);
+/* Sequences that this scores. */
+int64_t transformer_scored(const struct transformer_job *job);
+
+/* What a coordinate notes of an evaluation (stream.c). */
+/* Memory of the job's stream, before the run; and what is to be said of it, after. */
+int transformer_open_stream(struct transformer_job *job, struct sl_error *error);
+int transformer_judge_stream(struct transformer_job *job, struct sl_error *error);
+void transformer_close_stream(struct transformer_job *job);
+/* Every coordinate's own; all begin together. */
+int transformer_open_watch(struct transformer_watch **watch, struct sl_worker *worker);
+struct sl_trace *transformer_trace_of(struct transformer_watch *watch); /* NULL of NULL */
+/* A pass has been made: takes what the trace has of it. */
+void transformer_watch_pass(struct transformer_watch *watch);
+/* Collective over the mesh: coordinate 0 has all records. */
+int transformer_gather_watches(const struct transformer_watch *watch);
+void transformer_close_watch(struct transformer_watch *watch);
 /* Samples FIRST + [0, batch) of the training or evaluation data: this replica's part, until the next call. */
 int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch);
 

@@ -379,17 +379,13 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
     return sl_pipeline_end_scatters(p);
 }
 
-static bool goes_forward(enum sl_action_kind kind) {
-    return kind == SL_FORWARD || kind == SL_TAKE_ACTIVATION || kind == SL_SEND_ACTIVATION;
-}
-
 static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
     int end = p->actions->count; /* after the last that goes forward */
-    while (end > 0 && !goes_forward(p->actions->action[end - 1].kind)) end--;
+    while (end > 0 && !sl_goes_forward(p->actions->action[end - 1].kind)) end--;
     SL_TRY(begin_step(p, step, phase));
     for (int i = 0; i < end; i++) {
         const enum sl_action_kind kind = p->actions->action[i].kind;
-        if (!goes_forward(kind) && kind != SL_UNSHARD && kind != SL_RESHARD) continue;
+        if (!sl_goes_forward(kind) && kind != SL_UNSHARD && kind != SL_RESHARD) continue;
         SL_TRY(advance(p));
         SL_TRY(run_action(p, &p->actions->action[i]));
     }

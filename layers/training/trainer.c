@@ -226,8 +226,13 @@ static int between_actions(void *arg) {
 /* ---- steps ---- */
 
 /* Coordinates that differ along other axes than data and the pipeline's count the same rows. */
+/* Coordinates along tensor and other axes have the same. */
+static double copies_of(const struct sl_trainer *t) {
+    return t->updates.world.size / (data_of(t)->size * t->options.pipeline.schedule->ranks);
+}
+
 static int sum_metrics(struct sl_trainer *t, const struct sl_metrics *own, struct sl_metrics *metrics, bool *stop) {
-    const double copies = t->updates.world.size / (data_of(t)->size * t->options.pipeline.schedule->ranks);
+    const double copies = copies_of(t);
     float sums[5] = {(float)own->loss, (float)own->correct, (float)own->rows, *stop ? 1.0f : 0.0f,
                      (float)own->auxiliary};
     SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, sums, sums, 5));
@@ -343,6 +348,36 @@ int sl_trainer_evaluate(struct sl_trainer *t, const struct sl_batch *batch, stru
     bool stop = false;
     SL_TRY(sl_pipeline_evaluate(t->pipeline, &step));
     return sum_metrics(t, &step.metrics, metrics, &stop);
+}
+
+int sl_trainer_stream(struct sl_trainer *t, const struct sl_batch *batch, struct sl_trace *trace,
+                      struct sl_metrics *own) {
+    struct sl_pipeline_step step = {
+        .batch = *batch, .first_row = (uint32_t)data_of(t)->rank * local_rows(t), .trace = trace};
+    SL_TRY(sl_pipeline_evaluate(t->pipeline, &step));
+    own->loss += step.metrics.loss;
+    own->correct += step.metrics.correct;
+    own->rows += step.metrics.rows;
+    own->auxiliary += step.metrics.auxiliary;
+    return SL_OK;
+}
+
+/* In doubles: there may be more rows than a float can count. */
+int sl_trainer_sum(struct sl_trainer *t, const struct sl_metrics *own, struct sl_metrics *metrics) {
+    enum { NUMBERS = sizeof *own / sizeof(double), WORDS = sizeof *own / sizeof(int32_t) };
+    const struct sl_group *world = &t->updates.world;
+    const double copies = copies_of(t);
+    double sum[NUMBERS] = {0};
+    struct sl_metrics *all = calloc((size_t)world->size, sizeof *all);
+    if (!all) return sl_fail(t->self, SL_FAILED, "no memory to sum metrics");
+    const int status = sl_all_gather(t->self, world, SL_I32, own, all, WORDS);
+    for (int c = 0; c < world->size && status == SL_OK; c++) {
+        const double number[NUMBERS] = {all[c].loss, all[c].correct, all[c].rows, all[c].auxiliary};
+        for (int i = 0; i < NUMBERS; i++) sum[i] += number[i];
+    }
+    *metrics = (struct sl_metrics){sum[0] / copies, sum[1] / copies, sum[2] / copies, sum[3] / copies};
+    free(all);
+    return status;
 }
 
 int sl_trainer_export(struct sl_trainer *t, bool gradients, struct sl_store *store) {

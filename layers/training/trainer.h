@@ -98,6 +98,13 @@ void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profi
 void sl_trainer_set_trace(struct sl_trainer *trainer, struct sl_trace *trace);
 /* Evaluates the rows of one pass, without training. *METRICS as for a step. Collective over the mesh. */
 int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);
+/* The same for passes that follow each other through the pipeline: adds this coordinate's sums to *OWN, records in
+ * TRACE (NULL: nowhere), and does not wait for the others, which may still be at it. sl_trainer_sum comes after the
+ * last. */
+int sl_trainer_stream(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_trace *trace,
+                      struct sl_metrics *own);
+/* Collective over the mesh: *METRICS as for a step, of what the coordinates have in OWN. SL_FAILED without memory. */
+int sl_trainer_sum(struct sl_trainer *trainer, const struct sl_metrics *own, struct sl_metrics *metrics);
 
 /* Collective: assembles all values, or the mean gradients of the last step, under their global names in STORE on
  * coordinate 0. */

@@ -289,6 +289,8 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
         return sl_error_set(walk->error, SL_BAD_INPUT,
                             "schedule %s: rank %d, %s: there is no microbatch %d or no loop %d", schedule->name, rank,
                             sl_action_name(action->kind), action->microbatch, action->loop);
+    if (schedule->forwards && !sl_goes_forward(action->kind))
+        return broken(walk, rank, action, "the table is one of forwards alone");
     const char *wrong = wrong_column(walk, rank, action);
     if (wrong) return broken(walk, rank, action, wrong);
     struct cell *cell = &walk->cell[message_of(walk, stage_of(walk, rank, action), action->microbatch)];
@@ -325,7 +327,7 @@ static int check_end(const struct walk *walk, int wires) {
     for (int r = 0; r < schedule->ranks; r++)
         if (next_of(walk, r)) return explain(walk);
     for (int c = 0; c < stages * schedule->microbatches; c++) {
-        if (walk->cell[c].forward && walk->cell[c].weight_gradient) continue;
+        if (walk->cell[c].forward && (walk->cell[c].weight_gradient || schedule->forwards)) continue;
         return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: microbatch %d has no %s in stage %d",
                             schedule->name, c % schedule->microbatches,
                             walk->cell[c].forward ? "weight gradient" : "forward", c / schedule->microbatches);
@@ -336,7 +338,7 @@ static int check_end(const struct walk *walk, int wires) {
                             schedule->name, walk->wire[w].from, walk->wire[w].to);
     }
     for (int s = 0; s < stages; s++) {
-        if (walk->reductions[s] == 1) continue;
+        if (walk->reductions[s] == 1 || schedule->forwards) continue;
         return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: rank %d has no reduction of loop %d",
                             schedule->name, sl_schedule_rank_of(schedule, s), sl_schedule_loop_of(schedule, s));
     }

@@ -1,24 +1,78 @@
-/* forward.c - forward actions alone, on another schedule's stages: for models that only generate. */
+/* forward.c - tables of forwards alone, on another schedule's stages: for models that generate, or are evaluated. */
 #include <string.h>
 
 #include "spmd/schedule/schedule.h"
 
-static int fill(struct sl_schedule *forward, const struct sl_schedule *like, struct sl_error *error) {
+static int open_like(struct sl_schedule *forward, const struct sl_schedule *like, const char *name, int microbatches,
+                     struct sl_error *error) {
     const size_t stages = (size_t)sl_schedule_stages(like);
+    SL_TRY(sl_schedule_open(forward, name, like->ranks, like->loops, microbatches, error));
     memcpy(forward->stage, like->stage, stages * sizeof *forward->stage);
     memcpy(forward->place, like->place, stages * sizeof *forward->place);
+    forward->forwards = true;
+    return SL_OK;
+}
+
+static int no_memory(const struct sl_schedule *schedule, struct sl_error *error) {
+    return sl_error_set(error, SL_FAILED, "schedule %s: no memory", schedule->name);
+}
+
+/* ---- stage by stage ---- */
+
+static int fill(struct sl_schedule *forward, struct sl_error *error) {
+    const int stages = sl_schedule_stages(forward);
     for (int m = 0; m < forward->microbatches; m++)
-        for (int s = 0; s < (int)stages; s++)
-            if (sl_schedule_compute(forward, SL_FORWARD, s, m, false))
-                return sl_error_set(error, SL_FAILED, "schedule %s: no memory", forward->name);
+        for (int s = 0; s < stages; s++)
+            if (sl_schedule_compute(forward, SL_FORWARD, s, m, false)) return no_memory(forward, error);
     SL_TRY(sl_schedule_clock(forward, error));
     return sl_schedule_lower(forward, error);
 }
 
 int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *like, int microbatches,
                         struct sl_error *error) {
-    SL_TRY(sl_schedule_open(forward, "forward", like->ranks, like->loops, microbatches, error));
-    const int status = fill(forward, like, error);
+    SL_TRY(open_like(forward, like, "forward", microbatches, error));
+    const int status = fill(forward, error);
     if (status) sl_schedule_free(forward);
+    return status;
+}
+
+/* ---- another table's ---- */
+
+/* Iterations of all ranks. */
+static int length_of(const struct sl_schedule *schedule) {
+    int length = 0;
+    for (int r = 0; r < schedule->ranks; r++)
+        for (int i = 0; i < schedule->rank[r].count; i++)
+            if (schedule->rank[r].action[i].time >= length) length = schedule->rank[r].action[i].time + 1;
+    return length;
+}
+
+/* A pass' actions of a rank. Rows are those of microbatches, from FIRST on. */
+static bool add_pass(struct sl_rank_schedule *to, const struct sl_rank_schedule *from, int first, int time) {
+    for (int i = 0; i < from->count; i++) {
+        struct sl_action action = from->action[i];
+        if (!sl_goes_forward(action.kind)) continue;
+        action.time += time;
+        action.microbatch += first;
+        if (action.input >= 0) action.input += first;
+        if (action.output >= 0) action.output += first;
+        if (action.update >= 0) action.update += first;
+        if (!sl_schedule_append(to, &action)) return false;
+    }
+    return true;
+}
+
+int sl_schedule_stream(struct sl_schedule *stream, const struct sl_schedule *of, int passes, struct sl_error *error) {
+    const int length = length_of(of);
+    bool added = true;
+    SL_TRY(open_like(stream, of, of->name, passes * of->microbatches, error));
+    stream->run = of->run;
+    stream->lowered = true;
+    for (int r = 0; r < of->ranks; r++)
+        for (int p = 0; p < passes; p++)
+            added = added && add_pass(&stream->rank[r], &of->rank[r], p * of->microbatches, p * length);
+    if (added) return SL_OK;
+    const int status = no_memory(stream, error);
+    sl_schedule_free(stream);
     return status;
 }

@@ -61,9 +61,10 @@ struct sl_schedule {
     int ranks, loops, microbatches;
     int run; /* sl_schedule_fuse: microbatches of a forward, an input gradient and their messages; 0: it was not called
               */
-    bool ascends; /* sl_schedule_ascend has turned its backwards round */
-    bool sharded; /* set before lowering: stages' parameters are sharded over data, and gathered ahead of use */
-    bool crowded; /* set before planning: the coordinates of one rank keep all cores busy (sl_schedule_crowds) */
+    bool ascends;  /* sl_schedule_ascend has turned its backwards round */
+    bool sharded;  /* set before lowering: stages' parameters are sharded over data, and gathered ahead of use */
+    bool crowded;  /* set before planning: the coordinates of one rank keep all cores busy (sl_schedule_crowds) */
+    bool forwards; /* it has forwards alone, with their messages */
     bool lowered;
     int *stage;                    /* [ranks][loops]: the stages that each rank holds, ascending */
     int *place;                    /* [stages]: rank * loops + loop */
@@ -100,6 +101,10 @@ int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, 
  * sl_schedule_free. */
 int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *like, int microbatches,
                         struct sl_error *error);
+/* Makes the lowered table of what the lowered table OF goes through PASSES times where it only evaluates, and ranks do
+ * not meet between two passes: its forwards with their messages, in its order. Microbatch m of pass p is number p *
+ * OF's microbatches + m. Free with sl_schedule_free. */
+int sl_schedule_stream(struct sl_schedule *stream, const struct sl_schedule *of, int passes, struct sl_error *error);
 
 /* *SLOTS is the smallest number of slots, at least FEWEST, with which sl_schedule_check succeeds. SL_BAD_INPUT if there
  * is none. */
@@ -182,6 +187,11 @@ static inline bool sl_has_input_gradient(enum sl_action_kind kind) {
 /* Whether an action of KIND computes the weight gradient. */
 static inline bool sl_has_weight_gradient(enum sl_action_kind kind) {
     return kind == SL_BACKWARD || kind == SL_WEIGHT_GRADIENT;
+}
+
+/* Whether an action of KIND is a forward, or its message. */
+static inline bool sl_goes_forward(enum sl_action_kind kind) {
+    return kind == SL_FORWARD || kind == SL_TAKE_ACTIVATION || kind == SL_SEND_ACTIVATION;
 }
 
 /* The letter of a compute action: F, B, I or W. */
