@@ -84,9 +84,10 @@ point 'and are left out'
 # ---- evaluations ----
 
 size=$(wc -c <text)
+times="\\{\"ms\":$number,\"ramp_up_ms\":$number,\"ramp_down_ms\":$number,\"utilization\":$number\\}"
 call $evaluate --mesh data=1 --eval-data text --json
 [ $status = 0 ] && said "$random" && [ "$(values tokens)" = $((size - 1)) ] && [ "$(wc -l <out)" = 1 ] &&
-    grep -qxE "\\{\"loss\":$number,\"perplexity\":$number,\"bits_per_byte\":$number,\"tokens\":[0-9]+,\"evaluation_loss\":$number,\"parameters\":[0-9]+,\"memory\":\\[\\{$memory\\}\\]\\}" out
+    grep -qxE "\\{\"loss\":$number,\"perplexity\":$number,\"bits_per_byte\":$number,\"tokens\":[0-9]+,\"evaluation_loss\":$number,\"parameters\":[0-9]+,\"sequences_per_second\":$number,\"measured\":$times,\"simulated\":$times,\"memory\":\\[\\{$memory\\}\\]\\}" out
 point 'every token but the first is scored; random parameters are called so'
 values loss >wanted
 awk -v p="$(values perplexity)" -v b="$(values bits_per_byte)" '
@@ -98,6 +99,14 @@ for layout in data=8 data=2,pipe=2,tensor=2 'tensor=4 --vocabulary-parallel' 'pi
     values loss >others
     near 2e-6 others wanted && [ "$(values tokens)" = $((size - 1)) ]
     point "the same on $layout"
+done
+# What was measured, then the same simulated: the parts of a stream are shorter than it, and no coordinate works longer.
+for layout in data=1 pipe=4 'data=2,pipe=2 --microbatches 4' 'pipe=2 --schedule looped-bfs --loops 2' 'pipe=2 --schedule zbv'; do
+    call $evaluate --eval-data text --json --mesh $layout
+    tr '{,}' '\n' <out | sed -n 's/"\(ms\|ramp_up_ms\|ramp_down_ms\|utilization\)"://p' | awk '
+        { n[NR] = $1 } END { for (i = 0; i < 8; i += 4) bad = bad || !(n[i + 1] > 0 && n[i + 2] >= 0 && n[i + 3] >= 0 &&
+            n[i + 2] < n[i + 1] && n[i + 3] < n[i + 1] && n[i + 4] > 0 && n[i + 4] < 1.000001); exit NR != 8 || bad }'
+    point "times of the stream on $layout"
 done
 # Windows are cut at multiples of 16, so the parts' sums are the whole's.
 head -c 161 text >first
@@ -114,10 +123,11 @@ call $evaluate --mesh data=2 --eval-data two --json
 [ "$(values tokens)" = 1 ] && grep -qE "\"loss\":$number," out
 point 'one token'
 call $evaluate --mesh data=1 --eval-data text
-[ $status = 0 ] && said "$random" && [ "$(wc -l <out)" = 4 ] &&
+[ $status = 0 ] && said "$random" && [ "$(wc -l <out)" = 5 ] &&
     head -n 1 out | grep -qx "random parameters; --eval-data text, all of its $size tokens" &&
-    sed -n 2p out | grep -qxE 'memory of the coordinate: [0-9.]+ MB \(parameters [0-9.]+, workspace [0-9.]+\)' &&
-    sed -n 3p out | grep -qE '^ *loss \(nats\) +perplexity +bits per byte +tokens$' &&
+    sed -n 2p out | grep -qxE '[0-9.e+]+ sequences/s: [0-9.]+ ms, ramp-up 0.0, ramp-down 0.0, utilization [0-9]+ %; simulated: [0-9.]+ ms, ramp-up 0.0, ramp-down 0.0, utilization 100 %' &&
+    sed -n 3p out | grep -qxE 'memory of the coordinate: [0-9.]+ MB \(parameters [0-9.]+, workspace [0-9.]+\)' &&
+    sed -n 4p out | grep -qE '^ *loss \(nats\) +perplexity +bits per byte +tokens$' &&
     tail -n 1 out | grep -qE "^ *$number +$number +$number +$((size - 1))\$"
 point 'a table for people'
 call $evaluate --mesh data=1 --data text --validation 0.3 --evaluate-batches 2 --json

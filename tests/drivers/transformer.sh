@@ -211,7 +211,7 @@ done
     grep -qxE "\\{\"prefill_tokens_per_second\":$number,\"decode_tokens_per_second\":$number,\"prefill_ms\":$number,\"decode_ms\":$number,\"tokens_per_second\":$number,\"token_ms_p50\":$number,\"token_ms_p99\":$number,\"groups\":[0-9]+,\"in_flight\":1,\"memory\":\\[.*\\],\"processes\":\\[.*\\]\\}"
 point 'the speed of both phases'
 call evaluate $reference
-[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 4 ] && sed -n 2p out | grep -q '^memory of .* MB (parameters ' &&
+[ $status = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 5 ] && sed -n 3p out | grep -q '^memory of .* MB (parameters ' &&
     head -n 1 out | grep -q '^parameters .*mla_small.params.safetensors; data .*, 8 batches of 8 sequences$' &&
     tail -n 1 out | grep -qE '^ +5\.3901[0-9]*  +219\.2[0-9]*  +-  +1024$'
 point 'the evaluation for people; bytes of numbered tokens are not known'

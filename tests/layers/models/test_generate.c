@@ -310,6 +310,7 @@ static void groups_and_places_give_the_same_tokens(void **state) {
         for (int i = size == 8 && test_is_small ? layouts / 2 : 0; i < layouts; i++) {
             const int own = SEQUENCES / size_along(mesh[i], "data");
             for (int groups = 1; groups <= 4 && groups <= own; groups++, number++) {
+                if (test_is_small && groups != 1 + (i + size) % 4) continue;
                 struct job some = job;
                 some.mesh = mesh[i];
                 *other = *trial;
@@ -326,9 +327,9 @@ static void groups_and_places_give_the_same_tokens(void **state) {
     free(other);
 }
 
-enum { POSITIONS = 80 };
+enum { POSITIONS = 42 };
 /* Of prompts. The first ones fill the caches in parts; the last two have all tokens but one, and all. */
-static const int lengths[SEQUENCES] = {70, 1, 34, 33, 2, 65, POSITIONS - 1, POSITIONS};
+static const int lengths[SEQUENCES] = {36, 1, 34, 33, 2, 32, POSITIONS - 1, POSITIONS};
 
 static struct trial *new_ragged_trial(enum sl_cache_form form) {
     struct trial *trial = calloc(1, sizeof *trial);
@@ -376,6 +377,7 @@ static void waiting_prompts_are_admitted(void **state) {
             char mesh[MAX_LAYOUTS][LAYOUT];
             const int layouts = list_layouts(size, mesh);
             for (int i = size == 8 && test_is_small ? layouts / 2 : 0; i < layouts; i++, number++) {
+                if (test_is_small && (number + form) % 2) continue;
                 const int own = SEQUENCES / size_along(mesh[i], "data"), groups = 1 + number % 4;
                 job.mesh = mesh[i];
                 *other = *trial;
