@@ -119,6 +119,8 @@
 #include "layers/training/pipeline.h"
 #include "layers/training/replicas.h"
 #include "layers/training/trace.h"
+#include "layers/training/trace_arrows.h"
+#include "layers/training/trace_file.h"
 #include "layers/training/trainer.h"
 #include "layers/training/update.h"
 

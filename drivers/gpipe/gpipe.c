@@ -12,6 +12,7 @@
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
 #include "drivers/common/placement_report.h"
+#include "drivers/speed/cores.h"
 
 /* ---- options ---- */
 
@@ -20,7 +21,7 @@ enum { MOST_MICROBATCHES = 1024 };
 struct config {
     struct sl_common_options common;
     int microbatches, partitions; /* 0: the article's */
-    const char *fail;
+    const char *fail, *trace;
 };
 
 #define FIELD(name) offsetof(struct config, name)
@@ -34,6 +35,9 @@ static const struct sl_option pipeline_table[] = {
      .help = "make a coordinate fail just before an action, such as 2@B3: F, B, I or W (forward, backward, input or "
              "weight gradient) and a microbatch; 1@1F2 names the stage, too. It fails in the first run that has the "
              "action"},
+    {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,
+     .help = "write what each coordinate of the pipeline without tensor parallelism did when to FILE (Chrome trace "
+             "events, for Perfetto or schedule --compare)"},
     {0},
 };
 
@@ -182,8 +186,9 @@ static int by_end(const void *left, const void *right) {
 static void print_finished(const struct gpipe_run *run, const char *name, struct sl_trace_event *room) {
     size_t count = 0;
     for (int c = 0; c < run->mesh.size; c++) {
-        for (int i = 0; i < run->trace[c].count; i++) {
-            const struct sl_trace_event *event = &run->trace[c].event[i];
+        const struct sl_trace *trace = &run->trace->trace[c];
+        for (int i = 0; i < trace->count; i++) {
+            const struct sl_trace_event *event = &trace->event[i];
             if (event->work == SL_TRACE_COMPUTE && !strcmp(event->name, name)) room[count++] = *event;
         }
     }
@@ -202,31 +207,41 @@ static int pass(struct gpipe_run *run, const struct sl_engine *engine, struct sl
     return sl_error_set(error, status, "%s: %.500s", run->name, verdict.message);
 }
 
-/* Of a microbatch in a stage's timeline: F, I, W, four messages; and one for the reduction at the end. */
-enum { EVENTS = 8 };
+static void print_order(const struct gpipe_run *run, struct sl_trace_event *room) {
+    printf("\npipeline of %d microbatches on %d partitions: tasks in the order in which the workers finished them\n\n",
+           run->schedule.microbatches, run->mesh.size);
+    printf("forward:  ");
+    print_finished(run, "F", room);
+    printf("backward: ");
+    print_finished(run, "I", room);
+}
 
-/* The pipeline's own timeline is written down and printed. */
-static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine, bool quiet, struct sl_error *error) {
-    const int ranks = run->mesh.size, most = EVENTS * run->schedule.microbatches;
-    struct sl_trace *trace = calloc((size_t)ranks, sizeof *trace);
-    struct sl_trace_event *event = calloc((size_t)ranks * (size_t)most * 2, sizeof *event);
-    int status = trace && event ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the timeline");
-    for (int c = 0; status == SL_OK && c < ranks; c++)
-        trace[c] = (struct sl_trace){.event = event + c * most, .capacity = most};
-    run->trace = trace;
+/* The pipeline's own timeline is written down, printed, and left in a FILE where one is asked for. */
+static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine, const struct config *config,
+                          struct sl_error *error) {
+    struct sl_trace_file trace;
+    const struct sl_trace_run about = {.mesh = &run->mesh,
+                                       .pipe_axis = GPIPE_PIPE_AXIS,
+                                       .data_axis = "data",
+                                       .schedule = &run->schedule,
+                                       .passes = 1,
+                                       .wgrad_group = 1,
+                                       .cores = sl_cores_of(engine)};
+    const bool writes = config->trace && sl_speaks(engine);
+    struct sl_trace_event *room = NULL;
+    size_t events = 0;
+    int status = sl_trace_file_open(&trace, &about, 1, error);
+    if (status == SL_OK && writes) status = sl_trace_file_create(&trace, "--trace", config->trace, error);
+    run->trace = &trace;
     if (status == SL_OK) status = pass(run, engine, error);
-    if (status == SL_OK && !quiet) {
-        printf(
-            "\npipeline of %d microbatches on %d partitions: tasks in the order in which the workers finished them\n\n",
-            run->schedule.microbatches, ranks);
-        printf("forward:  ");
-        print_finished(run, "F", event + ranks * most);
-        printf("backward: ");
-        print_finished(run, "I", event + ranks * most);
-    }
+    for (int c = 0; c < run->mesh.size; c++) events += (size_t)trace.trace[c].count;
+    if (status == SL_OK && !(room = malloc((events + 1) * sizeof *room)))
+        status = sl_error_set(error, SL_FAILED, "no memory for the timeline");
+    if (status == SL_OK && !config->common.json) print_order(run, room);
+    if (status == SL_OK && writes) status = sl_trace_file_write(&trace, error);
     run->trace = NULL;
-    free(trace);
-    free(event);
+    free(room);
+    sl_trace_file_free(&trace);
     return status;
 }
 
@@ -326,7 +341,7 @@ static int run_all(struct experiment *experiment, const struct config *config, s
     if (engine.table->apart) SL_TRY(sl_run(&experiment[TENSOR].parallel.mesh, &engine, come_together, NULL));
     if (!config->common.json) SL_TRY(print_schedule(config, error));
     engine.spare = true; /* the mesh with tensor parallelism is the largest */
-    SL_TRY(pass_and_print(&experiment[PIPELINE].parallel, &engine, config->common.json, error));
+    SL_TRY(pass_and_print(&experiment[PIPELINE].parallel, &engine, config, error));
     engine.spare = false;
     SL_TRY(pass(&experiment[TENSOR].parallel, &engine, error));
     engine.spare = true;
