@@ -44,9 +44,8 @@ static int read_images(struct images *images, const char *pixels, const char *la
 
 /* ---- runs ---- */
 
-/* Opens TRACE in all processes, and the file called NAME in the one that will write it. */
-static int open_trace(struct network_run *run, struct sl_trace_file *trace, const char *name,
-                      const struct sl_mesh *mesh, const struct sl_engine *engine, struct sl_error *error) {
+static int open_trace(struct network_run *run, const struct sl_mesh *mesh, const struct sl_engine *engine,
+                      struct sl_error *error) {
     const struct sl_trace_run about = {.mesh = mesh,
                                        .pipe_axis = "pipe",
                                        .data_axis = "data",
@@ -55,42 +54,40 @@ static int open_trace(struct network_run *run, struct sl_trace_file *trace, cons
                                        .wgrad_group = MICROBATCHES,
                                        .overlap = true,
                                        .cores = engine->table == &sl_engine_local ? sl_topology_usable() : 0};
-    run->trace = trace;
-    SL_TRY(sl_trace_file_open(trace, &about, TRACED, error));
-    return sl_speaks(engine) ? sl_trace_file_create(trace, "--trace", name, error) : SL_OK;
+    SL_TRY(sl_trace_file_open(run->trace, &about, TRACED, error));
+    if (run->trace->stream || !sl_speaks(engine)) return SL_OK;
+    return sl_trace_file_create(run->trace, "--trace", run->trace->path, error);
 }
 
-/* TRACED: the trace's name, NULL: none is recorded. */
-static int run_mesh(struct network_run *run, const char *layout, const char *name, const char *traced,
-                    struct sl_error *error) {
+static int run_mesh(struct network_run *run, const char *layout, const char *name, struct sl_error *error) {
     struct sl_mesh mesh;
     struct sl_engine engine = {0};
-    struct sl_trace_file trace = {0};
     SL_TRY(sl_mesh_parse(&mesh, layout, error));
     SL_TRY(sl_engine_open(&engine, name, error));
     engine.error = error;
     engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
     int status = sl_schedule_make(&run->schedule, "1f1b", sl_mesh_axis_size(&mesh, "pipe"), 1, MICROBATCHES, error);
     if (status == SL_OK) status = sl_schedule_lower(&run->schedule, error);
-    if (status == SL_OK && traced) status = open_trace(run, &trace, traced, &mesh, &engine, error);
+    if (status == SL_OK && run->trace) status = open_trace(run, &mesh, &engine, error);
     if (status == SL_OK) status = sl_run(&mesh, &engine, network_program, run);
-    if (status == SL_OK && trace.stream) status = sl_trace_file_write(&trace, error);
-    sl_trace_file_free(&trace);
+    if (status == SL_OK && run->trace && sl_speaks(&engine)) status = sl_trace_file_write(run->trace, error);
     sl_schedule_free(&run->schedule);
     return status;
 }
 
 /* Stages change no bit; bands and replicas change the order of sums, and so their rounding. */
-static int compare(const char *traced, struct sl_error *error) {
+static int compare(struct sl_trace_file *trace, struct sl_error *error) {
     static const char *const mesh[] = {"data=1,pipe=1,rows=1", "data=1,pipe=3,rows=1", "data=1,pipe=1,rows=2",
                                        "data=2,pipe=2,rows=2"};
     struct network_run run = {.steps = MOST_STEPS};
     double single[MOST_STEPS], difference = 0;
+    if (trace) SL_TRY(sl_trace_file_create(trace, "--trace", trace->path, error)); /* before anything is printed */
     int status = images_draw(&run.train, MOST_STEPS * BATCH);
     if (status) sl_error_set(error, status, "no memory for images");
     const size_t meshes = sizeof mesh / sizeof *mesh;
     for (size_t m = 0; status == SL_OK && m < meshes; m++) {
-        status = run_mesh(&run, mesh[m], "local", m == meshes - 1 ? traced : NULL, error);
+        run.trace = m == meshes - 1 ? trace : NULL;
+        status = run_mesh(&run, mesh[m], "local", error);
         sl_store_free(&run.gradients);
         if (status) break;
         printf("%s ", mesh[m]);
@@ -107,12 +104,13 @@ static int compare(const char *traced, struct sl_error *error) {
     return difference < 1e-4 ? SL_OK : 1;
 }
 
-static int train(const char *mesh, int epochs, const char *engine, const char *traced, struct sl_error *error) {
-    struct network_run run = {.epochs = epochs};
+static int train(const char *mesh, int epochs, const char *engine, struct sl_trace_file *trace,
+                 struct sl_error *error) {
+    struct network_run run = {.epochs = epochs, .trace = trace};
     int status = read_images(&run.train, READ("train-images-idx3-ubyte"), READ("train-labels-idx1-ubyte"), error);
     if (status == SL_OK)
         status = read_images(&run.test, READ("t10k-images-idx3-ubyte"), READ("t10k-labels-idx1-ubyte"), error);
-    if (status == SL_OK) status = run_mesh(&run, mesh, engine, traced, error);
+    if (status == SL_OK) status = run_mesh(&run, mesh, engine, error);
     images_free(&run.train);
     images_free(&run.test);
     return status;
@@ -144,9 +142,11 @@ int main(int argc, char **argv) {
                      : "; and --trace FILE\n");
         return help ? finish(SL_OK, &error) : SL_BAD_INPUT;
     }
+    struct sl_trace_file file = {.path = traced}, *trace = traced ? &file : NULL;
+    const char *engine = argc > 3 ? argv[3] : "local";
     int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
     if (status == SL_OK)
-        status = argc == 1 ? compare(traced, &error)
-                           : train(argv[1], (int)epochs, argc > 3 ? argv[3] : "local", traced, &error);
+        status = argc == 1 ? compare(trace, &error) : train(argv[1], (int)epochs, engine, trace, &error);
+    sl_trace_file_free(&file);
     return finish(status, &error);
 }

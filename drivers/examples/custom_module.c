@@ -150,7 +150,8 @@ int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "--trace")) run.traced = argv[2];
     if (argc > 1 && !run.traced) {
         fprintf(help ? stdout : stderr,
-                "custom_module: an example of a module of one's own; it takes no arguments, or --trace FILE\n");
+                "custom_module: an example of a module of one's own;%sit takes no arguments, or --trace FILE\n",
+                help ? "\n" : " ");
         return help ? finish(SL_OK, NULL) : SL_BAD_INPUT;
     }
     sl_random_normal(sl_key_of_seed(7), BATCH * INPUTS, run.inputs);

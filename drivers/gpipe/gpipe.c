@@ -218,8 +218,7 @@ static void print_order(const struct gpipe_run *run, struct sl_trace_event *room
 
 /* The pipeline's own timeline is written down, printed, and left in a FILE where one is asked for. */
 static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine, const struct config *config,
-                          struct sl_error *error) {
-    struct sl_trace_file trace;
+                          struct sl_trace_file *trace, struct sl_error *error) {
     const struct sl_trace_run about = {.mesh = &run->mesh,
                                        .pipe_axis = GPIPE_PIPE_AXIS,
                                        .data_axis = "data",
@@ -227,22 +226,16 @@ static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine,
                                        .passes = 1,
                                        .wgrad_group = 1,
                                        .cores = sl_cores_of(engine)};
-    const bool writes = config->trace && sl_speaks(engine);
-    struct sl_trace_event *room = NULL;
     size_t events = 0;
-    int status = sl_trace_file_open(&trace, &about, 1, error);
-    if (status == SL_OK && writes) status = sl_trace_file_create(&trace, "--trace", config->trace, error);
-    run->trace = &trace;
-    if (status == SL_OK) status = pass(run, engine, error);
-    for (int c = 0; c < run->mesh.size; c++) events += (size_t)trace.trace[c].count;
-    if (status == SL_OK && !(room = malloc((events + 1) * sizeof *room)))
-        status = sl_error_set(error, SL_FAILED, "no memory for the timeline");
-    if (status == SL_OK && !config->common.json) print_order(run, room);
-    if (status == SL_OK && writes) status = sl_trace_file_write(&trace, error);
-    run->trace = NULL;
+    SL_TRY(sl_trace_file_open(trace, &about, 1, error));
+    run->trace = trace;
+    SL_TRY(pass(run, engine, error));
+    for (int c = 0; c < run->mesh.size; c++) events += (size_t)trace->trace[c].count;
+    struct sl_trace_event *room = malloc((events + 1) * sizeof *room);
+    if (!room) return sl_error_set(error, SL_FAILED, "no memory for the timeline");
+    if (!config->common.json) print_order(run, room);
     free(room);
-    sl_trace_file_free(&trace);
-    return status;
+    return trace->stream ? sl_trace_file_write(trace, error) : SL_OK;
 }
 
 /* ---- comparison ---- */
@@ -330,7 +323,8 @@ static int come_together(struct sl_spmd *self, void *arg) {
     return SL_OK;
 }
 
-static int run_all(struct experiment *experiment, const struct config *config, struct sl_error *error) {
+static int run_all(struct experiment *experiment, const struct config *config, struct sl_trace_file *trace,
+                   struct sl_error *error) {
     struct sl_engine engine;
     struct gpipe_failure failure;
     SL_TRY(prepare(experiment, &failure, config, &engine, error));
@@ -339,9 +333,10 @@ static int run_all(struct experiment *experiment, const struct config *config, s
     engine.error = error;
     /* That there are as many processes as the largest mesh has coordinates: before anything is printed. */
     if (engine.table->apart) SL_TRY(sl_run(&experiment[TENSOR].parallel.mesh, &engine, come_together, NULL));
+    if (config->trace && sl_speaks(&engine)) SL_TRY(sl_trace_file_create(trace, "--trace", config->trace, error));
     if (!config->common.json) SL_TRY(print_schedule(config, error));
     engine.spare = true; /* the mesh with tensor parallelism is the largest */
-    SL_TRY(pass_and_print(&experiment[PIPELINE].parallel, &engine, config, error));
+    SL_TRY(pass_and_print(&experiment[PIPELINE].parallel, &engine, config, trace, error));
     engine.spare = false;
     SL_TRY(pass(&experiment[TENSOR].parallel, &engine, error));
     engine.spare = true;
@@ -373,16 +368,18 @@ int main(int argc, char **argv) {
     };
     struct sl_error error = {0};
     struct experiment experiment[EXPERIMENTS] = {{.output = 0}};
+    struct sl_trace_file trace = {0};
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = sl_options_finish(&options, run_all(experiment, &config, &error), &error);
+        status = sl_options_finish(&options, run_all(experiment, &config, &trace, &error), &error);
     }
     for (int e = 0; e < EXPERIMENTS; e++) {
         gpipe_free(&experiment[e].single);
         gpipe_free(&experiment[e].parallel);
         gpipe_network_free(&experiment[e].network);
     }
+    sl_trace_file_free(&trace);
     sl_options_free(&options);
     return status;
 }

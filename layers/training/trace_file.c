@@ -30,7 +30,8 @@ int sl_trace_file_open(struct sl_trace_file *file, const struct sl_trace_run *ru
                        struct sl_error *error) {
     const struct sl_mesh *mesh = run->mesh;
     const int64_t most_steps = steps < MAX_EVENTS ? steps : MAX_EVENTS;
-    *file = (struct sl_trace_file){.run = *run, .capacity = (int)most_steps};
+    *file =
+        (struct sl_trace_file){.run = *run, .path = file->path, .stream = file->stream, .capacity = (int)most_steps};
     file->step = calloc((size_t)most_steps, sizeof *file->step);
     if (!file->step) return sl_error_set(error, SL_FAILED, "no memory for a trace of %d steps", file->capacity);
     for (int c = 0; c < mesh->size; c++) {

@@ -47,7 +47,7 @@ struct sl_trace_file {
     struct sl_trace trace[SL_MAX_COORDINATES];
 };
 
-/* Takes memory for STEPS steps, or for as many as are sensible. */
+/* Takes memory for STEPS steps, or for as many as are sensible. FILE is zero, or has been created. */
 int sl_trace_file_open(struct sl_trace_file *file, const struct sl_trace_run *run, int64_t steps,
                        struct sl_error *error);
 /* Opens PATH, which OPTION names and which loses its contents, in the process that will write it. SL_BAD_INPUT where it
