@@ -30,6 +30,7 @@
 #include "spmd/schedule/simulate.h"
 #include "spmd/schedule/turns.h"
 #include "spmd/schedule/drawing/draw.h"
+#include "spmd/schedule/drawing/looks.h"
 #include "spmd/schedule/drawing/page.h"
 #include "spmd/schedule/drawing/timeline.h"
 #include "spmd/schedule/synthesis/sketch.h"
