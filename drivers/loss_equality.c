@@ -16,6 +16,7 @@
 #include "drivers/training/memory_check.h"
 #include "drivers/training/shardings_report.h"
 #include "drivers/training/training.h"
+#include "layers/training/exchange.h"
 
 enum { COMPARED_STEPS = 3, MAX_STEPS = 1000000 };
 
@@ -32,6 +33,9 @@ static const struct sl_option driver_table[] = {
      .help = "schedule of the third run, one of those below; --schedule-file is for the third run, too"},
     {"log-every", SL_OPTION_INTEGER, offsetof(struct config, model.training.log_every), .min = 0, .max = MAX_STEPS,
      .help = "print the loss after every N steps of the training before the comparison; 0: never"},
+    {"trace", SL_OPTION_TEXT, offsetof(struct config, model.training.trace), .value = "FILE", .path = SL_PATH_STREAM,
+     .help = "record when each coordinate did what in the third run, from its second step on, and write it to FILE "
+             "(Chrome trace events, for Perfetto or schedule --compare)"},
     {0},
 };
 
@@ -45,6 +49,7 @@ struct trial {
     const struct sl_store *from; /* values to begin with, or NULL */
     struct sl_store *to;         /* receives the trained values, or NULL */
     struct sl_memory *memory;    /* [coordinates] */
+    struct sl_trace_file *trace; /* of all steps but the first; NULL: none */
     /* Written by coordinate 0: of each step, and over all rows of all steps. */
     double *loss;
     double accumulated, accuracy;
@@ -67,6 +72,7 @@ static int take_steps(struct trial *trial, struct sl_worker *worker) {
     const struct sl_learning_rate rate = sl_training_rate(worker->job->options, trial->steps);
     double loss = 0, correct = 0, rows = 0;
     for (int step = 0; step < trial->steps; step++) {
+        const double began = sl_now();
         struct sl_metrics metrics;
         bool stop = sl_interrupt_arrived() != 0;
         sl_trainer_set_learning_rate(worker->trainer, (float)sl_learning_rate_at(&rate, step));
@@ -74,12 +80,15 @@ static int take_steps(struct trial *trial, struct sl_worker *worker) {
         if (stop) return sl_fail(self, SL_FAILED, "interrupted in step %d of %s", step, trial->name);
         if (self->coordinate == 0) {
             trial->loss[step] = metrics.loss / metrics.rows;
+            if (trial->trace && step) sl_trace_file_step(trial->trace, step, began, sl_now(), trial->loss[step]);
             SL_TRY(log_step(trial, step, &self->error));
         }
         loss += metrics.loss;
         correct += metrics.correct;
         rows += metrics.rows;
+        if (trial->trace && !step) sl_trainer_set_trace(worker->trainer, sl_trace_file_of(trial->trace, self));
     }
+    if (trial->trace) SL_TRY(sl_gather_traces(self, trial->trace->trace));
     if (self->coordinate == 0) {
         trial->accumulated = loss / rows;
         trial->accuracy = correct / rows;
@@ -256,8 +265,18 @@ static int plan_runs(struct trial *trial, const struct config *config, struct sl
     return SL_OK;
 }
 
+/* Of the third run. A file loses its contents only after all that can be wrong was refused. */
+static int open_trace(struct trial *trial, struct sl_trace_file *trace, const char *path,
+                      const struct sl_engine *engine, struct sl_error *error) {
+    if (!path) return SL_OK;
+    const struct sl_trace_run run = sl_job_trace(&trial[LOOPING].experiment.job);
+    trial[LOOPING].trace = trace;
+    SL_TRY(sl_trace_file_open(trace, &run, COMPARED_STEPS - 1, error));
+    return sl_speaks(engine) ? sl_trace_file_create(trace, "--trace", path, error) : SL_OK;
+}
+
 static int compare(const struct config *config, struct trial *trial, struct classifier_dataset *dataset,
-                   struct sl_store *trained, struct sl_error *error) {
+                   struct sl_store *trained, struct sl_trace_file *trace, struct sl_error *error) {
     struct sl_mesh mesh, single_mesh;
     struct sl_engine engine;
     bool identical;
@@ -280,6 +299,7 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     SL_TRY(plan_runs(trial, config, &engine, error));
     if (config->model.training.dry_run) return SL_OK;
     SL_TRY(classifier_dataset_draw(dataset, config->common.seed, error));
+    SL_TRY(open_trace(trial, trace, config->model.training.trace, &engine, error));
     sl_interrupt_catch();
     for (int i = 0; i < TRIALS; i++) {
         trial[i].from = i == TRAIN ? NULL : trained;
@@ -293,6 +313,7 @@ static int compare(const struct config *config, struct trial *trial, struct clas
         SL_TRY(report_json(trial, difference, identical, difference <= tolerance, error));
     else
         report_table(trial, difference, identical, difference <= tolerance);
+    if (trial[LOOPING].trace) SL_TRY(sl_trace_file_write(trace, error));
     if (difference <= tolerance) return SL_OK;
     return sl_error_set(error, SL_CHECK_FAILED, "the losses differ by %.3g, allowed is %.3g", difference, tolerance);
 }
@@ -313,6 +334,7 @@ int main(int argc, char **argv) {
     struct sl_error error = {0};
     struct classifier_dataset dataset = {0};
     struct sl_store trained = {0};
+    struct sl_trace_file trace = {0};
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     struct trial trial[TRIALS] = {
@@ -324,7 +346,7 @@ int main(int argc, char **argv) {
         [LOOPING] = {.name = "looping", .steps = COMPARED_STEPS},
     };
     if (status == SL_OK && !options.answered) {
-        status = sl_options_finish(&options, compare(&config, trial, &dataset, &trained, &error), &error);
+        status = sl_options_finish(&options, compare(&config, trial, &dataset, &trained, &trace, &error), &error);
     }
     for (int i = 0; i < TRIALS; i++) {
         classifier_experiment_free(&trial[i].experiment);
@@ -332,6 +354,7 @@ int main(int argc, char **argv) {
         free(trial[i].memory);
     }
     sl_store_free(&trained);
+    sl_trace_file_free(&trace);
     classifier_dataset_close(&dataset);
     sl_options_free(&options);
     return status;

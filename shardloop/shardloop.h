@@ -30,6 +30,7 @@
 #include "spmd/schedule/simulate.h"
 #include "spmd/schedule/turns.h"
 #include "spmd/schedule/drawing/draw.h"
+#include "spmd/schedule/drawing/looks.h"
 #include "spmd/schedule/drawing/page.h"
 #include "spmd/schedule/drawing/timeline.h"
 #include "spmd/schedule/synthesis/sketch.h"
@@ -121,6 +122,8 @@
 #include "layers/training/pipeline.h"
 #include "layers/training/replicas.h"
 #include "layers/training/trace.h"
+#include "layers/training/trace_arrows.h"
+#include "layers/training/trace_file.h"
 #include "layers/training/trainer.h"
 #include "layers/training/update.h"
 

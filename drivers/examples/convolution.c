@@ -3,7 +3,8 @@
  * The mesh has the axes data, pipe and rows, any of which may be left out. A network of two convolutions and a head is
  * pipelined over "pipe"; what its stages hand over shrinks. Along "rows" coordinates have bands of lines of the same
  * images, and exchange the lines at the bands' edges: convolution_layers.h. Without arguments it trains on
- * random images on several meshes and compares the losses; with a mesh and epochs on Fashion-MNIST. */
+ * random images on several meshes and compares the losses; with a mesh and epochs on Fashion-MNIST. --trace FILE
+ * records what the last mesh's coordinates do when, for Perfetto and shardloop-schedule --compare. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -43,6 +44,21 @@ static int read_images(struct images *images, const char *pixels, const char *la
 
 /* ---- runs ---- */
 
+static int open_trace(struct network_run *run, const struct sl_mesh *mesh, const struct sl_engine *engine,
+                      struct sl_error *error) {
+    const struct sl_trace_run about = {.mesh = mesh,
+                                       .pipe_axis = "pipe",
+                                       .data_axis = "data",
+                                       .schedule = &run->schedule,
+                                       .passes = 1,
+                                       .wgrad_group = MICROBATCHES,
+                                       .overlap = true,
+                                       .cores = engine->table == &sl_engine_local ? sl_topology_usable() : 0};
+    SL_TRY(sl_trace_file_open(run->trace, &about, TRACED, error));
+    if (run->trace->stream || !sl_speaks(engine)) return SL_OK;
+    return sl_trace_file_create(run->trace, "--trace", run->trace->path, error);
+}
+
 static int run_mesh(struct network_run *run, const char *layout, const char *name, struct sl_error *error) {
     struct sl_mesh mesh;
     struct sl_engine engine = {0};
@@ -52,20 +68,25 @@ static int run_mesh(struct network_run *run, const char *layout, const char *nam
     engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
     int status = sl_schedule_make(&run->schedule, "1f1b", sl_mesh_axis_size(&mesh, "pipe"), 1, MICROBATCHES, error);
     if (status == SL_OK) status = sl_schedule_lower(&run->schedule, error);
+    if (status == SL_OK && run->trace) status = open_trace(run, &mesh, &engine, error);
     if (status == SL_OK) status = sl_run(&mesh, &engine, network_program, run);
+    if (status == SL_OK && run->trace && sl_speaks(&engine)) status = sl_trace_file_write(run->trace, error);
     sl_schedule_free(&run->schedule);
     return status;
 }
 
 /* Stages change no bit; bands and replicas change the order of sums, and so their rounding. */
-static int compare(struct sl_error *error) {
+static int compare(struct sl_trace_file *trace, struct sl_error *error) {
     static const char *const mesh[] = {"data=1,pipe=1,rows=1", "data=1,pipe=3,rows=1", "data=1,pipe=1,rows=2",
                                        "data=2,pipe=2,rows=2"};
     struct network_run run = {.steps = MOST_STEPS};
     double single[MOST_STEPS], difference = 0;
+    if (trace) SL_TRY(sl_trace_file_create(trace, "--trace", trace->path, error)); /* before anything is printed */
     int status = images_draw(&run.train, MOST_STEPS * BATCH);
     if (status) sl_error_set(error, status, "no memory for images");
-    for (size_t m = 0; status == SL_OK && m < sizeof mesh / sizeof *mesh; m++) {
+    const size_t meshes = sizeof mesh / sizeof *mesh;
+    for (size_t m = 0; status == SL_OK && m < meshes; m++) {
+        run.trace = m == meshes - 1 ? trace : NULL;
         status = run_mesh(&run, mesh[m], "local", error);
         sl_store_free(&run.gradients);
         if (status) break;
@@ -83,8 +104,9 @@ static int compare(struct sl_error *error) {
     return difference < 1e-4 ? SL_OK : 1;
 }
 
-static int train(const char *mesh, int epochs, const char *engine, struct sl_error *error) {
-    struct network_run run = {.epochs = epochs};
+static int train(const char *mesh, int epochs, const char *engine, struct sl_trace_file *trace,
+                 struct sl_error *error) {
+    struct network_run run = {.epochs = epochs, .trace = trace};
     int status = read_images(&run.train, READ("train-images-idx3-ubyte"), READ("train-labels-idx1-ubyte"), error);
     if (status == SL_OK)
         status = read_images(&run.test, READ("t10k-images-idx3-ubyte"), READ("t10k-labels-idx1-ubyte"), error);
@@ -109,16 +131,22 @@ static int finish(int status, const struct sl_error *error) {
 int main(int argc, char **argv) {
     struct sl_error error = {0};
     char *end = NULL;
+    const char *traced = argc > 2 && !strcmp(argv[argc - 2], "--trace") ? argv[argc - 1] : NULL;
+    argc -= traced ? 2 : 0;
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
     const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
     const long epochs = argc > 2 ? strtol(argv[2], &end, 10) : 0;
     if (help || argc == 2 || argc > 4 || (argc > 2 && (*end || epochs < 1 || epochs > 1000))) {
         fprintf(help ? stdout : stderr, "convolution: an example; it takes no arguments, or MESH EPOCHS [ENGINE]%s",
-                help ? ",\nsuch as data=1,pipe=2,rows=2 5 local\n" : "\n");
+                help ? ",\nsuch as data=1,pipe=2,rows=2 5 local, and after them --trace FILE\n"
+                     : "; and --trace FILE\n");
         return help ? finish(SL_OK, &error) : SL_BAD_INPUT;
     }
+    struct sl_trace_file file = {.path = traced}, *trace = traced ? &file : NULL;
+    const char *engine = argc > 3 ? argv[3] : "local";
     int status = sl_cpu_level_check(&error); /* of SHARDLOOP_CPU_LEVEL */
     if (status == SL_OK)
-        status = argc == 1 ? compare(&error) : train(argv[1], (int)epochs, argc > 3 ? argv[3] : "local", &error);
+        status = argc == 1 ? compare(trace, &error) : train(argv[1], (int)epochs, engine, trace, &error);
+    sl_trace_file_free(&file);
     return finish(status, &error);
 }

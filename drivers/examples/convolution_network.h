@@ -47,7 +47,7 @@ static inline void network_build(struct sl_module **stage, struct sl_model *mode
 
 /* ---- a run: the same program at every coordinate ---- */
 
-enum { PIXELS = 28, BATCH = 128, MICROBATCHES = 8, MOST_STEPS = 3 };
+enum { PIXELS = 28, BATCH = 128, MICROBATCHES = 8, MOST_STEPS = 3, TRACED = 8 };
 
 struct images {
     uint32_t count;
@@ -59,7 +59,8 @@ struct network_run {
     struct images train, test; /* TEST may be empty */
     int steps, epochs;         /* of EPOCHS 0: as many steps, at most MOST_STEPS */
     double loss[MOST_STEPS];
-    struct sl_store gradients; /* of the last step, where EPOCHS is 0 */
+    struct sl_store gradients;   /* of the last step, where EPOCHS is 0 */
+    struct sl_trace_file *trace; /* of the first few steps but the very first; NULL: none is recorded */
 };
 
 struct network_worker {
@@ -132,12 +133,24 @@ static inline int network_plan(struct network_worker *w, struct sl_spmd *self, c
     return sl_trainer_open(w->trainer, NULL);
 }
 
+/* Step NUMBER of the run. */
+static inline int network_step(struct network_worker *w, struct sl_spmd *self, const struct network_run *run,
+                               uint32_t number, struct sl_metrics *metrics) {
+    struct sl_trace_file *trace = number >= 1 && number <= TRACED ? run->trace : NULL;
+    const double began = sl_now();
+    bool stop = false;
+    sl_trainer_set_trace(w->trainer, trace ? sl_trace_file_of(trace, self) : NULL);
+    SL_TRY(sl_trainer_step(w->trainer, &w->batch, metrics, &stop));
+    if (trace && self->coordinate == 0)
+        sl_trace_file_step(trace, number, began, sl_now(), metrics->loss / metrics->rows);
+    return SL_OK;
+}
+
 static inline int network_steps(struct network_worker *w, struct sl_spmd *self, struct network_run *run) {
     struct sl_metrics metrics;
-    bool stop = false;
     for (int step = 0; step < run->steps; step++) {
         network_fetch(w, self, &run->train, NULL, (uint32_t)step * BATCH);
-        SL_TRY(sl_trainer_step(w->trainer, &w->batch, &metrics, &stop));
+        SL_TRY(network_step(w, self, run, (uint32_t)step, &metrics));
         if (self->coordinate == 0) run->loss[step] = metrics.loss / metrics.rows;
     }
     return sl_trainer_export(w->trainer, true, &run->gradients);
@@ -148,13 +161,12 @@ static inline int network_epoch(struct network_worker *w, struct sl_spmd *self, 
                                 int epoch) {
     const uint32_t steps = run->train.count / BATCH;
     struct sl_metrics metrics, sum = {0};
-    bool stop = false;
     network_shuffle(w->order, run->train.count, (uint32_t)epoch);
     for (uint32_t step = 0; step < steps; step++) {
         const float done = (float)((uint32_t)epoch * steps + step) / (float)((uint32_t)run->epochs * steps);
         network_fetch(w, self, &run->train, w->order, step * BATCH);
         sl_trainer_set_learning_rate(w->trainer, 2e-3f * (1.0f - done));
-        SL_TRY(sl_trainer_step(w->trainer, &w->batch, &metrics, &stop));
+        SL_TRY(network_step(w, self, run, (uint32_t)epoch * steps + step, &metrics));
         sl_metrics_add(&sum, (double[]){metrics.loss, metrics.correct, metrics.rows});
     }
     const double loss = sum.loss / sum.rows;
@@ -177,6 +189,7 @@ static inline int network_program(struct sl_spmd *self, void *arg) {
     int status = network_plan(&w, self, run);
     if (status == SL_OK && run->epochs == 0) status = network_steps(&w, self, run);
     for (int epoch = 0; status == SL_OK && epoch < run->epochs; epoch++) status = network_epoch(&w, self, run, epoch);
+    if (status == SL_OK && run->trace) status = sl_gather_traces(self, run->trace->trace);
     sl_trainer_close(w.trainer);
     sl_module_free(w.stage);
     sl_module_free(w.model.loss);

@@ -4,7 +4,7 @@
  * classifier that is pipelined over "model" and replicated over "data", and learns on which side of zero x0 x1 lies.
  * Its loops stand under the directives of spmd/device/offload.h, so that they run on devices in builds that have any.
  * Whether a module's backward functions belong to its forward, sl_gradient_check (layers/modules/gradient_check.h)
- * tells. */
+ * tells. With --trace FILE it records what coordinates do when, for Perfetto and shardloop-schedule --compare. */
 #include <errno.h>
 #include <signal.h>
 #include <shardloop/shardloop.h>
@@ -61,13 +61,15 @@ static const struct sl_module_type leaky = {.name = "leaky",
 
 /* ---- the run: the same program at every coordinate ---- */
 
-enum { INPUTS = 2, HIDDEN = 32, CLASSES = 2, BATCH = 256, MICROBATCHES = 4, STEPS = 300 };
+enum { INPUTS = 2, HIDDEN = 32, CLASSES = 2, BATCH = 256, MICROBATCHES = 4, STEPS = 300, TRACED = 20 };
 
 struct run {
     struct sl_schedule schedule;
     float inputs[BATCH * INPUTS];
     int32_t labels[BATCH];
     double loss, accuracy;
+    const char *traced; /* the trace's name, NULL: none is recorded */
+    struct sl_trace_file trace;
 };
 
 static int program(struct sl_spmd *self, void *arg) {
@@ -97,14 +99,33 @@ static int program(struct sl_spmd *self, void *arg) {
     int status = sl_trainer_plan(&trainer, self, &options, &model);
     if (status == SL_OK) status = sl_trainer_open(trainer, NULL);
     for (int step = 0; status == SL_OK && step < STEPS; step++) {
+        const bool traced = run->traced && step >= 1 && step <= TRACED; /* the first one touches memory */
+        const double began = sl_now();
+        sl_trainer_set_trace(trainer, traced ? sl_trace_file_of(&run->trace, self) : NULL);
         status = sl_trainer_step(trainer, &batch, &metrics, &stop);
-        if (self->coordinate == 0 && step % 50 == 0) printf("step %3d  loss %.6f\n", step, metrics.loss / metrics.rows);
+        const double loss = metrics.loss / metrics.rows;
+        if (self->coordinate == 0 && traced) sl_trace_file_step(&run->trace, step, began, sl_now(), loss);
+        if (self->coordinate == 0 && step % 50 == 0) printf("step %3d  loss %.6f\n", step, loss);
     }
+    if (status == SL_OK && run->traced) status = sl_gather_traces(self, run->trace.trace);
     if (self->coordinate == 0) run->accuracy = metrics.correct / metrics.rows;
     sl_trainer_close(trainer);
     sl_module_free(stage);
     sl_module_free(model.loss);
     return status;
+}
+
+static int open_trace(struct run *run, const struct sl_mesh *mesh, struct sl_error *error) {
+    const struct sl_trace_run about = {.mesh = mesh,
+                                       .pipe_axis = "model",
+                                       .data_axis = "data",
+                                       .schedule = &run->schedule,
+                                       .passes = 1,
+                                       .wgrad_group = MICROBATCHES,
+                                       .overlap = true,
+                                       .cores = sl_topology_usable()};
+    SL_TRY(sl_trace_file_open(&run->trace, &about, TRACED, error));
+    return sl_trace_file_create(&run->trace, "--trace", run->traced, error);
 }
 
 /* What was printed may have gone to a full disk. */
@@ -126,8 +147,11 @@ int main(int argc, char **argv) {
     struct sl_engine engine = {0};
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
     const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-    if (argc > 1) {
-        fprintf(help ? stdout : stderr, "custom_module: an example of a module of one's own; it takes no arguments\n");
+    if (argc == 3 && !strcmp(argv[1], "--trace")) run.traced = argv[2];
+    if (argc > 1 && !run.traced) {
+        fprintf(help ? stdout : stderr,
+                "custom_module: an example of a module of one's own;%sit takes no arguments, or --trace FILE\n",
+                help ? "\n" : " ");
         return help ? finish(SL_OK, NULL) : SL_BAD_INPUT;
     }
     sl_random_normal(sl_key_of_seed(7), BATCH * INPUTS, run.inputs);
@@ -138,9 +162,12 @@ int main(int argc, char **argv) {
     engine.checked = true; /* a mistake in one's own calls ends with a verdict (docs/engines.md) */
     if (status == SL_OK) status = sl_schedule_make(&run.schedule, "gpipe", 2, 1, MICROBATCHES, &error);
     if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
+    if (status == SL_OK && run.traced) status = open_trace(&run, &mesh, &error);
     engine.error = &error;
     if (status == SL_OK) status = sl_run(&mesh, &engine, program, &run);
     if (status == SL_OK) printf("accuracy %.4f\n", run.accuracy);
+    if (status == SL_OK && run.traced) status = sl_trace_file_write(&run.trace, &error);
+    sl_trace_file_free(&run.trace);
     sl_schedule_free(&run.schedule);
     return finish(status, &error);
 }

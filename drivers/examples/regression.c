@@ -1,7 +1,8 @@
 /* regression.c - an example to copy: a regression with a training loop and an optimizer of one's own.
  *
  * A small network learns z = sin(3 x) cos(2 y). It is pipelined over "model" and replicated over "data". What
- * custom_module.c leaves to the trainer is done here: the order of calls is that in layers/training/pipeline.h. */
+ * custom_module.c leaves to the trainer is done here: the order of calls is that in layers/training/pipeline.h. With
+ * --trace FILE it records what coordinates do when, for Perfetto and shardloop-schedule --compare. */
 #include <errno.h>
 #include <math.h>
 #include <shardloop/shardloop.h>
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { INPUTS = 2, HIDDEN = 32, POINTS = 256, MICROBATCHES = 4, STEPS = 600 };
+enum { INPUTS = 2, HIDDEN = 32, POINTS = 256, MICROBATCHES = 4, STEPS = 600, TRACED = 20 };
 
 /* ---- the optimizer: m = 0.9 m + 0.1 gradient, value = value - rate sign(m) ---- */
 
@@ -36,9 +37,12 @@ static const struct sl_optimizer signs = {.name = "signs", .state = {[MOMENTUM] 
 struct run {
     struct sl_schedule schedule;
     float inputs[POINTS * INPUTS], targets[POINTS];
+    const char *traced; /* the trace's name, NULL: none is recorded */
+    struct sl_trace_file trace;
 };
 
 struct worker {
+    struct run *run;
     struct sl_group data, stages, world;
     struct sl_module *stage;
     struct sl_model model;
@@ -56,7 +60,8 @@ static void build(struct worker *w, int rank, int ranks) {
     w->model = (struct sl_model){.loops = 1, .stage = &w->stage, .loss = last ? sl_mean_squared_error(1) : NULL};
 }
 
-static int open_worker(struct worker *w, struct sl_spmd *self, const struct run *run) {
+static int open_worker(struct worker *w, struct sl_spmd *self) {
+    const struct run *run = w->run;
     const int rows = POINTS / sl_axis_size(self, "data"), first = rows * sl_axis_index(self, "data");
     const struct sl_pipeline_options options = {.axis = "model",
                                                 .schedule = &run->schedule,
@@ -93,22 +98,36 @@ static void close_worker(struct worker *w) {
 /* ---- the loop ---- */
 
 /* The gradients of all rows of the mesh are the mean of those of the data axis's coordinates. */
+static int update(struct worker *w, struct sl_spmd *self, int r, int number, struct sl_trace *trace) {
+    struct sl_range *range = &w->parameters.range[r];
+    const struct sl_trace_event reduce = {.name = "reduce", .work = SL_TRACE_REDUCE, .stage = -1};
+    const struct sl_trace_event optimizer = {.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .stage = -1};
+    struct sl_trace_mark mark = sl_trace_begin(trace);
+    SL_TRY(sl_pmean(self, &w->data, SL_F32, range->gradient, range->gradient, range->count));
+    sl_trace_end(trace, mark, reduce);
+    mark = sl_trace_begin(trace);
+    SL_TRY(sl_optimizer_update(&w->optimizer, sl_kernels_select(), &w->parameters, r, number + 1, 1.0f, &self->error));
+    sl_parameters_round(&w->parameters, sl_kernels_select(), r); /* for options.precision SL_BF16 */
+    sl_trace_end(trace, mark, optimizer);
+    return SL_OK;
+}
+
 static int take_step(struct worker *w, struct sl_spmd *self, int number) {
-    struct sl_pipeline_step step = {.batch = w->batch, .weight = 1.0f / (float)w->batch.rows};
+    struct run *run = w->run;
+    const bool traced = run->traced && number >= 1 && number <= TRACED; /* the first one touches memory */
+    struct sl_trace *trace = traced ? sl_trace_file_of(&run->trace, self) : NULL;
+    struct sl_pipeline_step step = {.batch = w->batch, .weight = 1.0f / (float)w->batch.rows, .trace = trace};
+    const double began = sl_now();
+    if (trace) trace->step = number;
     w->optimizer.learning_rate = 2e-3f * (1.0f - (float)number / STEPS);
     SL_TRY(sl_pipeline_train(w->pipeline, &step));
-    for (int r = 0; r < w->parameters.ranges; r++) {
-        struct sl_range *range = &w->parameters.range[r];
-        if (range->count == 0) continue;
-        SL_TRY(sl_pmean(self, &w->data, SL_F32, range->gradient, range->gradient, range->count));
-        SL_TRY(
-            sl_optimizer_update(&w->optimizer, sl_kernels_select(), &w->parameters, r, number + 1, 1.0f, &self->error));
-        sl_parameters_round(&w->parameters, sl_kernels_select(), r); /* for options.precision SL_BF16 */
-    }
+    for (int r = 0; r < w->parameters.ranges; r++)
+        if (w->parameters.range[r].count) SL_TRY(update(w, self, r, number, trace));
     /* Only coordinates with the last stage have metrics; the others add zeros. */
     float sums[] = {(float)step.metrics.loss, (float)step.metrics.rows};
     SL_TRY(sl_psum(self, &w->world, SL_F32, sums, sums, 2));
     if (!isfinite(sums[0])) return sl_fail(self, SL_FAILED, "the loss of step %d is not finite", number);
+    if (self->coordinate == 0 && traced) sl_trace_file_step(&run->trace, number, began, sl_now(), sums[0] / sums[1]);
     if (self->coordinate == 0 && number % 100 == 0) printf("step %3d  loss %.6f\n", number, sums[0] / sums[1]);
     return SL_OK;
 }
@@ -126,17 +145,30 @@ static int predict(struct worker *w, struct sl_spmd *self) {
 }
 
 static int program(struct sl_spmd *self, void *arg) {
-    const struct run *run = arg;
-    struct worker w = {0};
+    struct run *run = arg;
+    struct worker w = {.run = run};
     build(&w, sl_axis_index(self, "model"), sl_axis_size(self, "model"));
-    int status = open_worker(&w, self, run);
+    int status = open_worker(&w, self);
     for (int step = 0; status == SL_OK && step < STEPS; step++) status = take_step(&w, self, step);
+    if (status == SL_OK && run->traced) status = sl_gather_traces(self, run->trace.trace);
     if (status == SL_OK) status = predict(&w, self);
     for (int i = 0; status == SL_OK && self->coordinate == 0 && i < POINTS; i += POINTS / 4)
         printf("x %5.2f  y %5.2f  z %6.3f  predicted %6.3f\n", run->inputs[2 * i], run->inputs[2 * i + 1],
                run->targets[i], w.predictions[i]);
     close_worker(&w);
     return status;
+}
+
+static int open_trace(struct run *run, const struct sl_mesh *mesh, struct sl_error *error) {
+    const struct sl_trace_run about = {.mesh = mesh,
+                                       .pipe_axis = "model",
+                                       .data_axis = "data",
+                                       .schedule = &run->schedule,
+                                       .passes = 1,
+                                       .wgrad_group = MICROBATCHES,
+                                       .cores = sl_topology_usable()};
+    SL_TRY(sl_trace_file_open(&run->trace, &about, TRACED, error));
+    return sl_trace_file_create(&run->trace, "--trace", run->traced, error);
 }
 
 /* What was printed may have gone to a full disk. */
@@ -158,9 +190,11 @@ int main(int argc, char **argv) {
     struct sl_engine engine = {0};
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, too */
     const bool help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-    if (argc > 1) {
+    if (argc == 3 && !strcmp(argv[1], "--trace")) run.traced = argv[2];
+    if (argc > 1 && !run.traced) {
         fprintf(help ? stdout : stderr,
-                "regression: an example of a training loop of one's own; it takes no arguments\n");
+                "regression: an example of a training loop of one's own;%sit takes no arguments, or --trace FILE\n",
+                help ? "\n" : " ");
         return help ? finish(SL_OK, NULL) : SL_BAD_INPUT;
     }
     sl_random_normal(sl_key_of_seed(7), POINTS * INPUTS, run.inputs);
@@ -172,7 +206,10 @@ int main(int argc, char **argv) {
     engine.error = &error;
     if (status == SL_OK) status = sl_schedule_make(&run.schedule, "1f1b", 2, 1, MICROBATCHES, &error);
     if (status == SL_OK) status = sl_schedule_lower(&run.schedule, &error);
+    if (status == SL_OK && run.traced) status = open_trace(&run, &mesh, &error);
     if (status == SL_OK) status = sl_run(&mesh, &engine, program, &run);
+    if (status == SL_OK && run.traced) status = sl_trace_file_write(&run.trace, &error);
+    sl_trace_file_free(&run.trace);
     sl_schedule_free(&run.schedule);
     return finish(status, &error);
 }

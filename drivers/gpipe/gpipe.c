@@ -12,6 +12,7 @@
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
 #include "drivers/common/placement_report.h"
+#include "drivers/speed/cores.h"
 
 /* ---- options ---- */
 
@@ -20,7 +21,7 @@ enum { MOST_MICROBATCHES = 1024 };
 struct config {
     struct sl_common_options common;
     int microbatches, partitions; /* 0: the article's */
-    const char *fail;
+    const char *fail, *trace;
 };
 
 #define FIELD(name) offsetof(struct config, name)
@@ -34,6 +35,9 @@ static const struct sl_option pipeline_table[] = {
      .help = "make a coordinate fail just before an action, such as 2@B3: F, B, I or W (forward, backward, input or "
              "weight gradient) and a microbatch; 1@1F2 names the stage, too. It fails in the first run that has the "
              "action"},
+    {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,
+     .help = "write what each coordinate of the pipeline without tensor parallelism did when to FILE (Chrome trace "
+             "events, for Perfetto or schedule --compare)"},
     {0},
 };
 
@@ -182,8 +186,9 @@ static int by_end(const void *left, const void *right) {
 static void print_finished(const struct gpipe_run *run, const char *name, struct sl_trace_event *room) {
     size_t count = 0;
     for (int c = 0; c < run->mesh.size; c++) {
-        for (int i = 0; i < run->trace[c].count; i++) {
-            const struct sl_trace_event *event = &run->trace[c].event[i];
+        const struct sl_trace *trace = &run->trace->trace[c];
+        for (int i = 0; i < trace->count; i++) {
+            const struct sl_trace_event *event = &trace->event[i];
             if (event->work == SL_TRACE_COMPUTE && !strcmp(event->name, name)) room[count++] = *event;
         }
     }
@@ -202,32 +207,35 @@ static int pass(struct gpipe_run *run, const struct sl_engine *engine, struct sl
     return sl_error_set(error, status, "%s: %.500s", run->name, verdict.message);
 }
 
-/* Of a microbatch in a stage's timeline: F, I, W, four messages; and one for the reduction at the end. */
-enum { EVENTS = 8 };
+static void print_order(const struct gpipe_run *run, struct sl_trace_event *room) {
+    printf("\npipeline of %d microbatches on %d partitions: tasks in the order in which the workers finished them\n\n",
+           run->schedule.microbatches, run->mesh.size);
+    printf("forward:  ");
+    print_finished(run, "F", room);
+    printf("backward: ");
+    print_finished(run, "I", room);
+}
 
-/* The pipeline's own timeline is written down and printed. */
-static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine, bool quiet, struct sl_error *error) {
-    const int ranks = run->mesh.size, most = EVENTS * run->schedule.microbatches;
-    struct sl_trace *trace = calloc((size_t)ranks, sizeof *trace);
-    struct sl_trace_event *event = calloc((size_t)ranks * (size_t)most * 2, sizeof *event);
-    int status = trace && event ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the timeline");
-    for (int c = 0; status == SL_OK && c < ranks; c++)
-        trace[c] = (struct sl_trace){.event = event + c * most, .capacity = most};
+/* The pipeline's own timeline is written down, printed, and left in a FILE where one is asked for. */
+static int pass_and_print(struct gpipe_run *run, const struct sl_engine *engine, const struct config *config,
+                          struct sl_trace_file *trace, struct sl_error *error) {
+    const struct sl_trace_run about = {.mesh = &run->mesh,
+                                       .pipe_axis = GPIPE_PIPE_AXIS,
+                                       .data_axis = "data",
+                                       .schedule = &run->schedule,
+                                       .passes = 1,
+                                       .wgrad_group = 1,
+                                       .cores = sl_cores_of(engine)};
+    size_t events = 0;
+    SL_TRY(sl_trace_file_open(trace, &about, 1, error));
     run->trace = trace;
-    if (status == SL_OK) status = pass(run, engine, error);
-    if (status == SL_OK && !quiet) {
-        printf(
-            "\npipeline of %d microbatches on %d partitions: tasks in the order in which the workers finished them\n\n",
-            run->schedule.microbatches, ranks);
-        printf("forward:  ");
-        print_finished(run, "F", event + ranks * most);
-        printf("backward: ");
-        print_finished(run, "I", event + ranks * most);
-    }
-    run->trace = NULL;
-    free(trace);
-    free(event);
-    return status;
+    SL_TRY(pass(run, engine, error));
+    for (int c = 0; c < run->mesh.size; c++) events += (size_t)trace->trace[c].count;
+    struct sl_trace_event *room = malloc((events + 1) * sizeof *room);
+    if (!room) return sl_error_set(error, SL_FAILED, "no memory for the timeline");
+    if (!config->common.json) print_order(run, room);
+    free(room);
+    return trace->stream ? sl_trace_file_write(trace, error) : SL_OK;
 }
 
 /* ---- comparison ---- */
@@ -315,7 +323,8 @@ static int come_together(struct sl_spmd *self, void *arg) {
     return SL_OK;
 }
 
-static int run_all(struct experiment *experiment, const struct config *config, struct sl_error *error) {
+static int run_all(struct experiment *experiment, const struct config *config, struct sl_trace_file *trace,
+                   struct sl_error *error) {
     struct sl_engine engine;
     struct gpipe_failure failure;
     SL_TRY(prepare(experiment, &failure, config, &engine, error));
@@ -324,9 +333,10 @@ static int run_all(struct experiment *experiment, const struct config *config, s
     engine.error = error;
     /* That there are as many processes as the largest mesh has coordinates: before anything is printed. */
     if (engine.table->apart) SL_TRY(sl_run(&experiment[TENSOR].parallel.mesh, &engine, come_together, NULL));
+    if (config->trace && sl_speaks(&engine)) SL_TRY(sl_trace_file_create(trace, "--trace", config->trace, error));
     if (!config->common.json) SL_TRY(print_schedule(config, error));
     engine.spare = true; /* the mesh with tensor parallelism is the largest */
-    SL_TRY(pass_and_print(&experiment[PIPELINE].parallel, &engine, config->common.json, error));
+    SL_TRY(pass_and_print(&experiment[PIPELINE].parallel, &engine, config, trace, error));
     engine.spare = false;
     SL_TRY(pass(&experiment[TENSOR].parallel, &engine, error));
     engine.spare = true;
@@ -358,16 +368,18 @@ int main(int argc, char **argv) {
     };
     struct sl_error error = {0};
     struct experiment experiment[EXPERIMENTS] = {{.output = 0}};
+    struct sl_trace_file trace = {0};
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (status == SL_OK && !options.answered) {
-        status = sl_options_finish(&options, run_all(experiment, &config, &error), &error);
+        status = sl_options_finish(&options, run_all(experiment, &config, &trace, &error), &error);
     }
     for (int e = 0; e < EXPERIMENTS; e++) {
         gpipe_free(&experiment[e].single);
         gpipe_free(&experiment[e].parallel);
         gpipe_network_free(&experiment[e].network);
     }
+    sl_trace_file_free(&trace);
     sl_options_free(&options);
     return status;
 }

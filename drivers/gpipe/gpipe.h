@@ -4,7 +4,7 @@
 
 #include "layers/modules/modules.h"
 #include "layers/storage/safetensors.h"
-#include "layers/training/trace.h"
+#include "layers/training/trace_file.h"
 #include "spmd/schedule/schedule.h"
 
 /* The axes of its meshes. */
@@ -39,7 +39,7 @@ struct gpipe_run {
     struct sl_mesh mesh;
     struct sl_schedule schedule;         /* lowered; for the batch as so many microbatches */
     const struct gpipe_failure *failure; /* NULL: none */
-    struct sl_trace *trace;              /* [coordinates]: what each did when; NULL: not recorded */
+    struct sl_trace_file *trace;         /* what each coordinate did when; NULL: not recorded */
     /* Filled in. */
     float *outputs;            /* [batch, last columns] */
     struct sl_store gradients; /* of all parameters */

@@ -181,18 +181,19 @@ static int pass(struct worker *worker, struct sl_spmd *self) {
     struct gpipe_run *run = worker->run;
     struct sl_pipeline_step step = {.batch = {.rows = run->network->batch, .inputs = run->network->inputs},
                                     .weight = 1.0f, /* the article adds up its microbatches' losses */
-                                    .trace = run->trace ? &run->trace[self->coordinate] : NULL};
+                                    .trace = run->trace ? sl_trace_file_of(run->trace, self) : NULL};
     SL_TRY(build(worker, self));
     SL_TRY(plan(worker, self));
-    if (step.trace) step.trace->self = self;
+    const double began = sl_now();
     SL_TRY(sl_pipeline_train(worker->pipeline, &step));
+    if (run->trace && self->coordinate == 0) sl_trace_file_step(run->trace, 0, began, sl_now(), NAN);
     return collect(worker, self);
 }
 
 static int program(struct sl_spmd *self, void *arg) {
     struct worker worker = {.run = arg};
     int status = pass(&worker, self);
-    if (status == SL_OK && worker.run->trace) status = sl_gather_traces(self, worker.run->trace);
+    if (status == SL_OK && worker.run->trace) status = sl_gather_traces(self, worker.run->trace->trace);
     sl_pipeline_close(worker.pipeline);
     sl_parameters_close(&worker.parameters);
     sl_module_free(worker.stage);

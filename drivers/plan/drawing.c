@@ -6,6 +6,7 @@
 #include "drivers/plan/plan.h"
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/drawing/draw.h"
+#include "spmd/schedule/drawing/page.h"
 
 enum { WIDEST = 400 }; /* iterations of a table that is drawn */
 
@@ -156,7 +157,7 @@ int plan_print_pipelines(struct plan_rows *rows, const struct plan_job *job, str
     return status;
 }
 
-/* ---- as SVG ---- */
+/* ---- drawn ---- */
 
 static int count_actions(const struct sl_schedule *schedule) {
     int count = 0;
@@ -188,23 +189,61 @@ static void add_events(const struct plan_job *job, const struct plan_pipeline *p
     }
 }
 
-int plan_draw_svg(const struct sl_output *output, const struct plan_job *job, struct sl_error *error) {
-    struct plan_pipeline pipeline = {0};
-    struct sl_simulation simulation = {0};
-    int status = plan_pipeline_make(&pipeline, job, job->pipeline, error);
-    if (status == SL_OK) {
-        simulation.event = calloc((size_t)count_actions(&pipeline.schedule), sizeof *simulation.event);
-        if (!simulation.event) status = sl_error_set(error, SL_FAILED, "no memory to draw");
+static int lay_out(const struct plan_job *job, const struct plan_pipeline *pipeline, struct sl_simulation *simulation) {
+    *simulation =
+        (struct sl_simulation){.ranks = job->stages,
+                               .span = pipeline->time,
+                               .step = pipeline->time,
+                               .bubble = pipeline->bubble,
+                               .event = calloc((size_t)count_actions(&pipeline->schedule), sizeof *simulation->event)};
+    if (!simulation->event) return SL_FAILED;
+    for (int r = 0; r < job->stages; r++) add_events(job, pipeline, r, simulation);
+    return SL_OK;
+}
+
+/* A layer each, one below the other. */
+static void draw_all(const struct plan_job *job, int count, const struct plan_pipeline *pipeline,
+                     const struct sl_simulation *simulation, sl_timeline_writer *write, FILE *file) {
+    struct sl_timeline_layer layer[MOST_PIPELINES];
+    char heading[MOST_PIPELINES][160], subtitle[160];
+    struct sl_timeline timeline = {.title = "pipelines", .subtitle = subtitle, .layers = count, .layer = layer};
+    snprintf(subtitle, sizeof subtitle, "%d rank%s, %d microbatch%s; of a rank a forward takes %g ms, a backward %g ms",
+             job->stages, job->stages > 1 ? "s" : "", job->microbatches, job->microbatches > 1 ? "es" : "",
+             job->forward, job->backward);
+    for (int i = 0; i < count; i++) {
+        const int used = snprintf(heading[i], sizeof heading[i], "%s: %.6g ms, bubble %.1f %%",
+                                  pipeline[i].schedule.name, pipeline[i].time, 100 * pipeline[i].bubble);
+        if (pipeline[i].kept) /* something trains */
+            snprintf(heading[i] + used, sizeof heading[i] - (size_t)used, ", keeps %d", pipeline[i].kept);
+        timeline.end = fmax(timeline.end, pipeline[i].time);
+        layer[i] = (struct sl_timeline_layer){.schedule = &pipeline[i].schedule,
+                                              .heading = heading[i],
+                                              .idle = simulation[i].span,
+                                              .count = simulation[i].count,
+                                              .event = simulation[i].event};
     }
-    if (status == SL_OK) {
-        simulation.ranks = job->stages;
-        simulation.span = simulation.step = pipeline.time;
-        simulation.bubble = pipeline.bubble;
-        for (int r = 0; r < job->stages; r++) add_events(job, &pipeline, r, &simulation);
-        sl_schedule_write_svg(&pipeline.schedule, &simulation, output->stream);
+    write(&timeline, file);
+}
+
+int plan_draw(const struct sl_output *output, const struct plan_job *job, bool page, struct sl_error *error) {
+    const char *name[MOST_PIPELINES];
+    struct plan_pipeline pipeline[MOST_PIPELINES] = {0};
+    struct sl_simulation simulation[MOST_PIPELINES] = {0};
+    const int count = list_pipelines(job, name);
+    int status = SL_OK;
+    for (int i = 0; i < count && status == SL_OK; i++) {
+        status = plan_pipeline_make(&pipeline[i], job, name[i], error);
+        if (status == SL_OK && lay_out(job, &pipeline[i], &simulation[i]))
+            status = sl_error_set(error, SL_FAILED, "no memory to draw");
     }
-    free(simulation.event);
-    plan_pipeline_free(&pipeline);
+    if (status == SL_OK && job->pipeline)
+        (page ? sl_schedule_write_page : sl_schedule_write_svg)(&pipeline->schedule, simulation, output->stream);
+    else if (status == SL_OK)
+        draw_all(job, count, pipeline, simulation, page ? sl_page_write : sl_timeline_write, output->stream);
+    for (int i = 0; i < count; i++) {
+        free(simulation[i].event);
+        plan_pipeline_free(&pipeline[i]);
+    }
     return status;
 }
 

@@ -8,7 +8,7 @@
 #include "drivers/common/schedule_choice.h"
 
 enum section { ALL, MEMORY, DATA, PIPELINE, TENSOR, COMMUNICATION, REPLICAS, SEARCH, SECTIONS };
-enum format { TABLE, SVG, CSV, JSON };
+enum format { TABLE, SVG, HTML, CSV, JSON };
 
 struct config {
     struct plan_job job;
@@ -23,8 +23,10 @@ struct config {
 static const struct sl_option plan_table[] = {
     {"section", SL_OPTION_CHOICE, FIELD(section),
      .value = "all|memory|data|pipeline|tensor|communication|replicas|search", .help = "what to plan"},
-    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|svg|csv|json",
-     .help = "tables, a drawing of one pipeline, its table in PyTorch's format, or a JSON object a line"},
+    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|svg|html|csv|json",
+     .help =
+         "tables; a drawing of one pipeline, or of the first four; the same as a page for browsers, which zooms and "
+         "tells of each box; one pipeline's table in PyTorch's format; a JSON object a line"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "short for --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "print to FILE instead of stdout"},
@@ -160,16 +162,17 @@ static int run(struct config *config, struct sl_error *error) {
     struct sl_output output;
     if (config->json) config->format = JSON;
     if (config->job.pipeline && !strcmp(config->job.pipeline, "all")) config->job.pipeline = NULL;
-    const char *format = config->format == SVG ? "svg" : config->format == CSV ? "csv" : NULL;
+    const char *const format =
+        (const char *[]){[SVG] = "svg", [HTML] = "html", [CSV] = "csv", [JSON] = NULL}[config->format];
     if (format && config->section != ALL && config->section != PIPELINE)
         return sl_error_set(error, SL_BAD_INPUT, "--format: %s is for pipelines, and no other section", format);
-    if (format && !config->job.pipeline)
-        return sl_error_set(error, SL_BAD_INPUT, "--format %s is for one pipeline: --pipeline says which", format);
+    if (config->format == CSV && !config->job.pipeline)
+        return sl_error_set(error, SL_BAD_INPUT, "--format csv is for one pipeline: --pipeline says which");
     SL_TRY(check_job(&config->job, error));
     SL_TRY(sl_output_open(&output, config->output, error));
     int status;
-    if (config->format == SVG)
-        status = plan_draw_svg(&output, &config->job, error);
+    if (config->format == SVG || config->format == HTML)
+        status = plan_draw(&output, &config->job, config->format == HTML, error);
     else if (config->format == CSV)
         status = plan_write_csv(&output, &config->job, error);
     else

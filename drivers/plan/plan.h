@@ -187,9 +187,9 @@ int plan_by_driver(int argc, char **argv);
 /* `plan measure ...`. */
 int plan_measure(int argc, char **argv);
 
-/* Draws the job's one pipeline. */
-int plan_draw_svg(const struct sl_output *output, const struct plan_job *job, struct sl_error *error);
-/* Writes its table (spmd/schedule/csv.h). */
+/* Draws the job's one pipeline, or all of the article's in one drawing; as SVG, or as a page for browsers. */
+int plan_draw(const struct sl_output *output, const struct plan_job *job, bool page, struct sl_error *error);
+/* Writes the one pipeline's table (spmd/schedule/csv.h). */
 int plan_write_csv(const struct sl_output *output, const struct plan_job *job, struct sl_error *error);
 
 #endif

@@ -185,6 +185,7 @@ struct picture {
 };
 
 static void paint(const struct comparison *comparison, const struct picture *picture, FILE *file) {
+    sl_timeline_writer *const write = comparison->all->format == SCHEDULE_ALL_HTML ? sl_page_write : sl_timeline_write;
     char subtitle[200];
     struct sl_timeline timeline = {.title = "all schedules",
                                    .subtitle = describe(comparison, subtitle, sizeof subtitle),
@@ -211,7 +212,7 @@ static void paint(const struct comparison *comparison, const struct picture *pic
                                                                        .count = study->simulation.count,
                                                                        .event = study->simulation.event};
     }
-    sl_timeline_write(&timeline, file);
+    write(&timeline, file);
 }
 
 static int draw(const struct comparison *comparison, FILE *file, struct sl_error *error) {
@@ -237,12 +238,8 @@ int schedule_all(const struct schedule_all *all, const struct sl_output *output,
     int status = read_costs(&comparison, error);
     if (status == SL_OK) status = examine_all(&comparison, error);
     if (status == SL_OK && all->format == SCHEDULE_ALL_TABLE) print_table(&comparison, output->stream);
-    if (status == SL_OK && all->format == SCHEDULE_ALL_SVG) status = draw(&comparison, output->stream, error);
-    if (status == SL_OK && all->format == SCHEDULE_ALL_HTML) {
-        sl_page_begin(output->stream, "schedules");
+    if (status == SL_OK && (all->format == SCHEDULE_ALL_SVG || all->format == SCHEDULE_ALL_HTML))
         status = draw(&comparison, output->stream, error);
-        sl_page_end(output->stream);
-    }
     if (status == SL_OK && all->format == SCHEDULE_ALL_JSON) status = print_json(&comparison, output, error);
     for (int i = 0; comparison.candidate && i < comparison.count; i++)
         schedule_study_free(&comparison.candidate[i].study);

@@ -13,6 +13,7 @@
 #include "spmd/schedule/csv.h"
 #include "spmd/schedule/drawing/draw.h"
 #include "spmd/schedule/drawing/page.h"
+#include "spmd/schedule/synthesis/synthesize.h"
 
 enum format { TABLE, INDICES, CSV, SVG, HTML, JSON };
 
@@ -24,13 +25,14 @@ struct config {
     bool all, json, fsdp, check, simulate, overlap;
     double communication;
     struct sl_stage_costs cost;
-    const char *costs, *compare, *output;
+    const char *costs, *compare, *over, *output;
     struct schedule_synthesis_options synthesis;
 };
 
 /* A schedule, and a run to compare it with. */
 struct subject {
     struct schedule_study study;
+    struct schedule_study under;         /* the one over which it is drawn, if it is */
     struct schedule_synthesis synthesis; /* what it was looked for with, if it was */
     int group;                           /* microbatches of a weight-gradient product; 0: a backward is one piece */
     struct schedule_trace trace;
@@ -62,6 +64,9 @@ static const struct sl_option output_table[] = {
      .help = "a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a drawn timeline, with "
              "--compare the run under what was predicted, and the same as a page for browsers, which zooms and tells "
              "of each box; a JSON object, with --all one a line"},
+    {"over", SL_OPTION_TEXT, FIELD(over), .value = "NAME",
+     .help = "with --format svg or html, draw the schedule over the grey timeline of schedule NAME on the same model, "
+             "which has fewer and thicker stages where NAME has fewer loops"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "print to FILE instead of stdout"},
@@ -179,6 +184,25 @@ static int prove(const struct config *config, struct subject *subject, struct sl
     return schedule_study_prove(&subject->study, config->buffers, subject->group, error);
 }
 
+/* The schedule that lies under the subject's, with the same ranks and microbatches, on the same model. */
+static int simulate_under(const struct config *config, struct subject *subject, struct sl_costs costs,
+                          struct sl_error *error) {
+    const struct schedule_study *study = &subject->study;
+    struct schedule_study *under = &subject->under;
+    const struct sl_schedule_kind *kind = sl_schedule_find(config->over, error);
+    if (!kind) return sl_schedule_suggest(config->over, NULL, error);
+    SL_TRY(sl_schedule_generate(&under->schedule, kind, study->schedule.ranks,
+                                sl_schedule_fit_loops(kind, study->schedule.loops), study->schedule.microbatches,
+                                error));
+    under->schedule.sharded = config->fsdp;
+    SL_TRY(schedule_study_prove(under, config->buffers, subject->group, error));
+    SL_TRY(schedule_study_costs(under, &config->cost, error));
+    sl_join_costs(study->cost, costs.count, under->cost, sl_schedule_stages(&under->schedule));
+    costs.count = sl_schedule_stages(&under->schedule);
+    costs.stage = under->cost;
+    return sl_schedule_simulate(&under->schedule, &costs, &under->simulation, error);
+}
+
 static int simulate(const struct config *config, struct subject *subject, struct sl_error *error) {
     struct schedule_study *study = &subject->study;
     SL_TRY(schedule_study_costs(study, &config->cost, error));
@@ -188,15 +212,14 @@ static int simulate(const struct config *config, struct subject *subject, struct
                              .overlap = config->compare ? subject->trace.overlap : config->overlap,
                              .group = subject->group,
                              .cores = config->cores};
-    if (config->synthesis.asked) {
-        schedule_synthesis_costs(&subject->synthesis, &costs, study->cost);
-        return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
-    }
+    if (config->synthesis.asked) schedule_synthesis_costs(&subject->synthesis, &costs, study->cost);
     if (config->compare)
         SL_TRY(schedule_trace_measure(&subject->trace, &study->schedule, &costs, study->cost, &subject->measurement,
                                       error));
-    if (config->costs) SL_TRY(schedule_costs_read(&costs, study->cost, NULL, costs.count, config->costs, error));
-    return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
+    if (config->costs && !config->synthesis.asked)
+        SL_TRY(schedule_costs_read(&costs, study->cost, NULL, costs.count, config->costs, error));
+    SL_TRY(sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error));
+    return config->over ? simulate_under(config, subject, costs, error) : SL_OK;
 }
 
 /* ---- output ---- */
@@ -240,11 +263,12 @@ static void print_simulation(const struct schedule_report *report) {
     fputs("kept: the most microbatches that a rank holds at once, over all its stages\n", report->output->stream);
 }
 
-static int print_comparison(const struct subject *subject, const struct schedule_report *report,
-                            struct sl_error *error) {
+static int print_comparison(const struct config *config, const struct subject *subject,
+                            const struct schedule_report *report, struct sl_error *error) {
     struct schedule_measured_step step;
     const int status = schedule_measured_step_find(&step, &subject->trace, &subject->study.schedule, error);
-    if (status == SL_OK) schedule_draw_comparison(report, &step);
+    if (status == SL_OK)
+        schedule_draw_comparison(report, &step, config->format == HTML ? sl_page_write : sl_timeline_write);
     schedule_measured_step_free(&step);
     return status;
 }
@@ -253,14 +277,13 @@ static int draw(const struct config *config, const struct subject *subject, cons
                 struct sl_error *error) {
     const struct schedule_study *study = &subject->study;
     FILE *file = report->output->stream;
-    int status = SL_OK;
-    if (config->format == HTML) sl_page_begin(file, study->schedule.name);
-    if (config->compare)
-        status = print_comparison(subject, report, error);
+    if (config->compare) return print_comparison(config, subject, report, error);
+    if (config->over)
+        schedule_draw_over(study, &subject->under, config->format == HTML ? sl_page_write : sl_timeline_write, file);
     else
-        sl_schedule_write_svg(&study->schedule, &study->simulation, file);
-    if (config->format == HTML) sl_page_end(file);
-    return status;
+        (config->format == HTML ? sl_schedule_write_page : sl_schedule_write_svg)(&study->schedule, &study->simulation,
+                                                                                  file);
+    return SL_OK;
 }
 
 static int print(const struct config *config, const struct subject *subject, const struct sl_output *output,
@@ -325,6 +348,7 @@ static int run_all(const struct config *config, const struct sl_output *output, 
                         : config->synthesis.asked ? "--synthesize"
                         : config->check           ? "--check"
                         : config->simulate        ? "--simulate"
+                        : config->over            ? "--over"
                                                   : NULL;
     if (other) return sl_error_set(error, SL_BAD_INPUT, "--all and %s: all schedules are compared, or one", other);
     if (config->format == CSV || config->format == INDICES)
@@ -354,10 +378,21 @@ static int check_width(const struct config *config, struct sl_error *error) {
                         config->all ? "--all" : "--compare");
 }
 
+static int check_over(const struct config *config, struct sl_error *error) {
+    if (!config->over) return SL_OK;
+    if (config->compare)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--over and --compare: a schedule is drawn over another one, or a run "
+                            "under its prediction");
+    if (config->format == SVG || config->format == HTML) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--over: is for drawings: --format is svg or html");
+}
+
 static int run(const struct config *config, struct subject *subject, struct sl_error *error) {
     struct sl_output output;
     bool told = false;
     SL_TRY(check_width(config, error));
+    if (!config->all) SL_TRY(check_over(config, error));
     SL_TRY(sl_output_open(&output, config->output, error));
     const int status = config->all ? run_all(config, &output, error) : run_one(config, subject, &output, &told, error);
     const int closed = sl_output_close(&output, told ? SL_OK : status, error);
@@ -385,6 +420,7 @@ int main(int argc, char **argv) {
     schedule_measurement_free(&subject.measurement);
     schedule_trace_free(&subject.trace);
     schedule_study_free(&subject.study);
+    schedule_study_free(&subject.under);
     schedule_synthesis_free(&subject.synthesis);
     sl_options_free(&options);
     return status;

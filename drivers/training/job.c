@@ -205,6 +205,18 @@ int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct
     return sl_error_set(error, SL_FAILED, "no memory for the run's signature");
 }
 
+struct sl_trace_run sl_job_trace(const struct sl_job *job) {
+    return (struct sl_trace_run){.mesh = &job->mesh,
+                                 .pipe_axis = sl_job_axis(job, SL_JOB_PIPE),
+                                 .data_axis = sl_job_axis(job, SL_JOB_DATA),
+                                 .schedule = &job->schedule,
+                                 .passes = job->options->accumulate,
+                                 .wgrad_group = job->wgrad_group,
+                                 .overlap = job->options->overlap,
+                                 .delay_ms = job->options->delay_ms,
+                                 .cores = job->cores};
+}
+
 void sl_job_close(struct sl_job *job) {
     sl_schedule_free(&job->schedule);
     free(job->stage_layers);

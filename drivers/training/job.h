@@ -11,6 +11,7 @@
 #define SL_DRIVERS_TRAINING_JOB_H
 
 #include "drivers/training/training_options.h"
+#include "layers/training/trace_file.h"
 #include "layers/training/trainer.h"
 #include "spmd/schedule/registry.h"
 
@@ -96,6 +97,8 @@ int sl_job_schedule(struct sl_job *job, const struct sl_schedule_kind *kind, int
 int sl_job_group(struct sl_job *job, int group, struct sl_error *error);
 /* Adds to SIGNATURE what each process has decided on its own. */
 int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct sl_error *error);
+/* What a trace of it tells. */
+struct sl_trace_run sl_job_trace(const struct sl_job *job);
 /* Also where nothing was opened. */
 void sl_job_close(struct sl_job *job);
 

@@ -85,7 +85,7 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
 /* Files lose their contents only after a checkpoint or parameters that are damaged have been refused. */
 static int open_records(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
-    if (options->trace) SL_TRY(sl_trace_file_create(&training->trace, options->trace, error));
+    if (options->trace) SL_TRY(sl_trace_file_create(&training->trace, "--trace", options->trace, error));
     return sl_report_open(&training->report, options->metrics, options->checkpoints.resume, training->checkpoints.first,
                           training->steps, error);
 }
@@ -145,7 +145,8 @@ static int check_trace(struct sl_training *training, struct sl_error *error) {
         return sl_error_set(error, SL_BAD_INPUT,
                             "--trace records from the second step on: --steps must be 2 at least%s",
                             training->checkpoints.first ? " after the checkpoint" : "");
-    return sl_trace_file_open(&training->trace, training->job, training->steps - 1, error);
+    const struct sl_trace_run run = sl_job_trace(training->job);
+    return sl_trace_file_open(&training->trace, &run, training->steps - 1, error);
 }
 
 /* What cannot be written should be known before the training, not after it. */
@@ -172,8 +173,9 @@ static int open_checkpoints(struct sl_training *training, uint64_t seed, struct 
 /* What a process does that neither prints nor writes. */
 static int take_part(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
     struct sl_job *job = training->job;
+    const struct sl_trace_run run = sl_job_trace(job);
     if (job->options->trace && training->steps > 1)
-        SL_TRY(sl_trace_file_open(&training->trace, job, training->steps - 1, error));
+        SL_TRY(sl_trace_file_open(&training->trace, &run, training->steps - 1, error));
     SL_TRY(sl_run(&job->mesh, engine, program, training));
     return sl_memory_refuse(job, engine, training->memory, error);
 }
@@ -241,7 +243,7 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     if (!training->json) sl_memory_print_end(stdout, training->memory, &job->mesh, options->profile);
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
         return error->status = SL_FAILED; /* it could be written when the run began */
-    return options->trace ? sl_trace_file_write(&training->trace, job, error) : SL_OK;
+    return options->trace ? sl_trace_file_write(&training->trace, error) : SL_OK;
 }
 
 static void tell_end(const struct sl_training *training) {

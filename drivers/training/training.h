@@ -9,7 +9,7 @@
 #include "drivers/training/job.h"
 #include "drivers/training/learning_rate.h"
 #include "drivers/training/report.h"
-#include "drivers/training/trace_file.h"
+#include "layers/training/trace_file.h"
 #include "layers/modules/profile.h"
 
 struct sl_training;

@@ -171,7 +171,7 @@ for driver in looping_pipeline loss_equality 'transformer train'; do
     refuses '--momentum: "1" is not a number from 0 to below 1' $driver --optimizer sgd --momentum 1
 done
 
-# The examples take no arguments.
+# The examples take no arguments, but a trace's name.
 answers 'accuracy 1.0000' custom_module
 answers 'step 500  loss 0.00' regression
 for example in custom_module regression; do
@@ -179,7 +179,13 @@ for example in custom_module regression; do
     answers 'takes no arguments' $example -h
     refuses 'takes no arguments' $example --steps 3
     refuses 'takes no arguments' $example stray
+    refuses 'or --trace FILE' $example --trace
+    refuses 'or --trace FILE' $example --trace trace stray
 done
+for example in custom_module regression convolution gpipe 'loss_equality --steps 1 --hidden 16 --batch 32'; do
+    refuses '--trace: /nowhere/trace: No such file' $example --trace /nowhere/trace
+done
+refuses '--trace: needs a value: FILE' gpipe --trace
 answers ': equal' convolution
 answers 'takes no arguments, or MESH EPOCHS [ENGINE]' convolution --help
 for arguments in stray 'data=1 0' 'data=1 x' 'data=1 1001' 'data=1 1 local 1'; do

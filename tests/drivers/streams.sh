@@ -61,6 +61,12 @@ for driver in convolution custom_module regression 'custom_module --help' 'trans
     [ $status = 3 ] && one_line "${driver%% *}" 'stdout: No space left'
     point "$driver: a full disk"
 done
+for driver in convolution custom_module regression gpipe 'loss_equality --steps 1 --hidden 16 --batch 32'; do
+    "$drivers/"$driver --trace /dev/full >out 2>err
+    status=$?
+    [ $status = 3 ] && one_line "${driver%% *}" '/dev/full: No space left'
+    point "$driver: a full disk under the trace"
+done
 rm -rf saved
 $train --steps 100 --save saved --json >/dev/full 2>err
 status=$?

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""trace.py TRACE METRICS COORDINATES - what Perfetto needs of a trace of Chrome's format; status 1 and a line where
-something is missing. METRICS has a run's JSON lines: the first step is the one that is not recorded."""
+"""trace.py TRACE COORDINATES [METRICS] - what Perfetto needs of a trace of Chrome's format; status 1 and a line where
+something is missing. METRICS has a run's JSON lines: the first step is the one that is not recorded. Without METRICS nothing is known
+of steps and losses."""
 import json
 import math
 import sys
@@ -93,11 +94,9 @@ def check_steps(events, metrics):
 
 
 def main():
-    path, metrics, coordinates = sys.argv[1:4]
+    path, coordinates, *metrics = sys.argv[1:]
     with open(path) as file:
         events = json.load(file)["traceEvents"]
-    with open(metrics) as file:
-        lines = [json.loads(line) for line in file]
     slices = {}
     for event in events:
         if event["ph"] == "X":
@@ -105,7 +104,9 @@ def main():
     check_names(events, slices, int(coordinates))
     check_rows(slices)
     arrows = check_arrows(events, slices)
-    check_steps(events, lines)
+    for name in metrics:
+        with open(name) as file:
+            check_steps(events, [json.loads(line) for line in file])
     print(f"{len(events)} events, {arrows} arrows")
 
 

@@ -9,7 +9,7 @@ records() {
     coordinates=$1 driver=$2
     shift 2
     "$drivers/"$driver --steps 4 --json --trace trace "$@" >metrics 2>err &&
-        python3 "$check" trace metrics "$coordinates" >out 2>>err
+        python3 "$check" trace "$coordinates" metrics >out 2>>err
     status=$?
     [ $status = 0 ] && [ ! -s err ]
     point "$driver $* ($(cat out))"
@@ -25,10 +25,41 @@ for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to 
 records 8 'transformer train' $tiny
 records 4 'transformer train' $tiny --mesh pipe=2,tensor=2 --schedule interleaved-1f1b --loops 3 --evaluate-every 2
 
+# compares COORDINATES STEPS DRIVER ARGUMENT...: so has any other driver's, and schedule reads it.
+compares() {
+    coordinates=$1 steps=$2 driver=$3
+    shift 3
+    "$drivers/"$driver --trace trace "$@" >out 2>err && python3 "$check" trace "$coordinates" >out 2>>err &&
+        "$drivers/schedule" --compare trace >out 2>>err && grep -q "means of $steps steps" out
+    status=$?
+    [ $status = 0 ] && [ ! -s err ]
+    point "$driver $*: is compared"
+    set -- $(python3 -c 'import json
+of = json.load(open("trace"))["shardloop"]
+print(of["schedule"], of["ranks"], of["loops"], of["microbatches"])')
+    "$drivers/schedule" --name "$1" --stages "$2" --loops "$3" --microbatches "$4" --costs trace --json >out 2>err
+    status=$?
+    [ $status = 0 ] && [ ! -s err ] && grep -q '"valid":true' out && ! grep -q '"step_ms":0.0,' out
+    point "$driver: $1 has costs"
+}
+compares 8 2 loss_equality --steps 2 --hidden 16 --batch 32
+compares 2 2 loss_equality --steps 2 --hidden 16 --batch 32 --mesh data=1,model=2 --schedule zbv
+compares 2 1 gpipe
+compares 3 1 gpipe --partitions 3 --microbatches 5 --json
+compares 4 20 custom_module
+compares 4 20 regression
+compares 8 2 convolution
+"$drivers/schedule" --name zbv --stages 2 --microbatches 8 --format csv >table
+"$drivers/looping_pipeline" $small --mesh data=1,model=2 --schedule-file table --steps 3 --trace trace >out 2>err &&
+    "$drivers/schedule" --compare trace --file table >out 2>>err && [ ! -s err ]
+status=$?
+[ $status = 0 ]
+point 'a run of a table from a file'
+
 # A run that goes on: its first step is not recorded either.
 "$drivers/looping_pipeline" $small --steps 3 --save saved >out 2>err
 "$drivers/looping_pipeline" $small --steps 6 --resume saved --json --trace trace 2>err >metrics
-python3 "$check" trace metrics 8 >out 2>>err && grep -q '"step 5"' trace && ! grep -q '"step 3"' trace
+python3 "$check" trace 8 metrics >out 2>>err && grep -q '"step 5"' trace && ! grep -q '"step 3"' trace
 status=$?
 [ $status = 0 ] && [ ! -s err ]
 point 'a resumed run'

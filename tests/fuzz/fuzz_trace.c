@@ -7,6 +7,7 @@
 #include "drivers/schedule/costs.h"
 #include "drivers/schedule/drawing.h"
 #include "spmd/schedule/drawing/draw.h"
+#include "spmd/schedule/drawing/page.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { STAGES = 16 };
@@ -60,7 +61,8 @@ static void draw(const struct schedule_trace *trace, const struct sl_schedule *s
         FUZZ_PROMISE(step.event[i].begin >= 0 && step.event[i].end <= step.length, "event %d", i);
     const struct schedule_report report = {
         .output = &output, .schedule = schedule, .simulation = &simulation, .measurement = measurement};
-    schedule_draw_comparison(&report, &step);
+    schedule_draw_comparison(&report, &step, sl_timeline_write);
+    schedule_draw_comparison(&report, &step, sl_page_write);
     fflush(output.stream);
     FUZZ_PROMISE(!strstr(output.text, "nan") && !strstr(output.text, "\"inf") && !strstr(output.text, "-inf"), "%s",
                  output.text);

@@ -19,6 +19,8 @@ void sl_schedule_print_legend(const struct sl_schedule *schedule, bool coloured,
  * lane below its row. Colours are kinds of actions, shades are loops, numbers are microbatches. A long one goes on
  * below. */
 void sl_schedule_write_svg(const struct sl_schedule *schedule, const struct sl_simulation *simulation, FILE *file);
+/* The same timeline as a page for browsers (page.h). */
+void sl_schedule_write_page(const struct sl_schedule *schedule, const struct sl_simulation *simulation, FILE *file);
 
 SL_END_C
 #endif

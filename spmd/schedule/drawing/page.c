@@ -2,68 +2,101 @@
 #include "spmd/schedule/drawing/page.h"
 
 #include "spmd/base/svg.h"
+#include "spmd/schedule/drawing/looks.h"
 
-static const char head[] =
-    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-    "<style>\n"
-    "body{margin:0;overflow:hidden;font:13px Helvetica,Arial,sans-serif;color-scheme:light dark}\n"
-    "svg{display:block;width:100%;height:calc(100vh - 6em);cursor:grab}\n"
-    "rect:hover{opacity:.75}\n"
-    "pre{margin:0;box-sizing:border-box;padding:.6em 1em;height:6em;overflow:auto;font-size:1em}\n"
-    "</style>\n<title>";
-
-/* A box's title is "measured: stage 1, forward of microbatch 2, 3 to 4 ms": who, what, when. What another row has of
- * the same stage and microbatches is told beside it. */
-static const char script[] =
-    "<script>\n"
-    "\"use strict\";\n"
-    "const svg = document.querySelector(\"svg\"), said = document.querySelector(\"pre\"), hint = said.textContent;\n"
-    "const whole = svg.getAttribute(\"viewBox\").split(\" \").map(Number);\n"
-    "let view = whole.slice(), held = null;\n"
-    "const what = text => text.replace(/^(predicted|measured): /, \"\").replace(/, [^ ]+ to [^ ]+ ms$/, \"\");\n"
-    "const told = new Map();\n"
-    "for (const title of svg.querySelectorAll(\"rect > title\")) {\n"
-    "  const text = title.textContent, box = title.parentNode, key = what(text);\n"
-    "  const times = text.match(/, ([^ ]+) to ([^ ]+) ms$/), line = text + \" (\" + (times[2] - "
-    "times[1]).toPrecision(4) + \" ms)\";\n"
-    "  if (!told.has(key)) told.set(key, []);\n"
-    "  told.get(key).push(line);\n"
-    "  title.remove();\n"
-    "  box.addEventListener(\"mouseenter\", () => {\n"
-    "    said.textContent = [line, ...told.get(key).filter(other => other !== line)].join(\"\\n\");\n"
-    "  });\n"
-    "}\n"
-    "function show() { svg.setAttribute(\"viewBox\", view.join(\" \")); }\n"
-    "function at(event) {\n"
-    "  const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());\n"
-    "  return [point.x, point.y];\n"
-    "}\n"
-    "svg.addEventListener(\"wheel\", event => {\n"
-    "  const [x, y] = at(event), by = Math.exp(event.deltaY / 500);\n"
-    "  view = [x + (view[0] - x) * by, y + (view[1] - y) * by, view[2] * by, view[3] * by];\n"
-    "  event.preventDefault();\n"
-    "  show();\n"
-    "}, {passive: false});\n"
-    "svg.addEventListener(\"mousedown\", event => { held = at(event); event.preventDefault(); });\n"
-    "svg.addEventListener(\"mousemove\", event => {\n"
-    "  if (!held) return;\n"
-    "  const [x, y] = at(event);\n"
-    "  view[0] += held[0] - x;\n"
-    "  view[1] += held[1] - y;\n"
-    "  show();\n"
-    "});\n"
-    "window.addEventListener(\"mouseup\", () => { held = null; });\n"
-    "svg.addEventListener(\"dblclick\", () => { view = whole.slice(); said.textContent = hint; show(); });\n"
-    "document.documentElement.dataset.boxes = [...told.values()].reduce((sum, lines) => sum + lines.length, 0);\n"
-    "</script>\n";
-
-void sl_page_begin(FILE *file, const char *title) {
-    fputs(head, file);
-    sl_svg_escape(file, title);
-    fputs(
-        "</title>\n</head>\n<body>\n<pre>The wheel zooms, the mouse moves the drawing and tells of the box under it, a "
-        "double click shows all.</pre>\n",
-        file);
+/* As JSON, in which no tag of HTML can begin. */
+static void print_string(FILE *file, const char *text) {
+    if (!text) {
+        fputs("null", file);
+        return;
+    }
+    fputc('"', file);
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c < ' ' || c == '"' || c == '\\' || c == '<')
+            fprintf(file, "\\u%04x", c);
+        else
+            fputc(c, file);
+    }
+    fputc('"', file);
 }
 
-void sl_page_end(FILE *file) { fprintf(file, "%s</body>\n</html>\n", script); }
+static void print_kinds(FILE *file) {
+    fputs("\"kinds\":[", file);
+    for (int k = 0; k < SL_EVENT_KINDS; k++) {
+        const struct sl_colour *first = &sl_looks[k].shade[0], *last = &sl_looks[k].shade[1];
+        fputs(k ? ",[" : "[", file);
+        print_string(file, sl_looks[k].name);
+        fprintf(file, ",[%d,%d,%d],[%d,%d,%d],%d]", first->red, first->green, first->blue, last->red, last->green,
+                last->blue, sl_look_has_lane(k));
+    }
+    fputs("],\n", file);
+}
+
+static void print_stages(FILE *file, const struct sl_schedule *schedule) {
+    for (int r = 0; r < schedule->ranks; r++) {
+        for (int l = 0; l < schedule->loops; l++)
+            fprintf(file, "%s%d", l ? "," : r ? "],[" : "[", sl_schedule_stage(schedule, r, l));
+    }
+    fputc(']', file);
+}
+
+static void print_layer(FILE *file, const struct sl_timeline_layer *layer) {
+    fputs("{\"name\":", file);
+    print_string(file, layer->schedule->name);
+    fputs(",\"heading\":", file);
+    print_string(file, layer->heading);
+    fputs(",\"row\":", file);
+    print_string(file, layer->row);
+    fprintf(file, ",\"idle\":%.6g,\"stages\":[", layer->idle);
+    print_stages(file, layer->schedule);
+    fputs("],\n\"boxes\":[", file);
+    bool first = true;
+    for (int i = 0; i < layer->count; i++) {
+        const struct sl_event *event = &layer->event[i];
+        if (event->end <= event->begin) continue;
+        fprintf(file, "%s%d,%d,%d,%d,%d,%.7g,%.6g",
+                first   ? ""
+                : i % 8 ? ","
+                        : ",\n",
+                event->rank, sl_look_of(event), event->loop, event->microbatch, event->microbatches, event->begin,
+                event->end - event->begin);
+        first = false;
+    }
+    fputs("]}", file);
+}
+
+static void print_data(FILE *file, const struct sl_timeline *timeline) {
+    fputs("<script type=\"application/json\" id=\"data\">{", file);
+    print_kinds(file);
+    fprintf(file, "\"end\":%.9g,\"beside\":%s,\"over\":%s,\n\"layers\":[", timeline->end,
+            timeline->beside ? "true" : "false", timeline->over ? "true" : "false");
+    for (int l = 0; l < timeline->layers; l++) {
+        if (l) fputs(",\n", file);
+        print_layer(file, &timeline->layer[l]);
+    }
+    fputs("]}</script>\n", file);
+}
+
+void sl_page_write(const struct sl_timeline *timeline, FILE *file) {
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width\">\n<title>",
+          file);
+    sl_svg_escape(file, timeline->title);
+    fprintf(file, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<header><h1>", sl_page_css);
+    sl_svg_escape(file, timeline->title);
+    fputs("</h1><p>", file);
+    sl_svg_escape(file, timeline->subtitle);
+    fputs("</p><p id=\"legend\"></p></header>\n<canvas tabindex=\"0\"></canvas>\n<footer><div id=\"said\">", file);
+    fputs("The wheel zooms, the mouse moves the drawing and tells of the box under it, a double click shows all.\n"
+          "Keys: + and - zoom, arrows move, Home shows all.</div>",
+          file);
+    for (int i = 0; i < timeline->notes; i++) {
+        fputs("<p class=\"note\">", file);
+        sl_svg_escape(file, timeline->note[i]);
+        fputs("</p>", file);
+    }
+    fputs("</footer>\n<noscript>The page's script draws it.</noscript>\n", file);
+    print_data(file, timeline);
+    fprintf(file, "<script>\n%s</script>\n</body>\n</html>\n", sl_page_js);
+}

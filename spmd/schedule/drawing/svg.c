@@ -1,8 +1,9 @@
 /* svg.c - a simulated schedule as a timeline. */
 #include "spmd/schedule/drawing/draw.h"
-#include "spmd/schedule/drawing/timeline.h"
+#include "spmd/schedule/drawing/page.h"
 
-void sl_schedule_write_svg(const struct sl_schedule *schedule, const struct sl_simulation *simulation, FILE *file) {
+static void write_with(sl_timeline_writer *writer, const struct sl_schedule *schedule,
+                       const struct sl_simulation *simulation, FILE *file) {
     const struct sl_timeline_layer layer = {
         .schedule = schedule, .idle = simulation->span, .count = simulation->count, .event = simulation->event};
     char subtitle[256], compute[64] = "";
@@ -13,5 +14,13 @@ void sl_schedule_write_svg(const struct sl_schedule *schedule, const struct sl_s
              100 * simulation->bubble);
     const struct sl_timeline timeline = {
         .title = schedule->name, .subtitle = subtitle, .end = simulation->step, .layers = 1, .layer = &layer};
-    sl_timeline_write(&timeline, file);
+    writer(&timeline, file);
+}
+
+void sl_schedule_write_svg(const struct sl_schedule *schedule, const struct sl_simulation *simulation, FILE *file) {
+    write_with(sl_timeline_write, schedule, simulation, file);
+}
+
+void sl_schedule_write_page(const struct sl_schedule *schedule, const struct sl_simulation *simulation, FILE *file) {
+    write_with(sl_page_write, schedule, simulation, file);
 }

@@ -4,11 +4,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "spmd/schedule/drawing/looks.h"
+
 /* Lengths in pixels. */
 enum { LEFT = 124, RIGHT = 24, TOP = 62, AXIS = 42, LEGEND = 30, NOTE = 16, HEADING = 22, LETTER = 6 };
 enum { NARROWEST = 700, WIDEST = 1200, TALLEST = 1600, UNIT = 16 };
-/* Of a row, where there is one layer, there are several beside each other, or below each other; and at least. */
-enum { ROW = 30, BESIDE = 22, BELOW = 16, LOWEST = 5 };
+/* Of a row, where there is one layer, one over another, several beside each other, or below each other; and at least.
+ */
+enum { ROW = 30, OVER = 42, BESIDE = 22, BELOW = 16, LOWEST = 5 };
 
 struct drawing {
     const struct sl_timeline *timeline;
@@ -25,47 +28,23 @@ struct drawing {
     double top, begin, end;
 };
 
-struct colour {
-    int red, green, blue;
-};
-
-/* Of the first and the last of many loops; shades between them are mixed. */
-static const struct look {
-    const char *name;
-    struct colour shade[2];
-} looks[SL_EVENT_KINDS] = {
-    [SL_FORWARD] = {"forward", {{174, 204, 242}, {33, 84, 156}}},
-    [SL_BACKWARD] = {"backward", {{170, 222, 190}, {20, 108, 70}}},
-    [SL_INPUT_GRADIENT] = {"input gradient", {{250, 207, 140}, {184, 98, 0}}},
-    [SL_WEIGHT_GRADIENT] = {"weight gradient", {{221, 192, 235}, {108, 52, 140}}},
-    [SL_SEND_ACTIVATION] = {"message", {{235, 120, 120}, {235, 120, 120}}},
-    [SL_REDUCE] = {"reduction", {{190, 190, 190}, {80, 80, 80}}},
-    [SL_UNSHARD] = {"gathering", {{236, 200, 160}, {140, 90, 40}}},
-    [SL_EVENT_OPTIMIZER] = {"optimizer", {{120, 200, 205}, {120, 200, 205}}},
-};
-
 /* What the page decides: letters, the paper, and idle time. Boxes and the letters in them are the same on any. */
 static const char style[] =
     "<style>.ink{fill:#1f2328}.faint{fill:#57606a}.paper{fill:#fff}.idle{fill:#ececec}.axis{stroke:#57606a;fill:none}"
-    ".boxes{stroke:#fff}\n@media(prefers-color-scheme:dark){.ink{fill:#e6edf3}.faint{fill:#9198a1}.paper{fill:#0d1117}"
-    ".idle{fill:#2b313a}.axis{stroke:#9198a1}.boxes{stroke:#0d1117}}</style>\n";
+    ".boxes{stroke:#fff}.under{fill:#c9ced4}\n@media(prefers-color-scheme:dark){.ink{fill:#e6edf3}.faint{fill:#9198a1}."
+    "paper{fill:#0d1117}"
+    ".idle{fill:#2b313a}.axis{stroke:#9198a1}.boxes{stroke:#0d1117}"
+    ".under{fill:#4a525d}}</style>\n";
 
-static int kind_of(const struct sl_event *event) {
-    return event->kind >= SL_SEND_ACTIVATION && event->kind <= SL_TAKE_GRADIENT ? SL_SEND_ACTIVATION : event->kind;
-}
-
-static struct colour colour_of(int kind, int loop, int loops) {
+static struct sl_colour colour_of(int kind, int loop, int loops) {
     const double part = loops > 1 ? (double)loop / (loops - 1) : 0.25;
-    const struct colour *from = &looks[kind].shade[0], *to = &looks[kind].shade[1];
-    return (struct colour){(int)(from->red + part * (to->red - from->red)),
-                           (int)(from->green + part * (to->green - from->green)),
-                           (int)(from->blue + part * (to->blue - from->blue))};
+    const struct sl_colour *from = &sl_looks[kind].shade[0], *to = &sl_looks[kind].shade[1];
+    return (struct sl_colour){(int)(from->red + part * (to->red - from->red)),
+                              (int)(from->green + part * (to->green - from->green)),
+                              (int)(from->blue + part * (to->blue - from->blue))};
 }
 
-/* What goes on beside compute has the lane below the row. */
-static bool has_lane(int kind) { return kind == SL_REDUCE || kind == SL_UNSHARD; }
-
-static bool is_dark(struct colour colour) {
+static bool is_dark(struct sl_colour colour) {
     return 0.299 * colour.red + 0.587 * colour.green + 0.114 * colour.blue < 140;
 }
 
@@ -82,6 +61,9 @@ static void print_escaped(FILE *file, const char *text) {
 
 /* ---- where things lie ---- */
 
+/* The schedule that others are drawn over. */
+static bool is_under(const struct sl_timeline *timeline, int layer) { return timeline->over && layer > 0; }
+
 static double x_of(const struct drawing *drawing, double time) {
     return LEFT + (time - drawing->begin) * drawing->scale;
 }
@@ -89,6 +71,7 @@ static double x_of(const struct drawing *drawing, double time) {
 static double y_of(const struct drawing *drawing, int layer, int rank) {
     const struct sl_timeline *timeline = drawing->timeline;
     double y = drawing->top + rank * drawing->pitch;
+    if (timeline->over) return y;
     if (timeline->beside) return y + layer * (drawing->row + drawing->lane + 2);
     for (int l = 0; l <= layer; l++) {
         if (timeline->layer[l].heading) y += HEADING;
@@ -97,11 +80,16 @@ static double y_of(const struct drawing *drawing, int layer, int rank) {
     return y;
 }
 
+/* Of a row, below which a schedule that is drawn over another one leaves a strip of that. */
+static int height_of(const struct drawing *drawing, int layer) {
+    return drawing->timeline->over && layer == 0 ? drawing->row * 5 / 8 : drawing->row;
+}
+
 static bool has_kind(const struct sl_timeline *timeline, int kind) {
-    for (int l = 0; l < timeline->layers; l++) {
+    for (int l = 0; l < timeline->layers && !is_under(timeline, l); l++) {
         const struct sl_timeline_layer *layer = &timeline->layer[l];
         for (int i = 0; i < layer->count; i++)
-            if (kind_of(&layer->event[i]) == kind && layer->event[i].end > layer->event[i].begin) return true;
+            if (sl_look_of(&layer->event[i]) == kind && layer->event[i].end > layer->event[i].begin) return true;
     }
     return false;
 }
@@ -110,8 +98,8 @@ static bool has_kind(const struct sl_timeline *timeline, int kind) {
 static void find_rows(struct drawing *drawing) {
     const struct sl_timeline *timeline = drawing->timeline;
     int rows = 0;
-    for (int l = 0; l < timeline->layers; l++) rows += timeline->layer[l].schedule->ranks;
-    const int most = timeline->layers == 1 ? ROW : timeline->beside ? BESIDE : BELOW;
+    for (int l = 0; l < timeline->layers && !is_under(timeline, l); l++) rows += timeline->layer[l].schedule->ranks;
+    const int most = timeline->over ? OVER : timeline->layers == 1 ? ROW : timeline->beside ? BESIDE : BELOW;
     const int room = TALLEST / rows * 3 / 4;
     drawing->row = room > most ? most : room < LOWEST ? LOWEST : room;
     drawing->gap = drawing->row * 8 / ROW;
@@ -155,10 +143,10 @@ static void find_scale(struct drawing *drawing) {
     find_rows(drawing);
     if (end < 1e-100) return; /* nothing that could be seen, and its inverse may be no number */
     const double unit = find_unit(timeline), wanted = UNIT / unit * end;
-    const bool folds = timeline->beside || timeline->layers == 1;
+    const bool folds = timeline->beside || timeline->over || timeline->layers == 1;
     const double most = folds ? fmax(1, floor(TALLEST / (drawing->height + AXIS))) : 1;
     /* Narrower boxes rather than many bands, where rows are compared. */
-    const double bands = fmin(ceil(wanted / WIDEST / (timeline->beside ? 2 : 1)), most);
+    const double bands = fmin(ceil(wanted / WIDEST / (timeline->beside || timeline->over ? 2 : 1)), most);
     drawing->scale = fmin(fmax(wanted, NARROWEST), bands * WIDEST) / end;
     if (bands > 1) {
         const double step = tick_step(drawing->scale);
@@ -182,16 +170,22 @@ static void print_box(const struct drawing *drawing, int layer, const struct sl_
                       double end) {
     FILE *file = drawing->file;
     const struct sl_timeline_layer *of = &drawing->timeline->layer[layer];
-    const int kind = kind_of(event);
-    const struct colour colour = colour_of(kind, event->loop, of->schedule->loops);
-    const double y = y_of(drawing, layer, event->rank) + (has_lane(kind) ? drawing->row : 0);
+    const int kind = sl_look_of(event);
+    const struct sl_colour colour = colour_of(kind, event->loop, of->schedule->loops);
+    const bool lane = sl_look_has_lane(kind), under = is_under(drawing->timeline, layer);
+    const double y = y_of(drawing, layer, event->rank) + (lane ? drawing->row : 0);
+    char fill[24] = "class=\"under\"";
+    if (under && lane) return;
+    if (!under)
+        snprintf(fill, sizeof fill, "fill=\"#%02x%02x%02x\"", colour.red & 255, colour.green & 255, colour.blue & 255);
     /* Messages are short: a line around one would hide it. */
-    fprintf(file, "<rect x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%d\" fill=\"#%02x%02x%02x\"%s><title>",
-            x_of(drawing, begin), y, (end - begin) * drawing->scale, has_lane(kind) ? drawing->lane : drawing->row,
-            colour.red, colour.green, colour.blue, kind == SL_SEND_ACTIVATION ? " stroke=\"none\"" : "");
+    fprintf(file, "<rect x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%d\" %s%s><title>", x_of(drawing, begin), y,
+            (end - begin) * drawing->scale, lane ? drawing->lane : height_of(drawing, layer), fill,
+            kind == SL_SEND_ACTIVATION ? " stroke=\"none\"" : "");
+    if (drawing->timeline->over) print_escaped(file, of->schedule->name), fputs(": ", file);
     if (of->row) fprintf(file, "%s: ", of->row);
     if (kind != SL_EVENT_OPTIMIZER && event->stage >= 0) fprintf(file, "stage %d, ", event->stage);
-    fputs(looks[kind].name, file);
+    fputs(sl_looks[kind].name, file);
     if (kind < SL_REDUCE) fprintf(file, " of microbatch %d", event->microbatch);
     if (event->microbatches > 1) fprintf(file, " to %d", event->microbatch + event->microbatches - 1);
     fprintf(file, ", %.6g to %.6g ms</title></rect>\n", event->begin, event->end);
@@ -205,16 +199,22 @@ static void print_label(const struct drawing *drawing, int layer, const struct s
     int letters = snprintf(label, sizeof label, "%d", event->microbatch);
     if (last > event->microbatch) letters = snprintf(label, sizeof label, "%d-%d", event->microbatch, last);
     if (event->kind > SL_WEIGHT_GRADIENT || (end - begin) * drawing->scale < letters * LETTER + 1) return;
-    const bool light = is_dark(colour_of(event->kind, event->loop, drawing->timeline->layer[layer].schedule->loops));
-    fprintf(drawing->file, "<text x=\"%.6g\" y=\"%.6g\"%s>%s</text>\n", x_of(drawing, (begin + end) / 2),
-            y_of(drawing, layer, event->rank) + drawing->row / 2 + 4, light ? " fill=\"#fff\"" : "", label);
+    const double y = y_of(drawing, layer, event->rank);
+    const char *ink = is_dark(colour_of(event->kind, event->loop, drawing->timeline->layer[layer].schedule->loops))
+                          ? " fill=\"#fff\""
+                          : "";
+    if (is_under(drawing->timeline, layer)) ink = " class=\"ink\"";
+    const double base =
+        is_under(drawing->timeline, layer) ? y + drawing->row - 4 : y + height_of(drawing, layer) / 2 + 4;
+    fprintf(drawing->file, "<text x=\"%.6g\" y=\"%.6g\"%s>%s</text>\n", x_of(drawing, (begin + end) / 2), base, ink,
+            label);
 }
 
 static void print_events(const struct drawing *drawing) {
     double begin, end;
     const struct sl_timeline *timeline = drawing->timeline;
     fprintf(drawing->file, "<g class=\"boxes\" stroke-width=\"%.2g\">\n", drawing->line);
-    for (int l = 0; l < timeline->layers; l++) {
+    for (int l = timeline->layers - 1; l >= 0; l--) { /* a layer comes over those behind it */
         const struct sl_timeline_layer *layer = &timeline->layer[l];
         for (int i = 0; i < layer->count; i++)
             if (clip(drawing, &layer->event[i], &begin, &end)) print_box(drawing, l, &layer->event[i], begin, end);
@@ -269,6 +269,7 @@ static void print_name(const struct drawing *drawing, int layer, int rank) {
     const struct sl_timeline_layer *of = &drawing->timeline->layer[layer];
     const bool stages = !of->row && drawing->row >= ROW;
     const double y = y_of(drawing, layer, rank), middle = y + drawing->row / 2.0 + 4;
+    if (is_under(drawing->timeline, layer)) return;
     if (rank % (int)ceil(13 / drawing->pitch)) return;
     fprintf(file, "<text x=\"%d\" y=\"%.6g\" text-anchor=\"end\">", LEFT - 8, stages ? y + 13 : middle);
     if (layer == 0 || !drawing->timeline->beside) fprintf(file, "rank %d%s", rank, of->row ? " " : "");
@@ -282,7 +283,7 @@ static void print_rows(const struct drawing *drawing) {
     FILE *file = drawing->file;
     for (int l = 0; l < timeline->layers; l++) {
         const struct sl_timeline_layer *layer = &timeline->layer[l];
-        const double idle = fmin(layer->idle, drawing->end) - drawing->begin;
+        const double idle = timeline->over ? 0 : fmin(layer->idle, drawing->end) - drawing->begin;
         if (layer->heading) {
             fprintf(file, "<text x=\"%d\" y=\"%.6g\" font-weight=\"bold\">", LEFT, y_of(drawing, l, 0) - 6);
             print_escaped(file, layer->heading);
@@ -300,10 +301,12 @@ static void print_rows(const struct drawing *drawing) {
 /* FILL: an attribute. */
 static void print_swatch(FILE *file, double x, double y, const char *fill, const char *text) {
     fprintf(file, "<rect x=\"%.6g\" y=\"%.6g\" width=\"14\" height=\"12\" %s/>\n", x, y, fill);
-    fprintf(file, "<text x=\"%.6g\" y=\"%.6g\">%s</text>\n", x + 19, y + 10, text);
+    fprintf(file, "<text x=\"%.6g\" y=\"%.6g\">", x + 19, y + 10);
+    print_escaped(file, text);
+    fputs("</text>\n", file);
 }
 
-static void print_colour(FILE *file, double x, double y, struct colour colour, const char *text) {
+static void print_colour(FILE *file, double x, double y, struct sl_colour colour, const char *text) {
     char fill[32];
     snprintf(fill, sizeof fill, "fill=\"#%02x%02x%02x\"", colour.red & 255, colour.green & 255, colour.blue & 255);
     print_swatch(file, x, y, fill, text);
@@ -311,7 +314,7 @@ static void print_colour(FILE *file, double x, double y, struct colour colour, c
 
 static int most_loops(const struct sl_timeline *timeline) {
     int loops = 1;
-    for (int l = 0; l < timeline->layers; l++)
+    for (int l = 0; l < timeline->layers && !is_under(timeline, l); l++)
         if (timeline->layer[l].schedule->loops > loops) loops = timeline->layer[l].schedule->loops;
     return loops;
 }
@@ -324,12 +327,13 @@ static double legend(const struct sl_timeline *timeline, double y, FILE *file) {
     char text[32];
     double x = LEFT;
     for (int kind = 0; kind < SL_EVENT_KINDS; kind++) {
-        if (!looks[kind].name || !has_kind(timeline, kind)) continue;
-        if (file) print_colour(file, x, y, colour_of(kind, loops / 2, loops), looks[kind].name);
-        x += entry_width(looks[kind].name);
+        if (!sl_looks[kind].name || !has_kind(timeline, kind)) continue;
+        if (file) print_colour(file, x, y, colour_of(kind, loops / 2, loops), sl_looks[kind].name);
+        x += entry_width(sl_looks[kind].name);
     }
-    if (file) print_swatch(file, x, y, "class=\"idle\"", "idle");
-    x += entry_width("idle");
+    const char *rest = timeline->over ? timeline->layer[1].schedule->name : "idle";
+    if (file) print_swatch(file, x, y, timeline->over ? "class=\"under\"" : "class=\"idle\"", rest);
+    x += entry_width(rest);
     if (loops == 1) return x;
     snprintf(text, sizeof text, "loops 0%s %d", loops > 2 ? " to" : ",", loops - 1);
     for (int i = 0; i < shown; i++, x += 14)
@@ -359,7 +363,8 @@ void sl_timeline_write(const struct sl_timeline *timeline, FILE *file) {
     find_scale(&drawing);
     const double drawn = fmax(drawing.band * drawing.scale, NARROWEST), below = legend(timeline, 0, NULL);
     const double bottom = TOP + drawing.bands * (drawing.height + AXIS);
-    print_head(timeline, fmax(LEFT + drawn, below) + RIGHT, bottom + LEGEND + timeline->notes * NOTE, file);
+    const double told = LEFT + 6.6 * (double)strlen(timeline->subtitle);
+    print_head(timeline, fmax(fmax(LEFT + drawn, below), told) + RIGHT, bottom + LEGEND + timeline->notes * NOTE, file);
     for (int b = 0; b < drawing.bands; b++) {
         drawing.top = TOP + b * (drawing.height + AXIS);
         drawing.begin = b * drawing.band;

@@ -29,11 +29,14 @@ struct sl_timeline {
     const struct sl_timeline_layer *layer;
     bool beside; /* the layers, of equally many ranks, show a rank's rows one below the other; otherwise whole layers
                     come one below the other, and the drawing does not fold */
+    bool over;   /* the first of two layers of equally many ranks is drawn over the second one, which is grey */
     int notes;
     const char *const *note; /* lines below the drawing */
 };
 
-void sl_timeline_write(const struct sl_timeline *timeline, FILE *file);
+/* As a drawing; sl_page_write (page.h) makes a page of it. */
+typedef void sl_timeline_writer(const struct sl_timeline *timeline, FILE *file);
+sl_timeline_writer sl_timeline_write;
 
 SL_END_C
 #endif

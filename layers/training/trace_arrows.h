@@ -1,9 +1,10 @@
 /* trace_arrows.h - the messages in coordinates' traces: which send belongs to which take. */
-#ifndef SL_DRIVERS_TRAINING_TRACE_ARROWS_H
-#define SL_DRIVERS_TRAINING_TRACE_ARROWS_H
+#ifndef SL_LAYERS_TRAINING_TRACE_ARROWS_H
+#define SL_LAYERS_TRAINING_TRACE_ARROWS_H
 
-#include "drivers/training/job.h"
-#include "layers/training/trace.h"
+#include "layers/training/trace_file.h"
+
+SL_BEGIN_C
 
 /* A message between neighbouring stages of a pipeline. */
 struct sl_trace_arrow {
@@ -17,12 +18,14 @@ struct sl_trace_arrows {
     struct sl_trace_arrow *arrow; /* to be freed */
 };
 
-/* Finds the messages in the traces of JOB's coordinates, TRACE [coordinates]. One whose send or take is not recorded is
+/* Finds the messages in the traces of RUN's coordinates, TRACE [coordinates]. One whose send or take is not recorded is
  * left out, and so is one that arrives before it is sent: the coordinates are on hosts whose clocks differ. */
-int sl_trace_arrows_find(struct sl_trace_arrows *arrows, const struct sl_trace *trace, const struct sl_job *job,
+int sl_trace_arrows_find(struct sl_trace_arrows *arrows, const struct sl_trace *trace, const struct sl_trace_run *run,
                          struct sl_error *error);
 
 /* The number of a coordinate's pipeline: they are counted along all axes but their own, the last one fastest. */
-int sl_trace_pipeline_of(const struct sl_job *job, int coordinate);
+int sl_trace_pipeline_of(const struct sl_trace_run *run, int coordinate);
+
+SL_END_C
 
 #endif

@@ -1,5 +1,5 @@
 /* trace_arrows.c - pairs sends with takes. */
-#include "drivers/training/trace_arrows.h"
+#include "layers/training/trace_arrows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,11 +14,11 @@ struct end {
     double begin, end;
 };
 
-int sl_trace_pipeline_of(const struct sl_job *job, int coordinate) {
-    const struct sl_mesh *mesh = &job->mesh;
+int sl_trace_pipeline_of(const struct sl_trace_run *run, int coordinate) {
+    const struct sl_mesh *mesh = run->mesh;
     int pipeline = 0;
     for (int a = 0; a < mesh->axes; a++)
-        if (strcmp(mesh->axis[a].name, sl_job_axis(job, SL_JOB_PIPE)) != 0)
+        if (strcmp(mesh->axis[a].name, run->pipe_axis) != 0)
             pipeline = pipeline * mesh->axis[a].size + sl_mesh_index(mesh, coordinate, a);
     return pipeline;
 }
@@ -55,11 +55,11 @@ static int in_order(const void *left, const void *right) {
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-static int collect(struct end *list, const struct sl_trace *trace, const struct sl_job *job) {
+static int collect(struct end *list, const struct sl_trace *trace, const struct sl_trace_run *run) {
     int count = 0;
-    for (int c = 0; c < job->mesh.size; c++) {
+    for (int c = 0; c < run->mesh->size; c++) {
         for (int i = 0; i < trace[c].count; i++) {
-            struct end end = {.pipeline = sl_trace_pipeline_of(job, c), .coordinate = c};
+            struct end end = {.pipeline = sl_trace_pipeline_of(run, c), .coordinate = c};
             if (read_end(&trace[c].event[i], &end)) list[count++] = end;
         }
     }
@@ -76,17 +76,17 @@ static void add_arrow(struct sl_trace_arrows *arrows, const struct end *send, co
                                                              .taken = fmax(take->begin, send->begin)};
 }
 
-int sl_trace_arrows_find(struct sl_trace_arrows *arrows, const struct sl_trace *trace, const struct sl_job *job,
+int sl_trace_arrows_find(struct sl_trace_arrows *arrows, const struct sl_trace *trace, const struct sl_trace_run *run,
                          struct sl_error *error) {
     size_t most = 1;
-    for (int c = 0; c < job->mesh.size; c++) most += (size_t)trace[c].count;
+    for (int c = 0; c < run->mesh->size; c++) most += (size_t)trace[c].count;
     struct end *list = malloc(most * sizeof *list);
     *arrows = (struct sl_trace_arrows){.arrow = malloc(most * sizeof *arrows->arrow)};
     if (!list || !arrows->arrow) {
         free(list);
         return sl_error_set(error, SL_FAILED, "no memory for the messages in a trace");
     }
-    const int count = collect(list, trace, job);
+    const int count = collect(list, trace, run);
     qsort(list, (size_t)count, sizeof *list, in_order);
     for (int first = 0, take, next; first < count; first = next) {
         for (take = first; take < count && !list[take].takes && !compare_keys(&list[take], &list[first]);) take++;

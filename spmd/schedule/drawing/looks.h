@@ -1,0 +1,30 @@
+/* looks.h - how the kinds of events look in timelines. */
+#ifndef SL_SPMD_SCHEDULE_DRAWING_LOOKS_H
+#define SL_SPMD_SCHEDULE_DRAWING_LOOKS_H
+
+#include "spmd/schedule/simulate.h"
+
+SL_BEGIN_C
+
+struct sl_colour {
+    int red, green, blue;
+};
+
+struct sl_look {
+    const char *name;          /* NULL: events of the kind look like those of another one */
+    struct sl_colour shade[2]; /* of the first and the last of many loops; shades between them are mixed */
+};
+
+/* By the kind that sl_look_of returns. */
+extern const struct sl_look sl_looks[SL_EVENT_KINDS];
+
+/* All that is sent and taken looks alike. */
+static inline int sl_look_of(const struct sl_event *event) {
+    return event->kind >= SL_SEND_ACTIVATION && event->kind <= SL_TAKE_GRADIENT ? SL_SEND_ACTIVATION : event->kind;
+}
+
+/* What goes on beside compute has a lane below its rank's row. */
+static inline bool sl_look_has_lane(int kind) { return kind == SL_REDUCE || kind == SL_UNSHARD; }
+
+SL_END_C
+#endif
