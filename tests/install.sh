@@ -147,19 +147,23 @@ grep -rIlF -e "$build" -e "$source" "$prefix" >out
 [ ! -s out ]
 point 'no text names the folders of the sources and of the build'
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
-attempt 'each header by itself in C11' headers_alone "$cc" -std=c11
-attempt 'all headers together in C11' headers_together sort "$cc" -std=c11
-attempt 'all headers together in C11, the last one first' headers_together 'sort -r' "$cc" -std=c11
-attempt "one header includes all others, by $(echo $ccs $cxxs)" one_header
+if [ "$device" = cpu ]; then # headers are the same for all devices
+    attempt 'each header by itself in C11' headers_alone "$cc" -std=c11
+    attempt 'all headers together in C11' headers_together sort "$cc" -std=c11
+    attempt 'all headers together in C11, the last one first' headers_together 'sort -r' "$cc" -std=c11
+    attempt "one header includes all others, by $(echo $ccs $cxxs)" one_header
+fi
 attempt 'a program in C by pkg-config' run_linked "$cc" -std=gnu11 program.c
 attempt 'a program that names headers without shardloop/' run_linked "$cc" -std=gnu11 old.c
 attempt 'the installed examples by find_package' examples
 attempt 'the sources within another project' subdirectory
 if [ -n "$cxx" ]; then
     attempt 'programs in C and C++ by find_package' find_package
-    attempt 'each header by itself in C++' headers_alone "$cxx" -std=c++17 -x c++
-    attempt 'all headers together in C++' headers_together sort "$cxx" -std=c++17 -x c++
-    attempt 'all headers together in C++, the last one first' headers_together 'sort -r' "$cxx" -std=c++17 -x c++
+    if [ "$device" = cpu ]; then
+        attempt 'each header by itself in C++' headers_alone "$cxx" -std=c++17 -x c++
+        attempt 'all headers together in C++' headers_together sort "$cxx" -std=c++17 -x c++
+        attempt 'all headers together in C++, the last one first' headers_together 'sort -r' "$cxx" -std=c++17 -x c++
+    fi
     attempt 'a program in C++ by pkg-config' run_linked "$cxx" -std=c++17 program.cc
 else
     skip C++ 'there is no compiler'

@@ -20,6 +20,9 @@ static const char *test_engine = "local"; /* the test's argument */
 /* Whether the second argument is "few": fewer settings, where another preset runs all of them in less time. */
 static bool test_runs_few;
 
+/* Whether it is "small": fewer settings, where products are slow. */
+static bool test_is_small;
+
 /* Whether all coordinates share this process's memory. */
 static inline bool shares_memory(void) { return !strcmp(test_engine, "local"); }
 
@@ -36,6 +39,7 @@ static inline void begin_tests(int argc, char **argv) {
     struct sl_error error;
     cmocka_set_message_output(CM_OUTPUT_TAP);
     if (argc > 1) test_engine = argv[1];
+    test_is_small = argc > 2 && !strcmp(argv[2], "small");
     test_runs_few = argc > 2 && !strcmp(argv[2], "few") && !getenv("SL_TEST_LONG");
     if (sl_engine_open(&engine, test_engine, &error)) {
         printf("Bail out! %s\n", error.message);

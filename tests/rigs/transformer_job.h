@@ -17,13 +17,6 @@
 
 enum { MAX_STEPS = 10, MAX_LAYOUTS = 20, LAYOUT = 64, MOST_TOKENS = 1104, MOST_COORDINATES = 8 };
 
-static bool test_is_small; /* the test's second argument: fewer settings, where products are slow */
-
-static inline void begin_transformer_tests(int argc, char **argv) {
-    begin_tests(argc, argv);
-    test_is_small = argc > 2 && !strcmp(argv[2], "small");
-}
-
 struct worker;
 
 struct job {

@@ -1,9 +1,11 @@
 #!/bin/sh
-# storage.sh DRIVERS - with --storage bf16 a text is learned as with floats, and a checkpoint of one storage is gone on
-# with in the other; prints TAP.
+# storage.sh DRIVERS all|small - with --storage bf16 a text is learned as with floats, and a checkpoint of one storage is
+# gone on with in the other; prints TAP. Small: in a third of the steps.
 driver=$1/transformer
 . "$(dirname "$0")/../../rigs/points.sh"
 
+steps=300
+[ "$2" = all ] || steps=100
 train='train --model-dimension 32 --n-heads 4 --blocks 1 --layers-per-block 2 --sequence 32 --latent-dim 16 --rope-dim 8
     --batch 16 --lr 0.003 --json'
 text='the licenses'
@@ -28,15 +30,15 @@ learns_alike() {
         awk '$1 > 3 { exit 1 }' loss.f32
     point "$name"
 }
-learns_alike "300 steps on $text" --steps 300
-learns_alike "300 steps on $text, products of bf16" --steps 300 --precision bf16
+learns_alike "$steps steps on $text" --steps $steps
+learns_alike "$steps steps on $text, products of bf16" --steps $steps --precision bf16
 
 # goes_on FROM TO: values and moments are the checkpoint's, so that the loss is that of a run that has FROM all the time.
 goes_on() {
     rm -rf saved
-    learn "$1" --steps 300 --mesh data=2 && mv "loss.$1" whole &&
-        learn "$1" --steps 150 --mesh data=2 --save saved && learn "$2" --steps 300 --mesh data=2 --resume saved &&
-        near 0.01 whole "loss.$2" && [ "$(values step | wc -l)" = 150 ] &&
+    learn "$1" --steps $steps --mesh data=2 && mv "loss.$1" whole &&
+        learn "$1" --steps $((steps / 2)) --mesh data=2 --save saved && learn "$2" --steps $steps --mesh data=2 --resume saved &&
+        near 0.01 whole "loss.$2" && [ "$(values step | wc -l)" = $((steps / 2)) ] &&
         [ "$(wc -l <err)" = 1 ] && grep -q "^transformer: --storage $2 overrides $1 of the run in saved/" err
     point "$2 goes on with a checkpoint of $1"
 }

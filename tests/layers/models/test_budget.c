@@ -179,7 +179,7 @@ static void held_is_planned_in_generation(void **state) {
 }
 
 int main(int argc, char **argv) {
-    begin_transformer_tests(argc, argv);
+    begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(held_is_planned_under_every_schedule),
         cmocka_unit_test(held_is_planned_with_experts_dropout_and_passes),

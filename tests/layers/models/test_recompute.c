@@ -206,7 +206,7 @@ static void weights_follow_where_ranks_share_cores(void **state) {
 }
 
 int main(int argc, char **argv) {
-    begin_transformer_tests(argc, argv);
+    begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_recomputed_is_not_held),
         cmocka_unit_test(one_layer_is_held_at_a_time),

@@ -194,7 +194,7 @@ static void what_does_not_divide_is_refused(void **state) {
 }
 
 int main(int argc, char **argv) {
-    begin_transformer_tests(argc, argv);
+    begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_need_whole_chunks),
         cmocka_unit_test(ranks_that_share_the_head_give_the_same_bits),

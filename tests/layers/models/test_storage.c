@@ -195,7 +195,7 @@ static void half_as_much_is_kept(void **state) {
 }
 
 int main(int argc, char **argv) {
-    begin_transformer_tests(argc, argv);
+    begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_give_the_same_bits),
         cmocka_unit_test(so_they_do_with_rounded_operands),

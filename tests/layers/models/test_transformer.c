@@ -189,7 +189,7 @@ static void layers_must_add_up(void **state) {
 }
 
 int main(int argc, char **argv) {
-    begin_transformer_tests(argc, argv);
+    begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_gives_the_numbers_of_the_reference),
         cmocka_unit_test(schedules_stage_counts_and_recomputation_give_the_same_bits),

@@ -386,7 +386,7 @@ static void nothing_is_allocated_after_the_first_step(void **state) {
 }
 
 int main(int argc, char **argv) {
-    begin_transformer_tests(argc, argv);
+    begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(initial_values_go_by_name_in_every_layout),
         cmocka_unit_test(replicas_do_not_drift),

@@ -343,7 +343,7 @@ static void bf16_stays_close_and_repeats_its_bits(void **state) {
 }
 
 int main(int argc, char **argv) {
-    begin_transformer_tests(argc, argv);
+    begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accumulated_gradients_are_those_of_one_pass),
         cmocka_unit_test(norms_and_clipping_are_the_same_in_every_layout),
