@@ -124,5 +124,6 @@ int main(void) {
         cmocka_unit_test(stored_gradients_are_those_of_floats),
         cmocka_unit_test(so_are_those_of_rounded_operands),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
