@@ -91,12 +91,13 @@ int transformer_run_evaluation(struct transformer_job *job, const struct sl_engi
     SL_TRY(sl_memory_refuse(&job->job, engine, memory, error));
     if (job->config->common.json)
         return sl_json_print(stdout, "stdout",
-                             json_pack("{so so so sI so sI so}", "loss", sl_json_real(score->loss), "perplexity",
+                             json_pack("{so so so sI so sI so so}", "loss", sl_json_real(score->loss), "perplexity",
                                        sl_json_real(exp(score->loss)), "bits_per_byte",
                                        sl_json_real(bits_per_byte(job)), "tokens", (json_int_t)score->tokens,
                                        "evaluation_loss", sl_json_real(score->loss), "parameters",
                                        (json_int_t)sl_transformer_parameters(&job->model), "memory",
-                                       sl_memory_json(memory, &job->job.mesh)),
+                                       sl_memory_json(memory, &job->job.mesh), "processes",
+                                       sl_memory_json_processes(memory, &job->job.mesh)),
                              error);
     print_table(job);
     return SL_OK;

@@ -86,7 +86,7 @@ point 'and are left out'
 size=$(wc -c <text)
 call $evaluate --mesh data=1 --eval-data text --json
 [ $status = 0 ] && said "$random" && [ "$(values tokens)" = $((size - 1)) ] && [ "$(wc -l <out)" = 1 ] &&
-    grep -qxE "\\{\"loss\":$number,\"perplexity\":$number,\"bits_per_byte\":$number,\"tokens\":[0-9]+,\"evaluation_loss\":$number,\"parameters\":[0-9]+,\"memory\":\\[\\{$memory\\}\\]\\}" out
+    grep -qxE "\\{\"loss\":$number,\"perplexity\":$number,\"bits_per_byte\":$number,\"tokens\":[0-9]+,\"evaluation_loss\":$number,\"parameters\":[0-9]+,\"memory\":\\[\\{$memory\\}\\],\"processes\":\\[\\{[^}]*\\}\\]\\}" out
 point 'every token but the first is scored; random parameters are called so'
 values loss >wanted
 awk -v p="$(values perplexity)" -v b="$(values bits_per_byte)" '
