@@ -24,6 +24,17 @@ static void add_number(char *text, const char *option, int number) {
     add(text, "%s", word);
 }
 
+/* Empty where the pipeline's ranks share no head. */
+static void find_heads(const struct sl_job *job, const struct sl_mesh *mesh, const char *way[SL_JOB_HEADS]) {
+    if (job->type->heads) job->type->heads(job, sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_PIPE)), way);
+}
+
+static void add_head(char *text, const struct sl_variant *variant, const struct sl_job *job) {
+    const char *way[SL_JOB_HEADS] = {NULL};
+    find_heads(job, &variant->mesh, way);
+    if (way[variant->spread_head]) add(text, "%s", way[variant->spread_head]);
+}
+
 static void describe(struct sl_layout *layout, const struct sl_job *job) {
     static const char *const recompute[] = {"none", "selective", "full"};
     static const char *const offload[] = {"optimizer", "activations", "weights"};
@@ -39,7 +50,7 @@ static void describe(struct sl_layout *layout, const struct sl_job *job) {
     if (of->zero != given->zero) add_number(text, "zero", of->zero);
     if (of->fsdp && !given->fsdp) add(text, "%s", "--fsdp");
     if (of->recompute != given->recompute) add(text, "--recompute %s", recompute[of->recompute]);
-    if (layout->variant.spread_head) add(text, "%s", "--spread-head");
+    add_head(text, &layout->variant, job);
     if (of->offload == given->offload) return;
     for (int i = 0; i < 3; i++)
         if (of->offload >> i & 1)
@@ -62,7 +73,7 @@ static void settle(struct sl_layout *layout) {
     if (layout->stage_layers[0]) layout->variant.options.stage_layers = layout->stage_layers;
 }
 
-static int append(struct listing *l, const char *schedule, int loops, int microbatches) {
+static int append(struct listing *l, const char *schedule, int loops, int microbatches, int head) {
     struct sl_layouts *layouts = l->layouts;
     struct sl_layout *grown = sl_grow(layouts->list, layouts->count, &layouts->capacity, 64, sizeof *layouts->list);
     if (!grown) return sl_error_set(l->error, SL_FAILED, "no memory for a list of layouts");
@@ -73,28 +84,43 @@ static int append(struct listing *l, const char *schedule, int loops, int microb
     layout->variant.options.schedule = schedule;
     layout->variant.options.loops = loops;
     layout->variant.options.microbatches = microbatches;
+    layout->variant.spread_head = head;
     describe(layout, l->job);
     return SL_OK;
 }
 
+/* With the head on a rank, and spread, as far as that can be worth it. A spread one takes loops of its own. */
+static int append_heads(struct listing *l, const struct sl_schedule_kind *kind, const char *schedule, int loops,
+                        int microbatches) {
+    const char *way[SL_JOB_HEADS] = {NULL};
+    SL_TRY(append(l, schedule, loops, microbatches, 0));
+    if (!kind || kind->most_loops != SL_ANY_LOOPS) return SL_OK;
+    find_heads(l->job, &l->mesh, way);
+    for (int head = 1; head < SL_JOB_HEADS; head++)
+        if (way[head]) SL_TRY(append(l, schedule, loops, microbatches, head));
+    return SL_OK;
+}
+
 /* Numbers of microbatches: powers of two, from the ranks of the pipeline on; or what the user says. */
-static int list_microbatches(struct listing *l, const char *schedule, int loops, int ranks) {
+static int list_microbatches(struct listing *l, const struct sl_schedule_kind *kind, const char *schedule, int loops,
+                             int ranks) {
     const struct sl_training_options *options = l->job->options;
-    if (l->limits->microbatches || options->schedule_file) return append(l, schedule, loops, options->microbatches);
+    if (l->limits->microbatches || options->schedule_file)
+        return append_heads(l, kind, schedule, loops, options->microbatches);
     const int replicas = sl_mesh_axis_size(&l->mesh, sl_job_axis(l->job, SL_JOB_DATA));
     const int samples = options->batch / (replicas * options->accumulate);
     for (int m = ranks > 1 ? 2 : 1; m <= MOST_MICROBATCHES && m <= samples; m *= 2)
-        if (samples % m == 0 && (m >= ranks || m * 2 > samples)) SL_TRY(append(l, schedule, loops, m));
+        if (samples % m == 0 && (m >= ranks || m * 2 > samples)) SL_TRY(append_heads(l, kind, schedule, loops, m));
     return SL_OK;
 }
 
 /* One loop or two, four, eight: as many as the schedule allows and there are layers for. */
 static int list_loops(struct listing *l, const struct sl_schedule_kind *kind, const char *name, int ranks) {
     const int given = l->job->options->loops;
-    if (l->limits->loops) return list_microbatches(l, name, given, ranks);
+    if (l->limits->loops) return list_microbatches(l, kind, name, given, ranks);
     for (int loops = kind->least_loops; loops <= MOST_LOOPS && loops <= kind->most_loops; loops *= 2) {
         if (loops * ranks > l->job->layers && loops > kind->least_loops) break;
-        SL_TRY(list_microbatches(l, name, loops, ranks));
+        SL_TRY(list_microbatches(l, kind, name, loops, ranks));
     }
     return SL_OK;
 }
@@ -104,7 +130,7 @@ static int list_schedules(struct listing *l) {
     const struct sl_training_options *options = l->job->options;
     const int ranks = sl_mesh_axis_size(&l->mesh, sl_job_axis(l->job, SL_JOB_PIPE));
     struct sl_schedule_choice choice;
-    if (options->schedule_file) return append(l, options->schedule, options->loops, options->microbatches);
+    if (options->schedule_file) return append(l, options->schedule, options->loops, options->microbatches, 0);
     if (l->limits->schedule) {
         SL_TRY(sl_schedule_choose(&choice, options->schedule, l->error));
         return list_loops(l, choice.kind, options->schedule, ranks);
@@ -199,7 +225,7 @@ bool sl_layout_save(struct sl_layout *layout, const struct sl_job *job, const st
 /* ---- balance ---- */
 
 /* A layer takes what the cheapest stage takes for one; what a stage takes beyond that is its embedding or head. Layers
- * go one by one to the stage that is then the earliest to end. */
+ * go one by one to the stage that is then the earliest to end. A spread head balances by itself. */
 bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages, const struct sl_job *job) {
     const int layers = job->layers;
     double layer = 0, *other = calloc((size_t)stages, sizeof *other);
@@ -207,7 +233,7 @@ bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages
     const int least = layers / stages, more = layers % stages;
     bool changed = false;
     char *text = layout->stage_layers;
-    if (!other || !count || least == 0 || layout->variant.options.stage_layers) goto end;
+    if (!other || !count || least == 0 || layout->variant.options.stage_layers || layout->variant.spread_head) goto end;
     for (int s = 0; s < stages; s++) {
         const double each = stage[s] / (least + (s < more));
         layer = s == 0 || each < layer ? each : layer;

@@ -22,7 +22,8 @@ struct sl_job;
 struct sl_variant {
     struct sl_training_options options;
     struct sl_mesh mesh; /* as large as the job's */
-    bool spread_head, latent_cache;
+    int spread_head;     /* the way in which the pipeline's ranks share the head, one of the job type's */
+    bool latent_cache;
     int length, in_flight;
 };
 
@@ -34,6 +35,8 @@ typedef bool sl_attempt(const struct sl_job *job, int attempt, struct sl_variant
 
 /* The axes of a job's mesh in struct sl_job_type; what comes after these two is the driver's. */
 enum { SL_JOB_DATA, SL_JOB_PIPE };
+
+enum { SL_JOB_HEADS = 3 };
 
 /* What a driver gives of its own. */
 struct sl_job_type {
@@ -51,6 +54,9 @@ struct sl_job_type {
     struct sl_job *(*copy)(const struct sl_job *job, const struct sl_variant *variant, const struct sl_engine *engine,
                            struct sl_error *error);
     void (*free_copy)(struct sl_job *copy);
+    /* The ways in which so many RANKS could share JOB's head that are worth a try, a word each, as a variant numbers
+     * them from 1 on; NULL where one is not. NULL instead of a function: heads are not shared. */
+    void (*heads)(const struct sl_job *job, int ranks, const char *way[SL_JOB_HEADS]);
     /* Beside those of all drivers, tried before them and after them; NULL ends each, NULL: none. */
     sl_attempt *const *gentle, *const *harsh;
 };

@@ -120,13 +120,14 @@ int transformer_print_plan(struct transformer_job *job, const struct sl_engine *
 static int print_json(const struct transformer_job *job, struct sl_error *error) {
     const double loss = job->score.loss;
     return sl_json_print(stdout, "stdout",
-                         json_pack("{so so so sI so sI so so so so}", "loss", sl_json_real(loss), "perplexity",
+                         json_pack("{so so so sI so sI so so so so so}", "loss", sl_json_real(loss), "perplexity",
                                    sl_json_real(exp(loss)), "bits_per_byte", sl_json_real(bits_per_byte(job)), "tokens",
                                    (json_int_t)job->score.tokens, "evaluation_loss", sl_json_real(loss), "parameters",
                                    (json_int_t)sl_transformer_parameters(&job->model), "sequences_per_second",
                                    sl_json_real(sequences_per_second(job)), "measured",
                                    json_times(&job->stream.measured), "simulated", json_times(&job->stream.simulated),
-                                   "memory", sl_memory_json(job->training.memory, &job->job.mesh)),
+                                   "memory", sl_memory_json(job->training.memory, &job->job.mesh), "processes",
+                                   sl_memory_json_processes(job->training.memory, &job->job.mesh)),
                          error);
 }
 

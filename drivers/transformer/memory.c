@@ -78,7 +78,7 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     struct transformer_job *job = &copy->job;
     copy->config = *old->config;
     copy->config.training = variant->options;
-    if (variant->spread_head) copy->config.spread_head = SL_SPREAD_VOCABULARY;
+    if (variant->spread_head) copy->config.spread_head = variant->spread_head;
     *job = *old;
     job->config = &copy->config;
     job->model.recomputation = variant->options.recompute;
@@ -119,20 +119,31 @@ static bool cache_latents(const struct sl_job *job, int attempt, struct sl_varia
     return variant->latent_cache = true;
 }
 
-/* Where the token table has more parameters than a rank's layers, the ranks that have it hold most. Schedules of one
- * loop have no room for a head's two. */
-static bool spread_head(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
+/* Where the token table has more parameters than a rank's layers, the ranks that have it hold most. */
+static bool may_spread_head(const struct sl_job *job, int ranks) {
     const struct transformer_job *own = job->own;
     const struct transformer_config *config = own->config;
     const double table = (double)own->model.vocabulary * own->model.dimension;
+    if (own->command == TRANSFORMER_GENERATE || ranks == 1 || config->spread_head || config->sample_every) return false;
+    return !job->options->schedule_file && (sl_transformer_parameters(&own->model) - table) / ranks <= table;
+}
+
+void transformer_heads(const struct sl_job *job, int ranks, const char *way[SL_JOB_HEADS]) {
+    const struct transformer_job *own = job->own;
+    if (!may_spread_head(job, ranks)) return;
+    if (!own->config->vocabulary_parallel) way[SL_SPREAD_VOCABULARY] = "--spread-head";
+    way[SL_SPREAD_ROWS] = "--spread-head rows";
+}
+
+/* Schedules of one loop have no room for a head's two. */
+static bool spread_head(const struct sl_job *job, int attempt, struct sl_variant *variant, char text[SL_ATTEMPT_TEXT]) {
     const struct sl_schedule_kind *kind = sl_schedule_find(variant->options.schedule, NULL);
-    if (attempt || own->command == TRANSFORMER_GENERATE || job->ranks == 1 || config->spread_head) return false;
-    if (config->sample_every || variant->options.schedule_file) return false;
-    if ((sl_transformer_parameters(&own->model) - table) / job->ranks > table) return false;
+    if (attempt || !may_spread_head(job, job->ranks)) return false;
     const bool looped = kind && kind->most_loops == SL_ANY_LOOPS;
     if (!looped) variant->options.schedule = "interleaved-1f1b", variant->options.loops = 0;
     snprintf(text, SL_ATTEMPT_TEXT, "--spread-head%s", looped ? "" : " --schedule interleaved-1f1b");
-    return variant->spread_head = true;
+    variant->spread_head = SL_SPREAD_VOCABULARY;
+    return true;
 }
 
 /* The same samples, fewer of them at a time. */

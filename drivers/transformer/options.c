@@ -205,10 +205,14 @@ static int spread_head(struct transformer_job *job, const struct sl_schedule_kin
     return SL_OK;
 }
 
+/* With one loop that schedule is gpipe's: so with the head's it is gpipe of a model that has so many loops more. */
+static bool spreads_head(const struct transformer_job *job) { return job->config->spread_head && job->job.ranks > 1; }
+
 static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->job.options;
     const struct sl_schedule_kind *kind = sl_schedule_find(options->schedule, error);
     if (!kind) return sl_schedule_suggest(options->schedule, NULL, error);
+    if (spreads_head(job) && !strcmp(kind->name, "gpipe")) kind = sl_schedule_find("looped-bfs", error);
     SL_TRY(spread_head(job, kind, error));
     const int loops = (options->loops ? options->loops : kind->least_loops) + job->job.bare_loops;
     const int layers = job->model.blocks * job->model.layers_per_block;

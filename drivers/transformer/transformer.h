@@ -123,6 +123,7 @@ int transformer_plan_bytes(struct sl_worker *worker, struct sl_budget *budget);
 struct sl_job *transformer_copy_job(const struct sl_job *job, const struct sl_variant *variant,
                                     const struct sl_engine *engine, struct sl_error *error);
 void transformer_free_copy(struct sl_job *copy);
+void transformer_heads(const struct sl_job *job, int ranks, const char *way[SL_JOB_HEADS]);
 extern sl_attempt *const transformer_gentle_attempts[], *const transformer_harsh_attempts[];
 
 /* What a coordinate has of its own (sl_worker.own) while a program runs. */

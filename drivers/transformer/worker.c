@@ -55,6 +55,7 @@ const struct sl_job_type transformer_job_type = {
     .plan_bytes = transformer_plan_bytes,
     .copy = transformer_copy_job,
     .free_copy = transformer_free_copy,
+    .heads = transformer_heads,
     .gentle = transformer_gentle_attempts,
     .harsh = transformer_harsh_attempts,
 };

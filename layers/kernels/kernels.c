@@ -92,6 +92,19 @@ static void add(size_t n, const float *x, float *y) {
     for (size_t i = 0; i < n; i++) y[i] += x[i];
 }
 
+static void add_settled(size_t n, const float *x, float *y, uint16_t *stored) {
+    if (!stored) {
+        SL_ELEMENTWISE(is_device_ptr(x, y))
+        for (size_t i = 0; i < n; i++) y[i] = sl_float_of_bf16(sl_bf16_of_float(x[i] + y[i]));
+        return;
+    }
+    SL_ELEMENTWISE(is_device_ptr(x, y, stored))
+    for (size_t i = 0; i < n; i++) {
+        stored[i] = sl_bf16_of_float(x[i] + y[i]);
+        y[i] = sl_float_of_bf16(stored[i]);
+    }
+}
+
 static void multiply(size_t n, const float *a, const float *b, float *y) {
     SL_ELEMENTWISE(is_device_ptr(a, b, y))
     for (size_t i = 0; i < n; i++) y[i] = a[i] * b[i];
@@ -388,6 +401,7 @@ const struct sl_kernels SL_KERNELS = {
     .normal = normal,
     .fill = fill,
     .add = add,
+    .add_settled = add_settled,
     .multiply = multiply,
     .round_bf16 = round_bf16,
     .widen_bf16 = widen_bf16,

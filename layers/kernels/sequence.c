@@ -13,6 +13,9 @@ enum {
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
+/* What bf16 keeps of X. */
+SL_INLINE float settled(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
+
 static void copy_block(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride) {
     SL_ROWS(is_device_ptr(x, y))
     for (size_t r = 0; r < rows; r++) {
@@ -69,31 +72,88 @@ static void rms_norm_forward(size_t rows, size_t cols, size_t whole, const float
     }
 }
 
-static void rms_norm_dots(size_t rows, size_t cols, const float *dy, const float *x, const float *gamma, float *dots) {
+static void rms_norm_forward_bf16(size_t rows, size_t cols, size_t whole, const float *x, const float *sums,
+                                  const float *gamma, const float *beta, float epsilon, float *rstd, float *y,
+                                  uint16_t *stored) {
+    SL_ROWS(is_device_ptr(x, sums, gamma, beta, rstd, y, stored))
+    for (size_t r = 0; r < rows; r++) {
+        const size_t at = r * cols;
+        const float *in = x + at;
+        const float reciprocal = 1.0f / sqrtf(sums[r] / (float)whole + epsilon);
+        if (!stored) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) y[at + c] = settled(in[c] * reciprocal * gamma[c] + beta[c]);
+        } else if (!y) {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++)
+                stored[at + c] = sl_bf16_of_float(in[c] * reciprocal * gamma[c] + beta[c]);
+        } else {
+            SL_LANES()
+            for (size_t c = 0; c < cols; c++) {
+                stored[at + c] = sl_bf16_of_float(in[c] * reciprocal * gamma[c] + beta[c]);
+                y[at + c] = sl_float_of_bf16(stored[at + c]);
+            }
+        }
+        rstd[r] = reciprocal;
+    }
+}
+
+/* Of backward's operands, with HALF as a constant: element I of x, and of dy. */
+SL_INLINE float element(const void *x, const bool half, size_t i) {
+    return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+SL_INLINE float gradient_of(const float *dy, const bool half, size_t i) { return half ? settled(dy[i]) : dy[i]; }
+
+SL_INLINE void dots_of(size_t rows, size_t cols, const float *dy, const void *x, const bool half, const float *gamma,
+                       float *dots) {
     SL_ROWS(is_device_ptr(dy, x, gamma, dots))
     for (size_t r = 0; r < rows; r++) {
-        const float *gradient = dy + r * cols, *in = x + r * cols;
+        const size_t at = r * cols;
         float dot = 0.0f;
         SL_LANES(reduction(+ : dot))
-        for (size_t c = 0; c < cols; c++) dot += gradient[c] * gamma[c] * in[c];
+        for (size_t c = 0; c < cols; c++) dot += gradient_of(dy, half, at + c) * gamma[c] * element(x, half, at + c);
         dots[r] = dot;
     }
 }
 
-static void rms_norm_backward_input(size_t rows, size_t cols, size_t whole, const float *dy, const float *x,
-                                    const float *rstd, const float *gamma, const float *dots, float *dx) {
+static void rms_norm_dots(size_t rows, size_t cols, const float *dy, const void *x, bool half, const float *gamma,
+                          float *dots) {
+    if (half)
+        dots_of(rows, cols, dy, x, true, gamma, dots);
+    else
+        dots_of(rows, cols, dy, x, false, gamma, dots);
+}
+
+SL_INLINE void backward_input_of(size_t rows, size_t cols, size_t whole, const float *dy, const void *x,
+                                 const bool half, const float *rstd, const float *gamma, const float *dots, float *dx) {
     SL_ROWS(is_device_ptr(dy, x, rstd, gamma, dots, dx))
     for (size_t r = 0; r < rows; r++) {
-        const float *gradient = dy + r * cols, *in = x + r * cols;
-        float *out = dx + r * cols;
+        const size_t at = r * cols;
+        float *out = dx + at;
         const float factor = rstd[r], along = factor * factor * (dots[r] / (float)whole);
         SL_LANES()
-        for (size_t c = 0; c < cols; c++) out[c] = factor * (gradient[c] * gamma[c] - in[c] * along);
+        for (size_t c = 0; c < cols; c++)
+            out[c] = factor * (gradient_of(dy, half, at + c) * gamma[c] - element(x, half, at + c) * along);
     }
 }
 
-static void rms_norm_backward_weight(size_t rows, size_t cols, const float *dy, const float *x, const float *rstd,
-                                     float *dgamma, float *dbeta) {
+static void rms_norm_backward_input(size_t rows, size_t cols, size_t whole, const float *dy, const void *x, bool half,
+                                    const float *rstd, const float *gamma, const float *dots, float *dx) {
+    if (half)
+        backward_input_of(rows, cols, whole, dy, x, true, rstd, gamma, dots, dx);
+    else
+        backward_input_of(rows, cols, whole, dy, x, false, rstd, gamma, dots, dx);
+}
+
+SL_INLINE void fetch_elements(const void *x, const bool half, size_t first, size_t end) {
+    if (half)
+        fetch_half(x, first, end);
+    else
+        fetch(x, first, end);
+}
+
+SL_INLINE void backward_weight_of(size_t rows, size_t cols, const float *dy, const void *x, const bool half,
+                                  const float *rstd, float *dgamma, float *dbeta) {
     SL_BLOCKS(is_device_ptr(dy, x, rstd, dgamma, dbeta))
     for (size_t first = 0; first < cols; first += SL_BLOCK) {
         const size_t end = smaller(first + SL_BLOCK, cols);
@@ -101,25 +161,37 @@ static void rms_norm_backward_weight(size_t rows, size_t cols, const float *dy, 
         for (size_t c = first; c < end; c++) dgamma[c] = dbeta[c] = 0.0f;
         size_t r = 0;
         for (; r + 2 <= rows; r += 2) { /* sums are loaded and stored once for two rows */
-            const float *gradient = dy + r * cols, *in = x + r * cols, factor = rstd[r], factor1 = rstd[r + 1];
-            const float *gradient1 = gradient + cols, *in1 = in + cols;
+            const size_t at = r * cols, at1 = at + cols;
+            const float factor = rstd[r], factor1 = rstd[r + 1];
             for (size_t row = r + AHEAD; row < smaller(r + AHEAD + 2, rows); row++)
-                fetch(x, row * cols + first, row * cols + end);
+                fetch_elements(x, half, row * cols + first, row * cols + end);
             SL_IN_BLOCK()
             for (size_t c = first; c < end; c++) {
-                dgamma[c] = (dgamma[c] + gradient[c] * (in[c] * factor)) + gradient1[c] * (in1[c] * factor1);
-                dbeta[c] = (dbeta[c] + gradient[c]) + gradient1[c];
+                const float gradient = gradient_of(dy, half, at + c), gradient1 = gradient_of(dy, half, at1 + c);
+                const float in = element(x, half, at + c), in1 = element(x, half, at1 + c);
+                dgamma[c] = (dgamma[c] + gradient * (in * factor)) + gradient1 * (in1 * factor1);
+                dbeta[c] = (dbeta[c] + gradient) + gradient1;
             }
         }
         for (; r < rows; r++) {
-            const float *gradient = dy + r * cols, *in = x + r * cols, factor = rstd[r];
+            const size_t at = r * cols;
+            const float factor = rstd[r];
             SL_IN_BLOCK()
             for (size_t c = first; c < end; c++) {
-                dgamma[c] += gradient[c] * (in[c] * factor);
-                dbeta[c] += gradient[c];
+                const float gradient = gradient_of(dy, half, at + c);
+                dgamma[c] += gradient * (element(x, half, at + c) * factor);
+                dbeta[c] += gradient;
             }
         }
     }
+}
+
+static void rms_norm_backward_weight(size_t rows, size_t cols, const float *dy, const void *x, bool half,
+                                     const float *rstd, float *dgamma, float *dbeta) {
+    if (half)
+        backward_weight_of(rows, cols, dy, x, true, rstd, dgamma, dbeta);
+    else
+        backward_weight_of(rows, cols, dy, x, false, rstd, dgamma, dbeta);
 }
 
 /* ---- positions and tokens ---- */
@@ -361,6 +433,7 @@ const struct sl_sequence_kernels SL_SEQUENCE_KERNELS = {
     .add_bias = add_bias,
     .square_sums = square_sums,
     .rms_norm_forward = rms_norm_forward,
+    .rms_norm_forward_bf16 = rms_norm_forward_bf16,
     .rms_norm_dots = rms_norm_dots,
     .rms_norm_backward_input = rms_norm_backward_input,
     .rms_norm_backward_weight = rms_norm_backward_weight,

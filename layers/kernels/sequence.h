@@ -26,15 +26,21 @@ struct sl_sequence_kernels {
      */
     void (*rms_norm_forward)(size_t rows, size_t cols, size_t whole, const float *x, const float *sums,
                              const float *gamma, const float *beta, float epsilon, float *rstd, float *y);
-    /* dots [rows] = sums over columns of dy gamma x */
-    void (*rms_norm_dots)(size_t rows, size_t cols, const float *dy, const float *x, const float *gamma, float *dots);
+    /* The same, of which bf16 is kept: y as floats, unless Y is NULL; stored as bf16, unless STORED is. */
+    void (*rms_norm_forward_bf16)(size_t rows, size_t cols, size_t whole, const float *x, const float *sums,
+                                  const float *gamma, const float *beta, float epsilon, float *rstd, float *y,
+                                  uint16_t *stored);
+    /* dots [rows] = sums over columns of dy gamma x. HALF, here and below: x is bf16, and dy is rounded to bf16 as it
+     * is read, as nobody has done so yet. */
+    void (*rms_norm_dots)(size_t rows, size_t cols, const float *dy, const void *x, bool half, const float *gamma,
+                          float *dots);
     /* dx = rstd (dy gamma - x rstd^2 dots / whole); dx must be neither dy nor x */
-    void (*rms_norm_backward_input)(size_t rows, size_t cols, size_t whole, const float *dy, const float *x,
+    void (*rms_norm_backward_input)(size_t rows, size_t cols, size_t whole, const float *dy, const void *x, bool half,
                                     const float *rstd, const float *gamma, const float *dots, float *dx);
     /* dgamma [cols] = sums over rows of dy x rstd, dbeta [cols] = sums over rows of dy. Both are overwritten; rows are
      * added in ascending order. */
-    void (*rms_norm_backward_weight)(size_t rows, size_t cols, const float *dy, const float *x, const float *rstd,
-                                     float *dgamma, float *dbeta);
+    void (*rms_norm_backward_weight)(size_t rows, size_t cols, const float *dy, const void *x, bool half,
+                                     const float *rstd, float *dgamma, float *dbeta);
 
     /* y = gelu(x), the tanh form (Hendrycks & Gimpel 2016): both [n], y may be x. */
     void (*gelu_forward)(size_t n, const float *x, float *y);

@@ -26,6 +26,7 @@ struct checker {
     size_t inputs, outputs, workspace; /* elements of x and y a microbatch; bytes */
     float *x, *dx;                     /* [microbatches][rows, in] */
     float *dy;                         /* [microbatches][rows, out] */
+    uint16_t *kept_x, *kept_dy;        /* the same as bf16 */
     float *y;                          /* [rows, out] */
     float *nans, *seen, *weights;      /* the host's: NaNs for the largest array; what was last looked at; dy */
     size_t parameters_count;           /* elements of all parameters */
@@ -41,6 +42,11 @@ static void poison(const struct checker *c, void *data, size_t bytes) { sl_devic
 
 static int take(float **data, size_t elements, struct sl_error *error) {
     *data = sl_device.take(elements * sizeof(float));
+    return *data ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for a gradient check");
+}
+
+static int take_halves(uint16_t **data, size_t elements, struct sl_error *error) {
+    *data = sl_device.take(elements * sizeof **data);
     return *data ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for a gradient check");
 }
 
@@ -91,13 +97,16 @@ static int refuse(const struct sl_gradient_check *check, struct sl_error *error)
     return SL_OK;
 }
 
-static int plan_module(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
-                       const struct sl_gemm_backend *gemm, struct sl_error *error) {
-    c->mesh = (struct sl_mesh){.axes = 1, .axis = {{.name = "data", .size = 1}}, .size = 1};
-    c->self.mesh = &c->mesh;
-    if (sl_parameters_open(&c->parameters, 1)) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
+/* What was planned before is forgotten, but for the room that it took. */
+static int plan_as(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
+                   const struct sl_gemm_backend *gemm, enum sl_dtype storage, enum sl_dtype precision,
+                   struct sl_error *error) {
+    struct sl_stash *const stashes[] = {&c->stash, &c->again, &c->once};
+    for (int i = 0; i < 3; i++) stashes[i]->count = 0, stashes[i]->used = 0;
     struct sl_plan plan = {.mesh = &c->mesh,
                            .gemm = gemm,
+                           .storage = storage,
+                           .precision = precision,
                            .rows = check->rows,
                            .sequence = check->sequence,
                            .wgrad_group = check->wgrad_group,
@@ -106,13 +115,32 @@ static int plan_module(struct checker *c, struct sl_module *module, const struct
                            .again = &c->again,
                            .error = error};
     c->again.once = &c->once;
+    c->context.storage = storage;
     SL_TRY(sl_module_plan(module, &plan));
+    if (plan.workspace_peak > c->workspace) c->workspace = plan.workspace_peak;
+    return SL_OK;
+}
+
+static bool rounds(const struct sl_gradient_check *check) {
+    return check->storage != SL_F32 || check->precision != SL_F32;
+}
+
+/* As gradients need it; with room for how differences do. */
+static int plan_module(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
+                       const struct sl_gemm_backend *gemm, struct sl_error *error) {
+    c->mesh = (struct sl_mesh){.axes = 1, .axis = {{.name = "data", .size = 1}}, .size = 1};
+    c->self.mesh = &c->mesh;
+    if (sl_parameters_open(&c->parameters, 1)) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
+    SL_TRY(plan_as(c, module, check, gemm, check->storage, check->precision, error));
     c->module = module;
     c->inputs = (size_t)check->rows * (size_t)module->in;
     c->outputs = (size_t)check->rows * (size_t)module->out;
-    c->workspace = plan.workspace_peak;
     for (int i = 0; i < c->parameters.count; i++) c->parameters_count += c->parameters.list[i].count;
     sl_parameters_layout(&c->parameters, 1, 0, false);
+    if (rounds(check)) {
+        SL_TRY(plan_as(c, module, check, gemm, SL_F32, SL_F32, error));
+        SL_TRY(plan_as(c, module, check, gemm, check->storage, check->precision, error));
+    }
     return sl_parameters_take(&c->parameters, error);
 }
 
@@ -122,6 +150,8 @@ static int take_arrays(struct checker *c, struct sl_error *error) {
     SL_TRY(take(&c->dx, microbatches * c->inputs, error));
     SL_TRY(take(&c->dy, microbatches * c->outputs, error));
     SL_TRY(take(&c->y, c->outputs, error));
+    SL_TRY(take_halves(&c->kept_x, microbatches * c->inputs, error));
+    SL_TRY(take_halves(&c->kept_dy, microbatches * c->outputs, error));
     SL_TRY(take_stash(&c->stash, c->microbatches, error));
     SL_TRY(take_stash(&c->again, c->microbatches, error));
     SL_TRY(take_stash(&c->once, 1, error));
@@ -151,6 +181,7 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
     SL_TRY(plan_module(c, module, check, gemm, error));
     SL_TRY(take_arrays(c, error));
     c->context = (struct sl_context){.self = &c->self,
+                                     .storage = check->storage,
                                      .kernels = sl_kernels_select(),
                                      .phase = SL_TRAIN,
                                      .rows = check->rows,
@@ -165,9 +196,13 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
     if (!c->context.workspace) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
     draw(c, sl_fold_in(key, 1), microbatches * c->inputs, 0.0f, 1.0f, c->x);
     draw(c, sl_fold_in(key, 2), microbatches * c->outputs, 0.0f, 1.0f, c->dy);
-    memcpy(c->weights, c->seen, microbatches * c->outputs * sizeof *c->weights);
+    if (check->storage != SL_F32) {
+        c->context.kernels->settle_bf16(microbatches * c->inputs, c->x, c->kept_x);
+        c->context.kernels->settle_bf16(microbatches * c->outputs, c->dy, c->kept_dy);
+    }
+    sl_device.copy(c->weights, c->dy, microbatches * c->outputs * sizeof *c->weights);
     draw_parameters(c, sl_fold_in(key, 3));
-    return SL_OK;
+    return sl_parameters_round_all(&c->parameters, error);
 }
 
 static void close_checker(struct checker *c) {
@@ -175,6 +210,8 @@ static void close_checker(struct checker *c) {
     sl_device.give(c->dx);
     sl_device.give(c->dy);
     sl_device.give(c->y);
+    sl_device.give(c->kept_x);
+    sl_device.give(c->kept_dy);
     sl_device.give(c->stash.data);
     sl_device.give(c->again.data);
     sl_device.give(c->once.data);
@@ -205,6 +242,14 @@ static int forward(struct checker *c, int microbatch) {
     return c->module->type->forward(c->module, &c->context, c->x + (size_t)microbatch * c->inputs, c->y);
 }
 
+/* x and dy from an element on, as they are kept. */
+static const float *kept_x(const struct checker *c, size_t first) {
+    return c->context.storage == SL_F32 ? c->x + first : (const void *)(c->kept_x + first);
+}
+static const float *kept_dy(const struct checker *c, size_t first) {
+    return c->context.storage == SL_F32 ? c->dy + first : (const void *)(c->kept_dy + first);
+}
+
 static void poison_stash(const struct checker *c, const struct sl_stash *stash) {
     poison(c, stash->data, stash->elements * (size_t)stash->slots * sizeof(float));
 }
@@ -230,15 +275,13 @@ static int gradients(struct checker *c, float *dx) {
         const size_t in = (size_t)m * c->inputs, out = (size_t)m * c->outputs;
         set_microbatch(c, m);
         if (dx) poison(c, dx + in, c->inputs * sizeof(float));
-        SL_TRY(module->type->backward_input(module, &c->context, module->keeps_input ? c->x + in : NULL, c->dy + out,
-                                            dx ? dx + in : NULL));
+        SL_TRY(sl_module_backward_input(module, &c->context, kept_x(c, in), c->dy + out, dx ? dx + in : NULL));
     }
     for (int m = 0; m < c->microbatches && module->type->backward_weight; m += c->group) {
         const size_t in = (size_t)m * c->inputs, out = (size_t)m * c->outputs;
         set_microbatch(c, m);
         c->context.accumulate = m > 0;
-        SL_TRY(module->type->backward_weight(module, &c->context, module->keeps_input ? c->x + in : NULL,
-                                             module->keeps_gradient ? c->dy + out : NULL));
+        SL_TRY(sl_module_backward_weight(module, &c->context, kept_x(c, in), kept_dy(c, out)));
     }
     return SL_OK;
 }
@@ -333,7 +376,8 @@ static void check_without_dx(struct checker *c) {
     }
 }
 
-static int run(struct checker *c) {
+static int run(struct checker *c, struct sl_module *module, const struct sl_gradient_check *check,
+               const struct sl_gemm_backend *gemm, struct sl_error *error) {
     const size_t inputs = (size_t)c->microbatches * c->inputs;
     const float *given = c->with;
     SL_TRY(gradients(c, NULL));
@@ -342,6 +386,7 @@ static int run(struct checker *c) {
     copy_gradients(c, c->with);
     check_without_dx(c);
     sl_device.copy(c->input_gradient, c->dx, inputs * sizeof(float));
+    if (rounds(check)) SL_TRY(plan_as(c, module, check, gemm, SL_F32, SL_F32, error));
     SL_TRY(check_tensor(c, "dx", inputs, c->x, c->input_gradient, c->microbatches));
     for (int i = 0; i < c->parameters.count; i++) {
         const struct sl_parameter *parameter = &c->parameters.list[i];
@@ -357,7 +402,7 @@ int sl_gradient_check(struct sl_module *module, const struct sl_gradient_check *
     if (!c) return sl_error_set(error, SL_FAILED, "no memory for a gradient check");
     c->difference = -1.0; /* so that the first tensor is named even where nothing differs */
     int status = open_checker(c, module, check, gemm, error);
-    if (status == SL_OK && (status = run(c)) != SL_OK) {
+    if (status == SL_OK && (status = run(c, module, check, gemm, error)) != SL_OK) {
         sl_fail(&c->self, status, "a function of module %s failed", module->type->name); /* if it has not said why */
         sl_error_set(error, status, "gradient check: %s", c->self.error.message);
     }

@@ -12,6 +12,9 @@ struct sl_gradient_check {
     int sequence; /* rows of a sequence; 0: rows are independent of each other */
     float step;   /* of the central differences, which are taken with it and with twice of it; 0: 1e-2 */
     uint64_t seed;
+    /* Of backward's run, SL_F32 or SL_BF16: of what it keeps, and of products' operands. The differences are those of
+     * floats in any case: so gradients differ by what rounding does to them. */
+    enum sl_dtype storage, precision;
 };
 
 /* Plans MODULE on one coordinate, draws x, dy and the parameters from the seed, and compares the gradients of sum(y *

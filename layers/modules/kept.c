@@ -31,6 +31,11 @@ static size_t elements(const struct sl_context *context, const struct sl_kept *k
     return kept->count * sl_call_microbatches(context);
 }
 
+struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread) {
+    return (struct sl_result){.stored = kept->stores ? sl_at(context, &kept->stored) : NULL,
+                              .unread = kept->stores && unread};
+}
+
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
     if (!kept->rounds) return;
     uint16_t *stored = kept->stores ? sl_at(context, &kept->stored) : NULL;

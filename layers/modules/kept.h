@@ -41,7 +41,9 @@ static inline const void *sl_kept_stored(const struct sl_context *context, const
     return sl_at(context, kept->outlasts ? &kept->stored : &kept->values);
 }
 
-/* Call it in forward or I, when the values have been written. */
+/* How a child's call should leave the values. UNREAD: those who read what is stored read nothing else. */
+struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread);
+/* Call it in forward or I, when the values have been written, unless a child has left them so. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* The values in I, which an earlier call has kept. */
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept);

@@ -327,6 +327,7 @@ static const float *rows_of(const float *x, int first, int columns) {
 static struct sl_context alone(const struct sl_context *context, int i) {
     struct sl_context one = *context;
     one.microbatches = 1;
+    one.result = NULL;
     one.rows = context->rows / (int)sl_call_microbatches(context);
     one.microbatch += i;
     one.batch = sl_batch_rows(&context->batch, i * one.rows, one.rows, context->inputs, context->targets);
@@ -379,6 +380,7 @@ int sl_module_backward_input_whole(const struct sl_module *module, const struct 
                                    const float *dy, float *dx) {
     struct sl_context whole = *context;
     whole.storage = SL_F32;
+    whole.result = NULL;
     if (x) x = sl_widen(context, &module->room_x, (size_t)context->rows * (size_t)module->in, x);
     return sl_module_backward_input(module, &whole, x, dy, dx);
 }

@@ -119,7 +119,6 @@ static inline void sl_metrics_add(struct sl_metrics *metrics, const double sums[
     metrics->rows += sums[2];
 }
 
-/* What the functions of a type are given in every call. The pipeline owns one for each coordinate. */
 /* Floats of a call that lie as bf16, too: VALUES [count] are what STORED [count] widens to. */
 struct sl_rounded {
     const float *values; /* NULL: none do */
@@ -127,6 +126,14 @@ struct sl_rounded {
     size_t count;
 };
 
+/* How a call should leave y in forward, or dx in I: rounded to bf16. */
+struct sl_result {
+    uint16_t *stored; /* as bf16, too, unless NULL; */
+    bool unread;      /* then the floats need not be written: nobody reads them */
+    bool done;        /* set by the module that has done so */
+};
+
+/* What the functions of a type are given in every call. The pipeline owns one for each coordinate. */
 struct sl_context {
     struct sl_spmd *self;
     const struct sl_kernels *kernels;
@@ -144,6 +151,7 @@ struct sl_context {
     int wgrad_group;       /* microbatches that one backward_weight call takes */
     enum sl_dtype storage; /* of x in backward_input, and of x and dy in backward_weight: SL_F32 or SL_BF16 */
     struct sl_rounded rounded;  /* x in forward, dy in backward_input, where the parent has stored it */
+    struct sl_result *result;   /* NULL: y, or dx, is left as floats of any digits */
     bool accumulate;            /* backward_weight adds to the gradients; in I: microbatch 0's, as all others', will */
     struct sl_batch batch;      /* the call's rows of the batch, in memory that the device can read */
     int inputs, targets;        /* columns of the batch's inputs and targets */
@@ -231,11 +239,15 @@ struct sl_module_type {
                             const float *dy, float *dx, uint16_t *dx_stored);
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
-    bool dx_may_be_x; /* backward_input may be given the same array for both, and W does without x */
-    bool stores;      /* it takes x and dy as they are kept, in context->storage */
-    bool fuses;       /* forward and backward_input take the rows of several microbatches at once */
-    unsigned reads;   /* SL_READS_LABELS and the like; steps refuse batches without it */
-    size_t bytes;     /* size of the type's own struct, which begins with a struct sl_module; 0: none */
+    /* Forward and backward_input see to context->result, in the pass that computes y or dx. For types that store and
+     * fuse. All others are not asked: their parent rounds what they leave. */
+    bool rounds_result;
+    bool rounds_gradient; /* I rounds dy as it reads it where context->storage is bf16: so nobody else need do so */
+    bool dx_may_be_x;     /* backward_input may be given the same array for both, and W does without x */
+    bool stores;          /* it takes x and dy as they are kept, in context->storage */
+    bool fuses;           /* forward and backward_input take the rows of several microbatches at once */
+    unsigned reads;       /* SL_READS_LABELS and the like; steps refuse batches without it */
+    size_t bytes;         /* size of the type's own struct, which begins with a struct sl_module; 0: none */
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
 };
 
@@ -400,8 +412,12 @@ int sl_module_backward_weight_whole(const struct sl_module *module, const struct
  * child whose y is only read where the parent's is; forward for all others. */
 static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
                                          float *y) {
-    if (context->microbatches > 1 && !module->type->fuses) return sl_module_forward_each(module, context, x, y);
-    return module->type->forward(module, context, x, y);
+    struct sl_result *const result = context->result;
+    if (!module->type->rounds_result) context->result = NULL;
+    const int status = context->microbatches > 1 && !module->type->fuses ? sl_module_forward_each(module, context, x, y)
+                                                                         : module->type->forward(module, context, x, y);
+    context->result = result;
+    return status;
 }
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {
@@ -419,7 +435,11 @@ static inline int sl_module_backward_input(const struct sl_module *module, struc
         return sl_module_backward_input_whole(module, context, x, dy, dx);
     if (context->microbatches > 1 && !module->type->fuses)
         return sl_module_backward_input_each(module, context, x, dy, dx);
-    SL_TRY(module->type->backward_input(module, context, x, dy, dx));
+    struct sl_result *const result = context->result;
+    if (!module->type->rounds_result) context->result = NULL;
+    const int status = module->type->backward_input(module, context, x, dy, dx);
+    context->result = result;
+    SL_TRY(status);
     return module->weights_follow ? sl_module_weights_follow(module, context, x, dy) : SL_OK;
 }
 static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -72,6 +72,7 @@ static int forward_again(const struct sl_module *module, const struct sl_context
     struct sl_metrics added = {0};
     inner.metrics = &added;
     inner.unread = true;
+    inner.result = NULL;
     float *y = dx && module->out <= module->in ? dx : sl_at(context, &own(module)->unread);
     x = sl_widen(context, &own(module)->whole_x, (size_t)context->rows * (size_t)module->in, x);
     return sl_module_forward_last(module->child[0], &inner, x, y);
@@ -106,6 +107,7 @@ static const struct sl_module_type recompute = {.name = "recompute",
                                                 .forward = forward,
                                                 .backward_input = backward_input,
                                                 .backward_weight = backward_weight,
+                                                .rounds_result = true,
                                                 .stores = true,
                                                 .fuses = true,
                                                 .bytes = sizeof(struct recompute)};

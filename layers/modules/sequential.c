@@ -98,6 +98,7 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_children(module, plan));
     module->keeps_input = module->child[0]->keeps_input;
     module->keeps_gradient = module->child[module->children - 1]->keeps_gradient;
+    module->reads_stored = module->child[0]->reads_stored;
     return plan_edges(module, plan);
 }
 
@@ -137,6 +138,19 @@ static void backward_stored(const struct sl_module *module, struct sl_context *c
                                             sl_at(context, &before->gradient.stored));
 }
 
+/* Child I's forward, which leaves y on an edge as that keeps it. The child behind it may do so itself. */
+static int forward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *x) {
+    const struct sl_kept *y = &edge_of(module, i)->activation;
+    struct sl_result result = sl_kept_result(context, y, module->child[i + 1]->reads_stored);
+    struct sl_result *const before = context->result;
+    const bool rounds = y->rounds && !rounds_in_forward(module, i + 1);
+    context->result = rounds ? &result : NULL;
+    const int status = forward_of(module, context, i, x, activation(module, context, i));
+    context->result = before;
+    if (status == SL_OK && rounds && !result.done) sl_keep(context, y);
+    return status;
+}
+
 static int sequential_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int last = module->children - 1;
     for (int i = 0; i < last; i++) {
@@ -144,8 +158,7 @@ static int sequential_forward(const struct sl_module *module, struct sl_context 
             forward_stored(module, context, i);
             continue;
         }
-        SL_TRY(forward_of(module, context, i, x, activation(module, context, i)));
-        if (!rounds_in_forward(module, i + 1)) sl_keep(context, &edge_of(module, i)->activation);
+        SL_TRY(forward_to_edge(module, context, i, x));
     }
     return forward_of(module, context, last, x, y);
 }
@@ -160,22 +173,42 @@ static const float *gradient_of(const struct sl_module *module, const struct sl_
     return i < module->children - 1 ? sl_kept_stored(context, &edge_of(module, i)->gradient) : dy;
 }
 
+static int backward_of(const struct sl_module *module, struct sl_context *context, int i, const float *x,
+                       const float *dy, float *dx) {
+    const struct sl_module *child = module->child[i];
+    const float *in = input_of(module, context, i, x);
+    if (i == module->children - 1) return sl_module_backward_input(child, context, in, dy, dx);
+    return sl_kept_backward_input(child, context, in, &edge_of(module, i)->gradient, dx);
+}
+
+/* Whether child I rounds the gradient of its y, which nobody else reads. */
+static bool rounds_gradient(const struct sl_module *module, int i) {
+    if (rounds_in_backward(module, i)) return true;
+    return module->child[i]->type->rounds_gradient && !edge_of(module, i)->gradient.stores;
+}
+
+/* Child I's I, which leaves dx on an edge as that keeps it. */
+static int backward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *dy) {
+    const struct sl_kept *dx = &edge_of(module, i - 1)->gradient;
+    struct sl_result result = sl_kept_result(context, dx, module->child[i - 1]->reads_stored_gradient);
+    struct sl_result *const before = context->result;
+    const bool rounds = dx->rounds && !rounds_gradient(module, i - 1);
+    context->result = rounds ? &result : NULL;
+    const int status = backward_of(module, context, i, NULL, dy, gradient(module, context, i - 1));
+    context->result = before;
+    if (status == SL_OK && rounds && !result.done) sl_keep(context, dx);
+    return status;
+}
+
 static int sequential_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                      const float *dy, float *dx) {
-    const int last = module->children - 1;
-    for (int i = last; i >= 0; i--) {
-        const struct sl_module *child = module->child[i];
-        if (rounds_in_backward(module, i)) {
+    for (int i = module->children - 1; i > 0; i--) {
+        if (rounds_in_backward(module, i))
             backward_stored(module, context, i);
-            continue;
-        }
-        const float *in = input_of(module, context, i, x);
-        float *out = i > 0 ? gradient(module, context, i - 1) : dx;
-        SL_TRY(i < last ? sl_kept_backward_input(child, context, in, &edge_of(module, i)->gradient, out)
-                        : sl_module_backward_input(child, context, in, dy, out));
-        if (i > 0 && !rounds_in_backward(module, i - 1)) sl_keep(context, &edge_of(module, i - 1)->gradient);
+        else
+            SL_TRY(backward_to_edge(module, context, i, dy));
     }
-    return SL_OK;
+    return backward_of(module, context, 0, x, dy, dx);
 }
 
 static int sequential_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -193,6 +226,7 @@ static const struct sl_module_type sequential = {.name = "sequential",
                                                  .forward = sequential_forward,
                                                  .backward_input = sequential_backward_input,
                                                  .backward_weight = sequential_backward_weight,
+                                                 .rounds_result = true,
                                                  .stores = true,
                                                  .fuses = true,
                                                  .bytes = sizeof(struct sequential),
@@ -229,16 +263,31 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
     return (size_t)context->rows * (size_t)module->in;
 }
 
+/* Y += X, which is the result of the call that had RESULT. */
+static void add(const struct sl_module *module, struct sl_context *context, struct sl_result *result, const float *x,
+                float *y) {
+    if (!result) {
+        context->kernels->add(elements(module, context), x, y);
+        return;
+    }
+    context->kernels->add_settled(elements(module, context), x, y, result->stored);
+    result->done = true;
+}
+
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    struct sl_result *const result = context->result;
+    context->result = NULL; /* the inner module's is but a summand */
     SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
-    if (!context->unread) context->kernels->add(elements(module, context), x, y);
+    if (!context->unread) add(module, context, result, x, y);
     return SL_OK;
 }
 
 static int residual_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
+    struct sl_result *const result = context->result;
+    context->result = NULL;
     SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
-    if (dx) context->kernels->add(elements(module, context), dy, dx);
+    if (dx) add(module, context, result, dy, dx);
     return SL_OK;
 }
 
@@ -252,6 +301,7 @@ static const struct sl_module_type residual = {.name = "residual",
                                                .forward = residual_forward,
                                                .backward_input = residual_backward_input,
                                                .backward_weight = residual_backward_weight,
+                                               .rounds_result = true,
                                                .stores = true,
                                                .fuses = true};
 

@@ -80,6 +80,17 @@ static void give_rows(const struct sl_pipeline *p, int columns, const float *row
     if (rounds(p, columns)) p->context.kernels->round_bf16(elements(p, columns), rows, to);
 }
 
+/* How the stage's module should leave rows for TO, which is NULL where they are not handed over. */
+static void ask(struct sl_pipeline *p, int columns, void *to, struct sl_result *result) {
+    *result = (struct sl_result){.stored = to, .unread = to != NULL};
+    p->context.result = rounds(p, columns) ? result : NULL;
+}
+/* The module has returned. */
+static bool is_done(struct sl_pipeline *p, const struct sl_result *result) {
+    p->context.result = NULL;
+    return result->done;
+}
+
 /* Rows of floats that no stage hands over are rounded as if one did, and kept where that is a PLACE in the stash. */
 static void settle(const struct sl_pipeline *p, int columns, float *rows, const struct sl_place *place) {
     const bool keeps = place->stashed && p->context.phase == SL_TRAIN;
@@ -107,12 +118,12 @@ static const float *take_x(const struct sl_pipeline *p, const struct sl_action *
 
 /* ---- forward and backward ---- */
 
-/* What the last stage has given is Y. */
-static int loss_step(struct sl_pipeline *p, const struct sl_action *action, float *y) {
+/* What the last stage has given is Y; SETTLED: rounded as it is to be. */
+static int loss_step(struct sl_pipeline *p, const struct sl_action *action, float *y, bool settled) {
     static const struct sl_place nowhere = {0};
     const int columns = p->model->stage[action->params]->out;
     float *dy = p->output_gradients + loss_row(p, action->output);
-    settle(p, columns, y, &nowhere);
+    if (!settled) settle(p, columns, y, &nowhere);
     SL_TRY(sl_module_forward(p->model->loss, &p->context, y, dy));
     if (p->context.phase == SL_TRAIN) settle(p, columns, dy, &p->kept[action->params].dy);
     return SL_OK;
@@ -128,11 +139,15 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     if (action->output < 0) SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
     set_microbatches(p, action);
     float *y = slot ? rows_for(p, stage->out, slot) : p->outputs + output_row(p, action->output);
-    SL_TRY(sl_module_forward(stage, &p->context, take_x(p, action, from), y));
-    if (slot)
+    struct sl_result result;
+    const float *x = take_x(p, action, from);
+    ask(p, stage->out, slot, &result);
+    SL_TRY(sl_module_forward(stage, &p->context, x, y));
+    const bool done = is_done(p, &result);
+    if (!slot)
+        SL_TRY(loss_step(p, action, y, done));
+    else if (!done)
         give_rows(p, stage->out, y, slot);
-    else
-        SL_TRY(loss_step(p, action, y));
     if (!p->state) return SL_OK;
     p->state = NULL;
     return sl_channel_release(p->self, p->ends[action->loop].take_activation);
@@ -193,9 +208,11 @@ static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *ac
     else if (!is_first(p, action->loop))
         to = p->input_gradients + hidden_bytes(p, action->input);
     float *dx = to ? rows_for(p, stage->in, to) : NULL;
-    SL_TRY(sl_module_backward_input(stage, &p->context, kept_x(p, action->params, action->microbatch),
-                                    gradient_of(p, action), dx));
-    if (to) give_rows(p, stage->in, dx, to);
+    struct sl_result result;
+    const float *x = kept_x(p, action->params, action->microbatch), *dy = gradient_of(p, action);
+    ask(p, stage->in, to, &result);
+    SL_TRY(sl_module_backward_input(stage, &p->context, x, dy, dx));
+    if (!is_done(p, &result) && to) give_rows(p, stage->in, dx, to);
     if (!p->state_gradient) return SL_OK;
     p->state_gradient = NULL;
     return sl_channel_release(p->self, p->ends[action->loop].take_gradient);

@@ -87,7 +87,7 @@ size=$(wc -c <text)
 times="\\{\"ms\":$number,\"ramp_up_ms\":$number,\"ramp_down_ms\":$number,\"utilization\":$number\\}"
 call $evaluate --mesh data=1 --eval-data text --json
 [ $status = 0 ] && said "$random" && [ "$(values tokens)" = $((size - 1)) ] && [ "$(wc -l <out)" = 1 ] &&
-    grep -qxE "\\{\"loss\":$number,\"perplexity\":$number,\"bits_per_byte\":$number,\"tokens\":[0-9]+,\"evaluation_loss\":$number,\"parameters\":[0-9]+,\"sequences_per_second\":$number,\"measured\":$times,\"simulated\":$times,\"memory\":\\[\\{$memory\\}\\]\\}" out
+    grep -qxE "\\{\"loss\":$number,\"perplexity\":$number,\"bits_per_byte\":$number,\"tokens\":[0-9]+,\"evaluation_loss\":$number,\"parameters\":[0-9]+,\"sequences_per_second\":$number,\"measured\":$times,\"simulated\":$times,\"memory\":\\[\\{$memory\\}\\],\"processes\":\\[\\{[^}]*\\}\\]\\}" out
 point 'every token but the first is scored; random parameters are called so'
 values loss >wanted
 awk -v p="$(values perplexity)" -v b="$(values bits_per_byte)" '

@@ -82,6 +82,26 @@ call $transformer --plan search --mesh data=2,pipe=2 --machine "$laptop" --json
 [ $status = 0 ] && ! grep '"layout"' out | grep -v 'mesh data=2,pipe=2'
 point 'also the mesh'
 
+# Where the table outweighs the layers.
+large="$transformer --vocab-size 8192"
+call $large --plan search --mesh data=1,pipe=2 --machine "$laptop" --json
+sed -n 's/.*"layout": *"\([^"]*\)".*"bytes": *\([0-9]*\).*/\2 \1/p' out >layouts
+{
+    grep -m 1 -- '--spread-head$' layouts
+    grep -m 1 -- '--spread-head rows$' layouts
+    grep -m 1 -v -- '--spread-head' layouts
+} >ways
+wrong=
+while read -r bytes layout; do
+    call $large $layout --dry-run --json
+    [ $status = 0 ] && [ "$(largest)" = "$bytes" ] || wrong="$wrong $layout"
+done <ways
+[ "$(wc -l <ways)" = 3 ] && [ -z "$wrong" ] || { echo "$wrong" >>err; false; }
+point 'heads are spread in both ways, and bytes are those of dry runs'
+call $large --plan search --mesh data=1,pipe=2 --schedule looped-bfs --spread-head rows --machine "$laptop" --json
+[ $status = 0 ] && grep -q '"layout"' out && ! grep -q -- '--spread-head' out
+point 'the way that is given is not written again'
+
 # Half of what the smallest layout takes without any of the options that save memory.
 call $transformer --plan search --devices 4 --machine "$laptop" --json
 least=$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | head -n 1)

@@ -163,10 +163,12 @@ point 'a resumed run that keeps nothing says so'
 
 # ---- nothing but --params ----
 
+# result: the last run's line but for its process, whose bytes change.
+result() { sed 's/,"processes".*//' out; }
 call evaluate --params whole --json
-cp out short
+result >short
 call evaluate $model --data text --validation 0.2 --params whole --json
-[ $status = 0 ] && [ ! -s err ] && cmp -s out short && grep -q loss out
+[ $status = 0 ] && [ ! -s err ] && result | cmp -s - short && grep -q loss short
 point 'evaluate: the data of the run'
 head -c 1000 text >other
 call train $model --data text --mesh data=1 --steps 2 --batch 4 --evaluate-every 2 --eval-data other --save own --json

@@ -151,6 +151,10 @@ point 'a checkpoint of a spread head goes on without one'
 call $plain --schedule looped-bfs --spread-head rows --save rows
 values loss | paste losses_plain - | awk '{ far += ($1 - $2) ^ 2 > (1e-5 * $1) ^ 2 } END { exit NR != 3 || far }'
 point 'rows of a spread head: the same losses but for rounding'
+call $plain --schedule looped-bfs --loops 1 --spread-head rows --gradients looped.grads && values loss >losses_rows &&
+    call $plain --schedule gpipe --spread-head rows --gradients rows.grads && values loss | cmp -s - losses_rows &&
+    cmp -s looped.grads rows.grads
+point 'gpipe has a loop for rows of a spread head'
 call $plain --steps 4 --resume rows && values loss | paste resumed - |
     awk '{ far += ($1 - $2) ^ 2 > (1e-5 * $1) ^ 2 } END { exit !NR || far }'
 point 'a checkpoint of it goes on without one'

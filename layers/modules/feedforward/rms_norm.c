@@ -9,11 +9,10 @@ enum { GAMMA = SL_NORM_FACTOR, BETA = SL_NORM_SHIFT };
 
 struct rms_norm {
     struct sl_norm norm;
-    const char *axis;        /* over which the columns are sharded, */
-    int group;               /* its group, */
-    int whole;               /* and the columns of a whole row */
-    struct sl_place sums;    /* [rows], to be added up */
-    struct sl_place whole_x; /* x in I as floats, where it is kept as bf16 */
+    const char *axis;     /* over which the columns are sharded, */
+    int group;            /* its group, */
+    int whole;            /* and the columns of a whole row */
+    struct sl_place sums; /* [rows], to be added up */
 };
 
 static int plan_parameters(const struct rms_norm *own, struct sl_plan *plan) {
@@ -37,8 +36,6 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
     if (plan->forward_only) return SL_OK;
     sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
-    if (plan->storage != SL_F32)
-        sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->in * sizeof(float), &own->whole_x);
     return sl_norm_plan_sums(&own->norm, plan);
 }
 
@@ -49,9 +46,16 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     float *sums = sl_at(context, &own->sums);
     kernels->square_sums(rows, cols, x, sums);
     SL_TRY(sl_sum_over(context, own->group, rows, sums));
-    kernels->rms_norm_forward(rows, cols, (size_t)own->whole, x, sums, sl_value(module, context, GAMMA),
-                              sl_value(module, context, BETA), (float)SL_NORM_EPSILON, sl_at(context, &own->norm.rstd),
-                              y);
+    const float *gamma = sl_value(module, context, GAMMA), *beta = sl_value(module, context, BETA);
+    float *rstd = sl_at(context, &own->norm.rstd);
+    struct sl_result *result = context->result;
+    if (result) {
+        kernels->rms_norm_forward_bf16(rows, cols, (size_t)own->whole, x, sums, gamma, beta, (float)SL_NORM_EPSILON,
+                                       rstd, result->unread ? NULL : y, result->stored);
+        result->done = true;
+        return SL_OK;
+    }
+    kernels->rms_norm_forward(rows, cols, (size_t)own->whole, x, sums, gamma, beta, (float)SL_NORM_EPSILON, rstd, y);
     return SL_OK;
 }
 
@@ -64,15 +68,17 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
     float *dgamma = sl_at(context, &own->norm.sum[GAMMA]), *dbeta = sl_at(context, &own->norm.sum[BETA]);
     const size_t microbatches = sl_call_microbatches(context), one = rows / microbatches;
-    x = sl_widen(context, &own->whole_x, rows * cols, x);
-    for (size_t i = 0, at = 0; i < microbatches; i++, at += one * cols)
-        kernels->rms_norm_backward_weight(one, cols, dy + at, x + at, rstd + i * one, dgamma + i * cols,
+    const bool half = context->storage != SL_F32;
+    for (size_t i = 0, at = 0; i < microbatches; i++, at += one * cols) {
+        const void *rows_of_x = (const char *)x + at * sl_dtype_size(context->storage);
+        kernels->rms_norm_backward_weight(one, cols, dy + at, rows_of_x, half, rstd + i * one, dgamma + i * cols,
                                           dbeta + i * cols);
+    }
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &own->sums);
-    kernels->rms_norm_dots(rows, cols, dy, x, gamma, dots);
+    kernels->rms_norm_dots(rows, cols, dy, x, half, gamma, dots);
     SL_TRY(sl_sum_over(context, own->group, rows, dots));
-    kernels->rms_norm_backward_input(rows, cols, (size_t)own->whole, dy, x, rstd, gamma, dots, dx);
+    kernels->rms_norm_backward_input(rows, cols, (size_t)own->whole, dy, x, half, rstd, gamma, dots, dx);
     return SL_OK;
 }
 
@@ -82,6 +88,8 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .backward_input = backward_input,
                                                .needs_no_gradient = true,
                                                .backward_weight = sl_norm_backward_weight,
+                                               .rounds_result = true,
+                                               .rounds_gradient = true,
                                                .stores = true,
                                                .fuses = true,
                                                .bytes = sizeof(struct rms_norm)};

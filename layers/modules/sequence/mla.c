@@ -80,6 +80,7 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     for (int i = 0; i < module->children; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
     module->keeps_input = module->child[DOWN]->keeps_input;
     module->keeps_gradient = module->child[OUT]->keeps_gradient;
+    module->reads_stored = module->child[DOWN]->reads_stored;
     return SL_OK;
 }
 
@@ -207,18 +208,24 @@ static int child_forward(const struct sl_module *module, struct sl_context *cont
     return sl_kept_forward(module->child[i], context, &sl_mla_of(module)->kept[input[i]], false, y);
 }
 
-static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
+/* Child I's x: some columns of the latent, of which bf16 is kept already. */
+static void cut(const struct sl_module *module, const struct sl_context *context, int i, const float *latent) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    const size_t rows = (size_t)context->rows, half = mla->latent;
+    const struct sl_kept *kept = &mla->kept[input[i]];
+    const size_t rows = (size_t)context->rows, columns = mla->latent;
+    if (kept->stores) kernels->round_block(rows, columns, latent, 2 * columns, sl_at(context, &kept->stored), columns);
+    if (!kept->stores || !module->child[i]->reads_stored || context->caches)
+        kernels->copy_block(rows, columns, latent, 2 * columns, sl_kept_values(context, kept), columns);
+}
+
+static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
+    const struct mla *mla = sl_mla_of(module);
     float *latent = sl_mla_at(module, context, LATENT);
-    float *kv = sl_mla_at(module, context, KV_LATENT), *q = sl_mla_at(module, context, Q_LATENT);
     SL_TRY(sl_module_forward(module->child[DOWN], context, x, latent));
     sl_mla_keep(module, context, LATENT);
-    kernels->copy_block(rows, half, latent, 2 * half, kv, half);
-    kernels->copy_block(rows, half, latent + half, 2 * half, q, half);
-    sl_mla_keep(module, context, KV_LATENT);
-    sl_mla_keep(module, context, Q_LATENT);
+    cut(module, context, KV_UP, latent);
+    cut(module, context, Q_UP, latent + mla->latent);
     if (!sl_mla_absorbs(context->caches, context->sequence, context->position)) {
         SL_TRY(child_forward(module, context, KV_UP, sl_mla_at(module, context, KEYS_VALUES)));
         sl_mla_keep(module, context, KEYS_VALUES);

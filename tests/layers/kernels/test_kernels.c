@@ -289,6 +289,29 @@ static void widens_and_settles(void **state) {
     }
 }
 
+static void a_sum_is_settled_in_one_pass(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {17};
+        for (int i = 0; i < COUNTS; i++) {
+            const size_t n = counts[i];
+            float *x = random_device_floats(&numbers, n, -2, 2), *y = random_device_floats(&numbers, n + 1, -2, 2);
+            float *want = device_copy(y, (n + 1) * sizeof *y), *alone = device_copy(y, (n + 1) * sizeof *y);
+            uint16_t *stored = device_array(n + 1, sizeof *stored), *kept = device_array(n + 1, sizeof *kept);
+            stored[n] = kept[n] = 0x1234;
+            kernels->add(n, x, want);
+            kernels->settle_bf16(n, want, kept);
+            kernels->add_settled(n, x, y, stored);
+            kernels->add_settled(n, x, alone, NULL);
+            assert_memory_equal(y, want, (n + 1) * sizeof *y);
+            assert_memory_equal(alone, want, (n + 1) * sizeof *y);
+            assert_memory_equal(stored, kept, (n + 1) * sizeof *kept);
+            void *const taken[] = {x, y, want, alone, stored, kept};
+            for (size_t a = 0; a < sizeof taken / sizeof *taken; a++) release_array(taken[a]);
+        }
+    }
+}
+
 /* ---- layer norm ---- */
 
 static const double EPSILON = 1e-6;
@@ -646,6 +669,7 @@ int main(void) {
         cmocka_unit_test(rounds_to_the_nearest_bf16),
         cmocka_unit_test(rounds_as_many_as_it_is_given),
         cmocka_unit_test(widens_and_settles),
+        cmocka_unit_test(a_sum_is_settled_in_one_pass),
         cmocka_unit_test(layer_norm_and_its_gradients),
         cmocka_unit_test(layer_norm_of_constant_rows_is_finite),
         cmocka_unit_test(layer_norm_lets_nan_through),

@@ -94,7 +94,7 @@ static void run_rms_norm(const struct sl_sequence_kernels *kernels, size_t rows,
     for (int i = 0; i < parts; i++) {
         struct norm_part *p = &part[i];
         kernels->square_sums(rows, p->cols, p->x, sums[i] = p->sums);
-        kernels->rms_norm_dots(rows, p->cols, p->dy, p->x, p->gamma, dots[i] = p->dots);
+        kernels->rms_norm_dots(rows, p->cols, p->dy, p->x, false, p->gamma, dots[i] = p->dots);
     }
     psum(parts, rows, sums);
     psum(parts, rows, dots);
@@ -102,8 +102,8 @@ static void run_rms_norm(const struct sl_sequence_kernels *kernels, size_t rows,
         struct norm_part *p = &part[i];
         kernels->rms_norm_forward(rows, p->cols, whole, p->x, p->sums, p->gamma, p->beta, (float)EPSILON, p->rstd,
                                   p->y);
-        kernels->rms_norm_backward_input(rows, p->cols, whole, p->dy, p->x, p->rstd, p->gamma, p->dots, p->dx);
-        kernels->rms_norm_backward_weight(rows, p->cols, p->dy, p->x, p->rstd, p->dgamma, p->dbeta);
+        kernels->rms_norm_backward_input(rows, p->cols, whole, p->dy, p->x, false, p->rstd, p->gamma, p->dots, p->dx);
+        kernels->rms_norm_backward_weight(rows, p->cols, p->dy, p->x, false, p->rstd, p->dgamma, p->dbeta);
     }
 }
 
@@ -195,7 +195,7 @@ static void weight_gradients_add_rows_in_order(void **state) {
         struct norm_part p = make_norm_part(&numbers, ROWS, 0, COLS);
         for (int i = 0; i < ROWS * COLS; i++) p.x[i] = 2.0f;
         for (int r = 0; r < ROWS; r++) p.rstd[r] = r % 2 ? 0.5f : 0.25f;
-        kernels->rms_norm_backward_weight(ROWS, COLS, p.dy, p.x, p.rstd, p.dgamma, p.dbeta);
+        kernels->rms_norm_backward_weight(ROWS, COLS, p.dy, p.x, false, p.rstd, p.dgamma, p.dbeta);
         for (int c = 0; c < COLS; c++) {
             float dgamma = 0, dbeta = 0;
             for (int r = 0; r < ROWS; r++) {
@@ -218,6 +218,48 @@ static void rms_norm_of_zeros_is_beta(void **state) {
         for (int c = 0; c < 33; c++) assert_true(p.y[c] == p.beta[c] && isfinite(p.dx[c]));
         expect_close(at_level(level, "rstd"), 0, p.rstd[0], 1000, 1e-6, 0);
         free_norm_part(&p);
+    }
+}
+
+/* With what rounds in the same pass: the bits of passes that do nothing else. The last two elements are nobody's. */
+static void rms_norm_rounds_what_is_stored(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        const struct sl_kernels *passes = sl_kernels_available(level);
+        struct numbers numbers = {31};
+        for (int s = 0; s < SHAPES; s++) {
+            const size_t rows = shapes[s][0], cols = shapes[s][1], n = rows * cols;
+            struct norm_part p = make_norm_part(&numbers, rows, 0, cols);
+            float *y = device_floats(n + 1), *dy = device_copy(p.dy, n * sizeof *p.dy), *dx = device_floats(n);
+            float *dots = device_floats(rows), *dgamma = device_floats(cols), *dbeta = device_floats(cols);
+            uint16_t *x = device_array(n, sizeof *x), *want = device_array(n, sizeof *want);
+            uint16_t *stored = device_array(n + 1, sizeof *stored);
+            passes->settle_bf16(n, p.x, x);
+            passes->settle_bf16(n, p.dy, NULL);
+            run_rms_norm(kernels, rows, cols, 1, &p);
+            passes->settle_bf16(n, p.y, want);
+            stored[n] = 0x1234;
+            y[n] = 3;
+            for (int form = 1; form < 4; form++) {
+                memset(y, 0, n * sizeof *y);
+                memset(stored, 0, n * sizeof *stored);
+                kernels->rms_norm_forward_bf16(rows, cols, cols, p.x, p.sums, p.gamma, p.beta, (float)EPSILON, p.rstd,
+                                               form & 1 ? y : NULL, form & 2 ? stored : NULL);
+                if (form & 1) assert_memory_equal(y, p.y, n * sizeof *y);
+                if (form & 2) assert_memory_equal(stored, want, n * sizeof *stored);
+            }
+            kernels->rms_norm_dots(rows, cols, dy, x, true, p.gamma, dots);
+            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, dots, dx);
+            kernels->rms_norm_backward_weight(rows, cols, dy, x, true, p.rstd, dgamma, dbeta);
+            assert_memory_equal(dots, p.dots, rows * sizeof *dots);
+            assert_memory_equal(dx, p.dx, n * sizeof *dx);
+            assert_memory_equal(dgamma, p.dgamma, cols * sizeof *dgamma);
+            assert_memory_equal(dbeta, p.dbeta, cols * sizeof *dbeta);
+            assert_true(stored[n] == 0x1234 && y[n] == 3);
+            void *const taken[] = {y, dy, dx, dots, dgamma, dbeta, x, want, stored};
+            for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) release_array(taken[i]);
+            free_norm_part(&p);
+        }
     }
 }
 
@@ -444,6 +486,7 @@ int main(void) {
         cmocka_unit_test(rms_norm_and_its_gradients),
         cmocka_unit_test(weight_gradients_add_rows_in_order),
         cmocka_unit_test(rms_norm_of_zeros_is_beta),
+        cmocka_unit_test(rms_norm_rounds_what_is_stored),
         cmocka_unit_test(gelu_and_its_slope),
         cmocka_unit_test(gelu_rounds_what_is_stored),
         cmocka_unit_test(gelu_far_out),
