@@ -3,42 +3,66 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "spmd/base/memory.h"
 #include "spmd/schedule/simulate_internal.h"
 
-static struct sl_event *first_of(const struct walk *walk, int rank) {
-    return &walk->result->event[walk->cores->first[rank]];
+enum { NONE = -1 };
+
+static void list(const struct piece *piece) {
+    if (piece->listed) *piece->listed = piece->event;
 }
 
-/* EVENT has come to the front: from now on it needs a core. */
-static void put_first(struct walk *walk, int rank, int event) {
+/* QUEUED has come to the front: from now on it needs a core. */
+static void put_first(struct walk *walk, int rank, int queued) {
     struct cores *cores = walk->cores;
-    cores->first[rank] = event;
-    if (event < 0) return;
-    struct sl_event *of = &walk->result->event[event];
-    cores->left[rank] = cores->whole[rank] = of->end - of->begin;
-    of->begin = walk->now[rank];
+    cores->first[rank] = queued;
+    if (queued == NONE) return;
+    struct sl_event *event = &cores->queued[queued].piece.event;
+    cores->left[rank] = cores->whole[rank] = event->end - event->begin;
+    event->begin = walk->now[rank];
 }
 
-void sl_cores_queue(struct walk *walk, const struct sl_event *event) {
+/* A place for one more; NONE without memory. */
+static int take_place(struct cores *cores) {
+    const int place = cores->unused;
+    if (place != NONE) {
+        cores->unused = cores->queued[place].following;
+        return place;
+    }
+    struct queued *grown = sl_grow(cores->queued, cores->count, &cores->capacity, 64, sizeof *grown);
+    cores->no_memory = cores->no_memory || !grown;
+    if (!grown) return NONE;
+    cores->queued = grown;
+    return cores->count++;
+}
+
+void sl_cores_queue(struct walk *walk, const struct piece *piece) {
     struct cores *cores = walk->cores;
-    const int rank = event->rank, number = (int)(event - walk->result->event);
-    cores->following[number] = -1;
+    const struct sl_event *event = &piece->event;
+    const int rank = event->rank, place = take_place(cores);
+    if (place == NONE) return;
+    cores->queued[place] = (struct queued){*piece, NONE};
     if (event->kind == SL_EVENT_OPTIMIZER && cores->ended[rank]) cores->after[rank] += event->end - event->begin;
-    if (cores->first[rank] < 0)
-        put_first(walk, rank, number);
+    if (cores->first[rank] == NONE)
+        put_first(walk, rank, place);
     else
-        cores->following[cores->last[rank]] = number;
-    cores->last[rank] = number;
+        cores->queued[cores->last[rank]].following = place;
+    cores->last[rank] = place;
 }
 
-/* The first event of RANK has been computed. */
+/* The first piece of RANK has been computed. */
 static void finish(struct walk *walk, int rank) {
     struct cores *cores = walk->cores;
-    struct sl_event *event = first_of(walk, rank);
+    const int place = cores->first[rank];
+    struct queued *queued = &cores->queued[place];
+    struct sl_event *event = &queued->piece.event;
     event->end = walk->now[rank] = cores->time;
+    list(&queued->piece);
     if (event->kind != SL_EVENT_OPTIMIZER)
         walk->result->rank[rank].starved += event->end - event->begin - cores->whole[rank];
-    put_first(walk, rank, cores->following[cores->first[rank]]);
+    put_first(walk, rank, queued->following);
+    queued->following = cores->unused;
+    cores->unused = place;
 }
 
 /* Whether RANK has work that it could do now; it may begin later, when what it waits for has come. */
@@ -112,7 +136,7 @@ static double rate_now(const struct walk *walk) {
     return active > walk->cores->each ? walk->cores->each / active : 1;
 }
 
-static struct cores *open_cores(const struct walk *walk, size_t events) {
+static struct cores *open_cores(const struct walk *walk) {
     const struct sl_costs *costs = walk->costs;
     const size_t ranks = (size_t)walk->schedule->ranks;
     struct cores *cores = calloc(1, sizeof *cores);
@@ -120,12 +144,12 @@ static struct cores *open_cores(const struct walk *walk, size_t events) {
     cores->each = costs->coordinates ? (double)costs->cores * walk->schedule->ranks / costs->coordinates : costs->cores;
     cores->first = malloc(ranks * sizeof *cores->first);
     cores->last = calloc(ranks, sizeof *cores->last);
-    cores->following = malloc((events + 1) * sizeof *cores->following);
+    cores->unused = NONE;
     cores->left = calloc(ranks, sizeof *cores->left);
     cores->whole = calloc(ranks, sizeof *cores->whole);
     cores->after = calloc(ranks, sizeof *cores->after);
     cores->ended = calloc(ranks, sizeof *cores->ended);
-    for (size_t r = 0; cores->first && r < ranks; r++) cores->first[r] = -1;
+    for (size_t r = 0; cores->first && r < ranks; r++) cores->first[r] = NONE;
     return cores;
 }
 
@@ -134,7 +158,7 @@ void sl_cores_close(struct walk *walk) {
     if (!cores) return;
     free(cores->first);
     free(cores->last);
-    free(cores->following);
+    free(cores->queued);
     free(cores->left);
     free(cores->whole);
     free(cores->after);
@@ -143,16 +167,16 @@ void sl_cores_close(struct walk *walk) {
     walk->cores = NULL;
 }
 
-int sl_cores_walk(struct walk *walk, size_t events, struct sl_error *error) {
-    struct cores *cores = walk->cores = open_cores(walk, events);
-    if (!cores || !cores->first || !cores->last || !cores->following || !cores->left || !cores->whole ||
-        !cores->after || !cores->ended)
-        return sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", walk->schedule->name);
+int sl_cores_walk(struct walk *walk, struct sl_error *error) {
+    struct cores *cores = walk->cores = open_cores(walk);
+    bool taken = cores && cores->first && cores->last && cores->left && cores->whole && cores->after && cores->ended;
     sl_turns_begin(&walk->turns, walk->schedule->ranks); /* nobody takes them here */
-    for (;;) {
+    while (taken) {
         advance_all(walk);
+        if (cores->no_memory) break;
         const double rate = rate_now(walk), next = next_time(walk, rate);
         if (isinf(next)) return SL_OK;
         work_until(walk, next, rate);
     }
+    return sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", walk->schedule->name);
 }

@@ -42,8 +42,7 @@ static bool is_ahead(const struct ahead *ahead, int loop) {
 }
 
 static int append(struct sl_rank_schedule *to, enum sl_action_kind kind, int loop, int time) {
-    const struct sl_action action = {
-        .kind = kind, .time = time, .loop = loop, .input = -1, .output = -1, .update = -1, .params = loop, .peer = -1};
+    const struct sl_action action = {.kind = kind, .time = time, .loop = (uint16_t)loop};
     return sl_schedule_append(to, &action) ? SL_OK : SL_FAILED;
 }
 
@@ -117,7 +116,7 @@ static int check_rank(const struct sl_schedule *schedule, int rank, bool *whole,
     memset(whole, 0, (size_t)schedule->loops * sizeof *whole);
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
-        if (action->loop < 0 || action->loop >= schedule->loops) continue; /* the walk refuses it */
+        if (action->loop >= schedule->loops) continue; /* the walk refuses it */
         const char *why = wrong(action, whole, count);
         if (why) return refuse(schedule, rank, action, why, error);
         if (action->kind != SL_UNSHARD && action->kind != SL_RESHARD) continue;
