@@ -80,6 +80,14 @@ static int insert(const struct sl_rank_schedule *from, const struct ahead *ahead
     return change(to, &now, &ahead[from->count], time);
 }
 
+/* Keeps no room for more. */
+static void trim(struct sl_rank_schedule *rank) {
+    struct sl_action *exact = rank->count ? realloc(rank->action, (size_t)rank->count * sizeof *exact) : NULL;
+    if (!exact) return;
+    rank->action = exact;
+    rank->capacity = rank->count;
+}
+
 int sl_schedule_insert_shards(struct sl_rank_schedule *rank) {
     struct ahead *ahead = malloc(((size_t)rank->count + 1) * sizeof *ahead);
     struct sl_rank_schedule with = {0};
@@ -87,6 +95,7 @@ int sl_schedule_insert_shards(struct sl_rank_schedule *rank) {
     look_ahead(rank, ahead);
     const int status = insert(rank, ahead, &with);
     free(ahead);
+    if (status == SL_OK) trim(&with);
     free(status == SL_OK ? rank->action : with.action);
     if (status == SL_OK) *rank = with;
     return status;
