@@ -18,7 +18,7 @@ static void put_first(struct walk *walk, int rank, int queued) {
     cores->first[rank] = queued;
     if (queued == NONE) return;
     struct sl_event *event = &cores->queued[queued].piece.event;
-    cores->left[rank] = cores->whole[rank] = event->end - event->begin;
+    cores->whole[rank] = event->end - event->begin;
     event->begin = walk->now[rank];
 }
 
@@ -65,75 +65,71 @@ static void finish(struct walk *walk, int rank) {
     cores->unused = place;
 }
 
-/* Whether RANK has work that it could do now; it may begin later, when what it waits for has come. */
-static bool is_active(const struct walk *walk, int rank) {
-    return sl_cores_busy(walk, rank) && walk->now[rank] <= walk->cores->time;
+/* Nothing that others do changes when RANK goes on. */
+static void wait(struct walk *walk, int rank) {
+    struct cores *cores = walk->cores;
+    if (walk->now[rank] > cores->time)
+        sl_heap_add(&cores->later, walk->now[rank], rank);
+    else if (sl_cores_busy(walk, rank))
+        sl_heap_add(&cores->computing, cores->work + cores->whole[rank], rank);
+    else
+        return; /* it waits for a message, or has done all */
+    cores->waits[rank] = true;
 }
 
-/* Walks on until the rank computes, or waits. Returns whether it came any further. */
-static bool advance(struct walk *walk, int rank) {
+/* Walks on until the rank computes, or waits. */
+static void advance(struct walk *walk, int rank) {
     struct cores *cores = walk->cores;
     const struct sl_rank_schedule *actions = &walk->schedule->rank[rank];
-    bool moved = false;
     while (!sl_cores_busy(walk, rank) && walk->now[rank] <= cores->time) {
         if (walk->next[rank] < actions->count) {
-            if (!sl_walk_step(walk, rank, &actions->action[walk->next[rank]]))
-                return moved || sl_cores_busy(walk, rank);
+            if (!sl_walk_step(walk, rank, &actions->action[walk->next[rank]])) return;
             walk->next[rank]++;
         } else {
             if (!cores->ended[rank]) walk->result->rank[rank].end = walk->now[rank];
             cores->ended[rank] = true;
-            if (!sl_walk_update(walk, rank)) return moved;
+            if (!sl_walk_update(walk, rank)) return;
         }
-        moved = true;
     }
-    return moved;
 }
 
-/* Until nobody can go on without time. */
+/* Until nobody can go on without time. Events are listed in this order, from the first rank on. */
 static void advance_all(struct walk *walk) {
-    bool moved = true;
-    while (moved) {
-        moved = false;
-        for (int r = 0; r < walk->schedule->ranks; r++) moved = advance(walk, r) || moved;
+    int rank;
+    walk->turns.at = -1;
+    while ((rank = sl_turns_next(&walk->turns)) >= 0) {
+        if (walk->cores->waits[rank]) continue;
+        advance(walk, rank);
+        wait(walk, rank);
     }
 }
 
-/* The time at which the first rank ends a piece of work, or goes on; infinite: all have ended. RATE is what each has of
- * a core. */
-static double next_time(const struct walk *walk, double rate) {
-    const struct cores *cores = walk->cores;
-    double next = INFINITY;
-    for (int r = 0; r < walk->schedule->ranks; r++) {
-        const double end = cores->time + cores->left[r] / rate;
-        if (is_active(walk, r))
-            next = end < next ? end : next;
-        else if (walk->now[r] > cores->time)
-            next = walk->now[r] < next ? walk->now[r] : next;
-    }
-    return next;
+static void go_on(struct walk *walk, int rank) {
+    walk->cores->waits[rank] = false;
+    if (sl_cores_busy(walk, rank))
+        wait(walk, rank);
+    else
+        sl_turns_wake(&walk->turns, rank);
 }
 
-static void work_until(struct walk *walk, double time, double rate) {
+/* To the time at which the first rank ends a piece of work, or goes on. False: all have ended. */
+static bool pass_time(struct walk *walk) {
     struct cores *cores = walk->cores;
-    const double done = (time - cores->time) * rate;
-    for (int r = 0; r < walk->schedule->ranks; r++)
-        if (is_active(walk, r))
-            cores->left[r] = cores->time + cores->left[r] / rate <= time ? 0 : cores->left[r] - done;
-    for (int r = 0; r < walk->schedule->ranks; r++) {
-        if (!is_active(walk, r) || cores->left[r] > 0) continue;
-        const double before = cores->time;
-        cores->time = time;
-        finish(walk, r);
-        cores->time = before;
+    struct sl_heap *computing = &cores->computing, *later = &cores->later;
+    const double rate = computing->count > cores->each ? cores->each / computing->count : 1;
+    double end = INFINITY, next = INFINITY;
+    if (computing->count) end = cores->time + (computing->entry[0].time - cores->work) / rate;
+    if (later->count) next = later->entry[0].time;
+    if (isinf(end) && isinf(next)) return false;
+    cores->work = end <= next ? computing->entry[0].time : cores->work + (next - cores->time) * rate;
+    cores->time = end <= next ? end : next;
+    while (computing->count && computing->entry[0].time <= cores->work) {
+        const int rank = sl_heap_take(computing);
+        finish(walk, rank);
+        go_on(walk, rank);
     }
-    cores->time = time;
-}
-
-static double rate_now(const struct walk *walk) {
-    int active = 0;
-    for (int r = 0; r < walk->schedule->ranks; r++) active += is_active(walk, r);
-    return active > walk->cores->each ? walk->cores->each / active : 1;
+    while (later->count && later->entry[0].time <= cores->time) go_on(walk, sl_heap_take(later));
+    return true;
 }
 
 static struct cores *open_cores(const struct walk *walk) {
@@ -145,7 +141,9 @@ static struct cores *open_cores(const struct walk *walk) {
     cores->first = malloc(ranks * sizeof *cores->first);
     cores->last = calloc(ranks, sizeof *cores->last);
     cores->unused = NONE;
-    cores->left = calloc(ranks, sizeof *cores->left);
+    cores->computing.entry = malloc(ranks * sizeof *cores->computing.entry);
+    cores->later.entry = malloc(ranks * sizeof *cores->later.entry);
+    cores->waits = calloc(ranks, sizeof *cores->waits);
     cores->whole = calloc(ranks, sizeof *cores->whole);
     cores->after = calloc(ranks, sizeof *cores->after);
     cores->ended = calloc(ranks, sizeof *cores->ended);
@@ -159,7 +157,9 @@ void sl_cores_close(struct walk *walk) {
     free(cores->first);
     free(cores->last);
     free(cores->queued);
-    free(cores->left);
+    free(cores->computing.entry);
+    free(cores->later.entry);
+    free(cores->waits);
     free(cores->whole);
     free(cores->after);
     free(cores->ended);
@@ -167,16 +167,18 @@ void sl_cores_close(struct walk *walk) {
     walk->cores = NULL;
 }
 
+static bool has_memory(const struct cores *cores) {
+    return cores && cores->first && cores->last && cores->computing.entry && cores->later.entry && cores->waits &&
+           cores->whole && cores->after && cores->ended;
+}
+
 int sl_cores_walk(struct walk *walk, struct sl_error *error) {
-    struct cores *cores = walk->cores = open_cores(walk);
-    bool taken = cores && cores->first && cores->last && cores->left && cores->whole && cores->after && cores->ended;
-    sl_turns_begin(&walk->turns, walk->schedule->ranks); /* nobody takes them here */
-    while (taken) {
-        advance_all(walk);
-        if (cores->no_memory) break;
-        const double rate = rate_now(walk), next = next_time(walk, rate);
-        if (isinf(next)) return SL_OK;
-        work_until(walk, next, rate);
+    walk->cores = open_cores(walk);
+    if (has_memory(walk->cores)) {
+        sl_turns_begin(&walk->turns, walk->schedule->ranks);
+        do advance_all(walk);
+        while (!walk->cores->no_memory && pass_time(walk));
+        if (!walk->cores->no_memory) return SL_OK;
     }
     return sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", walk->schedule->name);
 }

@@ -4,6 +4,7 @@
 #define SL_SPMD_SCHEDULE_SIMULATE_INTERNAL_H
 
 #include "spmd/schedule/simulate.h"
+#include "spmd/schedule/heap.h"
 #include "spmd/schedule/turns.h"
 
 struct cores;
@@ -57,13 +58,16 @@ struct queued {
 struct cores {
     double each; /* cores for one copy of the table */
     double time; /* of all ranks */
+    double work; /* what a rank that always had some has computed by then */
+    /* Those that compute, by WORK at the end of their first piece; those that go on, or begin, later, by time. */
+    struct sl_heap computing, later;
+    bool *waits; /* [ranks] it is one of them */
     int *first;  /* [ranks] what it computes, or would with a core, or -1; */
     int *last;   /* [ranks] the last that is queued */
     struct queued *queued;
     int count, capacity, unused; /* the last: the first of those that have been computed, or -1 */
     bool no_memory;
-    double *left;  /* [ranks] what the first one still needs: time on a core; */
-    double *whole; /* [ranks] and what it needed when it began */
+    double *whole; /* [ranks] what the first one needs: time on a core */
     double *after; /* [ranks] the optimizer's time after the rank's last action */
     bool *ended;   /* [ranks] all actions have been walked */
 };

@@ -66,6 +66,21 @@ static void simulate(const struct complexity_row *row, int n) {
     sl_simulation_free(&simulation);
 }
 
+/* Stages that take different times: ranks end their work one by one. */
+static void simulate_on_cores(const struct complexity_row *row, int n) {
+    (void)row, (void)n;
+    const int stages = sl_schedule_stages(&table);
+    struct sl_stage_costs *cost = calloc((size_t)stages, sizeof *cost);
+    assert_non_null(cost);
+    for (int s = 0; s < stages; s++) cost[s] = (struct sl_stage_costs){1 + s % 7 / 7.1, 1 + s % 11 / 11.1, 1, 0, 0, 0};
+    const struct sl_costs costs = {.count = stages, .stage = cost, .communication = 0.1, .cores = 8};
+    struct sl_simulation simulation;
+    struct sl_error error = {0};
+    assert_int_equal(sl_schedule_time(&table, &costs, &simulation, &error), SL_OK);
+    sl_simulation_free(&simulation);
+    free(cost);
+}
+
 /* A table that no cache holds: made, proven and simulated by one call. Few microbatches on many ranks, or many on few.
  */
 static void do_all(const struct complexity_row *row, int n) {
@@ -181,6 +196,8 @@ int main(void) {
     if (!nowhere) return 1;
     for (int i = 0; sl_schedule_kind_at(i); i++) add_kind(sl_schedule_kind_at(i));
     add_large();
+    add("simulated on shared cores", "1f1b", RANKS, 512, prepare, simulate_on_cores);
+    add("simulated on shared cores", "1f1b", MICROBATCHES, 512, prepare, simulate_on_cores);
     add("ranks that wait for each other", "1f1b", RANKS, 256, prepare_deadlock, refuse);
     add("windows", "looped-bfs", LOOPS, 64, prepare, windows);
     add("windows", "looped-bfs", MICROBATCHES, 256, prepare, windows);

@@ -82,6 +82,15 @@ call $transformer --plan search --mesh data=2,pipe=2 --machine "$laptop" --json
 [ $status = 0 ] && ! grep '"layout"' out | grep -v 'mesh data=2,pipe=2'
 point 'also the mesh'
 
+# Replicas of six samples have no power of two that is enough for four ranks.
+call $transformer --plan search --devices 8 --batch 12 --machine "$laptop" --json
+for layout in 'data=2,pipe=4,.*--microbatches 6' 'data=2,pipe=4,.*--microbatches 2' 'data=1,pipe=4,.*--microbatches 4' \
+    'data=1,pipe=4,.*--microbatches 12'; do
+    grep -qE -- "--mesh $layout" out || status="$status, no $layout"
+done
+[ "$status" = 0 ] && ! grep -q 'data=2,.*--microbatches \(1\|4\|5\|8\) ' out
+point 'microbatches are powers of two, or one a sample'
+
 # Half of what the smallest layout takes without any of the options that save memory.
 call $transformer --plan search --devices 4 --machine "$laptop" --json
 least=$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | head -n 1)
