@@ -64,7 +64,7 @@ static int simulate(struct plan_simulation *result, struct sl_schedule *schedule
     const struct sl_costs costs = {
         .count = stages, .stage = cost, .communication = whole > 0 ? fmin(job->exchange / whole, SL_MAX_COST) : 0};
     int status = cost ? sl_schedule_lower(schedule, error) : sl_error_set(error, SL_FAILED, "no memory to simulate");
-    if (status == SL_OK) status = sl_schedule_simulate(schedule, &costs, &simulation, error);
+    if (status == SL_OK) status = sl_schedule_time(schedule, &costs, &simulation, error);
     if (status == SL_OK) result->bubble = simulation.bubble;
     sl_simulation_free(&simulation);
     free(cost);

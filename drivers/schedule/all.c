@@ -69,6 +69,10 @@ static int count_messages(const struct sl_schedule *schedule) {
     return messages;
 }
 
+static bool is_drawn(const struct schedule_all *all) {
+    return all->format == SCHEDULE_ALL_SVG || all->format == SCHEDULE_ALL_HTML;
+}
+
 static int examine(const struct comparison *comparison, struct candidate *candidate) {
     const struct schedule_all *all = comparison->all;
     const struct sl_schedule_kind *kind = candidate->kind;
@@ -83,7 +87,10 @@ static int examine(const struct comparison *comparison, struct candidate *candid
     costs.count = sl_schedule_stages(&study->schedule);
     costs.stage = study->cost;
     candidate->messages = count_messages(&study->schedule);
-    return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
+    if (is_drawn(all)) return sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error);
+    SL_TRY(sl_schedule_time(&study->schedule, &costs, &study->simulation, error));
+    schedule_study_forget_actions(study); /* those of the next schedule need the room */
+    return SL_OK;
 }
 
 /* The fastest first; as in the registry where they are equally fast, or do not fit. */

@@ -44,8 +44,9 @@ struct subject {
 static const struct sl_option schedule_table[] = {
     {"name", SL_OPTION_TEXT, FIELD(name), .value = "NAME", .alias = "schedule",
      .help = "one of the schedules below (default looped-bfs)"},
-    {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = 4096, .help = "ranks of the pipeline (default 4)"},
-    {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = 4096,
+    {"stages", SL_OPTION_INTEGER, FIELD(stages), .min = 1, .max = SL_MAX_STAGES,
+     .help = "ranks of the pipeline (default 4)"},
+    {"loops", SL_OPTION_INTEGER, FIELD(loops), .min = 1, .max = SL_MAX_STAGES,
      .help = "stages of each rank (default 2, or 1 if the schedule cannot have more)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(microbatches), .min = 1, .max = 65536,
      .help = "parts of a batch (default 8)"},
@@ -205,6 +206,7 @@ static int simulate_under(const struct config *config, struct subject *subject, 
 
 static int simulate(const struct config *config, struct subject *subject, struct sl_error *error) {
     struct schedule_study *study = &subject->study;
+    const bool drawn = config->format == SVG || config->format == HTML;
     SL_TRY(schedule_study_costs(study, &config->cost, error));
     struct sl_costs costs = {.count = sl_schedule_stages(&study->schedule),
                              .stage = study->cost,
@@ -218,7 +220,7 @@ static int simulate(const struct config *config, struct subject *subject, struct
                                       error));
     if (config->costs && !config->synthesis.asked)
         SL_TRY(schedule_costs_read(&costs, study->cost, NULL, costs.count, config->costs, error));
-    SL_TRY(sl_schedule_simulate(&study->schedule, &costs, &study->simulation, error));
+    SL_TRY((drawn ? sl_schedule_simulate : sl_schedule_time)(&study->schedule, &costs, &study->simulation, error));
     return config->over ? simulate_under(config, subject, costs, error) : SL_OK;
 }
 
@@ -242,8 +244,23 @@ static const struct sl_option_word notation[] = {
 
 static struct sl_option_word notation_word(int i) { return notation[i]; }
 
+/* A table of more cells is of no use to anyone; most of them are idle ones. */
+static bool is_too_large(const struct sl_schedule *schedule, FILE *file) {
+    enum { MOST_CELLS = 1 << 26 };
+    int last = -1;
+    for (int r = 0; r < schedule->ranks; r++) {
+        const struct sl_rank_schedule *rank = &schedule->rank[r];
+        if (rank->count && rank->action[rank->count - 1].time > last) last = rank->action[rank->count - 1].time;
+    }
+    if ((long long)schedule->ranks * (last + 1) <= MOST_CELLS) return false;
+    fprintf(file, "%d ranks and %d time steps: too long a table to print; --format csv lists what ranks do\n",
+            schedule->ranks, last + 1);
+    return true;
+}
+
 static int print_table(const struct config *config, const struct sl_schedule *schedule,
                        const struct sl_output *output) {
+    if (is_too_large(schedule, output->stream)) return SL_OK;
     const int columns = config->width > 0 ? config->width : output->width;
     const bool coloured = output->columns > 0;
     SL_TRY(columns > 0 ? sl_schedule_print_folded(schedule, columns, coloured, output->stream)

@@ -30,6 +30,13 @@ int schedule_study_kept(const struct schedule_study *study) {
     return most;
 }
 
+void schedule_study_forget_actions(struct schedule_study *study) {
+    for (int r = 0; r < study->schedule.ranks; r++) {
+        free(study->schedule.rank[r].action);
+        study->schedule.rank[r] = (struct sl_rank_schedule){0};
+    }
+}
+
 void schedule_study_free(struct schedule_study *study) {
     sl_schedule_free(&study->schedule);
     sl_simulation_free(&study->simulation);

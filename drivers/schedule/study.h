@@ -22,6 +22,9 @@ int schedule_study_costs(struct schedule_study *study, const struct sl_stage_cos
 /* The most microbatches that a rank holds at once. */
 int schedule_study_kept(const struct schedule_study *study);
 
+/* Frees what ranks do, and keeps the rest. */
+void schedule_study_forget_actions(struct schedule_study *study);
+
 void schedule_study_free(struct schedule_study *study);
 
 #endif

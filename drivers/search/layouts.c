@@ -101,7 +101,8 @@ static int append_heads(struct listing *l, const struct sl_schedule_kind *kind, 
     return SL_OK;
 }
 
-/* Numbers of microbatches: powers of two, from the ranks of the pipeline on; or what the user says. */
+/* Numbers of microbatches: powers of two, from the ranks of the pipeline on, or the highest that there is; and one a
+ * sample, where these are few. Or what the user says. */
 static int list_microbatches(struct listing *l, const struct sl_schedule_kind *kind, const char *schedule, int loops,
                              int ranks) {
     const struct sl_training_options *options = l->job->options;
@@ -109,9 +110,12 @@ static int list_microbatches(struct listing *l, const struct sl_schedule_kind *k
         return append_heads(l, kind, schedule, loops, options->microbatches);
     const int replicas = sl_mesh_axis_size(&l->mesh, sl_job_axis(l->job, SL_JOB_DATA));
     const int samples = options->batch / (replicas * options->accumulate);
-    for (int m = ranks > 1 ? 2 : 1; m <= MOST_MICROBATCHES && m <= samples; m *= 2)
-        if (samples % m == 0 && (m >= ranks || m * 2 > samples)) SL_TRY(append_heads(l, kind, schedule, loops, m));
-    return SL_OK;
+    int m = 1;
+    for (; m <= MOST_MICROBATCHES && m <= samples && samples % m == 0; m *= 2) {
+        const bool highest = samples % (2 * m) || 2 * m > MOST_MICROBATCHES;
+        if ((m > 1 || ranks == 1) && (m >= ranks || highest)) SL_TRY(append_heads(l, kind, schedule, loops, m));
+    }
+    return m <= samples && samples <= MOST_MICROBATCHES ? append_heads(l, kind, schedule, loops, samples) : SL_OK;
 }
 
 /* One loop or two, four, eight: as many as the schedule allows and there are layers for. */

@@ -273,7 +273,7 @@ static int simulate(struct prediction *p, struct sl_error *error) {
                              .coordinates = p->mesh->size};
     struct sl_simulation simulation = {0};
     struct sl_prediction *result = p->result;
-    SL_TRY(sl_schedule_simulate(&job->schedule, &costs, &simulation, error));
+    SL_TRY(sl_schedule_time(&job->schedule, &costs, &simulation, error));
     result->pipeline_ms = simulation.span * job->options->accumulate;
     result->ms = result->pipeline_ms + simulation.step - simulation.span;
     result->bubble = simulation.bubble;

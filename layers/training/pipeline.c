@@ -18,8 +18,8 @@ static int take_activation(struct sl_pipeline *p, const struct sl_action *action
     struct sl_channel *channel = p->ends[action->loop].take_activation;
     SL_TRY(sl_channel_take(p->self, channel, &slot));
     p->state = slot;
-    if (action->update < 0) return SL_OK;
-    sl_device.copy(p->inputs + hidden_bytes(p, action->update), slot, hidden_bytes(p, p->run));
+    if (!action->has_update) return SL_OK;
+    sl_device.copy(p->inputs + hidden_bytes(p, action->microbatch), slot, hidden_bytes(p, p->run));
     p->state = NULL;
     return sl_channel_release(p->self, channel);
 }
@@ -47,7 +47,7 @@ static void set_microbatches(struct sl_pipeline *p, const struct sl_action *acti
     const size_t keys = (size_t)p->model->layers;
     const struct sl_key *key = step->layer_key;
     if (key)
-        key += keys * (size_t)sl_schedule_iteration(p->options.schedule, p->rank, action->params, action->microbatch);
+        key += keys * (size_t)sl_schedule_iteration(p->options.schedule, p->rank, action->loop, action->microbatch);
     set_batch(p, action->microbatch, p->run);
     p->context.dropout = (struct sl_dropout_source){
         .layer_key = key,
@@ -100,8 +100,8 @@ static void settle(const struct sl_pipeline *p, int columns, float *rows, const 
 
 /* The x of the call, kept for backward. FROM is of the batch, or was handed over. */
 static const float *take_x(const struct sl_pipeline *p, const struct sl_action *action, const void *from) {
-    const int columns = p->model->stage[action->params]->in;
-    const struct sl_place *place = &p->kept[action->params].x;
+    const int columns = p->model->stage[action->loop]->in;
+    const struct sl_place *place = &p->kept[action->loop].x;
     if (from && rounds(p, columns) && is_first(p, action->loop)) {
         float *x = sl_at(&p->context, &p->taken);
         sl_device.copy(x, from, elements(p, columns) * sizeof *x);
@@ -121,24 +121,24 @@ static const float *take_x(const struct sl_pipeline *p, const struct sl_action *
 /* What the last stage has given is Y; SETTLED: rounded as it is to be. */
 static int loss_step(struct sl_pipeline *p, const struct sl_action *action, float *y, bool settled) {
     static const struct sl_place nowhere = {0};
-    const int columns = p->model->stage[action->params]->out;
-    float *dy = p->output_gradients + loss_row(p, action->output);
+    const int columns = p->model->stage[action->loop]->out;
+    float *dy = p->output_gradients + loss_row(p, action->microbatch);
     if (!settled) settle(p, columns, y, &nowhere);
     SL_TRY(sl_module_forward(p->model->loss, &p->context, y, dy));
-    if (p->context.phase == SL_TRAIN) settle(p, columns, dy, &p->kept[action->params].dy);
+    if (p->context.phase == SL_TRAIN) settle(p, columns, dy, &p->kept[action->loop].dy);
     return SL_OK;
 }
 
 static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
-    const struct sl_module *stage = p->model->stage[action->params];
+    const struct sl_module *stage = p->model->stage[action->loop];
     const void *from = p->state;
-    if (action->input >= 0)
-        from = is_first(p, action->loop) ? (const void *)batch_row(p, action->input)
-                                         : p->inputs + hidden_bytes(p, action->input);
+    if (action->has_input)
+        from = is_first(p, action->loop) ? (const void *)batch_row(p, action->microbatch)
+                                         : p->inputs + hidden_bytes(p, action->microbatch);
     void *slot = NULL;
-    if (action->output < 0) SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
+    if (!action->has_output) SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
     set_microbatches(p, action);
-    float *y = slot ? rows_for(p, stage->out, slot) : p->outputs + output_row(p, action->output);
+    float *y = slot ? rows_for(p, stage->out, slot) : p->outputs + output_row(p, action->microbatch);
     struct sl_result result;
     const float *x = take_x(p, action, from);
     ask(p, stage->out, slot, &result);
@@ -162,10 +162,10 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     struct sl_channel *channel = p->ends[action->loop].take_gradient;
     SL_TRY(sl_channel_take(p->self, channel, &slot));
     p->state_gradient = slot;
-    const struct sl_place *kept = &p->kept[action->params].dy;
+    const struct sl_place *kept = &p->kept[action->loop].dy;
     if (!kept->stashed) return SL_OK;
     set_microbatches(p, action);
-    const int columns = p->model->stage[action->params]->out;
+    const int columns = p->model->stage[action->loop]->out;
     sl_device.copy(sl_at(&p->context, kept), slot, sl_pipeline_row_bytes(p, p->context.rows, columns));
     p->state_gradient = NULL;
     return sl_channel_release(p->self, channel);
@@ -185,8 +185,8 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
 /* The dy of the action, as floats. */
 static const float *gradient_of(const struct sl_pipeline *p, const struct sl_action *action) {
     if (is_last(p, action->loop)) return p->output_gradients + loss_row(p, action->microbatch);
-    const void *from = p->state_gradient ? p->state_gradient : kept_dy(p, action->params, action->microbatch);
-    return take_rows(p, p->model->stage[action->params]->out, from);
+    const void *from = p->state_gradient ? p->state_gradient : kept_dy(p, action->loop, action->microbatch);
+    return take_rows(p, p->model->stage[action->loop]->out, from);
 }
 
 /* Before gradients of LOOP's parameters are written. */
@@ -198,18 +198,18 @@ static int begin_weight_gradients(struct sl_pipeline *p, int loop) {
 }
 
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
-    const struct sl_module *stage = p->model->stage[action->params];
+    const struct sl_module *stage = p->model->stage[action->loop];
     set_microbatches(p, action);
     p->context.accumulate = p->step->accumulate;
-    if (p->weights_follow) SL_TRY(begin_weight_gradients(p, action->params));
+    if (p->weights_follow) SL_TRY(begin_weight_gradients(p, action->loop));
     void *to = NULL; /* nobody needs the gradient of the batch */
-    if (action->input < 0)
+    if (!action->has_input)
         SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_gradient, &to));
     else if (!is_first(p, action->loop))
-        to = p->input_gradients + hidden_bytes(p, action->input);
+        to = p->input_gradients + hidden_bytes(p, action->microbatch);
     float *dx = to ? rows_for(p, stage->in, to) : NULL;
     struct sl_result result;
-    const float *x = kept_x(p, action->params, action->microbatch), *dy = gradient_of(p, action);
+    const float *x = kept_x(p, action->loop, action->microbatch), *dy = gradient_of(p, action);
     ask(p, stage->in, to, &result);
     SL_TRY(sl_module_backward_input(stage, &p->context, x, dy, dx));
     if (!is_done(p, &result) && to) give_rows(p, stage->in, dx, to);
@@ -220,17 +220,17 @@ static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *ac
 
 static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) {
     struct sl_channel *channel = p->ends[action->loop].send_gradient;
-    if (action->update >= 0) {
+    if (action->has_update) {
         void *slot;
         SL_TRY(sl_channel_acquire(p->self, channel, &slot));
-        sl_device.copy(slot, p->input_gradients + hidden_bytes(p, action->update), hidden_bytes(p, p->run));
+        sl_device.copy(slot, p->input_gradients + hidden_bytes(p, action->microbatch), hidden_bytes(p, p->run));
     }
     return sl_channel_post(p->self, channel);
 }
 
 void sl_pipeline_weights_due(struct sl_pipeline *p, const struct sl_action *action) {
     for (int i = 0; i < sl_schedule_run(p->options.schedule, action->kind); i++)
-        p->weights[action->params].ready[action->microbatch + i] = true;
+        p->weights[action->loop].ready[action->microbatch + i] = true;
 }
 
 static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_action_kind kind, int loop, int microbatch,
@@ -267,20 +267,20 @@ bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_g
 
 /* Runs the groups of a loop's weight gradients that are due. */
 static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
-    struct weight_gradients *weights = &p->weights[action->params];
+    struct weight_gradients *weights = &p->weights[action->loop];
     while (sl_pipeline_group_is_due(p, weights)) {
-        SL_TRY(sl_pipeline_use_stash(p, action->params, weights->next));
-        SL_TRY(begin_weight_gradients(p, action->params));
+        SL_TRY(sl_pipeline_use_stash(p, action->loop, weights->next));
+        SL_TRY(begin_weight_gradients(p, action->loop));
         set_batch(p, weights->next, 1);
         p->context.accumulate = weights->next > 0 || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
-        SL_TRY(weight_gradient_group(p, action->params, weights->next));
+        SL_TRY(weight_gradient_group(p, action->loop, weights->next));
         sl_trace_end(p->step->trace, mark,
                      event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, p->options.wgrad_group));
         sl_profile_end(p->context.profile, before);
         weights->next += p->options.wgrad_group;
-        sl_pipeline_drop_stash(p, action->params, weights->next);
+        sl_pipeline_drop_stash(p, action->loop, weights->next);
     }
     return SL_OK;
 }
@@ -335,7 +335,7 @@ bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_actio
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     SL_TRY(sl_pipeline_use_parameters(p, action));
     if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
-    if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->params, action->microbatch));
+    if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->loop, action->microbatch));
     if (action->kind == SL_UNSHARD || action->kind == SL_RESHARD) return sl_pipeline_shard_step(p, action);
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);

@@ -129,7 +129,7 @@ bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_g
 /* Whether ACTION itself reads or writes the stash of its microbatches. */
 static inline bool sl_pipeline_uses_stash(const struct sl_pipeline *p, const struct sl_action *action) {
     return action->kind == SL_FORWARD || sl_has_input_gradient(action->kind) ||
-           (action->kind == SL_TAKE_GRADIENT && p->kept[action->params].dy.stashed);
+           (action->kind == SL_TAKE_GRADIENT && p->kept[action->loop].dy.stashed);
 }
 
 /* Once the stages have been planned. */

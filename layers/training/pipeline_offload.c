@@ -36,7 +36,7 @@ static int plan_units(struct sl_pipeline *p) {
 static int plan_uses(struct sl_pipeline *p) {
     for (int i = 0; i < p->actions->count; i++) {
         const struct sl_action *action = &p->actions->action[i];
-        const int loop = action->params;
+        const int loop = action->loop;
         if (sl_pipeline_uses_stash(p, action))
             SL_TRY(sl_window_plan_use(&p->window, unit_of(p, loop, action->microbatch), &p->self->error));
         if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
@@ -106,9 +106,9 @@ int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *pa
         const struct sl_action *action = &p->actions->action[i];
         const bool reduces = action->kind == SL_REDUCE;
         if (uses_values(action) || reduces)
-            SL_TRY(sl_parameters_plan_turns(parameters, action->params, false, &p->self->error));
+            SL_TRY(sl_parameters_plan_turns(parameters, action->loop, false, &p->self->error));
         if (uses_gradients(p, action))
-            SL_TRY(sl_parameters_plan_turns(parameters, action->params, true, &p->self->error));
+            SL_TRY(sl_parameters_plan_turns(parameters, action->loop, true, &p->self->error));
     }
     return SL_OK;
 }
@@ -118,6 +118,6 @@ int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_acti
     const bool gradients = p->context.phase == SL_TRAIN && uses_gradients(p, action);
     if (!parameters->turns) return SL_OK;
     if (uses_values(action) || gradients)
-        SL_TRY(sl_parameters_use_values(parameters, action->params, false, &p->self->error));
-    return gradients ? sl_parameters_use_gradients(parameters, action->params, true, &p->self->error) : SL_OK;
+        SL_TRY(sl_parameters_use_values(parameters, action->loop, false, &p->self->error));
+    return gradients ? sl_parameters_use_gradients(parameters, action->loop, true, &p->self->error) : SL_OK;
 }

@@ -262,7 +262,7 @@ static size_t near_stash_bytes(const struct sl_pipeline *p) {
 }
 static size_t input_bytes(const struct sl_pipeline *p) {
     bool keeps = false;
-    for (int i = 0; i < p->actions->count; i++) keeps = keeps || p->actions->action[i].update >= 0;
+    for (int i = 0; i < p->actions->count; i++) keeps = keeps || p->actions->action[i].has_update;
     return keeps ? hidden_bytes(p, p->microbatches) : 0;
 }
 /* Of rows of COLUMNS columns, where there is a loss. */

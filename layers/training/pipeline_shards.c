@@ -50,7 +50,7 @@ int sl_pipeline_advance_shards(struct sl_pipeline *p) {
 int sl_pipeline_use_shards(struct sl_pipeline *p, const struct sl_action *action) {
     if (!p->unshards || !(action->kind == SL_FORWARD || sl_has_input_gradient(action->kind))) return SL_OK;
     const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_COMMUNICATION);
-    SL_TRY(sl_gathers_wait(&p->gathers, p->self, action->params));
+    SL_TRY(sl_gathers_wait(&p->gathers, p->self, action->loop));
     sl_profile_end(p->context.profile, before);
     note_ended(p);
     return SL_OK;

@@ -17,9 +17,7 @@ static bool descends(const struct sl_schedule *schedule, const struct sl_rank_sc
 }
 
 static void reverse(int last, struct sl_action *action) {
-    action->microbatch = last - action->microbatch;
-    if (action->input >= 0) action->input = last - action->input;
-    if (action->output >= 0) action->output = last - action->output;
+    if (is_backward(action->kind)) action->microbatch = (uint16_t)(last - action->microbatch);
 }
 
 void sl_schedule_ascend(struct sl_schedule *schedule) {
@@ -29,6 +27,5 @@ void sl_schedule_ascend(struct sl_schedule *schedule) {
     schedule->ascends = true;
     for (int r = 0; r < schedule->ranks; r++)
         for (int i = 0; i < schedule->rank[r].count; i++)
-            if (is_backward(schedule->rank[r].action[i].kind))
-                reverse(schedule->microbatches - 1, &schedule->rank[r].action[i]);
+            reverse(schedule->microbatches - 1, &schedule->rank[r].action[i]);
 }

@@ -2,33 +2,26 @@
  *
  * Every rank advances while its next action can run. As there, a slot is acquired before its contents are computed, and
  * what was taken for immediate use stays in its slot until it has been used. What no rank can do any more is a
- * deadlock; what an action finds in the wrong state is a broken table. Channels are first in, first out, one for each
- * ordered pair of ranks and direction. */
+ * deadlock; what an action finds in the wrong state is a broken table. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "spmd/schedule/deadlock.h"
 #include "spmd/schedule/turns.h"
+#include "spmd/schedule/wires.h"
 
 /* Of one microbatch in one stage. */
 struct cell {
-    bool forward, input_gradient, weight_gradient; /* done */
-    bool weight_waits;                             /* it is due, and runs once the gradient has been sent */
+    bool forward : 1, input_gradient : 1, weight_gradient : 1; /* done */
+    bool weight_waits : 1;                                     /* it is due, and runs once the gradient has been sent */
 };
 
-/* The messages from one rank to another in one direction: stage * microbatches + microbatch in order of sending. */
-struct wire {
-    int from, to, sent, taken, released, *message;
-    int acquired; /* whose slot has been acquired and not yet posted, or NOTHING */
-    int another;  /* a wire from the same rank in the same direction, or NOTHING */
-    int sends;    /* that the table has for it */
-};
-
-/* What a rank has at hand: messages' numbers, or NOTHING. */
+/* What a rank has at hand: messages' numbers, stage * microbatches + microbatch, or SL_NO_MESSAGE. */
 struct hands {
-    int state, gradient;             /* last taken, in their slots */
-    int *kept_state, *kept_gradient; /* [microbatches] rows of the stage-input buffers */
+    int state, gradient; /* last taken, in their slots */
+    /* [microbatches] rows of the stage-input buffers; NULL where none is kept */
+    int *kept_state, *kept_gradient;
 };
 
 struct walk {
@@ -36,10 +29,9 @@ struct walk {
     int slots, group;
     bool grows; /* where nothing else helps, there is one slot more */
     struct sl_turns turns;
-    int *next;           /* [ranks] */
-    struct cell *cell;   /* [stages][microbatches] */
-    struct wire *wire;   /* each used by the edges below */
-    int *edge;           /* [2][stages]: the wire of what stage s sends on (activations), and back (gradients) */
+    int *next;         /* [ranks] */
+    struct cell *cell; /* [stages][microbatches] */
+    struct sl_wires wires;
     struct hands *hands; /* [ranks] */
     int *weights;        /* [stages]: first microbatch of the next weight-gradient group */
     int *ready;          /* [stages]: all microbatches below it have had their weight gradients */
@@ -49,7 +41,6 @@ struct walk {
     struct sl_error *error;
 };
 
-enum { NOTHING = -1 };
 enum { BLOCKED = -1 }; /* beside SL_OK and a broken table's status */
 
 static int message_of(const struct walk *walk, int stage, int microbatch) {
@@ -64,6 +55,10 @@ static bool is_last(const struct walk *walk, int stage) { return stage == sl_sch
 
 /* ---- explanations ---- */
 
+static int no_memory(const struct walk *walk) {
+    return sl_error_set(walk->error, SL_FAILED, "schedule %s: no memory to check it", walk->schedule->name);
+}
+
 static int broken(const struct walk *walk, int rank, const struct sl_action *action, const char *why) {
     return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: rank %d, %s of microbatch %d in stage %d: %s",
                         walk->schedule->name, rank, sl_action_name(action->kind), action->microbatch,
@@ -71,12 +66,12 @@ static int broken(const struct walk *walk, int rank, const struct sl_action *act
 }
 
 /* The wire that ACTION sends on, or has to have a slot of before it computes; NULL: none. */
-static struct wire *sends_on(const struct walk *walk, int rank, const struct sl_action *action) {
+static struct sl_wire *sends_on(const struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = stage_of(walk, rank, action), stages = sl_schedule_stages(walk->schedule);
     const bool forward = action->kind == SL_FORWARD || action->kind == SL_SEND_ACTIVATION;
-    if (forward) return is_last(walk, stage) ? NULL : &walk->wire[walk->edge[stage]];
+    if (forward) return is_last(walk, stage) ? NULL : &walk->wires.wire[walk->wires.edge[stage]];
     if (action->kind == SL_SEND_GRADIENT || sl_has_input_gradient(action->kind))
-        return stage == 0 ? NULL : &walk->wire[walk->edge[stages + stage]];
+        return stage == 0 ? NULL : &walk->wires.wire[walk->wires.edge[stages + stage]];
     return NULL;
 }
 
@@ -84,9 +79,9 @@ static bool takes(const struct sl_action *action) {
     return action->kind == SL_TAKE_ACTIVATION || action->kind == SL_TAKE_GRADIENT;
 }
 
-static struct wire *takes_from(const struct walk *walk, int rank, const struct sl_action *action) {
+static struct sl_wire *takes_from(const struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = stage_of(walk, rank, action), stages = sl_schedule_stages(walk->schedule);
-    return &walk->wire[action->kind == SL_TAKE_ACTIVATION ? walk->edge[stage - 1] : walk->edge[stages + stage + 1]];
+    return &walk->wires.wire[walk->wires.edge[action->kind == SL_TAKE_ACTIVATION ? stage - 1 : stages + stage + 1]];
 }
 
 static const struct sl_action *next_of(const struct walk *walk, int rank) {
@@ -130,14 +125,16 @@ static int explain(const struct walk *walk) {
 
 /* ---- one action each ---- */
 
-static bool has_slot(const struct walk *walk, const struct wire *wire) {
+static bool has_slot(const struct walk *walk, const struct sl_wire *wire) {
     return wire->sent - wire->released < walk->slots;
 }
 
 /* A slot of WIRE (NULL: none is needed) for what is to be computed. */
-static int acquire(const struct walk *walk, int rank, const struct sl_action *action, struct wire *wire, int message) {
+static int acquire(const struct walk *walk, int rank, const struct sl_action *action, struct sl_wire *wire,
+                   int message) {
     if (!wire) return SL_OK;
-    if (wire->acquired != NOTHING) return broken(walk, rank, action, "what was computed before has not been sent");
+    if (wire->acquired != SL_NO_MESSAGE)
+        return broken(walk, rank, action, "what was computed before has not been sent");
     if (!has_slot(walk, wire)) return BLOCKED;
     wire->acquired = message;
     return SL_OK;
@@ -152,26 +149,27 @@ static void run_weight_gradients(struct walk *walk, int rank, int stage) {
 }
 
 /* The slot's first end may wait for it. */
-static void release(struct walk *walk, struct wire *wire) {
+static void release(struct walk *walk, struct sl_wire *wire) {
     wire->released++;
     sl_turns_wake(&walk->turns, wire->from);
 }
 
 static int send_message(struct walk *walk, int rank, const struct sl_action *action, struct cell *cell) {
-    struct wire *wire = sends_on(walk, rank, action);
+    struct sl_wire *wire = sends_on(walk, rank, action);
     const bool activation = action->kind == SL_SEND_ACTIVATION;
     const int stage = stage_of(walk, rank, action), message = message_of(walk, stage, action->microbatch);
     if (!wire) return broken(walk, rank, action, "no stage could take it");
     if (action->peer != wire->to) return broken(walk, rank, action, "its peer does not hold that stage");
     if (!(activation ? cell->forward : cell->input_gradient))
         return broken(walk, rank, action, "it is sent before it was computed");
-    if (action->update >= 0 && (activation || walk->hands[rank].kept_gradient[action->update] != message))
+    if (action->has_update && (activation || walk->hands[rank].kept_gradient[action->microbatch] != message))
         return broken(walk, rank, action, "its row of the stage-input buffer holds another one");
-    if (wire->acquired != (action->update >= 0 ? NOTHING : message))
+    if (wire->acquired != (action->has_update ? SL_NO_MESSAGE : message))
         return broken(walk, rank, action, "its buffer holds another one");
-    if (action->update >= 0 && !has_slot(walk, wire)) return BLOCKED;
-    wire->acquired = NOTHING;
-    wire->message[wire->sent++] = message_of(walk, activation ? stage + 1 : stage - 1, action->microbatch);
+    if (action->has_update && !has_slot(walk, wire)) return BLOCKED;
+    wire->acquired = SL_NO_MESSAGE;
+    if (!sl_wire_post(wire, message_of(walk, activation ? stage + 1 : stage - 1, action->microbatch)))
+        return no_memory(walk);
     sl_turns_wake(&walk->turns, wire->to);
     if (cell->weight_waits) {
         cell->weight_waits = false;
@@ -185,26 +183,27 @@ static int take_message(struct walk *walk, int rank, const struct sl_action *act
     const int stage = stage_of(walk, rank, action), message = message_of(walk, stage, action->microbatch);
     struct hands *hands = &walk->hands[rank];
     if (activation ? stage == 0 : is_last(walk, stage)) return broken(walk, rank, action, "no stage could send it");
-    struct wire *wire = takes_from(walk, rank, action);
+    struct sl_wire *wire = takes_from(walk, rank, action);
     if (action->peer != wire->from) return broken(walk, rank, action, "its peer does not hold that stage");
-    if (wire->taken == wire->sent) return BLOCKED;
-    if (wire->message[wire->taken] != message) return broken(walk, rank, action, "the peer sends another one first");
+    const int front = sl_wire_front(wire);
+    if (front == SL_NO_MESSAGE) return BLOCKED;
+    if (front != message) return broken(walk, rank, action, "the peer sends another one first");
     wire->taken++;
-    if (action->update < 0 || !activation) {
+    if (!action->has_update || !activation) {
         int *hand = activation ? &hands->state : &hands->gradient;
-        if (*hand != NOTHING) return broken(walk, rank, action, "the one taken before has not been used");
+        if (*hand != SL_NO_MESSAGE) return broken(walk, rank, action, "the one taken before has not been used");
         *hand = message;
     } else {
         release(walk, wire);
-        hands->kept_state[action->update] = message;
+        hands->kept_state[action->microbatch] = message;
     }
     return SL_OK;
 }
 
 /* Uses up what HAND holds, which has to be MESSAGE, and gives its slot back. */
-static bool use(struct walk *walk, int *hand, int message, struct wire *wire) {
+static bool use(struct walk *walk, int *hand, int message, struct sl_wire *wire) {
     if (*hand != message) return false;
-    *hand = NOTHING;
+    *hand = SL_NO_MESSAGE;
     release(walk, wire);
     return true;
 }
@@ -216,8 +215,9 @@ static int forward(struct walk *walk, int rank, const struct sl_action *action, 
     const int acquired = acquire(walk, rank, action, sends_on(walk, rank, action), message);
     if (acquired) return acquired;
     if (stage > 0) {
-        const bool there = action->input >= 0 ? hands->kept_state[action->input] == message
-                                              : use(walk, &hands->state, message, &walk->wire[walk->edge[stage - 1]]);
+        const bool there = action->has_input
+                               ? hands->kept_state[action->microbatch] == message
+                               : use(walk, &hands->state, message, &walk->wires.wire[walk->wires.edge[stage - 1]]);
         if (!there) return broken(walk, rank, action, "its input has not been taken");
     }
     for (int m = 0; m < sl_schedule_run(walk->schedule, SL_FORWARD); m++, walk->held[rank]++) cell[m].forward = true;
@@ -230,12 +230,13 @@ static int input_gradient(struct walk *walk, int rank, const struct sl_action *a
     struct hands *hands = &walk->hands[rank];
     if (cell->input_gradient) return broken(walk, rank, action, "it was done before");
     if (!cell->forward) return broken(walk, rank, action, "its forward comes later");
-    const int acquired = acquire(walk, rank, action, action->input < 0 ? sends_on(walk, rank, action) : NULL, message);
+    const int acquired = acquire(walk, rank, action, action->has_input ? NULL : sends_on(walk, rank, action), message);
     if (acquired) return acquired;
     if (!is_last(walk, stage) &&
-        !use(walk, &hands->gradient, message, &walk->wire[walk->edge[sl_schedule_stages(walk->schedule) + stage + 1]]))
+        !use(walk, &hands->gradient, message,
+             &walk->wires.wire[walk->wires.edge[sl_schedule_stages(walk->schedule) + stage + 1]]))
         return broken(walk, rank, action, "its gradient has not been taken");
-    if (stage > 0 && action->input >= 0) hands->kept_gradient[action->input] = message;
+    if (stage > 0 && action->has_input) hands->kept_gradient[action->microbatch] = message;
     for (int m = 0; m < sl_schedule_run(walk->schedule, action->kind); m++) cell[m].input_gradient = true;
     return SL_OK;
 }
@@ -266,25 +267,21 @@ static int reduce(struct walk *walk, int rank, const struct sl_action *action) {
     return SL_OK;
 }
 
-/* The columns by which the executor finds its rows and parameters. A row that is kept is the microbatch's. */
+/* The columns by which the executor finds its rows. */
 static const char *wrong_column(const struct walk *walk, int rank, const struct sl_action *action) {
-    const int stage = stage_of(walk, rank, action), row = action->microbatch;
-    const bool computes = action->kind <= SL_WEIGHT_GRADIENT;
-    if (action->params != action->loop) return "its params are another loop's";
-    if (action->update >= 0 && action->update != row) return "its update is not its row of the stage-input buffer";
-    if (!computes) return NULL;
-    if (stage == 0 ? action->input != row : action->input >= 0 && action->input != row)
-        return "its input is not its row";
-    if (action->output != (is_last(walk, stage) ? row : -1)) return "its output is not its row of the output buffer";
+    const int stage = stage_of(walk, rank, action);
+    if (action->kind > SL_WEIGHT_GRADIENT) return NULL;
+    if (stage == 0 && !action->has_input) return "its input is not its row";
+    if (action->has_output != is_last(walk, stage)) return "its output is not its row of the output buffer";
     return NULL;
 }
 
 static int step(struct walk *walk, int rank, const struct sl_action *action) {
     const struct sl_schedule *schedule = walk->schedule;
-    if ((int)action->kind < 0 || action->kind >= SL_ACTION_KINDS)
+    if (action->kind >= SL_ACTION_KINDS)
         return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: rank %d has an action of unknown kind %d",
                             schedule->name, rank, (int)action->kind);
-    if (action->loop < 0 || action->loop >= schedule->loops || action->microbatch < 0 ||
+    if (action->loop >= schedule->loops ||
         action->microbatch > schedule->microbatches - sl_schedule_run(schedule, action->kind))
         return sl_error_set(walk->error, SL_BAD_INPUT,
                             "schedule %s: rank %d, %s: there is no microbatch %d or no loop %d", schedule->name, rank,
@@ -321,7 +318,7 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
 /* ---- the walk ---- */
 
 /* What must hold once no rank can move any more. */
-static int check_end(const struct walk *walk, int wires) {
+static int check_end(const struct walk *walk) {
     const struct sl_schedule *schedule = walk->schedule;
     const int stages = sl_schedule_stages(schedule);
     for (int r = 0; r < schedule->ranks; r++)
@@ -332,10 +329,11 @@ static int check_end(const struct walk *walk, int wires) {
                             schedule->name, c % schedule->microbatches,
                             walk->cell[c].forward ? "weight gradient" : "forward", c / schedule->microbatches);
     }
-    for (int w = 0; w < wires; w++) {
-        if (walk->wire[w].sent == walk->wire[w].taken) continue;
+    for (int w = 0; w < walk->wires.count; w++) {
+        const struct sl_wire *wire = &walk->wires.wire[w];
+        if (wire->sent == wire->taken) continue;
         return sl_error_set(walk->error, SL_BAD_INPUT, "schedule %s: rank %d sends rank %d what is never taken",
-                            schedule->name, walk->wire[w].from, walk->wire[w].to);
+                            schedule->name, wire->from, wire->to);
     }
     for (int s = 0; s < stages; s++) {
         if (walk->reductions[s] == 1 || schedule->forwards) continue;
@@ -358,7 +356,7 @@ static bool add_slot(struct walk *walk) {
     return waited;
 }
 
-static int walk_to_the_end(struct walk *walk, int wires) {
+static int walk_to_the_end(struct walk *walk) {
     int rank;
     sl_turns_begin(&walk->turns, walk->schedule->ranks);
     do {
@@ -370,88 +368,56 @@ static int walk_to_the_end(struct walk *walk, int wires) {
             }
         }
     } while (walk->grows && add_slot(walk));
-    return check_end(walk, wires);
+    return check_end(walk);
 }
 
 /* ---- memory ---- */
 
-/* The wire between the ranks of two neighbouring stages: one for each pair of ranks and direction. LAST has the rank's
- * youngest wire in this direction. */
-static int find_wire(struct walk *walk, int *wires, int *last, int from, int to) {
-    for (int w = last[from]; w != NOTHING; w = walk->wire[w].another)
-        if (walk->wire[w].to == to) return w;
-    walk->wire[*wires] = (struct wire){.from = from, .to = to, .acquired = NOTHING, .another = last[from]};
-    return last[from] = (*wires)++;
-}
-
-/* Wires between neighbouring stages, up or down; LAST [ranks] is for finding them. */
-static void make_edges(struct walk *walk, int *wires, bool up, int *last) {
-    const struct sl_schedule *schedule = walk->schedule;
-    const int stages = sl_schedule_stages(schedule);
-    for (int r = 0; r < schedule->ranks; r++) last[r] = NOTHING;
-    for (int s = up ? 0 : 1; s < (up ? stages - 1 : stages); s++)
-        walk->edge[up ? s : stages + s] = find_wire(walk, wires, last, sl_schedule_rank_of(schedule, s),
-                                                    sl_schedule_rank_of(schedule, up ? s + 1 : s - 1));
-}
-
-static void count_sends(const struct walk *walk) {
-    const struct sl_schedule *schedule = walk->schedule;
-    const int stages = sl_schedule_stages(schedule);
-    for (int r = 0; r < schedule->ranks; r++) {
-        for (int i = 0; i < schedule->rank[r].count; i++) {
-            const struct sl_action *action = &schedule->rank[r].action[i];
-            if (action->loop < 0 || action->loop >= schedule->loops) continue; /* refused when its turn comes */
-            const int stage = stage_of(walk, r, action);
-            if (action->kind == SL_SEND_ACTIVATION && stage < stages - 1) walk->wire[walk->edge[stage]].sends++;
-            if (action->kind == SL_SEND_GRADIENT && stage > 0) walk->wire[walk->edge[stages + stage]].sends++;
-        }
+/* Whether RANK keeps what it takes, or is to send. */
+static bool keeps_rows(const struct sl_schedule *schedule, int rank) {
+    const struct sl_rank_schedule *actions = &schedule->rank[rank];
+    for (int i = 0; i < actions->count; i++) {
+        const struct sl_action *action = &actions->action[i];
+        const bool first = action->loop < schedule->loops && sl_schedule_stage(schedule, rank, action->loop) == 0;
+        if (action->has_update || (action->has_input && !first)) return true;
     }
+    return false;
 }
 
-/* Returns the number of wires; -1 without memory. */
-static int make_wires(struct walk *walk) {
-    int wires = 0;
-    make_edges(walk, &wires, true, walk->waits);
-    make_edges(walk, &wires, false, walk->waits);
-    count_sends(walk);
-    for (int w = 0; w < wires; w++) {
-        walk->wire[w].message = calloc((size_t)walk->wire[w].sends + 1, sizeof(int));
-        if (!walk->wire[w].message) return -1;
-    }
-    return wires;
+static bool take_rows(struct walk *walk, int rank) {
+    struct hands *hands = &walk->hands[rank];
+    const size_t microbatches = (size_t)walk->schedule->microbatches;
+    *hands = (struct hands){.state = SL_NO_MESSAGE, .gradient = SL_NO_MESSAGE};
+    if (!keeps_rows(walk->schedule, rank)) return true;
+    hands->kept_state = malloc(2 * microbatches * sizeof *hands->kept_state);
+    if (!hands->kept_state) return false;
+    hands->kept_gradient = hands->kept_state + microbatches;
+    for (size_t i = 0; i < 2 * microbatches; i++) hands->kept_state[i] = SL_NO_MESSAGE;
+    return true;
 }
 
 static bool take_memory(struct walk *walk) {
     const size_t ranks = (size_t)walk->schedule->ranks, stages = (size_t)sl_schedule_stages(walk->schedule);
-    const size_t microbatches = (size_t)walk->schedule->microbatches;
-    walk->next = calloc(6 * ranks, sizeof *walk->next);
-    walk->cell = calloc(stages * microbatches, sizeof *walk->cell);
-    walk->wire = calloc(2 * stages, sizeof *walk->wire);
-    walk->edge = calloc(5 * stages, sizeof *walk->edge);
+    walk->next = calloc(6 * ranks + 3 * stages, sizeof *walk->next);
+    walk->cell = calloc(stages * (size_t)walk->schedule->microbatches, sizeof *walk->cell);
     walk->hands = calloc(ranks, sizeof *walk->hands);
-    if (!walk->next || !walk->cell || !walk->wire || !walk->edge || !walk->hands) return false;
+    if (!walk->next || !walk->cell || !walk->hands || !sl_wires_open(&walk->wires, walk->schedule)) return false;
     walk->held = walk->next + ranks;
     walk->most = walk->held + ranks;
     walk->waits = walk->most + ranks;
-    walk->weights = walk->edge + 2 * stages;
+    walk->weights = walk->waits + 3 * ranks;
     walk->ready = walk->weights + stages;
     walk->reductions = walk->ready + stages;
-    for (size_t r = 0; r < ranks; r++) {
-        int *rows = malloc(2 * microbatches * sizeof *rows);
-        if (!rows) return false;
-        for (size_t i = 0; i < 2 * microbatches; i++) rows[i] = NOTHING;
-        walk->hands[r] = (struct hands){NOTHING, NOTHING, rows, rows + microbatches};
-    }
+    for (int r = 0; r < walk->schedule->ranks; r++)
+        if (!take_rows(walk, r)) return false;
     return true;
 }
 
 static void give_memory(struct walk *walk) {
-    for (int w = 0; walk->wire && w < 2 * sl_schedule_stages(walk->schedule); w++) free(walk->wire[w].message);
+    sl_wires_close(&walk->wires);
     for (int r = 0; walk->hands && r < walk->schedule->ranks; r++) free(walk->hands[r].kept_state);
     free(walk->next);
     free(walk->cell);
-    free(walk->wire);
-    free(walk->edge);
     free(walk->hands);
 }
 
@@ -459,9 +425,7 @@ static void give_memory(struct walk *walk) {
 static int prove(struct walk *walk, struct sl_error *error) {
     walk->error = error;
     SL_TRY(sl_schedule_check_shards(walk->schedule, error));
-    const int wires = take_memory(walk) ? make_wires(walk) : -1;
-    if (wires < 0) return sl_error_set(error, SL_FAILED, "schedule %s: no memory to check it", walk->schedule->name);
-    return walk_to_the_end(walk, wires);
+    return take_memory(walk) ? walk_to_the_end(walk) : no_memory(walk);
 }
 
 int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, int *stash, struct sl_error *error) {

@@ -3,116 +3,136 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "spmd/base/memory.h"
 #include "spmd/schedule/simulate_internal.h"
 
-static struct sl_event *first_of(const struct walk *walk, int rank) {
-    return &walk->result->event[walk->cores->first[rank]];
+enum { NONE = -1 };
+
+static void list(const struct piece *piece) {
+    if (piece->listed) *piece->listed = piece->event;
 }
 
-/* EVENT has come to the front: from now on it needs a core. */
-static void put_first(struct walk *walk, int rank, int event) {
+/* QUEUED has come to the front: from now on it needs a core. */
+static void put_first(struct walk *walk, int rank, int queued) {
     struct cores *cores = walk->cores;
-    cores->first[rank] = event;
-    if (event < 0) return;
-    struct sl_event *of = &walk->result->event[event];
-    cores->left[rank] = cores->whole[rank] = of->end - of->begin;
-    of->begin = walk->now[rank];
+    cores->first[rank] = queued;
+    if (queued == NONE) return;
+    struct sl_event *event = &cores->queued[queued].piece.event;
+    cores->whole[rank] = event->end - event->begin;
+    event->begin = walk->now[rank];
 }
 
-void sl_cores_queue(struct walk *walk, const struct sl_event *event) {
+/* A place for one more; NONE without memory. */
+static int take_place(struct cores *cores) {
+    const int place = cores->unused;
+    if (place != NONE) {
+        cores->unused = cores->queued[place].following;
+        return place;
+    }
+    struct queued *grown = sl_grow(cores->queued, cores->count, &cores->capacity, 64, sizeof *grown);
+    cores->no_memory = cores->no_memory || !grown;
+    if (!grown) return NONE;
+    cores->queued = grown;
+    return cores->count++;
+}
+
+void sl_cores_queue(struct walk *walk, const struct piece *piece) {
     struct cores *cores = walk->cores;
-    const int rank = event->rank, number = (int)(event - walk->result->event);
-    cores->following[number] = -1;
+    const struct sl_event *event = &piece->event;
+    const int rank = event->rank, place = take_place(cores);
+    if (place == NONE) return;
+    cores->queued[place] = (struct queued){*piece, NONE};
     if (event->kind == SL_EVENT_OPTIMIZER && cores->ended[rank]) cores->after[rank] += event->end - event->begin;
-    if (cores->first[rank] < 0)
-        put_first(walk, rank, number);
+    if (cores->first[rank] == NONE)
+        put_first(walk, rank, place);
     else
-        cores->following[cores->last[rank]] = number;
-    cores->last[rank] = number;
+        cores->queued[cores->last[rank]].following = place;
+    cores->last[rank] = place;
 }
 
-/* The first event of RANK has been computed. */
+/* The first piece of RANK has been computed. */
 static void finish(struct walk *walk, int rank) {
     struct cores *cores = walk->cores;
-    struct sl_event *event = first_of(walk, rank);
+    const int place = cores->first[rank];
+    struct queued *queued = &cores->queued[place];
+    struct sl_event *event = &queued->piece.event;
     event->end = walk->now[rank] = cores->time;
+    list(&queued->piece);
     if (event->kind != SL_EVENT_OPTIMIZER)
         walk->result->rank[rank].starved += event->end - event->begin - cores->whole[rank];
-    put_first(walk, rank, cores->following[cores->first[rank]]);
+    put_first(walk, rank, queued->following);
+    queued->following = cores->unused;
+    cores->unused = place;
 }
 
-/* Whether RANK has work that it could do now; it may begin later, when what it waits for has come. */
-static bool is_active(const struct walk *walk, int rank) {
-    return sl_cores_busy(walk, rank) && walk->now[rank] <= walk->cores->time;
+/* Nothing that others do changes when RANK goes on. */
+static void wait(struct walk *walk, int rank) {
+    struct cores *cores = walk->cores;
+    if (walk->now[rank] > cores->time)
+        sl_heap_add(&cores->later, walk->now[rank], rank);
+    else if (sl_cores_busy(walk, rank))
+        sl_heap_add(&cores->computing, cores->work + cores->whole[rank], rank);
+    else
+        return; /* it waits for a message, or has done all */
+    cores->waits[rank] = true;
 }
 
-/* Walks on until the rank computes, or waits. Returns whether it came any further. */
-static bool advance(struct walk *walk, int rank) {
+/* Walks on until the rank computes, or waits. */
+static void advance(struct walk *walk, int rank) {
     struct cores *cores = walk->cores;
     const struct sl_rank_schedule *actions = &walk->schedule->rank[rank];
-    bool moved = false;
     while (!sl_cores_busy(walk, rank) && walk->now[rank] <= cores->time) {
         if (walk->next[rank] < actions->count) {
-            if (!sl_walk_step(walk, rank, &actions->action[walk->next[rank]]))
-                return moved || sl_cores_busy(walk, rank);
+            if (!sl_walk_step(walk, rank, &actions->action[walk->next[rank]])) return;
             walk->next[rank]++;
         } else {
             if (!cores->ended[rank]) walk->result->rank[rank].end = walk->now[rank];
             cores->ended[rank] = true;
-            if (!sl_walk_update(walk, rank)) return moved;
+            if (!sl_walk_update(walk, rank)) return;
         }
-        moved = true;
     }
-    return moved;
 }
 
-/* Until nobody can go on without time. */
+/* Until nobody can go on without time. Events are listed in this order, from the first rank on. */
 static void advance_all(struct walk *walk) {
-    bool moved = true;
-    while (moved) {
-        moved = false;
-        for (int r = 0; r < walk->schedule->ranks; r++) moved = advance(walk, r) || moved;
+    int rank;
+    walk->turns.at = -1;
+    while ((rank = sl_turns_next(&walk->turns)) >= 0) {
+        if (walk->cores->waits[rank]) continue;
+        advance(walk, rank);
+        wait(walk, rank);
     }
 }
 
-/* The time at which the first rank ends a piece of work, or goes on; infinite: all have ended. RATE is what each has of
- * a core. */
-static double next_time(const struct walk *walk, double rate) {
-    const struct cores *cores = walk->cores;
-    double next = INFINITY;
-    for (int r = 0; r < walk->schedule->ranks; r++) {
-        const double end = cores->time + cores->left[r] / rate;
-        if (is_active(walk, r))
-            next = end < next ? end : next;
-        else if (walk->now[r] > cores->time)
-            next = walk->now[r] < next ? walk->now[r] : next;
-    }
-    return next;
+static void go_on(struct walk *walk, int rank) {
+    walk->cores->waits[rank] = false;
+    if (sl_cores_busy(walk, rank))
+        wait(walk, rank);
+    else
+        sl_turns_wake(&walk->turns, rank);
 }
 
-static void work_until(struct walk *walk, double time, double rate) {
+/* To the time at which the first rank ends a piece of work, or goes on. False: all have ended. */
+static bool pass_time(struct walk *walk) {
     struct cores *cores = walk->cores;
-    const double done = (time - cores->time) * rate;
-    for (int r = 0; r < walk->schedule->ranks; r++)
-        if (is_active(walk, r))
-            cores->left[r] = cores->time + cores->left[r] / rate <= time ? 0 : cores->left[r] - done;
-    for (int r = 0; r < walk->schedule->ranks; r++) {
-        if (!is_active(walk, r) || cores->left[r] > 0) continue;
-        const double before = cores->time;
-        cores->time = time;
-        finish(walk, r);
-        cores->time = before;
+    struct sl_heap *computing = &cores->computing, *later = &cores->later;
+    const double rate = computing->count > cores->each ? cores->each / computing->count : 1;
+    double end = INFINITY, next = INFINITY;
+    if (computing->count) end = cores->time + (computing->entry[0].time - cores->work) / rate;
+    if (later->count) next = later->entry[0].time;
+    if (isinf(end) && isinf(next)) return false;
+    cores->work = end <= next ? computing->entry[0].time : cores->work + (next - cores->time) * rate;
+    cores->time = end <= next ? end : next;
+    while (computing->count && computing->entry[0].time <= cores->work) {
+        const int rank = sl_heap_take(computing);
+        finish(walk, rank);
+        go_on(walk, rank);
     }
-    cores->time = time;
+    while (later->count && later->entry[0].time <= cores->time) go_on(walk, sl_heap_take(later));
+    return true;
 }
 
-static double rate_now(const struct walk *walk) {
-    int active = 0;
-    for (int r = 0; r < walk->schedule->ranks; r++) active += is_active(walk, r);
-    return active > walk->cores->each ? walk->cores->each / active : 1;
-}
-
-static struct cores *open_cores(const struct walk *walk, size_t events) {
+static struct cores *open_cores(const struct walk *walk) {
     const struct sl_costs *costs = walk->costs;
     const size_t ranks = (size_t)walk->schedule->ranks;
     struct cores *cores = calloc(1, sizeof *cores);
@@ -120,12 +140,14 @@ static struct cores *open_cores(const struct walk *walk, size_t events) {
     cores->each = costs->coordinates ? (double)costs->cores * walk->schedule->ranks / costs->coordinates : costs->cores;
     cores->first = malloc(ranks * sizeof *cores->first);
     cores->last = calloc(ranks, sizeof *cores->last);
-    cores->following = malloc((events + 1) * sizeof *cores->following);
-    cores->left = calloc(ranks, sizeof *cores->left);
+    cores->unused = NONE;
+    cores->computing.entry = malloc(ranks * sizeof *cores->computing.entry);
+    cores->later.entry = malloc(ranks * sizeof *cores->later.entry);
+    cores->waits = calloc(ranks, sizeof *cores->waits);
     cores->whole = calloc(ranks, sizeof *cores->whole);
     cores->after = calloc(ranks, sizeof *cores->after);
     cores->ended = calloc(ranks, sizeof *cores->ended);
-    for (size_t r = 0; cores->first && r < ranks; r++) cores->first[r] = -1;
+    for (size_t r = 0; cores->first && r < ranks; r++) cores->first[r] = NONE;
     return cores;
 }
 
@@ -134,8 +156,10 @@ void sl_cores_close(struct walk *walk) {
     if (!cores) return;
     free(cores->first);
     free(cores->last);
-    free(cores->following);
-    free(cores->left);
+    free(cores->queued);
+    free(cores->computing.entry);
+    free(cores->later.entry);
+    free(cores->waits);
     free(cores->whole);
     free(cores->after);
     free(cores->ended);
@@ -143,16 +167,18 @@ void sl_cores_close(struct walk *walk) {
     walk->cores = NULL;
 }
 
-int sl_cores_walk(struct walk *walk, size_t events, struct sl_error *error) {
-    struct cores *cores = walk->cores = open_cores(walk, events);
-    if (!cores || !cores->first || !cores->last || !cores->following || !cores->left || !cores->whole ||
-        !cores->after || !cores->ended)
-        return sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", walk->schedule->name);
-    sl_turns_begin(&walk->turns, walk->schedule->ranks); /* nobody takes them here */
-    for (;;) {
-        advance_all(walk);
-        const double rate = rate_now(walk), next = next_time(walk, rate);
-        if (isinf(next)) return SL_OK;
-        work_until(walk, next, rate);
+static bool has_memory(const struct cores *cores) {
+    return cores && cores->first && cores->last && cores->computing.entry && cores->later.entry && cores->waits &&
+           cores->whole && cores->after && cores->ended;
+}
+
+int sl_cores_walk(struct walk *walk, struct sl_error *error) {
+    walk->cores = open_cores(walk);
+    if (has_memory(walk->cores)) {
+        sl_turns_begin(&walk->turns, walk->schedule->ranks);
+        do advance_all(walk);
+        while (!walk->cores->no_memory && pass_time(walk));
+        if (!walk->cores->no_memory) return SL_OK;
     }
+    return sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", walk->schedule->name);
 }

@@ -47,16 +47,13 @@ static int length_of(const struct sl_schedule *schedule) {
     return length;
 }
 
-/* A pass' actions of a rank. Rows are those of microbatches, from FIRST on. */
+/* A pass' actions of a rank, with microbatches from FIRST on. */
 static bool add_pass(struct sl_rank_schedule *to, const struct sl_rank_schedule *from, int first, int time) {
     for (int i = 0; i < from->count; i++) {
         struct sl_action action = from->action[i];
         if (!sl_goes_forward(action.kind)) continue;
         action.time += time;
-        action.microbatch += first;
-        if (action.input >= 0) action.input += first;
-        if (action.output >= 0) action.output += first;
-        if (action.update >= 0) action.update += first;
+        action.microbatch = (uint16_t)(action.microbatch + first);
         if (!sl_schedule_append(to, &action)) return false;
     }
     return true;

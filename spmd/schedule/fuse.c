@@ -22,18 +22,9 @@ static bool is_run(const struct sl_action *first, int count, int run, int *lowes
         const struct sl_action *action = &first[i];
         const bool same = action->kind == first->kind && action->loop == first->loop && !action->paired;
         if (!same || action->microbatch != first->microbatch + i * step) return false;
-        if ((action->input < 0) != (first->input < 0)) return false;
+        if (action->has_input != first->has_input) return false;
     }
     return count == run || !first[run].paired;
-}
-
-/* Rows are found by the first microbatch's. */
-static struct sl_action joined_action(const struct sl_action *first, int lowest) {
-    struct sl_action joined = *first;
-    joined.microbatch = lowest;
-    if (joined.input >= 0) joined.input = lowest;
-    if (joined.output >= 0) joined.output = lowest;
-    return joined;
 }
 
 /* Fills TO from FROM. False if not all of its actions are in runs. */
@@ -43,7 +34,7 @@ static bool join_rank(const struct sl_rank_schedule *from, int run, struct sl_ra
         if (run > 1 && is_joined(action.kind)) {
             int lowest;
             if (!is_run(&from->action[i], from->count - i, run, &lowest)) return false;
-            action = joined_action(&action, lowest);
+            action.microbatch = (uint16_t)lowest; /* by which its rows are found */
             i += run - 1;
         }
         if (!sl_schedule_append(to, &action)) return *memory = false;
@@ -93,7 +84,7 @@ static int time_of(struct sl_schedule *table, const struct sl_fusing *fusing, do
     struct sl_simulation simulation;
     double busy = 0;
     SL_TRY(sl_schedule_lower(table, error));
-    SL_TRY(sl_schedule_simulate(table, &costs, &simulation, error));
+    SL_TRY(sl_schedule_time(table, &costs, &simulation, error));
     for (int r = 0; r < simulation.ranks; r++) busy += simulation.rank[r].busy;
     const double pipelines = (double)fusing->coordinates / table->ranks;
     const double shared = fusing->cores > 0 ? busy * pipelines / fusing->cores : 0;

@@ -28,7 +28,7 @@ static int append_forward(struct sl_schedule *schedule, int r, int time, int mic
     struct sl_rank_schedule *rank = &schedule->rank[r];
     SL_TRY(sl_schedule_compute(schedule, SL_FORWARD, sl_schedule_stage(schedule, r, loop), microbatch, false));
     rank->action[rank->count - 1].time = time;
-    if (r == 0) rank->action[rank->count - 1].input = microbatch;
+    if (r == 0) rank->action[rank->count - 1].has_input = true;
     return SL_OK;
 }
 

@@ -11,16 +11,10 @@
 /* Order inside an iteration. */
 enum phase { TAKE, COMPUTE, SEND, REDUCE };
 
-struct placed {
-    struct sl_action action;
-    enum phase phase;
-    int order; /* keeps the sort stable */
-};
-
 struct lowering {
     const struct sl_schedule *schedule;
-    int *forward_time, *backward_time; /* [stages][microbatches] of the compute actions */
-    struct placed *placed;             /* one rank's actions */
+    int *forward_time, *backward_time; /* [stages][microbatches] of the compute actions; NULL where no row is kept */
+    struct sl_action *placed;          /* one rank's actions */
     int count;
     int *weight_gradients; /* [loops] of the rank so far */
 };
@@ -29,74 +23,64 @@ static int *time_of(const struct lowering *lowering, int *times, int stage, int 
     return &times[(size_t)stage * (size_t)lowering->schedule->microbatches + (size_t)microbatch];
 }
 
-static void place(struct lowering *lowering, struct sl_action action, enum phase phase) {
-    lowering->placed[lowering->count] = (struct placed){action, phase, lowering->count};
-    lowering->count++;
+static void place(struct lowering *lowering, struct sl_action action) { lowering->placed[lowering->count++] = action; }
+
+static void place_message(struct lowering *lowering, const struct sl_action *of, enum sl_action_kind kind, int peer,
+                          int time, bool has_update) {
+    place(lowering, (struct sl_action){.kind = kind,
+                                       .time = time,
+                                       .microbatch = of->microbatch,
+                                       .loop = of->loop,
+                                       .peer = (uint16_t)peer,
+                                       .paired = of->paired,
+                                       .has_update = has_update});
 }
 
-static int by_time(const void *left, const void *right) {
-    const struct placed *a = left, *b = right;
-    if (a->action.time != b->action.time) return a->action.time < b->action.time ? -1 : 1;
-    if (a->action.paired != b->action.paired) return a->action.paired ? 1 : -1;
-    if (a->phase != b->phase) return a->phase < b->phase ? -1 : 1;
-    return (a->order > b->order) - (a->order < b->order);
-}
-
-static struct sl_action message(const struct sl_action *of, enum sl_action_kind kind, int peer, int time, int update) {
-    struct sl_action action = *of;
-    action.kind = kind;
-    action.peer = peer;
-    action.time = time;
-    action.update = update;
-    action.input = action.output = -1;
-    return action;
-}
+/* Whether ACTION of STAGE has its row in the stage-input buffer. */
+static bool is_kept(const struct sl_action *action, int stage) { return stage > 0 && action->has_input; }
 
 static void place_forward(struct lowering *lowering, int rank, const struct sl_action *forward) {
     const struct sl_schedule *schedule = lowering->schedule;
-    const int stage = sl_schedule_stage(schedule, rank, forward->loop);
-    if (stage > 0) {
-        const bool kept = forward->input >= 0;
-        const int arrival = *time_of(lowering, lowering->forward_time, stage - 1, forward->microbatch) + 1;
-        place(lowering,
-              message(forward, SL_TAKE_ACTIVATION, sl_schedule_rank_of(schedule, stage - 1),
-                      kept ? arrival : forward->time, forward->input),
-              TAKE);
-    }
-    place(lowering, *forward, COMPUTE);
-    if (forward->output < 0)
-        place(lowering,
-              message(forward, SL_SEND_ACTIVATION, sl_schedule_rank_of(schedule, stage + 1), forward->time, -1), SEND);
+    const int stage = sl_schedule_stage(schedule, rank, forward->loop), i = forward->microbatch;
+    const bool kept = is_kept(forward, stage);
+    if (stage > 0)
+        place_message(lowering, forward, SL_TAKE_ACTIVATION, sl_schedule_rank_of(schedule, stage - 1),
+                      kept ? *time_of(lowering, lowering->forward_time, stage - 1, i) + 1 : forward->time, kept);
+    place(lowering, *forward);
+    if (!forward->has_output)
+        place_message(lowering, forward, SL_SEND_ACTIVATION, sl_schedule_rank_of(schedule, stage + 1), forward->time,
+                      false);
+}
+
+/* A gradient whose row is kept is sent when it is needed, but not before it is there. */
+static int gradient_time(const struct lowering *lowering, int stage, const struct sl_action *backward) {
+    if (!is_kept(backward, stage)) return backward->time;
+    const int needed = *time_of(lowering, lowering->backward_time, stage - 1, backward->microbatch) - 1;
+    return needed > backward->time ? needed : backward->time;
 }
 
 static void place_input_gradient(struct lowering *lowering, int rank, const struct sl_action *backward) {
     const struct sl_schedule *schedule = lowering->schedule;
     const int stage = sl_schedule_stage(schedule, rank, backward->loop);
-    if (backward->output < 0)
-        place(lowering,
-              message(backward, SL_TAKE_GRADIENT, sl_schedule_rank_of(schedule, stage + 1), backward->time, -1), TAKE);
-    place(lowering, *backward, COMPUTE);
-    if (stage > 0) {
-        const bool kept = backward->input >= 0;
-        const int needed = *time_of(lowering, lowering->backward_time, stage - 1, backward->microbatch) - 1;
-        place(lowering,
-              message(backward, SL_SEND_GRADIENT, sl_schedule_rank_of(schedule, stage - 1),
-                      kept && needed > backward->time ? needed : backward->time, backward->input),
-              SEND);
-    }
+    if (!backward->has_output)
+        place_message(lowering, backward, SL_TAKE_GRADIENT, sl_schedule_rank_of(schedule, stage + 1), backward->time,
+                      false);
+    place(lowering, *backward);
+    if (stage > 0)
+        place_message(lowering, backward, SL_SEND_GRADIENT, sl_schedule_rank_of(schedule, stage - 1),
+                      gradient_time(lowering, stage, backward), is_kept(backward, stage));
 }
 
 /* A REDUCE for each loop, in the iteration of its last weight gradient: the MICROBATCHES-th that comes along. */
 static void place_weight_gradient(struct lowering *lowering, const struct sl_action *action) {
     lowering->weight_gradients[action->loop] += sl_schedule_run(lowering->schedule, action->kind);
     if (lowering->weight_gradients[action->loop] == lowering->schedule->microbatches)
-        place(lowering, message(action, SL_REDUCE, -1, action->time, -1), REDUCE);
+        place_message(lowering, action, SL_REDUCE, 0, action->time, false);
 }
 
-static int lower_rank(struct lowering *lowering, struct sl_rank_schedule *rank, int number) {
-    lowering->placed = malloc((size_t)(3 * rank->count + lowering->schedule->loops) * sizeof *lowering->placed);
+static void place_rank(struct lowering *lowering, int number) {
+    const struct sl_rank_schedule *rank = &lowering->schedule->rank[number];
     lowering->count = 0;
-    if (!lowering->placed) return SL_FAILED;
     memset(lowering->weight_gradients, 0, (size_t)lowering->schedule->loops * sizeof(int));
     for (int i = 0; i < rank->count; i++) {
         const struct sl_action *action = &rank->action[i];
@@ -105,17 +89,65 @@ static int lower_rank(struct lowering *lowering, struct sl_rank_schedule *rank, 
         else if (sl_has_input_gradient(action->kind))
             place_input_gradient(lowering, number, action);
         else
-            place(lowering, *action, COMPUTE);
+            place(lowering, *action);
         if (sl_has_weight_gradient(action->kind)) place_weight_gradient(lowering, action);
     }
-    qsort(lowering->placed, (size_t)lowering->count, sizeof *lowering->placed, by_time);
-    int status = SL_OK;
-    rank->count = 0;
-    for (int i = 0; i < lowering->count && status == SL_OK; i++) {
-        if (!sl_schedule_append(rank, &lowering->placed[i].action)) status = SL_FAILED;
-    }
-    free(lowering->placed);
-    return status == SL_OK && lowering->schedule->sharded ? sl_schedule_insert_shards(rank) : status;
+}
+
+/* ---- order ---- */
+
+static enum phase phase_of(enum sl_action_kind kind) {
+    if (kind == SL_TAKE_ACTIVATION || kind == SL_TAKE_GRADIENT) return TAKE;
+    if (kind == SL_SEND_ACTIVATION || kind == SL_SEND_GRADIENT) return SEND;
+    return kind == SL_REDUCE ? REDUCE : COMPUTE;
+}
+
+static int compare(const struct sl_action *a, const struct sl_action *b) {
+    if (a->time != b->time) return a->time < b->time ? -1 : 1;
+    if (a->paired != b->paired) return a->paired ? 1 : -1;
+    return (int)phase_of(a->kind) - (int)phase_of(b->kind);
+}
+
+struct numbered {
+    struct sl_action action;
+    int order; /* keeps the sort stable */
+};
+
+static int by_time(const void *left, const void *right) {
+    const struct numbered *a = left, *b = right;
+    const int order = compare(&a->action, &b->action);
+    return order ? order : (a->order > b->order) - (a->order < b->order);
+}
+
+/* Most ranks' actions have been placed in order. */
+static int sort(struct sl_action *action, int count) {
+    int sorted = 1;
+    while (sorted < count && compare(&action[sorted - 1], &action[sorted]) <= 0) sorted++;
+    if (sorted >= count) return SL_OK;
+    struct numbered *list = malloc((size_t)count * sizeof *list);
+    if (!list) return SL_FAILED;
+    for (int i = 0; i < count; i++) list[i] = (struct numbered){action[i], i};
+    qsort(list, (size_t)count, sizeof *list, by_time);
+    for (int i = 0; i < count; i++) action[i] = list[i].action;
+    free(list);
+    return SL_OK;
+}
+
+/* ---- the whole ---- */
+
+/* With no more memory than it needs. */
+static int lower_rank(struct lowering *lowering, struct sl_rank_schedule *rank, int number) {
+    place_rank(lowering, number);
+    SL_TRY(sort(lowering->placed, lowering->count));
+    const size_t bytes = (size_t)lowering->count * sizeof *rank->action;
+    free(rank->action);
+    *rank = (struct sl_rank_schedule){0};
+    if (!lowering->count) return SL_OK;
+    rank->action = malloc(bytes);
+    if (!rank->action) return SL_FAILED;
+    memcpy(rank->action, lowering->placed, bytes);
+    rank->count = rank->capacity = lowering->count;
+    return lowering->schedule->sharded ? sl_schedule_insert_shards(rank) : SL_OK;
 }
 
 static void note_times(struct lowering *lowering) {
@@ -132,19 +164,39 @@ static void note_times(struct lowering *lowering) {
     }
 }
 
+/* *MOST is the number of actions of the fullest rank. */
+static bool keeps_rows(const struct sl_schedule *schedule, int *most) {
+    bool keeps = false;
+    for (int r = 0; r < schedule->ranks; r++) {
+        const struct sl_rank_schedule *rank = &schedule->rank[r];
+        if (rank->count > *most) *most = rank->count;
+        for (int i = 0; i < rank->count && !keeps; i++)
+            keeps = is_kept(&rank->action[i], sl_schedule_stage(schedule, r, rank->action[i].loop));
+    }
+    return keeps;
+}
+
+static bool take_memory(struct lowering *lowering) {
+    const struct sl_schedule *schedule = lowering->schedule;
+    const size_t cells = (size_t)sl_schedule_stages(schedule) * (size_t)schedule->microbatches;
+    int most = 0;
+    const bool keeps = keeps_rows(schedule, &most);
+    if (keeps) lowering->forward_time = calloc(2 * cells, sizeof(int));
+    if (keeps && !lowering->forward_time) return false;
+    if (keeps) lowering->backward_time = lowering->forward_time + cells;
+    lowering->placed = malloc((3 * (size_t)most + (size_t)schedule->loops) * sizeof *lowering->placed);
+    lowering->weight_gradients = calloc((size_t)schedule->loops, sizeof(int));
+    return lowering->placed && lowering->weight_gradients;
+}
+
 int sl_schedule_lower(struct sl_schedule *schedule, struct sl_error *error) {
     if (schedule->lowered) return SL_OK;
-    const size_t cells = (size_t)schedule->ranks * (size_t)schedule->loops * (size_t)schedule->microbatches;
-    struct lowering lowering = {.schedule = schedule,
-                                .forward_time = calloc(cells, sizeof(int)),
-                                .backward_time = calloc(cells, sizeof(int)),
-                                .weight_gradients = calloc((size_t)schedule->loops, sizeof(int))};
-    const bool taken = lowering.forward_time && lowering.backward_time && lowering.weight_gradients;
-    int status = taken ? SL_OK : SL_FAILED;
-    if (status == SL_OK) note_times(&lowering);
+    struct lowering lowering = {.schedule = schedule};
+    int status = take_memory(&lowering) ? SL_OK : SL_FAILED;
+    if (status == SL_OK && lowering.forward_time) note_times(&lowering);
     for (int r = 0; r < schedule->ranks && status == SL_OK; r++) status = lower_rank(&lowering, &schedule->rank[r], r);
     free(lowering.forward_time);
-    free(lowering.backward_time);
+    free(lowering.placed);
     free(lowering.weight_gradients);
     if (status) return sl_error_set(error, status, "schedule %s: no memory to lower it", schedule->name);
     schedule->lowered = true;

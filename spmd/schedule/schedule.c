@@ -7,7 +7,7 @@
 #include "spmd/base/memory.h"
 #include "spmd/schedule/registry.h"
 
-enum { MAX_MICROBATCHES = 65536, MAX_CELLS = 1 << 22 };
+enum { MAX_MICROBATCHES = 1 << 16, MAX_CELLS = 1 << 23 };
 
 char sl_action_letter(enum sl_action_kind kind) {
     static const char letter[SL_ACTION_KINDS] = {'F', 'B', 'I', 'W'};
@@ -74,17 +74,13 @@ struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct
 
 int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch,
                         bool paired) {
-    const int loop = sl_schedule_loop_of(schedule, stage);
     const struct sl_action action = {
         .kind = kind,
-        .microbatch = microbatch,
-        .loop = loop,
-        .input = stage == 0 ? microbatch : -1,
-        .output = stage == sl_schedule_stages(schedule) - 1 ? microbatch : -1,
-        .update = -1,
-        .params = loop,
-        .peer = -1,
+        .microbatch = (uint16_t)microbatch,
+        .loop = (uint16_t)sl_schedule_loop_of(schedule, stage),
         .paired = paired,
+        .has_input = stage == 0,
+        .has_output = stage == sl_schedule_stages(schedule) - 1,
     };
     return sl_schedule_append(&schedule->rank[sl_schedule_rank_of(schedule, stage)], &action) ? SL_OK : SL_FAILED;
 }

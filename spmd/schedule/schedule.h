@@ -39,13 +39,15 @@ enum sl_action_kind {
     SL_ACTION_KINDS
 };
 
+/* 12 bytes: large tables have tens of millions of them. A row is always that of its microbatch, so that a column is a
+ * bit: whether it is one. */
 struct sl_action {
-    enum sl_action_kind kind;
     int time; /* iteration in which it runs, from 0 */
-    int microbatch, loop;
-    int input, output, update, params;
-    int peer;    /* SEND and TAKE: the other rank */
-    bool paired; /* it shares its cell with the action before it: the two may overlap */
+    uint16_t microbatch, loop;
+    uint16_t peer; /* SEND and TAKE: the other rank */
+    enum sl_action_kind kind : 8;
+    bool paired : 1; /* it shares its cell with the action before it: the two may overlap */
+    bool has_input : 1, has_output : 1, has_update : 1; /* sl_action_input and so on read the columns */
 };
 
 struct sl_rank_schedule {
@@ -53,8 +55,8 @@ struct sl_rank_schedule {
     struct sl_action *action;
 };
 
-enum { SL_MAX_STAGES = 4096 };  /* of a pipeline: ranks x loops */
-enum { SL_MOST_UNSHARDED = 2 }; /* loops of a rank whose parameters are gathered at once */
+enum { SL_MAX_STAGES = 1 << 16 }; /* of a pipeline: ranks x loops */
+enum { SL_MOST_UNSHARDED = 2 };   /* loops of a rank whose parameters are gathered at once */
 
 struct sl_schedule {
     char name[32];
@@ -193,6 +195,18 @@ static inline bool sl_has_weight_gradient(enum sl_action_kind kind) {
 static inline bool sl_goes_forward(enum sl_action_kind kind) {
     return kind == SL_FORWARD || kind == SL_TAKE_ACTIVATION || kind == SL_SEND_ACTIVATION;
 }
+
+/* An action's columns. Its params are those of its loop. */
+static inline int sl_action_input(const struct sl_action *action) {
+    return action->has_input ? action->microbatch : -1;
+}
+static inline int sl_action_output(const struct sl_action *action) {
+    return action->has_output ? action->microbatch : -1;
+}
+static inline int sl_action_update(const struct sl_action *action) {
+    return action->has_update ? action->microbatch : -1;
+}
+static inline int sl_action_params(const struct sl_action *action) { return action->loop; }
 
 /* The letter of a compute action: F, B, I or W. */
 char sl_action_letter(enum sl_action_kind kind);

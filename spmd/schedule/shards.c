@@ -42,8 +42,7 @@ static bool is_ahead(const struct ahead *ahead, int loop) {
 }
 
 static int append(struct sl_rank_schedule *to, enum sl_action_kind kind, int loop, int time) {
-    const struct sl_action action = {
-        .kind = kind, .time = time, .loop = loop, .input = -1, .output = -1, .update = -1, .params = loop, .peer = -1};
+    const struct sl_action action = {.kind = kind, .time = time, .loop = (uint16_t)loop};
     return sl_schedule_append(to, &action) ? SL_OK : SL_FAILED;
 }
 
@@ -81,6 +80,14 @@ static int insert(const struct sl_rank_schedule *from, const struct ahead *ahead
     return change(to, &now, &ahead[from->count], time);
 }
 
+/* Keeps no room for more. */
+static void trim(struct sl_rank_schedule *rank) {
+    struct sl_action *exact = rank->count ? realloc(rank->action, (size_t)rank->count * sizeof *exact) : NULL;
+    if (!exact) return;
+    rank->action = exact;
+    rank->capacity = rank->count;
+}
+
 int sl_schedule_insert_shards(struct sl_rank_schedule *rank) {
     struct ahead *ahead = malloc(((size_t)rank->count + 1) * sizeof *ahead);
     struct sl_rank_schedule with = {0};
@@ -88,6 +95,7 @@ int sl_schedule_insert_shards(struct sl_rank_schedule *rank) {
     look_ahead(rank, ahead);
     const int status = insert(rank, ahead, &with);
     free(ahead);
+    if (status == SL_OK) trim(&with);
     free(status == SL_OK ? rank->action : with.action);
     if (status == SL_OK) *rank = with;
     return status;
@@ -117,7 +125,7 @@ static int check_rank(const struct sl_schedule *schedule, int rank, bool *whole,
     memset(whole, 0, (size_t)schedule->loops * sizeof *whole);
     for (int a = 0; a < schedule->rank[rank].count; a++) {
         const struct sl_action *action = &schedule->rank[rank].action[a];
-        if (action->loop < 0 || action->loop >= schedule->loops) continue; /* the walk refuses it */
+        if (action->loop >= schedule->loops) continue; /* the walk refuses it */
         const char *why = wrong(action, whole, count);
         if (why) return refuse(schedule, rank, action, why, error);
         if (action->kind != SL_UNSHARD && action->kind != SL_RESHARD) continue;

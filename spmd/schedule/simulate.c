@@ -38,35 +38,42 @@ static double cost_of(const struct sl_costs *costs, int kind, int stage) {
 
 /* ---- one action each ---- */
 
-static struct sl_event *add_event(struct walk *walk, int kind, int stage, int microbatch, int microbatches) {
-    struct sl_event *event = &walk->result->event[walk->result->count++];
+/* A piece of work that its rank could begin now. */
+static struct piece piece_of(const struct walk *walk, int kind, int stage, int microbatch, int microbatches) {
     const int rank = sl_schedule_rank_of(walk->schedule, stage);
     const bool runs = kind == SL_FORWARD || kind == SL_BACKWARD || kind == SL_INPUT_GRADIENT;
     const double begin = walk->now[rank], cost = cost_of(walk->costs, kind, stage);
     const double once = runs ? walk->costs->shared : 0;
-    *event = (struct sl_event){.kind = kind,
-                               .rank = rank,
-                               .stage = stage,
-                               .loop = sl_schedule_loop_of(walk->schedule, stage),
-                               .microbatch = microbatch,
-                               .microbatches = microbatches,
-                               .begin = begin,
-                               .end = begin + cost * (once + (1 - once) * microbatches)};
-    return event;
+    return (struct piece){.event = {.kind = kind,
+                                    .rank = rank,
+                                    .stage = stage,
+                                    .loop = sl_schedule_loop_of(walk->schedule, stage),
+                                    .microbatch = microbatch,
+                                    .microbatches = microbatches,
+                                    .begin = begin,
+                                    .end = begin + cost * (once + (1 - once) * microbatches)}};
+}
+
+/* Events are listed in the order in which they are added. */
+static void list(struct walk *walk, struct piece *piece) {
+    if (!walk->result->event) return;
+    piece->listed = &walk->result->event[walk->result->count++];
+    *piece->listed = piece->event;
 }
 
 /* The rank does it now, or, where ranks share cores, when it has one. */
-static void spend(struct walk *walk, const struct sl_event *event) {
+static void spend(struct walk *walk, struct piece piece) {
+    list(walk, &piece);
     if (walk->cores)
-        sl_cores_queue(walk, event);
+        sl_cores_queue(walk, &piece);
     else
-        walk->now[event->rank] = event->end;
+        walk->now[piece.event.rank] = piece.event.end;
 }
 
 static void compute(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch, int microbatches) {
-    const struct sl_event *event = add_event(walk, kind, stage, microbatch, microbatches);
-    walk->result->rank[event->rank].busy += event->end - event->begin;
-    spend(walk, event);
+    const struct piece piece = piece_of(walk, kind, stage, microbatch, microbatches);
+    walk->result->rank[piece.event.rank].busy += piece.event.end - piece.event.begin;
+    spend(walk, piece);
 }
 
 /* One after another, beside what the rank computes. */
@@ -75,9 +82,10 @@ static void gather(struct walk *walk, int rank, int stage) {
     const double begin = larger(walk->now[rank], walk->gather_end[rank]);
     walk->gathered[stage] = walk->gather_end[rank] = begin + cost;
     if (cost == 0) return;
-    struct sl_event *event = add_event(walk, SL_UNSHARD, stage, 0, 1);
-    event->begin = begin;
-    event->end = begin + cost;
+    struct piece piece = piece_of(walk, SL_UNSHARD, stage, 0, 1);
+    piece.event.begin = begin;
+    piece.event.end = begin + cost;
+    list(walk, &piece);
 }
 
 /* Before a forward or an input gradient. */
@@ -115,84 +123,87 @@ static void backward_in_groups(struct walk *walk, int rank, int stage, const str
     if (!is_sent(walk, rank, action)) run_weight_gradients(walk, stage);
 }
 
-static void send(struct walk *walk, int rank, const struct sl_action *action, double *arrival, int to) {
+static void send(struct walk *walk, int rank, const struct sl_action *action, int to) {
     const double travel = action->peer == rank ? 0 : walk->costs->communication;
-    arrival[cell_of(walk, to, action->microbatch)] = walk->now[rank] + travel;
+    walk->arrival[cell_of(walk, to, action->microbatch)] = walk->now[rank] + travel;
     sl_turns_wake(&walk->turns, action->peer);
 }
 
-static bool take(struct walk *walk, int rank, const struct sl_action *action, double arrival) {
-    if (arrival == NOT_SENT) return false;
-    const double wait = arrival - walk->now[rank], travel = action->peer == rank ? 0 : walk->costs->communication;
-    if (wait <= 0) return true;
-    walk->result->rank[rank].transfer += wait < travel ? wait : travel;
-    walk->now[rank] = arrival;
+static bool take(struct walk *walk, int rank, const struct sl_action *action, double *arrival) {
+    if (*arrival == NOT_SENT) return false;
+    const double wait = *arrival - walk->now[rank], travel = action->peer == rank ? 0 : walk->costs->communication;
+    if (wait > 0) {
+        walk->result->rank[rank].transfer += wait < travel ? wait : travel;
+        walk->now[rank] = *arrival;
+    }
+    *arrival = NOT_SENT;
     return true;
 }
 
 /* ---- reductions and the optimizer ---- */
 
 /* One after another; the rank is ready for it from READY on. */
-static void place_reduction(const struct walk *walk, struct sl_event *event, double ready) {
+static void place_reduction(const struct walk *walk, struct piece *reduction, double ready) {
+    struct sl_event *event = &reduction->event;
     struct sl_simulated_rank *rank = &walk->result->rank[event->rank];
     event->begin = larger(ready, rank->reduced);
     event->end = event->begin + cost_of(walk->costs, SL_REDUCE, event->stage);
     rank->reduced = event->end;
+    if (reduction->listed) *reduction->listed = *event;
 }
 
 /* Without overlap it is placed after all actions of the rank. */
 static void begin_reduction(struct walk *walk, int rank, int stage, int microbatch) {
     struct updates *updates = &walk->updates[rank];
-    updates->event[updates->count++] = walk->result->count;
-    struct sl_event *event = add_event(walk, SL_REDUCE, stage, microbatch, 1);
-    if (walk->costs->overlap) place_reduction(walk, event, event->begin);
+    struct piece *reduction = &updates->reduction[updates->count++];
+    *reduction = piece_of(walk, SL_REDUCE, stage, microbatch, 1);
+    list(walk, reduction);
+    if (walk->costs->overlap) place_reduction(walk, reduction, reduction->event.begin);
 }
 
 /* The optimizer's turn, in the order of the reductions. */
 static void update(struct walk *walk, int rank, const struct sl_event *reduction) {
     const double cost = cost_of(walk->costs, SL_EVENT_OPTIMIZER, reduction->stage);
     walk->now[rank] = larger(walk->now[rank], reduction->end);
-    if (cost > 0) spend(walk, add_event(walk, SL_EVENT_OPTIMIZER, reduction->stage, 0, 1));
+    if (cost > 0) spend(walk, piece_of(walk, SL_EVENT_OPTIMIZER, reduction->stage, 0, 1));
     walk->result->rank[rank].optimizer += cost;
     walk->updates[rank].used++;
 }
 
-static struct sl_event *next_update(const struct walk *walk, int rank) {
+static struct piece *next_update(const struct walk *walk, int rank) {
     const struct updates *updates = &walk->updates[rank];
-    return updates->used < updates->count ? &walk->result->event[updates->event[updates->used]] : NULL;
+    return updates->used < updates->count ? &updates->reduction[updates->used] : NULL;
 }
 
 /* Before an action: the turns that have come. */
 static void update_between(struct walk *walk, int rank) {
-    const struct sl_event *reduction;
-    while (walk->costs->overlap && (reduction = next_update(walk, rank)) && reduction->end > reduction->begin &&
-           reduction->end <= walk->now[rank])
-        update(walk, rank, reduction);
+    const struct piece *next;
+    while (walk->costs->overlap && (next = next_update(walk, rank)) && next->event.end > next->event.begin &&
+           next->event.end <= walk->now[rank])
+        update(walk, rank, &next->event);
 }
 
 bool sl_walk_update(struct walk *walk, int rank) {
-    struct sl_event *reduction = next_update(walk, rank);
+    struct piece *reduction = next_update(walk, rank);
     if (!reduction) return false;
     if (!walk->costs->overlap) place_reduction(walk, reduction, walk->now[rank]);
-    update(walk, rank, reduction);
+    update(walk, rank, &reduction->event);
     return true;
 }
 
 bool sl_walk_step(struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = sl_schedule_stage(walk->schedule, rank, action->loop);
-    const size_t cell = cell_of(walk, stage, action->microbatch);
     update_between(walk, rank);
     if (sl_cores_busy(walk, rank)) return false;
     switch (action->kind) {
     case SL_TAKE_ACTIVATION:
-        return take(walk, rank, action, walk->activation[cell]);
     case SL_TAKE_GRADIENT:
-        return take(walk, rank, action, walk->gradient[cell]);
+        return take(walk, rank, action, &walk->arrival[cell_of(walk, stage, action->microbatch)]);
     case SL_SEND_ACTIVATION:
-        send(walk, rank, action, walk->activation, stage + 1);
+        send(walk, rank, action, stage + 1);
         return true;
     case SL_SEND_GRADIENT:
-        send(walk, rank, action, walk->gradient, stage - 1);
+        send(walk, rank, action, stage - 1);
         if (walk->costs->group) run_weight_gradients(walk, stage);
         return true;
     case SL_REDUCE:
@@ -303,42 +314,39 @@ static size_t count_events(const struct sl_schedule *schedule, bool groups) {
     return count;
 }
 
-static bool take_memory(struct walk *walk) {
+static bool take_memory(struct walk *walk, bool events) {
     const struct sl_schedule *schedule = walk->schedule;
     const size_t ranks = (size_t)schedule->ranks, stages = (size_t)sl_schedule_stages(schedule);
-    const size_t cells = stages * (size_t)schedule->microbatches;
+    const size_t microbatches = (size_t)schedule->microbatches, cells = stages * microbatches;
     struct sl_simulation *result = walk->result;
-    result->ranks = schedule->ranks;
-    result->rank = calloc(ranks, sizeof *result->rank);
-    result->event = malloc(count_events(schedule, walk->costs->group) * sizeof *result->event);
+    if (events) result->event = malloc(count_events(schedule, walk->costs->group) * sizeof *result->event);
     walk->next = calloc(ranks, sizeof *walk->next);
     walk->now = calloc(ranks, sizeof *walk->now);
-    walk->activation = malloc(2 * cells * sizeof *walk->activation);
+    walk->arrival = malloc(cells * sizeof *walk->arrival);
     walk->weights = calloc(stages, sizeof *walk->weights);
-    walk->due = calloc(cells, sizeof *walk->due);
+    if (walk->costs->group) walk->due = calloc(cells, sizeof *walk->due);
     walk->gathered = calloc(stages + ranks, sizeof *walk->gathered);
     walk->updates = calloc(ranks, sizeof *walk->updates);
-    walk->update = calloc(stages, sizeof *walk->update);
-    if (!result->rank || !result->event || !walk->next || !walk->now || !walk->activation || !walk->weights ||
-        !walk->due || !walk->gathered || !walk->updates || !walk->update)
+    walk->reductions = calloc(stages, sizeof *walk->reductions);
+    if ((events && !result->event) || !walk->next || !walk->now || !walk->arrival || !walk->weights ||
+        (walk->costs->group && !walk->due) || !walk->gathered || !walk->updates || !walk->reductions)
         return false;
     walk->gather_end = walk->gathered + stages;
-    walk->gradient = walk->activation + cells;
-    for (size_t i = 0; i < 2 * cells; i++) walk->activation[i] = NOT_SENT;
-    for (size_t r = 0; r < ranks; r++) walk->updates[r].event = &walk->update[r * (size_t)schedule->loops];
-    for (size_t s = 0; s < stages; s++) walk->weights[s].due = &walk->due[s * (size_t)schedule->microbatches];
+    for (size_t i = 0; i < cells; i++) walk->arrival[i] = NOT_SENT;
+    for (size_t r = 0; r < ranks; r++) walk->updates[r].reduction = &walk->reductions[r * (size_t)schedule->loops];
+    for (size_t s = 0; walk->due && s < stages; s++) walk->weights[s].due = &walk->due[s * microbatches];
     return true;
 }
 
 static void give_memory(struct walk *walk) {
     free(walk->next);
     free(walk->now);
-    free(walk->activation);
+    free(walk->arrival);
     free(walk->weights);
     free(walk->due);
     free(walk->gathered);
     free(walk->updates);
-    free(walk->update);
+    free(walk->reductions);
     sl_cores_close(walk);
 }
 
@@ -355,25 +363,41 @@ static int prove(const struct walk *walk, struct sl_error *error) {
     return status;
 }
 
-int sl_schedule_simulate(const struct sl_schedule *lowered, const struct sl_costs *costs, struct sl_simulation *result,
-                         struct sl_error *error) {
+/* The proof's memory has been given back when the walk takes its own. */
+static int walk_table(struct walk *walk, bool events, struct sl_error *error) {
+    const struct sl_schedule *schedule = walk->schedule;
+    walk->result->ranks = schedule->ranks;
+    walk->result->rank = calloc((size_t)schedule->ranks, sizeof *walk->result->rank);
+    if (walk->result->rank) SL_TRY(prove(walk, error));
+    if (!walk->result->rank || !take_memory(walk, events))
+        return sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", schedule->name);
+    if (walk->costs->cores > 0) return sl_cores_walk(walk, error);
+    walk_to_the_end(walk);
+    return SL_OK;
+}
+
+static int simulate(const struct sl_schedule *lowered, const struct sl_costs *costs, bool events,
+                    struct sl_simulation *result, struct sl_error *error) {
     *result = (struct sl_simulation){0};
     SL_TRY(check_costs(lowered, costs, error));
     struct walk walk = {.schedule = lowered, .costs = costs, .result = result};
-    int status = take_memory(&walk)
-                     ? prove(&walk, error)
-                     : sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", lowered->name);
-    if (status == SL_OK && costs->cores > 0)
-        status = sl_cores_walk(&walk, count_events(lowered, costs->group), error);
-    else if (status == SL_OK)
-        walk_to_the_end(&walk);
-    if (status == SL_OK) {
+    const int status = walk_table(&walk, events, error);
+    if (status == SL_OK)
         summarize(&walk);
-    } else {
+    else
         sl_simulation_free(result);
-    }
     give_memory(&walk);
     return status;
+}
+
+int sl_schedule_simulate(const struct sl_schedule *lowered, const struct sl_costs *costs, struct sl_simulation *result,
+                         struct sl_error *error) {
+    return simulate(lowered, costs, true, result, error);
+}
+
+int sl_schedule_time(const struct sl_schedule *lowered, const struct sl_costs *costs, struct sl_simulation *result,
+                     struct sl_error *error) {
+    return simulate(lowered, costs, false, result, error);
 }
 
 void sl_simulation_free(struct sl_simulation *simulation) {

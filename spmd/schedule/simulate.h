@@ -74,13 +74,17 @@ struct sl_simulation {
     double bubble; /* share of the span in which ranks have nothing to compute, over all of them */
     struct sl_simulated_rank *rank;
     int count;
-    struct sl_event *event; /* sorted by time within each rank; its reductions, and its gathers, among themselves */
+    struct sl_event *event; /* NULL where none were asked for; sorted by time within each rank; its reductions, and its
+                               gathers, among themselves */
 };
 
 /* Simulates a table, after proving it. SL_BAD_INPUT as by sl_schedule_check, or if a time is not from 0 to SL_MAX_COST,
  * or times are given for another number of stages. Free RESULT with sl_simulation_free. */
 int sl_schedule_simulate(const struct sl_schedule *lowered, const struct sl_costs *costs, struct sl_simulation *result,
                          struct sl_error *error);
+/* The same without the list of events, which takes more memory than the table. */
+int sl_schedule_time(const struct sl_schedule *lowered, const struct sl_costs *costs, struct sl_simulation *result,
+                     struct sl_error *error);
 void sl_simulation_free(struct sl_simulation *simulation);
 
 SL_END_C

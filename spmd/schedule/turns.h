@@ -12,38 +12,53 @@
 
 SL_BEGIN_C
 
-/* As many words as one word has bits: it says which of them are not zero. */
-enum { SL_TURNS_BITS = 64, SL_TURNS_WORDS = SL_MAX_STAGES / SL_TURNS_BITS };
+/* A bit for each rank, and one for each word of those that is not zero: there are few enough words of the latter. */
+enum {
+    SL_TURNS_BITS = 64,
+    SL_TURNS_WORDS = SL_MAX_STAGES / SL_TURNS_BITS,
+    SL_TURNS_SOME = SL_TURNS_WORDS / SL_TURNS_BITS
+};
 
 /* A set of ranks. */
 struct sl_turns {
-    int at;        /* whose turn it is; -1 before the first */
-    uint64_t some; /* a bit for each word that is not zero */
+    int at;                       /* whose turn it is; -1 before the first */
+    int words;                    /* that the ranks take */
+    uint64_t some[SL_TURNS_SOME]; /* a bit for each word that is not zero */
     uint64_t word[SL_TURNS_WORDS];
 };
 
 static inline void sl_turns_wake(struct sl_turns *turns, int rank) {
-    turns->word[rank / SL_TURNS_BITS] |= UINT64_C(1) << rank % SL_TURNS_BITS;
-    turns->some |= UINT64_C(1) << rank / SL_TURNS_BITS;
+    const int word = rank / SL_TURNS_BITS;
+    turns->word[word] |= UINT64_C(1) << rank % SL_TURNS_BITS;
+    turns->some[word / SL_TURNS_BITS] |= UINT64_C(1) << word % SL_TURNS_BITS;
 }
 
 /* Every one of RANKS has a turn in the first round. */
 static inline void sl_turns_begin(struct sl_turns *turns, int ranks) {
-    memset(turns, 0, sizeof *turns);
     turns->at = -1;
+    turns->words = (ranks + SL_TURNS_BITS - 1) / SL_TURNS_BITS;
+    memset(turns->some, 0, sizeof turns->some);
+    memset(turns->word, 0, (size_t)turns->words * sizeof *turns->word);
     for (int r = 0; r < ranks; r++) sl_turns_wake(turns, r);
+}
+
+/* The first bit of the COUNT words at WORD that is set, from LOWEST on; -1: there is none. */
+static inline int sl_turns_bit(const uint64_t *word, int count, int lowest) {
+    int at = lowest / SL_TURNS_BITS;
+    if (at >= count) return -1;
+    uint64_t bits = word[at] & UINT64_MAX << lowest % SL_TURNS_BITS;
+    while (!bits && ++at < count) bits = word[at];
+    return bits ? at * SL_TURNS_BITS + __builtin_ctzll(bits) : -1;
 }
 
 /* The first rank of the set from LOWEST on; -1: there is none. */
 static inline int sl_turns_from(const struct sl_turns *turns, int lowest) {
-    const int first = lowest / SL_TURNS_BITS;
-    if (lowest >= SL_MAX_STAGES) return -1;
+    const int first = lowest / SL_TURNS_BITS, words = (turns->words + SL_TURNS_BITS - 1) / SL_TURNS_BITS;
+    if (first >= turns->words) return -1;
     const uint64_t here = turns->word[first] & UINT64_MAX << lowest % SL_TURNS_BITS;
     if (here) return first * SL_TURNS_BITS + __builtin_ctzll(here);
-    const uint64_t later = turns->some & ~(UINT64_MAX >> (SL_TURNS_BITS - 1 - first));
-    if (!later) return -1;
-    const int word = __builtin_ctzll(later);
-    return word * SL_TURNS_BITS + __builtin_ctzll(turns->word[word]);
+    const int later = sl_turns_bit(turns->some, words, first + 1);
+    return later < 0 ? -1 : later * SL_TURNS_BITS + __builtin_ctzll(turns->word[later]);
 }
 
 /* The rank that has the next turn; -1: nobody has. */
@@ -51,9 +66,9 @@ static inline int sl_turns_next(struct sl_turns *turns) {
     int rank = sl_turns_from(turns, turns->at + 1);
     if (rank < 0) rank = sl_turns_from(turns, 0);
     if (rank < 0) return -1;
-    uint64_t *word = &turns->word[rank / SL_TURNS_BITS];
-    *word &= ~(UINT64_C(1) << rank % SL_TURNS_BITS);
-    if (!*word) turns->some &= ~(UINT64_C(1) << rank / SL_TURNS_BITS);
+    const int word = rank / SL_TURNS_BITS;
+    turns->word[word] &= ~(UINT64_C(1) << rank % SL_TURNS_BITS);
+    if (!turns->word[word]) turns->some[word / SL_TURNS_BITS] &= ~(UINT64_C(1) << word % SL_TURNS_BITS);
     return turns->at = rank;
 }
 

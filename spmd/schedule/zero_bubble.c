@@ -17,47 +17,49 @@ static int step(struct walk *walk, enum sl_action_kind kind, int loop) {
     return sl_schedule_compute(walk->schedule, kind, stage, microbatch, false);
 }
 
-static int both_gradients(struct walk *walk, int loop) {
-    SL_TRY(step(walk, SL_INPUT_GRADIENT, loop));
-    return step(walk, SL_WEIGHT_GRADIENT, loop);
+struct turn {
+    enum sl_action_kind kind;
+    int loop;
+};
+
+enum { F = SL_FORWARD, I = SL_INPUT_GRADIENT, W = SL_WEIGHT_GRADIENT };
+
+/* Takes COUNT turns one after the other, and so TIMES times. Once none of them has a microbatch, they are only counted.
+ */
+static int repeat(struct walk *walk, int times, int count, const struct turn *turn) {
+    if (times < 0) return SL_OK;
+    for (bool left = true; times > 0 && left; times--) {
+        left = false;
+        for (int i = 0; i < count; i++) {
+            SL_TRY(step(walk, turn[i].kind, turn[i].loop));
+            left = left || walk->next[turn[i].kind][turn[i].loop] < walk->schedule->microbatches;
+        }
+    }
+    for (int i = 0; i < count; i++) walk->next[turn[i].kind][turn[i].loop] += times;
+    return SL_OK;
 }
 
 static int warm_up(struct walk *walk) {
     const int hops = walk->schedule->ranks - 1 - walk->rank;
-    for (int n = 0; n < 2 * hops + 1; n++) SL_TRY(step(walk, SL_FORWARD, 0));
-    for (int n = 0; n < walk->rank; n++) {
-        SL_TRY(step(walk, SL_FORWARD, 1));
-        SL_TRY(step(walk, SL_FORWARD, 0));
-    }
-    for (int n = 0; n < hops + 1; n++) {
-        SL_TRY(step(walk, SL_FORWARD, 1));
-        SL_TRY(both_gradients(walk, 1));
-    }
-    return SL_OK;
+    SL_TRY(repeat(walk, 2 * hops + 1, 1, (const struct turn[]){{F, 0}}));
+    SL_TRY(repeat(walk, walk->rank, 2, (const struct turn[]){{F, 1}, {F, 0}}));
+    return repeat(walk, hops + 1, 3, (const struct turn[]){{F, 1}, {I, 1}, {W, 1}});
 }
 
 static int take_turns(struct walk *walk, int microbatches) {
+    static const struct turn turn[] = {{F, 0}, {I, 0}, {W, 0}, {F, 1}, {I, 1}, {W, 1}};
     const int *forwards = walk->next[SL_FORWARD];
-    while (forwards[1] < microbatches) {
-        if (forwards[0] < microbatches) SL_TRY(step(walk, SL_FORWARD, 0));
-        SL_TRY(both_gradients(walk, 0));
-        SL_TRY(step(walk, SL_FORWARD, 1));
-        SL_TRY(both_gradients(walk, 1));
-    }
-    return SL_OK;
+    SL_TRY(repeat(walk, microbatches - forwards[0], 6, turn));
+    return repeat(walk, microbatches - forwards[1], 5, turn + 1);
 }
 
 /* Other ranks wait for input gradients; weight gradients come after. */
 static int cool_down(struct walk *walk, int microbatches) {
-    for (int n = 0; n < walk->rank; n++) {
-        SL_TRY(step(walk, SL_INPUT_GRADIENT, 0));
-        SL_TRY(step(walk, SL_INPUT_GRADIENT, 1));
-    }
-    for (int n = walk->rank; n < walk->schedule->ranks; n++) SL_TRY(both_gradients(walk, 0));
-    for (int loop = 1; loop >= 0; loop--) {
-        while (walk->next[SL_WEIGHT_GRADIENT][loop] < microbatches) SL_TRY(step(walk, SL_WEIGHT_GRADIENT, loop));
-    }
-    return SL_OK;
+    const int *weights = walk->next[SL_WEIGHT_GRADIENT];
+    SL_TRY(repeat(walk, walk->rank, 2, (const struct turn[]){{I, 0}, {I, 1}}));
+    SL_TRY(repeat(walk, walk->schedule->ranks - walk->rank, 2, (const struct turn[]){{I, 0}, {W, 0}}));
+    SL_TRY(repeat(walk, microbatches - weights[1], 1, (const struct turn[]){{W, 1}}));
+    return repeat(walk, microbatches - weights[0], 1, (const struct turn[]){{W, 0}});
 }
 
 int sl_generate_zero_bubble(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, struct sl_error *error) {

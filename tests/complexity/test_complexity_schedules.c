@@ -66,6 +66,40 @@ static void simulate(const struct complexity_row *row, int n) {
     sl_simulation_free(&simulation);
 }
 
+/* Stages that take different times: ranks end their work one by one. */
+static void simulate_on_cores(const struct complexity_row *row, int n) {
+    (void)row, (void)n;
+    const int stages = sl_schedule_stages(&table);
+    struct sl_stage_costs *cost = calloc((size_t)stages, sizeof *cost);
+    assert_non_null(cost);
+    for (int s = 0; s < stages; s++) cost[s] = (struct sl_stage_costs){1 + s % 7 / 7.1, 1 + s % 11 / 11.1, 1, 0, 0, 0};
+    const struct sl_costs costs = {.count = stages, .stage = cost, .communication = 0.1, .cores = 8};
+    struct sl_simulation simulation;
+    struct sl_error error = {0};
+    assert_int_equal(sl_schedule_time(&table, &costs, &simulation, &error), SL_OK);
+    sl_simulation_free(&simulation);
+    free(cost);
+}
+
+/* Tables that no cache holds, at any of the sizes: where a doubling moves one out of a cache, time grows by more than
+ * that. Made, proven and simulated by one call. */
+static void do_all(const struct complexity_row *row, int n) {
+    const struct sl_schedule_kind *kind = row->about;
+    const struct sl_stage_costs cost = {1, 1, 1, 1, 1, 0};
+    const struct sl_costs costs = {.count = 1, .stage = &cost, .communication = 1};
+    const int ranks = row->argument == RANKS ? n : 16384, microbatches = row->argument == RANKS ? 64 : n;
+    struct sl_schedule schedule;
+    struct sl_simulation simulation;
+    struct sl_error error = {0};
+    int slots;
+    assert_int_equal(sl_schedule_generate(&schedule, kind, ranks, kind->default_loops, microbatches, &error), SL_OK);
+    assert_int_equal(sl_schedule_lower(&schedule, &error), SL_OK);
+    assert_int_equal(sl_schedule_slots(&schedule, 1, &slots, &error), SL_OK);
+    assert_int_equal(sl_schedule_time(&schedule, &costs, &simulation, &error), SL_OK);
+    sl_simulation_free(&simulation);
+    sl_schedule_free(&schedule);
+}
+
 static void windows(const struct complexity_row *row, int n) {
     (void)row, (void)n;
     for (int r = 0; r < table.ranks; r++) {
@@ -149,10 +183,20 @@ static void add_kind(const struct sl_schedule_kind *kind) {
     add("proven, one group", kind->name, MICROBATCHES, 128, prepare, prove_one_group);
 }
 
+static void add_large(void) {
+    static const char *const names[] = {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zbv"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        add("all of a large one", names[i], MICROBATCHES, 8, NULL, do_all);
+    add("all of a large one", "1f1b", RANKS, 4096, NULL, do_all);
+}
+
 int main(void) {
     nowhere = fopen("/dev/null", "w");
     if (!nowhere) return 1;
     for (int i = 0; sl_schedule_kind_at(i); i++) add_kind(sl_schedule_kind_at(i));
+    add_large();
+    add("simulated on shared cores", "1f1b", RANKS, 512, prepare, simulate_on_cores);
+    add("simulated on shared cores", "1f1b", MICROBATCHES, 512, prepare, simulate_on_cores);
     add("ranks that wait for each other", "1f1b", RANKS, 256, prepare_deadlock, refuse);
     add("windows", "looped-bfs", LOOPS, 64, prepare, windows);
     add("windows", "looped-bfs", MICROBATCHES, 256, prepare, windows);

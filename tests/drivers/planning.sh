@@ -102,6 +102,15 @@ call $large --plan search --mesh data=1,pipe=2 --schedule looped-bfs --spread-he
 [ $status = 0 ] && grep -q '"layout"' out && ! grep -q -- '--spread-head' out
 point 'the way that is given is not written again'
 
+# Replicas of six samples have no power of two that is enough for four ranks.
+call $transformer --plan search --devices 8 --batch 12 --machine "$laptop" --json
+for layout in 'data=2,pipe=4,.*--microbatches 6' 'data=2,pipe=4,.*--microbatches 2' 'data=1,pipe=4,.*--microbatches 4' \
+    'data=1,pipe=4,.*--microbatches 12'; do
+    grep -qE -- "--mesh $layout" out || status="$status, no $layout"
+done
+[ "$status" = 0 ] && ! grep -q 'data=2,.*--microbatches \(1\|4\|5\|8\) ' out
+point 'microbatches are powers of two, or one a sample'
+
 # Half of what the smallest layout takes without any of the options that save memory.
 call $transformer --plan search --devices 4 --machine "$laptop" --json
 least=$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | head -n 1)

@@ -12,11 +12,11 @@ static void index_rows(const struct sl_schedule *schedule, int rank, int iterati
     for (int i = 0; i < ROWS * iterations; i++) row[i] = i < PARAMS * iterations ? -1 : 0;
     for (int i = 0; i < schedule->rank[rank].count; i++) {
         const struct sl_action *action = &schedule->rank[rank].action[i];
-        if (action->kind == SL_TAKE_ACTIVATION) row[UPDATE * iterations + action->time] = action->update;
+        if (action->kind == SL_TAKE_ACTIVATION) row[UPDATE * iterations + action->time] = sl_action_update(action);
         if (action->kind != SL_FORWARD) continue;
-        row[INPUT * iterations + action->time] = action->input;
-        row[OUTPUT * iterations + action->time] = action->output;
-        row[PARAMS * iterations + action->time] = action->params;
+        row[INPUT * iterations + action->time] = sl_action_input(action);
+        row[OUTPUT * iterations + action->time] = sl_action_output(action);
+        row[PARAMS * iterations + action->time] = sl_action_params(action);
     }
 }
 

@@ -499,7 +499,7 @@ for format in csv indices; do
     refuses "--all: there is no format $format of it: it is table, svg, html or json" --all --format $format
 done
 refuses '--all: no schedule fits: 8 microbatches do not divide into weight-gradient groups of 3' --all --wgrad-group 3
-refuses '--all: 4096 stages, 2 loops: must be at most 4096 stages together' --all --stages 4096
+refuses '--all: 65536 stages, 2 loops: must be at most 65536 stages together' --all --stages 65536
 
 # ---- made to measure ----
 

@@ -64,15 +64,15 @@ static void indices_follow_the_articles_formula(void **state) {
                         const struct sl_action *action = &schedule.rank[r].action[i];
                         if (action->kind == SL_TAKE_ACTIVATION && r == 0) {
                             assert_in_range(action->time, s, s + (v - 1) * m - 1);
-                            assert_int_equal(action->update, (action->time - s) % m);
+                            assert_int_equal(sl_action_update(action), (action->time - s) % m);
                         }
                         if (action->kind != SL_FORWARD) continue;
                         forwards++;
-                        assert_int_equal(action->input, r == 0 ? action->time % m : -1);
-                        assert_int_equal(action->output, r == s - 1 && action->time >= v * m + s - 1 - m
-                                                             ? action->time - (v * m + s - 1 - m)
-                                                             : -1);
-                        assert_int_equal(action->params, (action->time - r) / m);
+                        assert_int_equal(sl_action_input(action), r == 0 ? action->time % m : -1);
+                        assert_int_equal(sl_action_output(action), r == s - 1 && action->time >= v * m + s - 1 - m
+                                                                       ? action->time - (v * m + s - 1 - m)
+                                                                       : -1);
+                        assert_int_equal(sl_action_params(action), (action->time - r) / m);
                     }
                     assert_int_equal(forwards, v * m);
                 }

@@ -247,11 +247,11 @@ static void what_is_no_file_is_refused(void **state) {
     /* Numbers that are each in range, but too large a table together. */
     static char text[TABLE_BYTES];
     size_t length = 0;
-    for (int stage = 0; stage < 100; stage++)
+    for (int stage = 0; stage < 200; stage++)
         length += (size_t)snprintf(text + length, sizeof text - length, "%dF65535,", stage);
     put(text, length);
     refused(path,
-            ": schedule a-table: 1 stages x 100 loops x 65536 microbatches: their product must be at most 4194304");
+            ": schedule a-table: 1 stages x 200 loops x 65536 microbatches: their product must be at most 8388608");
     /* A few cells that ask for much memory. */
     put("0F65535,1F0,2F0,3F0", 19);
     refused(path, ": 4 stages and 65536 microbatches have 262144 forwards, but the file has 4 actions");

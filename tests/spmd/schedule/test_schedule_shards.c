@@ -40,8 +40,8 @@ static void expect_the_same_rest(const struct sl_schedule *sharded, const struct
             const struct sl_action *other = &plain->rank[r].action[at++];
             assert_true(action->kind == other->kind && action->time == other->time && action->loop == other->loop &&
                         action->microbatch == other->microbatch && action->peer == other->peer &&
-                        action->input == other->input && action->output == other->output &&
-                        action->update == other->update && action->paired == other->paired);
+                        action->has_input == other->has_input && action->has_output == other->has_output &&
+                        action->has_update == other->has_update && action->paired == other->paired);
         }
         assert_int_equal(at, plain->rank[r].count);
     }

@@ -455,7 +455,7 @@ static bool oracle_step(struct oracle *oracle, const struct sl_schedule *schedul
 /* Breadth-first tables of several loops take states before they need them. */
 static bool takes_early(const struct sl_schedule *schedule) {
     for (int i = 0; i < schedule->rank[0].count; i++)
-        if (schedule->rank[0].action[i].kind == SL_TAKE_ACTIVATION && schedule->rank[0].action[i].update >= 0)
+        if (schedule->rank[0].action[i].kind == SL_TAKE_ACTIVATION && schedule->rank[0].action[i].has_update)
             return true;
     return false;
 }
