@@ -153,6 +153,10 @@ static void print_svg(const struct complexity_row *row, int n) {
     (void)row, (void)n;
     sl_schedule_write_svg(&table, &drawn, nowhere);
 }
+static void print_page(const struct complexity_row *row, int n) {
+    (void)row, (void)n;
+    sl_schedule_write_page(&table, &drawn, nowhere);
+}
 
 /* ---- rows ---- */
 
@@ -205,6 +209,7 @@ int main(void) {
     add("indices", "looped-bfs", MICROBATCHES, 128, prepare, print_indices);
     add("CSV", "dualpipev", MICROBATCHES, 128, prepare, print_csv);
     add("drawing", "zbv", MICROBATCHES, 128, prepare_drawing, print_svg);
+    add("print a page", "zbv", MICROBATCHES, 128, prepare_drawing, print_page);
     const int failed = complexity_run("schedules", rows, count);
     sl_schedule_free(&table);
     sl_simulation_free(&drawn);

@@ -39,6 +39,7 @@ static void draw(const struct sl_schedule *schedule, const struct sl_simulation 
     sl_schedule_print_legend(schedule, true, nowhere);
     FUZZ_PROMISE(!sl_schedule_print_indices(schedule, nowhere), "memory");
     sl_schedule_write_svg(schedule, simulation, nowhere);
+    sl_schedule_write_page(schedule, simulation, nowhere);
 }
 
 static void simulate(const struct sl_schedule *schedule, int group) {

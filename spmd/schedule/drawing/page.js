@@ -183,9 +183,11 @@ function frameOf(box) {
     const track = trackOf(box), lane = data.kinds[box.kind][3], x = xOf(box.from);
     return [x, (lane ? track.laneY : track.y) - scroll, xOf(box.to) - x, lane ? track.laneHeight : track.height];
 }
-/* The middle of the NUMBERth box of a kind in a layer, in the window: for tests. */
+/* The middle of the NUMBERth box of a kind in a layer, in the window, to which it is moved: for tests. */
 function placeOf(layer, kind, number) {
     const list = tracks[layer].flatMap(track => [...track.main, ...track.lane]).filter(box => data.kinds[box.kind][0] == kind);
+    scroll = trackOf(list[number]).y - 20;
+    draw();
     const [x, y, width, height] = frameOf(list[number]), area = canvas.getBoundingClientRect();
     return [area.left + x + width / 2, area.top + y + height * (data.over && layer ? .9 : .5)];
 }
@@ -221,7 +223,7 @@ function tell(box) {
     const times = [];
     data.layers.forEach((layer, l) => {
         const other = l == box.layer ? box : data.beside && box.kind != MESSAGE ? alike[l].get(keyOf(box)) : null;
-        if (other) times.push(other), addRow(table, 'td', [layer.row || '', ms(other.from), ms(other.to), ms(other.takes)]);
+        if (other) times.push(other), addRow(table, 'td', [layer.row || layer.name, ms(other.from), ms(other.to), ms(other.takes)]);
     });
     if (times.length == 2)
         addRow(table, 'td', ['difference', ...['from', 'to', 'takes'].map(of => ms(times[1][of] - times[0][of], true))]);

@@ -82,12 +82,11 @@ def check_hover(browser, titles, layer, number):
     told = re.match(r"(?:(\S+): )?(.+), stage (\d+), microbatch(?:es)? ([\d to]+) \(rank \d+(?:, loop \d+)?\)", said)
     require(told, "of a box it says", said)
     names = {row for row, *_ in titles}
-    lines = [line.split("\t") for line in said.splitlines()[1:] if re.match(r"\w*\t[-+\d.e]+\t[-+\d.e]+\t[-+\d.e]+$", line)]
+    lines = [line.split("\t") for line in said.splitlines()[1:] if re.match(r"[^\t]+\t[-+\d.e]+\t[-+\d.e]+\t[-+\d.e]+$", line)]
     require(lines, "of times it says", said)
     of_actions = [line for line in lines if line[0] != "difference"]
     for name, begin, end, takes in of_actions:
-        row = name or told[1] or ""
-        found = [t for t in titles if t[1:4] == (told[2], told[3], told[4]) and (t[0] == row or row not in names) and
+        found = [t for t in titles if t[1:4] == (told[2], told[3], told[4]) and (t[0] == name or name not in names) and
                  all(abs(a - float(b)) <= 1e-3 * max(1, abs(a)) for a, b in ((t[4], begin), (t[5], end), (t[5] - t[4], takes)))]
         require(found, "no box of the drawing is", name, told[0], begin, end, takes)
     if {"predicted", "measured"} <= names:
@@ -103,6 +102,7 @@ def view_of(browser):
 def check_zoom(browser):
     whole = view_of(browser)
     x, y = browser.value("placeOf(0, 'forward', 0)")
+    x = round(x)
     time = browser.value(f"timeAt({x})")
     browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-1000)
     near = view_of(browser)
@@ -124,10 +124,11 @@ def check_zoom(browser):
 
 
 def check(browser, page, drawing):
-    target = browser.call("Target.createTarget", url="about:blank", width=WIDTH, height=HEIGHT)["targetId"]
+    target = browser.call("Target.createTarget", url="about:blank")["targetId"]
     browser.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
     for domain in "Runtime", "Log", "Page", "Network":
         browser.call(domain + ".enable")
+    browser.call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False)
     browser.call("Page.navigate", url="file://" + os.path.abspath(page))
     browser.wait("Page.loadEventFired")
     boxes = int(browser.value("document.documentElement.dataset.boxes"))
