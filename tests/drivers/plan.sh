@@ -294,7 +294,8 @@ refuses_with 2 'schedule sequential: 4096 stages x 1 loops x 65536 microbatches'
     --microbatches 65536 --pipeline sequential
 refuses_with 2 '--format: svg is for pipelines, and no other section' --format svg --section memory
 refuses_with 2 '--format: csv is for pipelines, and no other section' --format csv --section memory
-refuses_with 2 '--format svg is for one pipeline: --pipeline says which' --format svg
+call --format svg --microbatches 4
+holds 'all pipelines in one drawing' '>sequential: ' '>grouped: ' '>interleaved: ' '>inference: '
 refuses_with 2 '--format csv is for one pipeline: --pipeline says which' --format csv
 refuses_with 3 '/dev/full: ' --format csv --pipeline grouped --output /dev/full
 refuses_with 2 '--section: "money" is not one of all|memory' --section money
