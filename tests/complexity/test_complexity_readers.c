@@ -445,18 +445,11 @@ static void read_mesh_and_spec(const struct complexity_row *row, int n) {
 
 /* ---- rows ---- */
 
-/* N lines of a byte, or a line of N. */
-static void prepare_prompts(const struct complexity_row *row, int n) {
-    FILE *file = begin_file();
-    for (int i = 0; i < n; i++) fputs(row->argument ? "a" : "a\n", file);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void read_prompts(const struct complexity_row *row, int n) {
+    (void)row;
     struct sl_prompts prompts = {0};
-    struct sl_error error = {0};
-    assert_int_equal(sl_prompts_read(&prompts, path, 256, &error), SL_OK);
-    assert_int_equal(prompts.count, row->argument ? 1 : n);
+    assert_int_equal(sl_prompts_read(&prompts, path, 256, NULL), SL_OK);
+    assert_int_equal(prompts.count, n);
     sl_prompts_free(&prompts);
 }
 
@@ -475,8 +468,7 @@ static struct complexity_row rows[] = {
     {"CSV: cells of a line", 1000, prepare_wide_line, read_csv, NULL, SL_OK},
     {"CSV: the same cell again", 4000, prepare_duplicates, read_csv, NULL, SL_BAD_INPUT},
     {"CSV: stages of a line", 1000, prepare_stages, read_csv, NULL, SL_BAD_INPUT},
-    {"--prompts: lines", 4000, prepare_prompts, read_prompts, NULL, 0},
-    {"--prompts: bytes of a line", 1 << 16, prepare_prompts, read_prompts, NULL, 1},
+    {"--prompts: lines", 1000, prepare_words, read_prompts, NULL, 0},
     {"--costs: numbers", 1000, prepare_costs, read_costs, NULL, 0},
     {"--compare: events that are read", 128, prepare_trace, read_trace, NULL, 1},
     {"--compare: steps", 128, prepare_comparison, compare, NULL, 0},
