@@ -221,7 +221,7 @@ static void rms_norm_of_zeros_is_beta(void **state) {
     }
 }
 
-/* With what rounds in the same pass: the bits of passes that do nothing else. The last two elements are nobody's. */
+/* With what rounds in the same pass: the bits of passes that do nothing else. */
 static void rms_norm_rounds_what_is_stored(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
@@ -249,9 +249,10 @@ static void rms_norm_rounds_what_is_stored(void **state) {
                 if (form & 2) assert_memory_equal(stored, want, n * sizeof *stored);
             }
             kernels->rms_norm_dots(rows, cols, dy, x, true, p.gamma, dots);
-            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, dots, dx);
+            kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, dx);
             kernels->rms_norm_backward_weight(rows, cols, dy, x, true, p.rstd, dgamma, dbeta);
-            assert_memory_equal(dots, p.dots, rows * sizeof *dots);
+            for (size_t r = 0; r < rows; r++) /* COLS terms of at most 4.5, which lanes may add in another order */
+                expect_close(at_level(level, "dots"), r, dots[r], p.dots[r], 0, 4.5 * (double)cols * 0x1p-22);
             assert_memory_equal(dx, p.dx, n * sizeof *dx);
             assert_memory_equal(dgamma, p.dgamma, cols * sizeof *dgamma);
             assert_memory_equal(dbeta, p.dbeta, cols * sizeof *dbeta);
