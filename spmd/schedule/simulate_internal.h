@@ -5,7 +5,6 @@
 
 #include "spmd/base/heap.h"
 #include "spmd/schedule/simulate.h"
-
 #include "spmd/schedule/turns.h"
 
 struct cores;
