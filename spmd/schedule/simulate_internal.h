@@ -3,8 +3,8 @@
 #ifndef SL_SPMD_SCHEDULE_SIMULATE_INTERNAL_H
 #define SL_SPMD_SCHEDULE_SIMULATE_INTERNAL_H
 
+#include "spmd/base/heap.h"
 #include "spmd/schedule/simulate.h"
-#include "spmd/schedule/heap.h"
 #include "spmd/schedule/turns.h"
 
 struct cores;

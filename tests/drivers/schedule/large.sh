@@ -38,7 +38,7 @@ all_of() {
 }
 
 # Sanitizers need more addresses than that.
-limited=$( (ulimit -v 600000 && "$driver" --version) >/dev/null 2>&1 && echo yes)
+{ limited=$( (ulimit -v 600000 && "$driver" --version) >/dev/null && echo yes); } 2>/dev/null
 if [ -n "${SL_TEST_LONG:-}" ]; then
     all_of 305 152 102
 else

@@ -1,7 +1,7 @@
 /* heap.h - ranks, each with a time: the earliest is found, put in and taken out in few steps, however many there are.
  */
-#ifndef SL_SPMD_SCHEDULE_HEAP_H
-#define SL_SPMD_SCHEDULE_HEAP_H
+#ifndef SL_SPMD_BASE_HEAP_H
+#define SL_SPMD_BASE_HEAP_H
 
 #include "spmd/base/base.h"
 
