@@ -41,14 +41,14 @@
 #define SL_ABREAST 64
 #elif defined(SL_DEVICE_CUDA)
 #define SL_ELEMENTWISE(clauses, ...)                                                                                   \
-    sl_device.settle(NULL);                                                                                            \
+    sl_device.begin_region();                                                                                          \
     SL_PRAGMA(omp target teams distribute parallel for simd clauses __VA_ARGS__)
 #define SL_ROWS(clauses)                                                                                               \
-    sl_device.settle(NULL);                                                                                            \
+    sl_device.begin_region();                                                                                          \
     SL_PRAGMA(omp target teams distribute clauses)
 #define SL_LANES(...) SL_PRAGMA(omp parallel for simd __VA_ARGS__)
 #define SL_BLOCKS(clauses)                                                                                             \
-    sl_device.settle(NULL);                                                                                            \
+    sl_device.begin_region();                                                                                          \
     SL_PRAGMA(omp target teams distribute parallel for clauses)
 #define SL_BLOCK 1
 #define SL_ABREAST 64
