@@ -195,7 +195,7 @@ void fake_name(char *text, size_t size, const void *memory) {
     else if (block.number)
         snprintf(text, size, "%d+%zu", block.number, offset);
     else
-        snprintf(text, size, "own+%zu", offset);
+        snprintf(text, size, "own"); /* where in it is the driver's user's affair */
 }
 
 static const char *kind_of(const struct block *block) {

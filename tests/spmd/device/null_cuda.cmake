@@ -3,9 +3,9 @@
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fake_cuda/*.c)
 set(folder ${CMAKE_CURRENT_BINARY_DIR}/null_cuda)
 set(major ${CUDAToolkit_VERSION_MAJOR})
-file(CONFIGURE OUTPUT null_cuda.map CONTENT "libcudart.so.@major@ { global: cuda*\; }\;
-libcublasLt.so.@major@ { global: cublas*\; }\;
-libcuda { global: cu[A-Z]*\; nccl*\; local: *\; }\;
+file(CONFIGURE OUTPUT null_cuda.map CONTENT "libcudart.so.@major@ { global: cuda*; };
+libcublasLt.so.@major@ { global: cublas*; };
+libcuda { global: cu[A-Z]*; nccl*; local: *; };
 " @ONLY)
 add_library(sl_null_cuda SHARED ${sources})
 target_include_directories(sl_null_cuda BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/tests/fake_cuda)
