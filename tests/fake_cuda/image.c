@@ -14,6 +14,7 @@ enum { MACHINE_CUDA = 190 };
 
 struct fake_image {
     void *library; /* for this machine; NULL: for GPUs */
+    int file;      /* which the library came from */
     size_t bytes;
     char data[];
 };
@@ -38,16 +39,17 @@ static size_t size_of(const char *data) {
     return end;
 }
 
-/* By way of a file: each image is a library of its own, whatever names it shares with others. */
-static void *open_library(const struct fake_image *image) {
+/* By way of a file, which stays open: a path that was another library's would be taken for that one. */
+static bool open_library(struct fake_image *image) {
     char path[64];
-    const int file = memfd_create("image", MFD_CLOEXEC);
-    if (file < 0) return NULL;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    void *library = write(file, image->data, image->bytes) == (ssize_t)image->bytes ? dlopen(path, RTLD_NOW) : NULL;
-    if (!library) fprintf(stderr, "# the fake CUDA's image: %s\n", dlerror());
-    close(file);
-    return library;
+    image->file = memfd_create("image", MFD_CLOEXEC);
+    if (image->file < 0) return false;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", image->file);
+    if (write(image->file, image->data, image->bytes) == (ssize_t)image->bytes) image->library = dlopen(path, RTLD_NOW);
+    if (image->library) return true;
+    fprintf(stderr, "# the fake CUDA's image: %s\n", dlerror());
+    close(image->file);
+    return false;
 }
 
 struct fake_image *fake_image_open(const void *data) {
@@ -59,14 +61,14 @@ struct fake_image *fake_image_open(const void *data) {
     if (!image) return NULL;
     *image = (struct fake_image){.bytes = bytes};
     memcpy(image->data, data, bytes);
-    if (header->e_machine == EM_X86_64) image->library = open_library(image);
-    if (header->e_machine != EM_X86_64 || image->library) return image;
+    if (header->e_machine == MACHINE_CUDA || open_library(image)) return image;
     free(image);
     return NULL;
 }
 
 void fake_image_close(struct fake_image *image) {
     if (image->library) dlclose(image->library);
+    if (image->library) close(image->file);
     free(image);
 }
 
