@@ -164,13 +164,18 @@ static bool reaches(const void *memory) {
     return type == cudaMemoryTypeDevice || type == cudaMemoryTypeManaged;
 }
 
-/* The host goes on where it could not look: at what devices have, and at what comes from memory of take_host's. */
+/* The host goes on where it could not look: at what devices have, and at what comes from memory of take_host's. CUDA
+ * itself waits for a copy to memory that it does not know, and so for all before it. */
 static void copy(void *to, const void *from, size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (!bytes) return;
+    const enum cudaMemoryType target = type_of(to);
     queue->busy = true;
-    SL_CUDA(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->stream));
-    if (!reaches(to) || type_of(from) == cudaMemoryTypeUnregistered) settle(NULL);
+    const bool done = SL_CUDA(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->stream));
+    if (done && target == cudaMemoryTypeUnregistered)
+        queue->busy = false;
+    else if (target == cudaMemoryTypeHost || type_of(from) == cudaMemoryTypeUnregistered)
+        settle(NULL);
 }
 
 static bool open_aside(struct sl_cuda_queue *queue) {
