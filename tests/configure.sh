@@ -25,14 +25,21 @@ case \$* in
 *) exec "$cc" "\$@" ;;
 esac
 END
-chmod +x without_tools without_libraries
+# Which says that it is clang 20.
+cat >newer <<END
+#!/bin/sh
+exec "$cc" -Wno-builtin-macro-redefined -D__clang_major__=20 "\$@"
+END
+chmod +x without_tools without_libraries newer
+
+options= # of cmake's, besides
 
 # refuses COMPILER DEVICE TEXT...: nothing is configured, and the one error has each TEXT in it.
 refuses() {
     compiler=$1 device=$2
     shift 2
     rm -rf "$work/build"
-    cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_C_COMPILER="$compiler" -DSL_DEVICE="$device" >out 2>err
+    cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_C_COMPILER="$compiler" -DSL_DEVICE="$device" $options >out 2>err
     status=$?
     tr -s ' \n' ' ' <err >line
     found=$([ $status != 0 ] && [ "$(grep -c '^CMake Error' err)" = 1 ] && echo yes)
@@ -51,6 +58,16 @@ if "$cc" --version | grep -q clang; then
         refuses "$work/without_libraries" $device "without $work/lib/clang/19/include/omp.h" \
             "Install what Debian calls libomp-${version%%.*}-dev"
     done
+    if "$cc" -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu -x c -fsyntax-only - </dev/null 2>/dev/null &&
+        [ -x "$("$cc" -print-prog-name=clang-linker-wrapper)" ]; then
+        refuses "$work/newer" cuda 'SL_CUDA_REGIONS=queue knows how clang 19 calls target regions' 'is clang 20.' \
+            '-DSL_CUDA_REGIONS=libomptarget'
+        options=-DSL_CUDA_REGIONS=stream
+        refuses "$cc" cuda 'SL_CUDA_REGIONS=stream: choose queue or libomptarget'
+        options=
+    else
+        skip "another clang" "$cc makes no code for devices (Debian: clang-tools-${version%%.*} libomp-${version%%.*}-dev)"
+    fi
 else
     refuses "$cc" offload 'needs clang'
     refuses "$cc" cuda 'needs clang'

@@ -69,12 +69,11 @@ static void assign(const struct sl_routing *routing, const int32_t *chosen, int3
     }
 }
 
-static double balance(const struct sl_routing *routing, const float *probabilities, const int32_t *chosen,
-                      float *shares) {
+static void balance(const struct sl_routing *routing, const float *probabilities, const int32_t *chosen, float *shares,
+                    float *sums) {
     const size_t experts = routing->experts, sequences = routing->sequences;
     const size_t length = routing->rows / sequences, pairs = length * routing->choices;
-    double result = 0.0;
-    SL_ROWS(is_device_ptr(probabilities, chosen, shares) reduction(+ : result))
+    SL_ROWS(is_device_ptr(probabilities, chosen, shares, sums))
     for (size_t i = 0; i < sequences * experts; i++) {
         const size_t sequence = i / experts, expert = i % experts;
         const int32_t *choice = chosen + sequence * pairs;
@@ -85,11 +84,22 @@ static double balance(const struct sl_routing *routing, const float *probabiliti
         float sum = 0.0f;
         SL_LANES(reduction(+ : sum))
         for (size_t t = 0; t < length; t++) sum += p[t * experts];
-        const float share = (float)count / (float)pairs;
-        shares[i] = share;
-        result += (double)experts * share * sum / (double)length;
+        shares[i] = (float)count / (float)pairs;
+        sums[i] = sum;
     }
-    return result;
+}
+
+static void add_balance(const struct sl_routing *routing, const float *shares, const float *sums, double factor,
+                        double *total) {
+    const size_t experts = routing->experts, sequences = routing->sequences, length = routing->rows / sequences;
+    SL_ROWS(is_device_ptr(shares, sums, total))
+    for (size_t once = 0; once < 1; once++) {
+        double result = 0.0;
+        SL_ADDS(reduction(+ : result))
+        for (size_t i = 0; i < sequences * experts; i++)
+            result += (double)experts * shares[i] * sums[i] / (double)length;
+        *total += result * factor;
+    }
 }
 
 /* Gates are a softmax over the chosen experts alone, or, where there is only one of them, over all. */
@@ -170,6 +180,7 @@ const struct sl_expert_kernels SL_EXPERT_KERNELS = {
     .route = route,
     .assign = assign,
     .balance = balance,
+    .add_balance = add_balance,
     .route_backward = route_backward,
     .dispatch = dispatch,
     .combine = combine,

@@ -29,13 +29,16 @@ struct sl_expert_kernels {
      * the slot; -1 if it is empty. Slots are given out in the order of pairs, so a token's fate depends only on the
      * tokens before it. */
     void (*assign)(const struct sl_routing *routing, const int32_t *chosen, int32_t *slot_of, int32_t *pair_of);
-    /* shares [sequences, experts]: the share of the sequence's pairs that chose the expert. Returns the sum over
-     * sequences of experts * (sum over experts of share * mean probability); a sequence adds 1 if all experts are
-     * chosen alike. */
-    double (*balance)(const struct sl_routing *routing, const float *probabilities, const int32_t *chosen,
-                      float *shares);
-    /* dlogits [rows, experts]: the gradient through the gates (dgates [pairs]) plus FACTOR times that of balance's
-     * result. */
+    /* shares [sequences, experts]: the share of the sequence's pairs that chose the expert; sums [sequences, experts]:
+     * of the probabilities that its rows gave the expert. */
+    void (*balance)(const struct sl_routing *routing, const float *probabilities, const int32_t *chosen, float *shares,
+                    float *sums);
+    /* *total += FACTOR times the sum over sequences of experts * (sum over experts of share * mean probability); a
+     * sequence adds 1 if all experts are chosen alike. */
+    void (*add_balance)(const struct sl_routing *routing, const float *shares, const float *sums, double factor,
+                        double *total);
+    /* dlogits [rows, experts]: the gradient through the gates (dgates [pairs]) plus FACTOR times that of add_balance's
+     * sum. */
     void (*route_backward)(const struct sl_routing *routing, const float *probabilities, const int32_t *chosen,
                            const float *gates, const float *dgates, const float *shares, float factor, float *dlogits);
 

@@ -139,11 +139,31 @@ static void settle_bf16(size_t n, float *x, uint16_t *y) {
     }
 }
 
-static double sum_of_squares(size_t n, const float *x) {
-    double sum = 0.0;
-    SL_ELEMENTWISE(is_device_ptr(x) map(tofrom : sum), reduction(+ : sum))
-    for (size_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
-    return sum;
+/* The most elements of a part of N, of which there are SL_PARTS. */
+static size_t part_of(size_t n) { return (n + SL_PARTS - 1) / SL_PARTS; }
+
+/* *SUM += the sum of the SL_PARTS in ROOM, divided. */
+static void add_parts(const double *room, double divisor, double *sum) {
+    SL_ROWS(is_device_ptr(room, sum))
+    for (size_t once = 0; once < 1; once++) {
+        double total = 0.0;
+        SL_ADDS(reduction(+ : total))
+        for (size_t p = 0; p < SL_PARTS; p++) total += room[p];
+        *sum += total / divisor;
+    }
+}
+
+static void sum_of_squares(size_t n, const float *x, double *room, double *sum) {
+    const size_t part = part_of(n);
+    SL_ROWS(is_device_ptr(x, room))
+    for (size_t p = 0; p < SL_PARTS; p++) {
+        const size_t first = smaller(p * part, n), end = smaller(first + part, n);
+        double squares = 0.0;
+        SL_LANES(reduction(+ : squares))
+        for (size_t i = first; i < end; i++) squares += (double)x[i] * x[i];
+        room[p] = squares;
+    }
+    add_parts(room, 1.0, sum);
 }
 
 /* With HALF as a constant: x is bf16. */
@@ -299,9 +319,8 @@ static inline float sum_by_quads(const float *x, size_t n) {
 }
 
 static void softmax_cross_entropy(size_t rows, size_t classes, const float *logits, const int32_t *labels, float weight,
-                                  float *dlogits, double result[3]) {
-    double loss = 0.0, correct = 0.0, counted = 0.0;
-    SL_ROWS(is_device_ptr(logits, labels, dlogits) reduction(+ : loss, correct, counted))
+                                  float *dlogits, float *losses) {
+    SL_ROWS(is_device_ptr(logits, labels, dlogits, losses))
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * classes;
         float *dx = dlogits + r * classes;
@@ -323,31 +342,49 @@ static void softmax_cross_entropy(size_t rows, size_t classes, const float *logi
         const float factor = weight / sum;
         SL_LANES()
         for (size_t c = 0; c < classes; c++) dx[c] = counts ? factor * dx[c] : 0.0f;
-        if (counts) {
-            dx[label] -= weight;
-            loss += (double)(sl_log(sum) - (x[label] - max));
-            correct += x[label] == max && !equals;
+        if (counts) dx[label] -= weight;
+        losses[2 * r] = sl_log(sum) - (x[label] - max);
+        losses[2 * r + 1] = x[label] == max && !equals;
+    }
+}
+
+static void add_losses(size_t rows, const int32_t *labels, const float *losses, double *sums) {
+    SL_ROWS(is_device_ptr(labels, losses, sums))
+    for (size_t once = 0; once < 1; once++) {
+        double loss = 0.0, correct = 0.0, counted = 0.0;
+        SL_ADDS(reduction(+ : loss, correct, counted))
+        for (size_t r = 0; r < rows; r++) {
+            if (labels[r] < 0) continue;
+            loss += (double)losses[2 * r];
+            correct += (double)losses[2 * r + 1];
             counted += 1.0;
         }
+        sums[0] += loss;
+        sums[1] += correct;
+        sums[2] += counted;
     }
-    result[0] += loss;
-    result[1] += correct;
-    result[2] += counted;
 }
 
 static void mean_squared_error(size_t rows, size_t columns, const float *outputs, const float *targets, float weight,
-                               float *gradient, double result[3]) {
+                               float *gradient, double *room, double *sums) {
     const float factor = 2.0f * weight / (float)columns;
-    const size_t n = rows * columns;
-    double squares = 0.0;
-    SL_ELEMENTWISE(is_device_ptr(outputs, targets, gradient) map(tofrom : squares), reduction(+ : squares))
-    for (size_t i = 0; i < n; i++) {
-        const float error = outputs[i] - targets[i];
-        squares += (double)error * error;
-        gradient[i] = factor * error;
+    const size_t n = rows * columns, part = part_of(n);
+    SL_ROWS(is_device_ptr(outputs, targets, gradient, room))
+    for (size_t p = 0; p < SL_PARTS; p++) {
+        const size_t first = smaller(p * part, n), end = smaller(first + part, n);
+        double squares = 0.0;
+        SL_LANES(reduction(+ : squares))
+        for (size_t i = first; i < end; i++) {
+            const float error = outputs[i] - targets[i];
+            squares += (double)error * error;
+            gradient[i] = factor * error;
+        }
+        room[p] = squares;
     }
-    result[0] += squares / (double)columns;
-    result[2] += (double)rows;
+    add_parts(room, (double)columns, sums);
+    double *counted = sums + 2;
+    SL_ROWS(is_device_ptr(counted))
+    for (size_t once = 0; once < 1; once++) *counted += (double)rows;
 }
 
 /* ---- optimizer ---- */
@@ -414,6 +451,7 @@ const struct sl_kernels SL_KERNELS = {
     .silu_dropout_forward = silu_dropout_forward,
     .dropout_forward = dropout_forward,
     .softmax_cross_entropy = softmax_cross_entropy,
+    .add_losses = add_losses,
     .mean_squared_error = mean_squared_error,
     .adamw = adamw,
 };

@@ -24,6 +24,8 @@ struct sl_adamw_step {
     float gradient_scale;
 };
 
+enum { SL_SUM_ROOM = 1024 }; /* doubles: sums of the parts of an array that is added up on devices */
+
 struct sl_kernels {
     const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
     const struct sl_sequence_kernels *sequence;
@@ -56,8 +58,8 @@ struct sl_kernels {
     void (*widen_bf16)(size_t n, const uint16_t *x, float *y);
     /* x [n] becomes what bf16 keeps of it; y [n] = the same as bf16, unless Y is NULL */
     void (*settle_bf16)(size_t n, float *x, uint16_t *y);
-    /* The sum of x [n] squared, in double */
-    double (*sum_of_squares)(size_t n, const float *x);
+    /* *sum += the sum over x [n] of x^2. Room [SL_SUM_ROOM]. */
+    void (*sum_of_squares)(size_t n, const float *x, double *room, double *sum);
     /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
     /* The same of x that is bf16. */
@@ -80,15 +82,18 @@ struct sl_kernels {
                             float *slope);
 
     /* Of logits [rows, classes] and labels [rows] below classes; a row with label -1 is left out. dlogits = (softmax -
-     * onehot) * weight. result[0] += sum of the losses; result[1] += rows whose largest logit (the first of equals) is
-     * the label's; result[2] += rows counted. */
+     * onehot) * weight. losses [rows, 2]: a row's loss, and 1 if its largest logit (the first of equals) is the
+     * label's, else 0. */
     void (*softmax_cross_entropy)(size_t rows, size_t classes, const float *logits, const int32_t *labels, float weight,
-                                  float *dlogits, double result[3]);
+                                  float *dlogits, float *losses);
+    /* sums[0] += the losses of rows that have a label, sums[1] += the ones, sums[2] += these rows. */
+    void (*add_losses)(size_t rows, const int32_t *labels, const float *losses, double *sums);
 
     /* Of outputs and targets [rows, columns]. The loss of a row is the mean of (output - target)^2 over its columns;
-     * gradient = 2 (output - target) / columns * weight. result[0] += sum of the losses; result[2] += rows. */
+     * gradient = 2 (output - target) / columns * weight. sums[0] += sum of the losses; sums[2] += rows. Room
+     * [SL_SUM_ROOM]. */
     void (*mean_squared_error)(size_t rows, size_t columns, const float *outputs, const float *targets, float weight,
-                               float *gradient, double result[3]);
+                               float *gradient, double *room, double *sums);
 
     /* All [n], value and moments updated in place. The gradient is gradient + addend, unless ADDEND is NULL. */
     void (*adamw)(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend, float *value,

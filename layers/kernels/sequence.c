@@ -347,18 +347,21 @@ static void softmax_join(size_t rows, const float *maxima, float *scales, float 
 }
 
 static void softmax_losses(size_t rows, const int32_t *labels, const float *maxima, const float *argmaxima,
-                           const float *sums, const float *targets, double result[3]) {
-    double loss = 0.0, correct = 0.0, counted = 0.0;
-    SL_ROWS(is_device_ptr(labels, maxima, argmaxima, sums, targets) reduction(+ : loss, correct, counted))
-    for (size_t r = 0; r < rows; r++) {
-        if (labels[r] < 0) continue;
-        loss += (double)(sl_log(sums[r]) - (targets[r] - maxima[r]));
-        correct += argmaxima[r] == (float)labels[r];
-        counted += 1.0;
+                           const float *sums, const float *targets, double many, double hits, double *totals) {
+    SL_ROWS(is_device_ptr(labels, maxima, argmaxima, sums, targets, totals))
+    for (size_t once = 0; once < 1; once++) {
+        double loss = 0.0, correct = 0.0, counted = 0.0;
+        SL_ADDS(reduction(+ : loss, correct, counted))
+        for (size_t r = 0; r < rows; r++) {
+            if (labels[r] < 0) continue;
+            loss += (double)(sl_log(sums[r]) - (targets[r] - maxima[r]));
+            correct += argmaxima[r] == (float)labels[r];
+            counted += 1.0;
+        }
+        totals[0] += many * loss;
+        totals[1] += hits * correct;
+        totals[2] += many * counted;
     }
-    result[0] += loss;
-    result[1] += correct;
-    result[2] += counted;
 }
 
 static void softmax_gradient(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,

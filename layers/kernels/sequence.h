@@ -88,9 +88,10 @@ struct sl_sequence_kernels {
     void (*scale_rows)(size_t rows, size_t cols, const float *scales, float *y);
     /* The largest logits were SCALES and are MAXIMA: scales = exp(scales - maxima), sums *= scales. */
     void (*softmax_join)(size_t rows, const float *maxima, float *scales, float *sums);
-    /* result[0] += losses, [1] += rows whose argmaxima is the label, [2] += rows counted */
+    /* totals[0] += losses times MANY, [1] += rows whose argmaxima is the label times HITS, [2] += rows counted times
+     * MANY */
     void (*softmax_losses)(size_t rows, const int32_t *labels, const float *maxima, const float *argmaxima,
-                           const float *sums, const float *targets, double result[3]);
+                           const float *sums, const float *targets, double many, double hits, double *totals);
     /* dx [rows, cols] = (dx scales / sums - TABLE's row of the label) weight, zeros in rows with label -1. TABLE
      * [count, cols] has the rows of the classes from FIRST on: bf16 if ROUNDED, else float. */
     void (*softmax_gradient)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,

@@ -119,6 +119,20 @@ static inline void sl_metrics_add(struct sl_metrics *metrics, const double sums[
     metrics->rows += sums[2];
 }
 
+/* The same, but for what the host adds, in memory of the device's: kernels add to it, and the host does not wait for
+ * each of them. Device memory of sl_sums_bytes: behind the struct is room [SL_SUM_ROOM] for kernels that need one. */
+struct sl_sums {
+    double losses[3]; /* loss, correct, rows */
+    double auxiliary;
+    double squares; /* of the gradients */
+    double room[];
+};
+
+size_t sl_sums_bytes(void);
+void sl_sums_clear(struct sl_sums *sums);
+/* Adds SUMS to METRICS, after all that is in the queue. */
+void sl_sums_read(const struct sl_sums *sums, struct sl_metrics *metrics);
+
 /* Floats of a call that lie as bf16, too: VALUES [count] are what STORED [count] widens to. */
 struct sl_rounded {
     const float *values; /* NULL: none do */
@@ -156,7 +170,8 @@ struct sl_context {
     struct sl_batch batch;      /* the call's rows of the batch, in memory that the device can read */
     int inputs, targets;        /* columns of the batch's inputs and targets */
     float weight;               /* factor of each row's loss in the gradient */
-    struct sl_metrics *metrics; /* losses add to it */
+    struct sl_metrics *metrics; /* what the host adds to */
+    struct sl_sums *sums;       /* what kernels add to; NULL: not wanted */
     struct sl_dropout_source dropout;
     const struct sl_parameters *parameters;
     const struct sl_stash *stash;

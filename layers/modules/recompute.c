@@ -71,6 +71,7 @@ static int forward_again(const struct sl_module *module, const struct sl_context
     struct sl_context inner = with_stash(context, context->again);
     struct sl_metrics added = {0};
     inner.metrics = &added;
+    inner.sums = NULL;
     inner.unread = true;
     inner.result = NULL;
     float *y = dx && module->out <= module->in ? dx : sl_at(context, &own(module)->unread);

@@ -364,6 +364,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     p->context.metrics = &step->metrics;
     p->context.profile = step->profile;
     step->metrics = (struct sl_metrics){0};
+    if (phase == SL_TRAIN || phase == SL_EVALUATE) sl_sums_clear(p->context.sums);
     if (phase == SL_TRAIN && !step->accumulate) sl_parameters_drop_gradients(p->context.parameters);
     for (int l = 0; l < p->model->loops; l++) {
         memset(p->weights[l].ready, 0, (size_t)p->microbatches * sizeof *p->weights[l].ready);
@@ -380,6 +381,12 @@ static int advance(struct sl_pipeline *p) {
     return sl_pipeline_advance_shards(p);
 }
 
+struct sl_sums *sl_pipeline_sums(const struct sl_pipeline *p) { return p->context.sums; }
+
+void sl_pipeline_read(struct sl_pipeline *p, struct sl_pipeline_step *step) {
+    sl_sums_read(p->context.sums, &step->metrics);
+}
+
 int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
     if (step->weight == 0.0f)
         return sl_fail(p->self, SL_BAD_INPUT,
@@ -393,7 +400,9 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
         SL_TRY(run_action(p, &p->actions->action[i]));
         sl_profile_end(p->context.profile, before);
     }
-    return sl_pipeline_end_scatters(p);
+    SL_TRY(sl_pipeline_end_scatters(p));
+    if (!step->unread) sl_pipeline_read(p, step);
+    return SL_OK;
 }
 
 static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
@@ -407,6 +416,7 @@ static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enu
         SL_TRY(run_action(p, &p->actions->action[i]));
     }
     SL_TRY(sl_pipeline_end_shards(p));
+    if (phase == SL_EVALUATE) sl_pipeline_read(p, step);
     return sl_groups_meet(&p->groups, p->self);
 }
 

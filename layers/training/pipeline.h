@@ -122,6 +122,7 @@ struct sl_pipeline_step {
     void *callback_arg;
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
+    bool unread;                /* metrics stay on the device, until sl_pipeline_read or the next call */
     struct sl_metrics metrics;  /* out: sums over this coordinate's rows; zero unless it has the last stage */
 };
 
@@ -129,6 +130,10 @@ struct sl_pipeline_step {
  * batch has another number of rows, or lacks what the first stage or the loss reads; fails if a communication call or a
  * product fails. The same holds for the two functions below. Here SL_BAD_INPUT also if step->weight is 0. */
 int sl_pipeline_train(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
+/* Where the step's kernels add up, once the pipeline is open. */
+struct sl_sums *sl_pipeline_sums(const struct sl_pipeline *pipeline);
+/* Of a step that has been trained with UNREAD: fills in its metrics, which waits for what is on the device's queue. */
+void sl_pipeline_read(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* Runs only the forward actions. */
 int sl_pipeline_evaluate(struct sl_pipeline *pipeline, struct sl_pipeline_step *step);
 /* Runs only the forward actions, and adds the tokens to the caches from step->position on (or positions). PHASE is

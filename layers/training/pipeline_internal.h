@@ -60,6 +60,7 @@ struct sl_pipeline {
     struct sl_place taken, given;
     struct weight_gradients *weights;    /* [loops] */
     size_t workspace_bytes, table_bytes; /* of a call; of what layers share (rotary positions) */
+    size_t sums_at;                      /* behind what modules use of the workspace */
     struct sl_context context;
     /* The stage-input buffer, if the schedule keeps states, and its gradients; then what the last stage gives, and what
      * the loss makes of it: the gradients, unless the model generates. */

@@ -130,7 +130,8 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     plan.storage = SL_F32;     /* and is given floats */
     plan.nobody_waits = false; /* a loss has no I that its W could follow */
     if (has_loss(p)) SL_TRY(sl_module_plan(p->model->loss, &plan));
-    p->workspace_bytes = plan.workspace_peak;
+    p->sums_at = (plan.workspace_peak + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
+    p->workspace_bytes = p->sums_at + sl_sums_bytes();
     p->table_bytes = sl_rope_bytes(plan.ropes);
     return SL_OK;
 }
@@ -338,6 +339,7 @@ int sl_pipeline_open(struct sl_pipeline *p) {
     p->again.data = sl_device_take(held, SL_MEMORY_RECOMPUTED, stash_bytes(&p->again));
     p->once.data = sl_device_take(held, SL_MEMORY_RECOMPUTED, stash_bytes(&p->once));
     p->context.workspace = sl_device_take(held, SL_MEMORY_WORKSPACE, p->workspace_bytes);
+    p->context.sums = p->context.workspace ? (struct sl_sums *)(void *)(p->context.workspace + p->sums_at) : NULL;
     bool taken = (p->frames || p->stash.data) && p->again.data && p->once.data && p->context.workspace;
     if (input_bytes(p)) {
         p->inputs = sl_device_take(held, SL_MEMORY_HANDOVER, input_bytes(p));

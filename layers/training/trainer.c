@@ -194,7 +194,9 @@ int sl_trainer_open(struct sl_trainer *t, const struct sl_store *from) {
     SL_TRY(sl_updates_meet(&t->updates));
     SL_TRY(from ? sl_import(t->self, &t->updates.world, &t->parameters, SL_VALUES, from)
                 : sl_parameters_initialize(&t->parameters, t->self, data_of(t)));
-    return sl_pipeline_open(t->pipeline);
+    SL_TRY(sl_pipeline_open(t->pipeline));
+    t->updates.totals = sl_pipeline_sums(t->pipeline);
+    return SL_OK;
 }
 
 void sl_trainer_close(struct sl_trainer *t) {
@@ -261,6 +263,16 @@ void sl_trainer_set_learning_rate(struct sl_trainer *t, float learning_rate) {
 
 static int passes(const struct sl_trainer *t) { return t->options.accumulate > 0 ? t->options.accumulate : 1; }
 
+/* After the last pass everything of the step is in the queue before the host waits for its sums. */
+static int end_pass(struct sl_trainer *t, struct sl_pipeline_step *step, bool last) {
+    const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
+    if (last) SL_TRY(sl_updates_finish(&t->updates));
+    sl_pipeline_read(t->pipeline, step);
+    SL_TRY(sl_device.settle(&t->self->error));
+    sl_profile_end(t->profile, before);
+    return SL_OK;
+}
+
 /* Pass number PASS of this step over the pipeline: its rows of the batch. Gradients are summed over data after the last
  * one. */
 static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass, struct sl_metrics *sums) {
@@ -271,6 +283,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
                                sl_pipeline_targets(t->pipeline)),
         .first_row = (uint32_t)data_of(t)->rank * rows * (uint32_t)passes(t) + first,
         .accumulate = pass > 0,
+        .unread = true,
         .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),
         .layer_key = t->options.step_keys ? t->options.step_keys(t->options.arg) : NULL,
         .weight = 1.0f / (float)(rows * (uint32_t)passes(t)),
@@ -282,6 +295,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
         .trace = t->trace,
     };
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
+    SL_TRY(end_pass(t, &step, last));
     sums->loss += step.metrics.loss;
     sums->correct += step.metrics.correct;
     sums->rows += step.metrics.rows;
@@ -326,8 +340,6 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
     if (t->trace) t->trace->step = (int)t->step - 1;
     for (int pass = 0; pass < passes(t); pass++) SL_TRY(run_pass(t, batch, pass, &sums));
     const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
-    SL_TRY(sl_updates_finish(&t->updates));
-    SL_TRY(sl_device.settle(&t->self->error));
     const struct sl_trace_mark mark = sl_trace_begin(t->trace);
     SL_TRY(sum_metrics(t, &sums, metrics, stop));
     sl_trace_end(t->trace, mark,

@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "layers/modules/module.h"
+#include "spmd/device/device.h"
+
 /* An axis that the mesh has not is one of size 1. */
 static int open_group(struct sl_spmd *self, const char *axis, struct sl_group *group) {
     if (sl_mesh_find_axis(self->mesh, axis) >= 0) return sl_group_axes(self, axis, group);
@@ -213,16 +216,25 @@ static void owned_part(const struct sl_updates *u, int i, size_t *first, size_t 
     if (!sl_parameter_is_first(u->parameters, u->self, i, gathers(u, parameter->range))) *count = 0;
 }
 
-/* Summed in double; a double travels as the float nearest to it and what that has lost. */
-static int find_norm(struct sl_updates *u) {
-    double squares = 0;
+/* The squares of this coordinate's part, which are 0 when the step begins. */
+static int sum_squares(struct sl_updates *u, double *squares) {
     for (int i = 0; i < u->parameters->count; i++) {
+        const int range = u->parameters->list[i].range;
         size_t first, count;
         owned_part(u, i, &first, &count);
         if (!count) continue;
-        SL_TRY(sl_parameters_use_gradients(u->parameters, u->parameters->list[i].range, false, &u->self->error));
-        squares += u->kernels->sum_of_squares(count, u->parameters->range[u->parameters->list[i].range].sum + first);
+        SL_TRY(sl_parameters_use_gradients(u->parameters, range, false, &u->self->error));
+        u->kernels->sum_of_squares(count, u->parameters->range[range].sum + first, u->totals->room,
+                                   &u->totals->squares);
     }
+    sl_device.copy(squares, &u->totals->squares, sizeof *squares);
+    return SL_OK;
+}
+
+/* Summed in double; a double travels as the float nearest to it and what that has lost. */
+static int find_norm(struct sl_updates *u) {
+    double squares;
+    SL_TRY(sum_squares(u, &squares));
     float parts[2] = {(float)squares, 0.0f}, total[2 * SL_MAX_COORDINATES];
     if (isfinite(parts[0])) parts[1] = (float)(squares - (double)parts[0]);
     SL_TRY(sl_all_gather(u->self, &u->world, SL_F32, parts, total, 2));

@@ -39,8 +39,9 @@ struct sl_updates {
     /* The coordinates that have the same tied parameters as this one; of size 0 if no other one has. */
     struct sl_group tied;
     bool zero, overlap;
-    float clip;  /* the largest norm of all gradients together; 0: no limit */
-    double norm; /* norm of the last step's gradients, if it is clipped */
+    struct sl_sums *totals; /* where kernels add up; may be NULL without clip */
+    float clip;             /* the largest norm of all gradients together; 0: no limit */
+    double norm;            /* norm of the last step's gradients, if it is clipped */
     /* Where the parameters' memory of the members of data begins, which is laid out alike, if the optimizer adds up
      * their gradients where they lie; else NULL. */
     const float *memory[SL_MAX_COORDINATES];

@@ -1,11 +1,11 @@
-/* cuda.c - NVIDIA's GPUs: a stream a thread, for products, communication and copies; target regions by OpenMP,
- * which has streams of its own and waits for them.
+/* cuda.c - NVIDIA's GPUs: a stream a thread, for products, communication, copies and target regions (regions.h).
  *
  * CUDA and OpenMP number the devices alike, and both work in a device's primary context: what one of them allocates
  * the other one reaches. Both keep a current device for each thread, and so does this file: its queue. */
 #include "spmd/device/cuda.h"
 
 #include "spmd/device/device.h"
+#include "spmd/device/regions.h"
 
 #include <limits.h>
 #include <omp.h>
@@ -32,26 +32,17 @@ static int count(void) {
     return devices;
 }
 
-/* Without a device that fits, OpenMP's first target region would end the process. */
 static int check(struct sl_error *error) {
     int devices = 0;
     /* Loaded at its first launch, a kernel would wait for the device, and so perhaps for NCCL, which waits for peers.
-     */
+     * CUDA reads it at its first call. */
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     const cudaError_t status = cudaGetDeviceCount(&devices);
-    if (status || !devices) {
-        cudaGetLastError();
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "no NVIDIA GPU to compute on (%s): use a build of the preset host or offload",
-                            cudaGetErrorString(status ? status : cudaErrorNoDevice));
-    }
-    const int found = omp_get_num_devices();
-    if (found == devices) return SL_OK;
+    if (!status && devices) return sl_cuda_regions.check(devices, error);
+    cudaGetLastError();
     return sl_error_set(error, SL_BAD_INPUT,
-                        "CUDA sees %d GPUs, OpenMP %d: this build has code for %s (-DSL_CUDA_ARCHITECTURES), "
-                        "OMP_TARGET_OFFLOAD must not be DISABLED, and code that CUDA 13's nvlink has linked needs an "
-                        "OpenMP runtime newer than LLVM 19's, or ptxas and nvlink of CUDA 12.9",
-                        devices, found, SL_CUDA_ARCHITECTURES);
+                        "no NVIDIA GPU to compute on (%s): use a build of the preset host or offload",
+                        cudaGetErrorString(status ? status : cudaErrorNoDevice));
 }
 
 /* Memory of other devices can then be read in place. Where it cannot, copies still work. */
@@ -89,6 +80,7 @@ static void close(void) {
     if (!queue->stream) return;
     settle(NULL);
     close_aside(queue);
+    sl_cuda_regions.close(queue);
     if (queue->products) queue->free_products(queue->products);
     SL_CUDA(queue, cudaStreamDestroy(queue->stream));
     *queue = (struct sl_cuda_queue){0};
@@ -103,9 +95,8 @@ static int open(int number, void **opened, struct sl_error *error) {
     if (!SL_CUDA(queue, cudaSetDevice(number)) ||
         !SL_CUDA(queue, cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking)))
         return settle(error);
-    omp_set_default_device(number);
     enable_peers(number);
-    return SL_OK;
+    return sl_cuda_regions.open(queue, error);
 }
 
 struct sl_cuda_queue *sl_cuda_queue(void) {
@@ -173,13 +164,18 @@ static bool reaches(const void *memory) {
     return type == cudaMemoryTypeDevice || type == cudaMemoryTypeManaged;
 }
 
-/* The host goes on where it could not look: at what devices have, and at what comes from memory of take_host's. */
+/* The host goes on where it could not look: at what devices have, and at what comes from memory of take_host's. CUDA
+ * itself waits for a copy to memory that it does not know, and so for all before it. */
 static void copy(void *to, const void *from, size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     if (!bytes) return;
+    const enum cudaMemoryType target = type_of(to);
     queue->busy = true;
-    SL_CUDA(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->stream));
-    if (!reaches(to) || type_of(from) == cudaMemoryTypeUnregistered) settle(NULL);
+    const bool done = SL_CUDA(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->stream));
+    if (done && target == cudaMemoryTypeUnregistered)
+        queue->busy = false;
+    else if (target == cudaMemoryTypeHost || type_of(from) == cudaMemoryTypeUnregistered)
+        settle(NULL);
 }
 
 static bool open_aside(struct sl_cuda_queue *queue) {
@@ -225,11 +221,13 @@ static void zero(void *memory, size_t bytes) {
 
 static bool offloads(void) {
     int initial = 1;
-    settle(NULL);
+    sl_cuda_regions.begin();
 #pragma omp target map(from : initial)
     initial = omp_is_initial_device();
     return !initial;
 }
+
+static void begin_region(void) { sl_cuda_regions.begin(); }
 
 static int distance(int one, int other) {
     int rank = 0, reachable = 0;
@@ -268,6 +266,7 @@ const struct sl_device_table sl_device = {
     .await_aside = await_aside,
     .zero = zero,
     .settle = settle,
+    .begin_region = begin_region,
     .offloads = offloads,
     .distance = distance,
     .bus = bus,

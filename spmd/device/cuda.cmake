@@ -1,5 +1,9 @@
 # NVIDIA's GPUs: target regions by clang's OpenMP, all else by CUDA's libraries; or, for tests where there is no GPU, by
 # tests/fake_cuda, and target regions are then the host's code behind a queue.
+#
+# SL_REGIONS are the files that bring regions to the GPU, SL_OTHER_REGIONS those that could be in their place.
+set(SL_REGIONS ${CMAKE_CURRENT_LIST_DIR}/regions.c ${CMAKE_CURRENT_LIST_DIR}/images.c)
+set(SL_OTHER_REGIONS ${CMAKE_CURRENT_LIST_DIR}/regions_libomptarget.c)
 option(SL_FAKE_CUDA "tests: threads in the place of GPUs" OFF)
 if(SL_FAKE_CUDA)
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fake_cuda/*.c)
@@ -14,9 +18,26 @@ if(SL_FAKE_CUDA)
 endif()
 
 sl_need_offloading("its OpenMP makes code for NVIDIA's GPUs")
+set(SL_CUDA_REGIONS queue CACHE STRING "how target regions run: queue (enqueued, not waited for) or libomptarget (LLVM's runtime)")
+set_property(CACHE SL_CUDA_REGIONS PROPERTY STRINGS queue libomptarget)
+string(REGEX MATCH "^[0-9]+" version ${CMAKE_C_COMPILER_VERSION})
+if(SL_CUDA_REGIONS STREQUAL libomptarget)
+    set(swap ${SL_REGIONS})
+    set(SL_REGIONS ${SL_OTHER_REGIONS})
+    set(SL_OTHER_REGIONS ${swap})
+elseif(NOT SL_CUDA_REGIONS STREQUAL queue)
+    message(FATAL_ERROR "SL_CUDA_REGIONS=${SL_CUDA_REGIONS}: choose queue or libomptarget")
+elseif(NOT version EQUAL 19)
+    message(FATAL_ERROR "SL_CUDA_REGIONS=queue knows how clang 19 calls target regions, and ${CMAKE_C_COMPILER} is clang "
+        "${CMAKE_C_COMPILER_VERSION}: take clang-19 (-DCMAKE_C_COMPILER=clang-19), or -DSL_CUDA_REGIONS=libomptarget")
+endif()
 find_package(CUDAToolkit)
 if(NOT CUDAToolkit_FOUND)
     message(FATAL_ERROR "SL_DEVICE=cuda needs CUDA's toolkit, and there is none (-DCUDAToolkit_ROOT=DIR says where it is)")
+endif()
+if(SL_CUDA_REGIONS STREQUAL queue AND CUDAToolkit_VERSION VERSION_LESS 12.5)
+    message(FATAL_ERROR "SL_CUDA_REGIONS=queue needs CUDA 12.5 or later, and ${CUDAToolkit_BIN_DIR} has "
+        "${CUDAToolkit_VERSION}: -DCUDAToolkit_ROOT=DIR names another one, or take -DSL_CUDA_REGIONS=libomptarget")
 endif()
 get_filename_component(toolkit ${CUDAToolkit_BIN_DIR} DIRECTORY)
 
@@ -36,15 +57,19 @@ set(offload -fopenmp ${images} --cuda-path=${toolkit} --libomptarget-nvptx-bc-pa
 # Vectors that are not made are no news, nor is a CUDA newer than the compiler.
 set(SL_TARGET_OPTIONS ${offload} -DSL_DEVICE_CUDA -DSL_CUDA_ARCHITECTURES=\"${names}\" -Wno-pass-failed
     -Wno-unknown-cuda-version)
-set(SL_DEVICE_LINK ${offload} -L${sl_runtime} -Wl,-rpath,${sl_runtime} -Wno-unknown-cuda-version)
+# Where regions are enqueued, libomptarget has nothing to do.
+set(SL_DEVICE_LINK -Wl,--as-needed ${offload} -L${sl_runtime} -Wl,-rpath,${sl_runtime} -Wno-unknown-cuda-version)
 set(SL_DEVICE_LIBRARIES CUDA::cudart CUDA::cublasLt)
 set(SL_DEVICE_LIBRARY_FLAGS "-L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublasLt") # for users of pkg-config
 
-# llvm/llvm-project#159088: the OpenMP runtime looks up the GPU in the image's ELF header, where CUDA 13 has moved it.
-message(STATUS "Device: ${names} by ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} and CUDA ${CUDAToolkit_VERSION}")
-if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 13 AND CMAKE_C_COMPILER_VERSION VERSION_LESS 21.1.2)
-    message(STATUS "  these two do not fit: the OpenMP runtime of LLVM before 21.1.2 refuses what CUDA 13's nvlink links. "
-        "It builds; to run it, use CUDA 12.9 (-DCUDAToolkit_ROOT=...) or a newer LLVM's runtime")
-else()
-    message(STATUS "  these two fit: the OpenMP runtime takes what this CUDA's nvlink links")
+message(STATUS "Device: ${names} by ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} and CUDA ${CUDAToolkit_VERSION}; "
+    "target regions: ${SL_CUDA_REGIONS}")
+# llvm/llvm-project#159088: LLVM's runtime looks up the GPU in the image's ELF header, where CUDA 13 has moved it.
+if(SL_CUDA_REGIONS STREQUAL libomptarget)
+    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 13 AND CMAKE_C_COMPILER_VERSION VERSION_LESS 21.1.2)
+        message(STATUS "  these do not fit: the OpenMP runtime of LLVM before 21.1.2 refuses what CUDA 13's nvlink links. "
+            "It builds; to run it, use CUDA 12.9 (-DCUDAToolkit_ROOT=...) or a newer LLVM's runtime")
+    else()
+        message(STATUS "  these fit: the OpenMP runtime takes what this CUDA's nvlink links")
+    endif()
 endif()

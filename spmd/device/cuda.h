@@ -11,8 +11,8 @@ SL_BEGIN_C
 struct sl_cuda_queue {
     cudaStream_t stream; /* does not synchronize with other streams; NULL: not open */
     int device;
-    /* The stream may hold unfinished work. Whoever enqueues sets it; sl_device.settle waits and clears it. Target
-     * regions, other threads and the host must not touch the results before that. */
+    /* The stream may hold unfinished work. Whoever enqueues sets it; sl_device.settle waits and clears it. Other
+     * threads and the host must not touch the results before that. */
     bool busy;
     cudaStream_t aside;      /* for copies beside what the stream does; NULL: there have been none */
     cudaEvent_t meet;        /* where one of the two streams waits for the other */
@@ -20,6 +20,8 @@ struct sl_cuda_queue {
     /* What the library of matrix products keeps for each queue, and the function that frees it with the queue. */
     void *products;
     void (*free_products)(void *products);
+    void *regions; /* what spmd/device/regions.c keeps for the queue */
+    bool watched;  /* the host looks into the device's memory: a target region is waited for */
 };
 
 /* The calling thread's queue. If none is open, it is opened on device 0; a thread that sl_run did not start then keeps

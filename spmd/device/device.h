@@ -5,9 +5,9 @@
  * threads may share a device. From then on that thread's target regions, memory and copies are on its device. A thread
  * for which no device was opened uses device 0.
  *
- * Matrix products and communication are enqueued on the thread's queue, and the host does not wait for them. A target
- * region begins after everything that was enqueued before it (spmd/device/offload.h sees to that), and has ended when
- * it returns. */
+ * Matrix products, communication and target regions are enqueued on the thread's queue, and the host does not wait for
+ * them: what a region has computed can be read, by a copy, after everything in the queue. Only a region that maps
+ * something back to the host has ended when it returns. */
 #ifndef SL_SPMD_DEVICE_DEVICE_H
 #define SL_SPMD_DEVICE_DEVICE_H
 
@@ -51,6 +51,8 @@ struct sl_device_table {
     void (*zero)(void *memory, size_t bytes);
     /* Waits until the queue is empty. ERROR (may be NULL) receives the first failure in it since the last call. */
     int (*settle)(struct sl_error *error);
+    /* Stands before a target region (spmd/device/offload.h), where the device has a queue; NULL where it has none. */
+    void (*begin_region)(void);
 
     /* Whether target regions really run on a device, and not on the CPU in its place. */
     bool (*offloads)(void);

@@ -3,6 +3,8 @@
  *   SL_ELEMENTWISE(target, ...)  over a loop whose iterations are independent elements
  *   SL_ROWS(target)              over a loop whose iterations are independent rows (or blocks of columns)
  *   SL_LANES(...)                over a loop along a row, inside SL_ROWS
+ *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that adds numbers up: in order on the host
+ *   SL_PARTS                     into so many parts an array is divided whose elements are added up; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
  *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS
  *   SL_ABREAST                   at most so many iterations of SL_ROWS run at the same time, each with scratch of its
@@ -41,17 +43,19 @@
 #define SL_ABREAST 64
 #elif defined(SL_DEVICE_CUDA)
 #define SL_ELEMENTWISE(clauses, ...)                                                                                   \
-    sl_device.settle(NULL);                                                                                            \
+    sl_device.begin_region();                                                                                          \
     SL_PRAGMA(omp target teams distribute parallel for simd clauses __VA_ARGS__)
 #define SL_ROWS(clauses)                                                                                               \
-    sl_device.settle(NULL);                                                                                            \
+    sl_device.begin_region();                                                                                          \
     SL_PRAGMA(omp target teams distribute clauses)
 #define SL_LANES(...) SL_PRAGMA(omp parallel for simd __VA_ARGS__)
 #define SL_BLOCKS(clauses)                                                                                             \
-    sl_device.settle(NULL);                                                                                            \
+    sl_device.begin_region();                                                                                          \
     SL_PRAGMA(omp target teams distribute parallel for clauses)
 #define SL_BLOCK 1
 #define SL_ABREAST 64
+#define SL_ADDS(...) SL_LANES(__VA_ARGS__)
+#define SL_PARTS 1024
 #elif defined(SL_DEVICE_QUEUED)
 #include <offload_queued.h> /* tests/fake_cuda */
 #else
@@ -61,6 +65,14 @@
 #define SL_BLOCKS(clauses)
 #define SL_BLOCK 1024 /* floats: a block stays in the first-level cache while rows or arrays pass over it */
 #define SL_PIECE 128
+#endif
+
+#ifndef SL_ADDS
+#define SL_ADDS(...)
+#endif
+
+#ifndef SL_PARTS
+#define SL_PARTS 1
 #endif
 
 #ifndef SL_ABREAST

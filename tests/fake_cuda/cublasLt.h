@@ -64,6 +64,7 @@ typedef cublasLtMatmulPreferenceOpaque_t *cublasLtMatmulPreference_t;
 typedef struct {
     uint64_t workspace;
     uint32_t alignment[4];
+    uint64_t reserved[5];
 } cublasLtMatmulAlgo_t;
 
 typedef struct {
@@ -81,6 +82,11 @@ cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataT
                                         int64_t leading);
 cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t description, cublasComputeType_t arithmetic,
                                       cudaDataType_t scale);
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size, cudaDataType type,
+                                                 uint64_t rows, uint64_t cols, int64_t leading);
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t description, size_t size,
+                                               cublasComputeType_t arithmetic, cudaDataType_t scale);
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference, size_t size);
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               cublasLtMatmulDescAttributes_t attribute, const void *value,
                                               size_t bytes);

@@ -11,6 +11,7 @@
 #include "fake.h"
 
 #define FAKE_PRODUCT()                                                                                                 \
+    fake_record("call %s", __func__);                                                                                  \
     if (fake_fails(__func__)) return CUBLAS_STATUS_INTERNAL_ERROR
 
 struct cublasLtContext {
@@ -193,6 +194,7 @@ multiply_column(uint64_t m, uint64_t k, const float *restrict a, const float *re
 static void run_product(void *argument) {
     const struct product *p = argument;
     const float *bias = p->description.epilogue == CUBLASLT_EPILOGUE_BIAS ? p->description.bias : NULL;
+    if (fake_number("FAKE_CUDA_IDLE", 0)) return;
     float *a = copy_operand(p, 0), *b = copy_operand(p, 1), *sums = malloc(p->m * sizeof *sums);
     if (!a || !b || !sums) abort();
     p->workspace[0]++; /* two streams must not share it */
@@ -234,6 +236,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "an operand is less aligned than promised");
     if (bytes < algorithm->workspace || !lies_on_device(workspace))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "the workspace is too small");
+    fake_record("product %zu %zu %zu", (size_t)d_layout->rows, (size_t)d_layout->cols,
+                (size_t)cols_of(description, 0, a_layout));
     const struct product product = {.description = *description,
                                     .a_layout = *a_layout,
                                     .b_layout = *b_layout,
@@ -249,4 +253,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                     .workspace = workspace};
     return fake_enqueue(stream, run_product, &product, sizeof product) ? CUBLAS_STATUS_EXECUTION_FAILED
                                                                        : CUBLAS_STATUS_SUCCESS;
+}
+
+/* What NVIDIA's header calls: sizes are those of its own structs, which are larger. */
+
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size, cudaDataType type,
+                                                 uint64_t rows, uint64_t cols, int64_t leading) {
+    if (size < sizeof *layout) return CUBLAS_STATUS_INVALID_VALUE;
+    return cublasLtMatrixLayoutInit(layout, type, rows, cols, leading);
+}
+
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t description, size_t size,
+                                               cublasComputeType_t arithmetic, cudaDataType_t scale) {
+    if (size < sizeof *description) return CUBLAS_STATUS_INVALID_VALUE;
+    return cublasLtMatmulDescInit(description, arithmetic, scale);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference, size_t size) {
+    if (size < sizeof *preference) return CUBLAS_STATUS_INVALID_VALUE;
+    return cublasLtMatmulPreferenceInit(preference);
 }

@@ -25,6 +25,8 @@ int fake_devices(void) {
 int fake_openmp_devices(void) { return fake_number("FAKE_CUDA_OPENMP", fake_devices()); }
 int fake_device(void) { return current_device; }
 
+bool fake_skips(size_t bytes) { return bytes > 1 << 16 && fake_number("FAKE_CUDA_IDLE", 0); }
+
 cudaError_t fake_error(cudaError_t error) {
     if (error) last_error = error;
     return error;
@@ -110,6 +112,20 @@ cudaError_t cudaDeviceSynchronize(void) {
     return cudaSuccess;
 }
 
+/* Those that programs ask for: each device is an sm_90, unless it is said to be another one. */
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
+    FAKE_CALL();
+    if (!is_device(device)) return fake_error(cudaErrorInvalidDevice);
+    const int architecture = fake_number("FAKE_CUDA_ARCHITECTURE", 90);
+    if (attribute == cudaDevAttrComputeCapabilityMajor)
+        *value = architecture / 10;
+    else if (attribute == cudaDevAttrComputeCapabilityMinor)
+        *value = architecture % 10;
+    else
+        return fake_error(cudaErrorInvalidValue);
+    return cudaSuccess;
+}
+
 /* Neighbours 0 and 1, 2 and 3 and so on are close, all others farther. */
 cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int from, int to) {
     FAKE_CALL();
@@ -150,9 +166,10 @@ struct block {
     char *base;
     size_t bytes;
     enum cudaMemoryType type;
-    int device;
+    int device, number; /* 0: the driver's own */
 };
 static struct block *blocks;
+static int numbers;
 
 /* The block that holds MEMORY; the lock is held. */
 static struct block **find(const void *memory) {
@@ -170,23 +187,49 @@ static struct block block_of(const void *memory) {
     return block;
 }
 
-static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type) {
+void fake_name(char *text, size_t size, const void *memory) {
+    const struct block block = block_of(memory);
+    const size_t offset = (uintptr_t)memory - (uintptr_t)block.base;
+    if (!block.base)
+        snprintf(text, size, "%#zx", (size_t)memory);
+    else if (block.number)
+        snprintf(text, size, "%d+%zu", block.number, offset);
+    else
+        snprintf(text, size, "own"); /* where in it is the driver's user's affair */
+}
+
+static const char *kind_of(const struct block *block) {
+    return !block->base ? "host" : block->type == cudaMemoryTypeHost ? "pinned" : "device";
+}
+
+/* Garbage, so that nobody relies on zeros; but whoever does nothing with it must not touch it either. */
+static void *memory_of(size_t bytes) {
+    const size_t whole = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *memory = aligned_alloc(ALIGNMENT, whole);
+    if (!memory) return NULL;
+    if (!fake_number("FAKE_CUDA_IDLE", 0)) return memset(memory, GARBAGE, bytes);
+    if (!fake_skips(bytes)) return memset(memory, 0, bytes);
+    return memory; /* which the system has not given pages yet: zeros */
+}
+
+static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type, bool numbered) {
     *memory = NULL;
     if (!bytes) return cudaSuccess;
     if (bytes > PTRDIFF_MAX - ALIGNMENT) return fake_error(cudaErrorMemoryAllocation);
     struct block *block = malloc(sizeof *block);
-    void *base = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    void *base = memory_of(bytes);
     if (!block || !base) {
         free(block);
         free(base);
         return fake_error(cudaErrorMemoryAllocation);
     }
-    memset(base, GARBAGE, bytes);
-    *block = (struct block){NULL, base, bytes, type, current_device};
+    *block = (struct block){NULL, base, bytes, type, current_device, 0};
     pthread_mutex_lock(&memory_lock);
     block->next = blocks;
+    if (numbered) block->number = ++numbers;
     blocks = block;
     pthread_mutex_unlock(&memory_lock);
+    fake_record("take %s %d %zu", kind_of(block), block->number, bytes);
     *memory = base;
     return cudaSuccess;
 }
@@ -206,20 +249,22 @@ static cudaError_t give(void *memory, bool host) {
     return cudaSuccess;
 }
 
+cudaError_t fake_take(void **memory, size_t bytes) { return take(memory, bytes, cudaMemoryTypeDevice, false); }
+
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
     FAKE_CALL();
-    return take(memory, bytes, cudaMemoryTypeDevice);
+    return take(memory, bytes, cudaMemoryTypeDevice, true);
 }
 
 cudaError_t cudaMallocManaged(void **memory, size_t bytes, unsigned flags) {
     FAKE_CALL();
-    return flags == cudaMemAttachGlobal ? take(memory, bytes, cudaMemoryTypeManaged)
+    return flags == cudaMemAttachGlobal ? take(memory, bytes, cudaMemoryTypeManaged, true)
                                         : fake_error(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
     FAKE_CALL();
-    return take(memory, bytes, cudaMemoryTypeHost);
+    return take(memory, bytes, cudaMemoryTypeHost, true);
 }
 
 cudaError_t cudaFree(void *memory) {
@@ -261,11 +306,12 @@ struct copy {
 
 static void run_copy(void *argument) {
     const struct copy *copy = argument;
-    memcpy(copy->to, copy->from ? copy->from : (const void *)(copy + 1), copy->bytes);
+    if (!fake_skips(copy->bytes)) memcpy(copy->to, copy->from ? copy->from : (const void *)(copy + 1), copy->bytes);
 }
 
 /* Memory that CUDA has not given out is read before this returns. */
 static int enqueue_staged(cudaStream_t stream, void *to, const void *from, size_t bytes) {
+    if (fake_skips(bytes)) return cudaSuccess;
     struct copy *copy = malloc(sizeof *copy + bytes);
     if (!copy) return fake_error(cudaErrorMemoryAllocation);
     *copy = (struct copy){to, NULL, bytes};
@@ -280,6 +326,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     const struct block target = block_of(to), source = block_of(from);
     if (kind != cudaMemcpyDefault || !fits(&target, to, bytes) || !fits(&source, from, bytes))
         return fake_error(cudaErrorInvalidValue);
+    fake_record("copy %s>%s %zu", kind_of(&source), kind_of(&target), bytes);
     if (!bytes) return cudaSuccess;
     const struct copy copy = {to, from, bytes};
     const int status = source.base || !target.base ? fake_enqueue(stream, run_copy, &copy, sizeof copy)
@@ -296,6 +343,7 @@ struct copy_2d {
 
 static void run_copy_2d(void *argument) {
     const struct copy_2d *copy = argument;
+    if (fake_skips(copy->width * copy->height)) return;
     for (size_t row = 0; row < copy->height; row++)
         memcpy(copy->to + row * copy->to_pitch, copy->from + row * copy->from_pitch, copy->width);
 }
@@ -309,6 +357,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     if (kind != cudaMemcpyDefault || width > to_pitch || width > from_pitch || !target.base || !source.base ||
         !fits(&target, to, (height - 1) * to_pitch + width) || !fits(&source, from, (height - 1) * from_pitch + width))
         return fake_error(cudaErrorInvalidValue);
+    fake_record("copy %s>%s %zu", kind_of(&source), kind_of(&target), width * height);
     const struct copy_2d copy = {to, from, to_pitch, from_pitch, width, height};
     return (cudaError_t)fake_enqueue(stream, run_copy_2d, &copy, sizeof copy);
 }
@@ -328,7 +377,7 @@ struct fill {
 
 static void run_fill(void *argument) {
     const struct fill *fill = argument;
-    memset(fill->memory, fill->value, fill->bytes);
+    if (!fake_skips(fill->bytes)) memset(fill->memory, fill->value, fill->bytes);
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {

@@ -6,9 +6,19 @@
  *
  *   FAKE_CUDA_DEVICES=n   devices (2)
  *   FAKE_CUDA_OPENMP=n    devices that OpenMP finds (as many as CUDA)
+ *   FAKE_CUDA_ARCHITECTURE=n of the devices (90)
  *   FAKE_CUDA_DELAY_US=n  every fourth piece of work, at random, begins up to n microseconds late (0)
  *   FAKE_CUDA_FAIL=f@n    the nth call of function f from now on fails; f = "work": the nth piece of work on a stream
- */
+ *   FAKE_CUDA_IDLE=1      large work is not done: no products, no copies of more than 64 KB; memory comes as zeros
+ *   FAKE_CUDA_RECORD=file a line a call is written there, after the number of the thread that calls:
+ *       call FUNCTION
+ *       launch KERNEL GRID BLOCK PARAMETER...      a parameter: a number, or ALLOCATION+OFFSET
+ *       copy KIND>KIND BYTES                       kinds: device, pinned, host
+ *       take device|pinned ALLOCATION BYTES        numbered in their order, but for the driver's own
+ *       product M N K
+ *
+ * Built as the libraries that a program for GPUs is linked with (tests/spmd/device/null_cuda.cmake), the same code is
+ * a GPU that computes nothing, and tells what a step asks for. */
 #ifndef FAKE_H
 #define FAKE_H
 
@@ -22,7 +32,15 @@ int fake_enqueue(cudaStream_t stream, void (*work)(void *), const void *argument
 /* Of the function that calls: whether this call has been told to fail. */
 bool fake_fails(const char *function);
 #define FAKE_CALL()                                                                                                    \
+    fake_record("call %s", __func__);                                                                                  \
     if (fake_fails(__func__)) return fake_error(cudaErrorUnknown)
+
+/* A line of the account, if one is kept. */
+__attribute__((format(printf, 1, 2))) void fake_record(const char *format, ...);
+bool fake_records(void);
+
+/* Whether so much work is left out. */
+bool fake_skips(size_t bytes);
 
 /* What the runtime's function returns: ERROR, kept for cudaGetLastError. */
 cudaError_t fake_error(cudaError_t error);
@@ -34,6 +52,10 @@ int fake_devices(void);
 int fake_openmp_devices(void);
 int fake_device(void); /* the calling thread's */
 int fake_stream_device(cudaStream_t stream);
+/* Memory of a device's, as the driver gives it: without a number. */
+cudaError_t fake_take(void **memory, size_t bytes);
+/* Prints where MEMORY lies, ALLOCATION+OFFSET, or the number that it is. */
+void fake_name(char *text, size_t size, const void *memory);
 /* Waits for everything on the device's streams. */
 void fake_finish_device(int device);
 

@@ -31,9 +31,11 @@ typedef enum { ncclUint8 = 1, ncclInt32 = 2, ncclFloat32 = 7, ncclBfloat16 = 9 }
 typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 
 typedef struct {
+    size_t size;
+    unsigned magic, version;
     int blocking;
-} ncclConfig_t;
-#define NCCL_CONFIG_INITIALIZER {NCCL_CONFIG_UNDEF_INT}
+} ncclConfig_t; /* NCCL's goes on */
+#define NCCL_CONFIG_INITIALIZER {sizeof(ncclConfig_t), 0, 0, NCCL_CONFIG_UNDEF_INT}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config);

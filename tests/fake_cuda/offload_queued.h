@@ -36,5 +36,6 @@ static inline void sl_check_reach(int pointers, const void *const *memory, const
 #define SL_LANES(...) SL_PRAGMA(omp simd __VA_ARGS__)
 #define SL_BLOCKS(clauses) SL_ROWS(clauses)
 #define SL_BLOCK 64
+#define SL_PARTS 7
 
 #endif

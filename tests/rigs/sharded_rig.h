@@ -221,6 +221,7 @@ static inline int open_worker(struct sl_spmd *self, struct worker *worker, const
                                           .groups = &worker->peers,
                                           .again = &worker->again,
                                           .once = &worker->once,
+                                          .sums = sl_device.take(sl_sums_bytes()),
                                           .workspace = sl_device.take(worker->workspace)};
     const size_t stash_bytes = worker->stash.elements * (size_t)worker->microbatches * sizeof(float);
     const size_t bytes = stash_bytes > worker->workspace ? stash_bytes : worker->workspace;
@@ -244,6 +245,7 @@ static inline void close_worker(struct worker *worker) {
     sl_device.give(worker->dy);
     sl_device.give(worker->dx);
     sl_device.give(worker->context.workspace);
+    sl_device.give(worker->context.sums);
     free(worker->nans);
     if (worker->parameters.range) sl_parameters_close(&worker->parameters);
     sl_module_free(worker->module);
@@ -334,6 +336,7 @@ static inline void hand_over(struct worker *worker, struct trial *trial) {
         sl_device.copy(trial->value[own][i], sl_parameter_value(parameters, i), bytes);
         sl_device.copy(trial->gradient[own][i], sl_parameter_gradient(parameters, i), bytes);
     }
+    sl_sums_read(worker->context.sums, &worker->metrics);
     trial->auxiliary[own] = worker->metrics.auxiliary;
     trial->stash[own] = worker->stash.elements;
     if (own > 0) return;

@@ -113,12 +113,14 @@ static inline void take_arrays(struct sl_spmd *self, struct worker *worker, cons
                                           .groups = &worker->groups,
                                           .again = &worker->again,
                                           .once = &worker->once,
+                                          .sums = sl_device.take(sl_sums_bytes()),
                                           .workspace = sl_device.take(worker->workspace)};
 }
 
 static inline void close_worker(struct worker *worker) {
-    void *const taken[] = {worker->x,          worker->dx,         worker->y,         worker->dy,
-                           worker->stash.data, worker->again.data, worker->once.data, worker->context.workspace};
+    void *const taken[] = {worker->x,           worker->dx,         worker->y,         worker->dy,
+                           worker->stash.data,  worker->again.data, worker->once.data, worker->context.workspace,
+                           worker->context.sums};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) sl_device.give(taken[i]);
     free(worker->stash.tensor);
     free(worker->again.tensor);

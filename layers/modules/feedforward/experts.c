@@ -23,6 +23,7 @@ enum tensor {
     SLOT_OF,
     PAIR_OF,
     SHARES,   /* [sequences, experts] */
+    SUMS,     /* [sequences, experts] */
     TAKEN,    /* [slots, columns]: what this coordinate's experts are given, of all coordinates' tokens, */
     RETURNED, /* and what all experts have made of its own tokens */
     D_LOGITS,
@@ -142,6 +143,7 @@ static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[SLOT_OF]));
     SL_TRY(sl_plan_array(plan, experts->slots, SL_UNTIL_INPUT, &place[PAIR_OF]));
     SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_INPUT, &place[SHARES]));
+    SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_RETURN, &place[SUMS]));
     SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_WEIGHT, &place[TAKEN]));
     SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_INPUT, &place[RETURNED]));
     if (experts->data_group >= 0) SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[WAY]));
@@ -219,8 +221,11 @@ static int route(const struct sl_module *module, struct sl_context *context, con
     kernels->route(routing, logits, logits, chosen, at(module, context, GATES));
     kernels->assign(routing, chosen, at(module, context, SLOT_OF), at(module, context, PAIR_OF));
     if (context->phase == SL_PREFILL || context->phase == SL_DECODE) return SL_OK;
-    const double loss = kernels->balance(routing, logits, chosen, at(module, context, SHARES));
-    if (context->metrics) context->metrics->auxiliary += loss * (double)(routing->rows / routing->sequences);
+    float *shares = at(module, context, SHARES), *sums = at(module, context, SUMS);
+    kernels->balance(routing, logits, chosen, shares, sums);
+    if (context->sums)
+        kernels->add_balance(routing, shares, sums, (double)(routing->rows / routing->sequences),
+                             &context->sums->auxiliary);
     return SL_OK;
 }
 

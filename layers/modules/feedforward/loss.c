@@ -1,15 +1,29 @@
 /* loss.c - softmax cross entropy, the end of a classifier. */
 #include "layers/modules/modules.h"
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    double sums[3] = {0};
-    context->kernels->softmax_cross_entropy((size_t)context->rows, (size_t)module->in, x, context->batch.labels,
-                                            context->weight, y, sums);
-    sl_metrics_add(context->metrics, sums);
+struct loss {
+    struct sl_module module;
+    struct sl_place rows; /* [rows, 2]: of each, what it adds to the sums */
+};
+
+static int plan_loss(struct sl_module *module, struct sl_plan *plan) {
+    sl_plan_workspace(plan, 2 * sl_plan_rows(plan) * sizeof(float), &((struct loss *)module)->rows);
     return SL_OK;
 }
 
-static const struct sl_module_type type = {
-    .name = "softmax_cross_entropy", .forward = forward, .reads = SL_READS_LABELS};
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const size_t rows = (size_t)context->rows;
+    const int32_t *labels = context->batch.labels;
+    float *losses = sl_at(context, &((const struct loss *)module)->rows);
+    context->kernels->softmax_cross_entropy(rows, (size_t)module->in, x, labels, context->weight, y, losses);
+    if (context->sums) context->kernels->add_losses(rows, labels, losses, context->sums->losses);
+    return SL_OK;
+}
+
+static const struct sl_module_type type = {.name = "softmax_cross_entropy",
+                                           .bytes = sizeof(struct loss),
+                                           .plan = plan_loss,
+                                           .forward = forward,
+                                           .reads = SL_READS_LABELS};
 
 struct sl_module *sl_softmax_cross_entropy(int classes) { return sl_module_new(&type, "", classes, classes); }

@@ -104,12 +104,11 @@ const int32_t *sl_token_labels(const struct sl_module *module, const struct sl_c
 /* By tokens, a coordinate alone counts its tokens; by classes, one alone hits a label. */
 void sl_token_count(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s) {
     const struct sl_token_table *table = sl_token_table_of(module);
-    double result[3] = {0};
+    if (!context->sums) return;
     context->kernels->sequence->softmax_losses(s->rows, s->labels, s->maxima, s->argmaxima, s->sums, s->targets,
-                                               result);
-    for (int i = 0; table->division == SL_BY_TOKENS && i < 3; i++) result[i] *= table->parts;
-    if (table->division == SL_BY_CLASSES) result[1] *= table->parts;
-    sl_metrics_add(context->metrics, result);
+                                               table->division == SL_BY_TOKENS ? table->parts : 1,
+                                               table->division == SL_UNDIVIDED ? 1 : table->parts,
+                                               context->sums->losses);
 }
 
 /* ---- the table's gradient ---- */

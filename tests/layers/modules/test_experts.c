@@ -79,6 +79,7 @@ static int run_worker(struct sl_spmd *self, struct worker *worker, struct trial 
         sl_parameters_round(&worker->parameters, worker->context.kernels, r);
     SL_TRY(train(worker, trial->forward_only, trial->without_dx));
     sl_device.copy(trial->y[self->coordinate], worker->y, bytes);
+    sl_sums_read(worker->context.sums, &worker->metrics);
     trial->auxiliary[self->coordinate] = worker->metrics.auxiliary;
     if (trial->forward_only) return SL_OK;
     sl_device.copy(trial->dx[self->coordinate], worker->dx, bytes);

@@ -139,14 +139,16 @@ static int open_worker(struct sl_spmd *self, struct worker *worker) {
         .parameters = &worker->parameters,
         .stash = &worker->stash,
         .groups = &worker->peers,
+        .sums = sl_device.take(sl_sums_bytes()),
         .workspace = sl_device.take(worker->workspace)};
     spread(worker);
     return SL_OK;
 }
 
 static void close_worker(struct worker *worker) {
-    void *const taken[] = {worker->tokens,  worker->labels, worker->x,          worker->dy,
-                           worker->results, worker->all,    worker->stash.data, worker->context.workspace};
+    void *const taken[] = {worker->tokens,      worker->labels, worker->x,          worker->dy,
+                           worker->results,     worker->all,    worker->stash.data, worker->context.workspace,
+                           worker->context.sums};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) sl_device.give(taken[i]);
     free(worker->stash.tensor);
     free(worker->caches.cache);
@@ -177,7 +179,8 @@ static int forward(struct worker *worker) {
         set_microbatch(worker, m);
         SL_TRY(head->type->forward(head, context, worker->x + at * own, made + at * given));
     }
-    const struct sl_metrics *sums = &worker->metrics;
+    struct sl_metrics *sums = &worker->metrics;
+    sl_sums_read(context->sums, sums);
     const float metrics[] = {(float)sums->loss, (float)sums->correct, (float)sums->rows};
     sl_device.copy(worker->results + worker->offset[METRICS], metrics, sizeof metrics);
     return SL_OK;

@@ -1,0 +1,263 @@
+/* images.c - the images that clang's linker has put into the program and into shared libraries: each becomes a module
+ * of its own on every device that is opened, and their regions' kernels are found by the regions' addresses. */
+#include "spmd/device/images.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct region {
+    const void *address;
+    const char *name;
+};
+
+/* A binary's kernels on one device. */
+struct loaded {
+    size_t reduction;
+    struct sl_region_kernel kernel[]; /* as the binary's regions */
+};
+
+/* Whoever looks for a region walks the list without a lock. So a binary stays in it, without its regions, when its
+ * library is closed. */
+struct binary {
+    struct binary *next;
+    const struct sl_omp_binary *given; /* NULL: closed */
+    struct loaded *_Atomic on[SL_MOST_DEVICES];
+    int count;
+    struct region region[]; /* by their addresses */
+};
+
+static struct binary *_Atomic binaries;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what changes the list, or loads */
+
+/* ---- registration, by the program's and its libraries' constructors ---- */
+
+static int by_address(const void *a, const void *b) {
+    const char *one = ((const struct region *)a)->address, *other = ((const struct region *)b)->address;
+    return (one > other) - (one < other);
+}
+
+void __tgt_register_lib(struct sl_omp_binary *given);
+void __tgt_unregister_lib(struct sl_omp_binary *given);
+
+void __tgt_register_lib(struct sl_omp_binary *given) {
+    struct binary *binary = calloc(1, sizeof *binary + (size_t)(given->last - given->first) * sizeof *binary->region);
+    if (!binary) {
+        fputs("no memory for the list of the program's target regions\n", stderr);
+        abort();
+    }
+    binary->given = given;
+    for (const struct sl_omp_entry *entry = given->first; entry < given->last; entry++) {
+        if (entry->size) continue;
+        binary->region[binary->count++] = (struct region){entry->address, entry->name};
+    }
+    qsort(binary->region, (size_t)binary->count, sizeof *binary->region, by_address);
+    pthread_mutex_lock(&lock);
+    binary->next = atomic_load(&binaries);
+    atomic_store(&binaries, binary);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Its modules stay: a library is closed when the program ends, and then the driver may have ended before it. */
+void __tgt_unregister_lib(struct sl_omp_binary *given) {
+    pthread_mutex_lock(&lock);
+    for (struct binary *binary = atomic_load(&binaries); binary; binary = binary->next) {
+        if (binary->given != given) continue;
+        binary->given = NULL;
+        for (int device = 0; device < SL_MOST_DEVICES; device++) atomic_store(&binary->on[device], NULL);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- the driver ---- */
+
+static struct sl_cuda_driver driver;
+static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
+static const char *driver_lacks; /* the function that it does not have */
+
+enum { DRIVER_VERSION = 12000 }; /* of the functions' interfaces */
+
+static void find_driver(void) {
+    const struct {
+        void *to;
+        const char *name;
+    } functions[] = {
+        {&driver.module_load, "cuModuleLoadData"},
+        {&driver.module_unload, "cuModuleUnload"},
+        {&driver.module_function, "cuModuleGetFunction"},
+        {&driver.module_global, "cuModuleGetGlobal"},
+        {&driver.allocate, "cuMemAlloc"},
+        {&driver.free, "cuMemFree"},
+        {&driver.launch, "cuLaunchKernel"},
+        {&driver.error_text, "cuGetErrorString"},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *function = NULL;
+        enum cudaDriverEntryPointQueryResult found;
+        if (cudaGetDriverEntryPointByVersion(functions[i].name, &function, DRIVER_VERSION, cudaEnableDefault, &found) ||
+            found != cudaDriverEntryPointSuccess) {
+            cudaGetLastError();
+            driver_lacks = functions[i].name;
+            return;
+        }
+        memcpy(functions[i].to, &function, sizeof function);
+    }
+}
+
+const struct sl_cuda_driver *sl_cuda_driver(struct sl_cuda_queue *queue) {
+    pthread_once(&driver_once, find_driver);
+    if (!driver_lacks) return &driver;
+    sl_cuda_fail(queue, driver_lacks, "NVIDIA's driver does not have it: a newer one is needed");
+    return NULL;
+}
+
+bool sl_cuda_drove(struct sl_cuda_queue *queue, const char *function, const char *what, CUresult status) {
+    const char *text = NULL;
+    char why[300];
+    if (status == CUDA_SUCCESS) return true;
+    if (driver.error_text(status, &text) || !text) text = "unknown error";
+    snprintf(why, sizeof why, "%s: %s", what, text);
+    sl_cuda_fail(queue, function, why);
+    return false;
+}
+
+/* ---- loading ---- */
+
+/* The number of the architecture that an image is for, as in sm_90: CUDA 13's tools have moved it in ELF's flags. */
+static unsigned architecture(const struct sl_omp_image *image) {
+    enum { ABI_AT = 8, ABI_OF_13 = 8, FLAGS_AT = 48, HEADER = 64 };
+    uint32_t flags;
+    if (image->end - image->begin < HEADER) return 0;
+    memcpy(&flags, image->begin + FLAGS_AT, sizeof flags);
+    return (unsigned char)image->begin[ABI_AT] >= ABI_OF_13 ? flags >> 8 & 0xff : flags & 0xff;
+}
+
+/* Code runs on GPUs of the same generation that are not older than what it was made for. */
+static bool fits(const struct sl_omp_binary *given, unsigned gpu) {
+    bool found = false;
+    for (int i = 0; i < given->count && !found; i++) {
+        const unsigned its = architecture(&given->images[i]);
+        found = !its || (its / 10 == gpu / 10 && its <= gpu);
+    }
+    return found;
+}
+
+bool sl_images_fit(unsigned gpu) {
+    bool all = true;
+    pthread_mutex_lock(&lock);
+    for (const struct binary *binary = atomic_load(&binaries); binary && all; binary = binary->next)
+        all = !binary->given || !binary->count || fits(binary->given, gpu);
+    pthread_mutex_unlock(&lock);
+    return all;
+}
+
+/* Modules of those images that the device takes, those that were made for newer GPUs first. How many there are. */
+static int load_modules(const struct sl_omp_binary *given, CUmodule *module) {
+    int count = 0;
+    for (unsigned next, of = ~0u; of; of = next) { /* from one architecture to the next lower one */
+        next = 0;
+        for (int i = 0; i < given->count; i++) {
+            const unsigned its = architecture(&given->images[i]) + 1;
+            if (its == of && driver.module_load(&module[count], given->images[i].begin) == CUDA_SUCCESS) count++;
+            if (its < of && its > next) next = its;
+        }
+    }
+    return count;
+}
+
+/* An image without an environment for it has a kernel that needs none. */
+static bool read_environment(struct sl_cuda_queue *queue, CUmodule module, struct sl_region_kernel *kernel) {
+    char name[400];
+    CUdeviceptr at;
+    size_t bytes;
+    kernel->environment = (struct sl_omp_kernel_environment){.mode = SL_OMP_SPMD};
+    snprintf(name, sizeof name, "%s_kernel_environment", kernel->name);
+    if (driver.module_global(&at, &bytes, module, name) != CUDA_SUCCESS) return true;
+    if (bytes < sizeof kernel->environment) {
+        sl_cuda_fail(queue, "cuModuleGetGlobal", name);
+        return false;
+    }
+    return SL_CUDA(queue, cudaMemcpyAsync(&kernel->environment, (const void *)(uintptr_t)at, sizeof kernel->environment,
+                                          cudaMemcpyDefault, queue->stream));
+}
+
+static bool find_kernel(struct sl_cuda_queue *queue, int modules, const CUmodule *module,
+                        struct sl_region_kernel *kernel) {
+    CUresult status = CUDA_ERROR_NOT_FOUND;
+    for (int i = 0; i < modules; i++) {
+        status = driver.module_function(&kernel->function, module[i], kernel->name);
+        if (status == CUDA_SUCCESS) return read_environment(queue, module[i], kernel);
+        if (status != CUDA_ERROR_NOT_FOUND) break;
+    }
+    return sl_cuda_drove(queue, "cuModuleGetFunction", kernel->name, status);
+}
+
+static bool find_kernels(struct sl_cuda_queue *queue, const struct binary *binary, int modules, const CUmodule *module,
+                         struct loaded *loaded) {
+    for (int i = 0; i < binary->count; i++) {
+        loaded->kernel[i].name = binary->region[i].name;
+        if (!find_kernel(queue, modules, module, &loaded->kernel[i])) return false;
+    }
+    if (!SL_CUDA(queue, cudaStreamSynchronize(queue->stream))) return false; /* the environments are there */
+    for (int i = 0; i < binary->count; i++) {
+        const struct sl_omp_kernel_environment *its = &loaded->kernel[i].environment;
+        const size_t bytes = (size_t)its->reduction_bytes * its->reduction_length;
+        if (bytes > loaded->reduction) loaded->reduction = bytes;
+    }
+    return true;
+}
+
+static bool load(struct sl_cuda_queue *queue, struct binary *binary) {
+    const struct sl_omp_binary *given = binary->given;
+    struct loaded *loaded = calloc(1, sizeof *loaded + (size_t)binary->count * sizeof *loaded->kernel);
+    CUmodule *module = calloc((size_t)given->count + 1, sizeof *module);
+    bool done = loaded && module;
+    if (!done) sl_cuda_fail(queue, "cuModuleLoadData", "no memory for its kernels' names");
+    const int modules = done ? load_modules(given, module) : 0;
+    if (done && !modules && binary->count) {
+        sl_cuda_fail(queue, "cuModuleLoadData", "the device takes none of the program's images");
+        done = false;
+    }
+    done = done && find_kernels(queue, binary, modules, module, loaded);
+    for (int i = 0; i < modules && !done; i++) driver.module_unload(module[i]);
+    if (done) atomic_store(&binary->on[queue->device], loaded);
+    if (!done) free(loaded);
+    free(module); /* the handles: they live as long as the process */
+    return done;
+}
+
+bool sl_images_load(struct sl_cuda_queue *queue) {
+    if (!sl_cuda_driver(queue)) return false;
+    if (queue->device >= SL_MOST_DEVICES) {
+        sl_cuda_fail(queue, "cuModuleLoadData", "there are more devices than a program can use");
+        return false;
+    }
+    bool done = true;
+    pthread_mutex_lock(&lock);
+    for (struct binary *binary = atomic_load(&binaries); binary && done; binary = binary->next)
+        done = !binary->given || atomic_load(&binary->on[queue->device]) || load(queue, binary);
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+const struct sl_region_kernel *sl_images_find(const void *address, int device) {
+    const struct region key = {.address = address};
+    for (struct binary *binary = atomic_load(&binaries); binary; binary = binary->next) {
+        const struct loaded *loaded = atomic_load(&binary->on[device]);
+        if (!loaded) continue;
+        const struct region *found = bsearch(&key, binary->region, (size_t)binary->count, sizeof key, by_address);
+        if (found) return &loaded->kernel[found - binary->region];
+    }
+    return NULL;
+}
+
+size_t sl_images_reduction(int device) {
+    size_t most = 0;
+    for (struct binary *binary = atomic_load(&binaries); binary; binary = binary->next) {
+        const struct loaded *loaded = atomic_load(&binary->on[device]);
+        if (loaded && loaded->reduction > most) most = loaded->reduction;
+    }
+    return most;
+}

@@ -1,0 +1,74 @@
+/* libomptarget.h - what clang 19 hands to the runtime of its target regions, as LLVM 19's offload/include lays it out.
+ * Its tools put descriptions of a program's images into the program, and a call of __tgt_target_kernel in the place of
+ * every region. */
+#ifndef SL_SPMD_DEVICE_LIBOMPTARGET_H
+#define SL_SPMD_DEVICE_LIBOMPTARGET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A target region, or, with a size, a variable of `declare target`. */
+struct sl_omp_entry {
+    void *address; /* of a region: what __tgt_target_kernel is called with; unique in the process */
+    char *name;    /* of its kernel in the images; other programs' and libraries' may have the same one */
+    size_t size;
+    int32_t flags, data;
+};
+
+struct sl_omp_image {
+    const char *begin, *end; /* an ELF file for one kind of GPU */
+    struct sl_omp_entry *first, *last;
+};
+
+/* Of a program, or of a shared library. */
+struct sl_omp_binary {
+    int32_t count;
+    struct sl_omp_image *images;
+    struct sl_omp_entry *first, *last;
+};
+
+enum { SL_OMP_ARGUMENTS_VERSION = 3 };
+
+struct sl_omp_arguments {
+    uint32_t version, count;
+    void **bases, **pointers; /* [count]: a mapped object's address, and where what is mapped of it begins */
+    int64_t *sizes, *types;   /* [count]: bytes, and SL_OMP_TO and so on */
+    void **names, **mappers;
+    uint64_t trips, flags; /* of the region's loop; 0: unknown */
+    uint32_t teams[3], threads[3], shared;
+};
+
+enum {
+    SL_OMP_TO = 0x1,
+    SL_OMP_FROM = 0x2,
+    SL_OMP_POINTEE = 0x10,   /* what a pointer inside an object points to */
+    SL_OMP_PARAMETER = 0x20, /* the kernel takes it */
+    SL_OMP_PRIVATE = 0x80,
+    SL_OMP_LITERAL = 0x100, /* the base itself is the value */
+};
+
+enum { SL_OMP_GENERIC = 1, SL_OMP_SPMD = 2 };
+
+/* An image's variable NAME_kernel_environment, as far as a launch needs it. */
+struct sl_omp_kernel_environment {
+    uint8_t state_machine, nests;
+    int8_t mode; /* bits SL_OMP_GENERIC and SL_OMP_SPMD; both: generic that runs as SPMD */
+    int32_t least_threads, most_threads, least_teams, most_teams;
+    uint32_t reduction_bytes, reduction_length; /* the product: what sums across teams need of memory */
+};
+
+/* Every kernel's first argument; NO_ENVIRONMENT where it has no sums across teams. */
+struct sl_omp_launch_environment {
+    uint32_t arrived, round; /* zero before a launch */
+    void *reduction;
+};
+#define SL_OMP_NO_ENVIRONMENT ((void *)~(uintptr_t)0)
+
+_Static_assert(sizeof(struct sl_omp_entry) == 32 && sizeof(struct sl_omp_image) == 32, "as LLVM 19's");
+_Static_assert(offsetof(struct sl_omp_arguments, trips) == 56, "as LLVM 19's");
+_Static_assert(offsetof(struct sl_omp_arguments, teams) == 72 && sizeof(struct sl_omp_arguments) == 104,
+               "as LLVM 19's");
+_Static_assert(offsetof(struct sl_omp_kernel_environment, reduction_bytes) == 20, "as LLVM 19's");
+_Static_assert(sizeof(struct sl_omp_launch_environment) == 16, "as LLVM 19's");
+
+#endif

@@ -1,0 +1,269 @@
+/* regions.c - a target region is a launch of its kernel in the calling thread's queue: it begins after what is in the
+ * queue, and the host goes on.
+ *
+ * clang puts calls of LLVM's runtime in the place of regions; these functions are the ones it calls. Operands of the
+ * library's regions are device pointers and numbers, which a launch takes with it. What a region maps besides, a sum
+ * that the host reads or a struct, passes through memory of the queue's own; where some of it comes back, the region is
+ * waited for. Regions that map more than that, and `target data`, are refused: the failure is one of the queue's, as
+ * that of a product is. */
+#include "spmd/device/regions.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spmd/base/base.h"
+#include "spmd/device/device.h"
+#include "spmd/device/images.h"
+
+enum {
+    THREADS = 128,      /* of a block; clang hands out elements by as many */
+    MOST_BLOCKS = 3200, /* as LLVM's; beyond, blocks take several turns */
+    MOST_PARAMETERS = 64,
+    RING = 1 << 16, /* bytes of what regions map that may be in the queue at the same time */
+    ALIGNMENT = 64,
+};
+
+/* A queue's device memory for regions, one after another: launch environment, sums across teams, ring. */
+struct regions {
+    char *memory;
+    size_t reduction, used; /* bytes for sums; of the ring */
+};
+
+static char *ring_of(const struct regions *own) { return own->memory + ALIGNMENT + own->reduction; }
+
+static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+/* ---- queues ---- */
+
+static void close_queue(struct sl_cuda_queue *queue) {
+    struct regions *own = queue->regions;
+    if (!own) return;
+    if (own->memory)
+        sl_cuda_drove(queue, "cuMemFree", "memory of target regions",
+                      sl_cuda_driver(queue)->free((CUdeviceptr)(uintptr_t)own->memory));
+    free(own);
+    queue->regions = NULL;
+}
+
+/* Makes room for the sums of all kernels that are loaded by now. */
+static bool make_room(struct sl_cuda_queue *queue) {
+    struct regions *own = queue->regions;
+    const struct sl_cuda_driver *driver = sl_cuda_driver(queue);
+    const size_t reduction = aligned(sl_images_reduction(queue->device));
+    CUdeviceptr memory = 0;
+    if (own->memory && reduction <= own->reduction) return true;
+    if (own->memory && !(SL_CUDA(queue, cudaStreamSynchronize(queue->stream)) &&
+                         sl_cuda_drove(queue, "cuMemFree", "memory of target regions",
+                                       driver->free((CUdeviceptr)(uintptr_t)own->memory))))
+        return false;
+    *own = (struct regions){0};
+    if (!sl_cuda_drove(queue, "cuMemAlloc", "memory of target regions",
+                       driver->allocate(&memory, ALIGNMENT + reduction + RING)))
+        return false;
+    *own = (struct regions){.memory = (char *)(uintptr_t)memory, .reduction = reduction};
+    const struct sl_omp_launch_environment environment = {.reduction = own->memory + ALIGNMENT};
+    return SL_CUDA(queue,
+                   cudaMemcpyAsync(own->memory, &environment, sizeof environment, cudaMemcpyDefault, queue->stream));
+}
+
+static int open_queue(struct sl_cuda_queue *queue, struct sl_error *error) {
+    queue->regions = calloc(1, sizeof(struct regions));
+    if (!queue->regions) return sl_error_set(error, SL_FAILED, "no memory for the queue of device %d", queue->device);
+    const char *kind = getenv("SHARDLOOP_MEMORY");
+    queue->watched = kind && !strcmp(kind, "managed");
+    if (sl_images_load(queue) && make_room(queue)) return SL_OK;
+    close_queue(queue);
+    return sl_device.settle(error);
+}
+
+static int check(int devices, struct sl_error *error) {
+    for (int device = 0; device < devices; device++) {
+        int major = 0, minor = 0;
+        if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ||
+            cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device))
+            return sl_error_set(error, SL_FAILED, "device %d: cudaDeviceGetAttribute: %s", device,
+                                cudaGetErrorString(cudaGetLastError()));
+        const unsigned gpu = (unsigned)(10 * major + minor);
+        if (!sl_images_fit(gpu))
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "device %d is an NVIDIA GPU of sm_%u, and this build has code for %s: build it with "
+                                "-DSL_CUDA_ARCHITECTURES=sm_%u",
+                                device, gpu, SL_CUDA_ARCHITECTURES, gpu);
+    }
+    return SL_OK;
+}
+
+static void begin(void) {}
+
+const struct sl_cuda_regions sl_cuda_regions = {
+    .check = check, .open = open_queue, .close = close_queue, .begin = begin};
+
+/* ---- a launch ---- */
+
+struct launch {
+    struct sl_cuda_queue *queue;
+    const struct sl_region_kernel *kernel;
+    void *parameter[MOST_PARAMETERS];
+    size_t count;
+    const char *refused; /* why it cannot be; NULL: it can */
+};
+
+/* Room in the ring; what lies there is read before what is enqueued later writes it. */
+static char *take_from_ring(struct launch *launch, size_t bytes) {
+    struct regions *own = launch->queue->regions;
+    bytes = aligned(bytes ? bytes : 1);
+    if (bytes > RING) {
+        launch->refused =
+            "it maps more than 64 KB: copy that with sl_device.copy, and give the region a device pointer";
+        return NULL;
+    }
+    if (own->used + bytes > RING) own->used = 0;
+    char *at = ring_of(own) + own->used;
+    own->used += bytes;
+    return at;
+}
+
+static void copy(struct launch *launch, void *to, const void *from, size_t bytes) {
+    if (bytes) SL_CUDA(launch->queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, launch->queue->stream));
+}
+
+/* The kernel's parameter for argument I; BACK is where its value lies if the host is to get it back. */
+static void *parameter(struct launch *launch, const struct sl_omp_arguments *a, uint32_t i, char **back) {
+    const int64_t type = a->types[i];
+    const size_t bytes = (size_t)a->sizes[i];
+    if (type & SL_OMP_LITERAL) return a->bases[i];
+    if (a->mappers && a->mappers[i]) launch->refused = "it has a mapper of its own: map plain variables";
+    if (!bytes && !(type & SL_OMP_PRIVATE)) return a->bases[i]; /* a pointer, to memory that is not mapped here */
+    char *at = take_from_ring(launch, bytes);
+    if (!at) return NULL;
+    if (type & SL_OMP_TO) copy(launch, at, a->pointers[i], bytes);
+    if (type & SL_OMP_FROM) *back = at;
+    return at - ((char *)a->pointers[i] - (char *)a->bases[i]);
+}
+
+/* The first one is the launch environment, whose counters the sums have to find at zero. */
+static void *environment_of(struct launch *launch) {
+    const struct sl_omp_kernel_environment *its = &launch->kernel->environment;
+    struct regions *own = launch->queue->regions;
+    if (!its->reduction_bytes || !its->reduction_length) return SL_OMP_NO_ENVIRONMENT;
+    SL_CUDA(launch->queue, cudaMemsetAsync(own->memory, 0, offsetof(struct sl_omp_launch_environment, reduction),
+                                           launch->queue->stream));
+    return own->memory;
+}
+
+static unsigned threads_of(const struct launch *launch, const struct sl_omp_arguments *a) {
+    const struct sl_omp_kernel_environment *its = &launch->kernel->environment;
+    unsigned threads = a->threads[0] ? a->threads[0] : THREADS;
+    if (a->threads[0] && its->mode == SL_OMP_GENERIC) threads += 32; /* the warp that runs what is not parallel */
+    if (its->most_threads > 0 && threads > (unsigned)its->most_threads) threads = (unsigned)its->most_threads;
+    return threads;
+}
+
+/* A thread an iteration where the loop is parallel as a whole, otherwise a block. */
+static unsigned blocks_of(const struct launch *launch, const struct sl_omp_arguments *a, unsigned threads) {
+    if (a->teams[0]) return a->teams[0];
+    const bool parallel = launch->kernel->environment.mode == SL_OMP_SPMD;
+    const uint64_t blocks = parallel ? (a->trips + threads - 1) / threads : a->trips;
+    return blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks ? (unsigned)blocks : 1;
+}
+
+static void enqueue(struct launch *launch, const struct sl_omp_arguments *a) {
+    const unsigned threads = threads_of(launch, a), blocks = blocks_of(launch, a, threads);
+    size_t bytes = launch->count * sizeof *launch->parameter;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, launch->parameter, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                     CU_LAUNCH_PARAM_END};
+    const CUresult status = sl_cuda_driver(launch->queue)
+                                ->launch(launch->kernel->function, blocks, 1, 1, threads, 1, 1, a->shared,
+                                         launch->queue->stream, NULL, extra);
+    sl_cuda_drove(launch->queue, "cuLaunchKernel", launch->kernel->name, status);
+}
+
+static void run(struct launch *launch, const struct sl_omp_arguments *a) {
+    char *back[MOST_PARAMETERS] = {NULL};
+    bool returns = false;
+    launch->parameter[launch->count++] = environment_of(launch);
+    for (uint32_t i = 0; i < a->count && !launch->refused; i++) {
+        if (a->types[i] & SL_OMP_POINTEE) launch->refused = "it maps what a pointer in an object points to";
+        if (!(a->types[i] & SL_OMP_PARAMETER)) continue;
+        launch->parameter[launch->count++] = parameter(launch, a, i, &back[i]);
+        returns = returns || back[i];
+    }
+    if (launch->refused) {
+        char why[600];
+        snprintf(why, sizeof why, "%s: %s", launch->kernel->name, launch->refused);
+        sl_cuda_fail(launch->queue, "target region", why);
+        return;
+    }
+    enqueue(launch, a);
+    for (uint32_t i = 0; i < a->count && returns; i++)
+        if (back[i]) copy(launch, a->pointers[i], back[i], (size_t)a->sizes[i]);
+    if (returns || launch->queue->watched) sl_device.settle(NULL);
+}
+
+/* Of a library that was opened after the device. */
+static const struct sl_region_kernel *load_late(struct sl_cuda_queue *queue, const void *region) {
+    const struct sl_region_kernel *kernel =
+        sl_images_load(queue) && make_room(queue) ? sl_images_find(region, queue->device) : NULL;
+    if (!kernel && !queue->failure.status)
+        sl_cuda_fail(queue, "target region", "it is in none of the program's images");
+    return kernel;
+}
+
+/* ---- what clang's code calls ---- */
+
+int __tgt_target_kernel(void *place, int64_t device, int32_t teams, int32_t threads, void *region,
+                        struct sl_omp_arguments *arguments);
+int __tgt_target_kernel_nowait(void *place, int64_t device, int32_t teams, int32_t threads, void *region,
+                               struct sl_omp_arguments *arguments, int32_t before, void *list, int32_t before_noalias,
+                               void *list_noalias);
+
+/* The thread's device, whichever the region's clause names: sl_device.open has chosen it. Not 0, upon which the region
+ * would run on the host; where it cannot run, the queue has failed. */
+int __tgt_target_kernel(void *place, int64_t device, int32_t teams, int32_t threads, void *region,
+                        struct sl_omp_arguments *arguments) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    (void)place, (void)device, (void)teams, (void)threads; /* the last two are in the arguments, too */
+    if (!queue->regions) return 0;                         /* it could not be opened, and has said so */
+    const struct sl_region_kernel *kernel = sl_images_find(region, queue->device);
+    if (!kernel && !(kernel = load_late(queue, region))) return 0;
+    queue->busy = true;
+    struct launch launch = {.queue = queue, .kernel = kernel};
+    if (arguments->version != SL_OMP_ARGUMENTS_VERSION || arguments->count >= MOST_PARAMETERS) {
+        sl_cuda_fail(queue, "target region", "compiled by another clang than 19, or with more than 63 arguments");
+        return 0;
+    }
+    run(&launch, arguments);
+    return 0;
+}
+
+/* The queue's order is more than `depend` asks for. */
+int __tgt_target_kernel_nowait(void *place, int64_t device, int32_t teams, int32_t threads, void *region,
+                               struct sl_omp_arguments *arguments, int32_t before, void *list, int32_t before_noalias,
+                               void *list_noalias) {
+    (void)before, (void)list, (void)before_noalias, (void)list_noalias;
+    return __tgt_target_kernel(place, device, teams, threads, region, arguments);
+}
+
+#define SL_MAPPING                                                                                                     \
+    void *place, int64_t device, int32_t count, void **bases, void **pointers, int64_t *sizes, int64_t *types,         \
+        void **names, void **mappers
+#define SL_DEPENDENCES int32_t before, void *list, int32_t before_noalias, void *list_noalias
+
+/* `target data`, `target enter data`, `target exit data` and `target update`. */
+#define SL_REFUSE(function, directive, ...)                                                                            \
+    void function(__VA_ARGS__);                                                                                        \
+    void function(__VA_ARGS__) {                                                                                       \
+        sl_cuda_fail(sl_cuda_queue(), directive,                                                                       \
+                     "there is no table of mapped memory: take it with sl_device.take, or build with "                 \
+                     "-DSL_CUDA_REGIONS=libomptarget");                                                                \
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+SL_REFUSE(__tgt_target_data_begin_mapper, "target data", SL_MAPPING)
+SL_REFUSE(__tgt_target_data_end_mapper, "target data", SL_MAPPING)
+SL_REFUSE(__tgt_target_data_update_mapper, "target update", SL_MAPPING)
+SL_REFUSE(__tgt_target_data_begin_nowait_mapper, "target enter data", SL_MAPPING, SL_DEPENDENCES)
+SL_REFUSE(__tgt_target_data_end_nowait_mapper, "target exit data", SL_MAPPING, SL_DEPENDENCES)
+SL_REFUSE(__tgt_target_data_update_nowait_mapper, "target update", SL_MAPPING, SL_DEPENDENCES)
+#pragma GCC diagnostic pop

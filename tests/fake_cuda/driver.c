@@ -1,0 +1,158 @@
+/* driver.c - the fake CUDA's driver, as far as spmd/device/regions.c uses it: modules, their kernels, launches. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda.h"
+#include "driver.h"
+#include "fake.h"
+#include "image.h"
+
+enum { MOST_PARAMETERS = 64 };
+
+struct CUmod_st {
+    struct fake_image *image;
+};
+
+struct CUfunc_st {
+    char *name;
+    void *code;
+};
+
+CUresult cuGetErrorString(CUresult error, const char **text) {
+    const struct {
+        CUresult error;
+        const char *text;
+    } texts[] = {
+        {CUDA_SUCCESS, "no error"},
+        {CUDA_ERROR_INVALID_VALUE, "invalid argument"},
+        {CUDA_ERROR_OUT_OF_MEMORY, "out of memory"},
+        {CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"},
+        {CUDA_ERROR_NOT_FOUND, "named symbol not found"},
+    };
+    *text = "unknown error";
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i].error == error) *text = texts[i].text;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *data) {
+    FAKE_DRIVER();
+    struct fake_image *image = fake_image_open(data);
+    if (!image) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    *module = malloc(sizeof **module);
+    (*module)->image = image;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleUnload(CUmodule module) {
+    FAKE_DRIVER();
+    fake_image_close(module->image);
+    free(module);
+    return CUDA_SUCCESS;
+}
+
+/* It lives as long as the process does. */
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    FAKE_DRIVER();
+    void *code;
+    if (!fake_image_function(module->image, name, &code)) return CUDA_ERROR_NOT_FOUND;
+    *function = malloc(sizeof **function);
+    **function = (struct CUfunc_st){strdup(name), code};
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *bytes, CUmodule module, const char *name) {
+    FAKE_DRIVER();
+    const void *value;
+    void *memory;
+    if (!fake_image_variable(module->image, name, &value, bytes)) return CUDA_ERROR_NOT_FOUND;
+    if (fake_take(&memory, *bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    memset(memory, 0, *bytes);
+    if (value) memcpy(memory, value, *bytes);
+    *at = (uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *memory, size_t bytes) {
+    FAKE_DRIVER();
+    void *taken;
+    if (fake_take(&taken, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    *memory = (uintptr_t)taken;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr memory) {
+    FAKE_DRIVER();
+    return cudaFree((void *)(uintptr_t)memory) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+struct launch {
+    void *code;
+    uint64_t parameter[MOST_PARAMETERS];
+};
+
+/* A function does not mind what it is handed beyond its own parameters. */
+static void run_kernel(void *argument) {
+    const struct launch *launch = argument;
+    const uint64_t *p = launch->parameter;
+    void (*kernel)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                   uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+    if (!launch->code) return;
+    memcpy(&kernel, &launch->code, sizeof kernel);
+    kernel(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14], p[15], p[16],
+           p[17], p[18], p[19]);
+}
+
+static void record(const char *name, unsigned grid, unsigned block, size_t count, const uint64_t *parameter) {
+    char text[MOST_PARAMETERS * 28] = "";
+    if (!fake_records()) return;
+    for (size_t i = 0; i < count; i++) {
+        const size_t used = strlen(text);
+        text[used] = ' ';
+        fake_name(text + used + 1, sizeof text - used - 1, (void *)(uintptr_t)parameter[i]);
+    }
+    fake_record("launch %s %u %u%s", name, grid, block, text);
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters,
+                        void **extra) {
+    FAKE_DRIVER();
+    struct launch launch = {.code = function->code};
+    if (!grid_x || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 || block_z != 1 || shared ||
+        parameters || !extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE ||
+        extra[4] != CU_LAUNCH_PARAM_END || *(size_t *)extra[3] > sizeof launch.parameter)
+        return CUDA_ERROR_INVALID_VALUE;
+    const size_t bytes = *(size_t *)extra[3];
+    memcpy(launch.parameter, extra[1], bytes);
+    record(function->name, grid_x, block_x, bytes / sizeof *launch.parameter, launch.parameter);
+    return fake_enqueue(stream, run_kernel, &launch, sizeof launch) ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                             unsigned long long flags, enum cudaDriverEntryPointQueryResult *found) {
+    FAKE_CALL();
+    const struct {
+        const char *name;
+        void *function;
+    } functions[] = {
+        {"cuGetErrorString", (void *)cuGetErrorString},
+        {"cuModuleLoadData", (void *)cuModuleLoadData},
+        {"cuModuleUnload", (void *)cuModuleUnload},
+        {"cuModuleGetFunction", (void *)cuModuleGetFunction},
+        {"cuMemAlloc", (void *)cuMemAlloc_v2},
+        {"cuModuleGetGlobal", (void *)cuModuleGetGlobal_v2},
+        {"cuMemFree", (void *)cuMemFree_v2},
+        {"cuLaunchKernel", (void *)cuLaunchKernel},
+    };
+    *found = version < 12000 || flags ? cudaDriverEntryPointVersionNotSufficent : cudaDriverEntryPointSymbolNotFound;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions && version >= 12000; i++) {
+        if (strcmp(functions[i].name, name)) continue;
+        *function = functions[i].function;
+        *found = cudaDriverEntryPointSuccess;
+    }
+    return cudaSuccess;
+}

@@ -1,0 +1,157 @@
+"""null_cuda.py BUILD - what training asks of a GPU, counted on one that computes nothing; prints TAP.
+
+    null_cuda.py --table BUILD PROGRAM ARGUMENT...    a step's launches, waits, copies and so on, as a table
+"""
+import collections
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+MOST_WAITS = 4  # of a step, but for those of its collectives
+WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2")
+ALLOCATES = ("cudaMalloc", "cudaMallocHost", "cudaMallocManaged", "cudaFree", "cudaFreeHost", "cuMemAlloc_v2",
+             "cuMemFree_v2")
+LOADS = ("cuModuleLoadData", "cuModuleGetFunction", "cuModuleGetGlobal_v2")
+
+
+def run(build, record, program, *arguments):
+    """Lines of the account of a run, each as its words; with engine nccl there is a GPU for each of 8 coordinates."""
+    devices = "8" if "nccl" in arguments else "1"
+    environment = dict(os.environ, LD_LIBRARY_PATH=os.path.join(build, "tests/null_cuda"), FAKE_CUDA_IDLE="1",
+                       FAKE_CUDA_DEVICES=devices, FAKE_CUDA_RECORD=record, OMP_TARGET_OFFLOAD="MANDATORY",
+                       XDG_CACHE_HOME=os.path.dirname(record))
+    open(record, "w", encoding="ascii").close()
+    result = subprocess.run([program, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                            text=True, timeout=250)
+    with open(record, encoding="ascii") as file:
+        return result, [line.split() for line in file]
+
+
+def account(lines):
+    """How often what was asked for."""
+    counts = collections.Counter()
+    for _, kind, name, *rest in lines:
+        if kind in ("launch", "product", "take"):
+            counts[kind] += 1
+        elif kind == "copy":
+            counts[f"copy {name}"] += 1
+            counts[f"bytes {name}"] += int(rest[0])
+        elif name in WAITS:
+            counts["wait"] += 1
+        elif name in ALLOCATES:
+            counts["allocate"] += 1
+        elif name in LOADS:
+            counts["load"] += 1
+        elif name.startswith("nccl"):
+            counts["nccl"] += 1
+    return counts
+
+
+def step(build, record, program, *arguments, steps="--steps"):
+    """What one step asks for: the difference between four steps and two, halved."""
+    run(build, record, program, *arguments, steps, "1")  # what it measures of the machine once, it keeps
+    few, few_lines = run(build, record, program, *arguments, steps, "2")
+    more, more_lines = run(build, record, program, *arguments, steps, "4")
+    failed = few if few.returncode else more
+    if failed.returncode:
+        raise RuntimeError(f"{os.path.basename(program)} exits with {failed.returncode}: {failed.stderr.strip()}")
+    counts = account(more_lines)
+    counts.subtract(account(few_lines))
+    return {name: count / 2 for name, count in counts.items() if count}
+
+
+def older_images(program, copy):
+    """A copy whose images say in ELF's header as CUDA 12's did what they are for: the LLVM of this clang knows no other."""
+    with open(program, "rb") as file:
+        data = bytearray(file.read())
+    at = data.find(b"\x7fELF", 1)
+    while at >= 0:
+        (machine,), (flags,) = struct.unpack_from("<H", data, at + 18), struct.unpack_from("<I", data, at + 48)
+        if machine == 190 and data[at + 8] >= 8:
+            data[at + 8] = 7
+            architecture = flags >> 8 & 0xFF
+            struct.pack_into("<I", data, at + 48, architecture << 16 | 0x500 | architecture)
+        at = data.find(b"\x7fELF", at + 1)
+    with open(copy, "wb") as file:
+        file.write(data)
+    os.chmod(copy, 0o755)
+
+
+class Points:
+    def __init__(self):
+        self.count = 0
+
+    def point(self, passed, name, *why):
+        self.count += 1
+        print(f"{'' if passed else 'not '}ok {self.count} - {name}")
+        for line in why if not passed else ():
+            print(f"# {line}")
+
+
+ALONE = ("--mesh", "data=1,model=1", "--schedule", "plain")
+EIGHT = ("--mesh", "data=2,model=4", "--engine", "nccl", "--rng", "global")
+TEXT = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", "README.md", "--batch", "4", "--sequence", "32",
+        "--model-dimension", "64", "--n-heads", "2", "--blocks", "1", "--layers-per-block", "2")
+JOBS = (
+    ("looping_pipeline", *ALONE),
+    ("looping_pipeline", *ALONE, "--precision", "bf16", "--clip", "1"),
+    ("looping_pipeline", *ALONE, "--optimizer", "sgd", "--accumulate", "2", "--recompute", "full"),
+    ("looping_pipeline", *EIGHT),
+    ("loss_equality", "--mesh", "data=1,model=1"),
+    ("transformer", *TEXT),
+    ("transformer", *TEXT, "--precision", "bf16", "--clip", "1"),
+)
+
+
+def launches(lines):
+    """Launches with what they were given, but for their grids and for the runtime's own memory."""
+    return [(name, *parameters) for _, kind, name, *rest in lines if kind == "launch" for parameters in [rest[2:]]]
+
+
+def compare_runtimes(points, build, work, driver):
+    """LLVM's runtime and ours launch the same kernels with the same parameters in the same order."""
+    record, stock = os.path.join(work, "record"), os.path.join(work, "stock")
+    older_images(os.path.join(build, "tests/looping_pipeline_libomptarget"), stock)
+    for arguments in ((), ("--precision", "bf16", "--clip", "1"), ("--optimizer", "sgd", "--dropout", "0")):
+        ours, mine = run(build, record, driver, *ALONE, "--steps", "2", *arguments)
+        llvm, its = run(build, record, stock, *ALONE, "--steps", "2", *arguments)
+        one, other = launches(mine), launches(its)
+        differ = next((i for i, pair in enumerate(zip(one, other)) if pair[0] != pair[1]), min(len(one), len(other)))
+        points.point(ours.returncode == llvm.returncode == 0 and len(one) > 100 and one == other,
+                     f"{len(one)} launches are those of LLVM's runtime {' '.join(arguments)}",
+                     f"{len(one)} and {len(other)}, exit status {ours.returncode} and {llvm.returncode}",
+                     f"number {differ}: {one[differ:differ + 1]}", f"but {other[differ:differ + 1]}", llvm.stderr[-300:])
+
+
+def bound_steps(points, build, work):
+    record = os.path.join(work, "record")
+    for driver, *arguments in JOBS:
+        counts = step(build, record, os.path.join(build, "drivers", driver), *arguments)
+        name = f"{driver} {' '.join(a for a in arguments if a not in TEXT + ALONE + EIGHT[2:])}".strip()
+        waits = counts.get("wait", 0) / (8 if "nccl" in arguments else 1)
+        points.point(waits <= MOST_WAITS, f"a coordinate waits {waits:g} times in a step: {name}", counts)
+        points.point(not counts.get("allocate") and not counts.get("load"), f"it allocates and loads nothing: {name}", counts)
+        points.point(not counts.get("copy host>device"), f"no region takes from the host's memory: {name}", counts)
+
+
+def main():
+    if sys.argv[1] == "--table":
+        build, program, *arguments = sys.argv[2:]
+        with tempfile.TemporaryDirectory() as work:
+            for name, count in sorted(step(build, os.path.join(work, "record"), program, *arguments).items()):
+                print(f"{count:16,.0f}  {name}")
+        return
+    build = sys.argv[1]
+    points = Points()
+    with tempfile.TemporaryDirectory() as work:
+        driver = os.path.join(build, "drivers/looping_pipeline")
+        result, lines = run(build, os.path.join(work, "record"), driver, "--help")
+        points.point(result.returncode == 0 and not lines, "--help asks nothing of a GPU", lines[:3])
+        compare_runtimes(points, build, work, driver)
+        bound_steps(points, build, work)
+    print(f"1..{points.count}")
+
+
+main()

@@ -1,0 +1,16 @@
+/* regions_image.c - an image that was made by hand: a kernel that tells what it was launched with, and, as clang would
+ * put it there, what a launch needs. */
+#include <stddef.h>
+
+#include "spmd/device/libomptarget.h"
+#include "tests/spmd/device/regions_image.h"
+
+void by_hand(const struct sl_omp_launch_environment *environment, struct launched *launched, uint64_t number) {
+    *launched = (struct launched){environment->arrived, environment->round, environment->reduction, number};
+    for (size_t i = 0; i < BY_HAND_REDUCTION; i++) ((char *)environment->reduction)[i] = 1;
+    /* As a launch that has failed may leave it. */
+    ((struct sl_omp_launch_environment *)(uintptr_t)environment)->arrived = 7;
+}
+
+const struct sl_omp_kernel_environment by_hand_kernel_environment = {
+    .mode = SL_OMP_GENERIC, .most_threads = 96, .reduction_bytes = BY_HAND_REDUCTION / 16, .reduction_length = 16};
