@@ -1,5 +1,5 @@
-/* reduce.c - sums and maxima of several arrays, element by element in the arrays' order: host code, and once more for
- * devices. The build defines SL_REDUCE, the function's name.
+/* reduce.c - sums and maxima of several arrays, element by element in the arrays' order: host code, once per CPU
+ * level, and once more for devices. The build defines SL_REDUCE, the function's name.
  *
  * Elements are taken a piece at a time that stays in registers: it is widened from the first array, the others are
  * added to it, the result is narrowed into every output. So each array passes through the core once. The order of the
@@ -14,7 +14,7 @@ struct arrays {
     void *output[SL_MAX_COORDINATES];
 };
 
-enum { PIECE = SL_BLOCK < 32 ? SL_BLOCK : 32 };
+enum { PIECE = SL_BLOCK < 64 ? SL_BLOCK : 64 }; /* a piece of 32 waits more for memory */
 
 struct work {
     enum sl_reduction reduction;
