@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "benchmarks/fma.h"
+#include "benchmarks/rates/fma.h"
 #include "benchmarks/measure.h"
 #include "layers/kernels/gemm.h"
 #include "spmd/base/cpu_level.h"

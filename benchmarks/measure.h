@@ -2,6 +2,7 @@
 #ifndef SL_BENCHMARKS_MEASURE_H
 #define SL_BENCHMARKS_MEASURE_H
 
+#include "benchmarks/rates/stream_pass.h"
 #include "spmd/spmd.h"
 
 /* Sorts VALUES. */
@@ -41,6 +42,7 @@ struct sl_stream {
     size_t elements;
     double seconds; /* of a measurement; it lasts at least one pass */
     float *memory;  /* [cores][4][elements / cores] */
+    sl_stream_pass *pass;
 };
 enum { SL_STREAM_BYTES = 28 }; /* an element */
 int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_t elements, double seconds);

@@ -14,7 +14,13 @@ struct arrays {
     void *output[SL_MAX_COORDINATES];
 };
 
-enum { PIECE = SL_BLOCK < 64 ? SL_BLOCK : 64 }; /* a piece of 32 waits more for memory */
+/* Elements: of these, half the registers. */
+#if defined(__AVX__)
+enum { REGISTERS = 64 };
+#else
+enum { REGISTERS = 32 };
+#endif
+enum { PIECE = SL_BLOCK < REGISTERS ? SL_BLOCK : REGISTERS };
 
 struct work {
     enum sl_reduction reduction;

@@ -1,5 +1,5 @@
 /* fma.c - which multiply-adds this process uses, and how fast they and the clock are. */
-#include "benchmarks/fma.h"
+#include "benchmarks/rates/fma.h"
 
 #include "spmd/base/cpu_level.h"
 #include "spmd/spmd.h"
