@@ -280,6 +280,7 @@ static int measure_gradients(struct worker *w) {
     if (w->group.rank == 0 &&
         sl_stream_open(&stream, &w->run->cores, (size_t)GRADIENTS * (size_t)w->group.size / 4, w->length))
         status = sl_fail(w->self, SL_FAILED, "no memory to measure its bandwidth");
+    sl_stream_widen(&stream);
     if (status == SL_OK) status = compare_with_stream(w, &stream);
     sl_stream_close(&stream);
     return status;

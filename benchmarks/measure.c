@@ -161,12 +161,15 @@ static double read_on_core(void *arg, int i) {
 }
 
 int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_t elements, double seconds) {
-    sl_stream_pass *const levels[] = {sl_stream_pass_v2, sl_stream_pass_v3, sl_stream_pass_v4};
-    *stream = (struct sl_stream){
-        .cores = cores, .elements = elements, .seconds = seconds, .pass = levels[sl_cpu_level() - 2]};
+    *stream = (struct sl_stream){.cores = cores, .elements = elements, .seconds = seconds, .pass = sl_stream_pass_v2};
     stream->memory = sl_memory_take(4 * elements * sizeof *stream->memory);
     /* Nobody has touched the memory yet: the first measurement is none. */
     return stream->memory && sl_stream_measure(stream) >= 0 ? SL_OK : SL_FAILED;
+}
+
+void sl_stream_widen(struct sl_stream *stream) {
+    sl_stream_pass *const levels[] = {sl_stream_pass_v2, sl_stream_pass_v3, sl_stream_pass_v4};
+    stream->pass = levels[sl_cpu_level() - 2];
 }
 
 double sl_stream_measure(struct sl_stream *stream) { return sl_on_all_cores(stream->cores, stream_on_core, stream); }
