@@ -6,7 +6,7 @@
 #include "benchmarks/measure.h"
 #include "layers/kernels/gemm.h"
 #include "layers/kernels/kernels.h"
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "spmd/device/device.h"
 
 enum { ROUNDS = 200, AT_ONCE = 20, SIZE = 64 };

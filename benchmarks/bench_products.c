@@ -15,10 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "benchmarks/fma.h"
+#include "benchmarks/rates/fma.h"
 #include "benchmarks/measure.h"
 #include "layers/kernels/gemm.h"
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "spmd/base/bf16.h"
 #include "spmd/base/memory.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "benchmarks/floor.h"
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 

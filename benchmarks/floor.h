@@ -15,7 +15,7 @@
 #ifndef SL_BENCHMARKS_FLOOR_H
 #define SL_BENCHMARKS_FLOOR_H
 
-#include "benchmarks/fma.h"
+#include "benchmarks/rates/fma.h"
 #include "benchmarks/measure.h"
 #include "layers/models/classifier.h"
 

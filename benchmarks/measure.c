@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "spmd/base/cpu_level.h"
 #include "spmd/base/memory.h"
 
 static int by_value(const void *left, const void *right) {
@@ -118,15 +119,6 @@ double sl_on_all_cores(const struct sl_cores *cores, sl_core_work *work, void *a
 
 /* ---- bandwidth ---- */
 
-static void pass(size_t n, const float *restrict gradient, float *restrict value, float *restrict first,
-                 float *restrict second) {
-    for (size_t i = 0; i < n; i++) {
-        first[i] = 0.9f * first[i] + 0.1f * gradient[i];
-        second[i] = 0.999f * second[i] + 0.001f * gradient[i] * gradient[i];
-        value[i] -= 0.001f * (first[i] + second[i]);
-    }
-}
-
 static double stream_on_core(void *arg, int i) {
     const struct sl_stream *stream = arg;
     const size_t n = stream->elements / (size_t)stream->cores->count;
@@ -134,7 +126,7 @@ static double stream_on_core(void *arg, int i) {
     const double began = sl_now();
     double passes = 0, elapsed;
     do {
-        pass(n, array, array + n, array + 2 * n, array + 3 * n);
+        stream->pass(n, array, array + n, array + 2 * n, array + 3 * n);
         passes++;
         elapsed = sl_now() - began;
     } while (elapsed < stream->seconds);
@@ -169,10 +161,15 @@ static double read_on_core(void *arg, int i) {
 }
 
 int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_t elements, double seconds) {
-    *stream = (struct sl_stream){.cores = cores, .elements = elements, .seconds = seconds};
+    *stream = (struct sl_stream){.cores = cores, .elements = elements, .seconds = seconds, .pass = sl_stream_pass_v2};
     stream->memory = sl_memory_take(4 * elements * sizeof *stream->memory);
     /* Nobody has touched the memory yet: the first measurement is none. */
     return stream->memory && sl_stream_measure(stream) >= 0 ? SL_OK : SL_FAILED;
+}
+
+void sl_stream_widen(struct sl_stream *stream) {
+    sl_stream_pass *const levels[] = {sl_stream_pass_v2, sl_stream_pass_v3, sl_stream_pass_v4};
+    stream->pass = levels[sl_cpu_level() - 2];
 }
 
 double sl_stream_measure(struct sl_stream *stream) { return sl_on_all_cores(stream->cores, stream_on_core, stream); }

@@ -2,6 +2,7 @@
 #ifndef SL_BENCHMARKS_MEASURE_H
 #define SL_BENCHMARKS_MEASURE_H
 
+#include "benchmarks/rates/stream_pass.h"
 #include "spmd/spmd.h"
 
 /* Sorts VALUES. */
@@ -41,9 +42,13 @@ struct sl_stream {
     size_t elements;
     double seconds; /* of a measurement; it lasts at least one pass */
     float *memory;  /* [cores][4][elements / cores] */
+    sl_stream_pass *pass;
 };
 enum { SL_STREAM_BYTES = 28 }; /* an element */
 int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_t elements, double seconds);
+/* From now on by the CPU's widest vectors. The floors of steps stay with the narrowest: ratios of older builds compare.
+ */
+void sl_stream_widen(struct sl_stream *stream);
 /* Bytes read and written a second, all cores together. */
 double sl_stream_measure(struct sl_stream *stream);
 /* Bytes read a second, all cores together, of the first array alone. */

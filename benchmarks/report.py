@@ -192,7 +192,8 @@ def print_notes(results):
             text = "startup: {ratio:.2f} of the floor turn by turn; {paused_ms:.1f} ms behind a pause or another program"
             print(text.format(**result))
         if "share" in result:
-            print(f"collectives: the psum of all gradients over 2, at {100 * result['share']:.0f} % of the bandwidth")
+            text = "collectives: the psum of all gradients over 2, at {:.0f} % of the bandwidth, {:.0f} % with cold caches"
+            print(text.format(100 * result["share"], 100 * result["cold_share"]))
         if "ns_per_action" in result:
             times = "{ns_per_action:.0f} ns an action, {ns_per_action_looping:.0f} ns with hand-overs".format(**result)
             print(f"schedule_overhead: {times} to itself")

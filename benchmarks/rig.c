@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "layers/kernels/kernels.h"
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "spmd/device/device.h"
 #include "spmd/schedule/fuse.h"
 

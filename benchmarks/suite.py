@@ -319,12 +319,15 @@ class Suite:
                 others[peer].append(calls(sizes, seconds))
                 ours.append(self.our_calls(sizes, seconds))
         calls = median_calls(ours)
-        gradients = find_call(calls, "psum_gradients", 2)
-        times = [1e-3 * find_call(lines, "psum_gradients", 2)["us"] for lines in ours]
-        times += [self.our_gradients(seconds)["us"] * 1e-3 for _ in range(6)]
-        result = {"benchmark": "collectives", "threads": 2} | samples.of_runs([times])
-        result |= {"floor_ms": gradients["floor_us"] / 1e3, "ratio": 1 / gradients["share"]}
-        result |= {"share": gradients["share"], "peers": {}, "peer_runs": {}, "calls": calls, "peer_calls": {}}
+        gradients = [find_call(lines, "psum_gradients", 2) for lines in ours]
+        gradients += [self.our_gradients(seconds) for _ in range(6)]
+        middle = {name: statistics.median(line[name] for line in gradients)
+                  for name in ("floor_us", "share", "cold_share")}
+        result = {"benchmark": "collectives", "threads": 2}
+        result |= samples.of_runs([[1e-3 * line["us"] for line in gradients]])
+        result |= {"floor_ms": middle["floor_us"] / 1e3, "ratio": 1 / middle["share"]}
+        result |= {"share": middle["share"], "cold_share": middle["cold_share"]}
+        result |= {"peers": {}, "peer_runs": {}, "calls": calls, "peer_calls": {}}
         for peer, runs in others.items():
             if not any(runs):
                 continue

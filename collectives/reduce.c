@@ -1,5 +1,5 @@
-/* reduce.c - sums and maxima of several arrays, element by element in the arrays' order: host code, and once more for
- * devices. The build defines SL_REDUCE, the function's name.
+/* reduce.c - sums and maxima of several arrays, element by element in the arrays' order: host code, once per CPU
+ * level, and once more for devices. The build defines SL_REDUCE, the function's name.
  *
  * Elements are taken a piece at a time that stays in registers: it is widened from the first array, the others are
  * added to it, the result is narrowed into every output. So each array passes through the core once. The order of the
@@ -14,7 +14,13 @@ struct arrays {
     void *output[SL_MAX_COORDINATES];
 };
 
-enum { PIECE = SL_BLOCK < 32 ? SL_BLOCK : 32 };
+/* Elements: of these, half the registers. */
+#if defined(__AVX__)
+enum { REGISTERS = 64 };
+#else
+enum { REGISTERS = 32 };
+#endif
+enum { PIECE = SL_BLOCK < REGISTERS ? SL_BLOCK : REGISTERS };
 
 struct work {
     enum sl_reduction reduction;

@@ -38,6 +38,7 @@ ORDER = """
     drivers/search
     drivers/classifier
     drivers/schedule
+    benchmarks/rates
     drivers benchmarks
     tests/rigs
     tests

@@ -13,7 +13,7 @@
 #include "drivers/command_line/wrap.h"
 #include "drivers/common/streams.h"
 #include "drivers/command_line/suggest.h"
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 
 enum {
     MAX_NAMES = SL_MOST_OPTIONS,

@@ -5,7 +5,7 @@
  * has in a product of its own. */
 #include <stdlib.h>
 
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_terms.h"
 #include "layers/kernels/rows/many_rows.h"

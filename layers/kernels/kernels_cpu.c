@@ -1,5 +1,5 @@
 /* kernels_cpu.c - picks the kernels for the CPU that the process runs on. */
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "layers/kernels/kernels.h"
 
 const struct sl_kernels *sl_kernels_available(int i) {

@@ -1,5 +1,5 @@
 /* few_rows_select.c - picks the products with few rows for the CPU that the process runs on. */
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/few_rows.h"
 
 const struct sl_few_rows *sl_few_rows_available(int i) {

@@ -1,5 +1,5 @@
 /* many_rows_select.c - picks the products with many rows for the CPU that the process runs on. */
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/many_rows.h"
 
 const struct sl_many_rows *sl_many_rows_available(int i) {

@@ -1,5 +1,5 @@
 /* one_row_select.c - picks the products of one row for the CPU that the process runs on. */
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/one_row.h"
 
 const struct sl_one_row *sl_one_row_available(int i) {

@@ -2,7 +2,7 @@
  */
 #include "tests/rigs/numbers.h"
 
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/few_terms.h"
 #include "layers/kernels/gemm.h"
 

@@ -1,6 +1,6 @@
 /* cpu_level.h - which instruction level this CPU has; kernels are built once for each level. */
-#ifndef SL_LAYERS_KERNELS_ROWS_CPU_LEVEL_H
-#define SL_LAYERS_KERNELS_ROWS_CPU_LEVEL_H
+#ifndef SL_SPMD_BASE_CPU_LEVEL_H
+#define SL_SPMD_BASE_CPU_LEVEL_H
 
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
 /* fma.h - the rate that a core's multiply-adds have by themselves: what no matrix product can exceed.
  *
  * The loop's sums stay in registers and do not wait for each other. It is built once per CPU level, as kernels are. */
-#ifndef SL_BENCHMARKS_FMA_H
-#define SL_BENCHMARKS_FMA_H
+#ifndef SL_BENCHMARKS_RATES_FMA_H
+#define SL_BENCHMARKS_RATES_FMA_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* fma.c - which multiply-adds this process uses, and how fast they and the clock are. */
-#include "benchmarks/fma.h"
+#include "benchmarks/rates/fma.h"
 
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 #include "spmd/spmd.h"
 
 const struct sl_fma_loop *sl_fma_loop_select(enum sl_dtype dtype) {

@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "benchmarks/fma.h"
-#include "layers/kernels/rows/cpu_level.h"
+#include "benchmarks/rates/fma.h"
+#include "spmd/base/cpu_level.h"
 
 enum { SUMS = 6, ROWS = 16, PAIRS = 16, ROW_BYTES = 64, TILES = 8, PALETTE = 1 };
 

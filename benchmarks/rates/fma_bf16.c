@@ -1,5 +1,5 @@
 /* fma_bf16.c - multiply-adds of bf16 in pairs. */
-#include "benchmarks/fma.h"
+#include "benchmarks/rates/fma.h"
 
 #include <immintrin.h>
 

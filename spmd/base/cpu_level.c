@@ -1,5 +1,5 @@
 /* cpu_level.c - asks the CPU, feature by feature: gcc 12 does not know the levels' names. */
-#include "layers/kernels/rows/cpu_level.h"
+#include "spmd/base/cpu_level.h"
 
 #include <stdlib.h>
 

@@ -1,0 +1,11 @@
+/* stream_level.c - see stream_pass.h. The build defines SL_STREAM_PASS, the function's name. */
+#include "benchmarks/rates/stream_pass.h"
+
+void SL_STREAM_PASS(size_t n, const float *restrict gradient, float *restrict value, float *restrict first,
+                    float *restrict second) {
+    for (size_t i = 0; i < n; i++) {
+        first[i] = 0.9f * first[i] + 0.1f * gradient[i];
+        second[i] = 0.999f * second[i] + 0.001f * gradient[i] * gradient[i];
+        value[i] -= 0.001f * (first[i] + second[i]);
+    }
+}

@@ -1,0 +1,102 @@
+/* test_reduce.c - sums, means and maxima of several arrays: every CPU level gives what one element after the other
+ * would, bit for bit, in whole pieces and what is left over, into one array, into all, and in place. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "collectives/reduce.h"
+#include "spmd/base/cpu_level.h"
+#include "spmd/base/dtype.h"
+
+enum { MOST = 2100, MEMBERS = 5 };
+
+union values {
+    float f32[MOST];
+    uint16_t bf16[MOST];
+    uint32_t i32[MOST];
+};
+static union values x[MEMBERS], y[MEMBERS], want;
+
+/* Sums of these depend on their order, and integers wrap around. */
+static void fill(enum sl_dtype dtype) {
+    for (int m = 0; m < MEMBERS; m++) {
+        for (int i = 0; i < MOST; i++) {
+            const float value = (i % 2 ? -1.0f : 1.0f) / (float)(1 + (i * 7 + m * 13) % 101);
+            if (dtype == SL_I32)
+                x[m].i32[i] = (uint32_t)(i + 1) * 0x9e3779b9u * (uint32_t)(m + 1);
+            else
+                sl_store_float(dtype, &x[m], (size_t)i, value);
+        }
+    }
+}
+
+static void compute(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs) {
+    want = y[0];
+    for (size_t i = 0; i < count; i++) {
+        uint32_t whole = x[0].i32[dtype == SL_I32 ? i : 0];
+        float sum = dtype == SL_I32 ? 0 : sl_load_float(dtype, &x[0], i);
+        for (int m = 1; m < inputs; m++) {
+            const uint32_t next = x[m].i32[dtype == SL_I32 ? i : 0];
+            if (dtype == SL_I32)
+                whole = reduction == SL_SUM ? whole + next : (int32_t)next > (int32_t)whole ? next : whole;
+            else if (reduction == SL_SUM)
+                sum += sl_load_float(dtype, &x[m], i);
+            else if (sl_load_float(dtype, &x[m], i) > sum)
+                sum = sl_load_float(dtype, &x[m], i);
+        }
+        if (dtype == SL_I32)
+            want.i32[i] = whole;
+        else
+            sl_store_float(dtype, &want, i, scale != 1 ? sum * scale : sum);
+    }
+}
+
+static void expect(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs) {
+    const void *in[MEMBERS];
+    void *out[MEMBERS], *same[MEMBERS];
+    for (int m = 0; m < MEMBERS; m++) in[m] = same[m] = &x[m], out[m] = &y[m];
+    fill(dtype);
+    memset(y, 0x55, sizeof y);
+    compute(reduction, dtype, scale, count, inputs);
+    sl_reduce(reduction, dtype, scale, count, inputs, in, 1, out);
+    assert_memory_equal(&y[0], &want, sizeof want);
+    assert_int_equal(y[1].bf16[0], 0x5555);
+    sl_reduce(reduction, dtype, scale, count, inputs, in, inputs, out);
+    for (int m = 0; m < inputs; m++) assert_memory_equal(&y[m], &want, sizeof want);
+    sl_reduce(reduction, dtype, scale, count, inputs, in, inputs, same);
+    for (int m = 0; m < inputs; m++) assert_memory_equal(&x[m], &want, count * sl_dtype_size(dtype));
+}
+
+static void all_levels_agree(void **state) {
+    (void)state;
+    static const size_t counts[] = {1, 63, 64, 65, 511, 512, 513, 1024, 1100, MOST};
+    static const int members[] = {1, 2, MEMBERS};
+    unsetenv("SHARDLOOP_CPU_LEVEL");
+    for (int level = sl_cpu_level(); level >= 2; level--) {
+        const char name[2] = {(char)('0' + level), 0};
+        setenv("SHARDLOOP_CPU_LEVEL", name, 1);
+        assert_int_equal(sl_cpu_level(), level);
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            for (int m = 0; m < 3; m++) {
+                for (enum sl_dtype dtype = SL_F32; dtype <= SL_I32; dtype++) {
+                    expect(SL_SUM, dtype, 1, counts[c], members[m]);
+                    expect(SL_MAXIMUM, dtype, 1, counts[c], members[m]);
+                }
+                expect(SL_SUM, SL_F32, 1.0f / 3, counts[c], members[m]);
+                expect(SL_SUM, SL_BF16, 1.0f / 3, counts[c], members[m]);
+            }
+        }
+    }
+    unsetenv("SHARDLOOP_CPU_LEVEL");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
