@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import noise
+import predictions
 import samples
 
 
@@ -97,6 +98,8 @@ def row(benchmark, who, run, floor, ours):
 def print_results(results):
     rows = [["benchmark", "who", "threads", "min ms", "median", "95 % of it", "floor", "/ floor", "/ ours", "peak MB"]]
     for result in results:
+        if "predictions" in result:
+            continue
         floor = result["floor_ms"]
         rows.append(row(result["benchmark"], "ours", result, floor, result))
         if "plain" in result:
@@ -211,6 +214,8 @@ def print_all(results, absent, about):
             print_calls(result)
         if "products" in result:
             print_products(result)
+        if "predictions" in result:
+            predictions.print_table(result["predictions"], print_table)
 
 
 def print_comparison(lines):

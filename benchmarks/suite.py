@@ -13,6 +13,7 @@ import time
 
 import level
 import noise
+import predictions
 import samples
 from programs import Failure, json_lines, note
 
@@ -62,6 +63,7 @@ BENCHMARKS = {
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
+    "predictions": [],
 }
 
 # The model as the peers' programs take it; bench_step knows it by name. Then how much of it is measured: rounds of ours
@@ -396,3 +398,10 @@ class Suite:
             run = summary(peer) | samples.of_runs([[run["startup_ms"] for run in (peer[1:] or peer)]])
             result["peers"][name], result["peer_runs"][name] = run["ms"], run
         return result
+
+    def predictions(self):
+        """The median of predicted over measured; rows have each layout."""
+        rows = predictions.measure(self.build, self.quick, self.watch)
+        result = {"benchmark": "predictions", "threads": 2} | samples.of_runs([[row["ms"] for row in rows]])
+        result |= {"floor_ms": 0, "peers": {}, "predictions": rows}
+        return result | {"ratio": statistics.median(row["ratio"] for row in rows)}

@@ -18,6 +18,10 @@ extern const struct sl_engine_table sl_engine_mpi;
  * has MPI. Built if the build computes on GPUs and NCCL is found. */
 extern const struct sl_engine_table sl_engine_nccl;
 
+/* Who waits for a peer, and has a core of its own, sleeps after so long: about twice what it takes to wake a thread
+ * whose core has gone to sleep. */
+#define SL_AWAKE_SECONDS 50e-6
+
 /* The engine called NAME; NULL if there is none. */
 const struct sl_engine_table *sl_engine_find(const char *name);
 /* Engine number I, also one that is not in this build; NULL after the last. */

@@ -8,11 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "collectives/engines.h"
+
 enum {
     YIELDS = 4,               /* before sleeping, where coordinates share cores */
     TAKEN_NANOSECONDS = 1500, /* a yield that takes longer has let somebody work, not only look */
     SPINS_A_LOOK = 16,        /* between two looks at the clock */
-    SPIN_NANOSECONDS = 50000, /* about twice what it takes to wake a thread whose core has gone to sleep */
 };
 
 static void relax(void) {
@@ -69,7 +70,7 @@ static bool look(const struct sl_local_run *run, struct sl_local_word *word, uin
  * it a few times. While nobody takes it, it is better kept awake: to wake it takes long. */
 static bool wait_awake(const struct sl_local_run *run, struct sl_local_word *word, uint32_t target) {
     double now = sl_now();
-    const double end = now + 1e-9 * SPIN_NANOSECONDS;
+    const double end = now + SL_AWAKE_SECONDS;
     for (int taken = 0; taken < YIELDS && now < end;) {
         const double before = now;
         if (look(run, word, target)) return true;

@@ -5,13 +5,14 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "collectives/engines.h"
+
 enum {
     SPINS = 200,       /* where every process has a core: looks one after the other, about 100 us */
     YIELDS = 8,        /* then, or at once where they share cores */
     TAKEN_US = 3,      /* a yield that takes longer has let another process work, not only look */
     NAP_US = 50,       /* then */
     DOZE_US = 1000,    /* the longest sleep of who would be woken by a bell, but for a part of a long message */
-    SPIN_US = 50,      /* about twice what it takes to wake a process whose core has gone to sleep */
     SPINS_A_LOOK = 16, /* between two looks at the clock */
 };
 
@@ -65,7 +66,7 @@ static bool is_rung(uint32_t rings) {
  * times. While nobody takes it, it is better kept awake: to wake it takes long. */
 static void pause_until_rung(struct sl_mpi_run *run, uint32_t rings) {
     double now = sl_now();
-    const double end = now + 1e-6 * SPIN_US;
+    const double end = now + SL_AWAKE_SECONDS;
     for (int taken = 0; taken < YIELDS && now < end;) {
         const double before = now;
         if (is_rung(rings)) return;

@@ -10,38 +10,74 @@ const char *const sl_machine_kernel_name[SL_MACHINE_KERNELS] = {"moves",   "norm
 
 /* ---- products ---- */
 
+static const double other_type = 1e6;
+
 /* How unlike two shapes are: the square of the distance of their logarithms. Another type, or operands that lie in
  * another way, count as so far that they are asked only where nothing else is known. */
 static double distance(const struct sl_machine_product *a, const struct sl_machine_product *b) {
     const double m = log2((double)a->m / b->m), n = log2((double)a->n / b->n), k = log2((double)a->k / b->k);
     const int turned = (a->a_transposed != b->a_transposed) + (a->b_transposed != b->b_transposed);
-    return m * m + n * n + k * k + 1e3 * turned + (a->type == b->type ? 0 : 1e6);
+    return m * m + n * n + k * k + 1e3 * turned + (a->type == b->type ? 0 : other_type);
 }
 
-/* The rate of the shape between the ones that are nearest: their logarithms, weighted by closeness (Shepard, "A
- * two-dimensional interpolation function for irregularly-spaced data", 1968). */
-static double rate_of(const struct sl_machine *machine, const struct sl_machine_product *shape) {
-    enum { NEAREST = 4 };
-    double near[NEAREST], rate[NEAREST], sum = 0, weights = 0;
+enum { NEAREST = 12, TERMS = 4 };
+
+/* A product that has been measured: how unlike the wanted one it is, its place as seen from there, its rate. */
+struct neighbour {
+    double apart, at[TERMS], rate; /* at[0] is 1; rate is a logarithm */
+};
+
+/* The products that are nearest to SHAPE; returns how many. */
+static int find_neighbours(const struct sl_machine *machine, const struct sl_machine_product *shape,
+                           struct neighbour *near) {
     int count = 0;
     for (int i = 0; i < machine->products; i++) {
-        const double apart = distance(shape, &machine->product[i]);
-        if (apart == 0) return machine->product[i].gflops;
-        if (count == NEAREST && apart >= near[NEAREST - 1]) continue;
+        const struct sl_machine_product *of = &machine->product[i];
+        const double apart = distance(shape, of);
+        if (count == NEAREST && apart >= near[NEAREST - 1].apart) continue;
         int at = count < NEAREST ? count++ : NEAREST - 1;
-        for (; at > 0 && apart < near[at - 1]; at--) {
-            near[at] = near[at - 1];
-            rate[at] = rate[at - 1];
+        for (; at > 0 && apart < near[at - 1].apart; at--) near[at] = near[at - 1];
+        near[at] = (struct neighbour){
+            apart,
+            {1, log2((double)of->m / shape->m), log2((double)of->n / shape->n), log2((double)of->k / shape->k)},
+            log(of->gflops)};
+    }
+    return count;
+}
+
+/* Solves A x = y by elimination, A being positive definite, and returns the first of x. */
+static double solve_first(double a[TERMS][TERMS], double y[TERMS]) {
+    for (int pivot = TERMS - 1; pivot > 0; pivot--) {
+        for (int row = 0; row < pivot; row++) {
+            const double factor = a[row][pivot] / a[pivot][pivot];
+            for (int column = 0; column < pivot; column++) a[row][column] -= factor * a[pivot][column];
+            y[row] -= factor * y[pivot];
         }
-        near[at] = apart;
-        rate[at] = machine->product[i].gflops;
     }
+    return y[0] / a[0][0];
+}
+
+/* The logarithm of the rate as a plane over those of the sizes, through the nearest measured products, which count by
+ * their closeness (Cleveland, "Robust locally weighted regression", 1979). Where these say nothing of a direction the
+ * plane is flat. */
+static double rate_of(const struct sl_machine *machine, const struct sl_machine_product *shape) {
+    static const double flat = 0.01;
+    struct neighbour near[NEAREST];
+    double a[TERMS][TERMS] = {{0}}, y[TERMS] = {0}, weights = 0, fastest = -INFINITY;
+    const int count = find_neighbours(machine, shape, near);
+    if (!count) return 1;
+    if (near[0].apart == 0) return exp(near[0].rate);
+    for (int i = 0; i < count; i++) weights += 1 / (near[i].apart * near[i].apart);
     for (int i = 0; i < count; i++) {
-        const double weight = 1 / (near[i] * near[i]);
-        sum += weight * log(rate[i]);
-        weights += weight;
+        const double weight = 1 / (near[i].apart * near[i].apart * weights);
+        for (int t = 0; t < TERMS; t++) {
+            for (int u = 0; u < TERMS; u++) a[t][u] += weight * near[i].at[t] * near[i].at[u];
+            y[t] += weight * near[i].at[t] * near[i].rate;
+        }
+        if (i == 0 || near[i].apart < other_type) fastest = fmax(fastest, near[i].rate);
     }
-    return count ? exp(sum / weights) : 1;
+    for (int t = 1; t < TERMS; t++) a[t][t] += flat;
+    return exp(fmin(solve_first(a, y), fastest));
 }
 
 double sl_machine_product(const struct sl_machine *machine, enum sl_dtype type, int m, int n, int k, bool a_transposed,
@@ -63,6 +99,18 @@ double sl_machine_attention(const struct sl_machine *machine, double multiply_ad
 double sl_machine_action(const struct sl_machine *machine) { return machine->action; }
 
 double sl_machine_far(const struct sl_machine *machine, double bytes) { return bytes / machine->far; }
+
+/* Between two sizes the logarithms lie on a line. */
+double sl_machine_moved(const struct sl_machine *machine, double bytes, double used) {
+    const struct sl_machine_memory *size = machine->memory;
+    const int last = machine->sizes - 1;
+    int above = 0;
+    if (!machine->sizes) return 0;
+    while (above <= last && size[above].bytes < used) above++;
+    if (above == 0 || above > last) return bytes / size[above ? last : 0].bandwidth;
+    const double part = log(used / size[above - 1].bytes) / log(size[above].bytes / size[above - 1].bytes);
+    return bytes / (size[above - 1].bandwidth * pow(size[above].bandwidth / size[above - 1].bandwidth, part));
+}
 
 double sl_machine_message(const struct sl_machine *machine, enum sl_link link, double bytes) {
     return machine->latency[link] + bytes / machine->bandwidth[link];
@@ -118,6 +166,11 @@ int sl_machine_sharing(const struct sl_machine *machine, int coordinates) {
     int places = 0;
     for (int k = 0; k < machine->kinds; k++) places += machine->nodes[k].count * machine->nodes[k].places;
     return coordinates > places ? places : 0;
+}
+
+bool sl_machine_ties(const struct sl_machine *machine, int coordinates, int replicas) {
+    const int places = sl_machine_sharing(machine, coordinates);
+    return places > 0 && replicas % places == 0;
 }
 
 double sl_machine_speed(const struct sl_machine *machine, int coordinates) {

@@ -47,7 +47,25 @@ struct sl_machine_nodes {
 /* What is offloaded comes and goes so fast where nobody says more, as from a disk: bytes a second. */
 #define SL_MACHINE_FAR 1e9
 
-enum { SL_MACHINE_PRODUCTS = 1024, SL_MACHINE_NODES = 64 }; /* the most */
+enum { SL_MACHINE_PRODUCTS = 1024, SL_MACHINE_NODES = 64, SL_MACHINE_SIZES = 16 }; /* the most */
+
+/* How fast a place reads and writes memory of which it uses so much in turns, while all others do the same. */
+struct sl_machine_memory {
+    double bytes, bandwidth; /* a place; bytes a second */
+};
+
+/* What it costs to be asleep. 0: nothing, or unknown. */
+struct sl_machine_waits {
+    double wake;   /* seconds from a message to a receiver that sleeps until it goes on; */
+    double notify; /* and the sender's own time for waking it */
+    double awake;  /* for so long one waits before it sleeps */
+};
+
+/* What coordinates pay for sharing cores, in seconds. 0: nothing, or unknown. */
+struct sl_machine_turns {
+    double message; /* that a hand-over takes until the receiver has a core; */
+    double call;    /* of a core, that each member of a call needs */
+};
 
 struct sl_machine {
     char name[96];
@@ -60,6 +78,11 @@ struct sl_machine {
     double action;                     /* seconds that each action of a schedule takes beside its work */
     double latency[SL_LINKS];          /* seconds of a message, and of a step of a collective */
     double bandwidth[SL_LINKS];        /* bytes a second */
+    int sizes;                         /* of memory, ascending; 0: it is never too slow */
+    struct sl_machine_memory memory[SL_MACHINE_SIZES];
+    struct sl_machine_waits waits;
+    struct sl_machine_turns tied;    /* where as many whole replicas are tied to each core; */
+    struct sl_machine_turns roaming; /* and where the operating system moves coordinates from core to core */
 };
 
 /* All of these are seconds, on one place. */
@@ -69,6 +92,8 @@ double sl_machine_kernels(const struct sl_machine *machine, enum sl_machine_kern
 double sl_machine_attention(const struct sl_machine *machine, double multiply_adds);
 double sl_machine_action(const struct sl_machine *machine);
 double sl_machine_far(const struct sl_machine *machine, double bytes);
+/* To read or write BYTES of the USED ones that a place goes over in turns: no work that does so takes less. */
+double sl_machine_moved(const struct sl_machine *machine, double bytes, double used);
 double sl_machine_message(const struct sl_machine *machine, enum sl_link link, double bytes);
 /* A call of MEMBERS, each of which has BYTES in the larger of its input and its output. Rings, as in Thakur,
  * Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005. */
@@ -79,6 +104,8 @@ double sl_machine_collective(const struct sl_machine *machine, enum sl_link link
 enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, int other);
 /* The cores that COORDINATES of a job share; 0: each has a place of its own. */
 int sl_machine_sharing(const struct sl_machine *machine, int coordinates);
+/* Whether a mesh whose COORDINATES share cores has whole replicas on each, of REPLICAS. */
+bool sl_machine_ties(const struct sl_machine *machine, int coordinates, int replicas);
 /* Coordinates that have places; INT_MAX where they may share. */
 int sl_machine_room(const struct sl_machine *machine);
 /* The speed of the slowest of the places that COORDINATES use, and the bytes of the one that has least; 0: unknown. */

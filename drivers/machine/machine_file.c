@@ -163,9 +163,70 @@ static int read_links(const struct reading *r, json_t *object) {
     return SL_OK;
 }
 
+/* [[MB, GB/s], ...], which may be left out */
+static int read_memory(const struct reading *r, json_t *list) {
+    struct sl_machine *machine = r->machine;
+    size_t i;
+    json_t *row;
+    if (!list) return SL_OK;
+    if (!json_is_array(list) || json_array_size(list) > SL_MACHINE_SIZES)
+        return refuse(r, "\"memory\" must be a list of at most %d rows", SL_MACHINE_SIZES);
+    json_array_foreach(list, i, row) {
+        double size = 0, rate = 0;
+        const bool read = json_is_array(row) && json_array_size(row) == 2 && !json_unpack(row, "[F,F]", &size, &rate);
+        const double before = i ? machine->memory[i - 1].bytes : 0;
+        if (!read || !(1e6 * size > before && size <= 1e9 && rate >= 1e-6 && rate <= 1e9))
+            return refuse(r, "a row of \"memory\" must be [MB, GB/s], with more MB than the one before");
+        machine->memory[machine->sizes++] = (struct sl_machine_memory){1e6 * size, 1e9 * rate};
+    }
+    return SL_OK;
+}
+
+/* Times in microseconds; those that are left out are 0. */
+struct time {
+    const char *key;
+    double *seconds;
+};
+
+enum { TIMES = 3 };
+
+static void list_waits(struct sl_machine_waits *waits, struct time *time) {
+    const struct time list[] = {{"wake_us", &waits->wake}, {"notify_us", &waits->notify}, {"awake_us", &waits->awake}};
+    memcpy(time, list, sizeof list);
+}
+
+static void list_turns(struct sl_machine_turns *turns, struct time *time) {
+    const struct time list[] = {{"message_us", &turns->message}, {"call_us", &turns->call}, {0}};
+    memcpy(time, list, sizeof list);
+}
+
+static int read_times(const struct reading *r, json_t *root, const char *name, const struct time *time) {
+    const char *const keys[] = {time[0].key, time[1].key, time[2].key, NULL};
+    json_t *object = json_object_get(root, name);
+    if (!object) return SL_OK;
+    SL_TRY(check_keys(r, name, object, keys));
+    for (int i = 0; i < TIMES && time[i].key; i++) {
+        double us = 0;
+        SL_TRY(read_number(r, name, object, time[i].key, 0, 1e9, &us));
+        *time[i].seconds = 1e-6 * us;
+    }
+    return SL_OK;
+}
+
+static int read_waits(const struct reading *r, json_t *root) {
+    struct time time[TIMES];
+    list_waits(&r->machine->waits, time);
+    SL_TRY(read_times(r, root, "waiting", time));
+    list_turns(&r->machine->tied, time);
+    SL_TRY(read_times(r, root, "tied", time));
+    list_turns(&r->machine->roaming, time);
+    return read_times(r, root, "roaming", time);
+}
+
 static int read_machine(const struct reading *r, json_t *root) {
     static const char *const keys[] = {"name",         "nodes",     "products", "kernels", "attention_gflops",
-                                       "far_gb_per_s", "action_us", "links",    NULL};
+                                       "far_gb_per_s", "action_us", "links",    "memory",  "waiting",
+                                       "tied",         "roaming",   NULL};
     json_t *name = json_object_get(root, "name");
     double attention = 0, action = 1, far = 1e-9 * SL_MACHINE_FAR;
     SL_TRY(check_keys(r, "a machine", root, keys));
@@ -183,6 +244,8 @@ static int read_machine(const struct reading *r, json_t *root) {
     r->machine->far = 1e9 * far;
     r->machine->attention = 1e9 / 2 * attention;
     r->machine->action = 1e-6 * action;
+    SL_TRY(read_memory(r, json_object_get(root, "memory")));
+    SL_TRY(read_waits(r, root));
     return read_links(r, json_object_get(root, "links"));
 }
 
@@ -237,12 +300,35 @@ static json_t *json_of_links(const struct sl_machine *machine) {
     return object;
 }
 
+static json_t *json_of_memory(const struct sl_machine *machine) {
+    json_t *list = json_array();
+    for (int i = 0; i < machine->sizes; i++)
+        json_array_append_new(list,
+                              json_pack("[ff]", 1e-6 * machine->memory[i].bytes, 1e-9 * machine->memory[i].bandwidth));
+    return list;
+}
+
+static json_t *json_of_times(const struct time *time) {
+    json_t *object = json_object();
+    for (int i = 0; i < TIMES && time[i].key; i++)
+        json_object_set_new(object, time[i].key, sl_json_real(1e6 * *time[i].seconds));
+    return object;
+}
+
 /* A row a line, so that people can read it. */
 static bool print(FILE *stream, const struct sl_machine *machine) {
-    json_t *root = json_pack("{ss so so so sf sf sf so}", "name", machine->name, "nodes", json_of_nodes(machine),
-                             "products", json_of_products(machine), "kernels", json_of_kernels(machine),
-                             "attention_gflops", 2e-9 * machine->attention, "far_gb_per_s", 1e-9 * machine->far,
-                             "action_us", 1e6 * machine->action, "links", json_of_links(machine));
+    struct sl_machine_waits waits = machine->waits;
+    struct sl_machine_turns tied = machine->tied, roaming = machine->roaming;
+    struct time time[3][TIMES];
+    list_waits(&waits, time[0]);
+    list_turns(&tied, time[1]);
+    list_turns(&roaming, time[2]);
+    json_t *root =
+        json_pack("{ss so so so sf sf sf so so so so so}", "name", machine->name, "nodes", json_of_nodes(machine),
+                  "products", json_of_products(machine), "kernels", json_of_kernels(machine), "attention_gflops",
+                  2e-9 * machine->attention, "far_gb_per_s", 1e-9 * machine->far, "action_us", 1e6 * machine->action,
+                  "links", json_of_links(machine), "memory", json_of_memory(machine), "waiting", json_of_times(time[0]),
+                  "tied", json_of_times(time[1]), "roaming", json_of_times(time[2]));
     const char *key;
     json_t *value, *row;
     size_t i;

@@ -9,14 +9,17 @@
 #include <string.h>
 
 #include "collectives/collectives.h"
+#include "collectives/launcher.h"
+#include "drivers/machine/measure_links.h"
+#include "drivers/machine/measure_pairs.h"
 #include "drivers/speed/cores.h"
 #include "layers/kernels/kernels.h"
 #include "spmd/device/device.h"
 #include "spmd/random.h"
 
-enum { ROUNDS = 3, POOL = 1 << 21 /* floats: past the near caches */, KERNEL_FLOATS = 1 << 18, CALLS = 7 };
+enum { ROUNDS = 3, POOL = 1 << 21 /* floats: past the near caches */, KERNEL_FLOATS = 1 << 18 };
 /* Of one timing. */
-static const double short_timing = 5e-4, long_timing = 2e-3;
+static const double short_timing = 5e-4, long_timing = 2e-3, shortest_stretch = 1e-5;
 /* A product that takes longer is large enough: larger ones have its rate. */
 static const double longest = 0.05;
 
@@ -43,6 +46,32 @@ static double median(double *value, int count) {
     return value[count / 2];
 }
 
+/* Does WHAT once; *AMOUNT is how much that was, in whatever its time is told for. */
+typedef int work(struct bench *bench, void *what, double *amount);
+
+/* *EACH: the median seconds of a unit of WHAT, over stretches that are long enough for the clock. */
+static int time_work(struct bench *bench, work *work, void *what, double *each) {
+    enum { MOST = 64 };
+    double taken[MOST], amount = 1;
+    int count = 0, batch = 1;
+    SL_TRY(work(bench, what, &amount)); /* the first one makes code, and fills caches */
+    SL_TRY(sl_device.settle(&bench->self->error));
+    for (const double end = sl_now() + bench->timing; count == 0 || (count < MOST && sl_now() < end);) {
+        const double began = sl_now();
+        for (int i = 0; i < batch; i++) {
+            SL_TRY(work(bench, what, &amount));
+            SL_TRY(sl_device.settle(&bench->self->error));
+        }
+        const double seconds = sl_now() - began;
+        if (seconds < shortest_stretch && count == 0)
+            batch *= 2;
+        else
+            taken[count++] = seconds / batch;
+    }
+    *each = median(taken, count) / amount;
+    return SL_OK;
+}
+
 /* ---- products ---- */
 
 /* COUNT floats somewhere in POOL, elsewhere each time. */
@@ -51,13 +80,13 @@ static float *part(struct bench *bench, float *pool, size_t count) {
     return pool + bench->turn++ % places * count;
 }
 
-static int run_product(struct bench *bench, const struct sl_gemm *gemm) {
+static int run_product(struct bench *bench, void *what, double *amount) {
+    const struct sl_gemm *gemm = what;
     const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const size_t half = gemm->dtype == SL_BF16 ? 2 : 1;
     const float *b = part(bench, bench->b, (k * n + half - 1) / half);
-    (void)m;
-    SL_TRY(sl_gemm_execute(gemm, bench->a, b, NULL, false, part(bench, bench->c, m * n), bench->self->queue));
-    return SL_OK;
+    *amount = 1;
+    return sl_gemm_execute(gemm, bench->a, b, NULL, false, part(bench, bench->c, m * n), bench->self->queue);
 }
 
 static double operations(const struct sl_machine_product *shape) { return 2.0 * shape->m * shape->n * shape->k; }
@@ -69,17 +98,7 @@ static int time_product(struct bench *bench, const struct sl_machine_product *sh
     if (*most > 0 && operations(shape) > *most) return SL_OK;
     SL_TRY(sl_gemm_plan(&gemm, bench->gemm, shape->type, shape->m, shape->n, shape->k, shape->a_transposed,
                         shape->b_transposed, SL_EPILOGUE_NONE, &bench->self->error));
-    int status = run_product(bench, &gemm); /* the first one makes code */
-    if (status == SL_OK) status = sl_device.settle(&bench->self->error);
-    const double began = sl_now();
-    double count = 0, elapsed = 0;
-    while (status == SL_OK && (count == 0 || elapsed < bench->timing)) {
-        status = run_product(bench, &gemm);
-        if (status == SL_OK) status = sl_device.settle(&bench->self->error);
-        count++;
-        elapsed = sl_now() - began;
-    }
-    *seconds = elapsed / count;
+    const int status = time_work(bench, run_product, &gemm, seconds);
     if (*seconds > longest && (*most == 0 || operations(shape) < *most)) *most = operations(shape);
     sl_gemm_release(&gemm);
     return status;
@@ -87,12 +106,12 @@ static int time_product(struct bench *bench, const struct sl_machine_product *sh
 
 /* The grid: rows and widths of our models, as forward (NN), input gradients (NT), weight gradients (TN) have them. */
 static void add_grid(struct bench *bench) {
-    static const int rows[] = {8, 32, 128, 512, 2048}, widths[] = {64, 256, 1024};
+    static const int rows[] = {2, 8, 32, 128, 512, 2048}, widths[] = {64, 256, 1024};
     struct sl_machine *machine = bench->machine;
     for (int type = 0; type < 2; type++) {
         if (!sl_gemm_supports(bench->gemm, type ? SL_BF16 : SL_F32)) continue;
         for (int way = 0; way < 3; way++)
-            for (int r = 0; r < 5; r++)
+            for (int r = 0; r < 6; r++)
                 for (int w = 0; w < 9; w += bench->measurement->brief ? 2 : 1) {
                     const int other = widths[w / 3], width = widths[w % 3];
                     struct sl_machine_product *product = &machine->product[machine->products++];
@@ -155,54 +174,49 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
     }
 }
 
-static int time_kernel(struct bench *bench, int kind, double *seconds) {
-    const struct sl_kernels *kernels = sl_kernels_select();
-    double elements = run_kernel(bench, kernels, kind), count = 0, elapsed;
-    SL_TRY(sl_device.settle(&bench->self->error));
-    const double began = sl_now();
-    do {
-        elements = run_kernel(bench, kernels, kind);
-        SL_TRY(sl_device.settle(&bench->self->error));
-        count++;
-        elapsed = sl_now() - began;
-    } while (elapsed < bench->timing);
-    *seconds = elapsed / count / elements;
+static int run_kind(struct bench *bench, void *what, double *elements) {
+    *elements = run_kernel(bench, sl_kernels_select(), *(const int *)what);
     return SL_OK;
 }
 
-/* ---- links ---- */
+/* ---- memory ---- */
 
-/* The median of several sums of BYTES over all coordinates. */
-static int time_sum(struct bench *bench, size_t bytes, double *seconds) {
-    double each[CALLS];
-    for (int i = 0; i < CALLS; i++) {
-        SL_TRY(sl_barrier(bench->self, &bench->world));
-        const double began = sl_now();
-        SL_TRY(sl_psum(bench->self, &bench->world, SL_F32, bench->a, bench->b, bytes / sizeof(float)));
-        each[i] = sl_now() - began;
-    }
-    *seconds = median(each, CALLS);
+struct stretch {
+    float *x, *y; /* of half of a size each */
+    size_t count; /* floats of each */
+};
+
+static int go_over(struct bench *bench, void *what, double *bytes) {
+    const struct stretch *stretch = what;
+    (void)bench;
+    sl_kernels_select()->add(stretch->count, stretch->x, stretch->y);
+    *bytes = 3 * (double)(stretch->count * sizeof(float));
     return SL_OK;
 }
 
-/* A small sum takes its steps' latencies; a large one shows the bandwidth. */
-static int time_links(struct bench *bench) {
-    const int members = bench->world.size, steps = 2 * (members - 1);
-    const size_t large = POOL * sizeof(float);
+/* Sizes from what is in a place's own caches to far more than any has. */
+static int time_memory(struct bench *bench) {
+    enum { FIRST = 1 << 17, LAST = 1 << 25 };
     struct sl_machine *machine = bench->machine;
-    double small_call, large_call;
-    double latency = 2e-6, bandwidth = 1e10;
-    if (members > 1) {
-        SL_TRY(time_sum(bench, 1024, &small_call));
-        SL_TRY(time_sum(bench, large, &large_call));
-        latency = small_call / steps;
-        bandwidth = steps * ((double)large / members) / fmax(large_call - small_call, 1e-9);
+    struct stretch all = {sl_device.take(LAST / 2 * sizeof(float)), sl_device.take(LAST / 2 * sizeof(float)), LAST / 2};
+    int status = all.x && all.y ? SL_OK : sl_fail(bench->self, SL_FAILED, "no memory to measure this machine");
+    if (status == SL_OK) {
+        sl_kernels_select()->fill(all.count, 0.5f, all.x);
+        sl_kernels_select()->fill(all.count, 0.25f, all.y);
     }
-    for (int link = 0; link < SL_LINKS; link++) {
-        machine->latency[link] = latency;
-        machine->bandwidth[link] = bandwidth;
+    machine->sizes = 0;
+    for (size_t size = FIRST; size <= LAST && status == SL_OK; size *= 2) {
+        struct stretch part = {all.x, all.y, size / 2};
+        double each[ROUNDS];
+        for (int round = 0; round < ROUNDS && status == SL_OK; round++)
+            status = time_work(bench, go_over, &part, &each[round]);
+        if (status == SL_OK)
+            machine->memory[machine->sizes++] =
+                (struct sl_machine_memory){(double)(size * sizeof(float)), 1 / median(each, ROUNDS)};
     }
-    return SL_OK;
+    sl_device.give(all.x);
+    sl_device.give(all.y);
+    return status;
 }
 
 /* ---- all of it ---- */
@@ -226,7 +240,7 @@ static int time_all(struct bench *bench) {
         for (int i = 0; i < machine->products; i++)
             SL_TRY(time_product(bench, &machine->product[i], &bench->seconds[i][round]));
         for (int k = 0; k < kernels; k++)
-            SL_TRY(time_kernel(bench, k, &bench->seconds[SL_MACHINE_PRODUCTS + k][round]));
+            SL_TRY(time_work(bench, run_kind, &k, &bench->seconds[SL_MACHINE_PRODUCTS + k][round]));
         SL_TRY(sl_progress(bench->self));
     }
     int known = 0;
@@ -245,7 +259,10 @@ static int time_all(struct bench *bench) {
         else
             machine->attention = 1 / each;
     }
-    return time_links(bench);
+    SL_TRY(time_memory(bench));
+    SL_TRY(sl_progress(bench->self));
+    SL_TRY(sl_measure_links(bench->self, bench->gemm, machine));
+    return bench->self->engine->table->apart ? sl_measure_pairs(bench->self, &bench->world, machine) : SL_OK;
 }
 
 struct run {
@@ -289,15 +306,17 @@ static int program(struct sl_spmd *self, void *arg) {
 
 int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engine,
                        const struct sl_measurement *measurement, struct sl_error *error) {
-    const int cores = sl_cores_of(engine), most = cores > 0 ? cores : 1;
+    const bool apart = engine->table->apart;
+    const int cores = apart ? sl_launch_of_process().processes : sl_cores_of(engine), most = cores > 0 ? cores : 1;
     const int places = most < SL_MAX_COORDINATES ? most : SL_MAX_COORDINATES;
     struct sl_engine own = *engine;
     struct run run = {machine, measurement, measurement->gemm ? measurement->gemm : sl_gemm_find(NULL, error)};
     struct sl_mesh mesh = {.axes = 1, .axis[0] = {.name = "data", .size = places}, .size = places};
     if (!run.gemm) return error->status;
     *machine = (struct sl_machine){.name = "this machine", .kinds = 1, .far = SL_MACHINE_FAR, .action = 1e-6};
-    machine->nodes[0] = (struct sl_machine_nodes){.count = 1, .places = places, .shares = true, .speed = 1};
+    machine->nodes[0] = (struct sl_machine_nodes){.count = 1, .places = places, .shares = !apart, .speed = 1};
     own.error = error;
     own.delay = 0;
-    return sl_run(&mesh, &own, program, &run);
+    SL_TRY(sl_run(&mesh, &own, program, &run));
+    return apart ? SL_OK : sl_measure_sharing(&own, run.gemm, places, machine);
 }

@@ -14,8 +14,9 @@ struct sl_measurement {
     bool brief; /* a coarser grid, and one round in place of three */
 };
 
-/* Measures with all cores at work, as in a run: a coordinate a core over ENGINE, whose coordinates the links are
- * between. MACHINE becomes one node. Takes a second if brief, and else about ten. Fails as sl_run does. */
+/* Measures with all cores at work, as in a run: a coordinate a core over ENGINE, or, where coordinates are processes,
+ * all of these. MACHINE becomes one node, or as many as there are hosts; at the process that speaks. Takes a second if
+ * brief, and else about ten. Fails as sl_run does. */
 int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engine,
                        const struct sl_measurement *measurement, struct sl_error *error);
 

@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "collectives/engines.h"
+#include "collectives/launcher.h"
 #include "drivers/common/options.h"
 #include "drivers/machine/machine_file.h"
 #include "drivers/plan/plan.h"
 
 struct config {
-    const char *save;
+    const char *save, *engine;
     bool brief;
 };
 
@@ -20,6 +21,8 @@ struct config {
 static const struct sl_option table[] = {
     {"save", SL_OPTION_TEXT, FIELD(save), .value = "FILE", .path = SL_PATH_STREAM,
      .help = "write the machine to FILE, for --machine"},
+    {"engine", SL_OPTION_TEXT, FIELD(engine), .value = "NAME",
+     .help = "whose links are measured: local, between threads; mpi, between the processes that mpirun has started"},
     {"brief", SL_OPTION_FLAG, FIELD(brief), .help = "measure for a second instead of ten"},
     {0},
 };
@@ -40,14 +43,32 @@ static void print_products(const struct sl_machine *machine, enum sl_dtype type,
     printf("%-24s %8.1f GFLOP/s, %.1f in the middle of %d shapes\n", name, rate[count - 1], rate[count / 2], count);
 }
 
+static void print_turns(const char *name, const struct sl_machine_turns *turns) {
+    printf("%-24s %8.2f us a hand-over, %.2f us a call\n", name, 1e6 * turns->message, 1e6 * turns->call);
+}
+
 static void print(const struct sl_machine *machine) {
-    printf("%d places, each of which reaches, with all of them at work:\n", machine->nodes[0].places);
+    int places = 0, nodes = 0;
+    for (int k = 0; k < machine->kinds; k++) {
+        places += machine->nodes[k].count * machine->nodes[k].places;
+        nodes += machine->nodes[k].count;
+    }
+    printf("%d places on %d node%s, each of which reaches, with all of them at work:\n", places, nodes,
+           nodes == 1 ? "" : "s");
     print_products(machine, SL_F32, "products of float32");
     print_products(machine, SL_BF16, "products of bf16");
     printf("%-24s %8.1f GFLOP/s\n", "attention", 2e-9 * machine->attention);
     for (int k = 0; k < SL_MACHINE_KERNELS; k++)
         printf("%-24s %8.2f 1e9 elements a second\n", sl_machine_kernel_name[k], 1e-9 / machine->kernel[k]);
-    printf("%-24s %8.2f us, %.2f GB/s\n", "messages", 1e6 * machine->latency[0], 1e-9 * machine->bandwidth[0]);
+    const struct sl_machine_waits *waits = &machine->waits;
+    for (int i = 0; i < machine->sizes; i++)
+        printf("%-24s %8.2f GB/s\n", i ? "" : "memory, going over", 1e-9 * machine->memory[i].bandwidth);
+    for (int l = 0; l < SL_LINKS; l++)
+        printf("messages, %-14s %8.2f us, %.2f GB/s\n", sl_link_name[l], 1e6 * machine->latency[l],
+               1e-9 * machine->bandwidth[l]);
+    printf("%-24s %8.2f us, %.2f us of the sender's\n", "waking a sleeper", 1e6 * waits->wake, 1e6 * waits->notify);
+    print_turns("cores with whole replicas", &machine->tied);
+    print_turns("cores that are shared", &machine->roaming);
 }
 
 static int measure(const struct config *config, struct sl_error *error) {
@@ -55,16 +76,18 @@ static int measure(const struct config *config, struct sl_error *error) {
     const struct sl_measurement measurement = {.brief = config->brief};
     struct sl_engine engine;
     if (!machine) return sl_error_set(error, SL_FAILED, "no memory to measure this machine");
-    int status = sl_engine_open(&engine, "local", error);
+    int status = sl_engine_open(&engine, config->engine, error);
     if (status == SL_OK) status = sl_machine_measure(machine, &engine, &measurement, error);
-    if (status == SL_OK) print(machine);
-    if (status == SL_OK && config->save) status = sl_machine_write(machine, config->save, error);
+    const bool speaks = status == SL_OK && sl_speaks(&engine);
+    if (speaks) print(machine);
+    if (speaks && config->save) status = sl_machine_write(machine, config->save, error);
     free(machine);
     return status;
 }
 
 int plan_measure(int argc, char **argv) {
-    struct config config = {0};
+    const bool launched = sl_launch_of_process().processes > 1;
+    struct config config = {.engine = launched ? "mpi" : "local"};
     struct sl_error error = {0};
     struct sl_options options = {.program = "plan measure",
                                  .summary = "Measures this machine: products, kernels, messages between its cores.",

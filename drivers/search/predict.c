@@ -14,16 +14,19 @@ struct rank {
     struct sl_load load;
     double *summed;  /* [loops] floats of gradients that are summed over data */
     double *updated; /* [loops] floats of parameters that this coordinate updates */
+    bool reads; /* the optimizer reads its replicas' gradients where they are, and they its values: nothing moves */
 };
 
 struct prediction {
     struct sl_job *job;
     const struct sl_machine *machine;
-    const struct sl_mesh *mesh;     /* on which it would run: the job's own, or with more replicas */
-    int data;                       /* replicas there */
-    enum sl_link link[SL_MAX_AXES]; /* the farthest between neighbours along each axis */
-    struct rank *rank;              /* [ranks] */
-    double pace;                    /* seconds of the slowest place for each of the rates */
+    const struct sl_mesh *mesh;           /* on which it would run: the job's own, or with more replicas */
+    int data;                             /* replicas there */
+    enum sl_link link[SL_MAX_AXES];       /* the farthest between neighbours along each axis */
+    struct rank *rank;                    /* [ranks] */
+    double pace;                          /* seconds of the slowest place for each of the rates */
+    double used;                          /* bytes that a place goes over in a step */
+    const struct sl_machine_turns *turns; /* where coordinates share cores; NULL: they do not */
     struct sl_stage_costs *stage;
     struct sl_prediction *result;
 };
@@ -35,10 +38,12 @@ struct planning {
     struct rank *rank;
 };
 
-static void count_parameters(struct rank *rank, const struct sl_parameters *parameters) {
+static void count_parameters(struct rank *rank, const struct sl_job *job, const struct sl_parameters *parameters) {
+    rank->reads = parameters->one_copy && !parameters->values_only && job->options->clip == 0;
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
         const int loop = r < 2 * parameters->loops ? r % parameters->loops : 0;
+        if (range->room) rank->reads = false; /* gradients are soon gone */
         if (!sl_range_is_sharded(parameters, r)) rank->summed[loop] += (double)range->used;
         rank->updated[loop] += (double)range->shard_count;
     }
@@ -50,7 +55,7 @@ static int program(struct sl_spmd *self, void *arg) {
     planning->job->load = &planning->rank->load;
     int status = sl_worker_plan(&worker, self, planning->job);
     if (status == SL_OK) status = sl_worker_plan_bytes(&worker, &planning->rank->budget);
-    if (status == SL_OK) count_parameters(planning->rank, sl_trainer_parameters(worker.trainer));
+    if (status == SL_OK) count_parameters(planning->rank, planning->job, sl_trainer_parameters(worker.trainer));
     sl_worker_close(&worker);
     planning->job->load = NULL;
     return status;
@@ -129,19 +134,39 @@ static const enum sl_machine_kernel kernel_of[SL_LOAD_KERNELS] = {[SL_LOAD_MOVES
                                                                   [SL_LOAD_SOFTMAX] = SL_MACHINE_SOFTMAX,
                                                                   [SL_LOAD_DROPOUT] = SL_MACHINE_DROPOUT};
 
+/* A product's own time, and that of its weights, or of their gradients, from where they lie. Each hides a part of the
+ * other. */
+static double product(const struct prediction *p, const struct sl_load_product *x) {
+    const double size = x->type == SL_BF16 ? 2 : 4, inner = size * x->n * x->k;
+    const double gradient = size * x->m * x->k + inner + 8.0 * x->m * x->n;
+    return hypot(sl_machine_product(p->machine, x->type, x->m, x->n, x->k, x->a_transposed, x->b_transposed),
+                 sl_machine_moved(p->machine, x->a_transposed ? gradient : inner, p->used));
+}
+
+/* What is kept comes from memory, too. Kernels other than moves read an element and write one. */
+static double kernel(const struct prediction *p, enum sl_machine_kernel kind, double elements) {
+    return hypot(sl_machine_kernels(p->machine, kind, elements),
+                 sl_machine_moved(p->machine, (kind == SL_MACHINE_MOVES ? 4 : 8) * elements, p->used));
+}
+
+/* AdamW reads a parameter, so many GRADIENTS of it, and two moments, and writes all but the gradients. */
+static double update(const struct prediction *p, double parameters, int gradients) {
+    return hypot(sl_machine_kernels(p->machine, SL_MACHINE_OPTIMIZER, parameters),
+                 sl_machine_moved(p->machine, (6.0 + gradients) * sizeof(float) * parameters, p->used));
+}
+
 /* Of one microbatch, on a core or device of its own; SHARE [SL_SHARES] is added to. */
 static double seconds_of(const struct prediction *p, const struct sl_load_work *work, double *share) {
     const struct sl_machine *machine = p->machine;
     double products = 0, kernels = 0, calls = 0;
-    for (int i = 0; i < work->products; i++) {
-        const struct sl_load_product *x = &work->product[i];
-        products += x->count * sl_machine_product(machine, x->type, x->m, x->n, x->k, x->a_transposed, x->b_transposed);
-    }
-    for (int k = 0; k < SL_LOAD_KERNELS; k++) kernels += sl_machine_kernels(machine, kernel_of[k], work->floats[k]);
+    for (int i = 0; i < work->products; i++) products += work->product[i].count * product(p, &work->product[i]);
+    for (int k = 0; k < SL_LOAD_KERNELS; k++) kernels += kernel(p, kernel_of[k], work->floats[k]);
     for (int i = 0; i < work->calls; i++) {
         const struct sl_load_call *call = &work->call[i];
         const enum sl_link link = link_along(p, call->axes);
-        calls += call->count * sl_machine_collective(machine, link, call->operation, members_of(p, call), call->bytes);
+        const double turn = p->turns ? p->turns->call : 0;
+        calls += call->count *
+                 (turn + sl_machine_collective(machine, link, call->operation, members_of(p, call), call->bytes));
     }
     const double attention = p->pace * sl_machine_attention(machine, work->attention);
     products *= p->pace;
@@ -154,10 +179,11 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
 }
 
 /* The loop's gradients summed over data, and its values gathered where each updates a part. */
-static double reduction(const struct prediction *p, double floats) {
+static double reduction(const struct prediction *p, const struct rank *rank, double floats) {
     const enum sl_link link = link_along(p, sl_job_axis(p->job, SL_JOB_DATA));
     const double bytes = sizeof(float) * floats;
     if (p->data == 1 || floats == 0) return 0;
+    if (rank->reads) return sl_machine_message(p->machine, link, 0);
     if (!p->job->options->zero) return sl_machine_collective(p->machine, link, SL_PSUM, p->data, bytes);
     return sl_machine_collective(p->machine, link, SL_PSUM_SCATTER, p->data, bytes) +
            sl_machine_collective(p->machine, link, SL_ALL_GATHER, p->data, bytes);
@@ -171,12 +197,12 @@ static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int 
     const enum sl_link link = link_along(p, sl_job_axis(p->job, SL_JOB_DATA));
     const bool far = p->job->options->offload & SL_OFFLOAD_OPTIMIZER; /* its state comes, and goes */
     const double moved = far ? 2 * sizeof(float) * updated * sl_optimizer_states(&p->job->optimizer) : 0;
-    const double optimizer = p->pace * sl_machine_kernels(p->machine, SL_MACHINE_OPTIMIZER, updated);
+    const double optimizer = p->pace * update(p, updated, p->rank[rank].reads ? p->data : 1);
     return (struct sl_stage_costs){
         .forward = 1e3 * (seconds_of(p, &of->part[SL_LOAD_FORWARD], share) + action),
         .input_gradient = 1e3 * (seconds_of(p, &of->part[SL_LOAD_INPUT], share) + action),
         .weight_gradient = 1e3 * seconds_of(p, &of->part[SL_LOAD_WEIGHT], share),
-        .reduce = 1e3 * reduction(p, p->rank[rank].summed[loop]),
+        .reduce = 1e3 * reduction(p, &p->rank[rank], p->rank[rank].summed[loop]),
         .optimizer = 1e3 * (optimizer + sl_machine_far(p->machine, moved)),
         .unshard = of->gathered > 0 && p->data > 1
                        ? 1e3 * sl_machine_collective(p->machine, link, SL_ALL_GATHER, p->data, of->gathered)
@@ -225,6 +251,16 @@ static void take_largest(struct prediction *p) {
     }
 }
 
+/* Of all coordinates that share a place, or of the one that has it. */
+static void find_used(struct prediction *p) {
+    const int cores = sl_machine_sharing(p->machine, p->mesh->size), ranks = p->job->ranks;
+    double bytes = 0;
+    for (int r = 0; r < ranks; r++) bytes += (double)sl_budget_total(&p->rank[r].budget) / ranks;
+    const bool tied = sl_machine_ties(p->machine, p->mesh->size, p->data);
+    if (cores) p->turns = tied ? &p->machine->tied : &p->machine->roaming;
+    p->used = bytes * p->mesh->size / (cores ? cores : p->mesh->size);
+}
+
 /* Sums and gathers are work of cores, too, where these are shared. */
 static void share_cores(struct prediction *p) {
     if (!sl_machine_sharing(p->machine, p->mesh->size)) return;
@@ -260,17 +296,31 @@ static void tell_stages(struct prediction *p) {
             times * (p->stage[s].forward + p->stage[s].input_gradient + p->stage[s].weight_gradient);
 }
 
+/* Seconds that a rank's next work takes longer after it has waited. Who roams and waits stays awake for a while, on a
+ * core that those who stand in line at another one do not get. */
+static double turn_of(const struct prediction *p) {
+    const int cores = sl_machine_sharing(p->machine, p->mesh->size);
+    if (!p->turns) return 0;
+    const double elsewhere = p->turns == &p->machine->roaming ? (cores - 1.0) / cores : 0;
+    return p->turns->message + elsewhere * p->machine->waits.awake;
+}
+
 /* Passes but the last one end without sums and without the optimizer. */
 static int simulate(struct prediction *p, struct sl_error *error) {
     const struct sl_job *job = p->job;
     const enum sl_link link = link_along(p, sl_job_axis(job, SL_JOB_PIPE));
+    const struct sl_machine_waits *waits = &p->machine->waits;
     struct sl_costs costs = {.count = sl_schedule_stages(&job->schedule),
                              .stage = p->stage,
                              .communication = 1e3 * sl_machine_message(p->machine, link, p->rank[0].load.handed),
                              .overlap = job->options->overlap,
                              .group = job->wgrad_group,
                              .cores = sl_machine_sharing(p->machine, p->mesh->size),
-                             .coordinates = p->mesh->size};
+                             .coordinates = p->mesh->size,
+                             .awake = 1e3 * waits->awake,
+                             .wake = 1e3 * waits->wake,
+                             .notify = 1e3 * waits->notify,
+                             .turn = 1e3 * turn_of(p)};
     struct sl_simulation simulation = {0};
     struct sl_prediction *result = p->result;
     SL_TRY(sl_schedule_time(&job->schedule, &costs, &simulation, error));
@@ -293,6 +343,7 @@ static int predict(struct prediction *p, const struct sl_engine *like, struct sl
     for (int rank = 0; rank < job->ranks; rank++) SL_TRY(plan_rank(p, like, rank, error));
     take_largest(p);
     find_links(p);
+    find_used(p);
     for (int rank = 0; rank < job->ranks; rank++) count_traffic(p, rank);
     make_costs(p);
     share_cores(p);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/launcher.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/output.h"
 #include "drivers/machine/machine_file.h"
@@ -371,12 +372,14 @@ int sl_search_compare(struct sl_job *job, const struct sl_engine *engine, const 
     return status;
 }
 
-/* Processes of a launcher would search one by one. */
-static int check_engine(const struct sl_engine *engine, struct sl_error *error) {
-    if (!engine->table->apart) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT,
-                        "--plan: not with engine %s: search without a launcher, --save-options FILE, and start @FILE",
-                        engine->table->name);
+/* Processes of a launcher would search one by one, and one alone cannot measure what is between them. */
+static int check_engine(const struct sl_engine *engine, const char *machine, struct sl_error *error) {
+    if (!engine->table->apart || (machine && sl_launch_of_process().processes == 1)) return SL_OK;
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "--plan: not with engine %s: search without a launcher, with --machine FILE as mpirun plan measure "
+        "--save writes it and --save-options FILE, and start @FILE",
+        engine->table->name);
 }
 
 int sl_search(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,
@@ -384,7 +387,7 @@ int sl_search(struct sl_job *job, const struct sl_engine *engine, const struct s
     struct search *search = calloc(1, sizeof *search);
     if (!search) return sl_error_set(error, SL_FAILED, "no memory to search for layouts");
     *search = (struct search){.job = job, .engine = engine, .command = command, .options = options};
-    int status = check_engine(engine, error);
+    int status = check_engine(engine, options->machine, error);
     if (status == SL_OK) status = find_layouts(search, error);
     if (status == SL_OK) status = use(search, json, error);
     free(search->layouts.list);

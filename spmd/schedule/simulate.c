@@ -71,7 +71,9 @@ static void spend(struct walk *walk, struct piece piece) {
 }
 
 static void compute(struct walk *walk, enum sl_action_kind kind, int stage, int microbatch, int microbatches) {
-    const struct piece piece = piece_of(walk, kind, stage, microbatch, microbatches);
+    struct piece piece = piece_of(walk, kind, stage, microbatch, microbatches);
+    piece.event.end += walk->owed[piece.event.rank];
+    walk->owed[piece.event.rank] = 0;
     walk->result->rank[piece.event.rank].busy += piece.event.end - piece.event.begin;
     spend(walk, piece);
 }
@@ -123,18 +125,34 @@ static void backward_in_groups(struct walk *walk, int rank, int stage, const str
     if (!is_sent(walk, rank, action)) run_weight_gradients(walk, stage);
 }
 
+/* Whether the receiver of what RANK sends to stage TO has been waiting for it for so long that it sleeps. */
+static bool sleeps(const struct walk *walk, int rank, const struct sl_action *action, int to) {
+    const int peer = action->peer, at = walk->next[peer];
+    const struct sl_rank_schedule *of = &walk->schedule->rank[peer];
+    if (peer == rank || walk->cores || at >= of->count) return false;
+    const struct sl_action *next = &of->action[at];
+    const bool takes = next->kind == (action->kind == SL_SEND_GRADIENT ? SL_TAKE_GRADIENT : SL_TAKE_ACTIVATION);
+    return takes && next->microbatch == action->microbatch &&
+           sl_schedule_stage(walk->schedule, peer, next->loop) == to &&
+           walk->now[peer] + walk->costs->awake < walk->now[rank];
+}
+
 static void send(struct walk *walk, int rank, const struct sl_action *action, int to) {
     const double travel = action->peer == rank ? 0 : walk->costs->communication;
     walk->arrival[cell_of(walk, to, action->microbatch)] = walk->now[rank] + travel;
+    if (walk->costs->notify > 0 && sleeps(walk, rank, action, to)) walk->now[rank] += walk->costs->notify;
     sl_turns_wake(&walk->turns, action->peer);
 }
 
 static bool take(struct walk *walk, int rank, const struct sl_action *action, double *arrival) {
+    if (*arrival == NOT_SENT && walk->cores) walk->owed[rank] = walk->costs->turn;
     if (*arrival == NOT_SENT) return false;
-    const double wait = *arrival - walk->now[rank], travel = action->peer == rank ? 0 : walk->costs->communication;
+    const double wait = *arrival - walk->now[rank];
+    const double waking = wait > walk->costs->awake && !walk->cores ? walk->costs->wake : 0;
+    const double travel = action->peer == rank ? 0 : walk->costs->communication + waking;
     if (wait > 0) {
-        walk->result->rank[rank].transfer += wait < travel ? wait : travel;
-        walk->now[rank] = *arrival;
+        walk->result->rank[rank].transfer += wait + waking < travel ? wait + waking : travel;
+        walk->now[rank] = *arrival + waking;
     }
     *arrival = NOT_SENT;
     return true;
@@ -290,6 +308,11 @@ static int check_costs(const struct sl_schedule *schedule, const struct sl_costs
     if (!(costs->communication >= 0 && costs->communication <= SL_MAX_COST))
         return sl_error_set(error, SL_BAD_INPUT, "communication costs %g: must be a number from 0 to %g",
                             costs->communication, SL_MAX_COST);
+    const double wait[] = {costs->awake, costs->wake, costs->notify, costs->turn};
+    for (int i = 0; i < 4; i++)
+        if (!(wait[i] >= 0 && wait[i] <= SL_MAX_COST))
+            return sl_error_set(error, SL_BAD_INPUT, "waiting costs %g: must be a number from 0 to %g", wait[i],
+                                SL_MAX_COST);
     if (costs->cores < 0 || costs->coordinates < 0 ||
         (costs->cores > 0 && costs->coordinates > 0 && costs->coordinates < schedule->ranks))
         return sl_error_set(error, SL_BAD_INPUT,
@@ -321,7 +344,7 @@ static bool take_memory(struct walk *walk, bool events) {
     struct sl_simulation *result = walk->result;
     if (events) result->event = malloc(count_events(schedule, walk->costs->group) * sizeof *result->event);
     walk->next = calloc(ranks, sizeof *walk->next);
-    walk->now = calloc(ranks, sizeof *walk->now);
+    walk->now = calloc(2 * ranks, sizeof *walk->now);
     walk->arrival = malloc(cells * sizeof *walk->arrival);
     walk->weights = calloc(stages, sizeof *walk->weights);
     if (walk->costs->group) walk->due = calloc(cells, sizeof *walk->due);
@@ -331,6 +354,7 @@ static bool take_memory(struct walk *walk, bool events) {
     if ((events && !result->event) || !walk->next || !walk->now || !walk->arrival || !walk->weights ||
         (walk->costs->group && !walk->due) || !walk->gathered || !walk->updates || !walk->reductions)
         return false;
+    walk->owed = walk->now + ranks;
     walk->gather_end = walk->gathered + stages;
     for (size_t i = 0; i < cells; i++) walk->arrival[i] = NOT_SENT;
     for (size_t r = 0; r < ranks; r++) walk->updates[r].reduction = &walk->reductions[r * (size_t)schedule->loops];

@@ -38,6 +38,10 @@ struct sl_costs {
      * there are more COORDINATES than ranks (0: there are as many). All that have work get equal shares of the cores,
      * and none more than a whole one. 0: each rank has a core of its own. */
     int cores, coordinates;
+    /* Who has a core of its own and has waited for a message for longer than `awake` sleeps: it goes on `wake` later
+     * than the message comes, and the sender needs `notify` for waking it. Who shares cores needs `turn` more for its
+     * next work after it has waited. */
+    double awake, wake, notify, turn;
 };
 
 /* The kind of an event in which parameters are updated: that is no action of a schedule. */

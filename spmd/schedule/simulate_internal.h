@@ -37,6 +37,7 @@ struct walk {
     struct sl_turns turns;
     int *next;       /* [ranks] */
     double *now;     /* [ranks] */
+    double *owed;    /* [ranks] what its next work takes longer, because it has waited */
     double *arrival; /* [stages][microbatches] when what was sent last reaches that stage, or NOT_SENT: a gradient comes
                         after the activation has been taken */
     struct weights *weights;  /* [stages], in groups only */

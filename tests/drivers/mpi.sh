@@ -69,6 +69,20 @@ trains_alike 4 --schedule zbv --mesh data=2,model=2 --precision bf16
 trains_alike 4 --schedule 1f1b --mesh data=2,model=2 --fsdp --recompute full --accumulate 2 --clip 0.1
 trains_alike 2 --schedule dualpipev --mesh model=2 --microbatches 6 --checked
 
+# ---- a machine, measured between processes, and a search under it ----
+
+run 2 plan measure --brief --save measured.json
+[ $status = 0 ] && [ ! -s err ] && grep -q '^2 places on 1 node' out && grep -q '"places": 2' measured.json
+point 'a machine is measured once'
+"$drivers/looping_pipeline" $small --plan search --devices 2 --engine mpi --machine measured.json --save-options best >out 2>err
+[ $? = 0 ] && [ ! -s err ] && grep -q '"layout"' out
+point 'a search for processes takes what was measured between them'
+run 2 looping_pipeline @best --steps 2
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' out)" = 2 ]
+point 'and its best layout runs'
+run 2 looping_pipeline $small --plan search --machine measured.json
+fails 'processes do not search' 2 '--plan: not with engine mpi: search without a launcher'
+
 run 8 looping_pipeline $small --metrics metrics --trace trace --profile
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' metrics)" = 3 ] && [ "$(grep -c '"accounted"' out)" = 8 ]
 point 'metrics once, a profile of every coordinate'

@@ -55,6 +55,12 @@ is_exact 8 $classifier
 is_exact 2 $transformer
 is_exact 8 $transformer
 is_exact 4 $transformer --precision bf16 --storage bf16 --fsdp
+is_exact 4 $transformer --experts 4 --top-k 2
+
+# Experts are sharded over data: replicas that have no whole number of them are no layout.
+call $transformer --experts 2 --plan search --devices 4 --machine "$laptop" --json
+[ $status = 0 ] && grep -q '"layout".*mesh data=2' out && ! grep -q '"layout".*mesh data=4' out
+point 'the axis of the experts is searched'
 
 call $transformer --mesh data=2,pipe=2 --steps 3 --machine "$laptop" --json
 held=$(tail -n 1 out | grep -o '"total": *[0-9]*' | sed 's/.*: *//' | sort -n | tail -n 1)
@@ -204,6 +210,28 @@ edits 'a machine must have "attention_gflops"' '/attention/d'
 edits '"links" lacks "gb_per_s" of "package"' 's/, "gb_per_s": 10//'
 edits 'package: "gb_per_s" must be a number from' 's/"gb_per_s": 10/"gb_per_s": 0/'
 edits '"links" has a key "moon"' 's/"package"/"moon"/'
+adds() {
+    edits "$1" "s/^\"action_us\"/$2,\n&/"
+}
+adds '"memory" must be a list of at most 16 rows' '"memory": 7'
+adds 'a row of "memory" must be [MB, GB/s], with more MB than the one before' '"memory": [[1, 100], [1, 50]]'
+adds 'a row of "memory" must be [MB, GB/s], with more MB than the one before' '"memory": [[1, 0]]'
+adds 'a row of "memory" must be [MB, GB/s], with more MB than the one before' '"memory": [["1", 5]]'
+adds 'waiting must be an object with wake_us, notify_us, awake_us' '"waiting": []'
+adds 'waiting has a key "sleep_us", but there are only wake_us' '"waiting": {"sleep_us": 1}'
+adds 'tied: "call_us" must be a number from 0 to 1e+09' '"tied": {"call_us": -1}'
+adds 'roaming: "message_us" must be a number from 0 to 1e+09' '"roaming": {"message_us": "long"}'
+
+# What it costs to share cores and to be asleep is added.
+sed 's/^"action_us"/"waiting": {"wake_us": 1e5, "awake_us": 1},\n"roaming": {"message_us": 1e5},\n&/' "$laptop" >costly.json
+for machine in "$laptop" costly.json; do
+    for devices in 2 4; do
+        call $classifier --plan search --mesh data=1,model=$devices --schedule 1f1b --microbatches 4 --machine $machine --json
+        values predicted_ms | head -n 1
+    done
+done >times
+awk '{ ms[NR] = $1 } END { exit !(NR == 4 && ms[3] > ms[1] + 100 && ms[4] > ms[2] + 100) }' times
+point 'sleep and turns cost what the file says'
 sed '1s/.*/[/' "$laptop" >edited.json
 refuses 'edited.json:2:7: ' $transformer --plan search --devices 2 --machine edited.json
 
@@ -215,6 +243,12 @@ point 'a machine is measured'
 call $classifier --plan search --devices 2 --machine measured.json
 [ $status = 0 ] && grep -q 'of "this machine"' out
 point 'and read again'
+for key in memory waiting tied roaming; do
+    grep -q "^\"$key\": " measured.json || echo "$key" >>err
+done
+[ ! -s err ]
+point 'with memory, sleep, and what sharing cores costs'
 refuses_with 3 '/dev/full: ' plan measure --brief --save /dev/full
+refuses 'there is no engine "missing"' plan measure --engine missing
 
 plan

@@ -33,6 +33,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     const double seconds = sl_machine_product(&machine, SL_BF16, 3, 500, 7, true, false);
     FUZZ_PROMISE(isfinite(seconds) && seconds > 0, "%g", seconds);
+    const double moved = sl_machine_moved(&machine, 1e6, 3e7);
+    FUZZ_PROMISE(isfinite(moved) && moved >= 0, "%g", moved);
+    FUZZ_PROMISE(machine.waits.wake >= 0 && machine.tied.call >= 0 && machine.roaming.message >= 0, "waits");
     FUZZ_PROMISE(sl_machine_speed(&machine, 3) > 0, "%g", sl_machine_speed(&machine, 3));
     return 0;
 }

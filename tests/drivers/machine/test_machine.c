@@ -25,13 +25,40 @@ static void measured_shapes_have_their_rates(void **state) {
                      2.0 * 1024 * 1024 * 1024 / 200e9));
 }
 
-/* As far from one as from the other: the geometric mean; nearer to one its rate counts more. */
+/* As far from one as from the other: the geometric mean; nearer to one its rate counts more. Never above the best. */
 static void others_lie_between(void **state) {
     (void)state;
     const double middle = 2.0 * 256 * 256 * 256 / sl_machine_product(&two_rates, SL_F32, 256, 256, 256, false, false);
     const double large = 2.0 * 512 * 512 * 512 / sl_machine_product(&two_rates, SL_F32, 512, 512, 512, false, false);
     assert_true(fabs(middle - 30e9) < 1e6);
-    assert_true(large > 60e9 && large < 90e9);
+    assert_true(large > 45e9 && large < 90e9);
+    const double huge =
+        2.0 * 4096 * 4096 * 4096 / sl_machine_product(&two_rates, SL_F32, 4096, 4096, 4096, false, false);
+    assert_true(huge > 60e9 && huge <= 90e9 * (1 + 1e-9));
+}
+
+/* Of few rows the rate is as theirs: half as many have half of it, also between and beyond the shapes that are known.
+ */
+static void rates_go_on_as_they_went(void **state) {
+    (void)state;
+    struct sl_machine machine = {0};
+    for (int m = 4; m <= 16; m *= 2)
+        for (int width = 256; width <= 1024; width *= 4)
+            machine.product[machine.products++] = (struct sl_machine_product){SL_F32, m, width, width, false, false, m};
+    const double between = 2.0 * 8 * 512 * 512 / sl_machine_product(&machine, SL_F32, 8, 512, 512, false, false);
+    const double beyond = 2.0 * 2 * 512 * 512 / sl_machine_product(&machine, SL_F32, 2, 512, 512, false, false);
+    assert_true(fabs(between / 8e9 - 1) < 0.02);
+    assert_true(fabs(beyond / 2e9 - 1) < 0.1);
+}
+
+/* Between sizes of memory the rate falls evenly; beyond them it stays. */
+static void memory_has_sizes(void **state) {
+    (void)state;
+    const struct sl_machine machine = {.sizes = 2, .memory = {{1e6, 100e9}, {100e6, 25e9}}};
+    assert_true(near(sl_machine_moved(&machine, 1e9, 1e3), 0.01));
+    assert_true(near(sl_machine_moved(&machine, 1e9, 1e7), 0.02));
+    assert_true(near(sl_machine_moved(&machine, 1e9, 1e12), 0.04));
+    assert_true(sl_machine_moved(&two_rates, 1e9, 1e7) == 0);
 }
 
 static void other_types_count_only_where_nothing_else_is_known(void **state) {
@@ -76,6 +103,7 @@ static void cores_may_be_shared(void **state) {
     assert_int_equal(sl_machine_room(&laptop), INT_MAX);
     assert_int_equal(sl_machine_sharing(&laptop, 2), 0);
     assert_int_equal(sl_machine_sharing(&laptop, 8), 2);
+    assert_true(sl_machine_ties(&laptop, 8, 4) && !sl_machine_ties(&laptop, 8, 1) && !sl_machine_ties(&laptop, 2, 2));
     assert_int_equal(sl_machine_link(&laptop, 0, 7), SL_LINK_PACKAGE);
 }
 
@@ -103,6 +131,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measured_shapes_have_their_rates),
         cmocka_unit_test(others_lie_between),
+        cmocka_unit_test(rates_go_on_as_they_went),
+        cmocka_unit_test(memory_has_sizes),
         cmocka_unit_test(other_types_count_only_where_nothing_else_is_known),
         cmocka_unit_test(calls_are_rings),
         cmocka_unit_test(coordinates_fill_nodes),

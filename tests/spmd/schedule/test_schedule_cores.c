@@ -95,6 +95,33 @@ static void two_ranks_share_equally(void **state) {
     sl_schedule_free(&schedule);
 }
 
+/* Who has waited begins later; on shared cores that is its own work. */
+static void waiting_costs(void **state) {
+    (void)state;
+    const struct sl_stage_costs forward = {.forward = 10};
+    struct sl_costs costs = {
+        .count = 1, .stage = &forward, .overlap = true, .awake = 5, .wake = 3, .notify = 1, .turn = 2};
+    struct sl_schedule schedule;
+    struct sl_simulation result;
+    make(&schedule, "gpipe", 2, 1, 1);
+    simulate(&schedule, &costs, &result); /* rank 1 sleeps until 10, and rank 0 until rank 1 has its gradient */
+    assert_true(near(result.rank[1].transfer, 3) && near(result.span, 26));
+    sl_simulation_free(&result);
+    costs.awake = 100;
+    simulate(&schedule, &costs, &result);
+    assert_true(near(result.span, 20));
+    sl_simulation_free(&result);
+    costs.cores = 1;
+    simulate(&schedule, &costs, &result);
+    assert_true(near(result.span, 24));
+    sl_simulation_free(&result);
+    costs.wake = -1;
+    struct sl_error error = {0};
+    assert_int_equal(sl_schedule_simulate(&schedule, &costs, &result, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "waiting costs -1"));
+    sl_schedule_free(&schedule);
+}
+
 static void draw(struct sl_stage_costs *costs, int stages) {
     for (int s = 0; s < stages; s++)
         costs[s] = (struct sl_stage_costs){.forward = 1 + random_below(9),
@@ -172,6 +199,7 @@ int main(void) {
         cmocka_unit_test(who_is_alone_has_a_whole_core),
         cmocka_unit_test(copies_of_the_table_share_too),
         cmocka_unit_test(two_ranks_share_equally),
+        cmocka_unit_test(waiting_costs),
         cmocka_unit_test(bounds_hold),
         cmocka_unit_test(bad_input_is_refused),
     };

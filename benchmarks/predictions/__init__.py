@@ -1,0 +1,125 @@
+"""predictions - how close predictions of layouts come: steps of real runs beside what was predicted of them.
+
+The machine is measured (plan measure), then the layouts of a job run with that file. A prediction holds where
+it is within LIMIT of the measured median, or between the tenth and the ninetieth percentile of the run's steps. The
+order holds where of two layouts of a job that differ by more than 10 % the one that was predicted to be faster is.
+"""
+
+import pathlib
+import statistics
+import tempfile
+
+from programs import Failure, json_lines
+
+TWO, EIGHT = 0.10, 0.15  # off by at most so much: a core for each coordinate; eight coordinates on fewer cores
+APART = 1.10  # times as long: such layouts must be in order
+
+CLASSIFIER = ["looping_pipeline"]
+TRANSFORMER = ["transformer", "train"]
+LAYOUTS = [
+    ("classifier, 2", CLASSIFIER, [
+        "--mesh data=2,model=1 --schedule 1f1b",
+        "--mesh data=1,model=2 --schedule gpipe",
+        "--mesh data=1,model=2 --schedule 1f1b",
+        "--mesh data=1,model=2 --schedule looping",
+        "--mesh data=1,model=2 --schedule interleaved-1f1b --loops 4",
+        "--mesh data=1,model=2 --schedule zbv",
+        "--mesh data=1,model=2 --schedule sequential",
+        "--mesh data=1,model=2 --schedule sequential --microbatches 64",
+    ]),
+    ("transformer, 2", TRANSFORMER, [
+        "--mesh data=2",
+        "--mesh data=2 --fsdp",
+        "--mesh tensor=2",
+        "--mesh pipe=2 --schedule gpipe --microbatches 4",
+        "--mesh pipe=2 --schedule 1f1b --microbatches 8",
+        "--mesh pipe=2 --schedule interleaved-1f1b --loops 2 --microbatches 8",
+        "--mesh pipe=2 --schedule zbv --microbatches 8",
+    ]),
+    ("classifier, 8", CLASSIFIER, [
+        "--mesh data=8,model=1 --schedule 1f1b",
+        "--mesh data=4,model=2 --schedule 1f1b",
+        "--mesh data=2,model=4 --schedule looping",
+        "--mesh data=1,model=8 --schedule 1f1b",
+        "--mesh data=1,model=8 --schedule gpipe",
+    ]),
+    ("transformer, 8", TRANSFORMER, [
+        "--mesh data=8",
+        "--mesh data=2,pipe=4 --schedule gpipe --microbatches 4",
+        "--mesh data=4,tensor=2",
+        "--mesh data=2,pipe=2,tensor=2 --schedule 1f1b --microbatches 4",
+        "--mesh pipe=2,tensor=4 --schedule 1f1b --microbatches 4",
+    ]),
+]
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[round(share * (len(values) - 1))]
+
+
+def run(build, driver, layout, steps, machine):
+    """The lines of a run's steps, and its last one."""
+    command = [build / "drivers" / driver[0], *driver[1:], *layout.split(), "--json", "--steps", str(steps)]
+    *lines, last = json_lines([*command, "--machine", machine])
+    if "predicted" not in last:
+        raise Failure(f"{driver[0]} {layout}: predicts nothing")
+    return [line["ms"] for line in lines if "ms" in line][1:], last
+
+
+def row(job, limit, layout, predicted, held, samples):
+    ms = statistics.median(samples)
+    low, high = percentile(samples, 0.1), percentile(samples, 0.9)
+    ratio = predicted["ms"] / ms
+    within = abs(ratio - 1) <= limit
+    return {"job": job, "layout": layout, "predicted_ms": predicted["ms"], "ms": ms, "p10_ms": low, "p90_ms": high,
+            "ratio": ratio, "planned_bytes": predicted["bytes"], "held_bytes": held, "within": within,
+            "holds": within or low <= predicted["ms"] <= high, "samples": len(samples)}
+
+
+def disorder(rows):
+    """Pairs of a job's layouts of which the one that was predicted to be faster took more than APART times as long."""
+    return [(fast["layout"], slow["layout"]) for fast in rows for slow in rows
+            if fast["job"] == slow["job"] and fast["predicted_ms"] < slow["predicted_ms"]
+            and fast["ms"] > APART * slow["ms"]]
+
+
+def measure(build, quick, watch):
+    """All rows. The machine is measured before each round of a job; layouts take turns."""
+    rows, rounds = [], 1 if quick else 2
+    with tempfile.TemporaryDirectory() as folder:
+        machine = pathlib.Path(folder) / "machine.json"
+        for job, driver, layouts in LAYOUTS:
+            steps = {CLASSIFIER[0]: 12 if quick else 40, TRANSFORMER[0]: 4 if quick else 10}[driver[0]]
+            limit = TWO if job.endswith("2") else EIGHT
+            samples, last = {layout: [] for layout in layouts}, {layout: [] for layout in layouts}
+            for _ in range(rounds):
+                with watch:
+                    json_lines([build / "drivers/plan", "measure", "--save", machine, *(["--brief"] if quick else [])])
+                for layout in layouts:
+                    with watch:
+                        more, end = run(build, driver, layout, steps, machine)
+                    samples[layout] += more
+                    last[layout].append(end)
+            for layout, ends in last.items():
+                held = max(each["total"] for each in ends[0]["memory"])
+                predicted = {"ms": statistics.mean(end["predicted"]["ms"] for end in ends),
+                             "bytes": ends[0]["predicted"]["bytes"]}
+                rows.append(row(job, limit, layout, predicted, held, samples[layout]))
+    return rows
+
+
+def print_table(rows, table):
+    """TABLE prints rows of words."""
+    words = [["predictions", "layout", "predicted", "measured", "p10", "p90", "ratio", "MB planned", "held", ""]]
+    for each in rows:
+        words.append([each["job"], each["layout"], *(f"{each[name]:.1f}" for name in ("predicted_ms", "ms", "p10_ms", "p90_ms")),
+                      f"{each['ratio']:.2f}", *(f"{each[name] / 1e6:.1f}" for name in ("planned_bytes", "held_bytes")),
+                      "within the limit" if each["within"] else "in the spread" if each["holds"] else "off"])
+    print()
+    table(words, 2)
+    holds, apart = sum(each["holds"] for each in rows), disorder(rows)
+    exact = sum(each["planned_bytes"] == each["held_bytes"] for each in rows)
+    print(f"{holds} of {len(rows)} predictions hold, {exact} are exact in bytes; {len(apart)} pairs are not in order")
+    for fast, slow in apart:
+        print(f"  predicted to be faster, and slower: {fast}; {slow}")

@@ -1,0 +1,260 @@
+/* measure_links.c - times messages, calls, and the waking of who sleeps: between coordinates that have a core each, and
+ * where several share one.
+ *
+ * In a run calls come between other work, and its members do not come at the same time. So rounds of work are timed,
+ * with a call in each and without one: the difference is what a call costs. */
+#include "drivers/machine/measure_links.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "collectives/channel.h"
+#include "collectives/collectives.h"
+#include "collectives/engines.h"
+#include "layers/kernels/gemm.h"
+#include "spmd/device/device.h"
+
+enum {
+    ROUNDS = 24,              /* of one timing; */
+    TIMES = 7,                /* timings, of which the median counts */
+    SHARERS = 4,              /* coordinates of a core */
+    ROWS = 64,                /* of a round's product of ROWS x WIDTH and WIDTH x WIDTH; */
+    WIDTH = 256,              /* a tenth of a millisecond */
+    SMALL = 256,              /* floats of a call that takes no time to move; */
+    LARGE = 1 << 16,          /* and of one that does; each call has others, ... */
+    POOL = 16 * LARGE,        /* ... of so many */
+    SLEEP_MICROSECONDS = 400, /* nobody waits awake for so long */
+};
+
+enum exchange { NOTHING, SMALL_CALL, LARGE_CALL };
+
+struct links {
+    struct sl_spmd *self;
+    struct sl_group all, world; /* all coordinates, and those of a call */
+    struct sl_gemm product;
+    struct sl_channel send, take; /* to the next coordinate, from the one before */
+    float *in, *out;              /* [POOL] */
+    size_t turn;
+    bool shared; /* cores are */
+};
+
+static double median_of(double *value, int count) {
+    for (int i = 1; i < count; i++)
+        for (int j = i; j > 0 && value[j] < value[j - 1]; j--) {
+            const double kept = value[j];
+            value[j] = value[j - 1];
+            value[j - 1] = kept;
+        }
+    return value[count / 2];
+}
+
+/* ---- rounds ---- */
+
+static int work(struct links *l) {
+    SL_TRY(sl_gemm_execute(&l->product, l->in, l->in + ROWS * WIDTH, NULL, false, l->out, l->self->queue));
+    return sl_device.settle(&l->self->error);
+}
+
+static int post(struct links *l) {
+    void *slot;
+    SL_TRY(sl_channel_acquire(l->self, &l->send, &slot));
+    return sl_channel_post(l->self, &l->send);
+}
+
+static int take(struct links *l) {
+    const void *slot;
+    SL_TRY(sl_channel_take(l->self, &l->take, &slot));
+    return sl_channel_release(l->self, &l->take);
+}
+
+static int exchange(struct links *l, enum exchange what) {
+    const size_t at = l->turn++ * LARGE % POOL;
+    switch (what) {
+    case SMALL_CALL:
+    case LARGE_CALL:
+        return sl_psum(l->self, &l->world, SL_F32, l->in + at, l->out + at, what == SMALL_CALL ? SMALL : LARGE);
+    case NOTHING:
+    default:
+        return SL_OK;
+    }
+}
+
+/* *SECONDS of a round with WHAT in it: of the median one, or, where coordinates share cores and take turns, of all of
+ * them. */
+static int time_rounds(struct links *l, enum exchange what, double *seconds) {
+    double round[ROUNDS];
+    SL_TRY(sl_barrier(l->self, &l->all));
+    const double began = sl_now();
+    for (int i = 0; i < ROUNDS; i++) {
+        const double before = sl_now();
+        SL_TRY(work(l));
+        SL_TRY(exchange(l, what));
+        round[i] = sl_now() - before;
+    }
+    SL_TRY(sl_barrier(l->self, &l->all));
+    *seconds = l->shared ? (sl_now() - began) / ROUNDS : median_of(round, ROUNDS);
+    return SL_OK;
+}
+
+/* What a round takes longer for WHAT, at least 0. */
+static int time_exchange(struct links *l, enum exchange what, double *seconds) {
+    double without[TIMES], with[TIMES];
+    for (int i = 0; i < TIMES; i++) {
+        SL_TRY(time_rounds(l, NOTHING, &without[i]));
+        SL_TRY(time_rounds(l, what, &with[i]));
+    }
+    *seconds = fmax(0, median_of(with, TIMES) - median_of(without, TIMES));
+    return SL_OK;
+}
+
+/* ---- sleep ---- */
+
+static void pass(double seconds) { for (const double end = sl_now() + seconds; sl_now() < end;); }
+
+/* The first two coordinates play with one message, each of them for PAUSE seconds before it throws it back. ONCE
+ * receives the seconds of a throw, and POSTING what of them is the sender's own; medians. */
+static int play(struct links *l, double pause, double *once, double *posting) {
+    double round[ROUNDS], own[ROUNDS];
+    const int me = l->world.rank;
+    SL_TRY(sl_barrier(l->self, &l->world));
+    for (int i = 0; i < ROUNDS && me < 2; i++) {
+        const double began = sl_now();
+        if (me == 1) SL_TRY(take(l));
+        pass(pause);
+        const double thrown = sl_now();
+        SL_TRY(post(l));
+        own[i] = sl_now() - thrown;
+        if (me == 0) SL_TRY(take(l));
+        round[i] = (sl_now() - began) / 2 - pause;
+    }
+    SL_TRY(sl_barrier(l->self, &l->world));
+    *once = me < 2 ? fmax(0, median_of(round, ROUNDS)) : 0;
+    *posting = me < 2 ? median_of(own, ROUNDS) : 0;
+    return SL_OK;
+}
+
+static int time_waking(struct links *l, struct sl_machine_waits *waits) {
+    double asleep, awake, waking, posting;
+    SL_TRY(play(l, 0, &awake, &posting));
+    SL_TRY(play(l, 1e-6 * SLEEP_MICROSECONDS, &asleep, &waking));
+    waits->wake = fmax(0, asleep - awake);
+    waits->notify = fmax(0, waking - posting);
+    waits->awake = SL_AWAKE_SECONDS;
+    return SL_OK;
+}
+
+/* ---- what is open while they are timed ---- */
+
+/* Of a mesh with one axis the first two coordinates play; of one with two, those along the second go round. */
+static int open_links(struct links *l, struct sl_spmd *self, const struct sl_gemm_backend *gemm) {
+    const bool shared = self->mesh->axes > 1;
+    *l = (struct links){.self = self, .shared = shared};
+    SL_TRY(sl_group_axes(self, "*", &l->all));
+    SL_TRY(sl_group_axes(self, shared ? self->mesh->axis[1].name : "*", &l->world));
+    const int ring = shared ? l->world.size : 2, me = l->world.rank;
+    if (me < ring) {
+        const int next = l->world.member[(me + 1) % ring], before = l->world.member[(me + ring - 1) % ring];
+        SL_TRY(sl_channel_open(self, &l->send, self->coordinate, next, SL_CACHE_LINE, 2));
+        SL_TRY(sl_channel_open(self, &l->take, before, self->coordinate, SL_CACHE_LINE, 2));
+    }
+    SL_TRY(sl_gemm_plan(&l->product, gemm, SL_F32, ROWS, WIDTH, WIDTH, false, false, SL_EPILOGUE_NONE, &self->error));
+    l->in = sl_device.take(POOL * sizeof(float));
+    l->out = sl_device.take(POOL * sizeof(float));
+    if (!l->in || !l->out) return sl_fail(self, SL_FAILED, "no memory to measure this machine");
+    sl_device.zero(l->in, POOL * sizeof(float));
+    sl_device.zero(l->out, POOL * sizeof(float));
+    return sl_device.settle(&self->error);
+}
+
+static void close_links(struct links *l) {
+    sl_gemm_release(&l->product);
+    sl_device.give(l->in);
+    sl_device.give(l->out);
+}
+
+/* A call of few bytes takes its steps' latencies; one of more shows the bandwidth. */
+static int time_calls(struct links *l, struct sl_machine *machine) {
+    const int members = l->world.size, steps = 2 * (members - 1);
+    double small, large;
+    SL_TRY(time_exchange(l, SMALL_CALL, &small));
+    SL_TRY(time_exchange(l, LARGE_CALL, &large));
+    for (int link = 0; link < SL_LINKS; link++) {
+        machine->latency[link] = small / steps;
+        machine->bandwidth[link] = steps * (LARGE * sizeof(float) / (double)members) / fmax(large - small, 1e-7);
+    }
+    return SL_OK;
+}
+
+int sl_measure_links(struct sl_spmd *self, const struct sl_gemm_backend *gemm, struct sl_machine *machine) {
+    struct links links;
+    for (int link = 0; link < SL_LINKS && self->mesh->size == 1; link++) {
+        machine->latency[link] = 2e-6;
+        machine->bandwidth[link] = 1e10;
+    }
+    if (self->mesh->size == 1) return SL_OK;
+    int status = open_links(&links, self, gemm);
+    if (status == SL_OK) status = time_calls(&links, machine);
+    if (status == SL_OK) status = time_waking(&links, &machine->waits);
+    if (status == SL_OK) status = sl_barrier(self, &links.world);
+    close_links(&links);
+    return status;
+}
+
+/* ---- shared cores ---- */
+
+struct sharing {
+    struct sl_machine_turns *turns;
+    const struct sl_gemm_backend *gemm;
+};
+
+/* A message goes round in each group, whose members work when they have it: what it takes from one to the next beside
+ * that. */
+static int relay(struct links *l, double *seconds) {
+    double own[ROUNDS];
+    SL_TRY(sl_barrier(l->self, &l->all));
+    const double began = sl_now();
+    if (l->world.rank == 0) SL_TRY(post(l));
+    for (int i = 0; i < ROUNDS; i++) {
+        SL_TRY(take(l));
+        const double before = sl_now();
+        SL_TRY(work(l));
+        own[i] = sl_now() - before;
+        if (i < ROUNDS - 1 || l->world.rank != 0) SL_TRY(post(l));
+    }
+    SL_TRY(sl_barrier(l->self, &l->all));
+    *seconds = fmax(0, (sl_now() - began) / ROUNDS / l->world.size - median_of(own, ROUNDS));
+    return SL_OK;
+}
+
+static int time_turns(struct links *l, struct sl_machine_turns *turns) {
+    double message[TIMES], call;
+    for (int i = 0; i < TIMES; i++) SL_TRY(relay(l, &message[i]));
+    SL_TRY(time_exchange(l, SMALL_CALL, &call));
+    turns->message = median_of(message, TIMES);
+    turns->call = call / SHARERS;
+    return SL_OK;
+}
+
+static int program(struct sl_spmd *self, void *arg) {
+    const struct sharing *sharing = arg;
+    struct links links;
+    struct sl_machine_turns turns;
+    int status = open_links(&links, self, sharing->gemm);
+    if (status == SL_OK) status = time_turns(&links, &turns);
+    close_links(&links);
+    if (status == SL_OK && self->coordinate == 0) *sharing->turns = turns;
+    return status;
+}
+
+/* Replicas of SHARERS, each tied to a core (spmd/placement.h), or as many coordinates that are tied to none. */
+int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places,
+                       struct sl_machine *machine) {
+    const int most = SL_MAX_COORDINATES / SHARERS, cores = places < most ? places : most;
+    for (int tied = 0; tied < 2; tied++) {
+        struct sharing sharing = {tied ? &machine->tied : &machine->roaming, gemm};
+        struct sl_mesh mesh = {.axes = 2, .axis = {{"", cores}, {"tensor", SHARERS}}, .size = cores * SHARERS};
+        snprintf(mesh.axis[0].name, sizeof mesh.axis[0].name, "%s", tied ? "data" : "pipe");
+        SL_TRY(sl_run(&mesh, engine, program, &sharing));
+    }
+    return SL_OK;
+}

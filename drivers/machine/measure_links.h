@@ -1,0 +1,15 @@
+/* measure_links.h - what messages, calls and sleep cost, for a machine. */
+#ifndef SL_DRIVERS_MACHINE_MEASURE_LINKS_H
+#define SL_DRIVERS_MACHINE_MEASURE_LINKS_H
+
+#include "drivers/machine/machine.h"
+#include "layers/kernels/gemm.h"
+#include "spmd/spmd.h"
+
+/* MACHINE's links, and its times of waking. All coordinates of the mesh call it. */
+int sl_measure_links(struct sl_spmd *self, const struct sl_gemm_backend *gemm, struct sl_machine *machine);
+/* What coordinates pay for sharing cores, in a run of its own with several on each of so many PLACES. */
+int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places,
+                       struct sl_machine *machine);
+
+#endif
