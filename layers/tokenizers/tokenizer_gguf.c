@@ -106,7 +106,7 @@ static int merge_by_scores(const struct file *f) {
 
 static int choose_pattern(const struct file *f) {
     struct sl_tokenizer *t = f->tokenizer;
-    struct sl_gguf_text name;
+    struct sl_gguf_text name = {0};
     if (t->pattern) return SL_OK;
     SL_TRY(find_text(f, "tokenizer.ggml.pre", &name));
     t->pattern = sl_pattern_aliased(name.bytes, name.count);
@@ -118,7 +118,7 @@ static int choose_pattern(const struct file *f) {
 
 static int read_model(const struct file *f) {
     struct sl_tokenizer *t = f->tokenizer;
-    struct sl_gguf_text model;
+    struct sl_gguf_text model = {0};
     SL_TRY(find_text(f, "tokenizer.ggml.model", &model));
     t->pieces = text_is(model, "llama");
     if (!t->pieces && !text_is(model, "gpt2"))

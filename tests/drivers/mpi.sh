@@ -89,7 +89,7 @@ point 'metrics once, a profile of every coordinate'
 "$drivers/schedule" --compare trace >compared 2>err
 [ $? = 0 ] && [ ! -s err ] && [ "$(grep -c 'predicted' compared)" -ge 4 ]
 point 'a trace of every coordinate'
-python3 "$(dirname "$mpirun")/drivers/trace.py" trace metrics 8 >out 2>err
+python3 "$(dirname "$mpirun")/drivers/trace.py" trace 8 metrics >out 2>err
 status=$?
 [ $status = 0 ]
 point "arrows between processes ($(cat out))"
