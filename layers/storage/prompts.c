@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spmd/base/file.h"
+
 enum { MOST_TOKENS = 1 << 28 }; /* of all prompts together */
 
 /* ---- room, which doubles ---- */
@@ -79,8 +81,9 @@ int sl_prompts_read(struct sl_prompts *p, const char *path, int vocabulary, stru
     size_t room = 0;
     int status = SL_OK;
     const int before = p->count;
-    FILE *file = fopen(path, "r");
-    if (!file) return sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, strerror(errno));
+    const char *reason;
+    FILE *file = sl_file_read(path, SL_FILE_REGULAR | SL_FILE_PIPE, &reason);
+    if (!file) return sl_error_set(error, SL_BAD_INPUT, "%s: %s", path, reason);
     errno = 0;
     for (ssize_t length; status == SL_OK && (length = getline(&line, &room, file)) > 0;) {
         if (line[length - 1] == '\n') length--;
