@@ -6,11 +6,9 @@
 #include <string.h>
 
 #include "collectives/engines.h"
-#include "drivers/command_line/wrap.h"
+#include "drivers/common/commands.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
-#include "drivers/common/streams.h"
-#include "drivers/command_line/suggest.h"
 #include "drivers/search/forecast.h"
 #include "drivers/training/shardings_report.h"
 
@@ -41,31 +39,17 @@ static int start(struct transformer_job *job, enum transformer_command command, 
 
 /* ---- main ---- */
 
-struct command {
-    const char *name, *program, *summary;
-};
+static int run(const struct sl_command *command, const char *program, int argc, char **argv);
 
-static const struct command commands[] = {
-    [TRANSFORMER_TRAIN] = {"train", "transformer train", "Trains the transformer on a text."},
-    [TRANSFORMER_EVALUATE] = {"evaluate", "transformer evaluate",
-                              "The mean loss over a text, or over the part of one that is kept for it."},
-    [TRANSFORMER_GENERATE] = {"generate", "transformer generate", "Continues a prompt."},
+/* In the order of enum transformer_command. */
+static const struct sl_command commands[] = {
+    {"train", "transformer train", "Trains the transformer on a text.", run},
+    {"evaluate", "transformer evaluate", "The mean loss over a text, or over the part of one that is kept for it.",
+     run},
+    {"generate", "transformer generate", "Continues a prompt.", run},
+    {0},
 };
-enum { COMMANDS = sizeof commands / sizeof *commands };
-
-static int explain(void) {
-    struct sl_error error;
-    const char *const prefix = sl_program_prefix();
-    printf("Usage: %stransformer train|evaluate|generate [OPTION]...\n", prefix);
-    for (int i = 0; i < COMMANDS; i++) {
-        sl_print_wrapped(commands[i].summary, printf("  %s", commands[i].name), 12);
-        putchar('\n');
-    }
-    printf("%stransformer COMMAND --help tells a command's options.\n", prefix);
-    const int status = sl_stdout_finish(&error);
-    if (status) fprintf(stderr, "%stransformer: %s\n", prefix, error.message);
-    return status;
-}
+enum { COMMANDS = sizeof commands / sizeof *commands - 1 };
 
 /* A model that was trained anywhere can be used anywhere: on one coordinate, unless the user wants another mesh. And
  * whoever names data means them, not those of --eval-data that the run had. */
@@ -74,7 +58,8 @@ static void fit_to_checkpoint(struct transformer_config *config, const struct sl
     if (sl_option_given(options, "data") && !sl_option_given(options, "eval-data")) config->eval_data = NULL;
 }
 
-static int run(enum transformer_command command, const char *program, int argc, char **argv) {
+static int run(const struct sl_command *named, const char *program, int argc, char **argv) {
+    const enum transformer_command command = (enum transformer_command)(named - commands);
     struct transformer_config config = transformer_defaults(command);
     struct sl_training_options *training = &config.training;
     const struct sl_option_section *const sections[COMMANDS] = {
@@ -98,10 +83,8 @@ static int run(enum transformer_command command, const char *program, int argc, 
             {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},
             {"Layout", sl_layout_table, training}, {"Generation", transformer_generation_table, &config}),
     };
-    struct sl_options options = {.program = program,
-                                 .summary = commands[command].summary,
-                                 .engine = &config.common.engine,
-                                 .section = sections[command]};
+    struct sl_options options = {
+        .program = program, .summary = named->summary, .engine = &config.common.engine, .section = sections[command]};
     struct transformer_job job = {.score = {NAN, 0}};
     struct sl_error error = {0};
     if (command != TRANSFORMER_GENERATE) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
@@ -120,26 +103,4 @@ static int run(enum transformer_command command, const char *program, int argc, 
     return status;
 }
 
-static int refuse(const char *command) {
-    struct sl_error error;
-    if (!command) {
-        sl_error_set(&error, SL_BAD_INPUT, "no command: choose one of train, evaluate, generate");
-    } else {
-        struct sl_nearest nearest = sl_nearest_to(command, strlen(command));
-        for (int i = 0; i < COMMANDS; i++) sl_nearest_try(&nearest, commands[i].name, strlen(commands[i].name));
-        sl_error_set(&error, SL_BAD_INPUT, "there is no \"%.60s\": choose one of train, evaluate, generate", command);
-        sl_suggest(&nearest, "", &error);
-    }
-    fprintf(stderr, "%stransformer: %s\n", sl_program_prefix(), error.message);
-    return error.status;
-}
-
-int main(int argc, char **argv) {
-    sl_streams_begin();
-    for (int i = 0; argc > 1 && i < COMMANDS; i++)
-        if (!strcmp(argv[1], commands[i].name))
-            return run((enum transformer_command)i, commands[i].program, argc - 1, argv + 1);
-    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) return explain();
-    if (argc > 1 && !strcmp(argv[1], "--version")) return run(TRANSFORMER_TRAIN, "transformer", argc, argv);
-    return refuse(argc > 1 ? argv[1] : NULL);
-}
+int main(int argc, char **argv) { return sl_commands_main("transformer", commands, argc, argv); }
