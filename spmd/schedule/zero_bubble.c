@@ -22,7 +22,7 @@ struct turn {
     int loop;
 };
 
-enum { F = SL_FORWARD, I = SL_INPUT_GRADIENT, W = SL_WEIGHT_GRADIENT };
+static const enum sl_action_kind F = SL_FORWARD, I = SL_INPUT_GRADIENT, W = SL_WEIGHT_GRADIENT;
 
 /* Takes COUNT turns one after the other, and so TIMES times. Once none of them has a microbatch, they are only counted.
  */
