@@ -36,7 +36,7 @@ struct bench {
     double seconds[SL_MACHINE_PRODUCTS + SL_MACHINE_KERNELS + 1][ROUNDS];
 };
 
-static double median(double *value, int count) {
+double sl_median_of(double *value, int count) {
     for (int i = 1; i < count; i++)
         for (int j = i; j > 0 && value[j] < value[j - 1]; j--) {
             const double kept = value[j];
@@ -68,7 +68,7 @@ static int time_work(struct bench *bench, work *work, void *what, double *each) 
         else
             taken[count++] = seconds / batch;
     }
-    *each = median(taken, count) / amount;
+    *each = sl_median_of(taken, count) / amount;
     return SL_OK;
 }
 
@@ -212,7 +212,7 @@ static int time_memory(struct bench *bench) {
             status = time_work(bench, go_over, &part, &each[round]);
         if (status == SL_OK)
             machine->memory[machine->sizes++] =
-                (struct sl_machine_memory){(double)(size * sizeof(float)), 1 / median(each, ROUNDS)};
+                (struct sl_machine_memory){(double)(size * sizeof(float)), 1 / sl_median_of(each, ROUNDS)};
     }
     sl_device.give(all.x);
     sl_device.give(all.y);
@@ -245,7 +245,7 @@ static int time_all(struct bench *bench) {
     }
     int known = 0;
     for (int i = 0; i < machine->products; i++) {
-        const double seconds = median(bench->seconds[i], rounds);
+        const double seconds = sl_median_of(bench->seconds[i], rounds);
         if (!(seconds > 0)) continue;
         machine->product[known] = machine->product[i];
         machine->product[known].gflops = 1e-9 * operations(&machine->product[i]) / seconds;
@@ -253,7 +253,7 @@ static int time_all(struct bench *bench) {
     }
     machine->products = known;
     for (int k = 0; k < kernels; k++) {
-        const double each = median(bench->seconds[SL_MACHINE_PRODUCTS + k], rounds);
+        const double each = sl_median_of(bench->seconds[SL_MACHINE_PRODUCTS + k], rounds);
         if (k < SL_MACHINE_KERNELS)
             machine->kernel[k] = each;
         else

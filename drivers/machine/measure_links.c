@@ -38,16 +38,6 @@ struct links {
     bool shared; /* cores are */
 };
 
-static double median_of(double *value, int count) {
-    for (int i = 1; i < count; i++)
-        for (int j = i; j > 0 && value[j] < value[j - 1]; j--) {
-            const double kept = value[j];
-            value[j] = value[j - 1];
-            value[j - 1] = kept;
-        }
-    return value[count / 2];
-}
-
 /* ---- rounds ---- */
 
 static int work(struct links *l) {
@@ -92,7 +82,7 @@ static int time_rounds(struct links *l, enum exchange what, double *seconds) {
         round[i] = sl_now() - before;
     }
     SL_TRY(sl_barrier(l->self, &l->all));
-    *seconds = l->shared ? (sl_now() - began) / ROUNDS : median_of(round, ROUNDS);
+    *seconds = l->shared ? (sl_now() - began) / ROUNDS : sl_median_of(round, ROUNDS);
     return SL_OK;
 }
 
@@ -103,7 +93,7 @@ static int time_exchange(struct links *l, enum exchange what, double *seconds) {
         SL_TRY(time_rounds(l, NOTHING, &without[i]));
         SL_TRY(time_rounds(l, what, &with[i]));
     }
-    *seconds = fmax(0, median_of(with, TIMES) - median_of(without, TIMES));
+    *seconds = fmax(0, sl_median_of(with, TIMES) - sl_median_of(without, TIMES));
     return SL_OK;
 }
 
@@ -128,8 +118,8 @@ static int play(struct links *l, double pause, double *once, double *posting) {
         round[i] = (sl_now() - began) / 2 - pause;
     }
     SL_TRY(sl_barrier(l->self, &l->world));
-    *once = me < 2 ? fmax(0, median_of(round, ROUNDS)) : 0;
-    *posting = me < 2 ? median_of(own, ROUNDS) : 0;
+    *once = me < 2 ? fmax(0, sl_median_of(round, ROUNDS)) : 0;
+    *posting = me < 2 ? sl_median_of(own, ROUNDS) : 0;
     return SL_OK;
 }
 
@@ -222,7 +212,7 @@ static int relay(struct links *l, double *seconds) {
         if (i < ROUNDS - 1 || l->world.rank != 0) SL_TRY(post(l));
     }
     SL_TRY(sl_barrier(l->self, &l->all));
-    *seconds = fmax(0, (sl_now() - began) / ROUNDS / l->world.size - median_of(own, ROUNDS));
+    *seconds = fmax(0, (sl_now() - began) / ROUNDS / l->world.size - sl_median_of(own, ROUNDS));
     return SL_OK;
 }
 
@@ -230,7 +220,7 @@ static int time_turns(struct links *l, struct sl_machine_turns *turns) {
     double message[TIMES], call;
     for (int i = 0; i < TIMES; i++) SL_TRY(relay(l, &message[i]));
     SL_TRY(time_exchange(l, SMALL_CALL, &call));
-    turns->message = median_of(message, TIMES);
+    turns->message = sl_median_of(message, TIMES);
     turns->call = call / SHARERS;
     return SL_OK;
 }

@@ -12,4 +12,7 @@ int sl_measure_links(struct sl_spmd *self, const struct sl_gemm_backend *gemm, s
 int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places,
                        struct sl_machine *machine);
 
+/* The median of COUNT values, which are sorted. */
+double sl_median_of(double *value, int count);
+
 #endif

@@ -261,14 +261,14 @@ canvas.addEventListener('pointerleave', () => { if (!held) choose(null); });
 canvas.addEventListener('dblclick', () => { scroll = 0; show(0, data.end); });
 canvas.addEventListener('keydown', event => {
     const part = (end - begin) / 8, middle = (begin + end) / 2;
-    const todo = {
+    const perform = {
         '+': () => zoom(middle, .7), '=': () => zoom(middle, .7), '-': () => zoom(middle, 1 / .7),
         ArrowLeft: () => show(begin - part, end - part), ArrowRight: () => show(begin + part, end + part),
         ArrowUp: () => { scroll -= 60; draw(); }, ArrowDown: () => { scroll += 60; draw(); },
         Home: () => { scroll = 0; show(0, data.end); },
     }[event.key];
-    if (!todo) return;
-    todo();
+    if (!perform) return;
+    perform();
     event.preventDefault();
 });
 addEventListener('resize', draw);
