@@ -8,6 +8,7 @@
  * that of a product is. */
 #include "spmd/device/regions.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,14 @@ enum {
 struct regions {
     char *memory;
     size_t reduction, used; /* bytes for sums; of the ring */
+    int device;
+    struct regions *next; /* in the list of those that no queue has */
 };
+
+/* cuMemFree waits for all that the device does, and a message that nobody takes does not end before its communicator is
+ * aborted. So what a queue has had is kept for the next one. */
+static struct regions *spare;
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static char *ring_of(const struct regions *own) { return own->memory + ALIGNMENT + own->reduction; }
 
@@ -39,11 +47,22 @@ static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT
 static void close_queue(struct sl_cuda_queue *queue) {
     struct regions *own = queue->regions;
     if (!own) return;
-    if (own->memory)
-        sl_cuda_drove(queue, "cuMemFree", "memory of target regions",
-                      sl_cuda_driver(queue)->free((CUdeviceptr)(uintptr_t)own->memory));
-    free(own);
+    pthread_mutex_lock(&spare_lock);
+    own->next = spare;
+    spare = own;
+    pthread_mutex_unlock(&spare_lock);
     queue->regions = NULL;
+}
+
+/* One that another queue of the device has had; NULL: there is none. */
+static struct regions *take_spare(int device) {
+    pthread_mutex_lock(&spare_lock);
+    struct regions **at = &spare, *found;
+    while (*at && (*at)->device != device) at = &(*at)->next;
+    found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&spare_lock);
+    return found;
 }
 
 /* Makes room for the sums of all kernels that are loaded by now. */
@@ -57,19 +76,24 @@ static bool make_room(struct sl_cuda_queue *queue) {
                          sl_cuda_drove(queue, "cuMemFree", "memory of target regions",
                                        driver->free((CUdeviceptr)(uintptr_t)own->memory))))
         return false;
-    *own = (struct regions){0};
+    *own = (struct regions){.device = queue->device};
     if (!sl_cuda_drove(queue, "cuMemAlloc", "memory of target regions",
                        driver->allocate(&memory, ALIGNMENT + reduction + RING)))
         return false;
-    *own = (struct regions){.memory = (char *)(uintptr_t)memory, .reduction = reduction};
+    own->memory = (char *)(uintptr_t)memory;
+    own->reduction = reduction;
     const struct sl_omp_launch_environment environment = {.reduction = own->memory + ALIGNMENT};
     return SL_CUDA(queue,
                    cudaMemcpyAsync(own->memory, &environment, sizeof environment, cudaMemcpyDefault, queue->stream));
 }
 
 static int open_queue(struct sl_cuda_queue *queue, struct sl_error *error) {
-    queue->regions = calloc(1, sizeof(struct regions));
-    if (!queue->regions) return sl_error_set(error, SL_FAILED, "no memory for the queue of device %d", queue->device);
+    struct regions *own = take_spare(queue->device);
+    if (!own) own = calloc(1, sizeof *own);
+    queue->regions = own;
+    if (!own) return sl_error_set(error, SL_FAILED, "no memory for the queue of device %d", queue->device);
+    own->device = queue->device;
+    own->used = 0;
     const char *kind = getenv("SHARDLOOP_MEMORY");
     queue->watched = kind && !strcmp(kind, "managed");
     if (sl_images_load(queue) && make_room(queue)) return SL_OK;
