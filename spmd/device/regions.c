@@ -30,6 +30,7 @@ struct regions {
     char *memory;
     size_t reduction, used; /* bytes for sums; of the ring */
     int device;
+    bool ready;           /* the environment is there */
     struct regions *next; /* in the list of those that no queue has */
 };
 
@@ -71,7 +72,7 @@ static bool make_room(struct sl_cuda_queue *queue) {
     const struct sl_cuda_driver *driver = sl_cuda_driver(queue);
     const size_t reduction = aligned(sl_images_reduction(queue->device));
     CUdeviceptr memory = 0;
-    if (own->memory && reduction <= own->reduction) return true;
+    if (own->ready && reduction <= own->reduction) return true;
     if (own->memory && !(SL_CUDA(queue, cudaStreamSynchronize(queue->stream)) &&
                          sl_cuda_drove(queue, "cuMemFree", "memory of target regions",
                                        driver->free((CUdeviceptr)(uintptr_t)own->memory))))
@@ -83,8 +84,9 @@ static bool make_room(struct sl_cuda_queue *queue) {
     own->memory = (char *)(uintptr_t)memory;
     own->reduction = reduction;
     const struct sl_omp_launch_environment environment = {.reduction = own->memory + ALIGNMENT};
-    return SL_CUDA(queue,
-                   cudaMemcpyAsync(own->memory, &environment, sizeof environment, cudaMemcpyDefault, queue->stream));
+    own->ready = SL_CUDA(
+        queue, cudaMemcpyAsync(own->memory, &environment, sizeof environment, cudaMemcpyDefault, queue->stream));
+    return own->ready;
 }
 
 static int open_queue(struct sl_cuda_queue *queue, struct sl_error *error) {

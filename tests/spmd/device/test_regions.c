@@ -324,7 +324,7 @@ static void failures_are_the_queues(void **state) {
 static void *open_and_fail(void *argument) {
     struct sl_error *error = argument;
     void *queue;
-    const int status = sl_device.open(1, &queue, error);
+    const int status = sl_device.open(2, &queue, error);
     sl_device.close();
     return status ? error : NULL;
 }
@@ -334,9 +334,10 @@ static void opening_tells_what_is_missing(void **state) {
     const struct {
         const char *fail, *text;
     } cases[] = {
-        {"cuMemAlloc_v2@1", "device 1: cuMemAlloc: memory of target regions: unknown error"},
-        {"cudaMemcpyAsync@1", "device 1: cudaMemcpyAsync: unknown error"},
+        {"cuMemAlloc_v2@1", "device 2: cuMemAlloc: memory of target regions: unknown error"},
+        {"cudaMemcpyAsync@1", "device 2: cudaMemcpyAsync: unknown error"},
     };
+    setenv("FAKE_CUDA_DEVICES", "3", 1); /* one of which no queue has been closed, whose memory would be taken */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct sl_error error = {0};
         pthread_t thread;
@@ -348,6 +349,7 @@ static void opening_tells_what_is_missing(void **state) {
         assert_non_null(failed);
         if (!strstr(error.message, cases[i].text)) fail_msg("%s", error.message);
     }
+    unsetenv("FAKE_CUDA_DEVICES");
 }
 
 /* Late images are loaded at their first launch: their failures are the queue's, too. */
