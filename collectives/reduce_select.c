@@ -6,7 +6,7 @@ typedef void reduce(enum sl_reduction, enum sl_dtype, float scale, size_t count,
                     int outputs, void *const *output);
 reduce sl_reduce_v2, sl_reduce_v3, sl_reduce_v4;
 
-enum { FEW = 512 }; /* elements that are added before the level is known */
+enum { FEW = 512 }; /* elements: fewer are added in less time than it takes to find the level */
 
 /* Two arrays that stay where they are. Wide vectors add these faster; where more arrays stream through memory, they
  * have been measured to take longer than narrow ones. */

@@ -28,12 +28,12 @@ struct work {
     struct sl_encoder *encoder[TOKENS_THREADS];
     int threads;
     struct item *item; /* BATCH_DOCUMENTS of them */
-    int items, bytes_left;
+    int items;
     atomic_int next; /* item that nobody has taken */
     pthread_mutex_t lock;
     int failed;            /* the first item in order that failed; `items`: none */
     struct sl_error error; /* of it */
-    int64_t encoded, done, tokens;
+    int64_t done, tokens;
     size_t bytes;
 };
 
