@@ -7,10 +7,12 @@
 #include "spmd/base/memory.h"
 
 enum {
-    PART = 320,  /* of sums whose terms are added one by one */
-    BLOCK = 128, /* rows of A that are copied at a time */
-    EVERY = 8,   /* steps, of which one asks for a line of C */
-    AHEAD = 8,   /* rows of B between what is multiplied and what is asked for */
+    PART = 320,                                        /* of sums whose terms are added one by one */
+    BLOCK = 128,                                       /* rows of A that are copied at a time */
+    LINE = SL_CACHE_LINE / (int)sizeof(float) / LANES, /* vectors of a line */
+    EVERY = 8,                                         /* steps, of which one asks for a line of C */
+    AHEAD = 2, /* rows of B between what is multiplied and what is asked for: rows that lie a power of two apart share
+                  few places of the first-level cache */
 };
 
 /* The parts that Eigen makes of sums with so few rows: XLA's bits. */
@@ -19,15 +21,15 @@ static inline size_t part_of_sums(size_t k) {
     return sl_round_up((k + parts - 1) / parts, 8);
 }
 
-/* What tiles ask for of the next panel, little by little, so that the way from the caches is never full: a row of it in
- * one of EVERY steps. */
+/* What tiles ask for of the next panel, little by little, so that the way from the caches is never full and never
+ * empty: a row of it in one of EVERY steps. */
 struct wanted {
     const float *at;
     size_t every;
 };
 
 /* Some columns of B over a part of the sums. The first tile of rows reads them from B, row by row, and copies them side
- * by side for the other tiles, which ask for the next panel meanwhile. A tile that is alone asks itself. */
+ * by side for the other tiles. All ask for the next panel meanwhile. */
 struct panel {
     size_t depth;
     const float *b;    /* first row and column */
@@ -63,15 +65,15 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
         if (source != FROM_COPY && l + AHEAD == depth) ahead = panel->next;
         if (source != FROM_COPY) {
             SL_UNROLL
-            for (int v = 0; v < vectors; v++) __builtin_prefetch(ahead + v * LANES, 0, 3);
+            for (int v = 0; v < vectors; v += LINE) __builtin_prefetch(ahead + v * LANES, 0, 3);
         }
         if (source == FROM_B) {
             SL_UNROLL
-            for (int v = 0; v < vectors; v++) __builtin_prefetch(b + to_next + v * LANES, 0, 2);
-        } else if (source == FROM_COPY && --wait == 0) {
+            for (int v = 0; v < vectors; v += LINE) __builtin_prefetch(b + to_next + v * LANES, 0, 2);
+        } else if (--wait == 0) {
             wait = panel->wanted.every;
             SL_UNROLL
-            for (int v = 0; v < vectors; v++) __builtin_prefetch(panel->wanted.at + v * LANES, 0, 2);
+            for (int v = 0; v < vectors; v += LINE) __builtin_prefetch(panel->wanted.at + v * LANES, 0, 2);
             panel->wanted.at += p->n;
         }
         SL_UNROLL
@@ -131,7 +133,7 @@ static void multiply_part(const struct product *p, size_t from, size_t depth, co
         vectors = across((p->n - column) / LANES);
         const size_t after = column + vectors * LANES;
         const float *next = after < p->n ? b + after : b + depth * p->n;
-        const struct wanted wanted = {next, (p->m - 1) / TILE};
+        const struct wanted wanted = {next, (p->m + TILE - 1) / TILE};
         struct panel panel = {depth, b + column, next, copy, p->bias ? p->bias + column : NULL, wanted};
         if (vectors == WIDE)
             columns(p, &panel, a, p->c + column, WIDE);

@@ -5,7 +5,9 @@
 #include "spmd/base/memory.h"
 
 enum {
-    PAIR = 2, /* rows of B that share a load of A */
+    PAIR = 2,       /* rows of B that share a load of A */
+    FAR = 4 * PAIR, /* rows from those to the ones that are asked for, for the second-level cache */
+    LINE = SL_CACHE_LINE / (int)sizeof(float),
     SUMS = PAIR * TILE > LANES ? PAIR *TILE : LANES,
     DEPTH = 512,      /* of dot products whose rows of A stay in the first-level cache */
     DOT_ROWS = 64,    /* rows of A that are packed at a time */
@@ -14,7 +16,8 @@ enum {
 };
 
 /* ROWS rows of C, COLUMNS columns, over DEPTH of the sums: dot products of packed rows of A and rows of B. The next
- * rows of B are asked for meanwhile. */
+ * rows of B are asked for meanwhile: the first-level cache, which waits for few lines at a time, cannot ask for what is
+ * still in memory. */
 static inline __attribute__((always_inline)) void dots(const struct product *p, const vector *a, const float *b,
                                                        size_t depth, float *c, const int rows, const int columns) {
     vector sum[SUMS];
@@ -26,6 +29,7 @@ static inline __attribute__((always_inline)) void dots(const struct product *p, 
         for (int j = 0; j < columns; j++) {
             const float *weights = b + (size_t)j * p->k + l;
             __builtin_prefetch(weights + PAIR * p->k, 0, 3);
+            if (l % LINE == 0) __builtin_prefetch(weights + FAR * p->k, 0, 2);
             w[j] = load(weights);
         }
         SL_UNROLL
