@@ -266,20 +266,20 @@ static void take_largest(struct prediction *p) {
     }
 }
 
-/* Of a coordinate of the mean rank. Where coordinates take turns, others have gone over what they have meanwhile. */
-static void add_used(struct prediction *p, const struct sl_budget *budget, double share, bool turns) {
-    const double all = (double)sl_budget_total(budget), values = (double)budget->bytes[SL_MEMORY_PARAMETERS];
-    const double kept = (double)sl_budget_activations(budget), gradients = (double)budget->bytes[SL_MEMORY_GRADIENTS];
-    p->used[SPAN_MICROBATCH] += share * (turns ? all : values + kept / p->job->schedule.microbatches);
-    p->used[SPAN_WINDOW] += share * (turns ? all : values + gradients + kept);
-    p->used[SPAN_STEP] += share * all;
+/* Of a coordinate of the mean rank. */
+static void add_used(struct prediction *p, const struct sl_budget *budget, double share) {
+    const double values = (double)budget->bytes[SL_MEMORY_PARAMETERS], kept = (double)sl_budget_activations(budget);
+    const double gradients = (double)budget->bytes[SL_MEMORY_GRADIENTS];
+    p->used[SPAN_MICROBATCH] += share * (values + kept / p->job->schedule.microbatches);
+    p->used[SPAN_WINDOW] += share * (values + gradients + kept);
+    p->used[SPAN_STEP] += share * (double)sl_budget_total(budget);
 }
 
 /* Of all coordinates that share a place, or of the one that has it. */
 static void find_used(struct prediction *p) {
     const int cores = sl_machine_sharing(p->machine, p->mesh->size), ranks = p->job->ranks;
     const double coordinates = (double)p->mesh->size / (cores ? cores : p->mesh->size); /* of a place */
-    for (int r = 0; r < ranks; r++) add_used(p, &p->rank[r].budget, coordinates / ranks, cores > 0);
+    for (int r = 0; r < ranks; r++) add_used(p, &p->rank[r].budget, coordinates / ranks);
     const bool tied = sl_machine_ties(p->machine, p->mesh->size, p->data);
     if (cores) p->turns = tied ? &p->machine->tied : &p->machine->roaming;
 }
