@@ -123,6 +123,12 @@ double sl_machine_collective(const struct sl_machine *machine, enum sl_link link
     return rounds * (members - 1) * sl_machine_message(machine, link, bytes / members);
 }
 
+/* A sum is read and written whole, in shares; of a scattered one a share is written. */
+double sl_machine_touched(enum sl_operation operation, int members, double bytes) {
+    if (members <= 1) return 0;
+    return operation == SL_PSUM_SCATTER ? bytes + bytes / members : 2 * bytes;
+}
+
 /* ---- places ---- */
 
 /* The node of a coordinate, and its place there. */

@@ -100,6 +100,9 @@ double sl_machine_message(const struct sl_machine *machine, enum sl_link link, d
 double sl_machine_collective(const struct sl_machine *machine, enum sl_link link, enum sl_operation operation,
                              int members, double bytes);
 
+/* The bytes of its own memory that a member reads and writes in such a call, beside what the link takes. */
+double sl_machine_touched(enum sl_operation operation, int members, double bytes);
+
 /* The link between two coordinates. */
 enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, int other);
 /* The cores that COORDINATES of a job share; 0: each has a place of its own. */

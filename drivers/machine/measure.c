@@ -17,11 +17,11 @@
 #include "spmd/device/device.h"
 #include "spmd/random.h"
 
-enum { ROUNDS = 3, POOL = 1 << 21 /* floats: past the near caches */, KERNEL_FLOATS = 1 << 18 };
+enum { ROUNDS = 3, POOL = 1 << 21 /* floats: past the near caches */, KERNEL_FLOATS = 1 << 18, NEAR_FLOATS = 1 << 14 };
 /* Of one timing. */
 static const double short_timing = 5e-4, long_timing = 2e-3, shortest_stretch = 1e-5;
 /* A product that takes longer is large enough: larger ones have its rate. */
-static const double longest = 0.05;
+static const double longest = 0.05, longest_brief = 0.01;
 
 struct bench {
     struct sl_machine *machine;
@@ -99,7 +99,8 @@ static int time_product(struct bench *bench, const struct sl_machine_product *sh
     SL_TRY(sl_gemm_plan(&gemm, bench->gemm, shape->type, shape->m, shape->n, shape->k, shape->a_transposed,
                         shape->b_transposed, SL_EPILOGUE_NONE, &bench->self->error));
     const int status = time_work(bench, run_product, &gemm, seconds);
-    if (*seconds > longest && (*most == 0 || operations(shape) < *most)) *most = operations(shape);
+    const double limit = bench->measurement->brief ? longest_brief : longest;
+    if (*seconds > limit && (*most == 0 || operations(shape) < *most)) *most = operations(shape);
     sl_gemm_release(&gemm);
     return status;
 }
@@ -166,8 +167,8 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
         kernels->random_words(sl_key_of_seed(1), KERNEL_FLOATS, (uint32_t *)(void *)y);
         return KERNEL_FLOATS;
     case SL_MACHINE_OPTIMIZER:
-        kernels->adamw(KERNEL_FLOATS, &step, x, NULL, y, z, z == bench->c ? z + KERNEL_FLOATS : bench->c);
-        return KERNEL_FLOATS;
+        kernels->adamw(NEAR_FLOATS, &step, bench->a, NULL, bench->b, bench->c, bench->c + NEAR_FLOATS);
+        return NEAR_FLOATS;
     default: /* attention */
         kernels->attention->forward(&attention, x, NULL, y, y + 256, NULL, z, rows);
         return (double)attention.queries * (attention.queries + 1) / 2 * attention.heads * 2 * attention.width;
@@ -194,9 +195,11 @@ static int go_over(struct bench *bench, void *what, double *bytes) {
     return SL_OK;
 }
 
-/* Sizes from what is in a place's own caches to far more than any has. */
+/* Sizes from what is in a place's own caches to far more than any has. The best counts: others may use what is shared.
+ */
 static int time_memory(struct bench *bench) {
     enum { FIRST = 1 << 17, LAST = 1 << 25 };
+    double each[SL_MACHINE_SIZES][ROUNDS];
     struct sl_machine *machine = bench->machine;
     struct stretch all = {sl_device.take(LAST / 2 * sizeof(float)), sl_device.take(LAST / 2 * sizeof(float)), LAST / 2};
     int status = all.x && all.y ? SL_OK : sl_fail(bench->self, SL_FAILED, "no memory to measure this machine");
@@ -205,14 +208,14 @@ static int time_memory(struct bench *bench) {
         sl_kernels_select()->fill(all.count, 0.25f, all.y);
     }
     machine->sizes = 0;
+    for (int round = 0; round < ROUNDS && status == SL_OK; round++)
+        for (size_t size = FIRST, i = 0; size <= LAST && status == SL_OK; size *= 2, i++) {
+            struct stretch part = {all.x, all.y, size / 2};
+            status = time_work(bench, go_over, &part, &each[i][round]);
+        }
     for (size_t size = FIRST; size <= LAST && status == SL_OK; size *= 2) {
-        struct stretch part = {all.x, all.y, size / 2};
-        double each[ROUNDS];
-        for (int round = 0; round < ROUNDS && status == SL_OK; round++)
-            status = time_work(bench, go_over, &part, &each[round]);
-        if (status == SL_OK)
-            machine->memory[machine->sizes++] =
-                (struct sl_machine_memory){(double)(size * sizeof(float)), 1 / sl_median_of(each, ROUNDS)};
+        const double bandwidth = 1 / sl_median_of(each[machine->sizes], ROUNDS);
+        machine->memory[machine->sizes++] = (struct sl_machine_memory){(double)(size * sizeof(float)), bandwidth};
     }
     sl_device.give(all.x);
     sl_device.give(all.y);
@@ -235,8 +238,8 @@ static int open_pools(struct bench *bench) {
 
 static int time_all(struct bench *bench) {
     struct sl_machine *machine = bench->machine;
-    const int rounds = bench->measurement->brief ? 1 : ROUNDS, kernels = SL_MACHINE_KERNELS + 1;
-    for (int round = 0; round < rounds; round++) {
+    const int kernels = SL_MACHINE_KERNELS + 1;
+    for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < machine->products; i++)
             SL_TRY(time_product(bench, &machine->product[i], &bench->seconds[i][round]));
         for (int k = 0; k < kernels; k++)
@@ -245,7 +248,7 @@ static int time_all(struct bench *bench) {
     }
     int known = 0;
     for (int i = 0; i < machine->products; i++) {
-        const double seconds = sl_median_of(bench->seconds[i], rounds);
+        const double seconds = sl_median_of(bench->seconds[i], ROUNDS);
         if (!(seconds > 0)) continue;
         machine->product[known] = machine->product[i];
         machine->product[known].gflops = 1e-9 * operations(&machine->product[i]) / seconds;
@@ -253,7 +256,8 @@ static int time_all(struct bench *bench) {
     }
     machine->products = known;
     for (int k = 0; k < kernels; k++) {
-        const double each = sl_median_of(bench->seconds[SL_MACHINE_PRODUCTS + k], rounds);
+        double each = INFINITY;
+        for (int round = 0; round < ROUNDS; round++) each = fmin(each, bench->seconds[SL_MACHINE_PRODUCTS + k][round]);
         if (k < SL_MACHINE_KERNELS)
             machine->kernel[k] = each;
         else

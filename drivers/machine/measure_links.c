@@ -15,15 +15,16 @@
 #include "spmd/device/device.h"
 
 enum {
-    ROUNDS = 24,              /* of one timing; */
-    TIMES = 7,                /* timings, of which the median counts */
-    SHARERS = 4,              /* coordinates of a core */
-    ROWS = 64,                /* of a round's product of ROWS x WIDTH and WIDTH x WIDTH; */
-    WIDTH = 256,              /* a tenth of a millisecond */
-    SMALL = 256,              /* floats of a call that takes no time to move; */
-    LARGE = 1 << 16,          /* and of one that does; each call has others, ... */
-    POOL = 16 * LARGE,        /* ... of so many */
-    SLEEP_MICROSECONDS = 400, /* nobody waits awake for so long */
+    ROUNDS = 24,       /* of one timing; */
+    TIMES = 7,         /* timings, of which the median counts */
+    SHARERS = 4,       /* coordinates of a core */
+    ROWS = 64,         /* of a round's product of ROWS x WIDTH and WIDTH x WIDTH; */
+    WIDTH = 256,       /* a tenth of a millisecond */
+    SMALL = 256,       /* floats of a call that takes no time to move; */
+    LARGE = 1 << 16,   /* and of one that does; each call has others, ... */
+    POOL = 16 * LARGE, /* ... of so many */
+    TURN_MATRICES = 4, /* of a turn's weights: a megabyte; */
+    TURN_PRODUCTS = 8, /* its products, during which who waits falls asleep */
 };
 
 enum exchange { NOTHING, SMALL_CALL, LARGE_CALL };
@@ -59,14 +60,17 @@ static int take(struct links *l) {
 
 static int exchange(struct links *l, enum exchange what) {
     const size_t at = l->turn++ * LARGE % POOL;
-    switch (what) {
-    case SMALL_CALL:
-    case LARGE_CALL:
-        return sl_psum(l->self, &l->world, SL_F32, l->in + at, l->out + at, what == SMALL_CALL ? SMALL : LARGE);
-    case NOTHING:
-    default:
-        return SL_OK;
-    }
+    if (what == NOTHING) return SL_OK;
+    return sl_psum(l->self, &l->world, SL_F32, l->in + at, l->out + at, what == SMALL_CALL ? SMALL : LARGE);
+}
+
+/* *EACH: seconds of a round, all of which ended now, since the first coordinate BEGAN them: others may have waited for
+ * a core meanwhile. */
+static int since_first(struct links *l, double began, double *each) {
+    float own = (float)(sl_now() - began), most = 0;
+    SL_TRY(sl_pmax(l->self, &l->all, SL_F32, &own, &most, 1));
+    *each = (double)most / ROUNDS;
+    return SL_OK;
 }
 
 /* *SECONDS of a round with WHAT in it: of the median one, or, where coordinates share cores and take turns, of all of
@@ -82,8 +86,16 @@ static int time_rounds(struct links *l, enum exchange what, double *seconds) {
         round[i] = sl_now() - before;
     }
     SL_TRY(sl_barrier(l->self, &l->all));
-    *seconds = l->shared ? (sl_now() - began) / ROUNDS : sl_median_of(round, ROUNDS);
-    return SL_OK;
+    *seconds = sl_median_of(round, ROUNDS);
+    return l->shared ? since_first(l, began, seconds) : SL_OK;
+}
+
+/* Of TIMES timings. Those of coordinates that share cores depend on where the operating system has put them, and so a
+ * run has all of them. */
+static double typical(const struct links *l, double *seconds) {
+    double sum = 0;
+    for (int i = 0; i < TIMES; i++) sum += seconds[i];
+    return l->shared ? sum / TIMES : sl_median_of(seconds, TIMES);
 }
 
 /* What a round takes longer for WHAT, at least 0. */
@@ -93,42 +105,68 @@ static int time_exchange(struct links *l, enum exchange what, double *seconds) {
         SL_TRY(time_rounds(l, NOTHING, &without[i]));
         SL_TRY(time_rounds(l, what, &with[i]));
     }
-    *seconds = fmax(0, sl_median_of(with, TIMES) - sl_median_of(without, TIMES));
+    *seconds = fmax(0, typical(l, with) - typical(l, without));
     return SL_OK;
 }
 
 /* ---- sleep ---- */
 
-static void pass(double seconds) { for (const double end = sl_now() + seconds; sl_now() < end;); }
+/* A turn: products whose weights fill a near cache, which a core that sleeps may lose. */
+static int work_turn(struct links *l, int products) {
+    for (int i = 0; i < products; i++) {
+        const float *weights = l->in + LARGE * (i % TURN_MATRICES + 1);
+        SL_TRY(sl_gemm_execute(&l->product, l->in, weights, NULL, false, l->out, l->self->queue));
+    }
+    return sl_device.settle(&l->self->error);
+}
 
-/* The first two coordinates play with one message, each of them for PAUSE seconds before it throws it back. ONCE
- * receives the seconds of a throw, and POSTING what of them is the sender's own; medians. */
-static int play(struct links *l, double pause, double *once, double *posting) {
+/* The first two coordinates play with one message, each of them works for a turn before it throws it back. ONCE
+ * receives the seconds of a turn with its throw, and POSTING what of them is the sender's own; medians. */
+static int play(struct links *l, int products, double *once, double *posting) {
     double round[ROUNDS], own[ROUNDS];
     const int me = l->world.rank;
     SL_TRY(sl_barrier(l->self, &l->world));
     for (int i = 0; i < ROUNDS && me < 2; i++) {
         const double began = sl_now();
         if (me == 1) SL_TRY(take(l));
-        pass(pause);
+        SL_TRY(work_turn(l, products));
         const double thrown = sl_now();
         SL_TRY(post(l));
         own[i] = sl_now() - thrown;
         if (me == 0) SL_TRY(take(l));
-        round[i] = (sl_now() - began) / 2 - pause;
+        round[i] = (sl_now() - began) / 2;
     }
     SL_TRY(sl_barrier(l->self, &l->world));
-    *once = me < 2 ? fmax(0, sl_median_of(round, ROUNDS)) : 0;
+    *once = me < 2 ? sl_median_of(round, ROUNDS) : 0;
     *posting = me < 2 ? sl_median_of(own, ROUNDS) : 0;
     return SL_OK;
 }
 
+/* The same turns of one coordinate while the other one waits. */
+static int work_alone(struct links *l, double *once) {
+    double own[ROUNDS];
+    SL_TRY(sl_barrier(l->self, &l->world));
+    for (int i = 0; i < ROUNDS && l->world.rank == 0; i++) {
+        const double began = sl_now();
+        SL_TRY(work_turn(l, TURN_PRODUCTS));
+        own[i] = sl_now() - began;
+    }
+    SL_TRY(sl_barrier(l->self, &l->world));
+    *once = l->world.rank == 0 ? sl_median_of(own, ROUNDS) : 0;
+    return SL_OK;
+}
+
+/* Who wakes up is late, and its work takes longer for a while: the core's clock has gone down, and its caches are
+ * empty. */
 static int time_waking(struct links *l, struct sl_machine_waits *waits) {
-    double asleep, awake, waking, posting;
+    double alone[TIMES], asleep[TIMES], waking[TIMES], awake, posting;
     SL_TRY(play(l, 0, &awake, &posting));
-    SL_TRY(play(l, 1e-6 * SLEEP_MICROSECONDS, &asleep, &waking));
-    waits->wake = fmax(0, asleep - awake);
-    waits->notify = fmax(0, waking - posting);
+    for (int i = 0; i < TIMES; i++) {
+        SL_TRY(work_alone(l, &alone[i]));
+        SL_TRY(play(l, TURN_PRODUCTS, &asleep[i], &waking[i]));
+    }
+    waits->wake = fmax(0, sl_median_of(asleep, TIMES) - awake - sl_median_of(alone, TIMES));
+    waits->notify = fmax(0, sl_median_of(waking, TIMES) - posting);
     waits->awake = SL_AWAKE_SECONDS;
     return SL_OK;
 }
@@ -162,12 +200,15 @@ static void close_links(struct links *l) {
     sl_device.give(l->out);
 }
 
-/* A call of few bytes takes its steps' latencies; one of more shows the bandwidth. */
+/* A call of few bytes takes its steps' latencies; one of more shows the bandwidth, beside what its members read and
+ * write of their own. */
 static int time_calls(struct links *l, struct sl_machine *machine) {
     const int members = l->world.size, steps = 2 * (members - 1);
     double small, large;
     SL_TRY(time_exchange(l, SMALL_CALL, &small));
     SL_TRY(time_exchange(l, LARGE_CALL, &large));
+    const double touched = sl_machine_touched(SL_PSUM, members, LARGE * sizeof(float));
+    large -= sl_machine_moved(machine, touched, 2.0 * POOL * sizeof(float));
     for (int link = 0; link < SL_LINKS; link++) {
         machine->latency[link] = small / steps;
         machine->bandwidth[link] = steps * (LARGE * sizeof(float) / (double)members) / fmax(large - small, 1e-7);
@@ -212,7 +253,9 @@ static int relay(struct links *l, double *seconds) {
         if (i < ROUNDS - 1 || l->world.rank != 0) SL_TRY(post(l));
     }
     SL_TRY(sl_barrier(l->self, &l->all));
-    *seconds = fmax(0, (sl_now() - began) / ROUNDS / l->world.size - sl_median_of(own, ROUNDS));
+    double round;
+    SL_TRY(since_first(l, began, &round));
+    *seconds = fmax(0, round / l->world.size - sl_median_of(own, ROUNDS));
     return SL_OK;
 }
 
@@ -220,7 +263,7 @@ static int time_turns(struct links *l, struct sl_machine_turns *turns) {
     double message[TIMES], call;
     for (int i = 0; i < TIMES; i++) SL_TRY(relay(l, &message[i]));
     SL_TRY(time_exchange(l, SMALL_CALL, &call));
-    turns->message = sl_median_of(message, TIMES);
+    turns->message = typical(l, message);
     turns->call = call / SHARERS;
     return SL_OK;
 }

@@ -9,6 +9,8 @@
 /* Below this share another layout is no better: predictions are no closer. */
 static const double worth = 0.05;
 
+static const char *const share_name[SL_SHARES] = {"products_ms", "attention_ms", "kernels_ms", "calls_ms"};
+
 /* What takes the largest part of a step beside products. */
 static const char *hindrance(const struct sl_prediction *of, double *ms) {
     const struct {
@@ -51,6 +53,12 @@ static json_t *json(const struct sl_training_forecast *told) {
     const struct sl_layout *best = &forecast->best;
     json_t *object = json_pack("{sf sf sI}", "ms", forecast->own.ms, "bubble", forecast->own.bubble, "bytes",
                                (json_int_t)forecast->own.bytes);
+    for (int i = 0; object && i < SL_SHARES; i++)
+        json_object_set_new(object, share_name[i], sl_json_real(forecast->own.share_ms[i]));
+    if (object) {
+        json_object_set_new(object, "reduce_ms", sl_json_real(forecast->own.reduce_ms));
+        json_object_set_new(object, "optimizer_ms", sl_json_real(forecast->own.optimizer_ms));
+    }
     if (object && best->fits) {
         json_object_set_new(object, "better_ms", sl_json_real(best->prediction.ms));
         json_object_set_new(object, "better_layout", json_string(best->text));

@@ -17,6 +17,14 @@ struct rank {
     bool reads; /* the optimizer reads its replicas' gradients where they are, and they its values: nothing moves */
 };
 
+/* What a place goes over until it comes back to the same bytes: the nearer, the likelier they are still in a cache. */
+enum span {
+    SPAN_MICROBATCH, /* weights: those of all its stages, and what a microbatch keeps; */
+    SPAN_WINDOW,     /* what is kept, and gradients: all microbatches that are under way, too; */
+    SPAN_STEP,       /* the optimizer's: all that there is */
+    SPANS
+};
+
 struct prediction {
     struct sl_job *job;
     const struct sl_machine *machine;
@@ -25,7 +33,7 @@ struct prediction {
     enum sl_link link[SL_MAX_AXES];       /* the farthest between neighbours along each axis */
     struct rank *rank;                    /* [ranks] */
     double pace;                          /* seconds of the slowest place for each of the rates */
-    double used;                          /* bytes that a place goes over in a step */
+    double used[SPANS];                   /* bytes that a place goes over until it uses the same ones again */
     const struct sl_machine_turns *turns; /* where coordinates share cores; NULL: they do not */
     struct sl_stage_costs *stage;
     struct sl_prediction *result;
@@ -139,20 +147,28 @@ static const enum sl_machine_kernel kernel_of[SL_LOAD_KERNELS] = {[SL_LOAD_MOVES
 static double product(const struct prediction *p, const struct sl_load_product *x) {
     const double size = x->type == SL_BF16 ? 2 : 4, inner = size * x->n * x->k;
     const double gradient = size * x->m * x->k + inner + 8.0 * x->m * x->n;
-    return hypot(sl_machine_product(p->machine, x->type, x->m, x->n, x->k, x->a_transposed, x->b_transposed),
-                 sl_machine_moved(p->machine, x->a_transposed ? gradient : inner, p->used));
+    const double moved = x->a_transposed ? sl_machine_moved(p->machine, gradient, p->used[SPAN_WINDOW])
+                                         : sl_machine_moved(p->machine, inner, p->used[SPAN_MICROBATCH]);
+    return hypot(sl_machine_product(p->machine, x->type, x->m, x->n, x->k, x->a_transposed, x->b_transposed), moved);
 }
 
 /* What is kept comes from memory, too. Kernels other than moves read an element and write one. */
 static double kernel(const struct prediction *p, enum sl_machine_kernel kind, double elements) {
     return hypot(sl_machine_kernels(p->machine, kind, elements),
-                 sl_machine_moved(p->machine, (kind == SL_MACHINE_MOVES ? 4 : 8) * elements, p->used));
+                 sl_machine_moved(p->machine, (kind == SL_MACHINE_MOVES ? 4 : 8) * elements, p->used[SPAN_WINDOW]));
 }
 
 /* AdamW reads a parameter, so many GRADIENTS of it, and two moments, and writes all but the gradients. */
 static double update(const struct prediction *p, double parameters, int gradients) {
     return hypot(sl_machine_kernels(p->machine, SL_MACHINE_OPTIMIZER, parameters),
-                 sl_machine_moved(p->machine, (6.0 + gradients) * sizeof(float) * parameters, p->used));
+                 sl_machine_moved(p->machine, (6.0 + gradients) * sizeof(float) * parameters, p->used[SPAN_STEP]));
+}
+
+/* A call over AXES, of members that go over so much SPAN. */
+static double collective(const struct prediction *p, const char *axes, enum sl_operation operation, int members,
+                         double bytes, enum span span) {
+    return sl_machine_collective(p->machine, link_along(p, axes), operation, members, bytes) +
+           sl_machine_moved(p->machine, sl_machine_touched(operation, members, bytes), p->used[span]);
 }
 
 /* Of one microbatch, on a core or device of its own; SHARE [SL_SHARES] is added to. */
@@ -163,10 +179,9 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
     for (int k = 0; k < SL_LOAD_KERNELS; k++) kernels += kernel(p, kernel_of[k], work->floats[k]);
     for (int i = 0; i < work->calls; i++) {
         const struct sl_load_call *call = &work->call[i];
-        const enum sl_link link = link_along(p, call->axes);
         const double turn = p->turns ? p->turns->call : 0;
         calls += call->count *
-                 (turn + sl_machine_collective(machine, link, call->operation, members_of(p, call), call->bytes));
+                 (turn + collective(p, call->axes, call->operation, members_of(p, call), call->bytes, SPAN_WINDOW));
     }
     const double attention = p->pace * sl_machine_attention(machine, work->attention);
     products *= p->pace;
@@ -180,13 +195,13 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
 
 /* The loop's gradients summed over data, and its values gathered where each updates a part. */
 static double reduction(const struct prediction *p, const struct rank *rank, double floats) {
-    const enum sl_link link = link_along(p, sl_job_axis(p->job, SL_JOB_DATA));
+    const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
     const double bytes = sizeof(float) * floats;
     if (p->data == 1 || floats == 0) return 0;
-    if (rank->reads) return sl_machine_message(p->machine, link, 0);
-    if (!p->job->options->zero) return sl_machine_collective(p->machine, link, SL_PSUM, p->data, bytes);
-    return sl_machine_collective(p->machine, link, SL_PSUM_SCATTER, p->data, bytes) +
-           sl_machine_collective(p->machine, link, SL_ALL_GATHER, p->data, bytes);
+    if (rank->reads) return sl_machine_message(p->machine, link_along(p, axis), 0);
+    if (!p->job->options->zero) return collective(p, axis, SL_PSUM, p->data, bytes, SPAN_STEP);
+    return collective(p, axis, SL_PSUM_SCATTER, p->data, bytes, SPAN_STEP) +
+           collective(p, axis, SL_ALL_GATHER, p->data, bytes, SPAN_STEP);
 }
 
 /* Of the stage of RANK's LOOP. What replicas share, more replicas share more. */
@@ -194,7 +209,7 @@ static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int 
     const struct sl_load_loop *of = &p->rank[rank].load.loop[loop];
     const double action = sl_machine_action(p->machine), shared = p->job->options->zero ? p->job->data : p->data;
     const double updated = p->rank[rank].updated[loop] * shared / p->data;
-    const enum sl_link link = link_along(p, sl_job_axis(p->job, SL_JOB_DATA));
+    const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
     const bool far = p->job->options->offload & SL_OFFLOAD_OPTIMIZER; /* its state comes, and goes */
     const double moved = far ? 2 * sizeof(float) * updated * sl_optimizer_states(&p->job->optimizer) : 0;
     const double optimizer = p->pace * update(p, updated, p->rank[rank].reads ? p->data : 1);
@@ -205,7 +220,7 @@ static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int 
         .reduce = 1e3 * reduction(p, &p->rank[rank], p->rank[rank].summed[loop]),
         .optimizer = 1e3 * (optimizer + sl_machine_far(p->machine, moved)),
         .unshard = of->gathered > 0 && p->data > 1
-                       ? 1e3 * sl_machine_collective(p->machine, link, SL_ALL_GATHER, p->data, of->gathered)
+                       ? 1e3 * collective(p, axis, SL_ALL_GATHER, p->data, of->gathered, SPAN_WINDOW)
                        : 0};
 }
 
@@ -251,14 +266,22 @@ static void take_largest(struct prediction *p) {
     }
 }
 
+/* Of a coordinate of the mean rank. */
+static void add_used(struct prediction *p, const struct sl_budget *budget, double share) {
+    const double values = (double)budget->bytes[SL_MEMORY_PARAMETERS], kept = (double)sl_budget_activations(budget);
+    const double gradients = (double)budget->bytes[SL_MEMORY_GRADIENTS];
+    p->used[SPAN_MICROBATCH] += share * (values + kept / p->job->schedule.microbatches);
+    p->used[SPAN_WINDOW] += share * (values + gradients + kept);
+    p->used[SPAN_STEP] += share * (double)sl_budget_total(budget);
+}
+
 /* Of all coordinates that share a place, or of the one that has it. */
 static void find_used(struct prediction *p) {
     const int cores = sl_machine_sharing(p->machine, p->mesh->size), ranks = p->job->ranks;
-    double bytes = 0;
-    for (int r = 0; r < ranks; r++) bytes += (double)sl_budget_total(&p->rank[r].budget) / ranks;
+    const double coordinates = (double)p->mesh->size / (cores ? cores : p->mesh->size); /* of a place */
+    for (int r = 0; r < ranks; r++) add_used(p, &p->rank[r].budget, coordinates / ranks);
     const bool tied = sl_machine_ties(p->machine, p->mesh->size, p->data);
     if (cores) p->turns = tied ? &p->machine->tied : &p->machine->roaming;
-    p->used = bytes * p->mesh->size / (cores ? cores : p->mesh->size);
 }
 
 /* Sums and gathers are work of cores, too, where these are shared. */

@@ -75,6 +75,9 @@ static void calls_are_rings(void **state) {
     assert_true(near(sl_machine_collective(&machine, SL_LINK_PACKAGE, SL_ALL_GATHER, 4, 4e6), 3 * (1e-6 + 1e-4)));
     assert_true(near(sl_machine_collective(&machine, SL_LINK_PACKAGE, SL_PSUM, 4, 4e6), 6 * (1e-6 + 1e-4)));
     assert_true(sl_machine_collective(&machine, SL_LINK_NETWORK, SL_PSUM, 1, 4e6) == 0);
+    assert_true(sl_machine_touched(SL_ALL_GATHER, 4, 4e6) == 8e6);
+    assert_true(sl_machine_touched(SL_PSUM_SCATTER, 4, 4e6) == 5e6);
+    assert_true(sl_machine_touched(SL_PSUM, 1, 4e6) == 0);
 }
 
 /* Two nodes of four devices in pairs, and one of two that are half as fast. */
