@@ -1,10 +1,14 @@
 /* reduce_select.c - picks the sums of arrays for the CPU that the process runs on. All levels give the same bits. */
 #include "collectives/reduce.h"
+#include "collectives/sums.h"
 #include "spmd/base/cpu_level.h"
 
 typedef void reduce(enum sl_reduction, enum sl_dtype, float scale, size_t count, int inputs, const void *const *input,
                     int outputs, void *const *output);
 reduce sl_reduce_v2, sl_reduce_v3, sl_reduce_v4;
+typedef void add_rows(size_t rows, size_t columns, int members, const float *const *x, size_t stride, bool accumulate,
+                      float *y, size_t y_stride);
+add_rows sl_add_rows_v2, sl_add_rows_v3, sl_add_rows_v4;
 
 enum { FEW = 512 }; /* elements: fewer are added in less time than it takes to find the level */
 
@@ -19,4 +23,10 @@ void sl_reduce(enum sl_reduction reduction, enum sl_dtype dtype, float scale, si
     reduce *const levels[] = {sl_reduce_v2, sl_reduce_v3, sl_reduce_v4};
     const bool wide = count >= FEW && is_pair_in_place(inputs, input, outputs, output);
     levels[wide ? sl_cpu_level() - 2 : 0](reduction, dtype, scale, count, inputs, input, outputs, output);
+}
+
+void sl_add_rows(size_t rows, size_t columns, int members, const float *const *x, size_t stride, bool accumulate,
+                 float *y, size_t y_stride) {
+    add_rows *const levels[] = {sl_add_rows_v2, sl_add_rows_v3, sl_add_rows_v4};
+    levels[rows * columns < FEW ? 0 : sl_cpu_level() - 2](rows, columns, members, x, stride, accumulate, y, y_stride);
 }

@@ -1,11 +1,16 @@
-/* sums.c - see sums.h. */
+/* sums.c - see sums.h: once per CPU level. The build defines SL_ADD_ROWS, the function's name. */
 #include "collectives/sums.h"
 
 #include "spmd/base/base.h"
 
+/* Floats. Vectors of one array that are under way at once hide how far its lines come from. */
+#if defined(__AVX__)
+enum { PIECE = 128 };
+#else
+enum { PIECE = 64 };
+#endif
 enum {
     LINE = SL_CACHE_LINE / sizeof(float),
-    PIECE = 4 * LINE,
     AHEAD = 2 /* rows between what is added and what is asked for: peers' lines come from far */
 };
 
@@ -21,7 +26,7 @@ static inline void add_piece(size_t n, int members, const float *const *x, size_
         for (size_t c = 0; c < n; c++) y[c] = sum[c];
 }
 
-void sl_add_rows(size_t rows, size_t columns, int members, const float *const *x, size_t stride, bool accumulate,
+void SL_ADD_ROWS(size_t rows, size_t columns, int members, const float *const *x, size_t stride, bool accumulate,
                  float *y, size_t y_stride) {
     for (size_t row = 0; row < rows; row++, y += y_stride) {
         for (size_t c = 0; c < columns; c += PIECE) {

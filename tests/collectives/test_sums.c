@@ -10,7 +10,7 @@
 
 #include "collectives/sums.h"
 
-enum { ROWS = 3, STRIDE = 210, Y_STRIDE = 205, MEMBERS = 3 };
+enum { ROWS = 3, STRIDE = 300, Y_STRIDE = 295, MEMBERS = 3 };
 
 static float x[MEMBERS][ROWS * STRIDE], y[ROWS * STRIDE], want[ROWS * STRIDE];
 
@@ -36,8 +36,8 @@ static void expect_sum(size_t rows, size_t columns, int members, bool accumulate
 
 static void rows_are_added_in_order(void **state) {
     (void)state;
-    static const size_t columns[] = {1, 63, 64, 65, 128, 200};
-    for (int i = 0; i < 6; i++) {
+    static const size_t columns[] = {1, 63, 64, 65, 127, 128, 129, 200, 256, 290};
+    for (int i = 0; i < 10; i++) {
         for (int members = 1; members <= MEMBERS; members++) {
             for (int accumulate = 0; accumulate < 2; accumulate++) {
                 for (int m = 0; m < MEMBERS; m++) fill(x[m], m);

@@ -8,7 +8,7 @@
 
 /* What is rounded has a relative error of up to 2^-8, as a bf16 has 8 digits, and errors of roundings in a row are
  * independent: their squares add up. */
-static inline double rounding_error(int roundings) { return 0x1p-8 * sqrt(roundings); }
+static inline double rounding_error(double roundings) { return 0x1p-8 * sqrt(roundings); }
 
 /* The square root of the sum of squares; OTHER NULL: of TENSOR alone. */
 static inline double norm_of_difference(const struct sl_tensor *tensor, const float *other) {
