@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 
+import distance
 import noise
 import predictions
 import samples
@@ -212,6 +213,8 @@ def print_all(results, absent, about):
     for result in results:
         if "calls" in result:
             print_calls(result)
+        if result.get("distances", {}).get("rows"):
+            distance.print_summary(result["distances"], print_table)
         if "products" in result:
             print_products(result)
         if "predictions" in result:

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import time
 
+import distance
 import level
 import noise
 import predictions
@@ -296,10 +297,9 @@ class Suite:
         options = ["--groups", groups, "--sizes", ",".join(sizes), "--seconds", seconds]
         return self.ours("benchmarks/bench_collectives", *options)
 
-    def our_gradients(self, seconds):
-        """The sum of all gradients over 2, alone."""
-        lines = self.ours("benchmarks/bench_collectives", "--groups", "2", "--sizes", "4", "--seconds", seconds)
-        return find_call(lines, "psum_gradients", 2)
+    def our_pair(self, seconds):
+        """What 2 coordinates hand over and sum alone."""
+        return self.ours("benchmarks/bench_collectives", "--groups", "2", "--sizes", "4", "--seconds", seconds)
 
     def gloo_calls(self, sizes, seconds):
         return self.peers.run("gloo", *python("torch", "collectives_gloo.py"), "--seconds", seconds, "--sizes", *sizes)
@@ -321,14 +321,14 @@ class Suite:
                 others[peer].append(calls(sizes, seconds))
                 ours.append(self.our_calls(sizes, seconds))
         calls = median_calls(ours)
-        gradients = [find_call(lines, "psum_gradients", 2) for lines in ours]
-        gradients += [self.our_gradients(seconds) for _ in range(6)]
+        pairs = ours + [self.our_pair(seconds) for _ in range(6)]
+        gradients = [find_call(lines, "psum_gradients", 2) for lines in pairs]
         middle = {name: statistics.median(line[name] for line in gradients)
                   for name in ("floor_us", "share", "cold_share")}
         result = {"benchmark": "collectives", "threads": 2}
         result |= samples.of_runs([[1e-3 * line["us"] for line in gradients]])
         result |= {"floor_ms": middle["floor_us"] / 1e3, "ratio": 1 / middle["share"]}
-        result |= {"share": middle["share"], "cold_share": middle["cold_share"]}
+        result |= {"share": middle["share"], "cold_share": middle["cold_share"], "distances": distance.summary(sum(pairs, []))}
         result |= {"peers": {}, "peer_runs": {}, "calls": calls, "peer_calls": {}}
         for peer, runs in others.items():
             if not any(runs):

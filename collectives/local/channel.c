@@ -8,10 +8,14 @@
 
 enum { SENDER, RECEIVER };
 
-/* Each end raises a word by one a message, and keeps to itself where in the ring it is and whether it holds a slot. */
+enum { FETCHED = 16384 }; /* bytes: of longer slots more would come than the nearest cache keeps */
+
+/* Each end raises a word by one a message. What it keeps to itself lies on another line: the other end looks at the
+ * word again and again, and each time takes its line away. */
 struct end {
     alignas(SL_CACHE_LINE) struct sl_local_word word; /* messages posted; messages released */
-    int slot;
+    alignas(SL_CACHE_LINE) uint32_t seen;             /* of the other end's word, when it was looked at last */
+    int slot;                                         /* where in the ring it is */
     bool holds;
     bool open;                    /* under the run's lock */
     struct sl_local_stamp *stamp; /* [slots] when each was handed over last */
@@ -106,6 +110,17 @@ void sl_local_channels_close(struct sl_local_run *run) {
 
 static uint32_t posts(const struct end *end) { return atomic_load_explicit(&end->word.value, memory_order_relaxed); }
 
+/* Asks for the lines of a slot that is written next. The receiver has read them, and each would be waited for alone. */
+static void fetch(const char *slot, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += SL_CACHE_LINE) {
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" : : "m"(slot[at])); /* compilers ask to read where a CPU might not know it */
+#else
+        __builtin_prefetch(slot + at, 1);
+#endif
+    }
+}
+
 /* The sender may be at most slots ahead of the receiver's word; the receiver waits for one more message. */
 static int hold(struct sl_spmd *self, struct sl_channel *channel, int which, void **slot) {
     struct sl_local_coordinate *me = sl_local_self(self);
@@ -113,8 +128,11 @@ static int hold(struct sl_spmd *self, struct sl_channel *channel, int which, voi
     struct end *mine = &state->end[which], *theirs = &state->end[!which];
     SL_TRY(sl_local_enter(me, which == SENDER ? "acquire" : "take", state->name, channel->site));
     const uint32_t target = posts(mine) + 1 - (which == SENDER ? (uint32_t)state->slots : 0);
-    SL_TRY(sl_local_wait(me, &theirs->word, target, which == SENDER ? state->to : state->from,
-                         &theirs->stamp[mine->slot]));
+    if (!sl_local_reached(mine->seen, target)) {
+        SL_TRY(sl_local_wait(me, &theirs->word, target, which == SENDER ? state->to : state->from,
+                             &theirs->stamp[mine->slot]));
+        mine->seen = atomic_load_explicit(&theirs->word.value, memory_order_acquire);
+    }
     mine->holds = true;
     *slot = state->memory + state->stride * (size_t)mine->slot;
     return SL_OK;
@@ -137,7 +155,10 @@ static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which
 }
 
 int sl_local_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
-    return hold(self, channel, SENDER, slot);
+    SL_TRY(hold(self, channel, SENDER, slot));
+    const struct sl_local_channel *state = channel->state;
+    if (state->bytes <= FETCHED && !sl_device.reaches(*slot)) fetch(*slot, state->bytes);
+    return SL_OK;
 }
 
 int sl_local_channel_post(struct sl_spmd *self, struct sl_channel *channel) { return hand_over(self, channel, SENDER); }
