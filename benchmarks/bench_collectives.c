@@ -420,6 +420,7 @@ int main(int argc, char **argv) {
     sl_cores_find(&run.cores);
     int status = read_options(&run, argc, argv, &answered);
     if (status || answered) return status;
+    status = sl_cpu_level_check(&error);
     run.capacity = GRADIENTS * sizeof(float);
     for (int i = 0; i < run.sizes.count; i++) {
         /* A collective of one element a member may be larger than what was asked for. */
