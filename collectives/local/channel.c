@@ -25,6 +25,7 @@ struct sl_local_channel {
     struct sl_local_channel *next;
     int from, to, slots;
     size_t bytes, stride; /* of a slot, as wanted and rounded up to cache lines */
+    bool fetched;         /* slots are, when they are acquired */
     char *memory;
     const char *site; /* where the first end was opened */
     char name[48];    /* for places */
@@ -43,6 +44,7 @@ static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     channel->slots = wanted->slots, channel->bytes = wanted->bytes, channel->site = wanted->site;
     channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
     channel->memory = sl_device.take(bytes_of(channel));
+    channel->fetched = channel->bytes <= FETCHED && !sl_device.reaches(channel->memory);
     struct sl_local_stamp *stamps = sl_local_take(2 * (size_t)channel->slots * sizeof *stamps);
     channel->end[SENDER].stamp = stamps;
     snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
@@ -157,7 +159,7 @@ static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which
 int sl_local_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
     SL_TRY(hold(self, channel, SENDER, slot));
     const struct sl_local_channel *state = channel->state;
-    if (state->bytes <= FETCHED && !sl_device.reaches(*slot)) fetch(*slot, state->bytes);
+    if (state->fetched) fetch(*slot, state->bytes);
     return SL_OK;
 }
 

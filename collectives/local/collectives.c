@@ -136,13 +136,12 @@ static size_t run_offset(const struct sl_collective *call, const struct sl_view 
     return sl_dtype_size(call->dtype) * (row * view->stride[0] + column * view->stride[1]);
 }
 
-/* RUNS runs of BYTES, which begin so many bytes apart. */
-static void copy_runs(size_t runs, size_t bytes, char *out, size_t out_stride, const char *in, size_t in_stride) {
-    if (!sl_device.reaches(out)) {
-        sl_copy_rows(runs, bytes, out, out_stride, in, in_stride);
-        return;
-    }
-    for (size_t run = 0; run < runs; run++) sl_device.copy(out + run * out_stride, in + run * in_stride, bytes);
+/* RUNS runs of BYTES, which begin so many bytes apart; HERE: in the host's memory. */
+static void copy_runs(bool here, size_t runs, size_t bytes, char *out, size_t out_stride, const char *in,
+                      size_t in_stride) {
+    if (here) sl_copy_rows(runs, bytes, out, out_stride, in, in_stride);
+    for (size_t run = 0; run < runs && !here; run++)
+        sl_device.copy(out + run * out_stride, in + run * in_stride, bytes);
 }
 
 /* From IN[i], the block that the I-th of COUNT members has for this one, to OUT[i], a few runs at a time: so that what
@@ -151,12 +150,14 @@ static void copy_blocks(const struct sl_collective *mine, const struct sl_view *
                         char *const *out) {
     const struct sl_view *to = &mine->output_view;
     const size_t size = sl_dtype_size(mine->dtype), bytes = size * mine->count[2], columns = mine->count[1];
+    const bool here = !sl_device.reaches(out[0]) && !sl_device.reaches(in[0]);
     for (size_t row = 0; row < mine->count[0]; row++) {
         for (size_t column = 0; column < columns; column += AT_ONCE) {
             const size_t runs = columns - column < AT_ONCE ? columns - column : AT_ONCE;
             const size_t from_at = run_offset(mine, view, row, column), to_at = run_offset(mine, to, row, column);
             for (int i = 0; i < count; i++)
-                copy_runs(runs, bytes, out[i] + to_at, size * to->stride[1], in[i] + from_at, size * view->stride[1]);
+                copy_runs(here, runs, bytes, out[i] + to_at, size * to->stride[1], in[i] + from_at,
+                          size * view->stride[1]);
         }
     }
 }
