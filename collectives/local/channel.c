@@ -8,14 +8,10 @@
 
 enum { SENDER, RECEIVER };
 
-enum { FETCHED = 16384 }; /* bytes: of longer slots more would come than the nearest cache keeps */
-
-/* Each end raises a word by one a message. What it keeps to itself lies on another line: the other end looks at the
- * word again and again, and each time takes its line away. */
+/* Each end raises a word by one a message, and keeps to itself where in the ring it is and whether it holds a slot. */
 struct end {
     alignas(SL_CACHE_LINE) struct sl_local_word word; /* messages posted; messages released */
-    alignas(SL_CACHE_LINE) uint32_t seen;             /* of the other end's word, when it was looked at last */
-    int slot;                                         /* where in the ring it is */
+    int slot;
     bool holds;
     bool open;                    /* under the run's lock */
     struct sl_local_stamp *stamp; /* [slots] when each was handed over last */
@@ -25,7 +21,6 @@ struct sl_local_channel {
     struct sl_local_channel *next;
     int from, to, slots;
     size_t bytes, stride; /* of a slot, as wanted and rounded up to cache lines */
-    bool fetched;         /* slots are, when they are acquired */
     char *memory;
     const char *site; /* where the first end was opened */
     char name[48];    /* for places */
@@ -44,7 +39,6 @@ static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     channel->slots = wanted->slots, channel->bytes = wanted->bytes, channel->site = wanted->site;
     channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
     channel->memory = sl_device.take(bytes_of(channel));
-    channel->fetched = channel->bytes <= FETCHED && !sl_device.reaches(channel->memory);
     struct sl_local_stamp *stamps = sl_local_take(2 * (size_t)channel->slots * sizeof *stamps);
     channel->end[SENDER].stamp = stamps;
     snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
@@ -112,17 +106,6 @@ void sl_local_channels_close(struct sl_local_run *run) {
 
 static uint32_t posts(const struct end *end) { return atomic_load_explicit(&end->word.value, memory_order_relaxed); }
 
-/* Asks for the lines of a slot that is written next. The receiver has read them, and each would be waited for alone. */
-static void fetch(const char *slot, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += SL_CACHE_LINE) {
-#if defined(__x86_64__)
-        __asm__ volatile("prefetchw %0" : : "m"(slot[at])); /* compilers ask to read where a CPU might not know it */
-#else
-        __builtin_prefetch(slot + at, 1);
-#endif
-    }
-}
-
 /* The sender may be at most slots ahead of the receiver's word; the receiver waits for one more message. */
 static int hold(struct sl_spmd *self, struct sl_channel *channel, int which, void **slot) {
     struct sl_local_coordinate *me = sl_local_self(self);
@@ -130,11 +113,8 @@ static int hold(struct sl_spmd *self, struct sl_channel *channel, int which, voi
     struct end *mine = &state->end[which], *theirs = &state->end[!which];
     SL_TRY(sl_local_enter(me, which == SENDER ? "acquire" : "take", state->name, channel->site));
     const uint32_t target = posts(mine) + 1 - (which == SENDER ? (uint32_t)state->slots : 0);
-    if (!sl_local_reached(mine->seen, target)) {
-        SL_TRY(sl_local_wait(me, &theirs->word, target, which == SENDER ? state->to : state->from,
-                             &theirs->stamp[mine->slot]));
-        mine->seen = atomic_load_explicit(&theirs->word.value, memory_order_acquire);
-    }
+    SL_TRY(sl_local_wait(me, &theirs->word, target, which == SENDER ? state->to : state->from,
+                         &theirs->stamp[mine->slot]));
     mine->holds = true;
     *slot = state->memory + state->stride * (size_t)mine->slot;
     return SL_OK;
@@ -157,10 +137,7 @@ static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which
 }
 
 int sl_local_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
-    SL_TRY(hold(self, channel, SENDER, slot));
-    const struct sl_local_channel *state = channel->state;
-    if (state->fetched) fetch(*slot, state->bytes);
-    return SL_OK;
+    return hold(self, channel, SENDER, slot);
 }
 
 int sl_local_channel_post(struct sl_spmd *self, struct sl_channel *channel) { return hand_over(self, channel, SENDER); }
