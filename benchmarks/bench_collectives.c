@@ -11,15 +11,21 @@
  * psum_gradients: the gradients of the looping pipeline's classifier, in place over 2 coordinates; gbs counts every
  * byte read and written, once, and share is its part of the bandwidth that a stream through as much memory has. Both
  * are measured in turns and alike: first once, with caches that the other has filled (cold_), then for as long as each
- * other. */
+ * other. loops_us is what two plain loops take that add up the same memory, a half each, without telling each other
+ * anything, and loops_share its part of the time of the sum.
+ *
+ * line_ns is the time that a cache line takes between the cores of 2 coordinates, before and after: those of a virtual
+ * machine may be far apart, or become so. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "benchmarks/line.h"
 #include "benchmarks/measure.h"
 #include "collectives/channel.h"
 #include "collectives/engines.h"
+#include "spmd/base/cpu_level.h"
 #include "spmd/base/memory.h"
 
 enum { BATCHES = 5, MAX_COUNT = 1 << 20, SLOT = 16384, GRADIENTS = 4618762, ROUNDS = 7 };
@@ -37,8 +43,10 @@ struct worker {
     struct sl_spmd *self;
     const struct run *run;
     struct sl_group group;
-    float *in, *out; /* [capacity] */
-    double length;   /* seconds for which the stream and the sum of gradients are measured */
+    float *in, *out;      /* [capacity] */
+    double length;        /* seconds for which the stream and the sum of gradients are measured */
+    struct sl_line *line; /* NULL: the group is not 2 coordinates with a core each */
+    uint32_t lines;       /* measurements of it */
 };
 
 /* ---- calls ---- */
@@ -119,6 +127,19 @@ static int measure(struct worker *w, repeat *repeat, void *what, int per_count, 
     }
     sl_median(BATCHES, us);
     return SL_OK;
+}
+
+/* 0 where there is no line to be measured. */
+static int measure_line(struct worker *w, double *ns) {
+    *ns = 0;
+    if (!w->line) return SL_OK;
+    SL_TRY(sl_barrier(w->self, &w->group));
+    *ns = sl_line_measure(w->line, w->group.rank, w->lines++);
+    return SL_OK;
+}
+
+static void print_line(const double ns[2]) {
+    if (ns[0] > 0) printf("\"line_ns\":[%.9g,%.9g],", ns[0], ns[1]);
 }
 
 /* The end of a line. */
@@ -202,11 +223,14 @@ static int measure_hand_overs(struct worker *w) {
     SL_TRY(sl_channel_open(w->self, &ring.send, member[rank], next, SLOT, 2));
     SL_TRY(sl_channel_open(w->self, &ring.take, previous, member[rank], SLOT, 2));
     for (int m = 0; m < 2; m++) {
-        double us[BATCHES];
+        double us[BATCHES], line_ns[2];
         ring.messages = messages[m];
+        SL_TRY(measure_line(w, &line_ns[0]));
         SL_TRY(measure(w, go_round, &ring, size, us));
+        SL_TRY(measure_line(w, &line_ns[1]));
         if (rank != 0) continue;
         printf("{\"operation\":\"hand_over\",\"group\":%d,\"bytes\":%d,\"messages\":%d,", size, SLOT, messages[m]);
+        print_line(line_ns);
         print_times(us);
     }
     return SL_OK;
@@ -216,7 +240,7 @@ static int measure_hand_overs(struct worker *w) {
 
 /* By rounds: of the sum in microseconds, of the stream in bytes a second. */
 struct rounds {
-    double us[ROUNDS], cold_us[ROUNDS], stream[ROUNDS], cold_stream[ROUNDS];
+    double us[ROUNDS], cold_us[ROUNDS], stream[ROUNDS], cold_stream[ROUNDS], loops_us[ROUNDS];
 };
 
 /* Of the first member; the others do nothing. Bytes a second of one pass, and of many. */
@@ -231,13 +255,33 @@ static int measure_stream(struct worker *w, struct sl_stream *stream, double *co
     return sl_fail(w->self, SL_FAILED, "no threads to measure the memory's bandwidth");
 }
 
-static int measure_sum(struct worker *w, struct sl_collective *call, int count, double *cold, double *warm) {
+static int measure_sum(struct worker *w, repeat *repeat, void *what, int count, double *cold, double *warm) {
     double seconds;
-    SL_TRY(repeat_call(w, call, 1, &seconds));
+    SL_TRY(repeat(w, what, 1, &seconds));
     *cold = 1e6 * seconds;
-    SL_TRY(repeat_call(w, call, count, &seconds));
+    SL_TRY(repeat(w, what, count, &seconds));
     *warm = 1e6 * seconds / count;
     return SL_OK;
+}
+
+/* WHAT are both members' arrays, through which each loops COUNT times, in its half of them. */
+static int repeat_loop(struct worker *w, void *what, int count, double *seconds) {
+    sl_sum_pass *const levels[] = {sl_sum_pass_v2, sl_sum_pass_v3, sl_sum_pass_v4};
+    const size_t line = SL_CACHE_LINE / sizeof(float), half = GRADIENTS / 2 / line * line;
+    const size_t begin = w->group.rank ? half : 0, n = w->group.rank ? GRADIENTS - half : half;
+    float *const *x = what;
+    SL_TRY(sl_barrier(w->self, &w->group));
+    const double began = sl_now();
+    for (int i = 0; i < count; i++) levels[sl_cpu_level() - 2](n, x[0] + begin, x[1] + begin);
+    SL_TRY(sl_barrier(w->self, &w->group));
+    *seconds = sl_now() - began;
+    return SL_OK;
+}
+
+static void print_loops(double us[ROUNDS], double loops_us[ROUNDS]) {
+    double share[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) share[i] = loops_us[i] / us[i];
+    printf(",\"loops_us\":%.9g,\"loops_share\":%.9g", sl_median(ROUNDS, loops_us), sl_median(ROUNDS, share));
 }
 
 /* PREFIX is that of the fields' names. Shares are of one round: what slows the machine slows both. */
@@ -255,16 +299,25 @@ static int compare_with_stream(struct worker *w, struct sl_stream *stream) {
     struct rounds rounds = {0};
     struct sl_collective call = sl_describe_psum(&w->group, SL_F32, w->in, w->in, GRADIENTS);
     const double moved = 2.0 * GRADIENTS * sizeof(float) * w->group.size; /* every buffer is read and written */
-    double cold, warm;
-    SL_TRY(measure_sum(w, &call, 2, &cold, &warm));
+    double cold, warm, line_ns[2];
+    float *x[2];
+    SL_TRY(sl_all_gather(w->self, &w->group, SL_I32, &w->in, (void *)x, sizeof w->in / sizeof(int32_t)));
+    SL_TRY(measure_sum(w, repeat_call, &call, 2, &cold, &warm));
     int32_t count = 1 + (int32_t)(1e6 * w->length / warm);
     SL_TRY(sl_broadcast(w->self, &w->group, SL_I32, &count, &count, 1, 0));
+    SL_TRY(measure_line(w, &line_ns[0]));
     for (int i = 0; i < ROUNDS; i++) {
         SL_TRY(measure_stream(w, stream, &rounds.cold_stream[i], &rounds.stream[i]));
-        SL_TRY(measure_sum(w, &call, count, &rounds.cold_us[i], &rounds.us[i]));
+        SL_TRY(measure_sum(w, repeat_call, &call, count, &rounds.cold_us[i], &rounds.us[i]));
+        SL_TRY(measure_stream(w, stream, &cold, &warm)); /* what the sum has found */
+        SL_TRY(measure_sum(w, repeat_loop, x, count, &cold, &rounds.loops_us[i]));
     }
+    SL_TRY(measure_line(w, &line_ns[1]));
     if (w->group.rank != 0) return SL_OK;
-    printf("{\"operation\":\"psum_gradients\",\"group\":%d,\"bytes\":%zu", w->group.size, GRADIENTS * sizeof(float));
+    printf("{\"operation\":\"psum_gradients\",\"group\":%d,", w->group.size);
+    print_line(line_ns);
+    printf("\"bytes\":%zu", GRADIENTS * sizeof(float));
+    print_loops(rounds.us, rounds.loops_us);
     print_share("", moved, rounds.us, rounds.stream);
     print_share("cold_", moved, rounds.cold_us, rounds.cold_stream);
     puts("}");
@@ -295,6 +348,11 @@ static int measure_all(struct worker *w) {
     if (!w->in || !w->out) return sl_fail(w->self, SL_FAILED, "no memory for 2 x %zu bytes", w->run->capacity);
     memset(w->in, 0, w->run->capacity); /* sums of zeros stay finite; pages are there */
     memset(w->out, 0, w->run->capacity);
+    if (w->group.size == 2 && w->run->cores.count > 1) {
+        void *line;
+        SL_TRY(sl_group_memory(w->self, &w->group, sizeof *w->line, &line));
+        w->line = line;
+    }
     SL_TRY(measure_operations(w));
     SL_TRY(measure_hand_overs(w));
     return w->group.size == 2 ? measure_gradients(w) : SL_OK;
@@ -362,6 +420,7 @@ int main(int argc, char **argv) {
     sl_cores_find(&run.cores);
     int status = read_options(&run, argc, argv, &answered);
     if (status || answered) return status;
+    status = sl_cpu_level_check(&error);
     run.capacity = GRADIENTS * sizeof(float);
     for (int i = 0; i < run.sizes.count; i++) {
         /* A collective of one element a member may be larger than what was asked for. */

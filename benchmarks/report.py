@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 
+import distance
 import noise
 import predictions
 import samples
@@ -197,6 +198,9 @@ def print_notes(results):
         if "share" in result:
             text = "collectives: the psum of all gradients over 2, at {:.0f} % of the bandwidth, {:.0f} % with cold caches"
             print(text.format(100 * result["share"], 100 * result["cold_share"]))
+        if "threads_ms" in result:
+            text = "processes: {ratio:.2f} of what eight threads take for the step, {threads_ms:.1f} ms, which stands as the floor"
+            print(text.format(**result))
         if "ns_per_action" in result:
             times = "{ns_per_action:.0f} ns an action, {ns_per_action_looping:.0f} ns with hand-overs".format(**result)
             print(f"schedule_overhead: {times} to itself")
@@ -212,6 +216,8 @@ def print_all(results, absent, about):
     for result in results:
         if "calls" in result:
             print_calls(result)
+        if result.get("distances", {}).get("rows"):
+            distance.print_summary(result["distances"], print_table)
         if "products" in result:
             print_products(result)
         if "predictions" in result:

@@ -108,26 +108,25 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
     return SL_OK;
 }
 
-static int run_mesh(struct sl_rig *rig, struct sl_error *error) {
-    struct sl_engine engine;
+static int run_mesh(struct sl_rig *rig, struct sl_engine *engine, struct sl_error *error) {
     SL_TRY(prepare(rig, error));
-    SL_TRY(sl_engine_open(&engine, rig->engine, error));
-    engine.timeout = 3600; /* while the floor is measured, coordinate 0 gives no sign */
-    engine.error = error;
-    return sl_run(&rig->mesh, &engine, rig->program, rig);
+    SL_TRY(sl_engine_open(engine, rig->engine, error));
+    engine->timeout = 3600; /* while the floor is measured, coordinate 0 gives no sign */
+    engine->error = error;
+    return sl_run(&rig->mesh, engine, rig->program, rig);
 }
 
 int sl_rig_main(struct sl_rig *rig, int argc, char **argv) {
+    struct sl_engine engine = {0};
     struct sl_error error = {0};
     bool answered = false;
     sl_cores_find(&rig->cores);
     int status = read_options(rig, argc, argv, &answered);
     if (status || answered) return status;
-    status = run_mesh(rig, &error);
-    if (status == SL_OK)
+    status = run_mesh(rig, &engine, &error);
+    if (status == SL_OK && sl_speaks(&engine)) /* of several processes the first one has measured */
         rig->print(rig);
-    else
-        fprintf(stderr, "%s: %s\n", rig->name, error.message);
+    if (status && (!engine.table || sl_reports(&engine))) fprintf(stderr, "%s: %s\n", rig->name, error.message);
     sl_floor_close(&rig->floor);
     sl_schedule_free(&rig->schedule);
     free(rig->ms);

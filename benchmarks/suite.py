@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import time
 
+import distance
 import level
 import noise
 import predictions
@@ -27,10 +28,10 @@ def python(environment, program, *options):
     return environment, INSTALLED / environment / "bin/python", "-B", PEERS / program, "--json", *options
 
 
-def mpi(processes):
+def mpirun(processes):
+    """What a command begins with that runs as so many processes, also as root and where cores are fewer."""
     root = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
-    mpirun = ["mpirun", "-n", str(processes), "--oversubscribe", "--bind-to", "none"]
-    return "mpi", "env", *root, *mpirun, INSTALLED / "mpi/collectives_mpi"
+    return "env", *root, "mpirun", "-n", str(processes), "--oversubscribe", "--bind-to", "none"
 
 
 STEP_PEERS = {
@@ -59,6 +60,7 @@ BENCHMARKS = {
     "wide_step": ["jax", "jax-0.4.25", "torch"],
     "transformer_step": ["jax", "torch"],
     "generate": ["jax", "torch"],
+    "processes": [],
     "products": [],
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
@@ -87,6 +89,9 @@ TRANSFORMER = {
     "quick": {"rounds": 1, "ours": "--steps 6 --warmup 2 --rounds 3", "peers": "--steps 3 --warmup 1"},
 }
 TWO, EIGHT = "--mesh data=2", "--mesh data=2,pipe=2,tensor=2"
+# So small that little but communication is left: 0.4 million parameters, 8 sequences of 16 tokens a step.
+SMALL = "--model-dimension 64 --vocab-size 128 --blocks 4 --layers-per-block 2 --sequence 16 --latent-dim 32 --rope-dim 8"
+SMALL_STEPS = {"full": "--steps 120 --warmup 10 --rounds 4", "quick": "--steps 40 --warmup 5 --rounds 2"}
 
 
 class Peers:
@@ -276,6 +281,27 @@ class Suite:
         variants = {"tensor=2": "--job generate --mesh tensor=2,data=1 --batch 1"}
         return self.race_transformer("generate", one, variants, GENERATE_PEERS, batch=1)
 
+    def small_step(self, *command):
+        """The step of a small transformer at eight coordinates, which the processes of COMMAND are, or threads."""
+        options = [*SMALL.split(), *EIGHT.split(), "--fsdp", *SMALL_STEPS["quick" if self.quick else "full"].split()]
+        program = self.build / "benchmarks/bench_transformer"
+        with self.watch:
+            (result,) = json_lines([*command, program, *options, "--engine", "mpi" if command else "local"])
+        level.check(self.level, result, program)
+        self.watch.saw(result)
+        return result | {"ms_median": result["ms"]}
+
+    def processes(self):
+        """Eight of mpirun's, on however many cores; the floor: eight threads, in turns with them."""
+        runs, threads = [], []
+        for _ in self.rounds(3 if self.quick else 6, runs):
+            threads.append(self.small_step())
+            runs.append(self.small_step(*mpirun(8)))
+        result = {"benchmark": "processes"} | summary(runs)
+        result["floor_ms"] = statistics.median(run["ms"] for run in threads)
+        pairs = [(run["ms"], other["ms"]) for run, other in zip(runs, threads)]
+        return result | {"ratio": samples.ratio_of_pairs(pairs)[0], "threads_ms": result["floor_ms"], "peers": {}}
+
     # ---- the rest
 
     def products(self):
@@ -296,17 +322,16 @@ class Suite:
         options = ["--groups", groups, "--sizes", ",".join(sizes), "--seconds", seconds]
         return self.ours("benchmarks/bench_collectives", *options)
 
-    def our_gradients(self, seconds):
-        """The sum of all gradients over 2, alone."""
-        lines = self.ours("benchmarks/bench_collectives", "--groups", "2", "--sizes", "4", "--seconds", seconds)
-        return find_call(lines, "psum_gradients", 2)
+    def our_pair(self, seconds):
+        """What 2 coordinates hand over and sum alone."""
+        return self.ours("benchmarks/bench_collectives", "--groups", "2", "--sizes", "4", "--seconds", seconds)
 
     def gloo_calls(self, sizes, seconds):
         return self.peers.run("gloo", *python("torch", "collectives_gloo.py"), "--seconds", seconds, "--sizes", *sizes)
 
     def openmpi_calls(self, sizes, seconds):
         """A run for each group: whoever is not in a group would take a core while it waits."""
-        runs = [self.peers.run("openmpi", *mpi(group), seconds, *sizes) for group in GROUPS]
+        runs = [self.peers.run("openmpi", "mpi", *mpirun(group), INSTALLED / "mpi/collectives_mpi", seconds, *sizes) for group in GROUPS]
         return sum(runs, []) if all(runs) else []
 
     def collectives(self):
@@ -321,14 +346,14 @@ class Suite:
                 others[peer].append(calls(sizes, seconds))
                 ours.append(self.our_calls(sizes, seconds))
         calls = median_calls(ours)
-        gradients = [find_call(lines, "psum_gradients", 2) for lines in ours]
-        gradients += [self.our_gradients(seconds) for _ in range(6)]
+        pairs = ours + [self.our_pair(seconds) for _ in range(6)]
+        gradients = [find_call(lines, "psum_gradients", 2) for lines in pairs]
         middle = {name: statistics.median(line[name] for line in gradients)
                   for name in ("floor_us", "share", "cold_share")}
         result = {"benchmark": "collectives", "threads": 2}
         result |= samples.of_runs([[1e-3 * line["us"] for line in gradients]])
         result |= {"floor_ms": middle["floor_us"] / 1e3, "ratio": 1 / middle["share"]}
-        result |= {"share": middle["share"], "cold_share": middle["cold_share"]}
+        result |= {"share": middle["share"], "cold_share": middle["cold_share"], "distances": distance.summary(sum(pairs, []))}
         result |= {"peers": {}, "peer_runs": {}, "calls": calls, "peer_calls": {}}
         for peer, runs in others.items():
             if not any(runs):

@@ -10,6 +10,7 @@
  * the earlier call, which includes that nobody needs its description. Checked mode is stricter: a slot is used again
  * when all members have finished, so that all may compare descriptions at any time before they finish. */
 #include "collectives/local/engine.h"
+#include "collectives/copies.h"
 #include "collectives/operations.h"
 #include "collectives/reduce.h"
 #include "collectives/sums.h"
@@ -19,6 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { AT_ONCE = 16 }; /* runs */
 
 struct member {
     alignas(SL_CACHE_LINE) struct sl_local_word arrived;                    /* calls published */
@@ -133,16 +136,28 @@ static size_t run_offset(const struct sl_collective *call, const struct sl_view 
     return sl_dtype_size(call->dtype) * (row * view->stride[0] + column * view->stride[1]);
 }
 
-/* From IN[i], the block that the I-th of COUNT members has for this one, to OUT[i], run by run: so that what lies
- * together in the output is written together. */
+/* RUNS runs of BYTES, which begin so many bytes apart; HERE: in the host's memory. */
+static void copy_runs(bool here, size_t runs, size_t bytes, char *out, size_t out_stride, const char *in,
+                      size_t in_stride) {
+    if (here) sl_copy_rows(runs, bytes, out, out_stride, in, in_stride);
+    for (size_t run = 0; run < runs && !here; run++)
+        sl_device.copy(out + run * out_stride, in + run * in_stride, bytes);
+}
+
+/* From IN[i], the block that the I-th of COUNT members has for this one, to OUT[i], a few runs at a time: so that what
+ * lies together in the output is written together. */
 static void copy_blocks(const struct sl_collective *mine, const struct sl_view *view, int count, const char *const *in,
                         char *const *out) {
-    const size_t bytes = sl_dtype_size(mine->dtype) * mine->count[2];
+    const struct sl_view *to = &mine->output_view;
+    const size_t size = sl_dtype_size(mine->dtype), bytes = size * mine->count[2], columns = mine->count[1];
+    const bool here = !sl_device.reaches(out[0]) && !sl_device.reaches(in[0]);
     for (size_t row = 0; row < mine->count[0]; row++) {
-        for (size_t column = 0; column < mine->count[1]; column++) {
-            const size_t from = run_offset(mine, view, row, column),
-                         to = run_offset(mine, &mine->output_view, row, column);
-            for (int i = 0; i < count; i++) sl_device.copy(out[i] + to, in[i] + from, bytes);
+        for (size_t column = 0; column < columns; column += AT_ONCE) {
+            const size_t runs = columns - column < AT_ONCE ? columns - column : AT_ONCE;
+            const size_t from_at = run_offset(mine, view, row, column), to_at = run_offset(mine, to, row, column);
+            for (int i = 0; i < count; i++)
+                copy_runs(here, runs, bytes, out[i] + to_at, size * to->stride[1], in[i] + from_at,
+                          size * view->stride[1]);
         }
     }
 }

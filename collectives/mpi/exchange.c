@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/copies.h"
 #include "collectives/reduce.h"
 
 enum {
@@ -86,13 +87,11 @@ char *sl_mpi_output_block(const struct sl_collective *call, int peer) {
 /* Copies a block, run by run. */
 static void copy_block(const struct sl_collective *call, char *out, const struct sl_view *out_view, const char *in,
                        const struct sl_view *in_view) {
-    const size_t size = sl_dtype_size(call->dtype), bytes = size * call->count[2];
+    const size_t size = sl_dtype_size(call->dtype), *runs = call->count;
     if (in == out) return; /* in place */
-    for (size_t row = 0; row < call->count[0]; row++) {
-        for (size_t column = 0; column < call->count[1]; column++) {
-            memcpy(out + size * (row * out_view->stride[0] + column * out_view->stride[1]),
-                   in + size * (row * in_view->stride[0] + column * in_view->stride[1]), bytes);
-        }
+    for (size_t row = 0; row < runs[0]; row++) {
+        sl_copy_rows(runs[1], size * runs[2], out + size * row * out_view->stride[0], size * out_view->stride[1],
+                     in + size * row * in_view->stride[0], size * in_view->stride[1]);
     }
 }
 

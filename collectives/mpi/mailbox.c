@@ -15,12 +15,15 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "collectives/copies.h"
 #include "collectives/reduce.h"
+#include "collectives/sums.h"
 
 enum {
     GROUPS = 32,       /* of a run, the first ones; others use MPI */
     PIECE = 64 * 1024, /* bytes. Memory that no call has needed is not there */
     PIECES = 2,        /* of a slot */
+    APART = 17 * 64,   /* bytes between pieces: those of short calls then take each other's place in no cache */
     SHORT_SUM = 4096,  /* bytes: up to there all members sum all; and where they are two, whatever the length */
 };
 
@@ -33,7 +36,7 @@ struct words {
 
 struct sl_mpi_mailbox {
     struct words words[SL_MAX_IN_FLIGHT];
-    alignas(SL_CACHE_LINE) char piece[SL_MAX_IN_FLIGHT][PIECES][PIECE];
+    alignas(SL_CACHE_LINE) char piece[SL_MAX_IN_FLIGHT][PIECES][PIECE + APART];
 };
 
 static struct sl_mpi_mailbox *mailboxes; /* [GROUPS][processes]; NULL: there are none */
@@ -110,31 +113,28 @@ static char *piece(const struct sl_mpi_call *c, int position, uint32_t round, in
 
 /* ---- blocks, which may lie in runs ---- */
 
-/* A stretch of a range that is contiguous in the program's arrays. */
+/* Runs of a range that lie equally far apart in the program's arrays: RUNS of them, each of COUNT elements. */
 struct stretch {
-    size_t row, column, skip; /* it begins SKIP elements behind the beginning of that run */
-    size_t at, count;         /* AT elements behind the beginning of the range; 0: there is none */
+    size_t row, column, skip; /* the first begins SKIP elements behind the beginning of that run */
+    size_t at;                /* elements behind the beginning of the range */
+    size_t runs, count;       /* 0 elements: there is none */
 };
 
-/* The range's first stretch. It is all of it where the arrays are SOLID. */
-static struct stretch first_stretch(const struct sl_collective *call, struct range range, bool solid) {
-    const size_t run = call->count[2];
-    if (solid || !range.count) return (struct stretch){.skip = range.begin, .count = range.count};
-    const size_t skip = range.begin % run, rest = run - skip;
-    return (struct stretch){.row = range.begin / run / call->count[1],
-                            .column = range.begin / run % call->count[1],
-                            .skip = skip,
-                            .count = rest < range.count ? rest : range.count};
+/* The stretch that begins AT elements behind the range's beginning. It is all of it where the arrays are SOLID. */
+static struct stretch stretch_at(const struct sl_collective *call, struct range range, size_t at, bool solid) {
+    const size_t run = call->count[2], begin = range.begin + at, left = range.count - at;
+    if (solid || !left) return (struct stretch){.skip = begin, .at = at, .runs = 1, .count = left};
+    const size_t skip = begin % run, rest = run - skip, columns = call->count[1];
+    struct stretch stretch = {.row = begin / run / columns, .column = begin / run % columns, .skip = skip, .at = at};
+    const bool whole = !skip && left >= run;
+    const size_t more = columns - stretch.column;
+    stretch.runs = !whole ? 1 : more < left / run ? more : left / run;
+    stretch.count = rest < left ? rest : left;
+    return stretch;
 }
 
-static void next_stretch(const struct sl_collective *call, struct range range, struct stretch *stretch) {
-    const size_t run = call->count[2], at = stretch->at + stretch->count, left = range.count - at;
-    const bool last = ++stretch->column == call->count[1];
-    stretch->row += last;
-    if (last) stretch->column = 0;
-    stretch->skip = 0;
-    stretch->at = at;
-    stretch->count = left < run ? left : run;
+static struct stretch stretch_after(const struct sl_collective *call, struct range range, const struct stretch *last) {
+    return stretch_at(call, range, last->at + last->runs * last->count, false);
 }
 
 /* Bytes from the beginning of a block to STRETCH. */
@@ -143,18 +143,28 @@ static size_t offset_of(const struct sl_collective *call, const struct sl_view *
            (stretch->row * view->stride[0] + stretch->column * view->stride[1] + stretch->skip);
 }
 
-static void pack(const struct sl_collective *call, struct range range, char *tight, const char *block) {
+/* Copies STRETCH from a program's block to where it lies tight, */
+static void pack_stretch(const struct sl_collective *call, const struct stretch *s, char *tight, const char *block) {
     const size_t size = sl_dtype_size(call->dtype);
-    struct stretch s = first_stretch(call, range, sl_block_is_solid(call, &call->input_view));
-    for (; s.count; next_stretch(call, range, &s))
-        memcpy(tight + size * s.at, block + offset_of(call, &call->input_view, &s), size * s.count);
+    sl_copy_rows(s->runs, size * s->count, tight + size * s->at, size * s->count,
+                 block + offset_of(call, &call->input_view, s), size * call->input_view.stride[1]);
+}
+
+/* and the other way round. */
+static void unpack_stretch(const struct sl_collective *call, const struct stretch *s, const char *tight, char *block) {
+    const size_t size = sl_dtype_size(call->dtype);
+    sl_copy_rows(s->runs, size * s->count, block + offset_of(call, &call->output_view, s),
+                 size * call->output_view.stride[1], tight + size * s->at, size * s->count);
+}
+
+static void pack(const struct sl_collective *call, struct range range, char *tight, const char *block) {
+    struct stretch s = stretch_at(call, range, 0, sl_block_is_solid(call, &call->input_view));
+    for (; s.count; s = stretch_after(call, range, &s)) pack_stretch(call, &s, tight, block);
 }
 
 static void unpack(const struct sl_collective *call, struct range range, const char *tight, char *block) {
-    const size_t size = sl_dtype_size(call->dtype);
-    struct stretch s = first_stretch(call, range, sl_block_is_solid(call, &call->output_view));
-    for (; s.count; next_stretch(call, range, &s))
-        memcpy(block + offset_of(call, &call->output_view, &s), tight + size * s.at, size * s.count);
+    struct stretch s = stretch_at(call, range, 0, sl_block_is_solid(call, &call->output_view));
+    for (; s.count; s = stretch_after(call, range, &s)) unpack_stretch(call, &s, tight, block);
 }
 
 /* ---- writing ---- */
@@ -240,17 +250,45 @@ static void collect(const struct sl_mpi_call *c, struct range range) {
 }
 
 /* Of the blocks for this member, its own is read where the program has it. */
-static void sum_stretches(const struct sl_mpi_call *c, struct range range) {
+static void sum_runs(const struct sl_mpi_call *c, const struct stretch *s) {
     const struct sl_collective *call = &c->call;
     const int size = call->group->size, me = call->group->rank;
     const size_t bytes = sl_dtype_size(call->dtype);
-    const void *input[SL_MAX_COORDINATES];
+    const char *own = sl_mpi_input_block(call, me) + offset_of(call, &call->input_view, s);
+    char *sum = sl_mpi_output_block(call, 0) + offset_of(call, &call->output_view, s);
+    for (size_t run = 0; run < s->runs; run++) {
+        const void *input[SL_MAX_COORDINATES];
+        for (int peer = 0; peer < size; peer++)
+            input[peer] = piece(c, peer, c->read, me) + bytes * (s->at + run * s->count);
+        input[me] = own + bytes * run * call->input_view.stride[1];
+        void *output = sum + bytes * run * call->output_view.stride[1];
+        sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, s->count, size, input, 1, &output);
+    }
+}
+
+/* The same of floats, without a call for each run: they are added where they lie tight, this member's in its own
+ * piece, in which nobody else reads what is for itself. */
+static void add_runs(const struct sl_mpi_call *c, const struct stretch *s) {
+    const struct sl_collective *call = &c->call;
+    const int me = call->group->rank;
+    const float *input[SL_MAX_COORDINATES];
+    pack_stretch(call, s, piece(c, me, c->read, me), sl_mpi_input_block(call, me));
+    for (int peer = 0; peer < call->group->size; peer++)
+        input[peer] = (const float *)(const void *)piece(c, peer, c->read, me) + s->at;
+    char *sum = sl_mpi_output_block(call, 0) + offset_of(call, &call->output_view, s);
+    sl_add_rows(s->runs, s->count, call->group->size, input, s->count, false, (float *)(void *)sum,
+                call->output_view.stride[1]);
+}
+
+static void sum_stretches(const struct sl_mpi_call *c, struct range range) {
+    const struct sl_collective *call = &c->call;
     const bool solid = sl_block_is_solid(call, &call->input_view) && sl_block_is_solid(call, &call->output_view);
-    for (struct stretch s = first_stretch(call, range, solid); s.count; next_stretch(call, range, &s)) {
-        for (int peer = 0; peer < size; peer++) input[peer] = piece(c, peer, c->read, me) + bytes * s.at;
-        input[me] = sl_mpi_input_block(call, me) + offset_of(call, &call->input_view, &s);
-        void *output = sl_mpi_output_block(call, 0) + offset_of(call, &call->output_view, &s);
-        sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, s.count, size, input, 1, &output);
+    const bool adds_floats = sl_operation_of(call)->reduction == SL_SUM && call->dtype == SL_F32 && call->scale == 1;
+    for (struct stretch s = stretch_at(call, range, 0, solid); s.count; s = stretch_after(call, range, &s)) {
+        if (s.runs > 1 && adds_floats)
+            add_runs(c, &s);
+        else
+            sum_runs(c, &s);
     }
 }
 

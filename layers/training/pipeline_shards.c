@@ -1,18 +1,21 @@
 /* pipeline_shards.c - kernels that are sharded over data, gathered as the schedule's UNSHARD and RESHARD say
  * (layers/modules/parameters/gathers.h).
  *
- * Where nothing trains, or parameters take turns in memory, modules gather for each use instead; and where all kernels
- * of a coordinate would be whole at once, unless its peers hold them with it. */
+ * Where nothing trains, or parameters take turns in memory, modules gather for each use instead. Where all kernels of a
+ * coordinate would be whole at once, and its peers do not hold them with it, they gather the large ones so: those that
+ * make out the memory. To gather a small one for each use takes a call and saves little. */
 #include "layers/training/pipeline_internal.h"
+
+enum { SMALL = 1 << 16 }; /* bytes of a whole kernel */
 
 int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *parameters) {
     const struct sl_schedule *schedule = p->options.schedule;
     const char *axis = parameters->data_axis;
     if (!schedule->sharded || p->options.forward_only || parameters->turns) return SL_OK;
     if (!axis || sl_axis_size(p->self, axis) == 1) return SL_OK;
-    p->unshards = sl_reads_peers(p->self) || schedule->loops > SL_MOST_UNSHARDED;
-    if (!p->unshards) return SL_OK;
+    p->unshards = true;
     SL_TRY(sl_gathers_plan(&p->gathers, p->self, axis, schedule->loops, sl_schedule_unsharded(schedule, p->rank)));
+    if (!sl_reads_peers(p->self) && schedule->loops <= SL_MOST_UNSHARDED) p->gathers.most = SMALL;
     return sl_scatters_plan(&p->scatters, p->self, axis);
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # programs.sh BENCHMARKS - the programs that benchmarks/run runs, with next to nothing to do; prints TAP.
 driver=$1/bench_step
+mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
 . "$(dirname "$0")/../rigs/points.sh"
 small='--layers 2 --hidden 64 --mesh data=1,model=2 --batch 16 --microbatches 2 --steps 4 --warmup 1 --rounds 2'
 
@@ -41,6 +42,19 @@ for _ in 1 2 3 4; do
 done
 point "no product of bf16 is twice as fast as its multiply-adds by themselves"
 
+driver=${driver%/*}/bench_collectives
+call --groups 2 --sizes 4 --seconds 0
+[ $status = 0 ] && [ ! -s err ] && grep '"psum_gradients"' out | grep -q '"loops_us":[0-9.]*,"loops_share":[0-9.]*,' &&
+    { [ "$(nproc)" = 1 ] || [ "$(grep -c '"line_ns":\[[0-9.]*,[0-9.]*\],' out)" = 3 ]; }
+point "hand-overs and sums tell how far apart two cores are, and what two loops take"
+
+if command -v mpirun >/dev/null && "${driver%/*}/bench_transformer" --engine mpi 2>&1 | grep -q mpirun; then
+    "$mpirun" 2 "${driver%/*}/bench_transformer" --engine mpi --blocks 1 --layers-per-block 2 --model-dimension 64 --sequence 16 \
+        --steps 2 --warmup 1 --rounds 1 --floor-seconds 0.0005 >out 2>err </dev/null
+    [ $? = 0 ] && [ ! -s err ] && [ "$(wc -l <out)" = 1 ] && grep -q '"engine":"mpi"' out
+    point "of several processes one tells what was measured"
+fi
+
 # refuses PROGRAM TEXT ARGUMENT...: one line, and status 2.
 refuses() {
     driver=${driver%/*}/$1 text=$2
@@ -57,7 +71,7 @@ refuses bench_products '--shapes: "4" is not a whole number from 1 to 3' --shape
 refuses bench_products 'bench_products: "x" is no option' x
 refuses bench_collectives '--groups: "1" is not a whole number' --groups 1
 export SHARDLOOP_CPU_LEVEL=9
-for program in bench_products bench_launch bench_startup; do
+for program in bench_products bench_launch bench_startup bench_collectives; do
     refuses $program "$program: SHARDLOOP_CPU_LEVEL: \"9\" is not 2, 3 or 4"
 done
 plan

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.dont_write_bytecode = True
 
+import distance
 import level
 import noise
 import samples
@@ -121,6 +122,22 @@ def levels(work):
         point("cannot be forced" in str(failure), "what cannot be lowered is absent")
 
 
+def distances():
+    def line(before, after, us, **more):
+        return {"operation": "hand_over", "messages": 1, "line_ns": [before, after], "us": us} | more
+
+    def total(ns, share):
+        more = {"operation": "psum_gradients", "share": share, "cold_share": 0.9, "loops_share": 0.97}
+        return {key: value for key, value in (line(ns, ns, 300) | more).items() if key != "messages"}
+
+    lines = [line(160, 170, 8), line(50, 52, 2), line(45, 47, 2.2), line(50, 160, 5), {"operation": "psum"}, total(55, 0.7), total(150, 1.1)]
+    told = distance.summary(lines)
+    near, far = told["rows"]
+    point(near["hand_over_1_us"] == 2.1 and far["hand_over_1_us"] == 8 and told["moved"] == 1, "near and far cores are kept apart")
+    point((near["share"], far["share"], near["sums"]) == (0.7, 1.1, 1) and near["hand_over_2_us"] is None, "and their sums, too")
+    point(distance.summary([{"operation": "psum"}]) == {"rows": [], "moved": 0}, "lines that do not tell it are no distance")
+
+
 # ---- the command
 
 
@@ -201,6 +218,7 @@ def bad_options(work):
 intervals()
 ratios()
 disturbances()
+distances()
 with tempfile.TemporaryDirectory() as folder:
     levels(pathlib.Path(folder))
 with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,5 @@
 /* test_sums.c - rows of several members, added up as one after the other would be: whole pieces and what is left over,
- * into rows of other strides, onto what is there, and in place. */
+ * into rows of other strides, onto what is there, and in place. And rows that are copied: nothing else is written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "collectives/copies.h"
 #include "collectives/sums.h"
 
 enum { ROWS = 3, STRIDE = 300, Y_STRIDE = 295, MEMBERS = 3 };
@@ -50,8 +51,25 @@ static void rows_are_added_in_order(void **state) {
     }
 }
 
+static void rows_are_copied(void **state) {
+    (void)state;
+    static const size_t bytes[] = {0, 1, 15, 16, 48, 64, 112, 128, 500, 512, 528, 800};
+    for (int i = 0; i < 12; i++) {
+        for (size_t rows = 0; rows <= ROWS; rows++) {
+            const char *in = (const char *)x[0] + 4;
+            char *out = (char *)y + 8, *wanted = (char *)want + 8;
+            fill(x[0], i);
+            fill(y, i + 1);
+            memcpy(want, y, sizeof want);
+            for (size_t r = 0; r < rows; r++) memcpy(wanted + r * 820, in + r * 836, bytes[i]);
+            sl_copy_rows(rows, bytes[i], out, 820, in, 836);
+            assert_memory_equal(y, want, sizeof want);
+        }
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_added_in_order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_added_in_order), cmocka_unit_test(rows_are_copied)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

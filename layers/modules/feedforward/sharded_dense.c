@@ -57,14 +57,16 @@ static int plan_parameters(struct sharded *dense, struct sl_plan *plan) {
 static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
     const int kernel = dense->module.parameter[SL_AFFINE_KERNEL];
     const size_t rows = (size_t)dense->module.in, columns = (size_t)dense->whole;
+    const enum sl_dtype dtype = sl_plan_kernel_type(plan);
     dense->gathered = -1;
     if (dense->data_group < 0) return SL_OK;
-    if (!plan->gathers || strcmp(plan->gathers->axis, plan->groups->group[dense->data_group].name) != 0) {
+    if (!plan->gathers || strcmp(plan->gathers->axis, plan->groups->group[dense->data_group].name) != 0 ||
+        !sl_gathers_take(plan->gathers, rows, columns, dtype)) {
         plan->groups->shares[dense->data_group] = true;
         return SL_OK;
     }
     sl_scatters_add(plan->scatters, rows * columns);
-    dense->gathered = sl_gathers_add(plan->gathers, plan->loop, kernel, rows, columns, sl_plan_kernel_type(plan));
+    dense->gathered = sl_gathers_add(plan->gathers, plan->loop, kernel, rows, columns, dtype);
     return dense->gathered < 0 ? sl_error_set(plan->error, SL_FAILED, "no memory to gather kernels") : SL_OK;
 }
 

@@ -1,6 +1,7 @@
 /* gathers.c - see gathers.h. */
 #include "layers/modules/parameters/gathers.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "spmd/base/memory.h"
@@ -11,7 +12,8 @@ enum { NOWHERE = -1 };
 /* ---- planning ---- */
 
 int sl_gathers_plan(struct sl_gathers *g, struct sl_spmd *self, const char *axis, int loops, int frames) {
-    *g = (struct sl_gathers){.axis = axis, .loops = loops, .frames = frames, .together = sl_reads_peers(self)};
+    *g = (struct sl_gathers){
+        .axis = axis, .loops = loops, .frames = frames, .most = SIZE_MAX, .together = sl_reads_peers(self)};
     g->used = calloc((size_t)loops, sizeof *g->used);
     g->frame = malloc(2 * (size_t)loops * sizeof *g->frame);
     g->began = calloc((size_t)loops, sizeof *g->began);
@@ -33,6 +35,10 @@ static size_t all_bytes(const struct sl_gathers *g) {
     size_t bytes = 0;
     for (int l = 0; l < g->loops; l++) bytes += g->used[l];
     return bytes;
+}
+
+bool sl_gathers_take(const struct sl_gathers *g, size_t rows, size_t columns, enum sl_dtype dtype) {
+    return rows * columns * sl_dtype_size(dtype) <= g->most;
 }
 
 int sl_gathers_add(struct sl_gathers *g, int loop, int parameter, size_t rows, size_t columns, enum sl_dtype dtype) {

@@ -26,6 +26,7 @@ struct sl_gathers {
     const char *axis; /* whose coordinates have the shards */
     bool together;    /* the members hold the kernels together */
     int frames;       /* loops that have room at once, otherwise */
+    size_t most;      /* bytes of a whole kernel; modules gather larger ones for each use */
     int count, capacity;
     struct sl_gathered *list; /* by loop */
     int loops;
@@ -45,9 +46,11 @@ struct sl_gathers {
     struct sl_request request[SL_MAX_IN_FLIGHT];
 };
 
-/* Prepares for a model of LOOPS loops, of which FRAMES at once have room. Collective over the mesh. Free with
- * sl_gathers_close, also after a failure. */
+/* Prepares for a model of LOOPS loops, of which FRAMES at once have room, and for kernels of any size. Collective over
+ * the mesh. Free with sl_gathers_close, also after a failure. */
 int sl_gathers_plan(struct sl_gathers *gathers, struct sl_spmd *self, const char *axis, int loops, int frames);
+/* Whether kernels [ROWS, COLUMNS] of DTYPE are to be added. */
+bool sl_gathers_take(const struct sl_gathers *gathers, size_t rows, size_t columns, enum sl_dtype dtype);
 /* Adds the kernel [ROWS, COLUMNS] of LOOP whose shard PARAMETER is, and which is read as DTYPE; loops come in ascending
  * order. Returns its number; -1 without memory. */
 int sl_gathers_add(struct sl_gathers *gathers, int loop, int parameter, size_t rows, size_t columns,

@@ -1,0 +1,57 @@
+"""distance - two coordinates' runs by how far apart their cores are.
+
+A virtual machine's cores may move while it runs: between two of them that share a cache a line travels four times as fast as
+between two that do not. Then what is handed over takes longer, and what both cores hold finds more room.
+"""
+
+import statistics
+
+FARTHER = 1.5  # times as long as in the nearest run: another distance
+
+
+def by_distance(lines):
+    """The LINES that tell it, in lists from the nearest to the farthest; and how many saw the cores move."""
+    told = [line for line in lines if "line_ns" in line]
+    steady = [line for line in told if max(line["line_ns"]) <= FARTHER * min(line["line_ns"])]
+    groups = []
+    for line in sorted(steady, key=lambda line: line["line_ns"][0]):
+        if not groups or line["line_ns"][0] > FARTHER * groups[-1][0]["line_ns"][0]:
+            groups.append([])
+        groups[-1].append(line)
+    return groups, len(told) - len(steady)
+
+
+def middle(lines, name):
+    return statistics.median(line[name] for line in lines) if lines else None
+
+
+def summary(lines):
+    """A row for each distance."""
+    groups, moved = by_distance(lines)
+    rows = []
+    for group in groups:
+        sums = [line for line in group if line["operation"] == "psum_gradients"]
+        hands = {count: [line for line in group if line.get("messages") == count] for count in (1, 2)}
+        row = {"line_ns": middle([{"ns": line["line_ns"][0]} for line in group], "ns"), "sums": len(sums)}
+        row |= {f"hand_over_{count}_us": middle(hands[count], "us") for count in hands}
+        row |= {name: middle(sums, name) for name in ("us", "share", "loops_share", "cold_share")}
+        rows.append(row)
+    return {"rows": rows, "moved": moved}
+
+
+def print_summary(told, print_table):
+    def us(value):
+        return "" if value is None else f"{value:.3g}"
+
+    def percent(value):
+        return "" if value is None else f"{100 * value:.0f} %"
+
+    rows = [["cores are apart", "us: 16 KB, one message", "two", "psum of all gradients", "of the bandwidth", "cold", "of two loops", "runs"]]
+    for row in told["rows"]:
+        hands = us(row["hand_over_1_us"]), us(row["hand_over_2_us"])
+        shares = map(percent, (row["share"], row["cold_share"], row["loops_share"]))
+        rows.append([f"{row['line_ns']:.0f} ns", *hands, us(row["us"]), *shares, str(row["sums"])])
+    print()
+    print_table(rows, 1)
+    if told["moved"]:
+        print(f"left out: {told['moved']} measurements, while which cores came nearer or went farther apart")

@@ -1,0 +1,27 @@
+/* copies.c - see copies.h. Rows of layers that are cut over coordinates are short: to call memcpy for each would take
+ * longer than to move it, and would ask for a peer's lines one after the other. */
+#include "collectives/copies.h"
+
+#include <string.h>
+
+enum {
+    UNIT = 16,   /* bytes: short rows are moved in units, which fit registers */
+    SHORT = 512, /* bytes: longer rows are moved by memcpy */
+    AHEAD = 512, /* bytes, at least, between what is moved and what is asked for: peers' lines come from far */
+};
+
+static void copy_short_rows(size_t rows, size_t bytes, char *out, size_t out_stride, const char *in, size_t in_stride) {
+    const size_t ahead = (AHEAD + bytes - 1) / bytes * in_stride;
+    for (size_t row = 0; row < rows; row++, out += out_stride, in += in_stride) {
+        for (size_t at = 0; at < bytes; at += SL_CACHE_LINE) __builtin_prefetch(in + ahead + at);
+        for (size_t at = 0; at < bytes; at += UNIT) memcpy(out + at, in + at, UNIT);
+    }
+}
+
+void sl_copy_rows(size_t rows, size_t bytes, char *out, size_t out_stride, const char *in, size_t in_stride) {
+    if (rows > 1 && bytes && bytes <= SHORT && bytes % UNIT == 0) {
+        copy_short_rows(rows, bytes, out, out_stride, in, in_stride);
+        return;
+    }
+    for (size_t row = 0; row < rows && bytes; row++) memcpy(out + row * out_stride, in + row * in_stride, bytes);
+}

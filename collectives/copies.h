@@ -1,0 +1,16 @@
+/* copies.h - copies of rows that lie apart. */
+#ifndef SL_COLLECTIVES_COPIES_H
+#define SL_COLLECTIVES_COPIES_H
+
+#include <stddef.h>
+
+#include "spmd/base/base.h"
+
+SL_BEGIN_C
+
+/* ROWS rows of BYTES from IN to OUT, where they begin IN_STRIDE and OUT_STRIDE bytes apart. The rows of the two do not
+ * overlap. All are in the host's memory. */
+void sl_copy_rows(size_t rows, size_t bytes, char *out, size_t out_stride, const char *in, size_t in_stride);
+
+SL_END_C
+#endif
