@@ -1,4 +1,4 @@
-/* stream_level.c - see stream_pass.h. The build defines SL_STREAM_PASS, the function's name. */
+/* stream_level.c - see stream_pass.h. The build defines SL_STREAM_PASS and SL_READ_PASS, the functions' names. */
 #include "benchmarks/rates/stream_pass.h"
 
 void SL_STREAM_PASS(size_t n, const float *restrict gradient, float *restrict value, float *restrict first,
@@ -8,4 +8,15 @@ void SL_STREAM_PASS(size_t n, const float *restrict gradient, float *restrict va
         second[i] = 0.999f * second[i] + 0.001f * gradient[i] * gradient[i];
         value[i] -= 0.001f * (first[i] + second[i]);
     }
+}
+
+float SL_READ_PASS(size_t n, const float *array) {
+    enum { SUMS = 128 }; /* eight of the widest vectors, which do not wait for each other */
+    float sum[SUMS] = {0};
+    for (size_t i = 0; i + SUMS <= n; i += SUMS) {
+        for (int j = 0; j < SUMS; j++) sum[j] += array[i + (size_t)j];
+    }
+    float all = 0;
+    for (int j = 0; j < SUMS; j++) all += sum[j];
+    return all;
 }
