@@ -31,6 +31,9 @@ struct sl_cores {
 };
 void sl_cores_find(struct sl_cores *cores);
 
+/* A thread that moves to another core finds its cache empty: from now on the calling one stays, if it may. */
+void sl_stay_on_this_core(void);
+
 /* Runs WORK(arg, i) for i below the number of cores, all at once, each in a thread tied to a core of its own, and
  * returns the sum of what they return; negative where the threads cannot be started. */
 typedef double sl_core_work(void *arg, int i);
@@ -51,8 +54,9 @@ int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_
 void sl_stream_widen(struct sl_stream *stream);
 /* Bytes read and written a second, all cores together. */
 double sl_stream_measure(struct sl_stream *stream);
-/* Bytes read a second, all cores together, of the first array alone. */
-double sl_stream_read(struct sl_stream *stream);
+/* Bytes read a second by the CPU's widest vectors, all cores together, of ELEMENTS in one array, over and over: from as
+ * near as they can lie. 0 elements: all of an array. */
+double sl_stream_read(const struct sl_stream *stream, size_t elements);
 void sl_stream_close(struct sl_stream *stream);
 
 #endif

@@ -61,7 +61,9 @@ BENCHMARKS = {
     "transformer_step": ["jax", "torch"],
     "generate": ["jax", "torch"],
     "processes": [],
+    "generate_bf16": [],
     "products": [],
+    "attention": [],
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
@@ -302,7 +304,22 @@ class Suite:
         pairs = [(run["ms"], other["ms"]) for run, other in zip(runs, threads)]
         return result | {"ratio": samples.ratio_of_pairs(pairs)[0], "threads_ms": result["floor_ms"], "peers": {}}
 
+    def generate_bf16(self):
+        """The same with --storage bf16, and with products of bf16, too: the floor reads half the bytes."""
+        one = "--job generate --mesh data=1 --batch 1 --storage bf16"
+        return self.race_transformer("generate_bf16", one, {"precision bf16": one + " --precision bf16"}, [])
+
     # ---- the rest
+
+    def attention(self):
+        """Milliseconds of attention in all these passes, one after another; the floor: at the rate of products of the
+        same sizes."""
+        quick = ["--widths", "32,128", "--sequences", "128", "--seconds", "0.002"] if self.quick else []
+        lines = self.ours("benchmarks/bench_attention", *quick)
+        rounds = zip(*([1e3 * line["gflop"] / rate for rate in line["gflops_rounds"]] for line in lines))
+        result = {"benchmark": "attention", "threads": 1} | samples.of_runs([list(map(sum, rounds))])
+        result["floor_ms"] = sum(1e3 * line["gflop"] / line["products_gflops"] for line in lines)
+        return result | {"ratio": result["ms"] / result["floor_ms"], "peers": {}, "attention": lines}
 
     def products(self):
         """Milliseconds of all these products by ours, one after another; the floor: at the rate of multiply-adds."""
