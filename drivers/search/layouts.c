@@ -89,6 +89,16 @@ static int append(struct listing *l, const char *schedule, int loops, int microb
     return SL_OK;
 }
 
+int sl_layouts_insert_own(struct sl_layouts *layouts, const struct sl_job *job, const struct sl_mesh *mesh,
+                          struct sl_error *error) {
+    struct listing l = {.layouts = layouts, .job = job, .mesh = *mesh, .error = error};
+    SL_TRY(append(&l, job->options->schedule, job->options->loops, job->options->microbatches, 0));
+    const struct sl_layout own = layouts->list[layouts->count - 1];
+    memmove(layouts->list + 1, layouts->list, (size_t)(layouts->count - 1) * sizeof *layouts->list);
+    layouts->list[0] = own;
+    return SL_OK;
+}
+
 /* With the head on a rank, and spread, as far as that can be worth it. A spread one takes loops of its own. */
 static int append_heads(struct listing *l, const struct sl_schedule_kind *kind, const char *schedule, int loops,
                         int microbatches) {

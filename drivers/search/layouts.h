@@ -31,6 +31,9 @@ struct sl_layout_limits {
 /* Appends all layouts of JOB on DEVICES, without any that saves memory; SL_FAILED without memory. Free the list. */
 int sl_layouts_list(struct sl_layouts *layouts, const struct sl_job *job, int devices,
                     const struct sl_layout_limits *limits, struct sl_error *error);
+/* Inserts JOB on MESH, with all its options, before all others; SL_FAILED without memory. */
+int sl_layouts_insert_own(struct sl_layouts *layouts, const struct sl_job *job, const struct sl_mesh *mesh,
+                          struct sl_error *error);
 /* Takes the next step that saves memory; false where there is none left. */
 bool sl_layout_save(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits);
 /* Gives the stages as many layers as balance their predicted times; false where that is what they have. STAGE has the

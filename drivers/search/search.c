@@ -24,6 +24,9 @@ enum {
     PRUNED_TO = 6      /* so many meshes with numbers of microbatches are tried with all schedules */
 };
 
+/* A gain below this share is none: predictions are no closer (docs/planning.md). */
+static const double worth = 0.05;
+
 /* ---- the search ---- */
 
 struct search {
@@ -37,6 +40,7 @@ struct search {
     int devices, tried, unplanned, too_large, pruned;
     double memory, began; /* bytes that a coordinate may take; sl_now() */
     bool free_mesh;       /* other layouts than the job's own may have any options */
+    bool stays;           /* the first layout is the job's own, and is kept */
     double smallest;      /* bytes of the smallest layout that does not fit */
     char refusal[200];    /* why the first one that cannot be planned cannot */
 };
@@ -190,6 +194,21 @@ static void balance(struct search *search) {
     sort(search);
 }
 
+/* What is given stays unless another layout is predicted to be faster by more than predictions are off. */
+static int prefer_own(struct search *search, struct sl_error *error) {
+    struct sl_layouts *layouts = &search->layouts;
+    struct sl_layout own = {.variant.options = *search->job->options};
+    struct sl_mesh *mesh = &own.variant.mesh;
+    SL_TRY(sl_mesh_parse(mesh, search->options->given, error));
+    if (mesh->size != search->devices || !layouts->count || !layouts->list[0].fits) return SL_OK;
+    plan(search, &own);
+    if (!own.fits || layouts->list[0].prediction.ms < (1 - worth) * own.prediction.ms) return SL_OK;
+    SL_TRY(sl_layouts_insert_own(layouts, search->job, mesh, error));
+    plan(search, &layouts->list[0]);
+    search->stays = true;
+    return SL_OK;
+}
+
 static int find_machine(struct search *search, struct sl_error *error) {
     const struct sl_search_options *options = search->options;
     const struct sl_measurement brief = {.gemm = search->job->gemm, .brief = true};
@@ -267,7 +286,8 @@ static int refuse(const struct search *search, struct sl_error *error) {
 }
 
 /* What makes a layout slower than the best one: the part of its time that is longest beyond the best's. */
-static const char *reason(const struct sl_prediction *best, const struct sl_prediction *of, char *text, size_t size) {
+static const char *reason(const struct search *search, const struct sl_prediction *of, char *text, size_t size) {
+    const struct sl_prediction *best = &search->layouts.list[0].prediction;
     static const char *const names[] = {"products", "attention",      "kernels",  "calls in modules",
                                         "bubble",   "sums over data", "optimizer"};
     double more[7];
@@ -278,7 +298,7 @@ static const char *reason(const struct sl_prediction *best, const struct sl_pred
     more[6] = of->optimizer_ms - best->optimizer_ms;
     for (int i = 1; i < 7; i++) most = more[i] > more[most] ? i : most;
     if (of == best || more[most] <= 0)
-        snprintf(text, size, of == best ? "the best" : "as good");
+        snprintf(text, size, of != best ? "as good" : search->stays ? "as given" : "the best");
     else
         snprintf(text, size, "%s +%.3g ms", names[most], more[most]);
     return text;
@@ -311,30 +331,31 @@ static void print_best(const struct search *search, FILE *stream) {
         if (i > 0 && is_equal(search->job, &list[i - 1], &list[i])) continue;
         shown++;
         fprintf(stream, "%11.4g  %5.1f%%  %8.1f  %-20s  ", of->ms, 100 * of->bubble, of->bytes / 1e6,
-                reason(&list[0].prediction, of, why, sizeof why));
+                reason(search, of, why, sizeof why));
         print_traffic(stream, of);
         fprintf(stream, "; %s\n", list[i].text);
     }
     fprintf(stream, "%d layouts planned in %.2f s; %d do not fit, %d are not possible", search->tried,
             sl_now() - search->began, search->too_large, search->unplanned);
     if (search->pruned) fprintf(stream, ", %d are on meshes that are slow with 1f1b", search->pruned);
+    if (search->stays) fprintf(stream, "\nwhat is given stays: nothing is predicted to be %.0f %% faster", 100 * worth);
     fputc('\n', stream);
 }
 
-static json_t *json_of(const struct sl_layout *layout, const struct sl_prediction *best) {
+static json_t *json_of(const struct search *search, const struct sl_layout *layout) {
     const struct sl_prediction *of = &layout->prediction;
     char why[64];
     json_t *traffic = json_object();
     for (int link = 0; traffic && link < SL_LINKS; link++)
         json_object_set_new(traffic, sl_link_name[link], json_integer((json_int_t)of->traffic[link]));
     return json_pack("{ss sf sf sI ss so}", "layout", layout->text, "predicted_ms", of->ms, "bubble", of->bubble,
-                     "bytes", (json_int_t)of->bytes, "reason", reason(best, of, why, sizeof why), "traffic", traffic);
+                     "bytes", (json_int_t)of->bytes, "reason", reason(search, of, why, sizeof why), "traffic", traffic);
 }
 
 static int print_json(const struct search *search, struct sl_error *error) {
     const struct sl_layout *list = search->layouts.list;
     for (int i = 0; i < search->layouts.count && list[i].fits; i++)
-        SL_TRY(sl_json_print(stdout, "stdout", json_of(&list[i], &list[0].prediction), error));
+        SL_TRY(sl_json_print(stdout, "stdout", json_of(search, &list[i]), error));
     return sl_json_print(stdout, "stdout",
                          json_pack("{si sf si si si}", "planned", search->tried, "seconds", sl_now() - search->began,
                                    "too_large", search->too_large, "impossible", search->unplanned, "pruned",
@@ -389,6 +410,7 @@ int sl_search(struct sl_job *job, const struct sl_engine *engine, const struct s
     *search = (struct search){.job = job, .engine = engine, .command = command, .options = options};
     int status = check_engine(engine, options->machine, error);
     if (status == SL_OK) status = find_layouts(search, error);
+    if (status == SL_OK) status = prefer_own(search, error);
     if (status == SL_OK) status = use(search, json, error);
     free(search->layouts.list);
     free(search);

@@ -58,6 +58,7 @@ int sl_search_prepare(struct sl_search_options *options, struct sl_common_option
         return sl_error_set(error, SL_BAD_INPUT,
                             "--memory: \"%.40s\" is no size of at least a byte, such as 500MB or 2GiB",
                             options->memory);
+    options->given = common->mesh;
     if (!options->plan || sl_option_given(command, "mesh")) return SL_OK;
     if (!options->devices && sl_mesh_parse(&mesh, common->mesh, error) == SL_OK) options->devices = mesh.size;
     common->mesh = "data=1";

@@ -14,6 +14,7 @@ struct sl_search_options {
     const char *memory;  /* "2GB" that a coordinate may take; NULL: what the machine says */
     const char *machine; /* a file; NULL: this machine is measured */
     const char *save;    /* a file of options for the best layout; NULL: none */
+    const char *given;   /* the mesh of the run without a search; set by sl_search_prepare */
 };
 
 /* Over a struct sl_search_options. */

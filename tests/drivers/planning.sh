@@ -87,6 +87,9 @@ point 'what is given stays as it is'
 call $transformer --plan search --mesh data=2,pipe=2 --machine "$laptop" --json
 [ $status = 0 ] && ! grep '"layout"' out | grep -v 'mesh data=2,pipe=2'
 point 'also the mesh'
+call $transformer --plan search --mesh data=2,pipe=2 --schedule 1f1b --microbatches 4 --machine "$laptop"
+[ $status = 0 ] && grep -q 'as given .*; --mesh data=2,pipe=2 --schedule 1f1b --microbatches 4$' out && grep -q '^what is given stays: ' out
+point 'the own layout stays where nothing is 5 % faster'
 
 # Where the table outweighs the layers.
 large="$transformer --vocab-size 8192"
