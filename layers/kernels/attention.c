@@ -431,8 +431,8 @@ struct span {
 
 SL_INLINE struct span heads_of(const struct sl_attention *shape, size_t key_head) {
     const size_t group = shape->group > 1 ? shape->group : 1, lead = group > 1 ? shape->lead : 0;
-    const size_t first = key_head * group, end = first + group - lead;
-    return (struct span){first > lead ? first - lead : 0, smaller(end, shape->heads)};
+    const size_t first = key_head * group, end = first + group;
+    return (struct span){first > lead ? first - lead : 0, end > lead ? smaller(end - lead, shape->heads) : 0};
 }
 
 static void backward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,

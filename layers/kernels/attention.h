@@ -21,10 +21,10 @@ struct sl_attention {
     size_t position;           /* of each sequence's first query: 0 in training */
     size_t key_rows;           /* from one sequence's keys to the next's: QUERIES in training, a cache's capacity */
     size_t heads, width, rope; /* rope 0: none */
-    size_t group, lead;        /* heads that share one of k and v (0: 1); those before this call's first head that share
-                                  one with it */
-    size_t key_stride;         /* of k and v, which may lie side by side in one array [k | v] */
-    enum sl_dtype keys;        /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
+    size_t group, lead; /* heads that share one of k and v (0: 1); heads, of other calls, that come before the first
+                           one, and read the first columns of k and v */
+    size_t key_stride;  /* of k and v, which may lie side by side in one array [k | v] */
+    enum sl_dtype keys; /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
 };
 
 struct sl_attention_kernels {
@@ -38,7 +38,8 @@ struct sl_attention_kernels {
                   float *logsum);
     /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
      * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, dk and dv those over the
-     * heads of each group. SCRATCH has sl_attention_scratch bytes. */
+     * heads of each group; what no head reads of k and v is left alone there. SCRATCH has sl_attention_scratch bytes.
+     */
     void (*backward)(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                      const float *v, const float *k_rope, const float *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch);
