@@ -74,8 +74,8 @@ static struct sl_module *make_rms_norm(const struct sl_channels *channels) {
     return sl_sharded_norm("norm", COLUMNS, &kind, channels);
 }
 
-static make_module *const all_modules[] = {make_grouped,      make_plain,      make_normed,  make_gated,
-                                           make_gated_biased, make_layer_norm, make_rms_norm};
+static make_module *const all_modules[] = {make_grouped, make_plain,        make_biased,     make_normed,
+                                           make_gated,   make_gated_biased, make_layer_norm, make_rms_norm};
 enum { MODULES = sizeof all_modules / sizeof *all_modules };
 
 /* ---- a module on a mesh ---- */
