@@ -137,6 +137,10 @@ const struct sl_option transformer_parameter_table[] = {
     {"params", SL_OPTION_TEXT, FIELD(params), .value = "FILE", .path = SL_PATH_CHECKPOINT,
      .help = "begin with the parameters in FILE: safetensors, or a checkpoint; if FILE is a directory, with its latest "
              "checkpoint"},
+    {"model", SL_OPTION_TEXT, FIELD(model), .value = "PATH", .path = SL_PATH_DATA,
+     .help = "begin with a published model, and take over its sizes: a folder of Hugging Face's, or a GGUF file, of a "
+             "Llama, "
+             "Mistral, Qwen 2 or Qwen 3; --sequence says how many tokens a sample has"},
     {0},
 };
 
@@ -147,6 +151,9 @@ const struct sl_option transformer_generation_table[] = {
      .unless = "prompt|prompts", .help = "tokens to continue, as numbers"},
     {"prompts", SL_OPTION_TEXT, FIELD(prompts), .value = "FILE", .path = SL_PATH_TEXT, .keep = SL_KEPT_FREE,
      .unless = "prompt|prompt-tokens", .help = "texts to continue: each line of FILE is one"},
+    {"logits", SL_OPTION_TEXT, FIELD(logits), .value = "FILE", .path = SL_PATH_REPLACED,
+     .help = "write to FILE the logits that follow each token of the first sample but the last (safetensors, [tokens, "
+             "vocabulary]); prompts then go through the model a token at a time"},
     {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
      .help = "tokens of a sample, including the prompt; 0: --sequence"},
     {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
@@ -388,6 +395,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .expert_dimension = config->expert_dimension ? config->expert_dimension : 4 * config->model_dimension,
         .capacity = config->capacity,
         .balance = config->balance};
+    if (job->publishes) job->model.rotary = job->published.transformer.rotary;
     SL_TRY(read_scaling(config->rope_scaling, &job->model.rotary, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     if (config->params) SL_TRY(open_params(job, error));
@@ -395,6 +403,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
     SL_TRY(transformer_fit(job, error));
+    SL_TRY(transformer_open_tokenizer(job, error));
     SL_TRY(transformer_read_prompts(job, error));
     SL_TRY(transformer_check_memory(job, engine, error));
     SL_TRY(prepare_training(job, error));
@@ -405,6 +414,7 @@ int transformer_sign(const struct transformer_job *job, struct sl_error *error) 
     const struct transformer_config *config = job->config;
     struct sl_signature *signature = &config->common.command->signature;
     SL_TRY(sl_sign_file(signature, "--params", job->params.path, error));
+    SL_TRY(sl_sign_file(signature, "--model", config->model, error));
     SL_TRY(sl_sign_file(signature, "--prompts", config->prompts, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
     SL_TRY(sl_job_sign(&job->job, signature, error));
@@ -420,4 +430,5 @@ void transformer_finish(struct transformer_job *job) {
     sl_job_close(&job->job);
     sl_prompts_free(&job->prompts);
     transformer_close_stream(job);
+    transformer_close_model(job);
 }
