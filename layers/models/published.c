@@ -159,7 +159,9 @@ static int load_one(const struct sl_published *p, struct sl_spmd *self, struct s
     struct source s = {.published = p, .parameter = parameter};
     SL_TRY(find_tensor(p, parameter->name, parameter->dims, parameter->shape, &s.name, &s.weight, &self->error));
     s.shard = sl_spec_shard(&parameter->spec, self->mesh, self->coordinate, parameter->dims, parameter->shape);
-    s.columns = s.shard.dim[s.shard.dims - 1].local;
+    size_t local[SL_MAX_DIMS];
+    SL_TRY(sl_spec_local_shape(&parameter->spec, self->mesh, parameter->dims, parameter->shape, local, &self->error));
+    s.columns = local[parameter->dims - 1];
     s.rows = parameter->count / s.columns;
     SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));
     SL_TRY(fill(&s, parameters, number, room));
