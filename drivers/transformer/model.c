@@ -69,7 +69,10 @@ int transformer_load_model(struct sl_worker *worker) {
 
 int transformer_open_tokenizer(struct transformer_job *job, struct sl_error *error) {
     if (!job->publishes || job->command != TRANSFORMER_GENERATE) return SL_OK;
-    SL_TRY(sl_tokenizer_open(&job->tokenizer, job->config->model, NULL, error));
+    const bool needs = !job->config->prompt_tokens; /* otherwise text is shown where there is a tokenizer */
+    struct sl_error reason = {0};
+    if (sl_tokenizer_open(&job->tokenizer, job->config->model, NULL, &reason))
+        return needs ? sl_error_set(error, reason.status, "%s", reason.message) : SL_OK;
     const int tokens = sl_tokenizer_vocabulary(job->tokenizer);
     if (tokens <= job->model.vocabulary) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%s: its tokenizer has %d tokens, and the model %d", job->config->model,
