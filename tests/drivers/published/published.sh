@@ -4,7 +4,7 @@
 driver=$1/transformer
 models=$(cd "$2/published" && pwd)
 tool=$(cd "$(dirname "$0")" && pwd)/published.py
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 if ! command -v python3 >/dev/null; then
     echo '1..0 # SKIP there is no python3'
     exit
