@@ -134,6 +134,9 @@ void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, si
     case SL_BF16:
         reduce_floats(SL_BF16, reduction, work, arrays);
         return;
+    case SL_F16:
+        reduce_floats(SL_F16, reduction, work, arrays);
+        return;
     case SL_I32:
         reduce_integers(work, arrays);
         return;

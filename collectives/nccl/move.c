@@ -217,6 +217,8 @@ static ncclDataType_t type_of(enum sl_dtype dtype) {
         return ncclFloat32;
     case SL_BF16:
         return ncclBfloat16;
+    case SL_F16:
+        return ncclFloat16;
     case SL_I32:
         return ncclInt32;
     }

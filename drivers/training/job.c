@@ -265,7 +265,8 @@ int sl_worker_plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
 
 int sl_worker_open(struct sl_worker *worker, const struct sl_store *from) {
     if (from) SL_TRY(sl_checkpoint_verify(worker->self, worker->trainer, from));
-    return sl_trainer_open(worker->trainer, from);
+    SL_TRY(sl_trainer_open(worker->trainer, from));
+    return !from && worker->job->type->load ? worker->job->type->load(worker) : SL_OK;
 }
 
 void sl_worker_close(struct sl_worker *worker) {

@@ -46,6 +46,9 @@ struct sl_job_type {
     /* Builds WORKER's part of the model, takes its buffers (worker->own), and changes of OPTIONS, which come filled in
      * from the job, what its model needs. */
     int (*open)(struct sl_worker *worker, struct sl_trainer_options *options);
+    /* Fills in WORKER's parameters, which are open, in place of those of the seed; NULL: it has nothing else.
+     * Collective over the mesh. */
+    int (*load)(struct sl_worker *worker);
     /* Gives back what open has taken; also after it has failed. */
     void (*close)(struct sl_worker *worker);
     /* Adds to BUDGET what WORKER, whose trainer is planned, takes beside it. Collective over the mesh. */

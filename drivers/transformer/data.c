@@ -83,6 +83,17 @@ static int check_evaluation(const struct transformer_job *job, struct sl_error *
                         config->validation);
 }
 
+/* A published model's tokens are not bytes. */
+static int check_bytes(const struct transformer_job *job, const struct sl_tokens *tokens, const char *option,
+                       const char *path, struct sl_error *error) {
+    if (!job->publishes || !tokens->files || !sl_tokens_are_bytes(tokens)) return SL_OK;
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "%s %s: a text, whose tokens would be bytes: --model needs those of its tokenizer, which \"tokens "
+        "shards\" makes",
+        option, path);
+}
+
 /* Whoever evaluates on a text of its own reads no other. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     const char *own = job->config->eval_data;
@@ -90,6 +101,8 @@ int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     if (job->command == TRANSFORMER_TRAIN || !own) SL_TRY(open_parts(job, error));
     if (own) SL_TRY(open_whole(job, error));
     SL_TRY(check_evaluation(job, error));
+    SL_TRY(check_bytes(job, &job->tokens, "--data", job->config->data, error));
+    SL_TRY(check_bytes(job, &job->eval_tokens, "--eval-data", own, error));
     if (!job->model.vocabulary)
         job->model.vocabulary = (job->tokens.files ? &job->tokens : &job->eval_tokens)->vocabulary;
     job->tokens.vocabulary = job->eval_tokens.vocabulary = job->model.vocabulary;
@@ -113,6 +126,10 @@ void transformer_print_scored(const struct transformer_job *job, FILE *stream) {
 
 void transformer_print_source(const struct transformer_job *job, FILE *stream) {
     const char *step = sl_store_note(&job->params, "step");
+    if (job->publishes) {
+        fprintf(stream, "model %s (%s)", job->config->model, job->published.family);
+        return;
+    }
     if (!job->config->params) {
         fprintf(stream, "random parameters");
         return;
@@ -122,6 +139,6 @@ void transformer_print_source(const struct transformer_job *job, FILE *stream) {
 }
 
 void transformer_warn_of_source(const struct transformer_job *job) {
-    if (job->config->params) return;
+    if (job->config->params || job->publishes) return;
     sl_remark("without --params the parameters are random, as they are before a training");
 }

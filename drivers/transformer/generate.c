@@ -5,6 +5,7 @@
 
 #include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
+#include "layers/storage/safetensors.h"
 
 struct transformer_sampler {
     struct sl_worker *worker;
@@ -12,8 +13,13 @@ struct transformer_sampler {
     int sequences;   /* of a replica */
     int32_t *tokens; /* [sequences, length] */
     int32_t *all;    /* [data, sequences, length] */
+    float *logits;   /* [length - 1, vocabulary]; NULL: nobody wants them */
     struct sl_group replicas;
 };
+
+static bool wants_logits(const struct transformer_job *job) {
+    return job->command == TRANSFORMER_GENERATE && job->config->logits;
+}
 
 static struct sl_generation generation_of(const struct transformer_job *job) {
     const struct transformer_config *config = job->config;
@@ -29,6 +35,7 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .prompt = sl_prompt_length(&job->prompts, 0),
         .length = job->length,
         .cache = (enum sl_cache_form)config->cache,
+        .logits = wants_logits(job),
         .threads = config->threads ? config->threads : job->job.cores_each,
         .sampling = {config->temperature, config->top_k, config->top_p},
         .seed = config->common.seed,
@@ -55,13 +62,17 @@ static size_t room_tokens(const struct transformer_job *job) {
     return (size_t)transformer_own_samples(job) * (size_t)job->length * (1 + (size_t)job->job.data);
 }
 
+static size_t logits_of(const struct transformer_job *job) {
+    return wants_logits(job) ? (size_t)(job->length - 1) * (size_t)job->model.vocabulary : 0;
+}
+
 int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget) {
     const struct transformer_job *job = transformer_job_of(worker);
     struct sl_generator *generator = NULL;
     const int status = open_generator(&generator, worker, true);
     if (status == SL_OK) sl_generator_plan_bytes(generator, budget);
     sl_generator_close(generator);
-    sl_budget_add(budget, SL_MEMORY_RUNTIME, room_tokens(job) * sizeof(int32_t));
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, room_tokens(job) * sizeof(int32_t) + logits_of(job) * sizeof(float));
     return status;
 }
 
@@ -75,8 +86,11 @@ int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_wor
     s->sequences = sequences;
     s->tokens = calloc(count, sizeof *s->tokens);
     s->all = calloc(count * (size_t)job->job.data, sizeof *s->all);
-    if (!s->tokens || !s->all) return sl_fail(worker->self, SL_FAILED, "no memory to generate");
-    sl_budget_add(&worker->self->held, SL_MEMORY_RUNTIME, room_tokens(job) * sizeof *s->tokens);
+    s->logits = wants_logits(job) ? calloc(logits_of(job) + 1, sizeof *s->logits) : NULL;
+    if (!s->tokens || !s->all || (wants_logits(job) && !s->logits))
+        return sl_fail(worker->self, SL_FAILED, "no memory to generate");
+    sl_budget_add(&worker->self->held, SL_MEMORY_RUNTIME,
+                  room_tokens(job) * sizeof *s->tokens + logits_of(job) * sizeof *s->logits);
     if (job->job.data > 1) SL_TRY(sl_group_axes(worker->self, sl_data_axis, &s->replicas));
     return open_generator(&s->generator, worker, false);
 }
@@ -87,6 +101,7 @@ void transformer_close_sampler(struct transformer_sampler *s) {
     sl_group_close(s->worker->self, &s->replicas);
     free(s->tokens);
     free(s->all);
+    free(s->logits);
     free(s);
 }
 
@@ -103,20 +118,33 @@ static void write_prompts(const struct transformer_sampler *s) {
     }
 }
 
+static int write_logits(const struct transformer_job *job, const float *logits, struct sl_error *error) {
+    const size_t shape[] = {(size_t)(job->length - 1), (size_t)job->model.vocabulary};
+    struct sl_store store = {0};
+    struct sl_tensor *tensor = sl_store_add(&store, "logits", SL_F32, 2, shape);
+    int status = tensor ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for the logits");
+    if (tensor) memcpy(tensor->array.data, logits, sl_tensor_bytes(tensor));
+    if (tensor) status = sl_safetensors_write(&store, job->config->logits, error);
+    sl_store_free(&store);
+    return status;
+}
+
 /* Reports it, where it is done in a training, under STEP. */
 static int generate(struct transformer_sampler *s, int64_t step, struct sl_generated *generated) {
     struct transformer_job *job = transformer_job_of(s->worker);
     struct sl_spmd *self = s->worker->self;
     const int32_t *all = s->tokens;
     write_prompts(s);
-    *generated = (struct sl_generated){.tokens = s->tokens};
+    *generated = (struct sl_generated){.tokens = s->tokens, .logits = s->logits};
     SL_TRY(sl_generator_run(s->generator, generated));
     if (s->replicas.size > 1) {
         SL_TRY(
             sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, (size_t)s->sequences * (size_t)job->length));
         all = s->all;
     }
-    return self->coordinate == 0 ? transformer_print_samples(job, step, all, &self->error) : SL_OK;
+    if (self->coordinate > 0) return SL_OK;
+    if (s->logits) SL_TRY(write_logits(job, s->logits, &self->error));
+    return transformer_print_samples(job, step, all, &self->error);
 }
 
 int transformer_sample(struct transformer_sampler *s, int64_t step) {

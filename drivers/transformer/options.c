@@ -19,13 +19,40 @@ const struct sl_option transformer_model_table[] = {
     {"blocks", SL_OPTION_INTEGER, FIELD(blocks), .min = 1, .max = MOST_LAYERS, .keep = SL_KEPT_SIZE,
      .help = "number of blocks of layers"},
     {"layers-per-block", SL_OPTION_INTEGER, FIELD(layers_per_block), .min = 1, .max = MOST_LAYERS, .keep = SL_KEPT_SIZE,
-     .help = "layers of a block; all but the last one have rotary positions"},
+     .help = "layers of a block; with attention mla all but the last one have rotary positions"},
     {"sequence", SL_OPTION_INTEGER, FIELD(sequence), .min = 1, .max = 1 << 20, .keep = SL_KEPT_MODEL,
      .help = "tokens of a sample"},
     {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
      .help = "columns of the latent that keys and values are computed from, and of the latent for queries"},
     {"rope-dim", SL_OPTION_INTEGER, FIELD(rope), .min = 0, .max = MOST, .keep = SL_KEPT_SIZE,
-     .help = "columns with rotary positions: of the one key that all heads share, and of each head's query; 0: none"},
+     .help =
+         "columns with rotary positions: of the one key that all heads share, and of each head's query; 0: none. With "
+         "attention gqa all columns of a head have them, unless it is 0"},
+    {"attention", SL_OPTION_CHOICE, FIELD(attention), .value = "mla|gqa", .keep = SL_KEPT_SIZE,
+     .help = "latent attention, or heads of keys and values that groups of query heads share"},
+    {"kv-heads", SL_OPTION_INTEGER, FIELD(key_heads), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,
+     .help = "gqa: number of heads of keys and values; 0: as many as of queries"},
+    {"head-dim", SL_OPTION_INTEGER, FIELD(head_width), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
+     .help = "gqa: columns of a head; 0: the channels divided by the heads"},
+    {"qk-norm", SL_OPTION_SWITCH, FIELD(head_norms), .keep = SL_KEPT_SIZE,
+     .help = "gqa: normalize each head of queries and keys"},
+    {"rope-base", SL_OPTION_REAL, FIELD(rope_base), .min = 1, .max = 1e12, .keep = SL_KEPT_SIZE,
+     .help = "gqa: base of the rotations' angles"},
+    {"rope-pairs", SL_OPTION_CHOICE, FIELD(rope_pairs), .value = "halves|adjacent", .keep = SL_KEPT_SIZE,
+     .help = "gqa: which columns of a head turn together: one of each half, or neighbours"},
+    {"rope-scaling", SL_OPTION_TEXT, FIELD(rope_scaling), .value = "FACTOR,LOW,HIGH,LENGTH", .keep = SL_KEPT_SIZE,
+     .help = "gqa: slow rotations become FACTOR times as slow, as in Llama 3: those that turn fewer than LOW times in "
+             "LENGTH tokens; those that turn more than HIGH times stay as they are"},
+    {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu", .keep = SL_KEPT_SIZE,
+     .help = "what is inside an MLP: gelu, or silu that gates columns beside it"},
+    {"mlp-dim", SL_OPTION_INTEGER, FIELD(mlp_dimension), .min = 0, .max = 16 * MOST, .keep = SL_KEPT_SIZE,
+     .help = "columns inside an MLP; 0: four times the channels"},
+    {"norm", SL_OPTION_CHOICE, FIELD(norm), .value = "rms|layer", .keep = SL_KEPT_SIZE,
+     .help = "how rows are normalized: divided by their root mean square, or around their mean, too"},
+    {"norm-epsilon", SL_OPTION_REAL, FIELD(norm_epsilon), .min = 1e-12, .max = 1, .keep = SL_KEPT_SIZE,
+     .help = "what is added to a row's mean square"},
+    {"biases", SL_OPTION_CHOICE, FIELD(biases), .value = "all|qkv|none", .keep = SL_KEPT_SIZE,
+     .help = "gqa: which layers have biases: all, and RMS norms then shift; those of queries, keys and values; none"},
     {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
      .help = "number of different tokens; 0: as many as the data has"},
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
@@ -110,6 +137,10 @@ const struct sl_option transformer_parameter_table[] = {
     {"params", SL_OPTION_TEXT, FIELD(params), .value = "FILE", .path = SL_PATH_CHECKPOINT,
      .help = "begin with the parameters in FILE: safetensors, or a checkpoint; if FILE is a directory, with its latest "
              "checkpoint"},
+    {"model", SL_OPTION_TEXT, FIELD(model), .value = "PATH", .path = SL_PATH_DATA,
+     .help = "begin with a published model, and take over its sizes: a folder of Hugging Face's, or a GGUF file, of a "
+             "Llama, "
+             "Mistral, Qwen 2 or Qwen 3; --sequence says how many tokens a sample has"},
     {0},
 };
 
@@ -120,6 +151,9 @@ const struct sl_option transformer_generation_table[] = {
      .unless = "prompt|prompts", .help = "tokens to continue, as numbers"},
     {"prompts", SL_OPTION_TEXT, FIELD(prompts), .value = "FILE", .path = SL_PATH_TEXT, .keep = SL_KEPT_FREE,
      .unless = "prompt|prompt-tokens", .help = "texts to continue: each line of FILE is one"},
+    {"logits", SL_OPTION_TEXT, FIELD(logits), .value = "FILE", .path = SL_PATH_REPLACED,
+     .help = "write to FILE the logits that follow each token of the first sample but the last (safetensors, [tokens, "
+             "vocabulary]); prompts then go through the model a token at a time"},
     {"length", SL_OPTION_INTEGER, FIELD(length), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
      .help = "tokens of a sample, including the prompt; 0: --sequence"},
     {"samples", SL_OPTION_INTEGER, FIELD(samples), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
@@ -156,6 +190,8 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .sequence = 256,
         .latent = 64,
         .rope = 16,
+        .rope_base = 10000,
+        .norm_epsilon = 1e-6,
         .choices = 2,
         .capacity = 1.25,
         .balance = 0.01,
@@ -293,6 +329,20 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     return sl_error_set(error, SL_BAD_INPUT, "--resume and --params: both give the values to begin with");
 }
 
+static int read_scaling(const char *text, struct sl_rotary *rotary, struct sl_error *error) {
+    int end = 0;
+    if (!text) return SL_OK;
+    if (sscanf(text, "%lf,%lf,%lf,%lf%n", &rotary->factor, &rotary->low, &rotary->high, &rotary->original, &end) == 4 &&
+        !text[end] && rotary->factor >= 1 && rotary->low > 0 && rotary->high > rotary->low && rotary->original >= 1 &&
+        rotary->factor < 1e6 && rotary->high < 1e6 && rotary->original < 1e9)
+        return SL_OK;
+    return sl_error_set(
+        error, SL_BAD_INPUT,
+        "--rope-scaling: \"%.40s\" is no FACTOR,LOW,HIGH,LENGTH: a factor of 1 or more, LOW below HIGH, "
+        "LENGTH tokens",
+        text);
+}
+
 static int open_params(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(sl_checkpoints_map(&job->params, job->config->params, job->speaks, error));
     const char *model = sl_store_note(&job->params, "config.model");
@@ -324,6 +374,16 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .layers_per_block = config->layers_per_block,
         .latent = config->latent,
         .rope = config->rope,
+        .attention = config->attention,
+        .key_heads = config->key_heads,
+        .head_width = config->head_width,
+        .head_norms = config->head_norms,
+        .rotary = {.pairs = config->rope_pairs, .base = config->rope_base},
+        .mlp = config->mlp,
+        .inside = config->mlp_dimension,
+        .norm = config->norm,
+        .epsilon = config->norm_epsilon,
+        .biases = config->biases,
         .positions = config->sequence > config->length ? config->sequence : config->length,
         .dropout = config->dropout,
         .recomputation = config->training.recompute,
@@ -335,12 +395,15 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .expert_dimension = config->expert_dimension ? config->expert_dimension : 4 * config->model_dimension,
         .capacity = config->capacity,
         .balance = config->balance};
+    if (job->publishes) job->model.rotary = job->published.transformer.rotary;
+    SL_TRY(read_scaling(config->rope_scaling, &job->model.rotary, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     if (config->params) SL_TRY(open_params(job, error));
     SL_TRY(transformer_open_data(job, error));
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
     SL_TRY(transformer_fit(job, error));
+    SL_TRY(transformer_open_tokenizer(job, error));
     SL_TRY(transformer_read_prompts(job, error));
     SL_TRY(transformer_check_memory(job, engine, error));
     SL_TRY(prepare_training(job, error));
@@ -351,6 +414,7 @@ int transformer_sign(const struct transformer_job *job, struct sl_error *error) 
     const struct transformer_config *config = job->config;
     struct sl_signature *signature = &config->common.command->signature;
     SL_TRY(sl_sign_file(signature, "--params", job->params.path, error));
+    SL_TRY(sl_sign_file(signature, "--model", config->model, error));
     SL_TRY(sl_sign_file(signature, "--prompts", config->prompts, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
     SL_TRY(sl_job_sign(&job->job, signature, error));
@@ -366,4 +430,5 @@ void transformer_finish(struct transformer_job *job) {
     sl_job_close(&job->job);
     sl_prompts_free(&job->prompts);
     transformer_close_stream(job);
+    transformer_close_model(job);
 }

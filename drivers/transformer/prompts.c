@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
+#include "layers/storage/safetensors.h"
 
 /* ---- numbers ---- */
 
@@ -105,6 +106,8 @@ int transformer_read_prompts(struct transformer_job *job, struct sl_error *error
     const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
     if (job->command == TRANSFORMER_EVALUATE) return SL_OK;
     SL_TRY(read_prompts(job, error));
+    SL_TRY(transformer_encode_prompts(job, error));
+    if (job->command == TRANSFORMER_GENERATE && config->logits) SL_TRY(sl_safetensors_can_write(config->logits, error));
     if (job->command == TRANSFORMER_GENERATE) SL_TRY(check_lengths(job, error));
     SL_TRY(transformer_check_samples(job, error));
     return sl_sampling_check(&sampling, error);

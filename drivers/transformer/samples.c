@@ -5,19 +5,12 @@
 
 #include "drivers/transformer/transformer.h"
 
-/* A copy of a sample's tokens, each of which is a byte; NULL without memory. */
-static uint8_t *bytes_of(const struct transformer_job *job, const int32_t *tokens) {
-    uint8_t *bytes = malloc((size_t)job->length + 1);
-    for (int i = 0; bytes && i < job->length; i++) bytes[i] = (uint8_t)tokens[i];
-    return bytes;
-}
-
 /* What is no UTF-8 is lost in the text; the tokens have it. */
 static json_t *json_text(const struct transformer_job *job, const int32_t *tokens) {
-    uint8_t *bytes = bytes_of(job, tokens);
-    char *text = malloc(3 * (size_t)job->length + 1);
+    size_t count = 0;
+    char *bytes = transformer_text_of(job, tokens, &count), *text = malloc(3 * count + 1);
     json_t *string = NULL;
-    if (bytes && text) string = json_stringn(text, sl_utf8_of_bytes(bytes, (size_t)job->length, text));
+    if (bytes && text) string = json_stringn(text, sl_utf8_of_bytes((uint8_t *)bytes, count, text));
     free(bytes);
     free(text);
     return string;
@@ -38,9 +31,10 @@ static int print_json(struct transformer_job *job, int64_t step, int number, con
 /* Each line begins with MARGIN. */
 static int print_text(const struct transformer_job *job, const int32_t *tokens, const char *margin,
                       struct sl_error *error) {
-    uint8_t *bytes = bytes_of(job, tokens);
+    size_t count = 0;
+    char *bytes = transformer_text_of(job, tokens, &count);
     if (!bytes) return sl_error_set(error, SL_FAILED, "no memory for a sample's text");
-    const uint8_t *line = bytes, *end = bytes + job->length;
+    const uint8_t *line = (uint8_t *)bytes, *end = line + count;
     while (line <= end) {
         const uint8_t *newline = memchr(line, '\n', (size_t)(end - line)), *next = newline ? newline : end;
         fputs(margin, stdout);
@@ -77,7 +71,7 @@ static int print_sample(const struct transformer_job *job, int64_t step, int num
 
 int transformer_print_samples(struct transformer_job *job, int64_t step, const int32_t *tokens,
                               struct sl_error *error) {
-    const bool text = job->model.vocabulary <= 256, json = job->config->common.json;
+    const bool text = job->tokenizer || job->model.vocabulary <= 256, json = job->config->common.json;
     for (int s = 0; s < transformer_samples(job); s++, tokens += job->length)
         SL_TRY(json ? print_json(job, step, s, tokens, text, error) : print_sample(job, step, s, tokens, text, error));
     fflush(stdout);

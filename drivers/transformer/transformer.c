@@ -54,7 +54,7 @@ enum { COMMANDS = sizeof commands / sizeof *commands - 1 };
 /* A model that was trained anywhere can be used anywhere: on one coordinate, unless the user wants another mesh. And
  * whoever names data means them, not those of --eval-data that the run had. */
 static void fit_to_checkpoint(struct transformer_config *config, const struct sl_options *options) {
-    if (config->params && !sl_option_given(options, "mesh")) config->common.mesh = "data=1";
+    if ((config->params || config->model) && !sl_option_given(options, "mesh")) config->common.mesh = "data=1";
     if (sl_option_given(options, "data") && !sl_option_given(options, "eval-data")) config->eval_data = NULL;
 }
 
@@ -93,7 +93,8 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
     int status = sl_options_parse(&options, argc, argv);
     if (command != TRANSFORMER_TRAIN) fit_to_checkpoint(&config, &options);
     if (status == SL_OK && !options.answered) {
-        status = sl_search_prepare(&config.search, &config.common, &options, &error);
+        status = transformer_take_model(&job, &config, &options, &error);
+        if (status == SL_OK) status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;
         if (status == SL_OK) status = start(&job, command, &config, &error);
         status = sl_options_finish(&options, status, &error);

@@ -6,9 +6,11 @@
 #include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
+#include "layers/models/published.h"
 #include "layers/models/transformer.h"
 #include "layers/storage/prompts.h"
 #include "layers/storage/tokens.h"
+#include "layers/tokenizers/tokenizer.h"
 
 enum transformer_command { TRANSFORMER_TRAIN, TRANSFORMER_EVALUATE, TRANSFORMER_GENERATE };
 
@@ -18,18 +20,23 @@ struct transformer_config {
     struct sl_search_options search;
     /* model */
     int model_dimension, heads, blocks, layers_per_block, sequence, latent, rope, vocabulary;
+    int attention, key_heads, head_width, mlp, mlp_dimension, norm, biases; /* enums of layers/models/transformer.h */
+    int rope_pairs;                                                         /* 0: halves; 1: adjacent columns */
+    bool head_norms;
+    double rope_base, norm_epsilon;
+    const char *rope_scaling;
     double dropout;
     bool vocabulary_parallel;
     int spread_head; /* enum sl_spread_head */
     int experts, choices, shared_experts, expert_dimension;
     double capacity, balance;
     /* data */
-    const char *data, *eval_data, *params;
+    const char *data, *eval_data, *params, *model;
     double validation;
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
     /* generation */
-    const char *prompt, *prompt_tokens, *prompts;
+    const char *prompt, *prompt_tokens, *prompts, *logits;
     int length, samples, groups, in_flight, top_k;
     int cache;   /* enum sl_cache_form */
     int threads; /* of each coordinate; 0: as many as it has cores */
@@ -74,13 +81,27 @@ struct transformer_job {
     struct sl_tokens eval_tokens; /* what is scored whole in place of a part of the data; no files: nothing is */
     struct sl_store params;       /* given values */
     struct sl_prompts prompts;
-    int length; /* tokens of a prompt with what is generated */
+    bool publishes; /* the model is a published one */
+    struct sl_published published;
+    struct sl_tokenizer *tokenizer; /* its; NULL: tokens are bytes */
+    int length;                     /* tokens of a prompt with what is generated */
     /* Written by coordinate 0. */
     struct sl_peak peak; /* what products reach with the run's cores */
     struct transformer_score score;
     struct transformer_stream stream; /* of evaluate */
 };
 
+/* With --model: opens it, and takes over its sizes. Before all else. */
+int transformer_take_model(struct transformer_job *job, struct transformer_config *config,
+                           const struct sl_options *options, struct sl_error *error);
+/* For struct sl_job_type. */
+int transformer_load_model(struct sl_worker *worker);
+int transformer_open_tokenizer(struct transformer_job *job, struct sl_error *error);
+/* The job's prompts, whose tokens are bytes, become the model's tokens. */
+int transformer_encode_prompts(struct transformer_job *job, struct sl_error *error);
+/* The bytes of a sample, *COUNT of them, to be freed; NULL without memory. */
+char *transformer_text_of(const struct transformer_job *job, const int32_t *tokens, size_t *count);
+void transformer_close_model(struct transformer_job *job);
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
                         const struct transformer_config *config, const struct sl_mesh *mesh,
                         const struct sl_engine *engine, struct sl_error *error);

@@ -51,6 +51,7 @@ const struct sl_job_type transformer_job_type = {
     .axes = axes,
     .samples = "sequences",
     .open = open_worker,
+    .load = transformer_load_model,
     .close = close_worker,
     .plan_bytes = transformer_plan_bytes,
     .copy = transformer_copy_job,

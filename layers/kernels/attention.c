@@ -42,11 +42,12 @@ SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, c
     const size_t width = shape->width, rope = shape->rope, stride = shape->key_stride;
     const size_t sequence = number / shape->heads, head = number % shape->heads;
     const size_t query = sequence * shape->queries, key = sequence * shape->key_rows;
+    const size_t column = sl_attention_key_head(shape, head) * width;
     return (struct head){
         .q = {q + query * (shape->heads * width) + head * width, shape->heads * width, width, NULL},
         .q_rope = {rope ? q_rope + query * (shape->heads * rope) + head * rope : q, shape->heads * rope, rope, NULL},
-        .k = key_rows(shape, k, key * stride + head * width, stride, width),
-        .v = key_rows(shape, v, key * stride + head * width, stride, width),
+        .k = key_rows(shape, k, key * stride + column, stride, width),
+        .v = key_rows(shape, v, key * stride + column, stride, width),
         .k_rope = key_rows(shape, rope ? k_rope : k, rope ? key * rope : 0, rope, rope),
         .position = shape->position,
         .keys = shape->key_rows,
@@ -256,7 +257,7 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
                     const void *k_rope, float *o, float *logsum) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
-    const size_t key_stride = shape->key_stride;
+    const size_t key_stride = shape->key_stride, group = shape->group, lead = shape->lead;
     const enum sl_dtype keys = shape->keys;
     const size_t blocks = (queries + BLOCK - 1) / BLOCK;
     if (queries <= FEW) {
@@ -272,6 +273,8 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
                                          .heads = heads,
                                          .width = width,
                                          .rope = rope,
+                                         .group = group,
+                                         .lead = lead,
                                          .key_stride = key_stride,
                                          .keys = keys};
         const size_t number = unit / blocks, first = unit % blocks * BLOCK;
@@ -313,9 +316,11 @@ SL_INLINE float dot(size_t n, const float *x, const float *y) {
     return lane[0] + rest;
 }
 
-/* Of one head, beginning where its operands do; dk_rope's rows are its own. */
+/* Of one head, beginning where its operands do; dk_rope's rows are its own. ADDS: to what other heads of its group have
+ * left in dk and dv. */
 struct gradients {
     float *dq, *dq_rope, *dk, *dv, *dk_rope;
+    bool adds;
 };
 
 /* What queries need of forward: their rows' logsum, and delta, which is o . d_o. */
@@ -403,8 +408,8 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
         make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p);
         make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds);
         score_gradients(&sight, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
-        add_to_keys(&sight, p, dy, !fresh, dv, stride);
-        add_to_keys(&sight, ds, q, !fresh, dk, stride);
+        add_to_keys(&sight, p, dy, to->adds || !fresh, dv, stride);
+        add_to_keys(&sight, ds, q, to->adds || !fresh, dk, stride);
         add_to_keys(&sight, ds, q_rope, !fresh, dk_rope, rope);
         add_to_queries(&sight, ds, k, from > 0, to->dq + first * h->q.stride, h->q.stride);
         add_to_queries(&sight, ds, k_rope, from > 0, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride);
@@ -424,34 +429,56 @@ static void sum_heads(size_t heads, size_t n, const float *parts, float *sums) {
     }
 }
 
+/* The heads that read head KEY_HEAD of k and v: [first, end). */
+struct span {
+    size_t first, end;
+};
+
+SL_INLINE struct span heads_of(const struct sl_attention *shape, size_t key_head) {
+    const size_t group = shape->group > 1 ? shape->group : 1, lead = group > 1 ? shape->lead : 0;
+    const size_t first = key_head * group, end = first + group;
+    return (struct span){first > lead ? first - lead : 0, end > lead ? smaller(end - lead, shape->heads) : 0};
+}
+
 static void backward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                      const float *v, const float *k_rope, const float *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
     const size_t sequences = shape->sequences, queries = shape->queries, heads = shape->heads, width = shape->width;
     const size_t rope = shape->rope, key_stride = shape->key_stride, rows = sequences * queries;
+    const size_t group = shape->group, lead = shape->lead, key_heads = sl_attention_key_heads(shape);
     float *deltas = scratch, *parts = deltas + heads * rows; /* [heads, rows]; dk_rope [heads, rows, rope] */
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, deltas, parts))
-    for (size_t number = 0; number < sequences * heads; number++) {
+    for (size_t unit = 0; unit < sequences * key_heads; unit++) {
         const struct sl_attention all = {.sequences = sequences,
                                          .queries = queries,
                                          .key_rows = queries,
                                          .heads = heads,
                                          .width = width,
                                          .rope = rope,
+                                         .group = group,
+                                         .lead = lead,
                                          .key_stride = key_stride};
-        const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
-        const size_t head = number % heads, row = number / heads * queries, part = head * rows + row;
-        const size_t of_query = row * (heads * width) + head * width, of_key = row * key_stride + head * width;
-        const struct rows y = {o + of_query, heads * width, width, NULL};
-        const struct rows dy = {d_o + of_query, heads * width, width, NULL};
-        const struct gradients to = {dq + of_query, rope ? dq_rope + row * (heads * rope) + head * rope : dq,
-                                     dk + of_key, dv + of_key, rope ? parts + part * rope : dk};
-        float *delta = deltas + part;
-        EACH_TILE()
-        for (size_t i = 0; i < queries; i++) delta[i] = dot(width, y.at + i * y.stride, dy.at + i * dy.stride);
-        for (size_t from = 0; from < queries; from += BLOCK)
-            backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
-                           (struct row_sums){logsum + part, delta}, &to);
+        const size_t key_head = unit % key_heads, row = unit / key_heads * queries;
+        const struct span span = heads_of(&all, key_head);
+        for (size_t head = span.first; head < span.end; head++) {
+            const struct head h = head_of(&all, unit / key_heads * heads + head, q, q_rope, k, v, k_rope);
+            const size_t part = head * rows + row, of_query = row * (heads * width) + head * width;
+            const size_t of_key = row * key_stride + key_head * width;
+            const struct rows y = {o + of_query, heads * width, width, NULL};
+            const struct rows dy = {d_o + of_query, heads * width, width, NULL};
+            const struct gradients to = {.dq = dq + of_query,
+                                         .dq_rope = rope ? dq_rope + row * (heads * rope) + head * rope : dq,
+                                         .dk = dk + of_key,
+                                         .dv = dv + of_key,
+                                         .dk_rope = rope ? parts + part * rope : dk,
+                                         .adds = head > span.first};
+            float *delta = deltas + part;
+            EACH_TILE()
+            for (size_t i = 0; i < queries; i++) delta[i] = dot(width, y.at + i * y.stride, dy.at + i * dy.stride);
+            for (size_t from = 0; from < queries; from += BLOCK)
+                backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
+                               (struct row_sums){logsum + part, delta}, &to);
+        }
     }
     if (rope) sum_heads(heads, rows * rope, parts, dk_rope);
 }

@@ -1,10 +1,12 @@
 /* attention.h - causal attention without an array of queries x keys: online softmax over blocks of keys
  * (Milakov & Gimelshein 2018; Dao et al. 2022). One source (attention.c), built as kernels.c is.
  *
- * Each head has WIDTH columns of its own in q, k and v. If ROPE > 0, it has ROPE more columns in q_rope, and all heads
- * share the ROPE columns of k_rope: score = (q . k + q_rope . k_rope) / sqrt(width + rope). Query t of a sequence sees
- * the keys [0, position + t] of the same sequence, as far as there are such rows. Queries have [sequences * queries]
- * rows; the keys of sequence s begin at row s * key_rows. A stride is the number of elements from one row to the next.
+ * Each head has WIDTH columns of its own in q. So it has in k and v, unless GROUP heads share a head of k and v
+ * (Ainslie et al., "GQA", 2023): then head h reads the columns of head (h + lead) / group there. If ROPE > 0, it has
+ * ROPE more columns in q_rope, and all heads share the ROPE columns of k_rope: score = (q . k + q_rope . k_rope) /
+ * sqrt(width + rope). Query t of a sequence sees the keys [0, position + t] of the same sequence, as far as there are
+ * such rows. Queries have [sequences * queries] rows; the keys of sequence s begin at row s * key_rows. A stride is the
+ * number of elements from one row to the next.
  *
  * k, v and k_rope are floats, or in forward alone bf16, which are widened as they are read. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_H
@@ -19,8 +21,10 @@ struct sl_attention {
     size_t position;           /* of each sequence's first query: 0 in training */
     size_t key_rows;           /* from one sequence's keys to the next's: QUERIES in training, a cache's capacity */
     size_t heads, width, rope; /* rope 0: none */
-    size_t key_stride;         /* of k and v, which may lie side by side in one array [k | v] */
-    enum sl_dtype keys;        /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
+    size_t group, lead; /* heads that share one of k and v (0: 1); heads, of other calls, that come before the first
+                           one, and read the first columns of k and v */
+    size_t key_stride;  /* of k and v, which may lie side by side in one array [k | v] */
+    enum sl_dtype keys; /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
 };
 
 struct sl_attention_kernels {
@@ -33,8 +37,9 @@ struct sl_attention_kernels {
     void (*merge)(const struct sl_attention *shape, const float *others, const float *others_logsum, float *o,
                   float *logsum);
     /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
-     * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order. SCRATCH has
-     * sl_attention_scratch bytes. */
+     * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, dk and dv those over the
+     * heads of each group; what no head reads of k and v is left alone there. SCRATCH has sl_attention_scratch bytes.
+     */
     void (*backward)(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
                      const float *v, const float *k_rope, const float *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch);
@@ -48,6 +53,14 @@ typedef void sl_attention_decode(const struct sl_attention *shape, const float *
                                  const void *v, const void *k_rope, float *o, float *logsum);
 extern sl_attention_decode sl_attention_decode_v2, sl_attention_decode_v3, sl_attention_decode_v4;
 extern sl_attention_decode sl_attention_decode_device; /* in builds for devices */
+
+/* The head of k and v that HEAD reads; how many there are. */
+static inline size_t sl_attention_key_head(const struct sl_attention *shape, size_t head) {
+    return shape->group > 1 ? (head + shape->lead) / shape->group : head;
+}
+static inline size_t sl_attention_key_heads(const struct sl_attention *shape) {
+    return sl_attention_key_head(shape, shape->heads - 1) + 1;
+}
 
 /* Bytes of backward's scratch: for each head's queries a number, and the head's part of dk_rope. */
 static inline size_t sl_attention_scratch(const struct sl_attention *shape) {

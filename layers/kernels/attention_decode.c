@@ -34,18 +34,24 @@ SL_INLINE const void *from_element(const enum sl_dtype dtype, const void *x, siz
 /* Some heads of one query: its row begins with the first of them, and so do those of keys and values. */
 struct query {
     size_t heads, width, rope, key_stride;
-    size_t seen; /* keys */
+    size_t group, lead; /* attention.h */
+    size_t seen;        /* keys */
     const float *q, *q_rope;
     const void *k, *v, *k_rope; /* of the call's type */
     float scale;
 };
+
+/* The first column of keys and values that HEAD reads. */
+SL_INLINE size_t key_column(const struct query *query, size_t head) {
+    return (query->group > 1 ? (head + query->lead) / query->group : head) * query->width;
+}
 
 #if !defined(SL_DEVICE_CUDA)
 /* Rows FROM to FROM + COUNT of X, of heads' columns. Only of bf16: a CPU fetches ahead by itself along each of several
  * rows, but not along all of those that one of its pages has, and of bf16 there are twice as many. */
 SL_INLINE void fetch_rows(const enum sl_dtype dtype, const struct query *query, const void *x, size_t from,
                           size_t count) {
-    const size_t columns = query->heads * query->width;
+    const size_t columns = key_column(query, query->heads - 1) + query->width;
     if (dtype != SL_BF16) return;
     for (size_t row = from; row < smaller(from + count, query->seen); row++) {
         const uint16_t *at = (const uint16_t *)x + row * query->key_stride;
@@ -85,8 +91,8 @@ SL_INLINE void score(const enum sl_dtype dtype, const struct query *query, size_
     vector sum[LANES];
     float rest[LANES] = {0};
     for (int i = 0; i < LANES; i++) sum[i] = (vector){0};
-    add_products(dtype, width, query->q + head * width, from_element(dtype, query->k, key * stride + head * width),
-                 stride, count, sum, rest);
+    add_products(dtype, width, query->q + head * width,
+                 from_element(dtype, query->k, key * stride + key_column(query, head)), stride, count, sum, rest);
     add_products(dtype, rope, query->q_rope + head * rope, from_element(dtype, query->k_rope, key * rope), rope, count,
                  sum, rest);
     store(scores, query->scale * (sum_lanes(sum) + load(rest)));
@@ -132,7 +138,8 @@ SL_INLINE void exponentials(size_t heads, size_t keys, bool first, struct softma
 
 /* ---- values ---- */
 
-/* Columns FIRST to END of o = o factor + sum of p v over the keys of a step. FRESH: there is no o yet. */
+/* Columns FIRST to END of o = o factor + sum of p v over the keys of a step. FRESH: there is no o yet. O begins where
+ * the values' first column would be. */
 SL_INLINE void add_step(const enum sl_dtype dtype, size_t first, size_t end, const float *p,
                         const void *const row[STEP], bool fresh, float factor, float *o) {
     if (first + LANES <= end) {
@@ -160,9 +167,11 @@ SL_INLINE void add_values(const enum sl_dtype dtype, const struct query *query, 
         fetch_rows(dtype, query, query->v, from + key + 2 * STEP, STEP);
         EACH_PAIR()
         for (size_t head = 0; head < heads; head++) {
-            for (size_t c = 0; c < width; c += LANES)
-                add_step(dtype, head * width + c, (head + 1) * width, s->p[head] + key, row, from + key == 0,
-                         key ? 1.0f : s->factor[head], o);
+            for (size_t c = 0; c < width; c += LANES) {
+                const size_t column = key_column(query, head);
+                add_step(dtype, column + c, column + width, s->p[head] + key, row, from + key == 0,
+                         key ? 1.0f : s->factor[head], o + (head * width - column));
+            }
         }
     }
 }
@@ -196,20 +205,24 @@ void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const
                          const void *v, const void *k_rope, float *o, float *logsum) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
-    const size_t key_stride = shape->key_stride, rows = sequences * queries, groups = (heads + HEADS - 1) / HEADS;
+    const size_t key_stride = shape->key_stride, rows = sequences * queries, parts = (heads + HEADS - 1) / HEADS;
+    const size_t group = shape->group > 1 ? shape->group : 1, lead = group > 1 ? shape->lead : 0;
     const enum sl_dtype dtype = shape->keys;
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum))
-    for (size_t unit = 0; unit < rows * groups; unit++) {
-        const size_t row = unit / groups, first = unit % groups * HEADS, key = row / queries * key_rows;
+    for (size_t unit = 0; unit < rows * parts; unit++) {
+        const size_t row = unit / parts, first = unit % parts * HEADS, key = row / queries * key_rows;
+        const size_t column = (first + lead) / group * width;
         const struct query query = {.heads = smaller(HEADS, heads - first),
                                     .width = width,
                                     .rope = rope,
                                     .key_stride = key_stride,
+                                    .group = group,
+                                    .lead = (first + lead) % group,
                                     .seen = smaller(position + row % queries + 1, key_rows),
                                     .q = q + (row * heads + first) * width,
                                     .q_rope = rope ? q_rope + (row * heads + first) * rope : q,
-                                    .k = from_element(dtype, k, key * key_stride + first * width),
-                                    .v = from_element(dtype, v, key * key_stride + first * width),
+                                    .k = from_element(dtype, k, key * key_stride + column),
+                                    .v = from_element(dtype, v, key * key_stride + column),
                                     .k_rope = rope ? from_element(dtype, k_rope, key * rope) : k,
                                     .scale = 1.0f / sqrtf((float)(width + rope))};
         float *to = o + (row * heads + first) * width, *logsum_to = logsum + first * rows + row;

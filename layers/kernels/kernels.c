@@ -1,7 +1,7 @@
 /* kernels.c - everything that is not a matrix product, built once per CPU level, or for devices.
  *
- * The build defines SL_KERNELS, the table's name, SL_SEQUENCE_KERNELS, SL_ATTENTION_KERNELS, SL_LATENT_KERNELS and
- * SL_EXPERT_KERNELS, those of the tables beside it, and SL_LEVEL, the level's. */
+ * The build defines SL_KERNELS, the table's name, SL_SEQUENCE_KERNELS, SL_PUBLISHED_KERNELS, SL_ATTENTION_KERNELS,
+ * SL_LATENT_KERNELS and SL_EXPERT_KERNELS, those of the tables beside it, and SL_LEVEL, the level's. */
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/fetch_internal.h"
 #include "spmd/device/offload.h"
@@ -429,6 +429,7 @@ static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradi
 const struct sl_kernels SL_KERNELS = {
     .name = SL_LEVEL,
     .sequence = &SL_SEQUENCE_KERNELS,
+    .published = &SL_PUBLISHED_KERNELS,
     .attention = &SL_ATTENTION_KERNELS,
     .latent = &SL_LATENT_KERNELS,
     .experts = &SL_EXPERT_KERNELS,

@@ -29,6 +29,7 @@ enum { SL_SUM_ROOM = 1024 }; /* doubles: sums of the parts of an array that is a
 struct sl_kernels {
     const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
     const struct sl_sequence_kernels *sequence;
+    const struct sl_published_kernels *published;
     const struct sl_attention_kernels *attention;
     const struct sl_latent_kernels *latent;
     const struct sl_expert_kernels *experts;

@@ -112,6 +112,25 @@ struct sl_sequence_kernels {
 extern const struct sl_sequence_kernels sl_sequence_kernels_v2, sl_sequence_kernels_v3, sl_sequence_kernels_v4;
 extern const struct sl_sequence_kernels sl_sequence_kernels_device; /* in builds for devices */
 
+/* What only published models need (published.c). */
+struct sl_published_kernels {
+    /* Rotates each of HEADS heads of x [rows, heads * width] in place by the same angles, those of the row's position:
+     * row position + r % sequence of cosine and sine [positions, width / 2]. Pair i is columns i and i + width / 2
+     * (HALVES), or 2i and 2i + 1. BACK rotates by the opposite angle (the VJP). */
+    void (*rotate_heads)(size_t rows, size_t heads, size_t width, size_t sequence, size_t position, bool halves,
+                         const float *cosine, const float *sine, bool back, float *x);
+    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n] */
+    void (*gate_forward)(size_t n, const float *gate, const float *x, float *y);
+    /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n] */
+    void (*gate_backward)(size_t n, const float *gate, const float *x, const float *dy, float *dgate, float *dx);
+    /* sums [rows] of x [rows, cols] */
+    void (*row_sums)(size_t rows, size_t cols, const float *x, float *sums);
+    /* y = x - sums / whole: x and y [rows, cols], sums [rows] over all shards' WHOLE columns. Also its own VJP. */
+    void (*center_rows)(size_t rows, size_t cols, size_t whole, const float *sums, const float *x, float *y);
+};
+extern const struct sl_published_kernels sl_published_kernels_v2, sl_published_kernels_v3, sl_published_kernels_v4;
+extern const struct sl_published_kernels sl_published_kernels_device; /* in builds for devices */
+
 /* The two of gelu (gelu.c). */
 typedef void sl_gelu_forward(size_t n, const float *x, float *y);
 typedef void sl_gelu_backward(size_t n, const float *x, const float *dy, float *dx);

@@ -48,6 +48,9 @@ static int choose(struct sl_generator *g, const struct pass *pass, struct group 
     for (int i = 0; i < group->width; i++) {
         struct place *place = &g->place[group->first + i];
         g->chosen[i] = 0;
+        if (g->options.logits && place->sequence == 0)
+            memcpy(g->generated->logits + (size_t)(place->position - 1) * vocabulary,
+                   g->logits + (size_t)i * vocabulary, vocabulary * sizeof *g->logits);
         if (!chooses(g, place)) continue;
         SL_TRY(choose_one(g, place, g->logits + (size_t)i * vocabulary, &g->chosen[i]));
         made++;
@@ -179,6 +182,11 @@ static int share(struct sl_generator *g) {
                         all->decode_tokens, all->p50_ms,         all->p99_ms};
     if (g->stages.size < 2) return SL_OK;
     SL_TRY(sl_broadcast(g->self, &g->stages, SL_I32, all->tokens, all->tokens, tokens, g->last_rank));
+    for (int i = 0; g->options.logits && i < g->options.length - 1; i++) {
+        float *row = all->logits + (size_t)i * (size_t)g->options.transformer->vocabulary;
+        SL_TRY(sl_broadcast(g->self, &g->stages, SL_F32, row, row, (size_t)g->options.transformer->vocabulary,
+                            g->last_rank));
+    }
     SL_TRY(
         sl_broadcast(g->self, &g->stages, SL_I32, figures, figures, sizeof figures / (sizeof(int32_t)), g->last_rank));
     all->prefill_ms = figures[0], all->prefill_tokens = figures[1], all->decode_ms = figures[2];
@@ -187,7 +195,7 @@ static int share(struct sl_generator *g) {
 }
 
 static void begin_run(struct sl_generator *g, struct sl_generated *generated) {
-    *generated = (struct sl_generated){.tokens = generated->tokens};
+    *generated = (struct sl_generated){.tokens = generated->tokens, .logits = generated->logits};
     g->generated = generated;
     g->latency = (struct sl_latency){.all = 0};
     g->begun = false;

@@ -40,6 +40,7 @@ struct sl_generation {
     int threads;
     struct sl_sampling sampling;
     uint64_t seed;
+    bool logits;     /* those of the first sequence are wanted: struct sl_generated */
     bool sizes_only; /* the generator will never run: it tells of bytes */
 };
 
@@ -62,6 +63,8 @@ void sl_generator_plan_bytes(const struct sl_generator *generator, struct sl_bud
 
 struct sl_generated {
     int32_t *tokens; /* [sequences, length]: the caller writes the prompts, sl_generator_run the other tokens */
+    float *logits;   /* of the first sequence [length - 1, vocabulary], what follows each token; all coordinates of a
+                        replica get them. NULL unless they are wanted */
     /* Of this replica, as its last stage saw it: the first passes of all groups, with their tokens in; then all others,
      * with the tokens that they chose. */
     double prefill_ms, prefill_tokens, decode_ms, decode_tokens;

@@ -3,6 +3,7 @@
 
 #include "layers/models/generate_internal.h"
 
+enum { NO_PARTS = 1 << 30 };
 enum { PART = 1024 }; /* tokens of a prompt's parts, where all prompts have them: enough for fast products */
 
 int sl_generation_groups(const struct sl_schedule *schedule, int in_flight) {
@@ -38,9 +39,9 @@ static int read_prompts(struct sl_generator *g, int replicas) {
     g->fewest = calloc((size_t)sequences, sizeof *g->fewest);
     if (!g->prompt || !g->fewest) return sl_fail(g->self, SL_FAILED, "no memory to generate");
     SL_TRY(check(g, prompts ? prompts : &options->prompt, prompts ? replicas * sequences : 1));
-    g->uniform = true;
+    g->uniform = !options->logits; /* otherwise prompts go a token at a time */
     for (int i = 0; prompts && i < replicas * sequences; i++) g->uniform = g->uniform && prompts[i] == prompts[0];
-    g->part = g->uniform ? PART : SL_PROMPT_PART;
+    g->part = options->logits ? NO_PARTS : g->uniform ? PART : SL_PROMPT_PART;
     for (int s = 0; s < sequences; s++) {
         g->prompt[s] = prompts ? prompts[g->replica * sequences + s] : options->prompt;
         g->fewest[s] = g->prompt[s];

@@ -11,6 +11,18 @@ const char *const sl_transformer_axes[] = {sl_tensor_axis, sl_data_axis, NULL};
 
 enum { EXPANSION = 4 }; /* columns inside an MLP, as a multiple of the model's */
 
+/* ---- what is not given ---- */
+
+static bool is_grouped(const struct sl_transformer *t) { return t->attention == SL_ATTENTION_GROUPED; }
+static int key_heads_of(const struct sl_transformer *t) { return t->key_heads ? t->key_heads : t->heads; }
+static int head_width_of(const struct sl_transformer *t) {
+    return t->head_width ? t->head_width : t->dimension / t->heads;
+}
+static int inside_of(const struct sl_transformer *t) { return t->inside ? t->inside : EXPANSION * t->dimension; }
+static double epsilon_of(const struct sl_transformer *t) { return t->epsilon > 0 ? t->epsilon : 1e-6; }
+/* Whether norms shift. */
+static bool shifts(const struct sl_transformer *t) { return t->norm == SL_NORM_LAYER || t->biases == SL_BIASES_ALL; }
+
 /* ---- partition rules ---- */
 
 /* Rows of kernels are sharded as the columns of what they multiply. The rotations' kernels multiply both latents, of
@@ -53,42 +65,102 @@ static int check_experts(const struct sl_transformer *t, const struct sl_mesh *m
     return check_split("expert dimension", t->expert_dimension, tensor, sl_tensor_axis, error);
 }
 
+/* What only this model's own modules can be. */
+static int check_families(const struct sl_transformer *t, struct sl_error *error) {
+    if (!is_grouped(t) && t->biases != SL_BIASES_ALL)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "latent attention has biases: leave out --biases, or take --attention "
+                            "gqa");
+    if (t->experts > 0 && (t->mlp != SL_MLP_GELU || t->biases == SL_BIASES_NONE))
+        return sl_error_set(error, SL_BAD_INPUT, "experts are MLPs of gelu with biases: leave out --mlp and --biases");
+    return SL_OK;
+}
+
+static int check_grouped(const struct sl_transformer *t, struct sl_error *error) {
+    if (t->heads % key_heads_of(t))
+        return sl_error_set(error, SL_BAD_INPUT, "%d heads of queries do not divide by the %d heads of keys and values",
+                            t->heads, key_heads_of(t));
+    if (t->rope > 0 && head_width_of(t) % 2)
+        return sl_error_set(error, SL_BAD_INPUT, "heads of %d columns: rotations turn pairs, so it must be even",
+                            head_width_of(t));
+    return SL_OK;
+}
+
 int sl_transformer_check(const struct sl_transformer *t, const struct sl_mesh *mesh, struct sl_error *error) {
     const int tensor = sl_mesh_axis_size(mesh, sl_tensor_axis);
-    if (t->dimension % t->heads)
+    if (!t->head_width && t->dimension % t->heads)
         return sl_error_set(error, SL_BAD_INPUT, "model dimension %d does not divide into %d heads", t->dimension,
                             t->heads);
     if (t->rope % 2)
         return sl_error_set(error, SL_BAD_INPUT, "rope dimension %d: rotations turn pairs, so it must be even",
                             t->rope);
+    SL_TRY(check_families(t, error));
+    if (is_grouped(t)) SL_TRY(check_grouped(t, error));
     SL_TRY(check_split("the number of heads", t->heads, tensor, sl_tensor_axis, error));
     SL_TRY(check_split("model dimension", t->dimension, tensor, sl_tensor_axis, error));
-    SL_TRY(check_split("latent dimension", t->latent, tensor, sl_tensor_axis, error));
+    if (!is_grouped(t)) SL_TRY(check_split("latent dimension", t->latent, tensor, sl_tensor_axis, error));
+    if (!t->experts) SL_TRY(check_split("MLP dimension", inside_of(t), tensor, sl_tensor_axis, error));
     if (t->vocabulary_parallel) SL_TRY(check_split("vocabulary size", t->vocabulary, tensor, sl_tensor_axis, error));
     return t->experts > 0 ? check_experts(t, mesh, error) : SL_OK;
 }
 
 /* ---- building ---- */
 
-static struct sl_module *build_attention(const struct sl_transformer *t, bool rotates,
-                                         const struct sl_channels *channels) {
+static struct sl_module *build_norm(const char *name, const struct sl_transformer *t,
+                                    const struct sl_channels *channels) {
+    const struct sl_norm_kind kind = {t->norm == SL_NORM_LAYER, shifts(t), epsilon_of(t)};
+    return sl_sharded_norm(name, t->dimension, &kind, channels);
+}
+
+static struct sl_module *build_grouped(const struct sl_transformer *t, const struct sl_channels *channels) {
+    struct sl_gqa shape = {.dimension = t->dimension,
+                           .heads = t->heads,
+                           .key_heads = key_heads_of(t),
+                           .width = head_width_of(t),
+                           .biases = t->biases != SL_BIASES_NONE,
+                           .out_bias = t->biases == SL_BIASES_ALL,
+                           .head_norms = t->head_norms,
+                           .epsilon = epsilon_of(t),
+                           .rotates = t->rope > 0,
+                           .rotary = t->rotary,
+                           .positions = t->positions,
+                           .dropout = t->dropout};
+    if (!(shape.rotary.base > 0)) shape.rotary.base = 10000;
+    return sl_gqa("gqa", &shape, channels);
+}
+
+static struct sl_module *build_latent(const struct sl_transformer *t, bool rotates,
+                                      const struct sl_channels *channels) {
     const struct sl_mla shape = {.dimension = t->dimension,
                                  .heads = t->heads,
                                  .latent = t->latent,
                                  .rope = rotates ? t->rope : 0,
                                  .positions = t->positions,
                                  .dropout = t->dropout};
-    struct sl_module *const part[] = {sl_rms_norm("norm1", t->dimension, channels), sl_mla("mla", &shape, channels)};
+    return sl_mla("mla", &shape, channels);
+}
+
+static struct sl_module *build_attention(const struct sl_transformer *t, bool rotates,
+                                         const struct sl_channels *channels) {
+    struct sl_module *const part[] = {build_norm("norm1", t, channels),
+                                      is_grouped(t) ? build_grouped(t, channels) : build_latent(t, rotates, channels)};
     struct sl_module *both = sl_sequential("", 2, part);
     return sl_residual(t->recomputation == SL_RECOMPUTE_SELECTIVE ? sl_recompute(both) : both);
 }
 
+static struct sl_module *build_product(const char *name, int in, int out, bool biased,
+                                       const struct sl_channels *channels) {
+    return biased ? sl_sharded_dense(name, in, out, 1, 1, channels) : sl_sharded_product(name, in, out, channels);
+}
+
 static struct sl_module *build_dense_mlp(const struct sl_transformer *t, const struct sl_channels *channels) {
-    const int inside = EXPANSION * t->dimension;
+    const int inside = inside_of(t);
+    const bool biased = t->biases == SL_BIASES_ALL;
+    if (t->mlp == SL_MLP_GATED_SILU) return sl_gated_mlp("mlp", t->dimension, inside, biased, channels);
     struct sl_module *const layer[] = {
-        sl_sharded_dense("up", t->dimension, inside, 1, 1, channels),
+        build_product("up", t->dimension, inside, biased, channels),
         sl_gelu(inside / sl_mesh_axis_size(channels->mesh, channels->axis)),
-        sl_sharded_dense("down", inside, t->dimension, 1, 1, channels),
+        build_product("down", inside, t->dimension, biased, channels),
     };
     return sl_sequential("mlp", 3, layer);
 }
@@ -107,7 +179,7 @@ static struct sl_module *build_experts(const struct sl_transformer *t, const str
 
 static struct sl_module *build_mlp(const struct sl_transformer *t, const struct sl_channels *channels) {
     struct sl_module *const part[] = {
-        sl_rms_norm("norm2", t->dimension, channels),
+        build_norm("norm2", t, channels),
         t->experts > 0 ? build_experts(t, channels) : build_dense_mlp(t, channels),
         sl_sharded_dropout(t->dimension, t->dropout, channels),
     };
@@ -168,7 +240,7 @@ static struct sl_module *build_stage(const struct sl_transformer *t, int stages,
     if (!part) return NULL;
     if (stage == 0 && !head_of(t)->embeds) part[parts++] = sl_token_embedding(vocabulary, channels);
     for (int layer = first; layer < end; layer++) part[parts++] = build_layer(t, layer, channels);
-    if (stage == stages - 1) part[parts++] = sl_rms_norm("norm", t->dimension, channels);
+    if (stage == stages - 1) part[parts++] = build_norm("norm", t, channels);
     if (stage == stages - 1 && head_of(t)->begin) part[parts++] = head_of(t)->begin(vocabulary, channels);
     whole = sl_sequential("", parts, part); /* takes the parts, also where one is missing */
     free(part);
@@ -229,6 +301,22 @@ static struct size mlp_size(double c, double inside) {
     return (struct size){.kernels = 2 * c * inside, .biases = inside + c, .met = 2 * c * inside};
 }
 
+static struct size dense_size(const struct sl_transformer *t) {
+    const double c = t->dimension, inside = inside_of(t), ups = t->mlp == SL_MLP_GATED_SILU ? 2 : 1;
+    const double kernels = (ups + 1) * c * inside;
+    return (struct size){
+        .kernels = kernels, .biases = t->biases == SL_BIASES_ALL ? ups * inside + c : 0, .met = kernels};
+}
+
+static struct size grouped_size(const struct sl_transformer *t) {
+    const double c = t->dimension, width = head_width_of(t), q = t->heads * width, k = key_heads_of(t) * width;
+    const double norms = t->head_norms ? 2 * width : 0, kernels = c * (2 * q + 2 * k);
+    return (struct size){.kernels = kernels,
+                         .biases = norms + (t->biases != SL_BIASES_NONE ? q + 2 * k : 0) +
+                                   (t->biases == SL_BIASES_ALL ? c : 0),
+                         .met = kernels};
+}
+
 static struct size experts_size(const struct sl_transformer *t) {
     const double c = t->dimension, router = c * t->experts, shared = (double)t->shared_experts * t->expert_dimension;
     const struct size each = mlp_size(c, t->expert_dimension);
@@ -240,13 +328,21 @@ static struct size experts_size(const struct sl_transformer *t) {
     return (struct size){size.kernels + dense.kernels, size.biases + dense.biases, size.met + dense.met};
 }
 
-static struct size layer_size(const struct sl_transformer *t, bool rotates) {
+static struct size latent_size(const struct sl_transformer *t, bool rotates) {
     const double c = t->dimension, l = t->latent, r = rotates ? t->rope : 0, h = t->heads;
     const double attention = c * 2 * l + l * 2 * c + l * c + c * c + 2 * l * (r + r * h);
-    const struct size mlp = t->experts > 0 ? experts_size(t) : mlp_size(c, EXPANSION * c);
-    return (struct size){.kernels = attention + mlp.kernels,
-                         .biases = 2 * l + 2 * c + c + c + r + r * h + mlp.biases,
-                         .met = attention + mlp.met};
+    return (struct size){.kernels = attention, .biases = 2 * l + 2 * c + c + c + r + r * h, .met = attention};
+}
+
+static double norm_size(const struct sl_transformer *t) { return (shifts(t) ? 2.0 : 1.0) * t->dimension; }
+
+/* Norms count as biases. */
+static struct size layer_size(const struct sl_transformer *t, bool rotates) {
+    const struct size attention = is_grouped(t) ? grouped_size(t) : latent_size(t, rotates);
+    const struct size mlp = t->experts > 0 ? experts_size(t) : dense_size(t);
+    return (struct size){.kernels = attention.kernels + mlp.kernels,
+                         .biases = attention.biases + mlp.biases + 2 * norm_size(t),
+                         .met = attention.met + mlp.met};
 }
 
 /* Sums over layers: of all parameters, of the kernels that a token meets. */
@@ -255,14 +351,14 @@ static void sum_layers(const struct sl_transformer *t, double *parameters, doubl
     for (int layer = 0; layer < t->layers_per_block; layer++) {
         const struct size size = layer_size(t, layer < t->layers_per_block - 1);
         *kernels += t->blocks * size.met;
-        *parameters += t->blocks * (size.kernels + size.biases + 4.0 * t->dimension);
+        *parameters += t->blocks * (size.kernels + size.biases);
     }
 }
 
 double sl_transformer_parameters(const struct sl_transformer *t) {
     double parameters, kernels;
     sum_layers(t, &parameters, &kernels);
-    return parameters + 2.0 * t->dimension + (double)t->vocabulary * t->dimension;
+    return parameters + norm_size(t) + (double)t->vocabulary * t->dimension;
 }
 
 double sl_transformer_flops(const struct sl_transformer *t, int sequence) {
@@ -271,6 +367,7 @@ double sl_transformer_flops(const struct sl_transformer *t, int sequence) {
     const double c = t->dimension,
                  rotated = (double)t->rope * t->heads * (t->layers_per_block - 1) / t->layers_per_block;
     const double keys = 0.5 * (sequence + 1); /* that a query sees on average */
-    const double attention = layers_of(t) * keys * 2 * (2 * c + rotated);
+    const double attention =
+        layers_of(t) * keys * 2 * (is_grouped(t) ? 2.0 * t->heads * head_width_of(t) : 2 * c + rotated);
     return 3 * (2 * (kernels + (double)t->vocabulary * c) + attention);
 }

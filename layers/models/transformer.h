@@ -1,15 +1,18 @@
-/* transformer.h - a transformer with latent attention. Its layers are divided over a pipeline, its channels over
+/* transformer.h - a transformer. Its layers are divided over a pipeline, its channels over
  * "tensor", and its kernels over "data":
  *
- *     embedding, blocks x layers_per_block x { x + mla(norm1(x)); x + mlp(norm2(x)) }, norm, logits = x embedding^T
+ *     embedding, blocks x layers_per_block x { x + attention(norm1(x)); x + mlp(norm2(x)) }, norm, logits = x
+ * embedding^T
  *
- * Parameters are called blocks.B.layers.L.{norm1,norm2,mla.*,mlp.*}, norm.*, embedding; with experts, moe.* takes the
- * place of mlp.*. The last layer of each block has no rotary positions. A stage consists of consecutive layers. */
+ * Parameters are called blocks.B.layers.L.{norm1,norm2,mla.*,mlp.*}, norm.*, embedding; gqa.* takes the place of mla.*
+ * where attention is not latent, and with experts, moe.* that of mlp.*. With latent attention the last layer of each
+ * block has no rotary positions. A stage consists of consecutive layers. */
 #ifndef SL_LAYERS_MODELS_TRANSFORMER_H
 #define SL_LAYERS_MODELS_TRANSFORMER_H
 
 #include "layers/training/model.h"
 #include "layers/models/recomputation.h"
+#include "layers/modules/transformer_modules.h"
 
 SL_BEGIN_C
 
@@ -23,9 +26,25 @@ enum sl_spread_head {
 /* Loops of a schedule that have no layers then. */
 static inline int sl_spread_loops(int spread) { return spread == SL_SPREAD_VOCABULARY ? 2 : spread == SL_SPREAD_ROWS; }
 
+/* What differs between families of models: 0 is this one's own. */
+enum sl_attention_kind { SL_ATTENTION_LATENT, SL_ATTENTION_GROUPED };
+enum sl_mlp_kind { SL_MLP_GELU, SL_MLP_GATED_SILU };
+enum sl_norm_family { SL_NORM_RMS, SL_NORM_LAYER }; /* a layer norm always shifts */
+/* Which products have biases; RMS norms shift where all have some. */
+enum sl_biases { SL_BIASES_ALL, SL_BIASES_QKV, SL_BIASES_NONE };
+
 struct sl_transformer {
     int vocabulary, dimension, heads, blocks, layers_per_block;
+    int attention;            /* enum sl_attention_kind */
     int latent, rope;         /* columns of each latent; columns of the shared rotary key */
+    int key_heads;            /* grouped attention: heads of keys and values; 0: as many as of queries; */
+    int head_width;           /* columns of a head; 0: dimension / heads; */
+    bool head_norms;          /* heads of queries and keys are normalized; */
+    struct sl_rotary rotary;  /* positions of all columns of a head, unless rope is 0; base 0: 10000 */
+    int mlp, inside;          /* enum sl_mlp_kind; columns inside; 0: four times the dimension */
+    int norm;                 /* enum sl_norm_family */
+    double epsilon;           /* of norms; 0: 1e-6 */
+    int biases;               /* enum sl_biases */
     int positions;            /* the longest sequence */
     double dropout;           /* rate of dropout on what attention and MLP add to the residual */
     int recomputation;        /* enum sl_recomputation; selective: attention */

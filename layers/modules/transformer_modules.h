@@ -38,8 +38,23 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
 struct sl_module *sl_summed_dense(const char *name, int in, int out, int segments_in,
                                   const struct sl_channels *channels);
 
+/* Both without a bias and without segments. */
+struct sl_module *sl_sharded_product(const char *name, int in, int out, const struct sl_channels *channels);
+struct sl_module *sl_summed_product(const char *name, int in, int out, const struct sl_channels *channels);
+
 /* y = x / sqrt(mean of x^2 over the whole row + 1e-6) gamma + beta; gamma ones, beta zeros [COLUMNS]. */
 struct sl_module *sl_rms_norm(const char *name, int columns, const struct sl_channels *channels);
+
+/* The same with another epsilon, without beta unless it SHIFTS, and of x less its mean over the whole row if it
+ * CENTERS: which is a layer norm. */
+struct sl_norm_kind {
+    bool centers, shifts;
+    double epsilon;
+};
+struct sl_module *sl_sharded_norm(const char *name, int columns, const struct sl_norm_kind *kind,
+                                  const struct sl_channels *channels);
+/* y = x less its mean over the whole row. */
+struct sl_module *sl_sharded_center(int columns, const struct sl_channels *channels);
 
 /* y = gelu(x) in its tanh form. COLUMNS are those that a coordinate has. */
 struct sl_module *sl_gelu(int columns);
@@ -60,6 +75,42 @@ struct sl_mla {
     double dropout; /* rate of dropout on what attention adds to the residual */
 };
 struct sl_module *sl_mla(const char *name, const struct sl_mla *shape, const struct sl_channels *channels);
+
+/* Rotary positions: position t, counted from 0, turns pair i of WIDTH columns by the angle t base^(-2i / WIDTH). Llama
+ * 3 stretches slow turns: those with a wave of more than original / low positions take FACTOR times as long, those with
+ * one of less than original / high stay as they are, and between them it goes from one to the other. */
+struct sl_rotary {
+    bool pairs; /* pair i is columns 2i and 2i + 1; otherwise i and i + WIDTH / 2 */
+    double base;
+    double factor, low, high, original; /* factor 0: nothing is stretched */
+};
+
+/* Attention whose query heads share heads of keys and values, in groups of equally many (Ainslie et al., "GQA", 2023).
+ * With C = dimension its parameters are NAME.q [C, heads * width], NAME.k and NAME.v [C, key_heads * width], NAME.out
+ * [heads * width, C], and with head norms NAME.q_norm and NAME.k_norm, each with a scale [width]: before rotation a
+ * head is divided by its root mean square. The number of heads must divide by the axis's size. If that of key heads
+ * does so, too, each coordinate has its own ones; otherwise each computes all of them, and reads those that its query
+ * heads share. */
+struct sl_gqa {
+    int dimension, heads, key_heads, width;
+    bool biases, out_bias; /* of q, k and v; of out */
+    bool head_norms;
+    double epsilon; /* of these */
+    bool rotates;
+    struct sl_rotary rotary;
+    int positions;  /* the longest sequence */
+    double dropout; /* rate of dropout on what attention adds to the residual */
+};
+struct sl_module *sl_gqa(const char *name, const struct sl_gqa *shape, const struct sl_channels *channels);
+/* For its children. y = x / sqrt(mean of x^2 over a head's columns + EPSILON) NAME.scale [width], head by head, of the
+ * HEADS that this coordinate has. */
+struct sl_module *sl_head_norm(const char *name, int heads, int width, double epsilon,
+                               const struct sl_channels *channels);
+
+/* y = (silu(x gate) * (x up)) down: an MLP with INSIDE columns inside, and parameters NAME.gate, NAME.up and NAME.down.
+ */
+struct sl_module *sl_gated_mlp(const char *name, int dimension, int inside, bool biases,
+                               const struct sl_channels *channels);
 
 /* As sl_sharded_dense without segments, but each of EXPERTS has a kernel and a bias of its own: kernel [EXPERTS, IN,
  * OUT] and bias [EXPERTS, OUT], sharded over AXIS by experts. The rows of x are those of this coordinate's experts:

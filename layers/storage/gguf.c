@@ -85,12 +85,72 @@ int sl_gguf_open(struct sl_gguf *gguf, const struct sl_contents *contents, const
         return sl_error_set(error, SL_BAD_INPUT, "%s: a GGUF file of another version than 2 and 3", path);
     if (!take(&r, &tensors, sizeof tensors) || !take(&r, &values, sizeof values))
         return sl_error_set(error, SL_BAD_INPUT, "%s: a truncated GGUF file", path);
-    return read_values(gguf, &r, values, path, error);
+    gguf->promised = tensors;
+    SL_TRY(read_values(gguf, &r, values, path, error));
+    gguf->end = r.at;
+    return SL_OK;
 }
 
 void sl_gguf_close(struct sl_gguf *gguf) {
     free(gguf->value);
+    free(gguf->tensor);
     *gguf = (struct sl_gguf){0};
+}
+
+/* ---- tensors ---- */
+
+static bool take_tensor(struct reading *r, struct sl_gguf_tensor *tensor) {
+    uint32_t dims;
+    *tensor = (struct sl_gguf_tensor){.shape = {1, 1, 1, 1}};
+    if (!take_text(r, &tensor->name) || !take(r, &dims, sizeof dims) || dims > 4) return false;
+    tensor->dims = (int)dims;
+    for (uint32_t d = 0; d < dims; d++)
+        if (!take(r, &tensor->shape[d], sizeof tensor->shape[d])) return false;
+    return take(r, &tensor->type, sizeof tensor->type) && take(r, &tensor->offset, sizeof tensor->offset);
+}
+
+static int read_list(struct sl_gguf *gguf, struct reading *r, const char *path, struct sl_error *error) {
+    enum { MOST = 1 << 20 };
+    for (uint64_t i = 0; i < gguf->promised; i++) {
+        struct sl_gguf_tensor *wider =
+            gguf->tensors < MOST ? sl_grow(gguf->tensor, gguf->tensors, &gguf->tensor_capacity, 64, sizeof *wider)
+                                 : NULL;
+        if (!wider) return sl_error_set(error, SL_FAILED, "%s: no memory for its list of tensors", path);
+        gguf->tensor = wider;
+        if (!take_tensor(r, &gguf->tensor[gguf->tensors]))
+            return sl_error_set(error, SL_BAD_INPUT, "%s: number %d in the list of tensors is malformed or truncated",
+                                path, gguf->tensors);
+        gguf->tensors++;
+    }
+    return SL_OK;
+}
+
+int sl_gguf_list_tensors(struct sl_gguf *gguf, const struct sl_contents *contents, const char *path,
+                         struct sl_error *error) {
+    const char *first = contents->bytes, *end = first + contents->count;
+    const int64_t alignment = sl_gguf_integer(sl_gguf_find(gguf, "general.alignment"), 32);
+    struct reading r = {gguf->end, end};
+    if (alignment < 1 || alignment > 1 << 20)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: general.alignment is %jd", path, (intmax_t)alignment);
+    SL_TRY(read_list(gguf, &r, path, error));
+    const size_t start = ((size_t)(r.at - first) + (size_t)alignment - 1) / (size_t)alignment * (size_t)alignment;
+    if (start > contents->count && gguf->tensors)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: truncated: it ends before its tensors", path);
+    gguf->data = first + (start < contents->count ? start : contents->count);
+    for (int i = 0; i < gguf->tensors; i++) {
+        const struct sl_gguf_tensor *tensor = &gguf->tensor[i];
+        if (tensor->offset <= (uint64_t)(end - gguf->data) && tensor->offset % (uint64_t)alignment == 0) continue;
+        return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %.*s begins at byte %ju of the data, %s", path,
+                            (int)(tensor->name.count < 100 ? tensor->name.count : 100), tensor->name.bytes,
+                            (uintmax_t)tensor->offset,
+                            tensor->offset % (uint64_t)alignment ? "which the alignment forbids" : "behind their end");
+    }
+    return SL_OK;
+}
+
+size_t sl_gguf_rest(const struct sl_gguf *gguf, const struct sl_contents *contents,
+                    const struct sl_gguf_tensor *tensor) {
+    return (size_t)((const char *)contents->bytes + contents->count - gguf->data) - (size_t)tensor->offset;
 }
 
 /* ---- values ---- */
@@ -123,6 +183,16 @@ int64_t sl_gguf_integer(const struct sl_gguf_value *value, int64_t fallback) {
     if (!value || value->array || !is_integer(value->type)) return fallback;
     const int64_t integer = integer_at(value->type, value->first);
     return value->type == SL_GGUF_U64 && integer < 0 ? fallback : integer;
+}
+
+double sl_gguf_real(const struct sl_gguf_value *value, double fallback) {
+    float single;
+    double real;
+    if (!value || value->array || (value->type != SL_GGUF_F32 && value->type != SL_GGUF_F64)) return fallback;
+    memcpy(&single, value->first, sizeof single);
+    if (value->type == SL_GGUF_F32) return single;
+    memcpy(&real, value->first, sizeof real);
+    return real;
 }
 
 struct sl_gguf_cursor sl_gguf_begin(const struct sl_gguf_value *value) {

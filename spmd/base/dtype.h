@@ -4,10 +4,11 @@
 #define SL_SPMD_BASE_DTYPE_H
 
 #include "spmd/base/bf16.h"
+#include "spmd/base/f16.h"
 
 SL_BEGIN_C
 
-enum sl_dtype { SL_F32, SL_BF16, SL_I32 };
+enum sl_dtype { SL_F32, SL_BF16, SL_I32, SL_F16 };
 
 struct sl_dtype_row {
     const char *name;  /* in messages: "f32" */
@@ -34,6 +35,8 @@ SL_INLINE float sl_load_float(enum sl_dtype dtype, const void *array, size_t i) 
         return sl_float_of_bf16(((const uint16_t *)array)[i]);
     case SL_I32:
         return (float)((const int32_t *)array)[i];
+    case SL_F16:
+        return sl_float_of_f16(((const uint16_t *)array)[i]);
     }
     return 0;
 }
@@ -49,6 +52,9 @@ SL_INLINE void sl_store_float(enum sl_dtype dtype, void *array, size_t i, float 
         return;
     case SL_I32:
         ((int32_t *)array)[i] = (int32_t)value;
+        return;
+    case SL_F16:
+        ((uint16_t *)array)[i] = sl_f16_of_float(value);
         return;
     }
 }

@@ -45,6 +45,7 @@ offload)
     all_ran "attention runs on a device" "$layers/kernels/attention.c" "$build/tests/test_attention_kernels"
     all_ran "attention over latents runs on a device" "$layers/kernels/attention_latent.c" "$build/tests/test_attention_latent"
     all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts"
+    all_ran "what published models need runs on a device" "$layers/kernels/published.c" "$build/tests/test_gqa"
     all_ran "the optimizer sgd runs on a device" "$layers/training/optimizer_sgd.c" "$build/tests/test_sgd"
     all_ran "plain products run on a device" "$layers/kernels/gemm_reference.c" "$build/tests/test_gemm"
     all_ran "sums of collectives run on a device" "$layers/../collectives/reduce.c" "$build/tests/test_collectives"

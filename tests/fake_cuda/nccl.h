@@ -27,7 +27,7 @@ typedef enum {
 } ncclResult_t;
 
 typedef enum { ncclSum = 0, ncclMax = 2, ncclAvg = 4, ncclNumOps = 5, ncclMaxRedOp = INT_MAX } ncclRedOp_t;
-typedef enum { ncclUint8 = 1, ncclInt32 = 2, ncclFloat32 = 7, ncclBfloat16 = 9 } ncclDataType_t;
+typedef enum { ncclUint8 = 1, ncclInt32 = 2, ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 } ncclDataType_t;
 typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 
 typedef struct {

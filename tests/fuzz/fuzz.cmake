@@ -11,6 +11,7 @@ set(parsers
     options
     peak
     prompts
+    published
     report
     safetensors
     signature

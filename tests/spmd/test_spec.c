@@ -27,7 +27,7 @@ struct example {
     size_t elements, shards[SL_MAX_DIMS];
 };
 
-static const size_t element_size[] = {[SL_F32] = 4, [SL_BF16] = 2, [SL_I32] = 4};
+static const size_t element_size[] = {[SL_F32] = 4, [SL_BF16] = 2, [SL_I32] = 4, [SL_F16] = 2};
 
 static uint32_t value_at(const struct sl_array *array, const void *data, size_t i) {
     return array->dtype == SL_BF16 ? ((const uint16_t *)data)[i] : ((const uint32_t *)data)[i];

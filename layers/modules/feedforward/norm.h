@@ -14,6 +14,7 @@ enum { SL_NORM_FACTOR, SL_NORM_SHIFT }; /* numbers of the parameters: scale and 
 /* The own structs of both modules begin with this one. */
 struct sl_norm {
     struct sl_module module;
+    bool no_shift;          /* only the factor */
     struct sl_place rstd;   /* [rows]: the factor that normalized the row */
     struct sl_place sum[2]; /* [columns], one for each parameter: the microbatch's gradient, which I computes */
 };

@@ -1,5 +1,5 @@
 /* rms_norm.c - divides each row by its root mean square, taken over the columns of all coordinates, then scales and
- * shifts the columns. */
+ * shifts the columns. A layer norm does so to rows whose mean has been taken away: sl_sharded_norm. */
 #include "layers/modules/feedforward/norm.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/shards.h"
@@ -9,17 +9,21 @@ enum { GAMMA = SL_NORM_FACTOR, BETA = SL_NORM_SHIFT };
 
 struct rms_norm {
     struct sl_norm norm;
-    const char *axis;     /* over which the columns are sharded, */
-    int group;            /* its group, */
-    int whole;            /* and the columns of a whole row */
-    struct sl_place sums; /* [rows], to be added up */
+    const char *axis; /* over which the columns are sharded, */
+    int group;        /* its group, */
+    int whole;        /* and the columns of a whole row */
+    float epsilon;
+    struct sl_place sums;     /* [rows], to be added up */
+    struct sl_place no_shift; /* [microbatches of a call, columns]: where there is no beta, zeros, and what nobody reads
+                               */
 };
 
 static int plan_parameters(const struct rms_norm *own, struct sl_plan *plan) {
     const size_t columns = (size_t)own->whole;
     SL_TRY(sl_plan_parameter_by_rule(plan, "gamma", SL_INIT_ONES, 0.0f, 1, &columns));
-    SL_TRY(sl_plan_parameter_by_rule(plan, "beta", SL_INIT_ZEROS, 0.0f, 1, &columns));
     SL_TRY(sl_plan_expect_sharded(plan, GAMMA, 0, own->axis, 1));
+    if (own->norm.no_shift) return SL_OK;
+    SL_TRY(sl_plan_parameter_by_rule(plan, "beta", SL_INIT_ZEROS, 0.0f, 1, &columns));
     return sl_plan_expect_sharded(plan, BETA, 0, own->axis, 1);
 }
 
@@ -30,6 +34,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, own->axis, &own->group));
     SL_TRY(plan_parameters(own, plan));
     sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
+    if (own->norm.no_shift)
+        sl_plan_workspace(plan, sl_plan_run(plan) * (size_t)module->in * sizeof(float), &own->no_shift);
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     module->keeps_input = !plan->forward_only;
     sl_norm_count(plan, module->in);
@@ -39,6 +45,15 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_norm_plan_sums(&own->norm, plan);
 }
 
+/* Beta, or as many zeros. */
+static const float *shift_of(const struct sl_module *module, struct sl_context *context) {
+    const struct rms_norm *own = (const struct rms_norm *)module;
+    if (!own->norm.no_shift) return sl_value(module, context, BETA);
+    float *zeros = sl_at(context, &own->no_shift);
+    context->kernels->fill((size_t)module->in, 0.0f, zeros);
+    return zeros;
+}
+
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
@@ -46,16 +61,16 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     float *sums = sl_at(context, &own->sums);
     kernels->square_sums(rows, cols, x, sums);
     SL_TRY(sl_sum_over(context, own->group, rows, sums));
-    const float *gamma = sl_value(module, context, GAMMA), *beta = sl_value(module, context, BETA);
+    const float *gamma = sl_value(module, context, GAMMA), *beta = shift_of(module, context);
     float *rstd = sl_at(context, &own->norm.rstd);
     struct sl_result *result = context->result;
     if (result) {
-        kernels->rms_norm_forward_bf16(rows, cols, (size_t)own->whole, x, sums, gamma, beta, (float)SL_NORM_EPSILON,
-                                       rstd, result->unread ? NULL : y, result->stored);
+        kernels->rms_norm_forward_bf16(rows, cols, (size_t)own->whole, x, sums, gamma, beta, own->epsilon, rstd,
+                                       result->unread ? NULL : y, result->stored);
         result->done = true;
         return SL_OK;
     }
-    kernels->rms_norm_forward(rows, cols, (size_t)own->whole, x, sums, gamma, beta, (float)SL_NORM_EPSILON, rstd, y);
+    kernels->rms_norm_forward(rows, cols, (size_t)own->whole, x, sums, gamma, beta, own->epsilon, rstd, y);
     return SL_OK;
 }
 
@@ -66,7 +81,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
-    float *dgamma = sl_at(context, &own->norm.sum[GAMMA]), *dbeta = sl_at(context, &own->norm.sum[BETA]);
+    float *dgamma = sl_at(context, &own->norm.sum[GAMMA]),
+          *dbeta = sl_at(context, own->norm.no_shift ? &own->no_shift : &own->norm.sum[BETA]);
     const size_t microbatches = sl_call_microbatches(context), one = rows / microbatches;
     const bool half = context->storage != SL_F32;
     for (size_t i = 0, at = 0; i < microbatches; i++, at += one * cols) {
@@ -94,11 +110,27 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .fuses = true,
                                                .bytes = sizeof(struct rms_norm)};
 
-struct sl_module *sl_rms_norm(const char *name, int columns, const struct sl_channels *channels) {
+static struct sl_module *new_rms_norm(const char *name, int columns, const struct sl_norm_kind *kind,
+                                      const struct sl_channels *channels) {
     const int own = columns / sl_mesh_axis_size(channels->mesh, channels->axis);
     struct sl_module *module = sl_module_new(&rms_norm, name, own, own);
     if (!module) return NULL;
     ((struct rms_norm *)module)->whole = columns;
     ((struct rms_norm *)module)->axis = channels->axis;
+    ((struct rms_norm *)module)->epsilon = (float)kind->epsilon;
+    ((struct rms_norm *)module)->norm.no_shift = !kind->shifts;
     return module;
+}
+
+struct sl_module *sl_rms_norm(const char *name, int columns, const struct sl_channels *channels) {
+    const struct sl_norm_kind kind = {.shifts = true, .epsilon = SL_NORM_EPSILON};
+    return new_rms_norm(name, columns, &kind, channels);
+}
+
+struct sl_module *sl_sharded_norm(const char *name, int columns, const struct sl_norm_kind *kind,
+                                  const struct sl_channels *channels) {
+    if (!kind->centers) return new_rms_norm(name, columns, kind, channels);
+    struct sl_module *const child[] = {sl_sharded_center(columns, channels),
+                                       new_rms_norm(name, columns, kind, channels)};
+    return sl_sequential("", 2, child);
 }

@@ -21,10 +21,11 @@ struct sharded {
     const char *axis;
     int whole_in, whole;           /* columns of x and of y that all shards have together */
     int segments_in, segments_out; /* side by side in x and y, each sharded by itself (spmd/spec.h) */
-    bool scatters;                 /* y is scattered over its columns; otherwise all have all of it */
-    int group, data_group;         /* over the axis; over the one that shards the kernel's columns */
-    int gathered;                  /* the kernel's number in the plan's gathers, whose gradient the plan's scatters
-                                      sum; or -1 */
+    bool biased;
+    bool scatters;         /* y is scattered over its columns; otherwise all have all of it */
+    int group, data_group; /* over the axis; over the one that shards the kernel's columns */
+    int gathered;          /* the kernel's number in the plan's gathers, whose gradient the plan's scatters
+                              sum; or -1 */
     struct sl_products products;
     struct sl_place own_dy;    /* W's dy as floats, where it is kept as bf16 and peers have other columns */
     struct sl_place columns;   /* [rows of a group, whole]: what the product makes of y; all of dy */
@@ -43,11 +44,11 @@ static int plan_parameters(struct sharded *dense, struct sl_plan *plan) {
     const size_t shape[] = {(size_t)dense->whole_in, (size_t)dense->whole};
     const float scale = sl_lecun_normal(shape[0]);
     SL_TRY(sl_plan_parameter_by_rule(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, shape));
-    SL_TRY(sl_plan_parameter_by_rule(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &shape[1]));
+    if (dense->biased) SL_TRY(sl_plan_parameter_by_rule(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &shape[1]));
     const char *data = sl_plan_sharding_axis(plan, SL_AFFINE_KERNEL, 1);
     SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_KERNEL, 0, dense->axis, dense->segments_in));
     SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_KERNEL, 1, data, 1));
-    SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_BIAS, 0, NULL, 1));
+    if (dense->biased) SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_BIAS, 0, NULL, 1));
     dense->data_group = -1;
     if (!data) return SL_OK;
     return sl_plan_group(plan, data, &dense->data_group);
@@ -122,13 +123,14 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_input = module->keeps_gradient = !plan->forward_only;
     module->reads_stored = plan->precision == SL_BF16;
     module->reads_stored_gradient = module->reads_stored && dense->group < 0;
-    SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
+    if (dense->biased) SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = module->in,
                                             .out = dense->whole,
                                             .rows = plan->rows,
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
-                                            .epilogue = dense->group < 0 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE};
+                                            .epilogue = dense->group < 0 && dense->biased ? SL_EPILOGUE_BIAS
+                                                                                          : SL_EPILOGUE_NONE};
     return sl_products_plan(&dense->products, plan, &shape);
 }
 
@@ -257,11 +259,11 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const void *kernel, *a = sl_products_operand(products, context, &products->x, count, x);
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(gather_weights(module, context, &kernel));
-    SL_TRY(sl_products_multiply_rows(context, &products->forward, a, kernel, sl_value(module, context, SL_AFFINE_BIAS),
-                                     share));
+    SL_TRY(sl_products_multiply_rows(context, &products->forward, a, kernel,
+                                     dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share));
     if (dense->group < 0) return SL_OK;
     SL_TRY(add_up(module, context, share, y));
-    add_bias(module, context, y);
+    if (dense->biased) add_bias(module, context, y);
     return SL_OK;
 }
 
@@ -290,7 +292,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const void *kernel;
     (void)x;
     SL_TRY(gather_gradient(module, context, rows, dy, &all));
-    add_rows(module, context, all);
+    if (dense->biased) add_rows(module, context, all);
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_weights(module, context, &kernel));
     const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);
@@ -345,8 +347,9 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
         dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
         SL_TRY(gather_gradient(module, context, rows, dy, &all));
     }
-    context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
-                                  context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
+    if (dense->biased)
+        context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
+                                      context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
     const void *b = peers ? sl_products_operand(products, context, &products->dy, rows * whole, all)
                           : sl_products_kept(products, context, &products->dy, rows * whole, all);
@@ -372,8 +375,8 @@ static void release(struct sl_module *module) { sl_products_release(&((struct sh
      .release = release}
 static const struct sl_module_type sharded_dense = DENSE("sharded_dense"), summed_dense = DENSE("summed_dense");
 
-static struct sl_module *new_dense(const struct sl_module_type *type, const char *name, int in, int out, int shards,
-                                   int segments_in, int segments_out, const struct sl_channels *channels) {
+static struct sl_module *new_dense(const struct sl_module_type *type, const char *name, int in, int out, bool biased,
+                                   int shards, int segments_in, int segments_out, const struct sl_channels *channels) {
     struct sl_module *module =
         sl_module_new(type, name, in / sl_mesh_axis_size(channels->mesh, channels->axis), out / shards);
     struct sharded *dense = (struct sharded *)module;
@@ -383,6 +386,7 @@ static struct sl_module *new_dense(const struct sl_module_type *type, const char
     dense->whole = out;
     dense->segments_in = segments_in;
     dense->segments_out = segments_out;
+    dense->biased = biased;
     dense->scatters = module->out < out;
     return module;
 }
@@ -390,10 +394,19 @@ static struct sl_module *new_dense(const struct sl_module_type *type, const char
 struct sl_module *sl_sharded_dense(const char *name, int in, int out, int segments_in, int segments_out,
                                    const struct sl_channels *channels) {
     const int shards = sl_mesh_axis_size(channels->mesh, channels->axis);
-    return new_dense(&sharded_dense, name, in, out, shards, segments_in, segments_out, channels);
+    return new_dense(&sharded_dense, name, in, out, true, shards, segments_in, segments_out, channels);
+}
+
+struct sl_module *sl_sharded_product(const char *name, int in, int out, const struct sl_channels *channels) {
+    return new_dense(&sharded_dense, name, in, out, false, sl_mesh_axis_size(channels->mesh, channels->axis), 1, 1,
+                     channels);
 }
 
 struct sl_module *sl_summed_dense(const char *name, int in, int out, int segments_in,
                                   const struct sl_channels *channels) {
-    return new_dense(&summed_dense, name, in, out, 1, segments_in, 1, channels);
+    return new_dense(&summed_dense, name, in, out, true, 1, segments_in, 1, channels);
+}
+
+struct sl_module *sl_summed_product(const char *name, int in, int out, const struct sl_channels *channels) {
+    return new_dense(&summed_dense, name, in, out, false, 1, 1, 1, channels);
 }

@@ -165,29 +165,6 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
-int sl_mla_abreast(const struct sl_context *context, int first) {
-    const int sequences = context->rows / context->sequence;
-    int end = first + 1;
-    if (!context->positions) return sequences - first;
-    while (end < sequences && context->positions[end] == context->positions[first]) end++;
-    return end - first;
-}
-
-static int check_positions(const struct sl_module *module, struct sl_context *context) {
-    const struct sl_caches *caches = context->caches;
-    const int sequences = context->rows / context->sequence;
-    int most = sl_mla_of(module)->shape.positions;
-    if (caches && caches->positions < most) most = caches->positions;
-    for (int s = 0; s < sequences; s += sl_mla_abreast(context, s)) {
-        const int first = sl_mla_position(context, s), end = first + context->sequence;
-        if (end > most)
-            return sl_fail(context->self, SL_BAD_INPUT,
-                           "%s: tokens at positions %d to %d, but there are only %d positions", module->name, first,
-                           end - 1, most);
-    }
-    return caches ? sl_mla_check_caches(module, context) : SL_OK;
-}
-
 /* Keys and queries in place. */
 static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, float *keys,
                    float *queries) {
@@ -195,8 +172,8 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
     const size_t sequence = (size_t)context->sequence;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
-        abreast = sl_mla_abreast(context, s);
-        const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_mla_position(context, s);
+        abreast = sl_abreast(context, s);
+        const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
         float *k = keys + (size_t)s * sequence * mla->rope, *q = queries + (size_t)s * sequence * mla->rotated;
         kernels->rope(rows, mla->rope, sequence, position, mla->keys->cosine, mla->keys->sine, back, k, k);
         kernels->rope(rows, mla->rotated, sequence, position, mla->queries->cosine, mla->queries->sine, back, q, q);
@@ -254,7 +231,7 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context) {
 }
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    SL_TRY(check_positions(module, context));
+    SL_TRY(sl_check_positions(module, context, sl_mla_of(module)->shape.positions));
     SL_TRY(project(module, context, x));
     if (context->caches)
         SL_TRY(sl_mla_attend_caches(module, context));

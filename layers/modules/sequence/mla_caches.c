@@ -64,59 +64,9 @@ int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan) {
     return plan->caches->form == SL_CACHE_LATENT ? plan_latent(mla, plan) : plan_expanded(mla, plan);
 }
 
-/* ---- rows of caches ---- */
-
-/* The sequence in the caches with which the call begins; each of its microbatches has equally many. */
-static int first_sequence(const struct sl_context *context) {
-    const int each = context->rows / context->sequence / (int)sl_call_microbatches(context);
-    return context->first_sequence + context->microbatch * each;
-}
-
-int sl_mla_check_caches(const struct sl_module *module, struct sl_context *context) {
-    const struct sl_caches *caches = context->caches;
-    const int sequences = context->rows / context->sequence;
-    if (first_sequence(context) + sequences > caches->sequences)
-        return sl_fail(context->self, SL_BAD_INPUT, "%s: microbatch %d of %d sequences, but caches of only %d",
-                       module->name, context->microbatch, sequences, caches->sequences);
-    if (context->positions && context->sequence > 1)
-        return sl_fail(context->self, SL_BAD_INPUT, "%s: sequences of %d rows have one position", module->name,
-                       context->sequence);
-    return SL_OK;
-}
-
-/* Writes ROWS [rows, cols] from element TO of a cache on. */
-static void put(const struct sl_context *context, size_t count, size_t cols, const float *rows, size_t stride,
-                void *cached, size_t to, size_t cached_stride) {
-    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    if (context->caches->storage == SL_BF16)
-        kernels->round_block(count, cols, rows, stride, (uint16_t *)cached + to, cached_stride);
-    else
-        kernels->copy_block(count, cols, rows, stride, (float *)cached + to, cached_stride);
-}
-
-/* Appends ROWS, the new tokens' of the microbatch's sequences, to columns [FIRST, FIRST + COUNT) of a cache; returns
- * the rows of its first sequence. STRIDE: from one of ROWS to the next. */
-static const void *append(const struct sl_context *context, int number, size_t first, size_t count, const float *rows,
-                          size_t stride) {
-    const struct sl_caches *caches = context->caches;
-    const size_t columns = caches->cache[number].columns, tokens = (size_t)context->sequence;
-    const size_t positions = (size_t)caches->positions;
-    const int sequences = context->rows / context->sequence;
-    void *cached = sl_cache_rows(caches, number, first_sequence(context));
-    for (int s = 0, abreast; s < sequences; s += abreast) {
-        const float *from = rows + (size_t)s * tokens * stride;
-        const size_t to = ((size_t)s * positions + (size_t)sl_mla_position(context, s)) * columns + first;
-        abreast = tokens == 1 ? sl_mla_abreast(context, s) : 1;
-        if (tokens == 1)
-            put(context, (size_t)abreast, count, from, stride, cached, to, positions * columns);
-        else
-            put(context, tokens, count, from, stride, cached, to, columns);
-    }
-    return cached;
-}
-
+/* Whole rows of a cache. */
 static void append_all(const struct sl_context *context, int number, const float *rows, size_t stride) {
-    append(context, number, 0, context->caches->cache[number].columns, rows, stride);
+    sl_cache_append(context, number, 0, context->caches->cache[number].columns, rows, stride);
 }
 
 /* ---- expanded ---- */
@@ -136,10 +86,10 @@ static void attend_expanded(const struct sl_module *module, struct sl_context *c
     append_all(context, mla->values_cache, own + mla->columns, stride);
     if (mla->rope) append_all(context, mla->rotated_keys_cache, sl_mla_at(module, context, ROTATED_KEYS), mla->rope);
     for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
-        const int cached = first_sequence(context) + s;
-        abreast = sl_mla_abreast(context, s);
+        const int cached = sl_cached_sequence(context) + s;
+        abreast = sl_abreast(context, s);
         struct sl_attention shape = sl_mla_attention(mla, abreast * context->sequence, context->sequence);
-        shape.position = (size_t)sl_mla_position(context, s);
+        shape.position = (size_t)sl_first_position(context, s);
         shape.key_rows = (size_t)caches->positions;
         shape.key_stride = mla->columns;
         shape.keys = caches->storage;
@@ -175,9 +125,10 @@ static int append_latents(const struct sl_module *module, struct sl_context *con
         SL_TRY(sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, latents, all, 2, shape, 1)));
         latents = all;
     }
-    *cached = append(context, mla->latents_cache, 0, latent, latents, latent);
+    *cached = sl_cache_append(context, mla->latents_cache, 0, latent, latents, latent);
     if (mla->rope)
-        append(context, mla->latents_cache, latent, mla->rope, sl_mla_at(module, context, ROTATED_KEYS), mla->rope);
+        sl_cache_append(context, mla->latents_cache, latent, mla->rope, sl_mla_at(module, context, ROTATED_KEYS),
+                        mla->rope);
     return SL_OK;
 }
 
@@ -193,15 +144,15 @@ static void attend_to_latents(const struct sl_module *module, struct sl_context 
     const struct mla *mla = sl_mla_of(module);
     const struct sl_caches *caches = context->caches;
     for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
-        abreast = sl_mla_abreast(context, s);
+        abreast = sl_abreast(context, s);
         struct sl_latent_attention shape =
             latent_shape(mla, abreast * context->sequence, context->sequence, caches->storage);
-        shape.position = (size_t)sl_mla_position(context, s);
+        shape.position = (size_t)sl_first_position(context, s);
         shape.key_rows = (size_t)caches->positions;
         context->kernels->latent->forward(
             &shape, rows_from(module, context, QUERIES, s, mla->columns),
             mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
-            sl_cache_rows(caches, mla->latents_cache, first_sequence(context) + s),
+            sl_cache_rows(caches, mla->latents_cache, sl_cached_sequence(context) + s),
             caches->cache[mla->table_cache].data, bias_of(module, context, true),
             rows_from(module, context, OUTPUT, s, mla->columns), sl_at(context, &mla->scratch));
     }

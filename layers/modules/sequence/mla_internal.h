@@ -4,6 +4,7 @@
 #define SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
 
 #include "layers/modules/kept.h"
+#include "layers/modules/sequence/cached.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { DOWN, KV_UP, Q_UP, OUT, K_ROPE, Q_ROPE, CHILDREN }; /* the last two only where there is rope */
@@ -79,14 +80,6 @@ static inline bool sl_mla_absorbs(const struct sl_caches *caches, int sequence, 
     if (!caches || caches->form != SL_CACHE_LATENT) return false;
     return position == 0 ? sequence == 1 : !chunk || position % chunk;
 }
-/* The position of the first row of the call's sequence SEQUENCE. */
-static inline int sl_mla_position(const struct sl_context *context, int sequence) {
-    return context->positions ? context->positions[sequence] : context->position;
-}
-/* Sequences of the call from FIRST on that have one position, and go through a kernel together. */
-int sl_mla_abreast(const struct sl_context *context, int first);
-/* SL_BAD_INPUT unless the caches have room for the call's tokens. */
-int sl_mla_check_caches(const struct sl_module *module, struct sl_context *context);
 /* Adds the call's tokens to the caches, and writes OUTPUT of all that are then there. */
 int sl_mla_attend_caches(const struct sl_module *module, struct sl_context *context);
 

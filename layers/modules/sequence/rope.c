@@ -6,20 +6,37 @@
 
 #include "spmd/device/device.h"
 
+/* Llama 3's: slow turns become slower, those between change little by little. */
+static double stretched(const struct sl_rotary *angles, double rate) {
+    const double waves = angles->original * rate / (2 * 3.14159265358979323846);
+    if (angles->factor == 0.0 || waves > angles->high) return rate;
+    if (waves < angles->low) return rate / angles->factor;
+    const double smooth = (waves - angles->low) / (angles->high - angles->low);
+    return (1 - smooth) * rate / angles->factor + smooth * rate;
+}
+
 static void fill(const struct sl_rope *rope, float *cosine, float *sine) {
+    const struct sl_rotary *angles = &rope->angles;
+    const double base = angles->base > 0 ? angles->base : 10000.0;
+    const int begin = angles->base > 0 ? 0 : 1;
     for (int i = 0; i < rope->pairs; i++) {
-        const double rate = pow(10000.0, -2.0 * (rope->first + i) / rope->columns);
+        const double rate = stretched(angles, pow(base, -2.0 * (rope->first + i) / rope->columns));
         for (int t = 0; t < rope->positions; t++) {
             const size_t at = (size_t)t * (size_t)rope->pairs + (size_t)i;
-            cosine[at] = (float)cos((t + 1) * rate);
-            sine[at] = (float)sin((t + 1) * rate);
+            cosine[at] = (float)cos((t + begin) * rate);
+            sine[at] = (float)sin((t + begin) * rate);
         }
     }
 }
 
+static bool same_angles(const struct sl_rotary *a, const struct sl_rotary *b) {
+    return a->base == b->base && a->factor == b->factor && a->low == b->low && a->high == b->high &&
+           a->original == b->original;
+}
+
 static bool is_table(const struct sl_rope *rope, const struct sl_rope *like, bool sizes_only) {
     return rope && rope->positions == like->positions && rope->columns == like->columns && rope->first == like->first &&
-           rope->pairs == like->pairs && (rope->cosine || sizes_only);
+           rope->pairs == like->pairs && same_angles(&rope->angles, &like->angles) && (rope->cosine || sizes_only);
 }
 
 static size_t count_of(const struct sl_rope *rope) { return (size_t)rope->positions * (size_t)rope->pairs; }
@@ -53,8 +70,11 @@ int sl_rope_share(struct sl_rope **list, const struct sl_rope *like, bool sizes_
     if (!*rope) {
         struct sl_rope *new = calloc(1, sizeof *new);
         if (new)
-            *new = (struct sl_rope){
-                .positions = like->positions, .columns = like->columns, .first = like->first, .pairs = like->pairs};
+            *new = (struct sl_rope){.positions = like->positions,
+                                    .columns = like->columns,
+                                    .first = like->first,
+                                    .pairs = like->pairs,
+                                    .angles = like->angles};
         if (!new || (!sizes_only && !take(new, held))) {
             sl_rope_release(new);
             return sl_error_set(error, SL_FAILED, "no memory for the angles of %d positions", like->positions);

@@ -1,25 +1,27 @@
 /* rope.h - tables of cosines and sines for rotary positions (Su et al. 2021), in memory that the device can read.
  *
- * Position t, counted from 0, rotates pair i of COLUMNS columns by the angle (t + 1) 10000^(-2i / COLUMNS). A
- * coordinate's table has only the pairs that it rotates. All layers that are planned together share their tables. */
+ * Position t, counted from 0, rotates pair i of COLUMNS columns by the angle that struct sl_rotary says; latent
+ * attention, which has none, by (t + 1) 10000^(-2i / COLUMNS). A coordinate's table has only the pairs that it rotates.
+ * All layers that are planned together share their tables. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_ROPE_H
 #define SL_LAYERS_MODULES_SEQUENCE_ROPE_H
 
 #include "spmd/base/budget.h"
-#include "spmd/base/error.h"
+#include "layers/modules/transformer_modules.h"
 
 SL_BEGIN_C
 
 struct sl_rope {
     int positions, columns;
-    int first, pairs;     /* the coordinate's pairs, out of COLUMNS / 2 */
-    float *cosine, *sine; /* [positions, pairs], both in one block */
+    int first, pairs;        /* the coordinate's pairs, out of COLUMNS / 2 */
+    struct sl_rotary angles; /* base 0: latent attention's */
+    float *cosine, *sine;    /* [positions, pairs], both in one block */
     int users;
     struct sl_rope *next; /* in the plan's list */
 };
 
-/* *ROPE becomes the table with LIKE's positions, columns, first and pairs: it stays if it is that already, else it is
- * the one in LIST, else it is taken, counted in HELD, filled and put there; with SIZES_ONLY it has no memory. One
+/* *ROPE becomes the table with LIKE's positions, columns, first, pairs and angles: it stays if it is that already, else
+ * it is the one in LIST, else it is taken, counted in HELD, filled and put there; with SIZES_ONLY it has no memory. One
  * thread uses a list, and as long as it does, nobody releases what is in it. SL_FAILED if there is no memory. */
 int sl_rope_share(struct sl_rope **list, const struct sl_rope *like, bool sizes_only, struct sl_budget *held,
                   struct sl_rope **rope, struct sl_error *error);

@@ -47,7 +47,7 @@ static uint16_t *settle(float *x, size_t n) {
 /* SIZE: of the largest elements of q and k. */
 static struct example make(struct numbers *numbers, struct sl_attention shape, float size) {
     struct sl_attention *s = &shape;
-    s->key_stride = 2 * s->heads * s->width + 1;
+    s->key_stride = 2 * sl_attention_key_heads(s) * s->width + 1;
     struct example e = {.shape = shape, .rows = s->sequences * s->queries, .key_rows = s->sequences * s->key_rows};
     const size_t wide = e.rows * s->heads * s->width, roped = e.rows * s->heads * s->rope;
     const size_t keys = e.key_rows * s->key_stride, shared = e.key_rows * s->rope;
@@ -81,8 +81,11 @@ static void release(struct example *e) {
     release_array(e->stored_rope);
 }
 
+/* Columns of k, and of v. */
+static size_t half_of(const struct sl_attention *shape) { return sl_attention_key_heads(shape) * shape->width; }
+
 static void run_forward(const struct sl_kernels *kernels, struct example *e) {
-    const size_t half = e->shape.heads * e->shape.width;
+    const size_t half = half_of(&e->shape);
     if (e->shape.keys == SL_BF16) {
         kernels->attention->forward(&e->shape, e->q, e->q_rope, e->stored_kv, e->stored_kv + half, e->stored_rope, e->o,
                                     e->logsum);
@@ -92,7 +95,7 @@ static void run_forward(const struct sl_kernels *kernels, struct example *e) {
 }
 
 static void run_backward(const struct sl_kernels *kernels, struct example *e) {
-    const size_t half = e->shape.heads * e->shape.width;
+    const size_t half = half_of(&e->shape);
     kernels->attention->backward(&e->shape, e->q, e->q_rope, e->kv, e->kv + half, e->rope, e->o, e->logsum, e->d_o,
                                  e->dq, e->dq_rope, e->dkv, e->dkv + half, e->drope, e->scratch);
 }
@@ -124,12 +127,12 @@ struct at {
 };
 
 static struct at place(const struct sl_attention *s, size_t head, size_t t, size_t j) {
-    const size_t k = j * s->key_stride + head * s->width;
+    const size_t k = j * s->key_stride + sl_attention_key_head(s, head) * s->width;
     return (struct at){.head = head,
                        .q = (t * s->heads + head) * s->width,
                        .q_rope = (t * s->heads + head) * s->rope,
                        .k = k,
-                       .v = k + s->heads * s->width,
+                       .v = k + half_of(s),
                        .rope = j * s->rope};
 }
 
@@ -220,10 +223,15 @@ static void expect(const char *level, const struct example *e, const char *what,
         expect_close(name, i, got[i], want.sum[i], 0.0, error * want.magnitude[i] + 1e-36);
 }
 
-/* Where nothing belongs to k or v. */
+/* Where nothing belongs to k or v, and where heads of other calls read them. */
 static void expect_untouched(struct example *e, struct oracle *oracle) {
-    const size_t stride = e->shape.key_stride;
-    for (size_t key = 0; key < e->key_rows; key++) oracle->dkv.sum[key * stride + stride - 1] = UNTOUCHED;
+    const struct sl_attention *s = &e->shape;
+    const size_t stride = s->key_stride, others = sl_attention_key_head(s, 0) * s->width;
+    for (size_t key = 0; key < e->key_rows; key++) {
+        double *row = oracle->dkv.sum + key * stride;
+        row[stride - 1] = UNTOUCHED;
+        for (size_t c = 0; c < others; c++) row[c] = row[half_of(s) + c] = UNTOUCHED;
+    }
 }
 
 static void check(struct numbers *numbers, struct sl_attention shape, float size) {
@@ -309,6 +317,25 @@ static void keys_of_bf16_equal_the_oracle(void **state) {
             shape.key_rows = positions[p] + queries[i] + p;
             shape.keys = SL_BF16;
             check(&numbers, shape, columns[0] > 100 ? 0.5f : 1.0f);
+        }
+    }
+}
+
+/* Groups that are whole, and those of which other coordinates have the first heads or the last ones. */
+static void groups_of_heads_share_keys(void **state) {
+    (void)state;
+    struct numbers numbers = {9};
+    const size_t queries[] = {1, 3, 5, 70}, heads[][3] = {{6, 3, 0}, {5, 3, 2}, {4, 4, 3}, {2, 3, 7}, {20, 3, 1}};
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t h = 0; h < 5; h++) {
+            struct sl_attention shape = training(1 + h % 2, queries[i], heads[h][0], h % 2 ? 20 : 64, h == 3 ? 4 : 0);
+            shape.group = heads[h][1];
+            shape.lead = heads[h][2];
+            check(&numbers, shape, 1.0f);
+            shape.position = 30 * h;
+            shape.key_rows = shape.position + queries[i] + 2;
+            shape.keys = h % 2 ? SL_BF16 : SL_F32;
+            check(&numbers, shape, 1.0f);
         }
     }
 }
@@ -451,6 +478,7 @@ int main(void) {
         cmocka_unit_test(wide_heads_equal_the_oracle),
         cmocka_unit_test(queries_after_others_see_their_keys),
         cmocka_unit_test(keys_of_bf16_equal_the_oracle),
+        cmocka_unit_test(groups_of_heads_share_keys),
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(one_query_at_a_time_equals_all_at_once),
         cmocka_unit_test(keys_in_two_parts_are_all_keys),

@@ -342,7 +342,7 @@ static void test_malformed(void **state) {
         {A("\"shape\":[2],\"data_offsets\":[0,8]"), 8, "tensor a: dtype is missing"},
         {A("\"dtype\":7,\"shape\":[2],\"data_offsets\":[0,8]"), 8, "tensor a: dtype is missing"},
         {A("\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]"), 8,
-         "tensor a: dtype F64: only F32, BF16 and I32 can be read"},
+         "tensor a: dtype F64: only F32, BF16, I32 and F16 can be read"},
         {A(F32 "\"data_offsets\":[0,8]"), 8, "shape is not a list of at most 6 sizes"},
         {A(F32 "\"shape\":2,\"data_offsets\":[0,8]"), 8, "shape is not a list"},
         {A(F32 "\"shape\":[-2],\"data_offsets\":[0,8]"), 8, "shape is not a list"},

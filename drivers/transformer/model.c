@@ -1,0 +1,131 @@
+/* model.c - a published model: its sizes in place of options, its values, and text as its tokens. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/transformer/transformer.h"
+
+/* ---- options ---- */
+
+/* What the model's files say, and so nobody else may. */
+static const char *const given_by_model[] = {
+    "model-dimension", "n-heads",      "blocks",   "layers-per-block", "latent-dim",     "rope-dim",
+    "vocab-size",      "attention",    "kv-heads", "head-dim",         "qk-norm",        "rope-base",
+    "rope-pairs",      "rope-scaling", "mlp",      "mlp-dim",          "norm",           "norm-epsilon",
+    "biases",          "experts",      "params",   "resume",           "shared-experts", NULL};
+
+static void take_sizes(struct transformer_config *config, const struct sl_transformer *t) {
+    config->model_dimension = t->dimension;
+    config->heads = t->heads;
+    config->blocks = t->blocks;
+    config->layers_per_block = t->layers_per_block;
+    config->vocabulary = t->vocabulary;
+    config->rope = t->rope;
+    config->attention = t->attention;
+    config->key_heads = t->key_heads;
+    config->head_width = t->head_width;
+    config->head_norms = t->head_norms;
+    config->rope_base = t->rotary.base;
+    config->rope_pairs = t->rotary.pairs;
+    config->mlp = t->mlp;
+    config->mlp_dimension = t->inside;
+    config->norm = t->norm;
+    config->norm_epsilon = t->epsilon;
+    config->biases = t->biases;
+}
+
+int transformer_take_model(struct transformer_job *job, struct transformer_config *config,
+                           const struct sl_options *options, struct sl_error *error) {
+    if (!config->model) return SL_OK;
+    for (int i = 0; given_by_model[i]; i++)
+        if (sl_option_given(options, given_by_model[i]))
+            return sl_error_set(error, SL_BAD_INPUT, "--model and --%s: the model's files say it: leave --%s out",
+                                given_by_model[i], given_by_model[i]);
+    job->publishes = true;
+    SL_TRY(sl_published_open(&job->published, config->model, error));
+    take_sizes(config, &job->published.transformer);
+    const int most = job->published.context;
+    if (config->sequence > most && sl_option_given(options, "sequence"))
+        return sl_error_set(error, SL_BAD_INPUT, "--sequence %d: the model was made for at most %d tokens",
+                            config->sequence, most);
+    if (config->sequence > most) config->sequence = most;
+    if (config->length > most)
+        return sl_error_set(error, SL_BAD_INPUT, "--length %d: the model was made for at most %d tokens",
+                            config->length, most);
+    return SL_OK;
+}
+
+/* ---- values ---- */
+
+int transformer_load_model(struct sl_worker *worker) {
+    const struct transformer_job *job = transformer_job_of(worker);
+    struct sl_group world;
+    if (!job->publishes) return SL_OK;
+    SL_TRY(sl_group_axes(worker->self, "*", &world));
+    SL_TRY(sl_published_load(&job->published, worker->self, &world, sl_trainer_parameters(worker->trainer)));
+    return sl_group_close(worker->self, &world);
+}
+
+/* ---- text ---- */
+
+int transformer_open_tokenizer(struct transformer_job *job, struct sl_error *error) {
+    if (!job->publishes || job->command != TRANSFORMER_GENERATE) return SL_OK;
+    const bool needs = !job->config->prompt_tokens; /* otherwise text is shown where there is a tokenizer */
+    struct sl_error reason = {0};
+    if (sl_tokenizer_open(&job->tokenizer, job->config->model, NULL, &reason))
+        return needs ? sl_error_set(error, reason.status, "%s", reason.message) : SL_OK;
+    const int tokens = sl_tokenizer_vocabulary(job->tokenizer);
+    if (tokens <= job->model.vocabulary) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: its tokenizer has %d tokens, and the model %d", job->config->model,
+                        tokens, job->model.vocabulary);
+}
+
+/* PROMPT's tokens are bytes; those of the model are added to LIST. */
+static int encode(struct sl_encoder *encoder, const struct sl_prompts *prompts, int i, struct sl_token_list *list,
+                  struct sl_error *error) {
+    const int32_t *tokens = sl_prompt_tokens(prompts, i);
+    const size_t count = (size_t)sl_prompt_length(prompts, i);
+    char *text = malloc(count + 1);
+    if (!text) return sl_error_set(error, SL_FAILED, "no memory for a prompt");
+    for (size_t c = 0; c < count; c++) text[c] = (char)tokens[c];
+    const int status = sl_encode(encoder, text, count, true, list, error);
+    free(text);
+    return status;
+}
+
+static int encode_all(struct transformer_job *job, struct sl_encoder *encoder, struct sl_prompts *made,
+                      struct sl_error *error) {
+    for (int i = 0; i < job->prompts.count; i++) {
+        struct sl_token_list list = {0};
+        int status = encode(encoder, &job->prompts, i, &list, error);
+        if (status == SL_OK) status = sl_prompts_add(made, list.token, list.count, error);
+        sl_token_list_free(&list);
+        SL_TRY(status);
+    }
+    return SL_OK;
+}
+
+int transformer_encode_prompts(struct transformer_job *job, struct sl_error *error) {
+    struct sl_encoder *encoder;
+    struct sl_prompts made = {0};
+    if (!job->tokenizer || job->config->prompt_tokens) return SL_OK;
+    SL_TRY(sl_encoder_open(&encoder, job->tokenizer, error));
+    const int status = encode_all(job, encoder, &made, error);
+    sl_encoder_close(encoder);
+    sl_prompts_free(status == SL_OK ? &job->prompts : &made);
+    if (status == SL_OK) job->prompts = made;
+    return status;
+}
+
+char *transformer_text_of(const struct transformer_job *job, const int32_t *tokens, size_t *count) {
+    char *text = NULL;
+    if (job->tokenizer) return sl_decode(job->tokenizer, tokens, (size_t)job->length, &text, count, NULL) ? NULL : text;
+    text = malloc((size_t)job->length + 1);
+    for (int i = 0; text && i < job->length; i++) text[i] = (char)tokens[i];
+    *count = (size_t)job->length;
+    return text;
+}
+
+void transformer_close_model(struct transformer_job *job) {
+    sl_tokenizer_close(job->tokenizer);
+    sl_published_close(&job->published);
+}

@@ -1,0 +1,82 @@
+/* published.c - what published models have beside what sequence.c does: heads that are rotated, gated silu, rows around
+ * their mean. Built as kernels.c is; the build defines SL_PUBLISHED_KERNELS, the table's name. */
+#include "layers/kernels/sequence.h"
+#include "spmd/base/vector_math.h"
+#include "spmd/device/offload.h"
+
+/* ---- rotations ---- */
+
+/* With HALVES as a constant: the two columns of a pair are WIDTH / 2 apart, or side by side. */
+SL_INLINE void turn(size_t pairs, const bool halves, const float *c, const float *s, float sign, float *x) {
+    const size_t step = halves ? 1 : 2, apart = halves ? pairs : 1;
+    SL_LANES()
+    for (size_t i = 0; i < pairs; i++) {
+        const float first = x[i * step], second = x[i * step + apart], by = sign * s[i];
+        x[i * step] = first * c[i] - second * by;
+        x[i * step + apart] = second * c[i] + first * by;
+    }
+}
+
+static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequence, size_t position, bool halves,
+                         const float *cosine, const float *sine, bool back, float *x) {
+    const size_t pairs = width / 2;
+    const float sign = back ? -1.0f : 1.0f;
+    SL_ROWS(is_device_ptr(cosine, sine, x))
+    for (size_t r = 0; r < rows; r++) {
+        const size_t angles = (position + r % sequence) * pairs;
+        for (size_t h = 0; h < heads; h++) {
+            float *head = x + (r * heads + h) * width;
+            if (halves)
+                turn(pairs, true, cosine + angles, sine + angles, sign, head);
+            else
+                turn(pairs, false, cosine + angles, sine + angles, sign, head);
+        }
+    }
+}
+
+/* ---- gated silu ---- */
+
+static void gate_forward(size_t n, const float *gate, const float *x, float *y) {
+    SL_ELEMENTWISE(is_device_ptr(gate, x, y), )
+    for (size_t i = 0; i < n; i++) y[i] = gate[i] / (1.0f + sl_exp(-gate[i])) * x[i];
+}
+
+static void gate_backward(size_t n, const float *gate, const float *x, const float *dy, float *dgate, float *dx) {
+    SL_ELEMENTWISE(is_device_ptr(gate, x, dy, dgate, dx), )
+    for (size_t i = 0; i < n; i++) {
+        const float g = gate[i], s = 1.0f / (1.0f + sl_exp(-g));
+        dgate[i] = dy[i] * x[i] * (s * (1.0f + g * (1.0f - s)));
+        dx[i] = dy[i] * (g * s);
+    }
+}
+
+/* ---- rows around their mean ---- */
+
+static void row_sums(size_t rows, size_t cols, const float *x, float *sums) {
+    SL_ROWS(is_device_ptr(x, sums))
+    for (size_t r = 0; r < rows; r++) {
+        const float *in = x + r * cols;
+        float sum = 0.0f;
+        SL_LANES(reduction(+ : sum))
+        for (size_t c = 0; c < cols; c++) sum += in[c];
+        sums[r] = sum;
+    }
+}
+
+static void center_rows(size_t rows, size_t cols, size_t whole, const float *sums, const float *x, float *y) {
+    SL_ROWS(is_device_ptr(sums, x, y))
+    for (size_t r = 0; r < rows; r++) {
+        const float *in = x + r * cols, mean = sums[r] / (float)whole;
+        float *out = y + r * cols;
+        SL_LANES()
+        for (size_t c = 0; c < cols; c++) out[c] = in[c] - mean;
+    }
+}
+
+const struct sl_published_kernels SL_PUBLISHED_KERNELS = {
+    .rotate_heads = rotate_heads,
+    .gate_forward = gate_forward,
+    .gate_backward = gate_backward,
+    .row_sums = row_sums,
+    .center_rows = center_rows,
+};

@@ -1,0 +1,34 @@
+/* published.h - models that others have trained: what their files say of them, and their values as parameters of
+ * layers/models/transformer.h.
+ *
+ * Known are Llama, Mistral, Qwen 2 and Qwen 3 (dense), and what is built like them: by model_type in config.json of
+ * Hugging Face, or general.architecture in a GGUF file. Layer n becomes block n. */
+#ifndef SL_LAYERS_MODELS_PUBLISHED_H
+#define SL_LAYERS_MODELS_PUBLISHED_H
+
+#include "layers/models/transformer.h"
+#include "layers/storage/weights.h"
+
+SL_BEGIN_C
+
+/* Never changes once it is open: threads may share it. */
+struct sl_published {
+    struct sl_weights weights;
+    struct sl_transformer transformer; /* what the files say: sizes and families; all else is zero */
+    int context;                       /* the longest sequence that the model was made for */
+    const char *family;                /* "llama" */
+    bool turned_rows;                  /* rows of q and k lie so that adjacent columns of a head turn together */
+};
+
+/* Opens PATH, which must last. SL_BAD_INPUT names what is not supported by its key in the file, or the tensor that is
+ * missing or has another shape than these sizes say. Free with sl_published_close, also after a failure. */
+int sl_published_open(struct sl_published *published, const char *path, struct sl_error *error);
+void sl_published_close(struct sl_published *published);
+
+/* Fills PARAMETERS of the transformer, this coordinate's shards alone, and rounds them as sl_parameters_round does.
+ * Collective over WORLD. */
+int sl_published_load(const struct sl_published *published, struct sl_spmd *self, const struct sl_group *world,
+                      struct sl_parameters *parameters);
+
+SL_END_C
+#endif

@@ -1,0 +1,61 @@
+/* center.c - takes from each row its mean over the columns of all coordinates. What it does to x, its VJP does to dy.
+ */
+#include "layers/modules/kept.h"
+#include "layers/modules/shards.h"
+#include "layers/modules/transformer_modules.h"
+
+struct center {
+    struct sl_module module;
+    const char *axis;     /* over which the columns are sharded, */
+    int group;            /* its group, */
+    int whole;            /* and the columns of a whole row */
+    struct sl_place sums; /* [rows], to be added up */
+};
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    struct center *own = (struct center *)module;
+    const double rows = plan->rows;
+    SL_TRY(sl_plan_columns(plan, own->axis, own->whole, 1));
+    SL_TRY(sl_plan_group(plan, own->axis, &own->group));
+    sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
+    for (enum sl_load_part phase = SL_LOAD_FORWARD; phase <= (plan->forward_only ? SL_LOAD_FORWARD : SL_LOAD_INPUT);
+         phase++) {
+        sl_load_floats(plan, phase, SL_LOAD_MOVES, 3 * rows * module->in);
+        sl_load_call(plan, phase, SL_PSUM, own->axis, sizeof(float) * rows, 1);
+    }
+    return SL_OK;
+}
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct center *own = (const struct center *)module;
+    const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
+    float *sums = sl_at(context, &own->sums);
+    context->kernels->published->row_sums(rows, cols, x, sums);
+    SL_TRY(sl_sum_over(context, own->group, rows, sums));
+    context->kernels->published->center_rows(rows, cols, (size_t)own->whole, sums, x, y);
+    return SL_OK;
+}
+
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    (void)x;
+    return dx ? forward(module, context, dy, dx) : SL_OK;
+}
+
+static const struct sl_module_type center = {.name = "center",
+                                             .plan = plan,
+                                             .forward = forward,
+                                             .backward_input = backward_input,
+                                             .needs_no_input = true,
+                                             .stores = true,
+                                             .fuses = true,
+                                             .bytes = sizeof(struct center)};
+
+struct sl_module *sl_sharded_center(int columns, const struct sl_channels *channels) {
+    const int own = columns / sl_mesh_axis_size(channels->mesh, channels->axis);
+    struct sl_module *module = sl_module_new(&center, "", own, own);
+    if (!module) return NULL;
+    ((struct center *)module)->whole = columns;
+    ((struct center *)module)->axis = channels->axis;
+    return module;
+}

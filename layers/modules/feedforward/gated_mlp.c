@@ -1,0 +1,138 @@
+/* gated_mlp.c - y = (silu(x gate) * (x up)) down (Shazeer, "GLU variants improve transformer", 2020), its inner columns
+ * sharded over an axis. */
+#include "layers/modules/kept.h"
+#include "layers/modules/transformer_modules.h"
+
+enum { GATE, UP, DOWN, CHILDREN };
+
+/* [rows, columns]: what lies between the children. */
+enum tensor {
+    GATES, /* what child GATE gives, */
+    UPS,   /* and UP */
+    INSIDE,
+    D_GATES,
+    D_UPS,
+    PART, /* gradient of INSIDE, then what UP gives of dx */
+    TENSORS
+};
+
+struct gated_mlp {
+    struct sl_module module;
+    size_t columns; /* a coordinate's inside */
+    struct sl_kept kept[TENSORS];
+};
+
+static const struct sl_kept *kept_of(const struct sl_module *module, enum tensor tensor) {
+    return &((const struct gated_mlp *)module)->kept[tensor];
+}
+
+static float *at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    return sl_kept_values(context, kept_of(module, tensor));
+}
+
+static size_t elements(const struct sl_module *module, const struct sl_context *context) {
+    return (size_t)context->rows * ((const struct gated_mlp *)module)->columns;
+}
+
+/* ---- planning ---- */
+
+static int plan_tensor(struct sl_module *module, struct sl_plan *plan, enum tensor tensor, size_t columns,
+                       enum sl_lifetime lifetime) {
+    return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, &((struct gated_mlp *)module)->kept[tensor]);
+}
+
+static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
+    const size_t columns = ((struct gated_mlp *)module)->columns, in = (size_t)module->in;
+    for (int i = GATE; i <= UP; i++) {
+        const enum sl_lifetime lifetime = module->child[i]->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN;
+        struct sl_place room;
+        SL_TRY(plan_tensor(module, plan, (enum tensor)(D_GATES + i), columns, lifetime));
+        if (!sl_reads_stored_gradient(plan, module->child[i])) continue;
+        sl_plan_workspace(plan, sl_plan_rows(plan) * columns * sizeof(uint16_t), &room);
+        sl_plan_kept_beside(&((struct gated_mlp *)module)->kept[D_GATES + i], &room);
+    }
+    return plan_tensor(module, plan, PART, in > columns ? in : columns, SL_UNTIL_RETURN);
+}
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    const size_t begin = plan->workspace, columns = ((struct gated_mlp *)module)->columns;
+    for (int i = 0; i < CHILDREN; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
+    module->keeps_input = module->child[GATE]->keeps_input;
+    module->keeps_gradient = module->child[DOWN]->keeps_gradient;
+    module->reads_stored = module->child[GATE]->reads_stored;
+    const double count = (double)plan->rows * (double)columns;
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, count);
+    if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_GELU, 2 * count);
+    SL_TRY(plan_tensor(module, plan, GATES, columns, SL_UNTIL_INPUT));
+    SL_TRY(plan_tensor(module, plan, UPS, columns, SL_UNTIL_INPUT));
+    SL_TRY(plan_tensor(module, plan, INSIDE, columns,
+                       module->child[DOWN]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN));
+    return plan->forward_only ? SL_OK : plan_backward(module, plan);
+}
+
+/* ---- forward and backward ---- */
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    for (int i = GATE; i <= UP; i++) {
+        SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
+        sl_keep(context, kept_of(module, (enum tensor)i));
+    }
+    context->kernels->published->gate_forward(elements(module, context), at(module, context, GATES),
+                                              at(module, context, UPS), at(module, context, INSIDE));
+    sl_keep(context, kept_of(module, INSIDE));
+    return sl_kept_forward(module->child[DOWN], context, kept_of(module, INSIDE), true, y);
+}
+
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    float *part = at(module, context, PART);
+    SL_TRY(sl_module_backward_input(module->child[DOWN], context, sl_kept_stored(context, kept_of(module, INSIDE)), dy,
+                                    part));
+    context->kernels->published->gate_backward(elements(module, context), sl_recall(context, kept_of(module, GATES)),
+                                               sl_recall(context, kept_of(module, UPS)), part,
+                                               at(module, context, D_GATES), at(module, context, D_UPS));
+    for (int i = GATE; i <= UP; i++) {
+        const struct sl_kept *gradient = kept_of(module, (enum tensor)(D_GATES + i));
+        float *to = !dx ? NULL : i == GATE ? dx : part;
+        sl_keep(context, gradient);
+        SL_TRY(sl_kept_backward_input(module->child[i], context, x, gradient, to));
+    }
+    if (dx) context->kernels->add((size_t)context->rows * (size_t)module->in, part, dx);
+    return SL_OK;
+}
+
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    for (int i = GATE; i <= UP; i++)
+        SL_TRY(sl_module_backward_weight(module->child[i], context, x,
+                                         sl_kept_stored(context, kept_of(module, (enum tensor)(D_GATES + i)))));
+    return sl_module_backward_weight(module->child[DOWN], context, sl_kept_stored(context, kept_of(module, INSIDE)),
+                                     dy);
+}
+
+static const struct sl_module_type type = {.name = "gated_mlp",
+                                           .plan = plan,
+                                           .forward = forward,
+                                           .backward_input = backward_input,
+                                           .backward_weight = backward_weight,
+                                           .stores = true,
+                                           .fuses = true,
+                                           .bytes = sizeof(struct gated_mlp)};
+
+/* ---- construction ---- */
+
+static struct sl_module *new_product(const char *name, int in, int out, bool biased,
+                                     const struct sl_channels *channels) {
+    return biased ? sl_sharded_dense(name, in, out, 1, 1, channels) : sl_sharded_product(name, in, out, channels);
+}
+
+struct sl_module *sl_gated_mlp(const char *name, int dimension, int inside, bool biases,
+                               const struct sl_channels *channels) {
+    const int size = sl_mesh_axis_size(channels->mesh, channels->axis), share = dimension / size;
+    struct sl_module *const child[CHILDREN] = {[GATE] = new_product("gate", dimension, inside, biases, channels),
+                                               [UP] = new_product("up", dimension, inside, biases, channels),
+                                               [DOWN] = new_product("down", inside, dimension, biases, channels)};
+    struct sl_module *module = sl_module_new_parent(&type, name, share, share, CHILDREN, child);
+    if (module) ((struct gated_mlp *)module)->columns = (size_t)(inside / size);
+    return module;
+}

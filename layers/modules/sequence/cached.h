@@ -1,0 +1,26 @@
+/* cached.h - which tokens a call of attention has, and where caches keep them. */
+#ifndef SL_LAYERS_MODULES_SEQUENCE_CACHED_H
+#define SL_LAYERS_MODULES_SEQUENCE_CACHED_H
+
+#include "layers/modules/module.h"
+
+SL_BEGIN_C
+
+/* The position of the first row of the call's sequence SEQUENCE. */
+static inline int sl_first_position(const struct sl_context *context, int sequence) {
+    return context->positions ? context->positions[sequence] : context->position;
+}
+/* Sequences of the call from FIRST on that have one position, and go through a kernel together. */
+int sl_abreast(const struct sl_context *context, int first);
+/* SL_BAD_INPUT if the call's tokens lie beyond POSITIONS, or the caches have no room for them. */
+int sl_check_positions(const struct sl_module *module, struct sl_context *context, int positions);
+
+/* The sequence in the caches with which the call begins. */
+int sl_cached_sequence(const struct sl_context *context);
+/* Appends ROWS, the new tokens' of the call's sequences, to columns [FIRST, FIRST + COUNT) of cache NUMBER; returns the
+ * rows of its first sequence. STRIDE: from one of ROWS to the next. */
+const void *sl_cache_append(const struct sl_context *context, int number, size_t first, size_t count, const float *rows,
+                            size_t stride);
+
+SL_END_C
+#endif

@@ -1,0 +1,360 @@
+/* gqa.c - attention whose query heads share heads of keys and values in groups (Ainslie et al., "GQA", 2023), its heads
+ * sharded over an axis.
+ *
+ *     x --+-- q [- norm] - rotated --+
+ *         +-- k [- norm] - rotated --+-- attention -- o -- out -- y
+ *         +-- v ---------------------+
+ *
+ * All products are sharded ones. Those of q, and of k and v where their heads divide by the axis's size, scatter their
+ * sums over columns, so that whole heads come out. Where heads of keys do not divide, every coordinate has all of them
+ * and reads some; a coordinate's gradient of the others is zero, and the products' backward adds up all coordinates'.
+ */
+#include "layers/modules/kept.h"
+#include "layers/modules/sequence/cached.h"
+#include "layers/modules/sequence/rope.h"
+#include "layers/modules/transformer_modules.h"
+
+enum { Q, K, V, OUT, CHILDREN };
+
+/* What lies between the children: [rows, columns], but for LOGSUM [heads, rows]. */
+enum tensor {
+    QUERIES, /* of a child's number: what it gives */
+    KEYS,
+    VALUES,
+    OUTPUT, /* attention's */
+    LOGSUM,
+    D_QUERIES, /* D_QUERIES + a child's number: its gradient */
+    D_KEYS,
+    D_VALUES,
+    PART, /* gradient of OUTPUT, then what one child gives of dx */
+    TENSORS
+};
+
+struct gqa {
+    struct sl_module module;
+    struct sl_gqa shape;
+    const char *axis; /* over which heads are sharded */
+    int group;
+    /* A coordinate's own. */
+    size_t heads, columns;         /* of q */
+    size_t key_heads, key_columns; /* of k and v each: its own, or all */
+    size_t lead;                   /* heads before its own that read the same key heads or those before them */
+    size_t cached, cached_columns; /* of k and v: the first column that its heads read, and how many */
+    struct sl_rope *rope;          /* NULL without rotary positions */
+    struct sl_kept kept[TENSORS];
+    struct sl_place scratch; /* attention's backward */
+    int keys_cache, values_cache;
+};
+
+static const struct gqa *own(const struct sl_module *module) { return (const struct gqa *)module; }
+
+static float *at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    return sl_kept_values(context, &own(module)->kept[tensor]);
+}
+
+/* Whether coordinates have the same heads of keys. */
+static bool replicates(const struct gqa *gqa) {
+    return gqa->group >= 0 && gqa->key_heads == (size_t)gqa->shape.key_heads;
+}
+
+static struct sl_attention attention_of(const struct gqa *gqa, int rows, int sequence) {
+    return (struct sl_attention){.sequences = (size_t)(rows / sequence),
+                                 .queries = (size_t)sequence,
+                                 .key_rows = (size_t)sequence,
+                                 .heads = gqa->heads,
+                                 .width = (size_t)gqa->shape.width,
+                                 .group = (size_t)(gqa->shape.heads / gqa->shape.key_heads),
+                                 .lead = gqa->lead,
+                                 .key_stride = gqa->key_columns};
+}
+
+/* ---- planning ---- */
+
+static int check(const struct gqa *gqa, const struct sl_plan *plan) {
+    const struct sl_gqa *shape = &gqa->shape;
+    const int size = sl_mesh_axis_size(plan->mesh, gqa->axis);
+    if (shape->heads < 1 || shape->key_heads < 1 || shape->heads % shape->key_heads)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%sheads: %d heads of queries, %d of keys and values: there must be some of both, and "
+                            "equally many queries for each key",
+                            plan->name, shape->heads, shape->key_heads);
+    if (shape->heads % size)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%sheads: %d heads do not divide by the %d coordinates along \"%s\"", plan->name,
+                            shape->heads, size, gqa->axis);
+    if (shape->width < 1 || (shape->rotates && shape->width % 2))
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%swidth: heads of %d columns cannot be rotated in pairs; there must be an even number",
+                            plan->name, shape->width);
+    if (plan->sequence < 1 || plan->rows % plan->sequence)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%ssequence: %d rows a microbatch are no whole number of sequences of %d", plan->name,
+                            plan->rows, plan->sequence);
+    if (plan->sequence > shape->positions)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%spositions: sequences of %d, but there are only %d positions",
+                            plan->name, plan->sequence, shape->positions);
+    return SL_OK;
+}
+
+/* Coordinate INDEX of SIZE. */
+static int plan_shares(struct gqa *gqa, int index, int size, struct sl_plan *plan) {
+    const struct sl_gqa *shape = &gqa->shape;
+    const int heads = shape->heads / size, group = shape->heads / shape->key_heads, first = index * heads;
+    const size_t width = (size_t)shape->width;
+    const bool divides = shape->key_heads % size == 0;
+    gqa->heads = (size_t)heads;
+    gqa->columns = gqa->heads * width;
+    gqa->key_heads = (size_t)(divides ? shape->key_heads / size : shape->key_heads);
+    gqa->key_columns = gqa->key_heads * width;
+    gqa->lead = divides ? 0 : (size_t)first;
+    gqa->cached = divides ? 0 : (size_t)(first / group) * width;
+    gqa->cached_columns = divides ? gqa->key_columns : (size_t)((first + heads - 1) / group + 1) * width - gqa->cached;
+    if (!shape->rotates) return SL_OK;
+    const struct sl_rope rope = {
+        .positions = shape->positions, .columns = shape->width, .pairs = shape->width / 2, .angles = shape->rotary};
+    return sl_rope_share(&plan->ropes, &rope, plan->sizes_only, plan->held, &gqa->rope, plan->error);
+}
+
+static int plan_children(struct sl_module *module, struct sl_plan *plan) {
+    const size_t begin = plan->workspace;
+    for (int i = 0; i < CHILDREN; i++) {
+        SL_TRY(sl_plan_child(plan, module->child[i], begin));
+        if (i != OUT) module->keeps_input |= module->child[i]->keeps_input;
+    }
+    module->keeps_gradient = module->child[OUT]->keeps_gradient;
+    module->reads_stored = module->child[Q]->reads_stored;
+    return SL_OK;
+}
+
+static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime lifetime, struct sl_kept *kept) {
+    return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
+}
+
+static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
+    struct sl_kept *kept = gqa->kept;
+    SL_TRY(plan_tensor(plan, gqa->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
+    SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[KEYS]));
+    SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[VALUES]));
+    SL_TRY(plan_tensor(plan, gqa->columns, SL_UNTIL_WEIGHT, &kept[OUTPUT]));
+    return sl_plan_array(plan, (size_t)plan->rows * gqa->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values);
+}
+
+static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
+    const struct sl_module *module = &gqa->module;
+    const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
+    for (int i = Q; i < OUT; i++) {
+        const enum sl_lifetime lifetime = module->child[i]->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN;
+        const size_t columns = i == Q ? gqa->columns : gqa->key_columns;
+        struct sl_kept *kept = &gqa->kept[D_QUERIES + i];
+        struct sl_place room;
+        SL_TRY(plan_tensor(plan, columns, lifetime, kept));
+        if (!sl_reads_stored_gradient(plan, module->child[i])) continue;
+        sl_plan_workspace(plan, sl_plan_rows(plan) * columns * sizeof(uint16_t), &room);
+        sl_plan_kept_beside(kept, &room);
+    }
+    const size_t in = (size_t)module->in;
+    SL_TRY(plan_tensor(plan, in > gqa->columns ? in : gqa->columns, SL_UNTIL_RETURN, &gqa->kept[PART]));
+    sl_plan_workspace(plan, sl_attention_scratch(&attention), &gqa->scratch);
+    return SL_OK;
+}
+
+static int plan_caches(struct gqa *gqa, struct sl_plan *plan) {
+    SL_TRY(sl_plan_cache(plan, gqa->cached_columns, &gqa->keys_cache));
+    return sl_plan_cache(plan, gqa->cached_columns, &gqa->values_cache);
+}
+
+/* A token attends to those before it and to itself. Backward makes five products where forward makes two. */
+static void count(const struct gqa *gqa, const struct sl_plan *plan) {
+    const double rows = plan->rows, width = gqa->shape.width;
+    const double pairs = rows * (plan->sequence + 1) / 2 * (double)gqa->heads;
+    const double rotated = gqa->rope ? 2 * rows * (double)(gqa->columns + gqa->key_columns) : 0;
+    sl_load_attention(plan, SL_LOAD_FORWARD, pairs * 2 * width);
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, rotated);
+    if (plan->forward_only) return;
+    sl_load_attention(plan, SL_LOAD_INPUT, pairs * 5 * width);
+    sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, rotated + 2 * 3 * rows * gqa->module.in);
+}
+
+static int plan_gqa(struct sl_module *module, struct sl_plan *plan) {
+    struct gqa *gqa = (struct gqa *)module;
+    SL_TRY(check(gqa, plan));
+    SL_TRY(sl_plan_group(plan, gqa->axis, &gqa->group));
+    const int index = gqa->group < 0 ? 0 : plan->groups->group[gqa->group].rank;
+    SL_TRY(plan_shares(gqa, index, sl_mesh_axis_size(plan->mesh, gqa->axis), plan));
+    module->keeps_input = false;
+    SL_TRY(plan_children(module, plan));
+    SL_TRY(plan_forward(gqa, plan));
+    if (plan->load) count(gqa, plan);
+    if (plan->caches) SL_TRY(plan_caches(gqa, plan));
+    return plan->forward_only ? SL_OK : plan_backward(gqa, plan);
+}
+
+/* ---- forward ---- */
+
+/* Keys and queries in place. */
+static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, float *keys,
+                   float *queries) {
+    const struct gqa *gqa = own(module);
+    const struct sl_published_kernels *kernels = context->kernels->published;
+    const struct sl_rope *rope = gqa->rope;
+    const size_t sequence = (size_t)context->sequence, width = (size_t)gqa->shape.width;
+    for (int s = 0, abreast; rope && s < context->rows / context->sequence; s += abreast) {
+        abreast = sl_abreast(context, s);
+        const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
+        const size_t first = (size_t)s * sequence;
+        kernels->rotate_heads(rows, gqa->key_heads, width, sequence, position, !rope->angles.pairs, rope->cosine,
+                              rope->sine, back, keys + first * gqa->key_columns);
+        kernels->rotate_heads(rows, gqa->heads, width, sequence, position, !rope->angles.pairs, rope->cosine,
+                              rope->sine, back, queries + first * gqa->columns);
+    }
+}
+
+static void attend(const struct sl_module *module, struct sl_context *context) {
+    const struct gqa *gqa = own(module);
+    const struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
+    context->kernels->attention->forward(&shape, at(module, context, QUERIES), NULL, at(module, context, KEYS),
+                                         at(module, context, VALUES), NULL, at(module, context, OUTPUT),
+                                         at(module, context, LOGSUM));
+}
+
+/* Adds the call's tokens to the caches, which have the columns that a coordinate's heads read. */
+static void attend_cached(const struct sl_module *module, struct sl_context *context) {
+    const struct gqa *gqa = own(module);
+    const struct sl_caches *caches = context->caches;
+    const size_t columns = gqa->cached_columns, stride = gqa->key_columns;
+    sl_cache_append(context, gqa->keys_cache, 0, columns, at(module, context, KEYS) + gqa->cached, stride);
+    sl_cache_append(context, gqa->values_cache, 0, columns, at(module, context, VALUES) + gqa->cached, stride);
+    for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
+        const int cached = sl_cached_sequence(context) + s;
+        const size_t first = (size_t)s * (size_t)context->sequence * gqa->columns;
+        abreast = sl_abreast(context, s);
+        struct sl_attention shape = attention_of(gqa, abreast * context->sequence, context->sequence);
+        shape.lead %= shape.group;
+        shape.position = (size_t)sl_first_position(context, s);
+        shape.key_rows = (size_t)caches->positions;
+        shape.key_stride = columns;
+        shape.keys = caches->storage;
+        context->kernels->attention->forward(&shape, at(module, context, QUERIES) + first, NULL,
+                                             sl_cache_rows(caches, gqa->keys_cache, cached),
+                                             sl_cache_rows(caches, gqa->values_cache, cached), NULL,
+                                             at(module, context, OUTPUT) + first, at(module, context, LOGSUM));
+    }
+}
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct gqa *gqa = own(module);
+    SL_TRY(sl_check_positions(module, context, gqa->shape.positions));
+    for (int i = Q; i < OUT; i++)
+        SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
+    rotate(module, context, false, at(module, context, KEYS), at(module, context, QUERIES));
+    for (int i = Q; i < OUT; i++) sl_keep(context, &gqa->kept[i]);
+    if (context->caches)
+        attend_cached(module, context);
+    else
+        attend(module, context);
+    sl_keep(context, &gqa->kept[OUTPUT]);
+    return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
+}
+
+/* ---- backward ---- */
+
+/* OUTPUT as it is kept. */
+static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
+    return sl_kept_stored(context, &own(module)->kept[OUTPUT]);
+}
+
+static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
+    const struct gqa *gqa = own(module);
+    const struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
+    const float *queries = sl_recall(context, &gqa->kept[QUERIES]), *keys = sl_recall(context, &gqa->kept[KEYS]);
+    const float *values = sl_recall(context, &gqa->kept[VALUES]), *output = sl_recall(context, &gqa->kept[OUTPUT]);
+    float *d_keys = at(module, context, D_KEYS), *d_values = at(module, context, D_VALUES);
+    if (replicates(gqa)) { /* others read some of them */
+        const size_t count = (size_t)context->rows * gqa->key_columns;
+        context->kernels->fill(count, 0.0f, d_keys);
+        context->kernels->fill(count, 0.0f, d_values);
+    }
+    context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, output,
+                                          at(module, context, LOGSUM), d_output, at(module, context, D_QUERIES), NULL,
+                                          d_keys, d_values, NULL, sl_at(context, &gqa->scratch));
+    rotate(module, context, true, d_keys, at(module, context, D_QUERIES));
+    for (int i = Q; i < OUT; i++) sl_keep(context, &gqa->kept[D_QUERIES + i]);
+}
+
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    const struct gqa *gqa = own(module);
+    float *part = at(module, context, PART);
+    SL_TRY(sl_module_backward_input(module->child[OUT], context, output_of(module, context), dy, part));
+    attention_backward(module, context, part);
+    for (int i = Q; i < OUT; i++) {
+        float *to = !dx ? NULL : i == Q ? dx : part;
+        SL_TRY(sl_kept_backward_input(module->child[i], context, x, &gqa->kept[D_QUERIES + i], to));
+        if (to == part) context->kernels->add((size_t)context->rows * (size_t)module->in, part, dx);
+    }
+    return SL_OK;
+}
+
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    for (int i = Q; i < OUT; i++)
+        SL_TRY(sl_module_backward_weight(module->child[i], context, x,
+                                         sl_kept_stored(context, &own(module)->kept[D_QUERIES + i])));
+    return sl_module_backward_weight(module->child[OUT], context, output_of(module, context), dy);
+}
+
+static void release(struct sl_module *module) { sl_rope_release(((struct gqa *)module)->rope); }
+
+static const struct sl_module_type type = {.name = "gqa",
+                                           .plan = plan_gqa,
+                                           .forward = forward,
+                                           .backward_input = backward_input,
+                                           .backward_weight = backward_weight,
+                                           .stores = true,
+                                           .fuses = true,
+                                           .bytes = sizeof(struct gqa),
+                                           .release = release};
+
+/* ---- construction ---- */
+
+/* Of HEADS heads all coordinates have their own, or all have all. */
+static struct sl_module *new_product(const char *name, const struct sl_gqa *shape, int heads, bool sharded,
+                                     const struct sl_channels *channels) {
+    const int in = shape->dimension, out = heads * shape->width;
+    if (sharded && shape->biases) return sl_sharded_dense(name, in, out, 1, 1, channels);
+    if (sharded) return sl_sharded_product(name, in, out, channels);
+    return shape->biases ? sl_summed_dense(name, in, out, 1, channels) : sl_summed_product(name, in, out, channels);
+}
+
+static struct sl_module *new_heads(const char *name, const char *norm, const struct sl_gqa *shape, int heads,
+                                   bool sharded, const struct sl_channels *channels) {
+    const int have = sharded ? heads / sl_mesh_axis_size(channels->mesh, channels->axis) : heads;
+    struct sl_module *product = new_product(name, shape, heads, sharded, channels);
+    if (!shape->head_norms) return product;
+    return sl_sequential(
+        "", 2, (struct sl_module *[]){product, sl_head_norm(norm, have, shape->width, shape->epsilon, channels)});
+}
+
+static struct sl_module *new_out(const struct sl_gqa *shape, const struct sl_channels *channels) {
+    const int in = shape->heads * shape->width, columns = shape->dimension;
+    struct sl_module *out = shape->out_bias ? sl_sharded_dense("out", in, columns, 1, 1, channels)
+                                            : sl_sharded_product("out", in, columns, channels);
+    if (shape->dropout == 0.0) return out;
+    return sl_sequential("", 2, (struct sl_module *[]){out, sl_sharded_dropout(columns, shape->dropout, channels)});
+}
+
+struct sl_module *sl_gqa(const char *name, const struct sl_gqa *shape, const struct sl_channels *channels) {
+    const int size = sl_mesh_axis_size(channels->mesh, channels->axis), share = shape->dimension / size;
+    const bool divides = shape->key_heads % size == 0;
+    struct sl_module *const child[CHILDREN] = {
+        [Q] = new_heads("q", "q_norm", shape, shape->heads, true, channels),
+        [K] = new_heads("k", "k_norm", shape, shape->key_heads, divides, channels),
+        [V] = new_product("v", shape, shape->key_heads, divides, channels),
+        [OUT] = new_out(shape, channels),
+    };
+    struct sl_module *module = sl_module_new_parent(&type, name, share, share, CHILDREN, child);
+    if (!module) return NULL;
+    ((struct gqa *)module)->shape = *shape;
+    ((struct gqa *)module)->axis = channels->axis;
+    return module;
+}

@@ -1,0 +1,107 @@
+/* head_norm.c - divides each head's columns by their root mean square, and scales them, all heads alike. Heads may be
+ * sharded over an axis: then each coordinate has a part of the scale's gradient. */
+#include "layers/modules/feedforward/norm.h"
+#include "layers/modules/kept.h"
+#include "layers/modules/transformer_modules.h"
+
+enum { SCALE = SL_NORM_FACTOR };
+
+struct head_norm {
+    struct sl_norm norm;
+    const char *axis;
+    int group;
+    int heads, width; /* that this coordinate has; columns of each */
+    float epsilon;
+    struct sl_place sums;     /* [rows * heads] */
+    struct sl_place no_shift; /* [microbatches of a call, width]: zeros, and what nobody reads */
+    struct sl_place part;     /* [width]: this coordinate's part of the gradient */
+};
+
+static const struct head_norm *own(const struct sl_module *module) { return (const struct head_norm *)module; }
+
+static int plan(struct sl_module *module, struct sl_plan *plan) {
+    struct head_norm *norm = (struct head_norm *)module;
+    const size_t width = (size_t)norm->width, heads = (size_t)norm->heads, size = sizeof(float);
+    SL_TRY(sl_plan_group(plan, norm->axis, &norm->group));
+    SL_TRY(sl_plan_parameter_by_rule(plan, "scale", SL_INIT_ONES, 0.0f, 1, &width));
+    sl_plan_workspace(plan, sl_plan_rows(plan) * heads * size, &norm->sums);
+    sl_plan_workspace(plan, sl_plan_run(plan) * width * size, &norm->no_shift);
+    SL_TRY(sl_plan_array(plan, (size_t)plan->rows * heads, SL_UNTIL_INPUT, &norm->norm.rstd));
+    module->keeps_input = !plan->forward_only;
+    sl_norm_count(plan, module->in);
+    if (plan->forward_only) return SL_OK;
+    sl_plan_workspace(plan, width * size, &norm->part);
+    sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, norm->axis, (double)(width * size) / plan->wgrad_group,
+                 1.0 / plan->wgrad_group);
+    return sl_plan_array(plan, width, SL_FROM_INPUT, &norm->norm.sum[SCALE]);
+}
+
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const struct head_norm *norm = own(module);
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const size_t rows = (size_t)context->rows * (size_t)norm->heads, width = (size_t)norm->width;
+    float *sums = sl_at(context, &norm->sums), *zeros = sl_at(context, &norm->no_shift);
+    context->kernels->fill(width, 0.0f, zeros);
+    kernels->square_sums(rows, width, x, sums);
+    kernels->rms_norm_forward(rows, width, width, x, sums, sl_value(module, context, SCALE), zeros, norm->epsilon,
+                              sl_at(context, &norm->norm.rstd), y);
+    return SL_OK;
+}
+
+/* Leaves each microbatch's sum for the scale: W adds them up. */
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    const struct head_norm *norm = own(module);
+    const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const size_t microbatches = sl_call_microbatches(context), width = (size_t)norm->width;
+    const size_t rows = (size_t)context->rows * (size_t)norm->heads, one = rows / microbatches;
+    const float *scale = sl_value(module, context, SCALE), *rstd = sl_at(context, &norm->norm.rstd);
+    float *sum = sl_at(context, &norm->norm.sum[SCALE]), *unread = sl_at(context, &norm->no_shift);
+    const bool half = context->storage != SL_F32;
+    for (size_t i = 0, at = 0; i < microbatches; i++, at += one * width)
+        kernels->rms_norm_backward_weight(one, width, dy + at, (const char *)x + at * sl_dtype_size(context->storage),
+                                          half, rstd + i * one, sum + i * width, unread + i * width);
+    if (!dx) return SL_OK;
+    float *dots = sl_at(context, &norm->sums);
+    kernels->rms_norm_dots(rows, width, dy, x, half, scale, dots);
+    kernels->rms_norm_backward_input(rows, width, width, dy, x, half, rstd, scale, dots, dx);
+    return SL_OK;
+}
+
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    const struct head_norm *norm = own(module);
+    const size_t width = (size_t)norm->width;
+    float *gradient = sl_gradient(module, context, SCALE);
+    float *part = context->accumulate ? sl_at(context, &norm->part) : gradient;
+    (void)x, (void)dy;
+    context->kernels->column_sums((size_t)context->wgrad_group, width, sl_at(context, &norm->norm.sum[SCALE]), false,
+                                  part);
+    SL_TRY(sl_sum_over(context, norm->group, width, part));
+    if (context->accumulate) context->kernels->add(width, part, gradient);
+    return SL_OK;
+}
+
+static const struct sl_module_type head_norm = {.name = "head_norm",
+                                                .plan = plan,
+                                                .forward = forward,
+                                                .backward_input = backward_input,
+                                                .needs_no_gradient = true,
+                                                .backward_weight = backward_weight,
+                                                .rounds_gradient = true,
+                                                .stores = true,
+                                                .fuses = true,
+                                                .bytes = sizeof(struct head_norm)};
+
+struct sl_module *sl_head_norm(const char *name, int heads, int width, double epsilon,
+                               const struct sl_channels *channels) {
+    struct sl_module *module = sl_module_new(&head_norm, name, heads * width, heads * width);
+    struct head_norm *norm = (struct head_norm *)module;
+    if (!module) return NULL;
+    norm->axis = channels->axis;
+    norm->heads = heads;
+    norm->width = width;
+    norm->epsilon = (float)epsilon;
+    norm->norm.no_shift = true;
+    return module;
+}

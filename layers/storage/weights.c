@@ -1,0 +1,342 @@
+/* weights.c - lists the tensors of a published model, whichever files it has, and reads their elements. The host is
+ * little-endian, as the formats are. */
+#include "layers/storage/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "layers/storage/draft.h"
+#include "layers/storage/safetensors.h"
+#include "spmd/base/memory.h"
+
+/* ---- types ---- */
+
+enum { BLOCK = 32 }; /* elements that GGML quantizes together */
+
+struct q4_0 {
+    uint16_t scale;
+    uint8_t pair[BLOCK / 2];
+};
+struct q4_1 {
+    uint16_t scale, least;
+    uint8_t pair[BLOCK / 2];
+};
+struct q8_0 {
+    uint16_t scale;
+    int8_t value[BLOCK];
+};
+
+static const struct kind {
+    const char *name;
+    uint32_t gguf;          /* GGML's number */
+    size_t elements, bytes; /* of a block */
+} kinds[] = {
+    [SL_WEIGHT_F32] = {"F32", 0, 1, 4},
+    [SL_WEIGHT_F16] = {"F16", 1, 1, 2},
+    [SL_WEIGHT_BF16] = {"BF16", 30, 1, 2},
+    [SL_WEIGHT_Q4_0] = {"Q4_0", 2, BLOCK, sizeof(struct q4_0)},
+    [SL_WEIGHT_Q4_1] = {"Q4_1", 3, BLOCK, sizeof(struct q4_1)},
+    [SL_WEIGHT_Q8_0] = {"Q8_0", 8, BLOCK, sizeof(struct q8_0)},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* GGML's other types, to name them. */
+static const char *const other_types[] = {
+    [6] = "Q5_0",   [7] = "Q5_1",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",
+    [13] = "Q5_K",  [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+    [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",
+    [25] = "I16",   [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M"};
+
+/* ---- the list ---- */
+
+static const char *name_at(const void *list, int place) { return ((const struct sl_weight *)list)[place].name; }
+
+static int no_memory(const struct sl_weights *w, struct sl_error *error) {
+    return sl_error_set(error, SL_FAILED, "%s: no memory for its tensors", w->path);
+}
+
+static int add(struct sl_weights *w, const struct sl_weight *weight, struct sl_error *error) {
+    struct sl_weight *wider = sl_grow(w->weight, w->count, &w->capacity, 64, sizeof *wider);
+    if (!wider) return no_memory(w, error);
+    w->weight = wider;
+    w->weight[w->count] = *weight;
+    if (sl_names_find(&w->names, w->weight, name_at, weight->name) >= 0)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is there twice", w->path, weight->name);
+    if (sl_names_add(&w->names, w->weight, name_at)) return no_memory(w, error);
+    w->count++;
+    return SL_OK;
+}
+
+const struct sl_weight *sl_weights_find(const struct sl_weights *w, const char *name) {
+    const int place = sl_names_find(&w->names, w->weight, name_at, name);
+    return place < 0 ? NULL : &w->weight[place];
+}
+
+/* ---- GGUF ---- */
+
+struct extent {
+    uint64_t begin, end;
+    const struct sl_gguf_tensor *tensor;
+};
+
+static int by_place(const void *a, const void *b) {
+    const struct extent *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int refuse_type(const struct sl_weights *w, const char *name, uint32_t type, struct sl_error *error) {
+    const size_t known = sizeof other_types / sizeof *other_types;
+    const char *other = type < known ? other_types[type] : NULL;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "%s: tensor %s: its type, %s (number %u), is not supported: F32, F16, BF16, Q8_0, Q4_0 and "
+                        "Q4_1 are",
+                        w->path, name, other ? other : "an unknown one", type);
+}
+
+/* Fills in WEIGHT, but for its data, and *BYTES. */
+static int describe(const struct sl_weights *w, const struct sl_gguf_tensor *tensor, struct sl_weight *weight,
+                    size_t *bytes, struct sl_error *error) {
+    int kind = 0;
+    if (tensor->name.count >= sizeof weight->name || memchr(tensor->name.bytes, 0, tensor->name.count))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "%s: a tensor's name has %zu bytes, or a zero: at most %zu are allowed", w->path,
+                            tensor->name.count, sizeof weight->name - 1);
+    *weight = (struct sl_weight){.dims = tensor->dims};
+    memcpy(weight->name, tensor->name.bytes, tensor->name.count);
+    while (kind < KINDS && kinds[kind].gguf != tensor->type) kind++;
+    if (kind == KINDS) return refuse_type(w, weight->name, tensor->type, error);
+    weight->type = (enum sl_weight_type)kind;
+    size_t elements = 1;
+    for (int d = 0; d < SL_MAX_DIMS; d++) weight->shape[d] = 1;
+    for (int d = 0; d < tensor->dims; d++) {
+        const uint64_t size = tensor->shape[tensor->dims - 1 - d];
+        weight->shape[d] = (size_t)size;
+        if (__builtin_mul_overflow(elements, (size_t)size, &elements) || elements > (size_t)1 << 48)
+            return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is too large", w->path, weight->name);
+    }
+    if (tensor->dims == 0 || tensor->shape[0] % kinds[kind].elements)
+        return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s: rows of %ju elements are no blocks of %zu", w->path,
+                            weight->name, (uintmax_t)tensor->shape[0], kinds[kind].elements);
+    *bytes = elements / kinds[kind].elements * kinds[kind].bytes;
+    return SL_OK;
+}
+
+static int check_overlap(const struct sl_weights *w, struct extent *extent, struct sl_error *error) {
+    qsort(extent, (size_t)w->gguf.tensors, sizeof *extent, by_place);
+    for (int i = 1; i < w->gguf.tensors; i++) {
+        if (extent[i].begin >= extent[i - 1].end) continue;
+        const struct sl_gguf_text *a = &extent[i - 1].tensor->name, *b = &extent[i].tensor->name;
+        return sl_error_set(error, SL_BAD_INPUT, "%s: tensors %.*s and %.*s overlap", w->path, (int)a->count, a->bytes,
+                            (int)b->count, b->bytes);
+    }
+    return SL_OK;
+}
+
+static int list_gguf(struct sl_weights *w, struct extent *extent, struct sl_error *error) {
+    const struct sl_gguf *gguf = &w->gguf;
+    for (int i = 0; i < gguf->tensors; i++) {
+        const struct sl_gguf_tensor *tensor = &gguf->tensor[i];
+        const size_t rest = sl_gguf_rest(gguf, &w->contents, tensor);
+        struct sl_weight weight;
+        size_t bytes;
+        SL_TRY(describe(w, tensor, &weight, &bytes, error));
+        if (bytes > rest)
+            return sl_error_set(error, SL_BAD_INPUT, "%s: truncated: tensor %s has %zu bytes, and %zu are left",
+                                w->path, weight.name, bytes, rest);
+        weight.data = gguf->data + tensor->offset;
+        extent[i] = (struct extent){tensor->offset, tensor->offset + bytes, tensor};
+        SL_TRY(add(w, &weight, error));
+    }
+    return check_overlap(w, extent, error);
+}
+
+static int open_gguf(struct sl_weights *w, struct sl_error *error) {
+    SL_TRY(sl_contents_open(&w->contents, w->path, error));
+    SL_TRY(sl_gguf_open(&w->gguf, &w->contents, w->path, error));
+    SL_TRY(sl_gguf_list_tensors(&w->gguf, &w->contents, w->path, error));
+    struct extent *extent = calloc((size_t)w->gguf.tensors + 1, sizeof *extent);
+    const int status = extent ? list_gguf(w, extent, error) : no_memory(w, error);
+    free(extent);
+    return status;
+}
+
+/* ---- a folder ---- */
+
+/* The tensors of one more file. */
+static int add_file(struct sl_weights *w, const char *path, struct sl_error *error) {
+    struct sl_store *more = realloc(w->file, ((size_t)w->files + 1) * sizeof *more);
+    if (!more) return no_memory(w, error);
+    w->file = more;
+    struct sl_store *store = &w->file[w->files++];
+    *store = (struct sl_store){0};
+    SL_TRY(sl_safetensors_map(store, path, error));
+    for (int i = 0; i < store->count; i++) {
+        const struct sl_tensor *tensor = &store->tensor[i];
+        const enum sl_dtype dtype = tensor->array.dtype;
+        struct sl_weight weight = {.dims = tensor->array.dims,
+                                   .type = dtype == SL_F16    ? SL_WEIGHT_F16
+                                           : dtype == SL_BF16 ? SL_WEIGHT_BF16
+                                                              : SL_WEIGHT_F32,
+                                   .data = tensor->array.data};
+        if (dtype == SL_I32)
+            return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s has integers: F32, F16 and BF16 are allowed", path,
+                                tensor->name);
+        snprintf(weight.name, sizeof weight.name, "%s", tensor->name);
+        for (int d = 0; d < SL_MAX_DIMS; d++) weight.shape[d] = d < weight.dims ? tensor->array.shape[d] : 1;
+        SL_TRY(add(w, &weight, error));
+    }
+    return SL_OK;
+}
+
+static int read_json(const char *path, json_t **json, struct sl_error *error) {
+    struct sl_contents contents = {0};
+    json_error_t reason;
+    SL_TRY(sl_contents_open(&contents, path, error));
+    *json = contents.bytes ? json_loadb(contents.bytes, contents.count, JSON_REJECT_DUPLICATES, &reason) : NULL;
+    if (!contents.bytes) snprintf(reason.text, sizeof reason.text, "it is empty");
+    sl_contents_close(&contents);
+    if (json_is_object(*json)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: not a JSON object: %.80s", path,
+                        *json ? "another value" : reason.text);
+}
+
+/* Whether the file is open. */
+static bool is_open(const struct sl_weights *w, const char *path) {
+    for (int i = 0; i < w->files; i++)
+        if (!strcmp(w->file[i].path, path)) return true;
+    return false;
+}
+
+static int add_shards(struct sl_weights *w, const char *path, const json_t *index, struct sl_error *error) {
+    enum { MOST_SHARDS = 1024 };
+    const json_t *map = json_object_get(index, "weight_map");
+    const char *name;
+    json_t *value;
+    if (!json_is_object(map)) return sl_error_set(error, SL_BAD_INPUT, "%s: no weight_map", path);
+    json_object_foreach((json_t *)(uintptr_t)map, name, value) {
+        const char *file = json_string_value(value);
+        if (!file || !*file || strchr(file, '/'))
+            return sl_error_set(error, SL_BAD_INPUT, "%s: weight_map: the file of %.100s is none of the folder's", path,
+                                name);
+    }
+    json_object_foreach((json_t *)(uintptr_t)map, name, value) {
+        const char *file = json_string_value(value);
+        char shard[SL_MAX_PATH];
+        if (snprintf(shard, sizeof shard, "%s/%s", w->path, file) >= (int)sizeof shard)
+            return sl_error_set(error, SL_BAD_INPUT, "%s: weight_map: a name is too long", path);
+        if (is_open(w, shard)) continue;
+        if (w->files == MOST_SHARDS)
+            return sl_error_set(error, SL_BAD_INPUT, "%s: more than %d files", path, MOST_SHARDS);
+        SL_TRY(add_file(w, shard, error));
+    }
+    json_object_foreach((json_t *)(uintptr_t)map, name, value) {
+        if (!sl_weights_find(w, name))
+            return sl_error_set(error, SL_BAD_INPUT, "%s: weight_map: %.100s is not in its file", path, name);
+    }
+    return SL_OK;
+}
+
+static int open_folder(struct sl_weights *w, struct sl_error *error) {
+    char config[SL_MAX_PATH], index[SL_MAX_PATH], single[SL_MAX_PATH];
+    struct stat file;
+    json_t *shards = NULL;
+    if (snprintf(config, sizeof config, "%s/config.json", w->path) >= (int)sizeof config ||
+        snprintf(index, sizeof index, "%s/model.safetensors.index.json", w->path) >= (int)sizeof index)
+        return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the name is too long", w->path);
+    snprintf(single, sizeof single, "%s/model.safetensors", w->path);
+    SL_TRY(read_json(config, &w->config, error));
+    if (stat(index, &file)) return add_file(w, single, error);
+    int status = read_json(index, &shards, error);
+    if (status == SL_OK) status = add_shards(w, index, shards, error);
+    json_decref(shards);
+    return status;
+}
+
+int sl_weights_open(struct sl_weights *w, const char *path, struct sl_error *error) {
+    struct stat file;
+    *w = (struct sl_weights){.path = path};
+    return !stat(path, &file) && S_ISDIR(file.st_mode) ? open_folder(w, error) : open_gguf(w, error);
+}
+
+void sl_weights_close(struct sl_weights *w) {
+    for (int i = 0; i < w->files; i++) sl_store_free(&w->file[i]);
+    free(w->file);
+    free(w->weight);
+    sl_names_free(&w->names);
+    json_decref(w->config);
+    sl_gguf_close(&w->gguf);
+    sl_contents_close(&w->contents);
+    *w = (struct sl_weights){0};
+}
+
+/* ---- elements ---- */
+
+static void read_q4_0(const char *at, float *to) {
+    struct q4_0 block;
+    memcpy(&block, at, sizeof block);
+    const float scale = sl_float_of_f16(block.scale);
+    for (int i = 0; i < BLOCK / 2; i++) {
+        to[i] = (float)((block.pair[i] & 15) - 8) * scale;
+        to[i + BLOCK / 2] = (float)((block.pair[i] >> 4) - 8) * scale;
+    }
+}
+
+static void read_q4_1(const char *at, float *to) {
+    struct q4_1 block;
+    memcpy(&block, at, sizeof block);
+    const float scale = sl_float_of_f16(block.scale), least = sl_float_of_f16(block.least);
+    for (int i = 0; i < BLOCK / 2; i++) {
+        to[i] = (float)(block.pair[i] & 15) * scale + least;
+        to[i + BLOCK / 2] = (float)(block.pair[i] >> 4) * scale + least;
+    }
+}
+
+static void read_q8_0(const char *at, float *to) {
+    struct q8_0 block;
+    memcpy(&block, at, sizeof block);
+    const float scale = sl_float_of_f16(block.scale);
+    for (int i = 0; i < BLOCK; i++) to[i] = block.value[i] * scale;
+}
+
+static void read_blocks(enum sl_weight_type type, const char *data, size_t first, size_t count, float *to) {
+    void (*const read)(const char *at, float *to) = type == SL_WEIGHT_Q4_0   ? read_q4_0
+                                                    : type == SL_WEIGHT_Q4_1 ? read_q4_1
+                                                                             : read_q8_0;
+    for (size_t i = first, end = first + count, some; i < end; i += some, to += some) {
+        float block[BLOCK];
+        const size_t skipped = i % BLOCK;
+        const char *at = data + i / BLOCK * kinds[type].bytes;
+        some = BLOCK - skipped < end - i ? BLOCK - skipped : end - i;
+        if (some == BLOCK) {
+            read(at, to);
+            continue;
+        }
+        read(at, block);
+        memcpy(to, block + skipped, some * sizeof *to);
+    }
+}
+
+static void read_halves(bool bf16, const char *data, size_t count, float *to) {
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, data + i * sizeof half, sizeof half);
+        to[i] = bf16 ? sl_float_of_bf16(half) : sl_float_of_f16(half);
+    }
+}
+
+void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, float *to) {
+    const char *data = weight->data;
+    switch (weight->type) {
+    case SL_WEIGHT_F32:
+        memcpy(to, data + first * sizeof *to, count * sizeof *to);
+        return;
+    case SL_WEIGHT_F16:
+    case SL_WEIGHT_BF16:
+        read_halves(weight->type == SL_WEIGHT_BF16, data + first * sizeof(uint16_t), count, to);
+        return;
+    default:
+        read_blocks(weight->type, data, first, count, to);
+    }
+}

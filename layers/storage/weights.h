@@ -1,0 +1,57 @@
+/* weights.h - the tensors of a published model, in the file or files that it is published in: a folder of Hugging
+ * Face's (config.json, model.safetensors or the shards that model.safetensors.index.json names) or a GGUF file. Files
+ * are mapped, and values become floats as they are read.
+ *
+ * Shapes are Hugging Face's: the last dim's elements lie side by side. What GGML quantizes lies in blocks of 32
+ * elements along it, each with a scale (Q8_0, Q4_0) and a minimum (Q4_1). */
+#ifndef SL_LAYERS_STORAGE_WEIGHTS_H
+#define SL_LAYERS_STORAGE_WEIGHTS_H
+
+#include <jansson.h>
+
+#include "layers/storage/contents.h"
+#include "layers/storage/gguf.h"
+#include "layers/storage/store.h"
+
+SL_BEGIN_C
+
+enum sl_weight_type { SL_WEIGHT_F32, SL_WEIGHT_F16, SL_WEIGHT_BF16, SL_WEIGHT_Q4_0, SL_WEIGHT_Q4_1, SL_WEIGHT_Q8_0 };
+
+struct sl_weight {
+    char name[128];
+    int dims;
+    size_t shape[SL_MAX_DIMS]; /* 1 beyond the dims */
+    enum sl_weight_type type;
+    const void *data; /* in the mapped file, at any address */
+};
+
+/* Never changes once it is open: threads may share it. */
+struct sl_weights {
+    const char *path; /* the caller's */
+    int count, capacity;
+    struct sl_weight *weight;
+    struct sl_names names;
+    json_t *config; /* a folder's config.json; NULL: a GGUF file, */
+    struct sl_gguf gguf;
+    struct sl_contents contents;
+    int files;
+    struct sl_store *file; /* a folder's */
+};
+
+/* Opens PATH, which must last. SL_BAD_INPUT in one line where a file is missing, malformed or cut short, where tensors
+ * overlap, or have a type that is not supported. Free with sl_weights_close, also after a failure. */
+int sl_weights_open(struct sl_weights *weights, const char *path, struct sl_error *error);
+void sl_weights_close(struct sl_weights *weights);
+
+/* NULL: there is none. */
+const struct sl_weight *sl_weights_find(const struct sl_weights *weights, const char *name);
+static inline size_t sl_weight_elements(const struct sl_weight *weight) {
+    size_t elements = 1;
+    for (int d = 0; d < weight->dims; d++) elements *= weight->shape[d];
+    return elements;
+}
+/* to [count] = the elements from FIRST on, in the order in which they lie. */
+void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, float *to);
+
+SL_END_C
+#endif

@@ -1,0 +1,99 @@
+#!/bin/sh
+# published.sh DRIVERS DATA - models that others have published: the logits are those of the library that they come
+# from, whatever the file and the layout; prints TAP.
+driver=$1/transformer
+models=$(cd "$2/published" && pwd)
+tool=$(cd "$(dirname "$0")" && pwd)/published.py
+. "$(dirname "$0")/../../rigs/points.sh"
+if ! command -v python3 >/dev/null; then
+    echo '1..0 # SKIP there is no python3'
+    exit
+fi
+
+# refused TEXT ARGUMENT...: status 2, one line with TEXT in it, and nothing on stdout.
+refused() {
+    text=$1
+    shift
+    call "$@"
+    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "^transformer $1: " err && grep -qF -- "$text" err
+    point "refused: $text"
+}
+
+tokens=5,17,3,60,42,42,7,0,31,12,9,33
+
+# gives MODEL WANTED ARGUMENT...: its logits.
+gives() {
+    model=$1 wanted=$2
+    shift 2
+    rm -f logits
+    call generate --model "$model" --prompt-tokens $tokens --length 13 --temperature 0 --json --logits logits "$@"
+    [ $status = 0 ] && [ ! -s err ] && python3 "$tool" compare logits "$wanted" >out 2>err
+    point "${model##*/} $* ($(cat out))"
+}
+
+for family in llama qwen2 qwen3; do
+    gives "$models/$family" "$models/$family/logits.safetensors"
+done
+gives "$models/llama" "$models/llama/logits.safetensors" --mesh pipe=2,tensor=2
+gives "$models/qwen2" "$models/qwen2/logits.safetensors" --mesh tensor=3
+gives "$models/qwen3" "$models/qwen3/logits.safetensors" --mesh data=2,pipe=2,tensor=3
+
+# ---- GGUF ----
+
+python3 "$tool" gguf "$models/qwen3" qwen3.gguf
+gives qwen3.gguf "$models/qwen3/logits.safetensors"
+python3 "$tool" config "$models/llama" plain rope_parameters '{"rope_theta": 500.0, "rope_type": "default"}'
+python3 "$tool" gguf plain llama.gguf
+"$driver" generate --model plain --prompt-tokens $tokens --length 13 --temperature 0 --logits plain.logits >/dev/null 2>&1
+gives llama.gguf plain.logits --mesh tensor=2
+
+# ---- evaluation and training ----
+
+python3 - <<'END'
+import struct
+tokens = [(7 * i * i + 3 * i) % 64 for i in range(400)]
+open("shard.bin", "wb").write(struct.pack("<256i", 20240520, 1, 400, *[0] * 253) + struct.pack("<400H", *tokens))
+END
+small='--data shard.bin --validation 0.5 --sequence 16 --batch 6 --json'
+for mesh in data=1 data=2 data=1,pipe=2 data=1,tensor=3; do
+    call evaluate --model "$models/llama" $small --evaluate-batches 2 --mesh $mesh
+    values loss >loss.$mesh
+done
+near 1e-6 loss.data=2 loss.data=1 && near 1e-6 loss.data=1,pipe=2 loss.data=1 && near 1e-6 loss.data=1,tensor=3 loss.data=1
+point 'evaluated alike in all layouts'
+for mesh in data=1 data=2,pipe=2 data=1,tensor=6; do
+    call train --model "$models/qwen3" $small --steps 4 --mesh $mesh
+    values loss >loss.$mesh
+done
+near 1e-5 loss.data=2,pipe=2 loss.data=1 && near 1e-5 loss.data=1,tensor=6 loss.data=1 && [ "$(wc -l <loss.data=1)" = 4 ]
+point 'trained alike in all layouts'
+
+# ---- what is refused ----
+
+refused 'the number of heads 6 does not divide' generate --model "$models/llama" --prompt-tokens 1 --mesh tensor=4
+refused '--model and --n-heads' generate --model "$models/llama" --n-heads 6
+refused 'at most 64 tokens' generate --model "$models/llama" --prompt-tokens 1 --length 65
+refused 'whose tokens would be bytes' evaluate --model "$models/llama" --data "$tool"
+refused 'tokenizer' generate --model "$models/llama" --prompt hello
+refused 'cannot be' generate --model missing --prompt-tokens 1
+
+# without KEY VALUE TEXT: config.json with that value is refused.
+without() {
+    rm -rf other
+    python3 "$tool" config "$models/llama" other "$1" "$2"
+    refused "$3" generate --model other --prompt-tokens 1
+}
+without model_type '"gpt_neox"' 'config.json: model_type is "gpt_neox"'
+without model_type - 'config.json: no model_type'
+without hidden_act '"gelu"' 'config.json: hidden_act is gelu'
+without rope_parameters '{"rope_theta": 1e4, "rope_type": "yarn"}' 'rope_parameters.rope_type is yarn'
+without tie_word_embeddings false 'config.json: tie_word_embeddings'
+without hidden_size 1e99 'config.json: hidden_size: there must be a number'
+without intermediate_size 40 'tensor model.layers.0.mlp.gate_proj.weight is [36, 24], and its sizes say [40, 24]'
+without num_hidden_layers 3 'tensor model.layers.2.input_layernorm.weight is missing'
+without attention_bias true 'config.json: attention_bias is true'
+for bytes in 3 20 200 2000 20000; do
+    head -c $bytes qwen3.gguf >cut.gguf
+    refused 'cut.gguf: ' generate --model cut.gguf --prompt-tokens 1
+done
+plan

@@ -1,0 +1,288 @@
+/* test_weights.c - the tensors of GGUF files and of folders: their types, and what is refused. */
+#include "tests/rigs/folder.h"
+#include "tests/rigs/numbers.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "layers/storage/safetensors.h"
+#include "layers/storage/weights.h"
+
+static char folder[FOLDER], path[2 * FOLDER];
+
+/* ---- a file that grows ---- */
+
+static struct {
+    unsigned char bytes[4096];
+    size_t count;
+} file;
+
+static void put(const void *data, size_t bytes) {
+    assert_true(file.count + bytes <= sizeof file.bytes);
+    memcpy(file.bytes + file.count, data, bytes);
+    file.count += bytes;
+}
+
+static void put_number(uint64_t number, size_t bytes) { put(&number, bytes); }
+
+static void put_text(const char *text) {
+    put_number(strlen(text), 8);
+    put(text, strlen(text));
+}
+
+static void put_head(uint64_t tensors, uint64_t values) {
+    file.count = 0;
+    put("GGUF", 4);
+    put_number(3, 4);
+    put_number(tensors, 8);
+    put_number(values, 8);
+}
+
+/* [ROWS, COLUMNS] */
+static void put_tensor(const char *name, uint64_t rows, uint64_t columns, uint32_t type, uint64_t offset) {
+    put_text(name);
+    put_number(2, 4);
+    put_number(columns, 8);
+    put_number(rows, 8);
+    put_number(type, 4);
+    put_number(offset, 8);
+}
+
+static void align(void) {
+    while (file.count % 32) put("", 1);
+}
+
+static int open_file(struct sl_weights *weights, struct sl_error *error) {
+    FILE *stream = fopen(path, "wb");
+    assert_non_null(stream);
+    assert_int_equal(fwrite(file.bytes, 1, file.count, stream), file.count);
+    fclose(stream);
+    *error = (struct sl_error){0};
+    return sl_weights_open(weights, path, error);
+}
+
+/* ---- types ---- */
+
+enum { ROWS = 2, COLUMNS = 64, COUNT = ROWS * COLUMNS, BLOCKS = COUNT / 32 };
+enum { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 8, Q6_K = 14, BF16 = 30 };
+
+/* Element I, which every type has exactly: q is -8 to 7 or 0 to 15. */
+static int quant(size_t i) { return (int)(i * 7 % 16); }
+static float scale(size_t i) { return ldexpf(1.0f, (int)(i / 32) - 2); }
+static float expected(uint32_t type, size_t i) {
+    if (type == Q4_0) return (float)(quant(i) - 8) * scale(i);
+    if (type == Q4_1) return (float)quant(i) * scale(i) - 0.5f;
+    if (type == Q8_0) return (float)(quant(i) * 9 - 64) * scale(i);
+    return (float)quant(i) * 0.25f - 1.0f;
+}
+
+static void put_block(uint32_t type, size_t first) {
+    put_number(sl_f16_of_float(scale(first)), 2);
+    if (type == Q4_1) put_number(sl_f16_of_float(-0.5f), 2);
+    for (size_t i = first; type != Q8_0 && i < first + 16; i++)
+        put_number((uint64_t)(quant(i) | quant(i + 16) << 4), 1);
+    for (size_t i = first; type == Q8_0 && i < first + 32; i++) put_number((uint8_t)(quant(i) * 9 - 64), 1);
+}
+
+static void put_values(uint32_t type) {
+    for (size_t i = 0; i < COUNT; i++) {
+        const float value = expected(type, i);
+        if (type == F32) put(&value, sizeof value);
+        if (type == F16) put_number(sl_f16_of_float(value), 2);
+        if (type == BF16) put_number(sl_bf16_of_float(value), 2);
+        if (type != F32 && type != F16 && type != BF16 && i % 32 == 0) put_block(type, i);
+    }
+}
+
+static void every_type_is_read(void **state) {
+    (void)state;
+    const uint32_t types[] = {F32, F16, BF16, Q4_0, Q4_1, Q8_0};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        struct sl_weights weights;
+        struct sl_error error;
+        float values[COUNT];
+        put_head(1, 0);
+        put_tensor("a", ROWS, COLUMNS, types[t], 0);
+        align();
+        put_values(types[t]);
+        if (open_file(&weights, &error)) fail_msg("%s", error.message);
+        const struct sl_weight *a = sl_weights_find(&weights, "a");
+        assert_non_null(a);
+        assert_null(sl_weights_find(&weights, "b"));
+        assert_int_equal(a->dims, 2);
+        assert_int_equal(a->shape[0], ROWS);
+        assert_int_equal(a->shape[1], COLUMNS);
+        for (size_t first = 0; first < COUNT; first += 13) { /* from anywhere to anywhere */
+            for (size_t count = 0; first + count <= COUNT; count += 11) {
+                sl_weight_read(a, first, count, values);
+                for (size_t i = 0; i < count; i++)
+                    expect_close("value", first + i, values[i], expected(types[t], first + i), 0, 0);
+            }
+        }
+        sl_weights_close(&weights);
+    }
+}
+
+static void halves_are_those_of_the_compiler(void **state) {
+    (void)state;
+    for (uint32_t bits = 0; bits < 65536; bits++) {
+        const float value = sl_float_of_f16((uint16_t)bits);
+        if (isnan(value)) continue;
+        assert_int_equal(sl_f16_of_float(value), bits);
+    }
+    assert_int_equal(sl_f16_of_float(65520.0f), 0x7c00);        /* halfway to the next, which there is not */
+    assert_int_equal(sl_f16_of_float(1.0f + 0x1p-11f), 0x3c00); /* ties go to even */
+    assert_int_equal(sl_f16_of_float(1.0f + 3 * 0x1p-11f), 0x3c02);
+    assert_int_equal(sl_f16_of_float(0x1p-25f), 0);
+    assert_int_equal(sl_f16_of_float(-0x1.8p-24f), 0x8002);
+}
+
+/* ---- what is refused ---- */
+
+static void refuses(const char *text) {
+    struct sl_weights weights;
+    struct sl_error error;
+    assert_int_equal(open_file(&weights, &error), SL_BAD_INPUT);
+    if (!strstr(error.message, text)) fail_msg("\"%s\" is not in: %s", text, error.message);
+    sl_weights_close(&weights);
+}
+
+static void bad_files_are_refused(void **state) {
+    (void)state;
+    put_head(1, 0);
+    put_tensor("a", 1, 256, Q6_K, 0);
+    align();
+    refuses("tensor a: its type, Q6_K (number 14), is not supported: F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are");
+    put_head(1, 0);
+    put_tensor("a", 1, 32, 99, 0);
+    align();
+    refuses("an unknown one (number 99)");
+    put_head(1, 0);
+    put_tensor("a", 1, 40, Q8_0, 0);
+    align();
+    refuses("tensor a: rows of 40 elements are no blocks of 32");
+    put_head(1, 0);
+    put_tensor("a", (uint64_t)1 << 40, (uint64_t)1 << 40, F32, 0);
+    align();
+    refuses("tensor a is too large");
+    put_head(1, 0);
+    put_tensor("a", 1, 8, F32, 0);
+    align();
+    put_number(0, 8);
+    refuses("truncated: tensor a has 32 bytes, and 8 are left");
+    put_head(1, 0);
+    put_tensor("a", 1, 8, F32, 7);
+    align();
+    refuses("tensor a begins at byte 7 of the data, which the alignment forbids");
+    put_head(1, 0);
+    put_tensor("a", 1, 8, F32, 64);
+    align();
+    refuses("tensor a begins at byte 64 of the data, behind their end");
+    put_head(2, 0);
+    put_tensor("a", 1, 16, F32, 0);
+    put_tensor("b", 1, 8, F32, 32);
+    align();
+    for (int i = 0; i < 16; i++) put_number(0, 8);
+    refuses("tensors a and b overlap");
+    put_head(2, 0);
+    put_tensor("a", 1, 8, F32, 0);
+    put_tensor("a", 1, 8, F32, 32);
+    align();
+    for (int i = 0; i < 8; i++) put_number(0, 8);
+    refuses("tensor a is there twice");
+    put_head(3, 0);
+    put_tensor("a", 1, 8, F32, 0);
+    refuses("number 1 in the list of tensors is malformed or truncated");
+    put_head((uint64_t)1 << 60, 0);
+    refuses("number 0 in the list of tensors is malformed or truncated");
+}
+
+/* ---- folders ---- */
+
+static void write_text(const char *name, const char *text) {
+    char to[3 * FOLDER];
+    snprintf(to, sizeof to, "%s/%s", folder, name);
+    FILE *stream = fopen(to, "wb");
+    assert_non_null(stream);
+    fputs(text, stream);
+    fclose(stream);
+}
+
+static void write_shard(const char *name, const char *tensor, enum sl_dtype dtype) {
+    char to[3 * FOLDER];
+    struct sl_store store = {0};
+    struct sl_error error = {0};
+    struct sl_tensor *added = sl_store_add(&store, tensor, dtype, 1, (size_t[]){3});
+    assert_non_null(added);
+    for (size_t i = 0; i < 3; i++) sl_store_float(dtype, added->array.data, i, (float)i + 0.5f);
+    snprintf(to, sizeof to, "%s/%s", folder, name);
+    assert_int_equal(sl_safetensors_write(&store, to, &error), SL_OK);
+    sl_store_free(&store);
+}
+
+static void folder_gives(int status, const char *text) {
+    struct sl_weights weights;
+    struct sl_error error = {0};
+    assert_int_equal(sl_weights_open(&weights, folder, &error), status);
+    if (status && !strstr(error.message, text)) fail_msg("\"%s\" is not in: %s", text, error.message);
+    if (!status) {
+        float values[3];
+        sl_weight_read(sl_weights_find(&weights, "b"), 0, 3, values);
+        for (int i = 0; i < 3; i++) expect_close("b", (size_t)i, values[i], i + 0.5, 0, 0);
+        assert_non_null(sl_weights_find(&weights, "a"));
+    }
+    sl_weights_close(&weights);
+}
+
+static void folders_have_shards(void **state) {
+    (void)state;
+    write_text("config.json", "{}");
+    write_shard("one.safetensors", "a", SL_F32);
+    write_shard("two.safetensors", "b", SL_F16);
+    folder_gives(SL_BAD_INPUT, "model.safetensors: cannot be opened");
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\": {\"a\": \"one.safetensors\", \"b\": \"two.safetensors\"}}");
+    folder_gives(SL_OK, "");
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\": {\"a\": \"one.safetensors\", \"c\": \"two.safetensors\"}}");
+    folder_gives(SL_BAD_INPUT, "weight_map: c is not in its file");
+    write_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../one.safetensors\"}}");
+    folder_gives(SL_BAD_INPUT, "weight_map: the file of a is none of the folder's");
+    write_text("model.safetensors.index.json", "{\"weight_map\": 3}");
+    folder_gives(SL_BAD_INPUT, "no weight_map");
+    write_text("config.json", "[1]");
+    folder_gives(SL_BAD_INPUT, "config.json: not a JSON object");
+    write_text("config.json", "");
+    folder_gives(SL_BAD_INPUT, "config.json: not a JSON object: it is empty");
+}
+
+static int open_folder(void **state) {
+    (void)state;
+    if (!make_folder(folder, "weights")) return -1;
+    snprintf(path, sizeof path, "%s/model.gguf", folder);
+    return 0;
+}
+
+static int remove_folder(void **state) {
+    static const char *const names[] = {"model.gguf", "config.json", "one.safetensors", "two.safetensors",
+                                        "model.safetensors.index.json"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char at[3 * FOLDER];
+        snprintf(at, sizeof at, "%s/%s", folder, names[i]);
+        remove(at);
+    }
+    return rmdir(folder);
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type_is_read),
+        cmocka_unit_test(halves_are_those_of_the_compiler),
+        cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(folders_have_shards),
+    };
+    return cmocka_run_group_tests(tests, open_folder, remove_folder);
+}
