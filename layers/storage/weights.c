@@ -140,7 +140,7 @@ static int list_gguf(struct sl_weights *w, struct extent *extent, struct sl_erro
         const struct sl_gguf_tensor *tensor = &gguf->tensor[i];
         const size_t rest = sl_gguf_rest(gguf, &w->contents, tensor);
         struct sl_weight weight;
-        size_t bytes;
+        size_t bytes = 0;
         SL_TRY(describe(w, tensor, &weight, &bytes, error));
         if (bytes > rest)
             return sl_error_set(error, SL_BAD_INPUT, "%s: truncated: tensor %s has %zu bytes, and %zu are left",

@@ -28,11 +28,11 @@ short_run() {
 use_of() {
     case $1 in
     metrics | trace | output | save-options) echo stream ;;
-    gradients) echo replaced ;;
+    gradients | logits) echo replaced ;;
     save) echo saved ;;
     schedule-file | file | costs | compare | machine | prompts | @) echo text ;;
     params | resume) echo checkpoint ;;
-    data | eval-data | tokenizer) echo data ;;
+    data | eval-data | tokenizer | model) echo data ;;
     RUN) echo run ;;
     *) echo unknown ;;
     esac
