@@ -9,7 +9,6 @@
  * half of the shared cache; "memory", twice the shared cache. What a place has no room for, or is too small to show, is
  * left out. Library and ours are measured in turns; a rate is the median of --rounds. */
 #include <getopt.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,14 +231,6 @@ static int run_dtype(struct bench *bench, enum sl_dtype dtype, struct sl_error *
 
 /* ---- main ---- */
 
-/* A thread that moves to another core finds its cache empty. That it may move is no failure. */
-static void stay_on_this_core(void) {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(sched_getcpu(), &one);
-    sched_setaffinity(0, sizeof one, &one);
-}
-
 static size_t cache_bytes(int name) {
     const long bytes = sysconf(name);
     return bytes > 0 ? (size_t)bytes : 0;
@@ -315,7 +306,7 @@ int main(int argc, char **argv) {
     bool answered = false;
     int status = read_options(&bench, argc, argv, &answered);
     if (status || answered) return status;
-    stay_on_this_core();
+    sl_stay_on_this_core();
     status = sl_cpu_level_check(&error);
     if (status == SL_OK) status = take_memory(&bench, &error);
     if (status == SL_OK && bench.wanted[SL_F32]) status = run_dtype(&bench, SL_F32, &error);

@@ -75,6 +75,13 @@ void sl_cores_find(struct sl_cores *cores) {
     if (cores->count == 0) cores->number[cores->count++] = 0;
 }
 
+void sl_stay_on_this_core(void) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
 enum gate { SHUT, OPEN, GIVEN_UP };
 
 struct core_thread {

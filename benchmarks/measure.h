@@ -31,6 +31,9 @@ struct sl_cores {
 };
 void sl_cores_find(struct sl_cores *cores);
 
+/* A thread that moves to another core finds its cache empty: from now on the calling one stays, if it may. */
+void sl_stay_on_this_core(void);
+
 /* Runs WORK(arg, i) for i below the number of cores, all at once, each in a thread tied to a core of its own, and
  * returns the sum of what they return; negative where the threads cannot be started. */
 typedef double sl_core_work(void *arg, int i);

@@ -142,30 +142,31 @@ struct softmax {
     _Alignas(SL_CACHE_LINE) float largest[BLOCK], sum[BLOCK], factor[BLOCK];
 };
 
+/* The scores of LANES queries with a key that only those from lane SEEING on see. */
+SL_INLINE void hide(float *scores, int32_t seeing) {
+    store(scores, in_lanes(seeing, LANES, load(scores), spread(-INFINITY)));
+}
+
 /* Scores become 2^(score - largest), 0 where a query does not see the key; HIDDEN: there are such. A column of LANES
  * queries from GROUP on. Keys take turns with two maxima, so that one need not wait for the other. */
 SL_INLINE void exponentials_of(struct softmax *s, size_t group, size_t keys, int64_t ahead, const bool hidden,
                                float *scores) {
     float *column = scores + group, *largest = s->largest + group, *factor = s->factor + group;
     float high[LANES], also[LANES], sum[LANES];
-    const size_t seen = hidden ? clamp((int64_t)group - ahead + 1, keys) : keys; /* by all lanes */
-    size_t key = 0;
+    size_t key = hidden ? clamp((int64_t)group - ahead + 1, keys) : keys; /* from here on not all lanes see it */
+    for (; key < keys; key++) hide(column + key * BLOCK, (int32_t)(ahead + (int64_t)key - (int64_t)group));
     for (int l = 0; l < LANES; l++) also[l] = high[l] = largest[l];
-    for (; key + 2 <= seen; key += 2) {
+    for (key = 0; key + 2 <= keys; key += 2) {
         const float *row = column + key * BLOCK, *next = row + BLOCK;
         SL_IN_BLOCK()
         for (int l = 0; l < LANES; l++) high[l] = row[l] > high[l] ? row[l] : high[l];
         SL_IN_BLOCK()
         for (int l = 0; l < LANES; l++) also[l] = next[l] > also[l] ? next[l] : also[l];
     }
-    for (; key < keys; key++) {
-        const int32_t seeing = (int32_t)(ahead + (int64_t)key - (int64_t)group); /* the first lane that does */
-        float *row = column + key * BLOCK;
+    if (key < keys) {
+        const float *row = column + key * BLOCK;
         SL_IN_BLOCK()
-        for (int l = 0; l < LANES; l++) {
-            row[l] = l < seeing ? -INFINITY : row[l];
-            high[l] = row[l] > high[l] ? row[l] : high[l];
-        }
+        for (int l = 0; l < LANES; l++) high[l] = row[l] > high[l] ? row[l] : high[l];
     }
     SL_IN_BLOCK()
     for (int l = 0; l < LANES; l++) {
@@ -203,8 +204,10 @@ SL_INLINE void scale_rows(size_t rows, const float *factor, size_t cols, size_t 
     for (size_t i = 0; i < rows; i++) {
         const float by = factor[i];
         if (by == 1.0f) continue;
-        SL_IN_BLOCK()
-        for (size_t c = 0; c < cols; c++) o[i * stride + c] *= by;
+        float *row = o + i * stride;
+        size_t c = 0;
+        for (; c + LANES <= cols; c += LANES) store(row + c, by * load(row + c));
+        for (; c < cols; c++) row[c] *= by;
     }
 }
 
@@ -327,13 +330,15 @@ SL_INLINE void score_gradients_of(const struct sight *sight, size_t query, size_
     const int32_t seen = (int32_t)((int64_t)query - sight->ahead); /* the last key that is */
     for (size_t group = 0; group < keys; group += LANES) {
         float *p = scores + query * BLOCK + group, *ds = dp + query * BLOCK + group;
-        const int32_t lanes = seen - (int32_t)group;
         SL_IN_BLOCK()
         for (int l = 0; l < LANES; l++) {
-            const float e = sl_exp2(p[l] - logsum), g = e * (ds[l] - delta) * scale;
-            p[l] = hidden && l > lanes ? 0.0f : e;
-            ds[l] = hidden && l > lanes ? 0.0f : g;
+            const float e = sl_exp2(p[l] - logsum);
+            p[l] = e;
+            ds[l] = e * (ds[l] - delta) * scale;
         }
+        if (!hidden || (int32_t)group + LANES - 1 <= seen) continue;
+        store(p, in_lanes(0, seen - (int32_t)group, load(p), (vector){0}));
+        store(ds, in_lanes(0, seen - (int32_t)group, load(ds), (vector){0}));
     }
 }
 

@@ -10,12 +10,16 @@
  * registers. WIDE: vectors of columns of a tile where only it fills them. */
 #if defined(SL_DEVICE_CUDA)
 enum { LANES = 1, TILE = 4, WIDE = 2 };
+#define SL_LANE_NUMBERS 0
 #elif defined(__AVX512F__)
 enum { LANES = 16, TILE = 8, WIDE = 2 };
+#define SL_LANE_NUMBERS 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 #elif defined(__AVX__)
 enum { LANES = 8, TILE = 4, WIDE = 3 };
+#define SL_LANE_NUMBERS 0, 1, 2, 3, 4, 5, 6, 7
 #else
 enum { LANES = 4, TILE = 4, WIDE = 2 };
+#define SL_LANE_NUMBERS 0, 1, 2, 3
 #endif
 
 /* The loop that follows is unrolled, so that arrays which it indexes become registers. */
@@ -28,6 +32,7 @@ enum { LANES = 4, TILE = 4, WIDE = 2 };
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+typedef int32_t integers __attribute__((vector_size(4 * LANES)));
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
 static inline vector load(const float *from) { return *(const vector *)(const void *)from; }
@@ -43,6 +48,12 @@ SL_INLINE vector load_as(const enum sl_dtype dtype, const void *from, size_t i) 
 static inline four load_four(const float *from) { return *(const four *)(const void *)from; }
 static inline void store_four(float *to, four x) { *(four *)(void *)to = x; }
 static inline vector spread(float x) { return x - (vector){0}; }
+/* X in lanes FIRST to LAST, OTHER in the others. */
+static inline vector in_lanes(int32_t first, int32_t last, vector x, vector other) {
+    const integers lanes = {SL_LANE_NUMBERS};
+    const words inside = (words)((lanes >= first) & (lanes <= last));
+    return (vector)((inside & (words)x) | (~inside & (words)other));
+}
 
 /* The first halves of two rows, or their last ones, element by element: a0 b0 a1 b1, or a2 b2 a3 b3. */
 static inline four mix_low(four a, four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
