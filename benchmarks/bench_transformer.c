@@ -127,6 +127,10 @@ static void add_layers(struct sl_floor *floor, const struct run *run, int layers
     add_dense(floor, run, layers, 2 * l, m->rope * m->heads);
 }
 
+static enum sl_dtype type_of_weights(const struct sl_rig *rig) {
+    return rig->storage == SL_BF16 ? SL_BF16 : rig->precision;
+}
+
 static void tell_floor(const struct sl_rig *rig, struct sl_floor *floor) {
     const struct run *run = rig->run;
     const struct sl_transformer *m = &run->model;
@@ -136,6 +140,7 @@ static void tell_floor(const struct sl_rig *rig, struct sl_floor *floor) {
     floor->flops =
         (double)run->batch * run->sequence * sl_transformer_flops(m, run->sequence); /* attention's included */
     floor->parameters = (double)sl_transformer_parameters(m);
+    if (run->generates) floor->read_bytes = floor->parameters * (double)sl_dtype_size(type_of_weights(rig));
 }
 
 static int program(struct sl_spmd *self, void *arg) {
@@ -192,16 +197,12 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
     return SL_OK;
 }
 
-static enum sl_dtype type_of_weights(const struct sl_rig *rig) {
-    return rig->storage == SL_BF16 ? SL_BF16 : rig->precision;
-}
-
-/* A decoded token reads each parameter once for all sequences, and multiplies it with each one's row. */
+/* A decoded token reads each parameter once for all sequences, from wherever the caches keep them, and multiplies it
+ * with each one's row. */
 static double decode_floor_ms(const struct sl_rig *rig, struct sl_floor_rates rates) {
     const struct run *run = rig->run;
-    const double bytes = rig->floor.parameters * (double)sl_dtype_size(type_of_weights(rig));
     const double flops = 2 * rig->floor.parameters * run->batch;
-    const double read = bytes / rates.bytes, multiply = flops / rates.flops;
+    const double read = rig->floor.read_bytes / rates.read, multiply = flops / rates.flops;
     return 1e3 * (read > multiply ? read : multiply);
 }
 
@@ -216,8 +217,7 @@ static double theory_ms(const struct sl_rig *rig) {
     const struct run *run = rig->run;
     const bool generates = run->generates;
     const double multiply = sl_floor_theory_ms(floor, generates ? 2 * floor->parameters * run->batch : floor->flops);
-    const double bytes = floor->parameters * (double)sl_dtype_size(type_of_weights(rig));
-    const double read = floor->read_per_second > 0 ? 1e3 * bytes / floor->read_per_second : 0;
+    const double read = floor->best.read > 0 ? 1e3 * floor->read_bytes / floor->best.read : 0;
     if (!generates) return multiply > 0 ? multiply + sl_floor_optimizer_ms(floor) : 0;
     return read > multiply ? read : multiply;
 }

@@ -99,6 +99,10 @@ def one_products(suite):
     return suite.products()["ms"]
 
 
+def one_attention(suite):
+    return suite.attention()["ms"]
+
+
 # By benchmark its cases, each a function of a build's suite that runs one process and returns milliseconds.
 NOTEBOOK, WIDE = ("--steps 60 --warmup 5", "--steps 20 --warmup 3"), ("--steps 4 --warmup 1", "--steps 1 --warmup 1")
 CASES = {
@@ -116,7 +120,9 @@ CASES = {
         "generate": one_transformer("--job generate --mesh data=1 --batch 1"),
         "generate, tensor=2": one_transformer("--job generate --mesh tensor=2,data=1 --batch 1"),
     },
+    "generate_bf16": {"generate_bf16": one_transformer("--job generate --mesh data=1 --batch 1 --storage bf16")},
     "products": {"products": one_products},
+    "attention": {"attention": one_attention},
     "collectives": {"collectives": one_sum},
     "schedule_overhead": {"schedule_overhead": one_schedule},
     "startup": {"startup": one_start},
@@ -149,8 +155,9 @@ def against(options):
         suite.our_startup()  # what lies on the disk comes into memory
     for benchmark in options.only:
         note(f"measuring {benchmark}")
-        if benchmark == "products" and not (other.build / "benchmarks/bench_products").exists():
-            note(f"products is left out: {other.build} has no bench_products")
+        program = f"bench_{benchmark}"
+        if benchmark in ("products", "attention") and not (other.build / "benchmarks" / program).exists():
+            note(f"{benchmark} is left out: {other.build} has no {program}")
             continue
         for name, take in CASES[benchmark].items():
             yield race(name, take, ours, other)

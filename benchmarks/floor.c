@@ -197,9 +197,12 @@ static double add_on_core(void *arg, int i) {
 }
 
 static void measure_theory(struct sl_floor *floor) {
-    if (floor->devices) return;
-    const double read = sl_stream_read(&floor->stream);
-    if (read > floor->read_per_second) floor->read_per_second = read;
+    if (floor->devices) {
+        floor->best.read = floor->best.bytes;
+        return;
+    }
+    floor->last.read = sl_stream_read(&floor->stream, (size_t)(floor->read_bytes / sizeof(float)));
+    if (floor->last.read > floor->best.read) floor->best.read = floor->last.read;
     if (!floor->fma) return;
     const double rate = sl_on_all_cores(floor->cores, add_on_core, floor);
     if (rate > floor->fma_per_second) floor->fma_per_second = rate;
@@ -211,7 +214,7 @@ int sl_floor_measure(struct sl_floor *floor, struct sl_error *error) {
     for (int i = 0; i < floor->products; i++) SL_TRY(measure_product(floor, i, error));
     const double bandwidth = floor->devices ? stream_on_device(floor) : sl_stream_measure(&floor->stream);
     if (bandwidth <= 0) return sl_error_set(error, SL_FAILED, "the memory's bandwidth cannot be measured: no threads");
-    floor->last.bytes = bandwidth;
+    floor->last.bytes = floor->last.read = bandwidth;
     if (floor->last.flops > floor->best.flops) floor->best.flops = floor->last.flops;
     if (bandwidth > floor->best.bytes) floor->best.bytes = bandwidth;
     measure_theory(floor);
@@ -271,5 +274,5 @@ void sl_floor_print(const struct sl_floor *floor) {
     if (floor->fma)
         printf("\"level\":\"%s\",\"fma_gflops\":%.9g,\"fma_gflops_min\":%.9g,", floor->fma->level,
                1e-9 * floor->fma_per_second, 1e-9 * floor->least_fma);
-    if (!floor->devices) printf("\"read_gbs\":%.9g,", 1e-9 * floor->read_per_second);
+    if (!floor->devices) printf("\"read_gbs\":%.9g,", 1e-9 * floor->best.read);
 }

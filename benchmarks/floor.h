@@ -30,7 +30,7 @@ struct sl_product {
 enum { SL_MAX_PRODUCTS = 80, SL_FLOOR_BACKENDS = 2 };
 
 struct sl_floor_rates {
-    double flops, bytes; /* a second: of products, of the memory */
+    double flops, bytes, read; /* a second: of products, of the memory, of reading alone */
 };
 
 struct sl_floor {
@@ -42,15 +42,15 @@ struct sl_floor {
     struct sl_product product[SL_MAX_PRODUCTS];              /* the different ones */
     struct sl_gemm gemm[SL_MAX_PRODUCTS][SL_FLOOR_BACKENDS]; /* by backend, and by the library where that is another */
     double flops, parameters;                                /* of a step */
-    double seconds;                                          /* for which each shape is measured */
-    char *operands;                                          /* [cores][operand_bytes]; on a device [operand_bytes] */
+    double read_bytes; /* what a step reads, and reading is measured with; 0: the parameters as floats */
+    double seconds;    /* for which each shape is measured */
+    char *operands;    /* [cores][operand_bytes]; on a device [operand_bytes] */
     size_t operand_bytes;
     const struct sl_gemm *measured;
     struct sl_stream stream;
     const struct sl_fma_loop *fma;    /* NULL on devices */
     struct sl_floor_rates best, last; /* of all measurements; of the last one */
     double fma_per_second, least_fma; /* multiply-adds by themselves: the best so far, and the least */
-    double read_per_second;           /* bytes, of one array of the parameters' size */
 };
 
 /* First the job is told, into a floor that is zeroed but for cores, devices, precision, backend and seconds.

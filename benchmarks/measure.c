@@ -140,26 +140,17 @@ static double stream_on_core(void *arg, int i) {
     return passes * SL_STREAM_BYTES * (double)n / elapsed;
 }
 
-static float sum_of(size_t n, const float *array) {
-    enum { SUMS = 64 };
-    float sum[SUMS] = {0};
-    for (size_t i = 0; i + SUMS <= n; i += SUMS) {
-        for (int j = 0; j < SUMS; j++) sum[j] += array[i + (size_t)j];
-    }
-    float all = 0;
-    for (int j = 0; j < SUMS; j++) all += sum[j];
-    return all;
-}
-
 static double read_on_core(void *arg, int i) {
     const struct sl_stream *stream = arg;
+    sl_read_pass *const levels[] = {sl_read_pass_v2, sl_read_pass_v3, sl_read_pass_v4};
+    sl_read_pass *const pass = levels[sl_cpu_level() - 2];
     const size_t n = stream->elements / (size_t)stream->cores->count;
     const float *array = stream->memory + 4 * n * (size_t)i;
-    volatile float kept = sum_of(n, array); /* now it lies as near as it can */
+    volatile float kept = pass(n, array); /* now it lies as near as it can */
     const double began = sl_now();
     double passes = 0, elapsed;
     do {
-        kept = sum_of(n, array);
+        kept = pass(n, array);
         passes++;
         elapsed = sl_now() - began;
     } while (elapsed < stream->seconds);
@@ -181,7 +172,11 @@ void sl_stream_widen(struct sl_stream *stream) {
 
 double sl_stream_measure(struct sl_stream *stream) { return sl_on_all_cores(stream->cores, stream_on_core, stream); }
 
-double sl_stream_read(struct sl_stream *stream) { return sl_on_all_cores(stream->cores, read_on_core, stream); }
+double sl_stream_read(const struct sl_stream *stream, size_t elements) {
+    struct sl_stream part = *stream;
+    if (elements && elements < part.elements) part.elements = elements;
+    return sl_on_all_cores(part.cores, read_on_core, &part);
+}
 
 void sl_stream_close(struct sl_stream *stream) {
     sl_memory_give(stream->memory);

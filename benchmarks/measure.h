@@ -54,8 +54,9 @@ int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_
 void sl_stream_widen(struct sl_stream *stream);
 /* Bytes read and written a second, all cores together. */
 double sl_stream_measure(struct sl_stream *stream);
-/* Bytes read a second, all cores together, of the first array alone. */
-double sl_stream_read(struct sl_stream *stream);
+/* Bytes read a second by the CPU's widest vectors, all cores together, of ELEMENTS in one array, over and over: from as
+ * near as they can lie. 0 elements: all of an array. */
+double sl_stream_read(const struct sl_stream *stream, size_t elements);
 void sl_stream_close(struct sl_stream *stream);
 
 #endif

@@ -171,6 +171,19 @@ def print_products(result):
         print_table(rows, 4)
 
 
+def print_attention(result):
+    """GFLOP/s of a core, beside those of products of the same sizes."""
+    rows = [["GFLOP/s", "heads' width", "sequence", "attention", "products", "share"]]
+    last = None
+    for line in result["attention"]:
+        rates = (f"{line[name]:.1f}" for name in ("gflops", "products_gflops"))
+        label = "" if line["pass"] == last else line["pass"]
+        rows.append([label, str(line["width"]), str(line["sequence"]), *rates, f"{100 * line['ratio']:.0f} %"])
+        last = line["pass"]
+    print()
+    print_table(rows, 1)
+
+
 def print_notes(results):
     for result in results:
         if not result.get("noise", {}).get("quiet", True):
@@ -220,6 +233,8 @@ def print_all(results, absent, about):
             distance.print_summary(result["distances"], print_table)
         if "products" in result:
             print_products(result)
+        if "attention" in result:
+            print_attention(result)
         if "predictions" in result:
             predictions.print_table(result["predictions"], print_table)
 

@@ -60,8 +60,10 @@ BENCHMARKS = {
     "wide_step": ["jax", "jax-0.4.25", "torch"],
     "transformer_step": ["jax", "torch"],
     "generate": ["jax", "torch"],
+    "generate_bf16": [],
     "processes": [],
     "products": [],
+    "attention": [],
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
@@ -281,6 +283,10 @@ class Suite:
         variants = {"tensor=2": "--job generate --mesh tensor=2,data=1 --batch 1"}
         return self.race_transformer("generate", one, variants, GENERATE_PEERS, batch=1)
 
+    def generate_bf16(self):
+        """The same with weights, caches and rows of bf16: the floor reads half the bytes."""
+        return self.race_transformer("generate_bf16", "--job generate --mesh data=1 --batch 1 --storage bf16", {}, [])
+
     def small_step(self, *command):
         """The step of a small transformer at eight coordinates, which the processes of COMMAND are, or threads."""
         options = [*SMALL.split(), *EIGHT.split(), "--fsdp", *SMALL_STEPS["quick" if self.quick else "full"].split()]
@@ -303,6 +309,16 @@ class Suite:
         return result | {"ratio": samples.ratio_of_pairs(pairs)[0], "threads_ms": result["floor_ms"], "peers": {}}
 
     # ---- the rest
+
+    def attention(self):
+        """Milliseconds of attention in all these passes, one after another; the floor: at the rate of products of the
+        same sizes."""
+        quick = ["--widths", "32,128", "--sequences", "128", "--seconds", "0.002"] if self.quick else []
+        lines = self.ours("benchmarks/bench_attention", *quick)
+        rounds = zip(*([1e3 * line["gflop"] / rate for rate in line["gflops_rounds"]] for line in lines))
+        result = {"benchmark": "attention", "threads": 1} | samples.of_runs([list(map(sum, rounds))])
+        result["floor_ms"] = sum(1e3 * line["gflop"] / line["products_gflops"] for line in lines)
+        return result | {"ratio": result["ms"] / result["floor_ms"], "peers": {}, "attention": lines}
 
     def products(self):
         """Milliseconds of all these products by ours, one after another; the floor: at the rate of multiply-adds."""

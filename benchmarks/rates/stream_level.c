@@ -1,4 +1,5 @@
-/* stream_level.c - see stream_pass.h. The build defines SL_STREAM_PASS and SL_SUM_PASS, the functions' names. */
+/* stream_level.c - see stream_pass.h. The build defines SL_STREAM_PASS, SL_SUM_PASS and SL_READ_PASS, the functions'
+ * names. */
 #include "benchmarks/rates/stream_pass.h"
 
 void SL_STREAM_PASS(size_t n, const float *restrict gradient, float *restrict value, float *restrict first,
@@ -16,4 +17,15 @@ void SL_SUM_PASS(size_t n, float *restrict x, float *restrict y) {
         x[i] = sum;
         y[i] = sum;
     }
+}
+
+float SL_READ_PASS(size_t n, const float *array) {
+    enum { SUMS = 128 }; /* eight of the widest vectors, which do not wait for each other */
+    float sum[SUMS] = {0};
+    for (size_t i = 0; i + SUMS <= n; i += SUMS) {
+        for (int j = 0; j < SUMS; j++) sum[j] += array[i + (size_t)j];
+    }
+    float all = 0;
+    for (int j = 0; j < SUMS; j++) all += sum[j];
+    return all;
 }
