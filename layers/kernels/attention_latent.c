@@ -10,7 +10,7 @@
 
 /* KEYS: in a block; ABREAST: whose scores are computed together; MOST_PACK: neighbouring elements of a row in a vector;
  * ABREAST_VECTORS: of a row's product. */
-enum { KEYS = 64, ABREAST_VECTORS = 4 };
+enum { KEYS = 64, ABREAST_VECTORS = 8 };
 #if defined(SL_DEVICE_CUDA)
 enum { ABREAST = KEYS, MOST_PACK = 1 };
 #define score_packed(...) ((void)0)
@@ -76,13 +76,13 @@ SL_INLINE void multiply_parts(struct product p) {
     }
 }
 
-/* Columns [FIRST, FIRST + VECTORS * LANES) of multiply_row where b is bf16. */
-SL_INLINE void multiply_bf16(size_t first, size_t depth, const float *x, const uint16_t *b, size_t b_row,
-                             bool accumulate, float *y, const int vectors) {
+/* Columns [FIRST, FIRST + VECTORS * LANES) of multiply_row. */
+SL_INLINE void multiply_vectors_of_row(const enum sl_dtype dtype, size_t first, size_t depth, const float *x,
+                                       const void *b, size_t b_row, bool accumulate, float *y, const int vectors) {
     vector sum[ABREAST_VECTORS];
     for (int v = 0; v < vectors; v++) sum[v] = (vector){0};
     for (size_t l = 0; l < depth; l++) {
-        for (int v = 0; v < vectors; v++) sum[v] += x[l] * load_bf16(b + l * b_row + first + v * LANES);
+        for (int v = 0; v < vectors; v++) sum[v] += x[l] * load_as(dtype, b, l * b_row + first + (size_t)(v * LANES));
     }
     for (int v = 0; v < vectors; v++) {
         float *to = y + first + v * LANES;
@@ -91,21 +91,25 @@ SL_INLINE void multiply_bf16(size_t first, size_t depth, const float *x, const u
     }
 }
 
-SL_INLINE void multiply_row_bf16(size_t cols, size_t depth, const float *x, const uint16_t *b, size_t b_row,
-                                 bool accumulate, float *y) {
+/* A sum waits for its last term: so as many go together as there are, up to ABREAST_VECTORS. */
+SL_INLINE void multiply_row_as(const enum sl_dtype dtype, size_t cols, size_t depth, const float *x, const void *b,
+                               size_t b_row, bool accumulate, float *y) {
     const size_t wide = ABREAST_VECTORS * LANES;
     EACH_TILE()
     for (size_t c = 0; c < cols; c += wide) {
-        size_t j = c;
         const size_t end = smaller(c + wide, cols);
-        if (j + wide <= end) {
-            multiply_bf16(j, depth, x, b, b_row, accumulate, y, ABREAST_VECTORS);
-            j += wide;
-        }
-        for (; j + LANES <= end; j += LANES) multiply_bf16(j, depth, x, b, b_row, accumulate, y, 1);
+        size_t j = c;
+#define SL_VECTORS_ABREAST(vectors)                                                                                    \
+    for (; j + (vectors) * LANES <= end; j += (vectors) * LANES)                                                       \
+    multiply_vectors_of_row(dtype, j, depth, x, b, b_row, accumulate, y, vectors)
+        SL_VECTORS_ABREAST(ABREAST_VECTORS);
+        SL_VECTORS_ABREAST(ABREAST_VECTORS / 2);
+        SL_VECTORS_ABREAST(ABREAST_VECTORS / 4);
+        SL_VECTORS_ABREAST(1);
+#undef SL_VECTORS_ABREAST
         for (; j < end; j++) {
             float sum = 0.0f;
-            for (size_t l = 0; l < depth; l++) sum += x[l] * sl_float_of_bf16(b[l * b_row + j]);
+            for (size_t l = 0; l < depth; l++) sum += x[l] * sl_load_float(dtype, b, l * b_row + j);
             y[j] = accumulate ? sum + y[j] : sum;
         }
     }
@@ -114,12 +118,13 @@ SL_INLINE void multiply_row_bf16(size_t cols, size_t depth, const float *x, cons
 /* y [1, cols] (+)= x [1, depth] b [depth, cols], which begins at element FIRST of the table. */
 SL_INLINE void multiply_row(const struct query *query, size_t cols, size_t depth, const float *x, const void *table,
                             size_t first, size_t b_row, bool accumulate, float *y) {
-    const float *b = (const float *)table + first;
-    if (query->shape.cached == SL_BF16) {
-        multiply_row_bf16(cols, depth, x, (const uint16_t *)table + first, b_row, accumulate, y);
-        return;
-    }
-    multiply_parts((struct product){1, cols, accumulate, y, cols, {{depth, x, depth, 1, b, b_row}}});
+    if (query->shape.cached == SL_BF16)
+        multiply_row_as(SL_BF16, cols, depth, x, (const uint16_t *)table + first, b_row, accumulate, y);
+    else if (cols % LANES == 0)
+        multiply_row_as(SL_F32, cols, depth, x, (const float *)table + first, b_row, accumulate, y);
+    else
+        multiply_parts((struct product){
+            1, cols, accumulate, y, cols, {{depth, x, depth, 1, (const float *)table + first, b_row}}});
 }
 
 /* ---- scores ---- */

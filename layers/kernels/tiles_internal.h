@@ -151,6 +151,10 @@ SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const b
         tile(p, row, column, by_rows, 4, vectors);
         row += 4;
     }
+    if (down > 2 && row + 2 <= end) {
+        tile(p, row, column, by_rows, 2, vectors);
+        row += 2;
+    }
     for (; row < end; row++) tile(p, row, column, by_rows, 1, vectors);
 }
 
