@@ -120,7 +120,11 @@ CASES = {
         "generate": one_transformer("--job generate --mesh data=1 --batch 1"),
         "generate, tensor=2": one_transformer("--job generate --mesh tensor=2,data=1 --batch 1"),
     },
-    "generate_bf16": {"generate_bf16": one_transformer("--job generate --mesh data=1 --batch 1 --storage bf16")},
+    "generate_bf16": {
+        "generate_bf16": one_transformer("--job generate --mesh data=1 --batch 1 --storage bf16"),
+        "generate_bf16, precision bf16": one_transformer(
+            "--job generate --mesh data=1 --batch 1 --storage bf16 --precision bf16"),
+    },
     "products": {"products": one_products},
     "attention": {"attention": one_attention},
     "collectives": {"collectives": one_sum},

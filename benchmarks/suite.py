@@ -284,8 +284,9 @@ class Suite:
         return self.race_transformer("generate", one, variants, GENERATE_PEERS, batch=1)
 
     def generate_bf16(self):
-        """The same with weights, caches and rows of bf16: the floor reads half the bytes."""
-        return self.race_transformer("generate_bf16", "--job generate --mesh data=1 --batch 1 --storage bf16", {}, [])
+        """The same with --storage bf16, and with products of bf16, too: the floor reads half the bytes."""
+        one = "--job generate --mesh data=1 --batch 1 --storage bf16"
+        return self.race_transformer("generate_bf16", one, {"precision bf16": one + " --precision bf16"}, [])
 
     def small_step(self, *command):
         """The step of a small transformer at eight coordinates, which the processes of COMMAND are, or threads."""

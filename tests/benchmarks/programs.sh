@@ -55,6 +55,14 @@ if command -v mpirun >/dev/null && "${driver%/*}/bench_transformer" --engine mpi
     point "of several processes one tells what was measured"
 fi
 
+driver=${driver%/*}/bench_attention
+call --widths 32 --sequences 20 --seconds 0.0005 --rounds 1
+[ $status = 0 ] && [ ! -s err ] && [ "$(sed 's/.*"pass":"\([a-z]*\)".*/\1/' out | tr '\n' ' ')" = "forward backward decode " ] &&
+    sed 's/.*"gflop":\([^,]*\),.*"products_gflops":\([^,]*\),.*/\1 \2/' out |
+    awk '{ rate[NR] = $2; flop[NR] = $1 } END { exit !(NR == 3 && rate[1] > 0 && rate[2] > 0 && rate[3] > 0 &&
+        flop[1] > 0.0219 && flop[1] < 0.0220 && flop[2] > 2.49 * flop[1] && flop[2] < 2.51 * flop[1]) }'
+point "attention counts the pairs of a query and a key that it sees, and stands beside products"
+
 # refuses PROGRAM TEXT ARGUMENT...: one line, and status 2.
 refuses() {
     driver=${driver%/*}/$1 text=$2
@@ -69,9 +77,11 @@ refuses bench_products '--rows: "0" is not a whole number from 1 to 65536' --row
 refuses bench_products '--rows: more than 16 numbers' --rows 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
 refuses bench_products '--shapes: "4" is not a whole number from 1 to 3' --shapes 4
 refuses bench_products 'bench_products: "x" is no option' x
+refuses bench_attention '--widths: "0" is not a whole number from 1 to 512' --widths 0
+refuses bench_attention 'bench_attention: "x" is no option' x
 refuses bench_collectives '--groups: "1" is not a whole number' --groups 1
 export SHARDLOOP_CPU_LEVEL=9
-for program in bench_products bench_launch bench_startup bench_collectives; do
+for program in bench_products bench_attention bench_launch bench_startup bench_collectives; do
     refuses $program "$program: SHARDLOOP_CPU_LEVEL: \"9\" is not 2, 3 or 4"
 done
 plan
