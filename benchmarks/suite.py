@@ -60,6 +60,7 @@ BENCHMARKS = {
     "wide_step": ["jax", "jax-0.4.25", "torch"],
     "transformer_step": ["jax", "torch"],
     "generate": ["jax", "torch"],
+    "generate_bf16": [],
     "processes": [],
     "generate_bf16": [],
     "products": [],
@@ -282,6 +283,11 @@ class Suite:
         one = "--job generate --mesh data=1 --batch 1"
         variants = {"tensor=2": "--job generate --mesh tensor=2,data=1 --batch 1"}
         return self.race_transformer("generate", one, variants, GENERATE_PEERS, batch=1)
+
+    def generate_bf16(self):
+        """The same with --storage bf16, and with products of bf16, too: the floor reads half the bytes."""
+        one = "--job generate --mesh data=1 --batch 1 --storage bf16"
+        return self.race_transformer("generate_bf16", one, {"precision bf16": one + " --precision bf16"}, [])
 
     def small_step(self, *command):
         """The step of a small transformer at eight coordinates, which the processes of COMMAND are, or threads."""
