@@ -62,7 +62,6 @@ BENCHMARKS = {
     "generate": ["jax", "torch"],
     "generate_bf16": [],
     "processes": [],
-    "generate_bf16": [],
     "products": [],
     "attention": [],
     "collectives": ["torch", "mpi"],
@@ -309,11 +308,6 @@ class Suite:
         result["floor_ms"] = statistics.median(run["ms"] for run in threads)
         pairs = [(run["ms"], other["ms"]) for run, other in zip(runs, threads)]
         return result | {"ratio": samples.ratio_of_pairs(pairs)[0], "threads_ms": result["floor_ms"], "peers": {}}
-
-    def generate_bf16(self):
-        """The same with --storage bf16, and with products of bf16, too: the floor reads half the bytes."""
-        one = "--job generate --mesh data=1 --batch 1 --storage bf16"
-        return self.race_transformer("generate_bf16", one, {"precision bf16": one + " --precision bf16"}, [])
 
     # ---- the rest
 
