@@ -53,7 +53,7 @@ static bool predict(struct search *search, const struct sl_variant *variant, con
     struct sl_job *copy = type->copy(search->job, variant, search->engine, &why);
     const bool done = copy && sl_predict(copy, mesh, search->engine, &search->machine, prediction, &why) == SL_OK;
     if (copy) type->free_copy(copy);
-    if (!done && !search->refusal[0]) snprintf(search->refusal, sizeof search->refusal, "%s", why.message);
+    if (!done && !search->refusal[0]) snprintf(search->refusal, sizeof search->refusal, "%.199s", why.message);
     search->tried++;
     return done;
 }
