@@ -14,6 +14,7 @@
 #include "spmd/base/crew.h"
 #include "spmd/base/dtype.h"
 #include "spmd/base/error.h"
+#include "spmd/base/f16.h"
 #include "spmd/base/file.h"
 #include "spmd/base/hash.h"
 #include "spmd/base/heap.h"
@@ -58,6 +59,7 @@
 /* Engines by name, collective operations, channels. */
 #include "collectives/channel.h"
 #include "collectives/collectives.h"
+#include "collectives/copies.h"
 #include "collectives/engines.h"
 #include "collectives/launcher.h"
 #include "collectives/operations.h"
@@ -92,6 +94,7 @@
 #include "layers/storage/store.h"
 #include "layers/storage/token_format.h"
 #include "layers/storage/tokens.h"
+#include "layers/storage/weights.h"
 #include "layers/tokenizers/tokenizer.h"
 
 /* Layers. */
@@ -111,6 +114,7 @@
 #include "layers/modules/parameters/parameters.h"
 #include "layers/modules/profile.h"
 #include "layers/modules/parameters/rules.h"
+#include "layers/modules/sequence/cached.h"
 #include "layers/modules/sequence/rope.h"
 #include "layers/modules/sequence/token_chunks.h"
 #include "layers/modules/sequence/token_table.h"
@@ -134,6 +138,7 @@
 #include "layers/models/classifier.h"
 #include "layers/models/generate.h"
 #include "layers/models/latency.h"
+#include "layers/models/published.h"
 #include "layers/models/recomputation.h"
 #include "layers/models/sampling.h"
 #include "layers/models/transformer.h"

@@ -46,7 +46,7 @@ static int add(struct sl_prompts *p, size_t count, int32_t **tokens, struct sl_e
 }
 
 int sl_prompts_add(struct sl_prompts *p, const int32_t *tokens, size_t count, struct sl_error *error) {
-    int32_t *to;
+    int32_t *to = NULL;
     SL_TRY(add(p, count, &to, error));
     memcpy(to, tokens, count * sizeof *to);
     return SL_OK;
@@ -54,7 +54,7 @@ int sl_prompts_add(struct sl_prompts *p, const int32_t *tokens, size_t count, st
 
 int sl_prompts_add_text(struct sl_prompts *p, const char *where, const char *text, size_t count, int vocabulary,
                         struct sl_error *error) {
-    int32_t *to;
+    int32_t *to = NULL;
     SL_TRY(add(p, count, &to, error));
     for (size_t i = 0; i < count; i++) {
         to[i] = (unsigned char)text[i];
