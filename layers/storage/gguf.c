@@ -74,7 +74,8 @@ static int read_values(struct sl_gguf *gguf, struct reading *r, uint64_t values,
 }
 
 int sl_gguf_open(struct sl_gguf *gguf, const struct sl_contents *contents, const char *path, struct sl_error *error) {
-    struct reading r = {contents->bytes, (const char *)contents->bytes + contents->count};
+    const char *bytes = contents->bytes; /* NULL of an empty file */
+    struct reading r = {bytes, bytes ? bytes + contents->count : NULL};
     char magic[4];
     uint32_t version;
     uint64_t tensors, values;
