@@ -201,7 +201,9 @@ def print_notes(results):
             turns = f"{result['ratio']:.3f} of the floor turn by turn ({low:.3f} - {high:.3f})"
             print(f"{result['benchmark']}: {turns}, {result['ratio_of_best']:.3f} of the best of all floors")
         if "theory_ms" in result:
-            rates = "multiply-adds {fma_gflops:.0f} GFLOP/s, reading {read_gbs:.1f} GB/s".format(**result)
+            rates = "reading {read_gbs:.1f} GB/s".format(**result)
+            if "fma_gflops" in result:  # not of bf16 at a level that cannot multiply it
+                rates = "multiply-adds {fma_gflops:.0f} GFLOP/s, ".format(**result) + rates
             print(f"{result['benchmark']}: {milliseconds(result['theory_ms'])} ms in theory: by themselves, {rates}")
         if "tokens_per_second" in result:
             print("{benchmark}: {tokens_per_second:.0f} tokens a second".format(**result))

@@ -141,7 +141,7 @@ def best(runs):
     """What the machine could do in any of our RUNS, whose floors are therefore one."""
     result = {}
     for name in ("gflops_peak", "bandwidth_gbs", "fma_gflops", "read_gbs"):
-        result |= {name: max(run[name] for run in runs)} if name in runs[0] else {}
+        result |= {name: max(run[name] for run in runs)} if all(name in run for run in runs) else {}
     for name in ("products_ms", "optimizer_ms", "theory_ms"):
         result |= {name: min(run[name] for run in runs)} if all(name in run for run in runs) else {}
     if "peak_by" in runs[0]:
