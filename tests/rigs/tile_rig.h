@@ -7,6 +7,7 @@
 
 #include "layers/modules/transformer_modules.h"
 #include "layers/training/exchange.h"
+#include "spmd/device/device.h"
 #include "tests/rigs/numbers.h"
 
 struct tile {
@@ -246,6 +247,17 @@ static inline void close_values(struct values *values) {
     sl_store_free(&values->store);
     free(values->x);
     free(values->dy);
+}
+
+/* The tokens [FROM, END) of each of the SEQUENCES of SEQUENCE tokens that microbatch M has: DENSE, an array of these
+ * alone, from ALL of its rows, or BACK to them. */
+static inline void move_tokens(const struct worker *worker, int sequences, int sequence, int m, int from, int end,
+                               bool back, float *all, float *dense) {
+    const size_t columns = worker->tile.columns, count = (size_t)(end - from) * columns;
+    for (int s = 0; s < sequences; s++, dense += count) {
+        float *rows = all + (size_t)((m * sequences + s) * sequence + from) * columns;
+        sl_device.copy(back ? rows : dense, back ? dense : rows, count * sizeof *rows);
+    }
 }
 
 #endif

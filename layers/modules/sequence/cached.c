@@ -1,6 +1,16 @@
 /* cached.c - the tokens of a call, and the rows of caches. */
 #include "layers/modules/sequence/cached.h"
 
+int sl_plan_positions(const struct sl_plan *plan, int positions) {
+    if (plan->sequence < 1 || plan->rows % plan->sequence)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%ssequence: %d rows a microbatch are no whole number of sequences of %d", plan->name,
+                            plan->rows, plan->sequence);
+    if (plan->sequence <= positions) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT, "%spositions: sequences of %d, but there are only %d positions",
+                        plan->name, plan->sequence, positions);
+}
+
 /* ---- positions ---- */
 
 int sl_abreast(const struct sl_context *context, int first) {

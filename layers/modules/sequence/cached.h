@@ -6,6 +6,9 @@
 
 SL_BEGIN_C
 
+/* SL_BAD_INPUT if the plan's rows are no whole sequences, or these are longer than POSITIONS. */
+int sl_plan_positions(const struct sl_plan *plan, int positions);
+
 /* The position of the first row of the call's sequence SEQUENCE. */
 static inline int sl_first_position(const struct sl_context *context, int sequence) {
     return context->positions ? context->positions[sequence] : context->position;

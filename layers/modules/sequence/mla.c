@@ -48,14 +48,7 @@ static int check(const struct mla *mla, const struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%srope: %d columns cannot be rotated in pairs; there must be an even number", plan->name,
                             shape->rope);
-    if (plan->sequence < 1 || plan->rows % plan->sequence)
-        return sl_error_set(plan->error, SL_BAD_INPUT,
-                            "%ssequence: %d rows a microbatch are no whole number of sequences of %d", plan->name,
-                            plan->rows, plan->sequence);
-    if (plan->sequence > shape->positions)
-        return sl_error_set(plan->error, SL_BAD_INPUT, "%spositions: sequences of %d, but there are only %d positions",
-                            plan->name, plan->sequence, shape->positions);
-    return SL_OK;
+    return sl_plan_positions(plan, shape->positions);
 }
 
 /* Coordinate INDEX of SIZE. */

@@ -130,15 +130,6 @@ static int open_worker(struct sl_spmd *self, struct worker *worker, const struct
     return SL_OK;
 }
 
-/* The tokens [FROM, END) of each of microbatch M's sequences, a dense array, from or to all of its rows. */
-static void move_tokens(const struct worker *worker, int m, int from, int end, bool back, float *all, float *dense) {
-    const size_t columns = worker->tile.columns, count = (size_t)(end - from) * columns;
-    for (size_t s = 0; s < SEQUENCES; s++) {
-        float *rows = all + (((size_t)m * SEQUENCES + s) * SEQUENCE + (size_t)from) * columns;
-        sl_device.copy(back ? rows : dense + s * count, back ? dense + s * count : rows, count * sizeof *rows);
-    }
-}
-
 static int generate(struct worker *worker, const struct trial *trial, float *x, float *y) {
     struct sl_context *context = &worker->context;
     context->caches = &worker->caches;
@@ -152,9 +143,9 @@ static int generate(struct worker *worker, const struct trial *trial, float *x, 
         context->begins = from == 0;
         for (int m = 0; m < worker->microbatches; m++) {
             begin_microbatch(worker, m);
-            move_tokens(worker, m, from, end, false, worker->x, x);
+            move_tokens(worker, SEQUENCES, SEQUENCE, m, from, end, false, worker->x, x);
             SL_TRY(module->type->forward(module, context, x, y));
-            move_tokens(worker, m, from, end, true, worker->y, y);
+            move_tokens(worker, SEQUENCES, SEQUENCE, m, from, end, true, worker->y, y);
         }
         from = end;
     }
