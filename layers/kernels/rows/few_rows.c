@@ -49,7 +49,6 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
     const float *b = source == FROM_COPY ? panel->copy : panel->b;
     const float *ahead = panel->b + AHEAD * p->n; /* unless from the copy */
     const size_t width = (size_t)vectors * LANES, row = source == FROM_COPY ? width : p->n, depth = panel->depth;
-    const ptrdiff_t to_next = panel->next - panel->b;
     float *copy = panel->copy;
     SL_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -67,10 +66,7 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
             SL_UNROLL
             for (int v = 0; v < vectors; v += LINE) __builtin_prefetch(ahead + v * LANES, 0, 3);
         }
-        if (source == FROM_B) {
-            SL_UNROLL
-            for (int v = 0; v < vectors; v += LINE) __builtin_prefetch(b + to_next + v * LANES, 0, 2);
-        } else if (--wait == 0) {
+        if (source == FROM_B || --wait == 0) { /* who is alone asks in each step */
             wait = panel->wanted.every;
             SL_UNROLL
             for (int v = 0; v < vectors; v += LINE) __builtin_prefetch(panel->wanted.at + v * LANES, 0, 2);
