@@ -28,7 +28,8 @@ static bool find_part(const char *category, enum schedule_part *part) {
                                                          [SCHEDULE_PART_BUBBLE] = "waiting",
                                                          [SCHEDULE_PART_COMMUNICATION] = "communication",
                                                          [SCHEDULE_PART_REDUCTION] = "reduce",
-                                                         [SCHEDULE_PART_OPTIMIZER] = "optimizer"};
+                                                         [SCHEDULE_PART_OPTIMIZER] = "optimizer",
+                                                         [SCHEDULE_PART_GATHERING] = "gather"};
     for (*part = 0; *part < SCHEDULE_PART_REST; ++*part)
         if (name[*part] && !strcmp(name[*part], category)) return true;
     return false;
@@ -101,7 +102,7 @@ static int read_conditions(struct schedule_trace *trace, json_t *root, struct sl
 
 static void read_description(struct schedule_trace *trace, json_t *root) {
     const char *name;
-    int overlap, ascends = 0;
+    int overlap, ascends = 0, sharded = 0;
     trace->overlap = true;
     trace->passes = trace->run = 1;
     for (int i = 0; i < trace->count; i++)
@@ -117,7 +118,9 @@ static void read_description(struct schedule_trace *trace, json_t *root) {
     if (trace->passes < 1) trace->passes = 1;
     json_unpack(root, "{s:{s:i}}", "shardloop", "run", &trace->run);
     json_unpack(root, "{s:{s:b}}", "shardloop", "ascends", &ascends);
+    json_unpack(root, "{s:{s:b}}", "shardloop", "sharded", &sharded);
     trace->ascends = ascends;
+    trace->sharded = sharded;
     trace->overlap = overlap;
     snprintf(trace->name, sizeof trace->name, "%s", name);
 }
@@ -169,14 +172,14 @@ static int check_record(const struct schedule_trace *trace, const struct sl_sche
     return SL_OK;
 }
 
-/* Steps first, then pipelines, then ranks; of a rank's events the reductions, then all others. */
+/* Steps first, then pipelines, then ranks; of a rank's events those beside others, then all others. */
 static int in_order(const void *left, const void *right) {
     const struct schedule_record *a = left, *b = right;
     if (a->step != b->step) return a->step < b->step ? -1 : 1;
     if (a->pipeline != b->pipeline) return a->pipeline < b->pipeline ? -1 : 1;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
-    const bool reduces = a->part == SCHEDULE_PART_REDUCTION;
-    if (reduces != (b->part == SCHEDULE_PART_REDUCTION)) return reduces ? -1 : 1;
+    const bool beside = schedule_is_beside(a);
+    if (beside != schedule_is_beside(b)) return beside ? -1 : 1;
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
@@ -232,32 +235,40 @@ static double mean_of(const struct mean *mean) { return mean->count > 0 ? mean->
 
 /* Of one stage. */
 struct stage_means {
-    struct mean forward, input_gradient, weight_gradient, reduce, optimizer;
+    struct mean forward, input_gradient, weight_gradient, reduce, optimizer, unshard;
     int step, pipeline; /* of the optimizer's last event: a step's events are one turn */
 };
 
-static bool is_once_a_step(const struct schedule_record *record) {
-    return record->part == SCHEDULE_PART_REDUCTION || record->part == SCHEDULE_PART_OPTIMIZER;
+static bool is_unshard(const struct schedule_record *record) {
+    return record->part == SCHEDULE_PART_GATHERING && record->letter == 'u';
 }
 
-/* By rank and loop; first what computed, then reductions, then the optimizer, both by step and pipeline. */
+/* Whether all of a rank and loop shares what pipelines do together, and says no stage. */
+static bool is_of_loop(const struct schedule_record *record) {
+    return record->part == SCHEDULE_PART_REDUCTION || record->part == SCHEDULE_PART_OPTIMIZER || is_unshard(record);
+}
+
+/* By rank and loop; first what computed, then reductions, then the optimizer, then gathers, by step, turn and
+ * pipeline. */
 static int by_place(const void *left, const void *right) {
     const struct schedule_record *a = *(struct schedule_record *const *)left;
     const struct schedule_record *b = *(struct schedule_record *const *)right;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
     if (a->loop != b->loop) return a->loop < b->loop ? -1 : 1;
     if (a->part != b->part) return a->part < b->part ? -1 : 1;
-    if (is_once_a_step(a) && a->step != b->step) return a->step < b->step ? -1 : 1;
-    if (is_once_a_step(a) && a->pipeline != b->pipeline) return a->pipeline < b->pipeline ? -1 : 1;
+    if (is_of_loop(a) && a->step != b->step) return a->step < b->step ? -1 : 1;
+    if (is_of_loop(a) && a->turn != b->turn) return a->turn < b->turn ? -1 : 1;
+    if (is_of_loop(a) && a->pipeline != b->pipeline) return a->pipeline < b->pipeline ? -1 : 1;
     return (a > b) - (a < b);
 }
 
-/* Notes of the reductions LIST[0] to LIST[COUNT - 1], one rank's in one loop, that STAGE is reduced, and when the last
- * pipeline of a step began it. */
-static void note_reductions_of(struct schedule_record **list, size_t count, int stage) {
+/* Notes of the reductions or gathers LIST[0] to LIST[COUNT - 1], one rank's in one loop, that they are STAGE's, and
+ * when the last pipeline of a step began each. */
+static void note_together(struct schedule_record **list, size_t count, int stage) {
     for (size_t i = 0, end; i < count; i = end) {
         double begin = list[i]->begin;
-        for (end = i; end < count && list[end]->step == list[i]->step; end++) begin = fmax(begin, list[end]->begin);
+        for (end = i; end < count && list[end]->step == list[i]->step && list[end]->turn == list[i]->turn; end++)
+            begin = fmax(begin, list[end]->begin);
         for (size_t k = i; k < end; k++) {
             list[k]->stage = stage;
             list[k]->together = begin;
@@ -284,35 +295,49 @@ static void note_updates(struct schedule_record **reduction, size_t reductions, 
     }
 }
 
-/* Notes what the events of reductions and of the optimizer do not say themselves. The stage is that of the first
- * compute event of their rank and loop; -1: there is none. */
-static int note_reductions(struct schedule_trace *trace, struct sl_error *error) {
+/* Numbers the gathers of each loop in a step, in the order in which they begin. LIST is in the order of by_place as if
+ * all had the number 0. */
+static void count_turns(struct schedule_record **list, size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        const struct schedule_record *before = list[i - 1];
+        struct schedule_record *record = list[i];
+        if (is_unshard(record) && is_unshard(before) && record->rank == before->rank && record->loop == before->loop &&
+            record->step == before->step && record->pipeline == before->pipeline)
+            record->turn = before->turn + 1;
+    }
+}
+
+/* Notes what the events of reductions, of the optimizer and of gathers do not say themselves. The stage is that of the
+ * first compute event of their rank and loop; -1: there is none. */
+static int note_loops(struct schedule_trace *trace, struct sl_error *error) {
     struct schedule_record **list = malloc(((size_t)trace->count + 1) * sizeof *list);
-    size_t count = 0, computes, reductions;
+    size_t count = 0, of[SCHEDULE_PARTS];
     if (!list) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
     for (int i = 0; i < trace->count; i++) {
         struct schedule_record *record = &trace->record[i];
-        if (record->part == SCHEDULE_PART_COMPUTE || is_once_a_step(record)) list[count++] = record;
+        if (record->part == SCHEDULE_PART_COMPUTE || is_of_loop(record)) list[count++] = record;
     }
     qsort(list, count, sizeof *list, by_place);
+    count_turns(list, count);
+    qsort(list, count, sizeof *list, by_place);
     for (size_t i = 0, end; i < count; i = end) {
-        computes = reductions = 0;
-        for (end = i; end < count && list[end]->rank == list[i]->rank && list[end]->loop == list[i]->loop; end++) {
-            computes += list[end]->part == SCHEDULE_PART_COMPUTE;
-            reductions += list[end]->part == SCHEDULE_PART_REDUCTION;
-        }
-        struct schedule_record **reduction = list + i + computes, **update = reduction + reductions;
-        const int stage = computes ? list[i]->stage : -1;
-        note_reductions_of(reduction, reductions, stage);
-        note_updates(reduction, reductions, update, end - i - computes - reductions, stage);
+        memset(of, 0, sizeof of);
+        for (end = i; end < count && list[end]->rank == list[i]->rank && list[end]->loop == list[i]->loop; end++)
+            of[list[end]->part]++;
+        struct schedule_record **reduction = list + i + of[SCHEDULE_PART_COMPUTE];
+        struct schedule_record **update = reduction + of[SCHEDULE_PART_REDUCTION];
+        const int stage = of[SCHEDULE_PART_COMPUTE] ? list[i]->stage : -1;
+        note_together(reduction, of[SCHEDULE_PART_REDUCTION], stage);
+        note_updates(reduction, of[SCHEDULE_PART_REDUCTION], update, of[SCHEDULE_PART_OPTIMIZER], stage);
+        note_together(update + of[SCHEDULE_PART_OPTIMIZER], of[SCHEDULE_PART_GATHERING], stage);
     }
     free(list);
     return SL_OK;
 }
 
-/* A compute event's own stage, by rank and loop that of what comes once a step; -1: another event. */
+/* A compute event's own stage, by rank and loop that of what is a loop's; -1: another event. */
 static int stage_of_record(const struct schedule_record *record) {
-    return record->part == SCHEDULE_PART_COMPUTE || is_once_a_step(record) ? record->stage : -1;
+    return record->part == SCHEDULE_PART_COMPUTE || is_of_loop(record) ? record->stage : -1;
 }
 
 static int check_stages(const struct schedule_trace *trace, int stages, struct sl_error *error) {
@@ -334,6 +359,7 @@ static void add_costs(struct stage_means *means, const struct schedule_record *r
     if (is_compute(record, 'I', 'B')) add(&means->input_gradient, length, record->count);
     if (is_compute(record, 'W', 'W')) add(&means->weight_gradient, length, record->count);
     if (record->part == SCHEDULE_PART_REDUCTION) add(&means->reduce, fmax(0, whole - record->updating), 1);
+    if (is_unshard(record)) add(&means->unshard, fmax(0, whole), 1);
     if (record->part != SCHEDULE_PART_OPTIMIZER) return;
     const bool another =
         means->optimizer.count > 0 && means->step == record->step && means->pipeline == record->pipeline;
@@ -346,7 +372,7 @@ int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_cos
                          struct sl_error *error) {
     SL_TRY(check_stages(trace, stages, error));
     qsort(trace->record, (size_t)trace->count, sizeof *trace->record, in_order);
-    SL_TRY(note_reductions(trace, error));
+    SL_TRY(note_loops(trace, error));
     struct stage_means *means = calloc((size_t)stages, sizeof *means);
     struct mean send = {0}, take = {0};
     if (!means) return sl_error_set(error, SL_FAILED, "the trace %s: no memory", trace->path);
@@ -363,7 +389,7 @@ int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_cos
                                            mean_of(&means[s].weight_gradient),
                                            mean_of(&means[s].reduce),
                                            fmin(mean_of(&means[s].optimizer) / trace->passes, SL_MAX_COST),
-                                           0};
+                                           mean_of(&means[s].unshard)};
     costs->communication = mean_of(&send) + mean_of(&take) + trace->delay;
     free(means);
     return SL_OK;

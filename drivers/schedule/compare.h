@@ -17,6 +17,7 @@ enum schedule_part {
     SCHEDULE_PART_COMMUNICATION, /* its own work on messages */
     SCHEDULE_PART_REDUCTION,     /* only what nothing else covers */
     SCHEDULE_PART_OPTIMIZER,
+    SCHEDULE_PART_GATHERING, /* of parameters that are sharded over data: only what nothing else covers */
     SCHEDULE_PART_REST,
     SCHEDULE_PARTS
 };
@@ -28,13 +29,16 @@ double schedule_waiting(const double part[SCHEDULE_PARTS]);
 /* An event. */
 struct schedule_record {
     enum schedule_part part; /* BUBBLE: waiting */
-    char letter;             /* compute: F B I W; communication: s(end), t(ake) or another one's */
+    char letter; /* compute: F B I W; communication: s(end), t(ake) or another one's; gathering: u(nshard), r(eshard),
+                    or g(ather), of all loops before the first action */
     int step, pipeline, rank, loop;
     int stage, microbatch, count; /* stage -1: unknown, or none */
     double begin, end;            /* ms */
     double transfer, no_core;     /* parts of the time from begin to end */
-    double together;              /* of a reduction: when all pipelines of the step had begun it; until then it waits */
-    double updating;              /* of a reduction: the optimizer's time within it */
+    int turn;                     /* of an unshard: how many its rank's loop had in the step before */
+    double
+        together; /* of a reduction or an unshard: when all pipelines of the step had begun it; until then it waits */
+    double updating; /* of a reduction: the optimizer's time within it */
 };
 
 struct schedule_trace {
@@ -44,6 +48,7 @@ struct schedule_trace {
     int ranks, loops, microbatches;
     int run;                /* microbatches of a forward and of an input gradient */
     bool ascends;           /* backwards came in ascending order (sl_schedule_ascend) */
+    bool sharded;           /* parameters were sharded over data, and gathered ahead of use */
     int passes;             /* through it a step */
     bool overlap;           /* reductions beside compute */
     double delay;           /* ms by which the engine delayed each message */
@@ -62,8 +67,14 @@ struct schedule_measured_rank {
 struct schedule_measurement {
     int steps;
     double step, bubble;
+    double gather;                       /* of all loops' parameters before the first action */
     struct schedule_measured_rank *rank; /* [ranks] */
 };
+
+/* Whether others of its rank may go on meanwhile. */
+static inline bool schedule_is_beside(const struct schedule_record *record) {
+    return record->part == SCHEDULE_PART_REDUCTION || record->part == SCHEDULE_PART_GATHERING;
+}
 
 /* Events of one step, pipeline or rank: records BEGIN to END - 1. */
 struct schedule_range {
@@ -90,6 +101,7 @@ int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_cos
  * engine's delay) and parts. A rank's own
  * work costs what it takes with a core to itself: time without one is not in it. A reduction's cost is all of its time
  * but the optimizer's.
+ * but the optimizer's, and so is a gather's, unless nobody waited for it: then it may have ended earlier.
  * SL_BAD_INPUT where the trace is not one of SCHEDULE. Free with schedule_measurement_free. */
 int schedule_trace_measure(struct schedule_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,
                            struct sl_stage_costs *stage, struct schedule_measurement *measurement,
@@ -98,6 +110,9 @@ int schedule_trace_measure(struct schedule_trace *trace, const struct sl_schedul
 int schedule_trace_parts(const struct schedule_trace *trace, int ranks, struct schedule_measurement *measurement,
                          struct sl_error *error);
 void schedule_measurement_free(struct schedule_measurement *measurement);
+
+/* Every rank of SIMULATION begins MS later, which it spends on gathering parameters. */
+void schedule_simulation_gathers(struct sl_simulation *simulation, double ms);
 
 /* The same parts of a simulated rank, which has a core to itself; its communication takes it no time. */
 void schedule_simulated_parts(const struct sl_simulation *simulation, int rank, double part[SCHEDULE_PARTS]);

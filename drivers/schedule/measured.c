@@ -54,6 +54,9 @@ static bool find_kind(const struct schedule_record *record, struct sl_event *eve
     case SCHEDULE_PART_REDUCTION:
         event->kind = SL_REDUCE;
         return true;
+    case SCHEDULE_PART_GATHERING:
+        event->kind = record->letter == 'r' ? SL_RESHARD : SL_UNSHARD;
+        return true;
     case SCHEDULE_PART_OPTIMIZER:
         event->kind = SL_EVENT_OPTIMIZER;
         return true;
@@ -91,8 +94,8 @@ int schedule_measured_step_find(struct schedule_measured_step *step, const struc
         if (record->begin >= end || !find_kind(record, event)) continue;
         event->rank = record->rank;
         event->loop = record->loop;
-        event->stage = record->part == SCHEDULE_PART_REDUCTION ? sl_schedule_stage(schedule, record->rank, record->loop)
-                                                               : record->stage;
+        event->stage =
+            schedule_is_beside(record) ? sl_schedule_stage(schedule, record->rank, record->loop) : record->stage;
         event->microbatch = record->microbatch;
         event->microbatches = record->count;
         event->begin = record->begin - span.begin;

@@ -5,8 +5,8 @@
 
 #include "drivers/schedule/compare.h"
 
-const char *const schedule_part_name[SCHEDULE_PARTS] = {"compute",       "bubble",    "transfer",  "no core",
-                                                        "communication", "reduction", "optimizer", "rest"};
+const char *const schedule_part_name[SCHEDULE_PARTS] = {
+    "compute", "bubble", "transfer", "no core", "communication", "reduction", "optimizer", "gathering", "rest"};
 
 double schedule_waiting(const double part[SCHEDULE_PARTS]) {
     return part[SCHEDULE_PART_BUBBLE] + part[SCHEDULE_PART_TRANSFER] + part[SCHEDULE_PART_NO_CORE];
@@ -26,15 +26,17 @@ struct schedule_range schedule_range_at(const struct schedule_trace *trace, int 
 
 /* ---- of a run ---- */
 
-/* The time from BEGIN to END in which one of the reductions from record *FIRST on, sorted by when they begin, was under
- * way. Moves *FIRST past those that are over, since no later question goes back before END. */
-static double reducing(const struct schedule_trace *trace, int *first, int last, double begin, double end) {
+/* The time from BEGIN to END in which one of the records from *FIRST on, sorted by when they begin, was under way. Adds
+ * it to their PARTs. Moves *FIRST past those that are over, since no later question goes back before END. */
+static double add_beside(const struct schedule_trace *trace, int *first, int last, double begin, double end,
+                         double *part) {
     double sum = 0;
     while (*first < last && trace->record[*first].end <= begin) ++*first;
     for (int i = *first; i < last && begin < end && trace->record[i].begin < end; i++) {
         const double from = fmax(begin, trace->record[i].begin), to = fmin(end, trace->record[i].end);
         if (to <= from) continue;
         sum += to - from;
+        part[trace->record[i].part] += to - from;
         begin = to;
     }
     return sum;
@@ -44,21 +46,27 @@ static double reducing(const struct schedule_trace *trace, int *first, int last,
 static void add_parts(const struct schedule_trace *trace, struct schedule_range rank, double begin, double end,
                       double *part) {
     double covered = begin, named = 0;
-    int first = rank.begin, last = rank.begin; /* reductions, which are the rank's first records */
-    while (last < rank.end && trace->record[last].part == SCHEDULE_PART_REDUCTION) last++;
+    int first = rank.begin, last = rank.begin; /* reductions and gathers, which are the rank's first records */
+    while (last < rank.end && schedule_is_beside(&trace->record[last])) last++;
     for (int i = last; i < rank.end; i++) {
         const struct schedule_record *record = &trace->record[i];
-        const double gap = reducing(trace, &first, last, covered, record->begin);
+        const double gap = add_beside(trace, &first, last, covered, record->begin, part);
         part[record->part] += record->end - record->begin - record->transfer - record->no_core;
         part[SCHEDULE_PART_TRANSFER] += record->transfer;
         part[SCHEDULE_PART_NO_CORE] += record->no_core;
-        part[SCHEDULE_PART_REDUCTION] += gap;
         named += record->end - record->begin + gap;
         covered = fmax(covered, record->end);
     }
-    const double gap = reducing(trace, &first, last, covered, end);
-    part[SCHEDULE_PART_REDUCTION] += gap;
+    const double gap = add_beside(trace, &first, last, covered, end, part);
     part[SCHEDULE_PART_REST] += end - begin - named - gap;
+}
+
+/* Of the gathers before the first action of a RANK, and of all its passes. */
+static double gathers_before(const struct schedule_trace *trace, struct schedule_range rank) {
+    double sum = 0;
+    for (int i = rank.begin; i < rank.end && schedule_is_beside(&trace->record[i]); i++)
+        if (trace->record[i].letter == 'g') sum += trace->record[i].end - trace->record[i].begin;
+    return sum;
 }
 
 static double computing(const struct schedule_trace *trace, struct schedule_range range, double *begin, double *end) {
@@ -84,6 +92,7 @@ static void add_pipeline(const struct schedule_trace *trace, struct schedule_ran
         rank = schedule_range_at(trace, at, pipeline.end, 3);
         struct schedule_measured_rank *of = &measurement->rank[trace->record[at].rank];
         add_parts(trace, rank, begin, end, of->part);
+        measurement->gather += gathers_before(trace, rank) / ranks;
         if (span > 0) of->bubble += 1 - computing(trace, rank, &first, &last) / span;
     }
 }
@@ -110,6 +119,7 @@ int schedule_trace_parts(const struct schedule_trace *trace, int ranks, struct s
     }
     measurement->step /= measurement->steps * trace->passes;
     measurement->bubble /= pipelines;
+    measurement->gather /= pipelines * trace->passes;
     for (int r = 0; r < ranks; r++) {
         for (int p = 0; p < SCHEDULE_PARTS; p++) measurement->rank[r].part[p] /= pipelines * trace->passes;
         measurement->rank[r].bubble /= pipelines;
@@ -124,13 +134,30 @@ void schedule_measurement_free(struct schedule_measurement *measurement) {
 
 /* ---- of a simulated one ---- */
 
+void schedule_simulation_gathers(struct sl_simulation *simulation, double ms) {
+    for (int i = 0; simulation->event && i < simulation->count; i++) {
+        simulation->event[i].begin += ms;
+        simulation->event[i].end += ms;
+    }
+    for (int r = 0; r < simulation->ranks; r++) {
+        struct sl_simulated_rank *rank = &simulation->rank[r];
+        rank->gathering += ms;
+        rank->end += ms;
+        rank->reduced += ms;
+        rank->updated += ms;
+    }
+    simulation->step += ms;
+}
+
 void schedule_simulated_parts(const struct sl_simulation *simulation, int rank, double part[SCHEDULE_PARTS]) {
     const struct sl_simulated_rank *of = &simulation->rank[rank];
     memset(part, 0, SCHEDULE_PARTS * sizeof *part);
     part[SCHEDULE_PART_COMPUTE] = of->busy;
     part[SCHEDULE_PART_REDUCTION] = fmax(0, of->reducing);
     part[SCHEDULE_PART_OPTIMIZER] = of->optimizer;
-    part[SCHEDULE_PART_TRANSFER] = of->transfer + of->gathering;
+    part[SCHEDULE_PART_TRANSFER] = of->transfer;
+    part[SCHEDULE_PART_GATHERING] = of->gathering;
     part[SCHEDULE_PART_BUBBLE] = simulation->step - part[SCHEDULE_PART_COMPUTE] - part[SCHEDULE_PART_REDUCTION] -
-                                 part[SCHEDULE_PART_OPTIMIZER] - part[SCHEDULE_PART_TRANSFER];
+                                 part[SCHEDULE_PART_OPTIMIZER] - part[SCHEDULE_PART_TRANSFER] -
+                                 part[SCHEDULE_PART_GATHERING];
 }

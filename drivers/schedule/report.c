@@ -9,14 +9,19 @@
 
 /* ---- as text ---- */
 
+/* Gathering is told of where parameters are sharded. */
+static bool is_told(const struct schedule_report *report, int part) {
+    return part != SCHEDULE_PART_GATHERING || report->schedule->sharded;
+}
+
 void schedule_report_simulation(const struct schedule_report *report) {
-    static const struct sl_column column[] = {
-        {"rank", -6}, {"busy ms", 10}, {"idle ms", 10}, {"bubble", 8}, {"kept", 5}};
+    static const struct sl_column column[] = {{"rank", -6},  {"busy ms", 10}, {"idle ms", 10},
+                                              {"bubble", 8}, {"kept", 5},     {"gathering ms", 12}};
     const struct sl_simulation *simulation = report->simulation;
     FILE *file = report->output->stream;
     struct sl_table table;
     fputc('\n', file);
-    sl_table_begin(&table, file, 5, column);
+    sl_table_begin(&table, file, is_told(report, SCHEDULE_PART_GATHERING) ? 6 : 5, column);
     for (int r = 0; r < simulation->ranks; r++) {
         const struct sl_simulated_rank *rank = &simulation->rank[r];
         sl_table_cell(&table, "%d", r);
@@ -24,6 +29,7 @@ void schedule_report_simulation(const struct schedule_report *report) {
         sl_table_cell(&table, "%.6g", simulation->span - rank->busy);
         sl_table_cell(&table, "%.1f %%", 100 * rank->bubble);
         sl_table_cell(&table, "%d", rank->stash);
+        if (is_told(report, SCHEDULE_PART_GATHERING)) sl_table_cell(&table, "%.6g", rank->gathering);
     }
     const int stages = sl_schedule_stages(report->schedule);
     fprintf(file, "a model of %d stage%s, %d a rank\n", stages, stages == 1 ? "" : "s", report->schedule->loops);
@@ -83,20 +89,22 @@ static struct row difference(const struct row *measured, const struct row *predi
 /* What would be printed as 0.00 is 0, and has no minus before it. */
 static double hundredths(double value) { return fabs(value) < 0.005 ? 0 : value; }
 
-static void print_row(struct sl_table *table, const char *rank, const char *what, const struct row *row, bool sign) {
+static void print_row(const struct schedule_report *report, struct sl_table *table, const char *rank, const char *what,
+                      const struct row *row, bool sign) {
     sl_table_cell(table, "%s", rank);
     sl_table_cell(table, "%s", what);
-    for (int p = 0; p < SCHEDULE_PARTS; p++) sl_table_cell(table, sign ? "%+.2f" : "%.2f", hundredths(row->part[p]));
+    for (int p = 0; p < SCHEDULE_PARTS; p++)
+        if (is_told(report, p)) sl_table_cell(table, sign ? "%+.2f" : "%.2f", hundredths(row->part[p]));
     sl_table_cell(table, sign ? "%+.2f" : "%.2f", hundredths(row->step));
     sl_table_cell(table, sign ? "%+.1f %%" : "%.1f %%", 10 * hundredths(10 * row->bubble));
 }
 
-static void print_rows(struct sl_table *table, const char *rank, const struct row *measured,
-                       const struct row *predicted) {
+static void print_rows(const struct schedule_report *report, struct sl_table *table, const char *rank,
+                       const struct row *measured, const struct row *predicted) {
     const struct row more = difference(measured, predicted);
-    print_row(table, rank, "measured", measured, false);
-    print_row(table, "", "predicted", predicted, false);
-    print_row(table, "", "difference", &more, true);
+    print_row(report, table, rank, "measured", measured, false);
+    print_row(report, table, "", "predicted", predicted, false);
+    print_row(report, table, "", "difference", &more, true);
 }
 
 /* What the measured times are not. */
@@ -107,10 +115,33 @@ static void print_conditions(const struct schedule_trace *trace, FILE *file) {
     if (!trace->divided) fprintf(file, "measured bubble: all waiting; the engine did not tell transfer from it\n");
 }
 
+enum { MOST_COLUMNS = SCHEDULE_PARTS + 4 };
+
+/* Returns how many there are. */
+static int find_columns(const struct schedule_report *report, struct sl_column column[MOST_COLUMNS]) {
+    int columns = 0;
+    column[columns++] = (struct sl_column){"rank", -4};
+    column[columns++] = (struct sl_column){"ms a step", -10};
+    for (int p = 0; p < SCHEDULE_PARTS; p++) {
+        const int letters = (int)strlen(schedule_part_name[p]);
+        if (is_told(report, p))
+            column[columns++] = (struct sl_column){schedule_part_name[p], letters < 8 ? 8 : letters};
+    }
+    column[columns++] = (struct sl_column){"step", 9};
+    column[columns++] = (struct sl_column){"idle", 8};
+    return columns;
+}
+
+/* What the difference between two steps is made of. */
+static void print_differences(const struct schedule_report *report, const struct row *more, FILE *file) {
+    for (int p = 0; p < SCHEDULE_PARTS; p++)
+        if (is_told(report, p))
+            fprintf(file, "%s %s %+.2f", p ? "," : "", schedule_part_name[p], hundredths(more->part[p]));
+    fprintf(file, " ms\n");
+}
+
 void schedule_report_comparison(const struct schedule_report *report) {
-    static const struct sl_column column[] = {
-        {"rank", -4},          {"ms a step", -10}, {"compute", 8},   {"bubble", 8}, {"transfer", 8}, {"no core", 8},
-        {"communication", 13}, {"reduction", 9},   {"optimizer", 9}, {"rest", 8},   {"step", 9},     {"idle", 8}};
+    struct sl_column column[MOST_COLUMNS];
     const struct sl_schedule *schedule = report->schedule;
     struct row measured, predicted;
     FILE *file = report->output->stream;
@@ -118,24 +149,21 @@ void schedule_report_comparison(const struct schedule_report *report) {
     fprintf(file, "schedule %s, %d ranks, %d loops, %d microbatches; means of %d steps\n", schedule->name,
             schedule->ranks, schedule->loops, schedule->microbatches, report->measurement->steps);
     print_conditions(report->trace, file);
-    sl_table_begin(&table, file, SCHEDULE_PARTS + 4, column);
+    sl_table_begin(&table, file, find_columns(report, column), column);
     for (int r = 0; r < schedule->ranks; r++) {
         char rank[16];
         snprintf(rank, sizeof rank, "%d", r);
         measured = predicted = (struct row){{0}, 0, 0};
         add_rank(report, r, &measured, &predicted, 1);
-        print_rows(&table, rank, &measured, &predicted);
+        print_rows(report, &table, rank, &measured, &predicted);
     }
     mean_rank(report, &measured, &predicted);
-    print_rows(&table, "all", &measured, &predicted);
+    print_rows(report, &table, "all", &measured, &predicted);
     const struct row more = difference(&measured, &predicted);
     const double ratio = predicted.step / measured.step; /* of next to nothing: none */
     fprintf(file, "step measured %.2f ms, predicted %.2f ms (%+.1f %%):", measured.step, predicted.step,
             isfinite(ratio) ? 100 * (ratio - 1) : 0);
-    for (int p = 0; p < SCHEDULE_PARTS; p++)
-        fprintf(file, " %s %+.2f%s", schedule_part_name[p], hundredths(more.part[p]),
-                p < SCHEDULE_PARTS - 1 ? "," : "");
-    fprintf(file, " ms\n");
+    print_differences(report, &more, file);
 }
 
 /* ---- as JSON ---- */
@@ -146,8 +174,9 @@ static json_t *json_text(const char *text) {
     return string ? string : json_null();
 }
 
-static const char *const part_key[SCHEDULE_PARTS] = {"compute_ms",       "bubble_ms",    "transfer_ms",  "no_core_ms",
-                                                     "communication_ms", "reduction_ms", "optimizer_ms", "rest_ms"};
+static const char *const part_key[SCHEDULE_PARTS] = {"compute_ms",   "bubble_ms",        "transfer_ms",
+                                                     "no_core_ms",   "communication_ms", "reduction_ms",
+                                                     "optimizer_ms", "gathering_ms",     "rest_ms"};
 
 static json_t *json_row(const struct row *row) {
     json_t *object = json_pack("{s:o,s:o,s:o}", "step_ms", sl_json_real(row->step), "bubble", sl_json_real(row->bubble),
@@ -182,11 +211,12 @@ static void add_comparison(const struct schedule_report *report, json_t *object)
 int schedule_report_json(const struct schedule_report *report, struct sl_error *error) {
     const struct sl_schedule *schedule = report->schedule;
     const struct sl_simulation *simulation = report->simulation;
-    json_t *stash = json_array(), *busy = json_array(), *bubble = json_array();
+    json_t *stash = json_array(), *busy = json_array(), *bubble = json_array(), *gathering = json_array();
     for (int r = 0; r < simulation->ranks; r++) {
         json_array_append_new(stash, json_integer(simulation->rank[r].stash));
         json_array_append_new(busy, sl_json_real(simulation->rank[r].busy));
         json_array_append_new(bubble, sl_json_real(simulation->rank[r].bubble));
+        json_array_append_new(gathering, sl_json_real(simulation->rank[r].gathering));
     }
     json_t *object =
         json_pack("{s:o,s:i,s:i,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:b}", "name", json_text(schedule->name), "ranks",
@@ -194,6 +224,8 @@ int schedule_report_json(const struct schedule_report *report, struct sl_error *
                   sl_json_real(simulation->bubble), "step_ms", sl_json_real(simulation->step), "compute_ms",
                   sl_json_real(simulation->span), "peak_stash", stash, "rank_busy_ms", busy, "rank_bubble", bubble,
                   "buffers", report->buffers, "valid", true);
+    if (object && schedule->sharded) json_object_set(object, "rank_gathering_ms", gathering);
+    json_decref(gathering);
     if (object && report->measurement) add_comparison(report, object);
     if (object && report->synthesis) {
         json_t *held = json_array();

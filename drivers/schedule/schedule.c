@@ -181,7 +181,7 @@ static int make(const struct config *config, struct subject *subject, struct sl_
 
 static int prove(const struct config *config, struct subject *subject, struct sl_error *error) {
     subject->group = one_of(config->group, subject->trace.group, 0);
-    subject->study.schedule.sharded = config->fsdp;
+    subject->study.schedule.sharded = config->fsdp || subject->trace.sharded;
     return schedule_study_prove(&subject->study, config->buffers, subject->group, error);
 }
 
@@ -221,6 +221,7 @@ static int simulate(const struct config *config, struct subject *subject, struct
     if (config->costs && !config->synthesis.asked)
         SL_TRY(schedule_costs_read(&costs, study->cost, NULL, costs.count, config->costs, error));
     SL_TRY((drawn ? sl_schedule_simulate : sl_schedule_time)(&study->schedule, &costs, &study->simulation, error));
+    if (config->compare) schedule_simulation_gathers(&study->simulation, subject->measurement.gather);
     return config->over ? simulate_under(config, subject, costs, error) : SL_OK;
 }
 
@@ -278,6 +279,8 @@ static void print_proof(const struct schedule_study *study, FILE *file) {
 static void print_simulation(const struct schedule_report *report) {
     schedule_report_simulation(report);
     fputs("kept: the most microbatches that a rank holds at once, over all its stages\n", report->output->stream);
+    if (report->schedule->sharded)
+        fputs("gathering: it waits for parameters that are sharded over data\n", report->output->stream);
 }
 
 static int print_comparison(const struct config *config, const struct subject *subject,

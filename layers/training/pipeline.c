@@ -292,7 +292,6 @@ static enum sl_work work_of(enum sl_action_kind kind) {
 
 /* The action's own work; weight gradients apart. */
 static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
-    SL_TRY(sl_pipeline_use_shards(p, action));
     switch (action->kind) {
     case SL_FORWARD:
         return forward_step(p, action);
@@ -337,6 +336,7 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
     if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->loop, action->microbatch));
     if (action->kind == SL_UNSHARD || action->kind == SL_RESHARD) return sl_pipeline_shard_step(p, action);
+    SL_TRY(sl_pipeline_use_shards(p, action));
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
         SL_TRY(do_action(p, action));

@@ -4,6 +4,8 @@
  * Where nothing trains, or parameters take turns in memory, modules gather for each use instead. Where all kernels of a
  * coordinate would be whole at once, and its peers do not hold them with it, they gather the large ones so: those that
  * make out the memory. To gather a small one for each use takes a call and saves little. */
+#include <stdio.h>
+
 #include "layers/training/pipeline_internal.h"
 
 enum { SMALL = 1 << 16 }; /* bytes of a whole kernel */
@@ -19,28 +21,38 @@ int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *p
     return sl_scatters_plan(&p->scatters, p->self, axis);
 }
 
-/* Where the gathers that have ended show in the trace. */
+/* What shows in the trace. */
+static void note(const struct sl_pipeline *p, const char *name, int loop, double began, double end) {
+    struct sl_trace_event event = {.begin = began, .end = end, .work = SL_TRACE_GATHER, .loop = loop, .stage = -1};
+    snprintf(event.name, sizeof event.name, "%s", name);
+    sl_trace_add(p->step->trace, event);
+}
+
+/* The gathers that have ended. */
 static void note_ended(struct sl_pipeline *p) {
-    for (int l = 0; p->step->trace && l < p->model->loops; l++) {
+    for (int l = 0; l < p->model->loops; l++) {
         if (p->gathers.left[l] || p->gathers.began[l] == 0) continue;
-        sl_trace_add(p->step->trace, (struct sl_trace_event){.name = "unshard",
-                                                             .begin = p->gathers.began[l],
-                                                             .end = sl_now(),
-                                                             .work = SL_TRACE_GATHER,
-                                                             .loop = l,
-                                                             .stage = -1});
+        note(p, "unshard", l, p->gathers.began[l], sl_now());
         p->gathers.began[l] = 0;
     }
 }
 
+/* What is held together is gathered here, and by no UNSHARD. */
 int sl_pipeline_begin_shards(struct sl_pipeline *p) {
-    return p->unshards ? sl_gathers_begin(&p->gathers, p->self) : SL_OK;
+    if (!p->unshards) return SL_OK;
+    const double began = sl_now();
+    SL_TRY(sl_gathers_begin(&p->gathers, p->self));
+    if (p->gathers.together && p->gathers.count) note(p, "gather", 0, began, sl_now());
+    return SL_OK;
 }
 
 int sl_pipeline_shard_step(struct sl_pipeline *p, const struct sl_action *action) {
     if (!p->unshards) return SL_OK;
-    return action->kind == SL_UNSHARD ? sl_gathers_start(&p->gathers, p->self, action->loop)
-                                      : sl_gathers_drop(&p->gathers, p->self, action->loop);
+    if (action->kind == SL_UNSHARD) return sl_gathers_start(&p->gathers, p->self, action->loop);
+    SL_TRY(sl_gathers_drop(&p->gathers, p->self, action->loop));
+    const double now = sl_now();
+    if (!p->gathers.together && p->gathers.count) note(p, "reshard", action->loop, now, now);
+    return SL_OK;
 }
 
 int sl_pipeline_advance_shards(struct sl_pipeline *p) {

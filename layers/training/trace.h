@@ -19,7 +19,8 @@ enum sl_trace_work {
     SL_TRACE_REDUCE,        /* gradients summed and values gathered over data, from start to end, beside other work */
     SL_TRACE_WAITING,
     SL_TRACE_OPTIMIZER,
-    SL_TRACE_GATHER, /* parameters gathered over data ahead of use, from start to end, beside other work */
+    SL_TRACE_GATHER, /* parameters gathered over data ahead of use, from start to end, beside other work; what computes
+                        waits in it */
     SL_TRACE_WORKS
 };
 

@@ -260,10 +260,10 @@ static int write_events(struct sl_trace_file *file, struct sl_error *error) {
 
 static json_t *schedule_of(const struct sl_trace_run *run, int64_t dropped, bool divided) {
     const struct sl_schedule *schedule = run->schedule;
-    return json_pack("{ss si si si si sb si sb si sI sf si si sb}", "schedule", schedule->name, "ranks",
+    return json_pack("{ss si si si si sb sb si sb si sI sf si si sb}", "schedule", schedule->name, "ranks",
                      schedule->ranks, "loops", schedule->loops, "microbatches", schedule->microbatches, "run",
-                     sl_schedule_run(schedule, SL_FORWARD), "ascends", schedule->ascends, "wgrad_group",
-                     run->wgrad_group, "overlap", run->overlap, "passes", run->passes, "dropped_events",
+                     sl_schedule_run(schedule, SL_FORWARD), "ascends", schedule->ascends, "sharded", schedule->sharded,
+                     "wgrad_group", run->wgrad_group, "overlap", run->overlap, "passes", run->passes, "dropped_events",
                      (json_int_t)dropped, "delay_ms", run->delay_ms, "coordinates", run->mesh->size, "cores",
                      run->cores, "divided", divided);
 }

@@ -6,9 +6,11 @@
  * first step that is recorded. Each event's args name step, rank, stage, loop, microbatch, count and data; where the
  * mesh has more axes, also the number of its pipeline; transfer and no_core are the parts of "dur" that
  * modules/profile.h calls so, where they are not 0. An arrow (phases "s" and "f", one id) leads from each send to its
- * take. "shardloop" beside the events tells the schedule, how many passes through it a step has, the engine's delay of
- * messages in ms, how many coordinates there were on how many cores (0: unknown), and whether the engine divides
- * waiting. */
+ * take. Gathers of sharded parameters have such rows, too: "unshard" lasts from the beginning of a loop's gather to its
+ * end, "reshard" takes no time, and "gather" is that of all loops before the first action, where replicas read each
+ * other's memory. "shardloop" beside the events tells the schedule, how many passes through it a step has, the engine's
+ * delay of messages in ms, how many coordinates there were on how many cores (0: unknown), and whether the engine
+ * divides waiting. */
 #ifndef SL_LAYERS_TRAINING_TRACE_FILE_H
 #define SL_LAYERS_TRAINING_TRACE_FILE_H
 

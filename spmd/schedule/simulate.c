@@ -90,6 +90,11 @@ static void gather(struct walk *walk, int rank, int stage) {
     list(walk, &piece);
 }
 
+static void drop(struct walk *walk, int stage) {
+    struct piece piece = piece_of(walk, SL_RESHARD, stage, 0, 1);
+    if (cost_of(walk->costs, SL_UNSHARD, stage) > 0) list(walk, &piece);
+}
+
 /* Before a forward or an input gradient. */
 static void wait_for_gather(struct walk *walk, int rank, int stage) {
     const double wait = walk->gathered[stage] - walk->now[rank];
@@ -233,6 +238,7 @@ bool sl_walk_step(struct walk *walk, int rank, const struct sl_action *action) {
         gather(walk, rank, stage);
         return true;
     case SL_RESHARD:
+        drop(walk, stage);
         return true;
     case SL_FORWARD:
         wait_for_gather(walk, rank, stage);
@@ -331,7 +337,7 @@ static size_t count_events(const struct sl_schedule *schedule, bool groups) {
             count += kind <= SL_WEIGHT_GRADIENT;
             if (kind == SL_BACKWARD && groups) count += (size_t)sl_schedule_run(schedule, kind);
             if (kind == SL_REDUCE) count += 2;
-            count += kind == SL_UNSHARD;
+            count += kind == SL_UNSHARD || kind == SL_RESHARD;
         }
     }
     return count;

@@ -47,8 +47,8 @@ struct sl_costs {
 /* The kind of an event in which parameters are updated: that is no action of a schedule. */
 enum { SL_EVENT_OPTIMIZER = SL_ACTION_KINDS, SL_EVENT_KINDS };
 
-/* A piece of work of kind F, B, I, W, REDUCE, UNSHARD or EVENT_OPTIMIZER; turns of the optimizer that take no time are
- * none. */
+/* A piece of work of kind F, B, I, W, REDUCE, UNSHARD, RESHARD or EVENT_OPTIMIZER; turns of the optimizer and gathers
+ * that take no time are none. A RESHARD takes none. */
 struct sl_event {
     int kind; /* enum sl_action_kind, and the above */
     int rank, stage, loop;

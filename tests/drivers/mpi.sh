@@ -83,11 +83,14 @@ point 'and its best layout runs'
 run 2 looping_pipeline $small --plan search --machine measured.json
 fails 'processes do not search' 2 '--plan: not with engine mpi: search without a launcher'
 
-run 8 looping_pipeline $small --metrics metrics --trace trace --profile
+run 8 looping_pipeline $small --layers 16 --fsdp --metrics metrics --trace trace --profile
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' metrics)" = 3 ] && [ "$(grep -c '"accounted"' out)" = 8 ]
 point 'metrics once, a profile of every coordinate'
 "$drivers/schedule" --compare trace >compared 2>err
-[ $? = 0 ] && [ ! -s err ] && [ "$(grep -c 'predicted' compared)" -ge 4 ]
+[ $? = 0 ] && [ ! -s err ] && [ "$(grep -c 'predicted' compared)" -ge 4 ] && grep -q ' gathering ' compared &&
+    "$drivers/schedule" --compare trace --format svg 2>err | grep -q '>measured: stage 9, gathering, '
+status=$?
+[ $status = 0 ] && [ ! -s err ]
 point 'a trace of every coordinate'
 python3 "$(dirname "$mpirun")/drivers/trace.py" trace 8 metrics >out 2>err
 status=$?

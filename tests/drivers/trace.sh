@@ -20,6 +20,11 @@ records 8 looping_pipeline $small
 records 4 looping_pipeline $small --mesh data=2,model=2 --schedule zbv --microbatches 4 --accumulate 2
 records 4 looping_pipeline $small --mesh model=4 --schedule dualpipev --no-overlap --zero 0
 records 2 looping_pipeline $small --mesh data=2,model=1 --schedule single
+records 4 looping_pipeline $small --mesh data=2,model=2 --fsdp
+"$drivers/schedule" --compare trace >out 2>err && grep -q ' gathering ' out && grep -q '"cat":"gather"' trace
+status=$?
+[ $status = 0 ] && [ ! -s err ]
+point 'gathers are recorded and compared'
 tiny='--model-dimension 16 --n-heads 4 --sequence 16 --latent-dim 8 --rope-dim 4 --data text --validation 0.2'
 for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
 records 8 'transformer train' $tiny

@@ -9,5 +9,6 @@ const struct sl_look sl_looks[SL_EVENT_KINDS] = {
     [SL_SEND_ACTIVATION] = {"message", {{235, 120, 120}, {235, 120, 120}}},
     [SL_REDUCE] = {"reduction", {{190, 190, 190}, {80, 80, 80}}},
     [SL_UNSHARD] = {"gathering", {{236, 200, 160}, {140, 90, 40}}},
+    [SL_RESHARD] = {"gathered are dropped", {{60, 60, 60}, {60, 60, 60}}},
     [SL_EVENT_OPTIMIZER] = {"optimizer", {{120, 200, 205}, {120, 200, 205}}},
 };

@@ -24,7 +24,12 @@ static inline int sl_look_of(const struct sl_event *event) {
 }
 
 /* What goes on beside compute has a lane below its rank's row. */
-static inline bool sl_look_has_lane(int kind) { return kind == SL_REDUCE || kind == SL_UNSHARD; }
+static inline bool sl_look_has_lane(int kind) { return kind == SL_REDUCE || kind == SL_UNSHARD || kind == SL_RESHARD; }
+
+/* Takes time, or is a mark. */
+static inline bool sl_look_shows(const struct sl_event *event) {
+    return event->end > event->begin || event->kind == SL_RESHARD;
+}
 
 SL_END_C
 #endif

@@ -54,7 +54,7 @@ static void print_layer(FILE *file, const struct sl_timeline_layer *layer) {
     bool first = true;
     for (int i = 0; i < layer->count; i++) {
         const struct sl_event *event = &layer->event[i];
-        if (event->end <= event->begin) continue;
+        if (!sl_look_shows(event)) continue;
         fprintf(file, "%s%d,%d,%d,%d,%d,%.7g,%.6g",
                 first   ? ""
                 : i % 8 ? ","

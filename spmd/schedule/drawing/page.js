@@ -1,7 +1,7 @@
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent);
 const canvas = document.querySelector('canvas'), paint = canvas.getContext('2d'), said = document.getElementById('said');
-const hint = said.textContent, LEFT = 132, AXIS = 24, OPTIMIZER = data.kinds.length - 1, MESSAGE = data.kinds.findIndex(k => k[0] == 'message');
+const hint = said.textContent, MARK = 1.5, LEFT = 132, AXIS = 24, OPTIMIZER = data.kinds.length - 1, MESSAGE = data.kinds.findIndex(k => k[0] == 'message');
 let begin = 0, end = data.end, scroll = 0, held = null, chosen = null;
 
 /* ---- boxes, and the tracks that they lie in: a layer's rank ---- */
@@ -9,12 +9,13 @@ let begin = 0, end = data.end, scroll = 0, held = null, chosen = null;
 let boxes = 0;
 const tracks = data.layers.map((layer, l) => layer.stages.map((stages, rank) => ({ layer: l, rank, main: [], lane: [] })));
 const alike = data.layers.map(() => new Map()); /* of boxes beside each other: the first of each action */
-const keyOf = box => [box.kind, box.stage, box.microbatch, box.count].join();
+const keyOf = box => [box.kind, box.stage, box.microbatch, box.count, box.turn].join();
 data.layers.forEach((layer, l) => {
     const list = layer.boxes;
     for (let i = 0; i < list.length; i += 7, boxes++) {
         const [rank, kind, loop, microbatch, count, from, takes] = list.slice(i, i + 7);
-        const box = { layer: l, rank, kind, loop, microbatch, count, from, to: from + takes, takes, stage: layer.stages[rank][loop] };
+        const box = { layer: l, rank, kind, loop, microbatch, count, from, to: from + takes, takes, stage: layer.stages[rank][loop], turn: 0 };
+        while (data.kinds[kind][3] && alike[l].has(keyOf(box))) box.turn++; /* gathered once more */
         (data.kinds[kind][3] ? tracks[l][rank].lane : tracks[l][rank].main).push(box);
         if (!alike[l].has(keyOf(box))) alike[l].set(keyOf(box), box);
     }
@@ -86,7 +87,7 @@ function drawBoxes(list, y, height, grey, first) {
         if (right < drawn + .4 || right < LEFT) continue; /* there is a box in this pixel already */
         const colour = colourOf(box), wide = right - x;
         paint.fillStyle = grey || `rgb(${colour})`;
-        paint.fillRect(x, y, Math.max(wide - (wide > 3 ? .8 : 0), .4), height);
+        paint.fillRect(x, y, Math.max(wide - (wide > 3 ? .8 : 0), box.takes ? .4 : MARK), height);
         drawn = right;
         const text = textOf(box);
         if (data.kinds[box.kind][3] || box.kind == OPTIMIZER || box.kind == MESSAGE || height < 12 || wide < 6 * text.length + 4) continue;

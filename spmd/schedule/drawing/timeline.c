@@ -7,7 +7,7 @@
 #include "spmd/schedule/drawing/looks.h"
 
 /* Lengths in pixels. */
-enum { LEFT = 124, RIGHT = 24, TOP = 62, AXIS = 42, LEGEND = 30, NOTE = 16, HEADING = 22, LETTER = 6 };
+enum { LEFT = 124, RIGHT = 24, TOP = 62, AXIS = 42, LEGEND = 30, NOTE = 16, HEADING = 22, LETTER = 6, MARK = 2 };
 enum { NARROWEST = 700, WIDEST = 1200, TALLEST = 1600, UNIT = 16 };
 /* Of a row, where there is one layer, one over another, several beside each other, or below each other; and at least.
  */
@@ -89,7 +89,7 @@ static bool has_kind(const struct sl_timeline *timeline, int kind) {
     for (int l = 0; l < timeline->layers && !is_under(timeline, l); l++) {
         const struct sl_timeline_layer *layer = &timeline->layer[l];
         for (int i = 0; i < layer->count; i++)
-            if (sl_look_of(&layer->event[i]) == kind && layer->event[i].end > layer->event[i].begin) return true;
+            if (sl_look_of(&layer->event[i]) == kind && sl_look_shows(&layer->event[i])) return true;
     }
     return false;
 }
@@ -159,11 +159,12 @@ static void find_scale(struct drawing *drawing) {
 
 /* ---- boxes ---- */
 
-/* What of an event lies in the band. */
+/* What of an event lies in the band. A mark is as wide as one can see it. */
 static bool clip(const struct drawing *drawing, const struct sl_event *event, double *begin, double *end) {
+    const double seen = event->end > event->begin ? event->end : event->begin + MARK / drawing->scale;
     *begin = fmax(event->begin, drawing->begin);
-    *end = fmin(event->end, drawing->end);
-    return *end > *begin;
+    *end = fmin(seen, drawing->end);
+    return *end > *begin && sl_look_shows(event);
 }
 
 static void print_box(const struct drawing *drawing, int layer, const struct sl_event *event, double begin,
@@ -181,7 +182,7 @@ static void print_box(const struct drawing *drawing, int layer, const struct sl_
     /* Messages are short: a line around one would hide it. */
     fprintf(file, "<rect x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%d\" %s%s><title>", x_of(drawing, begin), y,
             (end - begin) * drawing->scale, lane ? drawing->lane : height_of(drawing, layer), fill,
-            kind == SL_SEND_ACTIVATION ? " stroke=\"none\"" : "");
+            kind == SL_SEND_ACTIVATION || kind == SL_RESHARD ? " stroke=\"none\"" : "");
     if (drawing->timeline->over) print_escaped(file, of->schedule->name), fputs(": ", file);
     if (of->row) fprintf(file, "%s: ", of->row);
     if (kind != SL_EVENT_OPTIMIZER && event->stage >= 0) fprintf(file, "stage %d, ", event->stage);

@@ -305,11 +305,11 @@ trace() {
     echo '{"ph":"M"}],"shardloop":{"schedule":"gpipe","ranks":2,"loops":1,"microbatches":1,"overlap":true}}'
 }
 means='"measured":{"step_ms":16.0,"bubble":0.538461538,"idle":0.538461538,"compute_ms":6.0,"bubble_ms":4.5,"transfer_ms":0.0,'
-means=$means'"no_core_ms":0.0,"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":1.5,'
+means=$means'"no_core_ms":0.0,"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"gathering_ms":0.0,"rest_ms":1.5,'
 means=$means'"waiting_ms":4.5},'
 # The optimizer's ms of the first rank are within its reduction.
 predicted='"predicted":{"step_ms":15.5,"bubble":0.52,"idle":0.52,"compute_ms":6.0,"bubble_ms":5.5,"transfer_ms":1.0,'
-predicted=$predicted'"no_core_ms":0.0,"communication_ms":0.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":0.0,'
+predicted=$predicted'"no_core_ms":0.0,"communication_ms":0.0,"reduction_ms":2.0,"optimizer_ms":1.0,"gathering_ms":0.0,"rest_ms":0.0,'
 predicted=$predicted'"waiting_ms":6.5}'
 { first_rank && second_rank; } | trace >run
 answers "$means$predicted" --compare run --json
@@ -352,12 +352,33 @@ done
 sed -e '/0F0/s/"loop"/"no_core":500,&/' -e '/waiting.*"rank":0/s/"loop"/"no_core":2000,"transfer":3000,&/' run >divided
 answers '"measured":{"step_ms":16.0,"bubble":0.5' --compare divided --json
 measured='{"measured":{"step_ms":16.0,"bubble":0.576923077,"idle":0.576923077,"compute_ms":5.0,"bubble_ms":1.5,"transfer_ms":3.0,"no_core_ms":2.5,'
-measured=$measured'"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"rest_ms":0.0,"waiting_ms":7.0}'
+measured=$measured'"communication_ms":1.0,"reduction_ms":2.0,"optimizer_ms":1.0,"gathering_ms":0.0,"rest_ms":0.0,"waiting_ms":7.0}'
 grep -qF "$measured" out
 point 'waiting is divided, and the parts add up to the step'
 # More than the event itself.
 sed '/0F0/s/"loop"/"no_core":1e9,"transfer":-1e9,&/' run >divided
 answers '"no_core_ms":1.0,' --compare divided --json
+
+# Sharded parameters: all ranks gather for a millisecond before the first action, and the second one for one more, in
+# which nothing else goes on.
+{
+    first_rank && second_rank
+    for rank in 0 1; do event gather gather -10 0 $rank; done
+    event unshard gather 135 145 1
+    event reshard gather 145 145 1
+} | trace | sed 's/"overlap"/"sharded":true,&/' >sharded
+call --compare sharded
+[ $status = 0 ] && [ ! -s err ] &&
+    grep -qE '^1 +measured +6\.50 +2\.50 +0\.00 +0\.00 +1\.00 +2\.00 +1\.00 +2\.00 +2\.00 +17\.00 +50\.0 %$' out &&
+    grep -q 'step measured 17.00 ms, predicted 16.50 ms (-2.9 %): .* gathering +0.50, rest ' out
+point 'gathers are compared'
+call --name gpipe --stages 2 --microbatches 1 --fsdp --costs sharded --format svg
+[ $status = 0 ] && grep -q '>stage 1, gathering, 0 to 1 ms<' out && grep -q '>stage 1, gathered are dropped, ' out &&
+    ! grep -q '>stage 0, gathering' out
+point 'gathers are costs, and drawn'
+call --name looped-bfs --stages 2 --loops 3 --microbatches 2 --fsdp --unshard 3 --simulate
+[ $status = 0 ] && grep -qE '^0 .* 6 +5$' out && grep -qx 'gathering: it waits for parameters that are sharded over data' out
+point 'gathers are simulated'
 
 sed 's/,"shardloop".*/}/' run >plain
 answers "$means$predicted" --compare plain --json --name gpipe --stages 2 --microbatches 1

@@ -162,6 +162,32 @@ static void only_the_first_gather_is_waited_for(void **state) {
     sl_schedule_free(&sharded);
 }
 
+/* As many gathers as actions that begin one, and a mark for each end; none where gathering takes no time. */
+static void events_show_them(void **state) {
+    (void)state;
+    struct sl_schedule sharded = make(true);
+    int wanted[SL_ACTION_KINDS] = {0};
+    for (int r = 0; r < sharded.ranks; r++)
+        for (int i = 0; i < sharded.rank[r].count; i++) wanted[sharded.rank[r].action[i].kind]++;
+    for (int unshard = 0; unshard <= 1; unshard++) {
+        const struct sl_stage_costs stage = {1, 1, 1, 1, 1, unshard};
+        const struct sl_costs costs = {.count = 1, .stage = &stage, .overlap = true};
+        struct sl_simulation simulation;
+        struct sl_error error;
+        int shown[SL_EVENT_KINDS] = {0};
+        if (sl_schedule_simulate(&sharded, &costs, &simulation, &error)) fail_msg("%s", error.message);
+        for (int i = 0; i < simulation.count; i++) {
+            const struct sl_event *event = &simulation.event[i];
+            shown[event->kind]++;
+            if (event->kind == SL_RESHARD) assert_true(event->begin == event->end);
+        }
+        assert_int_equal(shown[SL_UNSHARD], unshard ? wanted[SL_UNSHARD] : 0);
+        assert_int_equal(shown[SL_RESHARD], shown[SL_UNSHARD]);
+        sl_simulation_free(&simulation);
+    }
+    sl_schedule_free(&sharded);
+}
+
 static void a_file_has_them(void **state) {
     (void)state;
     static const char path[] = "sharded.csv";
@@ -200,6 +226,7 @@ int main(void) {
         cmocka_unit_test(every_schedule_gathers_one_action_early),
         cmocka_unit_test(the_checker_refuses),
         cmocka_unit_test(only_the_first_gather_is_waited_for),
+        cmocka_unit_test(events_show_them),
         cmocka_unit_test(a_file_has_them),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
