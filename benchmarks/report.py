@@ -12,6 +12,7 @@ import distance
 import noise
 import predictions
 import samples
+import synthesis
 
 
 def first_match(pattern, text, otherwise):
@@ -99,7 +100,7 @@ def row(benchmark, who, run, floor, ours):
 def print_results(results):
     rows = [["benchmark", "who", "threads", "min ms", "median", "95 % of it", "floor", "/ floor", "/ ours", "peak MB"]]
     for result in results:
-        if "predictions" in result:
+        if "predictions" in result or "synthesis" in result:
             continue
         floor = result["floor_ms"]
         rows.append(row(result["benchmark"], "ours", result, floor, result))
@@ -239,6 +240,8 @@ def print_all(results, absent, about):
             print_attention(result)
         if "predictions" in result:
             predictions.print_table(result["predictions"], print_table)
+        if "synthesis" in result:
+            synthesis.print_table(result["synthesis"], print_table)
 
 
 def print_comparison(lines):

@@ -16,6 +16,7 @@ import level
 import noise
 import predictions
 import samples
+import synthesis
 from programs import Failure, json_lines, note
 
 PEERS = pathlib.Path("benchmarks/peers")
@@ -68,6 +69,7 @@ BENCHMARKS = {
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
     "predictions": [],
+    "synthesis": [],
 }
 
 # The model as the peers' programs take it; bench_step knows it by name. Then how much of it is measured: rounds of ours
@@ -446,4 +448,11 @@ class Suite:
         rows = predictions.measure(self.build, self.quick, self.watch)
         result = {"benchmark": "predictions", "threads": 2} | samples.of_runs([[row["ms"] for row in rows]])
         result |= {"floor_ms": 0, "peers": {}, "predictions": rows}
+        return result | {"ratio": statistics.median(row["ratio"] for row in rows)}
+
+    def synthesis(self):
+        """Milliseconds of a step with schedules that were searched for, all jobs together; the floor: the best named ones."""
+        rows = synthesis.measure(self.build, self.quick, self.watch)
+        result = {"benchmark": "synthesis", "threads": 2} | samples.of_runs([[sum(row["median_ms"] for row in rows)]])
+        result |= {"floor_ms": sum(row["named_median_ms"] for row in rows), "peers": {}, "synthesis": rows}
         return result | {"ratio": statistics.median(row["ratio"] for row in rows)}
