@@ -204,7 +204,11 @@ static void begin_run(struct sl_generator *g, struct sl_generated *generated) {
     for (int i = 0; i < g->options.groups; i++) g->group[i].due = false;
 }
 
+/* Stages whose coordinates have opened later would be waited for in the time of the first tokens. */
+static int meet(struct sl_generator *g) { return g->stages.size > 1 ? sl_barrier(g->self, &g->stages) : SL_OK; }
+
 int sl_generator_run(struct sl_generator *g, struct sl_generated *generated) {
+    SL_TRY(meet(g));
     const double began = sl_now();
     double filled = began;
     begin_run(g, generated);
