@@ -145,7 +145,7 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
     float *x = part(bench, bench->a, KERNEL_FLOATS), *y = part(bench, bench->b, KERNEL_FLOATS);
     float *z = part(bench, bench->c, KERNEL_FLOATS), *rows = bench->c + POOL - 8 * ROWS;
     const struct sl_sequence_kernels *sequence = kernels->sequence;
-    const struct sl_adamw_step step = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f, 0.1f, 0.001f, 0.1f, 0.001f, 1.0f};
+    const struct sl_adamw_step step = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f, 0.1f, 0.001f, 0.1f, 0.001f, 1.0f, false};
     const struct sl_attention attention = {
         .sequences = 1, .queries = ROWS / 2, .key_rows = ROWS / 2, .heads = 4, .width = 64, .key_stride = 2 * 256};
     switch (kind) {

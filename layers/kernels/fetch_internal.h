@@ -1,4 +1,4 @@
-/* fetch_internal.h - asks the memory for parts of arrays before a kernel needs them.
+/* fetch_internal.h - asks the memory for parts of arrays before a kernel needs them, and writes past the caches.
  *
  * A core that asks ahead computes while the memory answers. On NVIDIA threads hide each other's waits, and nothing is
  * asked for. */
@@ -28,5 +28,30 @@ SL_INLINE void fetch_to_write(float *array, size_t first, size_t end) {
 SL_INLINE void fetch_half_to_write(uint16_t *array, size_t first, size_t end) {
     for (size_t i = first; i < end; i += SL_CACHE_LINE / sizeof *array) SL_FETCH(array + i, 1);
 }
+
+#if SL_STREAMS && defined(__has_builtin)
+#if __has_builtin(__builtin_nontemporal_store)
+#define SL_STREAM_LINE(line, array) __builtin_nontemporal_store(*(line), array)
+#define SL_STREAM_END() __builtin_ia32_sfence()
+#endif
+#endif
+#ifndef SL_STREAM_LINE
+#define SL_STREAM_LINE(line, array) (*(array) = *(line))
+#define SL_STREAM_END() ((void)0)
+#endif
+
+/* Writes PIECE [n] to ARRAY past the caches. A line that another core has read is written so without asking that core:
+ * where two cores share no cache, a store that asks takes 100 ns, and the next one waits for it. Other cores see what
+ * is written after end_streams. */
+SL_INLINE void stream(const float *piece, float *array, size_t n) {
+    enum { FLOATS = SL_CACHE_LINE / sizeof(float) };
+    typedef float line __attribute__((vector_size(SL_CACHE_LINE)));
+    typedef float some_line __attribute__((vector_size(SL_CACHE_LINE), aligned(sizeof(float))));
+    size_t i = 0;
+    for (; i < n && (uintptr_t)(array + i) % SL_CACHE_LINE; i++) array[i] = piece[i];
+    for (; i + FLOATS <= n; i += FLOATS) SL_STREAM_LINE((const some_line *)(piece + i), (line *)(array + i));
+    for (; i < n; i++) array[i] = piece[i];
+}
+SL_INLINE void end_streams(void) { SL_STREAM_END(); }
 
 #endif

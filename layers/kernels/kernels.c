@@ -389,9 +389,11 @@ static void mean_squared_error(size_t rows, size_t columns, const float *outputs
 
 /* ---- optimizer ---- */
 
-/* With ADDS as a constant: loops of vectors that only may add would ask for an address that is none, which is slow. */
+/* With ADDS and STREAMS as constants: loops of vectors that only may add would ask for an address that is none, which
+ * is slow. */
 SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend,
-                        const bool adds, float *value, float *first_moment, float *second_moment) {
+                        const bool adds, const bool streams, float *value, float *first_moment, float *second_moment) {
+    float piece[SL_STREAMS ? SL_PIECE : 1];
     const float rate = step->learning_rate, epsilon = step->epsilon, decay = step->decay, scale = step->gradient_scale;
     const float beta1 = step->beta1, rest1 = step->rest1, correction1 = step->correction1;
     const float beta2 = step->beta2, rest2 = step->rest2, correction2 = step->correction2;
@@ -402,10 +404,12 @@ SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float 
         const size_t next = n - end < SL_PIECE ? n : end + SL_PIECE;
         fetch(gradient, end, next);
         if (adds) fetch(addend, end, next);
-        fetch_to_write(value, end, next);
+        if (streams) fetch(value, end, next);
+        if (!streams) fetch_to_write(value, end, next);
         fetch_to_write(first_moment, end, next);
         fetch_to_write(second_moment, end, next);
-        SL_ELEMENTWISE(is_device_ptr(gradient, addend, value, first_moment, second_moment))
+        float *const to = streams ? piece : value + first;
+        SL_ELEMENTWISE(is_device_ptr(gradient, addend, value, first_moment, second_moment, to))
         for (size_t i = first; i < end; i++) {
             const float g = (adds ? gradient[i] + addend[i] : gradient[i]) * scale, p = value[i];
             const float m = rest1 * g + beta1 * first_moment[i];
@@ -413,17 +417,24 @@ SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float 
             const float direction = m / correction1 / (sqrtf(v / correction2) + epsilon);
             first_moment[i] = m;
             second_moment[i] = v;
-            value[i] = p - rate * (direction + decay * p);
+            to[i - first] = p - rate * (direction + decay * p);
         }
+        if (streams) stream(piece, value + first, end - first);
     }
+    if (streams) end_streams();
 }
 
 static void adamw(size_t n, const struct sl_adamw_step *step, const float *gradient, const float *addend, float *value,
                   float *first_moment, float *second_moment) {
-    if (addend)
-        adamw_of(n, step, gradient, addend, true, value, first_moment, second_moment);
+    const bool streams = SL_STREAMS && step->shared;
+    if (addend && streams)
+        adamw_of(n, step, gradient, addend, true, true, value, first_moment, second_moment);
+    else if (addend)
+        adamw_of(n, step, gradient, addend, true, false, value, first_moment, second_moment);
+    else if (streams)
+        adamw_of(n, step, gradient, NULL, false, true, value, first_moment, second_moment);
     else
-        adamw_of(n, step, gradient, NULL, false, value, first_moment, second_moment);
+        adamw_of(n, step, gradient, NULL, false, false, value, first_moment, second_moment);
 }
 
 const struct sl_kernels SL_KERNELS = {

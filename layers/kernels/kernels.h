@@ -22,6 +22,7 @@ struct sl_adamw_step {
     float rest1, rest2;             /* 1 - beta, rounded once */
     float correction1, correction2; /* 1 - beta^t */
     float gradient_scale;
+    bool shared; /* other cores read the values next, as well: they are written past the caches, where that can be */
 };
 
 enum { SL_SUM_ROOM = 1024 }; /* doubles: sums of the parts of an array that is added up on devices */

@@ -51,6 +51,7 @@ struct sl_optimizer_run {
     float *state[SL_OPTIMIZER_STATES]; /* [count] each, in the row's order, updated in place; zeros before the first
                                           step */
     float gradient_scale;
+    bool shared;  /* other coordinates read the values from here, and may be on cores that share no cache */
     float decay;  /* weight decay of these elements: 0 if the parameters have none */
     int64_t step; /* counts from 1 */
 };

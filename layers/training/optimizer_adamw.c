@@ -25,6 +25,7 @@ static void update(const struct sl_optimizer_options *options, const struct sl_k
         .correction1 = correction(options, options->beta1, run->step),
         .correction2 = correction(options, options->beta2, run->step),
         .gradient_scale = run->gradient_scale,
+        .shared = run->shared,
     };
     kernels->adamw(run->count, &step, run->gradient, run->addend, run->value, run->state[FIRST_MOMENT],
                    run->state[SECOND_MOMENT]);

@@ -10,6 +10,7 @@
  *   SL_ABREAST                   at most so many iterations of SL_ROWS run at the same time, each with scratch of its
  * own SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
  *                                devices, whose threads hide each other's waits, all at once
+ *   SL_STREAMS                   whether a piece can be written past the caches: false on devices
  *
  * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
  * with every pointer that the loop uses, and a reduction if the loop has one. The dots are clauses of a simd loop. On
@@ -65,6 +66,7 @@
 #define SL_BLOCKS(clauses)
 #define SL_BLOCK 1024 /* floats: a block stays in the first-level cache while rows or arrays pass over it */
 #define SL_PIECE 128
+#define SL_STREAMS true
 #endif
 
 #ifndef SL_ADDS
@@ -81,6 +83,7 @@
 
 #ifndef SL_PIECE
 #define SL_PIECE SIZE_MAX
+#define SL_STREAMS false
 #endif
 
 #define SL_IN_BLOCK() SL_PRAGMA(omp simd)

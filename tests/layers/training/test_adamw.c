@@ -183,12 +183,41 @@ static void adds_up_members_gradients(void **state) {
     for (int m = 0; m < MEMBERS; m++) release_array(member[m]);
 }
 
+/* ---- values that other cores read ---- */
+
+enum { MOST = 700, GUARD = 32 };
+
+/* Where in a line values begin, and how many there are, must not matter. */
+static void shared_values_have_the_same_bits(void **state) {
+    (void)state;
+    struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false};
+    static const size_t counts[] = {0, 1, 15, 16, 17, 127, 128, 129, 256, 300, MOST};
+    float *all = sl_device.take(6 * (MOST + GUARD) * sizeof *all), *gradient = all, *addend = gradient + MOST;
+    for (size_t i = 0; i < 2 * MOST; i++) all[i] = (float)i / 100.0f - 3.0f;
+    for (int level = 0; sl_kernels_available(level); level++) {
+        const struct sl_kernels *kernels = sl_kernels_available(level);
+        for (size_t c = 0; c < sizeof counts / sizeof *counts * GUARD; c++) {
+            const size_t n = counts[c / GUARD], at = c % GUARD;
+            float *values[2] = {addend + MOST, addend + 2 * MOST + GUARD}, *moments = values[1] + MOST + GUARD;
+            for (int shared = 0; shared < 2; shared++) {
+                for (size_t i = 0; i < MOST + GUARD; i++) values[shared][i] = (float)i / 50.0f - 5.0f;
+                for (size_t i = 0; i < 2 * MOST; i++) moments[i] = (float)(i % 9) / 8.0f;
+                step.shared = shared;
+                kernels->adamw(n, &step, gradient, c % 2 ? addend : NULL, values[shared] + at, moments, moments + MOST);
+                assert_int_equal(sl_device.settle(NULL), SL_OK);
+            }
+            assert_memory_equal(values[0], values[1], (MOST + GUARD) * sizeof *all);
+        }
+    }
+    sl_device.give(all);
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_optax_numbers),     cmocka_unit_test(defaults_are_optax_defaults),
         cmocka_unit_test(updates_its_shard_alone), cmocka_unit_test(adds_up_members_gradients),
-        cmocka_unit_test(can_correct_in_double),
+        cmocka_unit_test(can_correct_in_double),   cmocka_unit_test(shared_values_have_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
