@@ -5,6 +5,8 @@
 #ifndef SL_LAYERS_KERNELS_FETCH_INTERNAL_H
 #define SL_LAYERS_KERNELS_FETCH_INTERNAL_H
 
+#include <string.h>
+
 #include "spmd/base/memory.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
@@ -40,17 +42,20 @@ SL_INLINE void fetch_half_to_write(uint16_t *array, size_t first, size_t end) {
 #define SL_STREAM_END() ((void)0)
 #endif
 
-/* Writes PIECE [n] to ARRAY past the caches. A line that another core has read is written so without asking that core:
+/* Writes PIECE to ARRAY past the caches. A line that another core has read is written so without asking that core:
  * where two cores share no cache, a store that asks takes 100 ns, and the next one waits for it. Other cores see what
  * is written after end_streams. */
-SL_INLINE void stream(const float *piece, float *array, size_t n) {
-    enum { FLOATS = SL_CACHE_LINE / sizeof(float) };
+SL_INLINE void stream(const void *piece, void *array, size_t bytes) {
     typedef float line __attribute__((vector_size(SL_CACHE_LINE)));
-    typedef float some_line __attribute__((vector_size(SL_CACHE_LINE), aligned(sizeof(float))));
-    size_t i = 0;
-    for (; i < n && (uintptr_t)(array + i) % SL_CACHE_LINE; i++) array[i] = piece[i];
-    for (; i + FLOATS <= n; i += FLOATS) SL_STREAM_LINE((const some_line *)(piece + i), (line *)(array + i));
-    for (; i < n; i++) array[i] = piece[i];
+    typedef float some_line __attribute__((vector_size(SL_CACHE_LINE), aligned(1)));
+    const char *from = piece;
+    char *to = array;
+    const size_t before = -(uintptr_t)to % SL_CACHE_LINE;
+    size_t i = before < bytes ? before : bytes;
+    memcpy(to, from, i);
+    for (; i + SL_CACHE_LINE <= bytes; i += SL_CACHE_LINE)
+        SL_STREAM_LINE((const some_line *)(from + i), (line *)(to + i));
+    memcpy(to + i, from + i, bytes - i);
 }
 SL_INLINE void end_streams(void) { SL_STREAM_END(); }
 

@@ -115,6 +115,18 @@ static void round_bf16(size_t n, const float *x, uint16_t *y) {
     for (size_t i = 0; i < n; i++) y[i] = sl_bf16_of_float(x[i]);
 }
 
+static void share_bf16(size_t n, const float *x, uint16_t *y) {
+    enum { PIECE = SL_STREAMS ? 2 * SL_BLOCK : 1 };
+    uint16_t piece[PIECE];
+    if (!SL_STREAMS) round_bf16(n, x, y);
+    for (size_t first = 0; SL_STREAMS && first < n; first += PIECE) {
+        const size_t count = n - first < PIECE ? n - first : PIECE;
+        round_bf16(count, x + first, piece);
+        stream(piece, y + first, count * sizeof *y);
+    }
+    if (SL_STREAMS) end_streams();
+}
+
 static void widen_bf16(size_t n, const uint16_t *x, float *y) {
     SL_ELEMENTWISE(is_device_ptr(x, y))
     for (size_t i = 0; i < n; i++) y[i] = sl_float_of_bf16(x[i]);
@@ -419,7 +431,7 @@ SL_INLINE void adamw_of(size_t n, const struct sl_adamw_step *step, const float 
             second_moment[i] = v;
             to[i - first] = p - rate * (direction + decay * p);
         }
-        if (streams) stream(piece, value + first, end - first);
+        if (streams) stream(piece, value + first, (end - first) * sizeof *value);
     }
     if (streams) end_streams();
 }
@@ -453,6 +465,7 @@ const struct sl_kernels SL_KERNELS = {
     .add_settled = add_settled,
     .multiply = multiply,
     .round_bf16 = round_bf16,
+    .share_bf16 = share_bf16,
     .widen_bf16 = widen_bf16,
     .settle_bf16 = settle_bf16,
     .sum_of_squares = sum_of_squares,

@@ -56,6 +56,8 @@ struct sl_kernels {
     void (*multiply)(size_t n, const float *a, const float *b, float *y);
     /* y [n] = x [n] as bf16, to the nearest, ties to even; a NaN stays one */
     void (*round_bf16)(size_t n, const float *x, uint16_t *y);
+    /* The same where other cores read y next, as well: it is written past the caches, where that can be. */
+    void (*share_bf16)(size_t n, const float *x, uint16_t *y);
     /* y [n] = x [n], which is bf16 */
     void (*widen_bf16)(size_t n, const uint16_t *x, float *y);
     /* x [n] becomes what bf16 keeps of it; y [n] = the same as bf16, unless Y is NULL */

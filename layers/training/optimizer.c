@@ -198,8 +198,9 @@ static int update_shard(const struct update *u, struct sl_optimizer_run run, siz
 
 static int update_range(struct update *update, int64_t step, float gradient_scale, struct sl_error *error) {
     const struct sl_parameters *parameters = update->parameters;
-    struct sl_optimizer_run run = {
-        .gradient_scale = gradient_scale, .step = step, .shared = sl_range_is_common(parameters, update->number)};
+    struct sl_optimizer_run run = {.gradient_scale = gradient_scale, .step = step};
+    run.shared =
+        sl_range_is_common(parameters, update->number) && !parameters->rounds; /* else what is rounded is read */
     update->range = &parameters->range[update->number];
     update->state_first = update->range->shard;
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++) update->state[s] = update->range->state[s];

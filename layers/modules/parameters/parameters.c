@@ -357,7 +357,8 @@ void sl_parameters_round(const struct sl_parameters *parameters, const struct sl
     const bool part = sl_range_is_common(parameters, range);
     const size_t first = part ? storage->shard : 0, count = part ? storage->shard_count : storage->count;
     if (sl_kernels_are_bf16_alone(parameters)) return;
-    if (parameters->rounds && count) kernels->round_bf16(count, storage->value + first, storage->rounded + first);
+    if (!parameters->rounds || !count) return;
+    (part ? kernels->share_bf16 : kernels->round_bf16)(count, storage->value + first, storage->rounded + first);
 }
 
 /* Of values held together the first member does it. */

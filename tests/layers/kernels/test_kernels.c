@@ -11,7 +11,7 @@
 
 static const size_t shapes[][2] = {{1, 1}, {3, 1}, {2, 10}, {5, 33}, {7, 64}, {3, 512}, {2, 1100}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
-static const uint32_t counts[] = {0, 1, 2, 3, 15, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 1001};
+static const uint32_t counts[] = {0, 1, 2, 3, 15, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 1001, 2100};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
 #define FOR_EACH_LEVEL(kernels)                                                                                        \
@@ -240,12 +240,12 @@ static void rounds_as_many_as_it_is_given(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
         struct numbers numbers = {15};
-        for (int i = 0; i < COUNTS; i++) {
-            const size_t n = counts[i];
+        for (int i = 0; i < 2 * COUNTS; i++) {
+            const size_t n = counts[i / 2];
             float *x = random_device_floats(&numbers, n + 1, -2, 2);
             uint16_t *y = device_array(n + 2, sizeof *y);
             y[n + 1] = 0x1234;
-            kernels->round_bf16(n, x + 1, y + 1);
+            (i % 2 ? kernels->share_bf16 : kernels->round_bf16)(n, x + 1, y + 1);
             for (size_t e = 0; e < n; e++) {
                 uint32_t bits;
                 memcpy(&bits, &x[e + 1], sizeof bits);
