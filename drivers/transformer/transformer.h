@@ -26,7 +26,7 @@ struct transformer_config {
     double rope_base, norm_epsilon;
     const char *rope_scaling;
     double dropout;
-    bool vocabulary_parallel;
+    bool untied_head, vocabulary_parallel;
     int spread_head; /* enum sl_spread_head */
     int experts, choices, shared_experts, expert_dimension;
     double capacity, balance;

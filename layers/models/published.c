@@ -20,6 +20,7 @@ struct name {
 };
 static const struct name ends[] = {
     {"embedding", "model.embed_tokens.weight", "token_embd.weight", NO_HEADS},
+    {"head", "lm_head.weight", "output.weight", NO_HEADS},
     {"norm.gamma", "model.norm.weight", "output_norm.weight", NO_HEADS},
     {NULL, NULL, NULL, NO_HEADS},
 };

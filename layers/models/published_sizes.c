@@ -177,16 +177,15 @@ static int read_sizes(const struct reading *r, const struct family *family) {
 static int read_vocabulary(const struct reading *r) {
     const struct sl_weights *weights = &r->published->weights;
     const char *name = r->architecture ? "token_embd.weight" : "model.embed_tokens.weight";
-    const char *head = r->architecture ? "output.weight" : "lm_head.weight";
     const struct sl_weight *table = sl_weights_find(weights, name);
     if (!table || table->dims != 2 || table->shape[0] < 1 || table->shape[0] > 1 << 24)
         return sl_error_set(r->error, SL_BAD_INPUT, "%s: tensor %s is missing, or no table of at most %d rows",
                             path_of(r), name, 1 << 24);
     r->published->transformer.vocabulary = (int)table->shape[0];
     const json_t *tied = json_object_get(weights->config, "tie_word_embeddings");
-    if (r->architecture ? !sl_weights_find(weights, head) : json_is_true(tied)) return SL_OK;
-    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s: a head of its own is not supported yet", path_of(r),
-                        r->architecture ? "tensor output.weight" : "config.json: tie_word_embeddings");
+    r->published->transformer.untied_head =
+        r->architecture ? sl_weights_find(weights, "output.weight") != NULL : !json_is_true(tied);
+    return SL_OK;
 }
 
 static int read_all(const struct reading *r, const char *name) {

@@ -33,13 +33,15 @@ static bool shifts(const struct sl_transformer *t) { return t->norm == SL_NORM_L
 #define KERNELS_OVER_DATA                                                                                              \
     {"*.k_rope.kernel", "tensor*2,data"}, {"*.q_rope.kernel", "tensor*2,data"}, {"*.kernel", "tensor,data"}
 
-static const struct sl_rule rules[2][3][10] = {
+#define TABLES(AXIS) {"embedding", AXIS}, {"head", AXIS}
+
+static const struct sl_rule rules[2][3][11] = {
     {{NORMS, EXPERTS, KERNELS, {0}},
-     {NORMS, EXPERTS, KERNELS, {"embedding", "tensor"}, {0}},
-     {NORMS, EXPERTS, KERNELS, {"embedding", "pipe"}, {0}}},
+     {NORMS, EXPERTS, KERNELS, TABLES("tensor"), {0}},
+     {NORMS, EXPERTS, KERNELS, TABLES("pipe"), {0}}},
     {{NORMS, EXPERTS, KERNELS_OVER_DATA, {0}},
-     {NORMS, EXPERTS, KERNELS_OVER_DATA, {"embedding", "tensor"}, {0}},
-     {NORMS, EXPERTS, KERNELS_OVER_DATA, {"embedding", "pipe"}, {0}}},
+     {NORMS, EXPERTS, KERNELS_OVER_DATA, TABLES("tensor"), {0}},
+     {NORMS, EXPERTS, KERNELS_OVER_DATA, TABLES("pipe"), {0}}},
 };
 
 const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t) {
@@ -219,6 +221,8 @@ static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const 
                                           int rank) {
     return (struct sl_vocabulary){.size = t->vocabulary,
                                   .dimension = t->dimension,
+                                  .own_head = t->untied_head,
+                                  .copied = t->spread_head == SL_SPREAD_ROWS,
                                   .parallel = t->vocabulary_parallel,
                                   .chunk = t->chunk,
                                   .shards = head_of(t)->embeds ? schedule->ranks : 0,
@@ -358,7 +362,7 @@ static void sum_layers(const struct sl_transformer *t, double *parameters, doubl
 double sl_transformer_parameters(const struct sl_transformer *t) {
     double parameters, kernels;
     sum_layers(t, &parameters, &kernels);
-    return parameters + norm_size(t) + (double)t->vocabulary * t->dimension;
+    return parameters + norm_size(t) + (t->untied_head ? 2.0 : 1.0) * t->vocabulary * t->dimension;
 }
 
 double sl_transformer_flops(const struct sl_transformer *t, int sequence) {

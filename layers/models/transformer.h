@@ -2,9 +2,9 @@
  * "tensor", and its kernels over "data":
  *
  *     embedding, blocks x layers_per_block x { x + attention(norm1(x)); x + mlp(norm2(x)) }, norm, logits = x
- * embedding^T
+ * embedding^T or x head^T
  *
- * Parameters are called blocks.B.layers.L.{norm1,norm2,mla.*,mlp.*}, norm.*, embedding; gqa.* takes the place of mla.*
+ * Parameters are called blocks.B.layers.L.{norm1,norm2,mla.*,mlp.*}, norm.*, embedding, head; gqa.* takes the place of mla.*
  * where attention is not latent, and with experts, moe.* that of mlp.*. With latent attention the last layer of each
  * block has no rotary positions. A stage consists of consecutive layers. */
 #ifndef SL_LAYERS_MODELS_TRANSFORMER_H
@@ -49,6 +49,7 @@ struct sl_transformer {
     double dropout;           /* rate of dropout on what attention and MLP add to the residual */
     int recomputation;        /* enum sl_recomputation; selective: attention */
     bool fsdp;                /* kernels are also sharded over data */
+    bool untied_head;         /* the head has a token table of its own */
     bool vocabulary_parallel; /* the token table's rows are sharded over tensor */
     int spread_head;          /* enum sl_spread_head */
     const int *stage_layers;  /* [stages but a spread head's] layers of each; NULL: as equally many as can be */

@@ -145,8 +145,8 @@ struct sl_experts {
 struct sl_module *sl_experts(const char *name, const struct sl_experts *shape, const struct sl_channels *channels);
 
 /* How the token table "embedding" [vocabulary, dimension] is used. The embedding and the logits share it
- * (sl_plan_parameter_tied). If the rules shard its rows (vocabulary-parallel), each coordinate looks up and multiplies
- * with its own rows. */
+ * (sl_plan_parameter_tied), unless the head has a table of its own, "head" of the same shape. If the rules shard its
+ * rows (vocabulary-parallel), each coordinate looks up and multiplies with its own rows. */
 struct sl_vocabulary {
     int size, dimension;
     bool parallel; /* the table's rows are sharded over the channels' axis */
@@ -154,6 +154,8 @@ struct sl_vocabulary {
     int shards,
         shard; /* the ranks of a pipeline share the table's rows, and this is rank `shard`; 0 shards: one does */
     const char *stages; /* the axis of these ranks */
+    bool own_head;      /* the head's table is "head" */
+    bool copied;        /* each rank of a pipeline has the whole head's table */
 };
 /* Whether stages can share the table: they have whole chunks, so that what is added up does not depend on how many
  * there are. */

@@ -51,7 +51,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->keeps_gradient = !plan->forward_only;
     if (plan->load) count(table, plan);
     if (table->division != SL_UNDIVIDED) sl_plan_workspace(plan, elements * sizeof(float), &embedding->whole);
-    return sl_token_plan_table(table, plan, is_summed(table));
+    return sl_token_plan_table(table, plan, SL_TABLE_LOOKUP, is_summed(table));
 }
 
 /* ---- the three divisions, and their transposes ---- */

@@ -98,7 +98,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     if (plan->caches && !plan->forward_only)
         return sl_error_set(plan->error, SL_BAD_INPUT, "%stoken_head: what generates has no backward", plan->name);
     SL_TRY(sl_token_plan(&head->table, plan));
-    SL_TRY(sl_token_plan_table(&head->table, plan, head->table.division == SL_BY_TOKENS));
+    SL_TRY(sl_token_plan_table(&head->table, plan, SL_TABLE_HEAD, head->table.division == SL_BY_TOKENS));
     module->keeps_input = !plan->forward_only && alone(module);
     module->out = module->in;
     if (plan->caches) return plan_last(head, plan);

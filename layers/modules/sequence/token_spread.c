@@ -111,7 +111,7 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
     struct spread *spread = (struct spread *)module;
     struct sl_token_table *table = &spread->table;
     SL_TRY(sl_token_plan(table, plan));
-    SL_TRY(sl_token_plan_table(table, plan, table->division == SL_BY_TOKENS));
+    SL_TRY(sl_token_plan_table(table, plan, SL_TABLE_HEAD, table->division == SL_BY_TOKENS));
     const size_t rows = sl_token_rows(table, (size_t)plan->rows);
     SL_TRY(sl_token_chunks_plan(&spread->chunks, plan, table, rows));
     sl_token_plan_labels(table, plan, &spread->labels);

@@ -74,10 +74,20 @@ void sl_token_plan_labels(const struct sl_token_table *table, struct sl_plan *pl
     if (table->division == SL_BY_TOKENS) sl_plan_workspace(plan, sl_token_rows(table, rows) * sizeof(int32_t), place);
 }
 
-int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, bool summed) {
+/* What other stages have by the same name is tied, whether they have the same values or other shards. */
+static bool is_tied(const struct sl_token_table *table, enum sl_table_end end) {
+    const struct sl_vocabulary *vocabulary = &table->vocabulary;
+    return !vocabulary->own_head || sl_token_shards(table) > 1 || (end == SL_TABLE_HEAD && vocabulary->copied);
+}
+
+int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, enum sl_table_end end, bool summed) {
     const size_t shape[] = {(size_t)table->vocabulary.size, (size_t)table->vocabulary.dimension};
     const float scale = sl_lecun_normal(shape[1]);
-    SL_TRY(sl_plan_parameter_tied(plan, "embedding", SL_INIT_TRUNCATED_NORMAL, scale, 2, shape));
+    const char *name = end == SL_TABLE_HEAD && table->vocabulary.own_head ? "head" : "embedding";
+    if (is_tied(table, end))
+        SL_TRY(sl_plan_parameter_tied(plan, name, SL_INIT_TRUNCATED_NORMAL, scale, 2, shape));
+    else
+        SL_TRY(sl_plan_parameter_by_rule(plan, name, SL_INIT_TRUNCATED_NORMAL, scale, 2, shape));
     sl_plan_kernel(plan, 0);
     const char *rows = table->vocabulary.parallel ? table->axis : NULL;
     if (sl_token_shards(table) > 1) rows = table->vocabulary.stages;

@@ -64,9 +64,10 @@ struct sl_module *sl_token_module(const struct sl_module_type *type, int in, int
 /* For plan functions: finds the group and the division. SL_BAD_INPUT if vocabulary, channels or sequences do not
  * divide. */
 int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan);
-/* Declares the table as the module's parameter 0. SUMMED: its gradient is the sum of the parts that the coordinates
- * compute. */
-int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, bool summed);
+/* Declares the table of this END as the module's parameter 0. SUMMED: its gradient is the sum of the parts that the
+ * coordinates compute. */
+enum sl_table_end { SL_TABLE_LOOKUP, SL_TABLE_HEAD };
+int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, enum sl_table_end end, bool summed);
 
 /* PLACE is for labels of this coordinate's tokens, of a call or of a group of weight gradients. */
 void sl_token_plan_labels(const struct sl_token_table *table, struct sl_plan *plan, struct sl_place *place);
