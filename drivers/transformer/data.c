@@ -127,7 +127,7 @@ void transformer_print_scored(const struct transformer_job *job, FILE *stream) {
 void transformer_print_source(const struct transformer_job *job, FILE *stream) {
     const char *step = sl_store_note(&job->params, "step");
     if (job->publishes) {
-        fprintf(stream, "model %s (%s)", job->config->model, job->published.family);
+        fprintf(stream, "model %s (%s)", job->config->model, sl_published_family_name(&job->published));
         return;
     }
     if (!job->config->params) {

@@ -7,11 +7,32 @@
 /* ---- options ---- */
 
 /* What the model's files say, and so nobody else may. */
-static const char *const given_by_model[] = {
-    "model-dimension", "n-heads",      "blocks",   "layers-per-block", "latent-dim",     "rope-dim",
-    "vocab-size",      "attention",    "kv-heads", "head-dim",         "qk-norm",        "rope-base",
-    "rope-pairs",      "rope-scaling", "mlp",      "mlp-dim",          "norm",           "norm-epsilon",
-    "biases",          "experts",      "params",   "resume",           "shared-experts", "untied-head", NULL};
+static const char *const given_by_model[] = {"model-dimension",
+                                             "n-heads",
+                                             "blocks",
+                                             "layers-per-block",
+                                             "latent-dim",
+                                             "rope-dim",
+                                             "vocab-size",
+                                             "attention",
+                                             "kv-heads",
+                                             "head-dim",
+                                             "qk-norm",
+                                             "rope-base",
+                                             "rope-pairs",
+                                             "rope-scaling",
+                                             "mlp",
+                                             "mlp-dim",
+                                             "norm",
+                                             "norm-epsilon",
+                                             "biases",
+                                             "experts",
+                                             "params",
+                                             "resume",
+                                             "shared-experts",
+                                             "untied-head",
+                                             "learned-positions",
+                                             NULL};
 
 static void take_sizes(struct transformer_config *config, const struct sl_transformer *t) {
     config->model_dimension = t->dimension;
@@ -31,6 +52,7 @@ static void take_sizes(struct transformer_config *config, const struct sl_transf
     config->norm = t->norm;
     config->norm_epsilon = t->epsilon;
     config->biases = t->biases;
+    config->learned_positions = t->learned_positions;
     config->untied_head = t->untied_head;
 }
 

@@ -43,8 +43,8 @@ const struct sl_option transformer_model_table[] = {
     {"rope-scaling", SL_OPTION_TEXT, FIELD(rope_scaling), .value = "FACTOR,LOW,HIGH,LENGTH", .keep = SL_KEPT_SIZE,
      .help = "gqa: slow rotations become FACTOR times as slow, as in Llama 3: those that turn fewer than LOW times in "
              "LENGTH tokens; those that turn more than HIGH times stay as they are"},
-    {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu", .keep = SL_KEPT_SIZE,
-     .help = "what is inside an MLP: gelu, or silu that gates columns beside it"},
+    {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu|erf-gelu", .keep = SL_KEPT_SIZE,
+     .help = "what is inside an MLP: gelu in its tanh form; silu that gates columns beside it; gelu as its erf has it"},
     {"mlp-dim", SL_OPTION_INTEGER, FIELD(mlp_dimension), .min = 0, .max = 16 * MOST, .keep = SL_KEPT_SIZE,
      .help = "columns inside an MLP; 0: four times the channels"},
     {"norm", SL_OPTION_CHOICE, FIELD(norm), .value = "rms|layer", .keep = SL_KEPT_SIZE,
@@ -55,6 +55,9 @@ const struct sl_option transformer_model_table[] = {
      .help = "gqa: which layers have biases: all, and RMS norms then shift; those of queries, keys and values; none"},
     {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
      .help = "number of different tokens; 0: as many as the data has"},
+    {"learned-positions", SL_OPTION_INTEGER, FIELD(learned_positions), .min = 0, .max = 1 << 20, .keep = SL_KEPT_SIZE,
+     .help =
+         "rows of a table, of which a token's position chooses one, that is added to the token's embedding; 0: none"},
     {"untied-head", SL_OPTION_SWITCH, FIELD(untied_head), .keep = SL_KEPT_SIZE,
      .help = "the logits have a token table of their own"},
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
@@ -390,6 +393,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .dropout = config->dropout,
         .recomputation = config->training.recompute,
         .fsdp = config->training.fsdp,
+        .learned_positions = config->learned_positions,
         .untied_head = config->untied_head,
         .vocabulary_parallel = config->vocabulary_parallel,
         .experts = config->experts,

@@ -26,6 +26,7 @@ struct transformer_config {
     double rope_base, norm_epsilon;
     const char *rope_scaling;
     double dropout;
+    int learned_positions; /* rows of their table */
     bool untied_head, vocabulary_parallel;
     int spread_head; /* enum sl_spread_head */
     int experts, choices, shared_experts, expert_dimension;

@@ -123,6 +123,10 @@ struct sl_published_kernels {
     void (*gate_forward)(size_t n, const float *gate, const float *x, float *y);
     /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n] */
     void (*gate_backward)(size_t n, const float *gate, const float *x, const float *dy, float *dgate, float *dx);
+    /* y = x Phi(x), gelu as its erf has it (Hendrycks & Gimpel, 2016): all [n] */
+    void (*erf_gelu_forward)(size_t n, const float *x, float *y);
+    /* dx = dy (Phi(x) + x phi(x)): all [n] */
+    void (*erf_gelu_backward)(size_t n, const float *x, const float *dy, float *dx);
     /* sums [rows] of x [rows, cols] */
     void (*row_sums)(size_t rows, size_t cols, const float *x, float *sums);
     /* y = x - sums / whole: x and y [rows, cols], sums [rows] over all shards' WHOLE columns. Also its own VJP. */

@@ -1,7 +1,7 @@
 /* published.c - the tensors of published models as parameters: which is which, and how they lie.
  *
- * Files have kernels as [out, in], parameters are [in, out]. GGUF files of Llama have the rows of q and k in another
- * order: row 2i + j of a head is row j * width / 2 + i of Hugging Face's. */
+ * Most files have kernels as [out, in], parameters are [in, out]. Those of q, k and v may be one tensor. GGUF files of
+ * Llama have the rows of q and k in another order: row 2i + j of a head is row j * width / 2 + i of Hugging Face's. */
 #include "layers/models/published.h"
 
 #include <stdlib.h>
@@ -12,67 +12,59 @@
 
 /* ---- names ---- */
 
-/* Of a parameter, its tensor in the two kinds of files. A layer's follow "blocks.N.layers.0.", "model.layers.N." and
- * "blk.N.". */
-struct name {
-    const char *own, *folder, *gguf;
-    enum { NO_HEADS, QUERY_HEADS, KEY_HEADS } turned; /* whose rows GGUF files of Llama have in another order */
-};
-static const struct name ends[] = {
-    {"embedding", "model.embed_tokens.weight", "token_embd.weight", NO_HEADS},
-    {"head", "lm_head.weight", "output.weight", NO_HEADS},
-    {"norm.gamma", "model.norm.weight", "output_norm.weight", NO_HEADS},
-    {NULL, NULL, NULL, NO_HEADS},
-};
-static const struct name layer_names[] = {
-    {"norm1.gamma", "input_layernorm.weight", "attn_norm.weight", NO_HEADS},
-    {"norm2.gamma", "post_attention_layernorm.weight", "ffn_norm.weight", NO_HEADS},
-    {"gqa.q.kernel", "self_attn.q_proj.weight", "attn_q.weight", QUERY_HEADS},
-    {"gqa.k.kernel", "self_attn.k_proj.weight", "attn_k.weight", KEY_HEADS},
-    {"gqa.v.kernel", "self_attn.v_proj.weight", "attn_v.weight", NO_HEADS},
-    {"gqa.q.bias", "self_attn.q_proj.bias", "attn_q.bias", QUERY_HEADS},
-    {"gqa.k.bias", "self_attn.k_proj.bias", "attn_k.bias", KEY_HEADS},
-    {"gqa.v.bias", "self_attn.v_proj.bias", "attn_v.bias", NO_HEADS},
-    {"gqa.q_norm.scale", "self_attn.q_norm.weight", "attn_q_norm.weight", NO_HEADS},
-    {"gqa.k_norm.scale", "self_attn.k_norm.weight", "attn_k_norm.weight", NO_HEADS},
-    {"gqa.out.kernel", "self_attn.o_proj.weight", "attn_output.weight", NO_HEADS},
-    {"mlp.gate.kernel", "mlp.gate_proj.weight", "ffn_gate.weight", NO_HEADS},
-    {"mlp.up.kernel", "mlp.up_proj.weight", "ffn_up.weight", NO_HEADS},
-    {"mlp.down.kernel", "mlp.down_proj.weight", "ffn_down.weight", NO_HEADS},
-    {NULL, NULL, NULL, NO_HEADS},
-};
+enum { PARTS = 3 }; /* of a tensor with q, k and v */
+
+static bool is_folder(const struct sl_published *p) { return p->weights.config; }
 
 /* The tensor of the parameter OWN, as the file calls it in TEXT; NULL: there is no such parameter. */
-static const struct name *find_name(const struct sl_published *p, const char *own, char text[128]) {
-    const bool folder = p->weights.config;
-    const struct name *names = ends;
+static const struct sl_published_name *find_name(const struct sl_published *p, const char *own, char text[128]) {
+    const struct sl_published_name *names = p->family->ends;
     const char *rest = own;
-    int layer = -1, used = 0;
-    if (sscanf(own, "blocks.%d.layers.0.%n", &layer, &used) == 1 && used) names = layer_names, rest = own + used;
-    for (; names->own; names++) {
-        if (strcmp(names->own, rest) != 0) continue;
-        const char *name = folder ? names->folder : names->gguf;
-        if (used)
-            snprintf(text, 128, folder ? "model.layers.%d.%s" : "blk.%d.%s", layer, name);
-        else
-            snprintf(text, 128, "%s", name);
-        return names;
+    int layer = -1, used = 0, prefix = 0;
+    if (sscanf(own, "blocks.%d.layers.0.%n", &layer, &used) == 1 && used) names = p->family->layers, rest = own + used;
+    for (; names->own && strcmp(names->own, rest) != 0; names++) {
     }
-    return NULL;
+    if (!names->own) return NULL;
+    if (used && is_folder(p))
+        prefix = sl_published_layer(p->family, layer, text);
+    else if (used)
+        prefix = snprintf(text, 128, "blk.%d.", layer);
+    snprintf(text + prefix, 128 - (size_t)prefix, "%s", is_folder(p) ? names->folder : names->gguf);
+    return names;
 }
+
+const struct sl_weight *sl_published_tensor(const struct sl_published *p, const char *name) {
+    static const char optional[] = "transformer.";
+    const size_t count = sizeof optional - 1;
+    const struct sl_weight *weight = sl_weights_find(&p->weights, name);
+    return weight || strncmp(name, optional, count) != 0 ? weight : sl_weights_find(&p->weights, name + count);
+}
+
+const char *sl_published_family_name(const struct sl_published *p) { return p->family->name; }
 
 /* ---- sizes ---- */
 
+/* Whether the parameter of NAME with DIMS dims lies as [out, in]. */
+static bool is_turned(const struct sl_published *p, const struct sl_published_name *name, int dims) {
+    if (dims != 2 || name->lie == SL_LIES_STRAIGHT) return false;
+    return name->lie != SL_LIES_TURNED_IN_GGUF || !is_folder(p);
+}
+
 /* The tensor of the parameter OWN with DIMS and SHAPE as parameters have them. */
 static int find_tensor(const struct sl_published *p, const char *own, int dims, const size_t *shape,
-                       const struct name **name, const struct sl_weight **weight, struct sl_error *error) {
+                       const struct sl_published_name **name, const struct sl_weight **weight, struct sl_error *error) {
     char text[128];
     *name = find_name(p, own, text);
     if (!*name) return sl_error_set(error, SL_BAD_INPUT, "%s: it has no parameter %s", p->weights.path, own);
-    const bool turns = dims == 2 && *name != &ends[0];
-    *weight = sl_weights_find(&p->weights, text);
+    *weight = sl_published_tensor(p, text);
     if (!*weight) return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is missing", p->weights.path, text);
-    const size_t want[] = {shape[turns ? 1 : 0], dims == 2 ? shape[turns ? 0 : 1] : 1};
+    size_t want[] = {shape[0], dims == 2 ? shape[1] : 1};
+    want[dims - 1] *= (*name)->part ? PARTS : 1;
+    if (is_turned(p, *name, dims)) {
+        const size_t rows = want[0];
+        want[0] = want[1];
+        want[1] = rows;
+    }
     if ((*weight)->dims == dims && (*weight)->shape[0] == want[0] && (*weight)->shape[1] == want[1]) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "%s: tensor %s is [%zu, %zu], and its sizes say [%zu, %zu]",
                         p->weights.path, text, (*weight)->shape[0], (*weight)->shape[1], want[0], want[1]);
@@ -83,30 +75,32 @@ static int find_tensor(const struct sl_published *p, const char *own, int dims, 
 /* What a coordinate has of a parameter [rows, columns] seen as a matrix, and where it is from. */
 struct source {
     const struct sl_published *published;
-    const struct name *name;
+    const struct sl_published_name *name;
     const struct sl_weight *weight;
     const struct sl_parameter *parameter;
     struct sl_shard shard;
     size_t rows, columns; /* of the shard */
+    size_t all_columns;   /* of the parameter */
+    size_t stride, first; /* the tensor's columns, and that of them, which is the parameter's first */
 };
 
-/* The row of the file's tensor that is element I of a head's columns, or of a bias. */
-static size_t row_of(const struct source *s, size_t i) {
+/* Where the tensor has column I: that of a head may be elsewhere in it. */
+static size_t column_of(const struct source *s, size_t i) {
     const size_t width = (size_t)s->published->transformer.head_width;
-    if (!s->published->turned_rows || s->name->turned == NO_HEADS) return i;
+    const bool turned = !is_folder(s->published) && s->published->family->turned_rows;
+    if (!turned || s->name->lie != SL_LIES_IN_HEADS) return s->first + i;
     const size_t at = i % width, half = width / 2;
-    return i - at + 2 * (at % half) + at / half;
+    return s->first + i - at + 2 * (at % half) + at / half;
 }
 
-/* VALUES [rows, columns] of a tensor that lies as they do: a vector, or a table. */
+/* VALUES [rows, columns] of a tensor whose rows are the parameter's: run by run, but heads' columns one by one. */
 static void read_straight(const struct source *s, float *values) {
-    for (size_t i = 0, run = sl_shard_run(&s->shard); i < s->rows * s->columns; i += run) {
-        const size_t first = sl_shard_global_index(&s->shard, i);
-        if (s->name->turned == NO_HEADS) {
-            sl_weight_read(s->weight, first, run, values + i);
-            continue;
-        }
-        for (size_t e = 0; e < run; e++) sl_weight_read(s->weight, row_of(s, first + e), 1, values + i + e);
+    const size_t run = sl_shard_run(&s->shard) < s->columns ? sl_shard_run(&s->shard) : s->columns;
+    const size_t step = s->name->lie == SL_LIES_IN_HEADS ? 1 : run;
+    for (size_t i = 0; i < s->rows * s->columns; i += step) {
+        const size_t global = sl_shard_global_index(&s->shard, i);
+        const size_t row = global / s->all_columns, column = column_of(s, global % s->all_columns);
+        sl_weight_read(s->weight, row * s->stride + column, step, values + i);
     }
 }
 
@@ -114,7 +108,7 @@ static void read_straight(const struct source *s, float *values) {
  * rows]. */
 enum { COLUMNS_AT_ONCE = 16 };
 static void read_turned(const struct source *s, float *room, float *values) {
-    const size_t all = s->parameter->shape[0], columns = s->parameter->shape[1];
+    const size_t all = s->parameter->shape[0], columns = s->all_columns;
     const size_t first = sl_shard_global_index(&s->shard, 0) / columns;
     const size_t last = sl_shard_global_index(&s->shard, (s->rows - 1) * s->columns) / columns,
                  count = last - first + 1;
@@ -122,7 +116,7 @@ static void read_turned(const struct source *s, float *room, float *values) {
         const size_t some = s->columns - from < COLUMNS_AT_ONCE ? s->columns - from : COLUMNS_AT_ONCE;
         for (size_t c = 0; c < some; c++) {
             const size_t column = sl_shard_global_index(&s->shard, from + c) % columns;
-            sl_weight_read(s->weight, row_of(s, column) * all + first, count, room + c * count);
+            sl_weight_read(s->weight, column_of(s, column) * all + first, count, room + c * count);
         }
         for (size_t r = 0; r < s->rows; r++) {
             const size_t row = sl_shard_global_index(&s->shard, r * s->columns) / columns - first;
@@ -138,7 +132,7 @@ struct room {
 
 static int fill(const struct source *s, struct sl_parameters *parameters, int number, const struct room *room) {
     const struct sl_parameter *parameter = s->parameter;
-    if (parameter->dims == 2 && s->name != &ends[0])
+    if (is_turned(s->published, s->name, parameter->dims))
         read_turned(s, room->columns, room->values);
     else
         read_straight(s, room->values);
@@ -164,6 +158,9 @@ static int load_one(const struct sl_published *p, struct sl_spmd *self, struct s
     SL_TRY(sl_spec_local_shape(&parameter->spec, self->mesh, parameter->dims, parameter->shape, local, &self->error));
     s.columns = local[parameter->dims - 1];
     s.rows = parameter->count / s.columns;
+    s.all_columns = parameter->shape[parameter->dims - 1];
+    s.stride = s.name->part ? PARTS * s.all_columns : s.all_columns;
+    s.first = s.name->part ? (size_t)(s.name->part - 1) * s.all_columns : 0;
     SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));
     SL_TRY(fill(&s, parameters, number, room));
     return sl_device.settle(&self->error);
@@ -207,7 +204,7 @@ int sl_published_load(const struct sl_published *p, struct sl_spmd *self, const 
 static int check_one(const struct sl_published *p, const char *own, int dims, size_t rows, size_t columns,
                      struct sl_error *error) {
     const size_t shape[] = {rows, columns};
-    const struct name *name;
+    const struct sl_published_name *name;
     const struct sl_weight *weight;
     return find_tensor(p, own, dims, shape, &name, &weight, error);
 }
@@ -216,48 +213,62 @@ static int check_layer(const struct sl_published *p, int layer, struct sl_error 
     const struct sl_transformer *t = &p->transformer;
     const size_t c = (size_t)t->dimension, inside = (size_t)t->inside, width = (size_t)t->head_width;
     const size_t q = (size_t)t->heads * width, k = (size_t)t->key_heads * width;
+    const bool shifts = t->norm == SL_NORM_LAYER, biases = t->biases != SL_BIASES_NONE,
+               all = t->biases == SL_BIASES_ALL;
     const struct {
         const char *name;
         int dims;
         size_t rows, columns;
         bool there;
-    } all[] = {
+    } list[] = {
         {"norm1.gamma", 1, c, 1, true},
+        {"norm1.beta", 1, c, 1, shifts},
         {"norm2.gamma", 1, c, 1, true},
+        {"norm2.beta", 1, c, 1, shifts},
         {"gqa.q.kernel", 2, c, q, true},
         {"gqa.k.kernel", 2, c, k, true},
         {"gqa.v.kernel", 2, c, k, true},
         {"gqa.out.kernel", 2, q, c, true},
-        {"gqa.q.bias", 1, q, 1, t->biases != SL_BIASES_NONE},
-        {"gqa.k.bias", 1, k, 1, t->biases != SL_BIASES_NONE},
-        {"gqa.v.bias", 1, k, 1, t->biases != SL_BIASES_NONE},
+        {"gqa.q.bias", 1, q, 1, biases},
+        {"gqa.k.bias", 1, k, 1, biases},
+        {"gqa.v.bias", 1, k, 1, biases},
+        {"gqa.out.bias", 1, c, 1, all},
         {"gqa.q_norm.scale", 1, width, 1, t->head_norms},
         {"gqa.k_norm.scale", 1, width, 1, t->head_norms},
-        {"mlp.gate.kernel", 2, c, inside, true},
+        {"mlp.gate.kernel", 2, c, inside, t->mlp == SL_MLP_GATED_SILU},
         {"mlp.up.kernel", 2, c, inside, true},
+        {"mlp.up.bias", 1, inside, 1, all},
         {"mlp.down.kernel", 2, inside, c, true},
+        {"mlp.down.bias", 1, c, 1, all},
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char name[96];
-        snprintf(name, sizeof name, "blocks.%d.layers.0.%s", layer, all[i].name);
-        if (all[i].there) SL_TRY(check_one(p, name, all[i].dims, all[i].rows, all[i].columns, error));
+        snprintf(name, sizeof name, "blocks.%d.layers.0.%s", layer, list[i].name);
+        if (list[i].there) SL_TRY(check_one(p, name, list[i].dims, list[i].rows, list[i].columns, error));
     }
     return SL_OK;
 }
 
 static int check_tensors(const struct sl_published *p, struct sl_error *error) {
-    const size_t c = (size_t)p->transformer.dimension;
-    SL_TRY(check_one(p, "embedding", 2, (size_t)p->transformer.vocabulary, c, error));
+    const struct sl_transformer *t = &p->transformer;
+    const size_t c = (size_t)t->dimension, vocabulary = (size_t)t->vocabulary;
+    SL_TRY(check_one(p, "embedding", 2, vocabulary, c, error));
+    if (t->learned_positions) SL_TRY(check_one(p, "positions", 2, (size_t)t->learned_positions, c, error));
+    if (t->untied_head) SL_TRY(check_one(p, "head", 2, vocabulary, c, error));
     SL_TRY(check_one(p, "norm.gamma", 1, c, 1, error));
-    for (int layer = 0; layer < p->transformer.blocks; layer++) SL_TRY(check_layer(p, layer, error));
+    if (t->norm == SL_NORM_LAYER) SL_TRY(check_one(p, "norm.beta", 1, c, 1, error));
+    for (int layer = 0; layer < t->blocks; layer++) SL_TRY(check_layer(p, layer, error));
     return SL_OK;
 }
 
 int sl_published_open(struct sl_published *p, const char *path, struct sl_error *error) {
-    *p = (struct sl_published){.family = ""};
+    *p = (struct sl_published){0};
     SL_TRY(sl_weights_open(&p->weights, path, error));
     SL_TRY(sl_read_published_sizes(p, error));
     return check_tensors(p, error);
 }
 
-void sl_published_close(struct sl_published *p) { sl_weights_close(&p->weights); }
+void sl_published_close(struct sl_published *p) {
+    free(p->divisors);
+    sl_weights_close(&p->weights);
+}

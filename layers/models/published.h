@@ -1,8 +1,8 @@
 /* published.h - models that others have trained: what their files say of them, and their values as parameters of
  * layers/models/transformer.h.
  *
- * Known are Llama, Mistral, Qwen 2 and Qwen 3 (dense), and what is built like them: by model_type in config.json of
- * Hugging Face, or general.architecture in a GGUF file. Layer n becomes block n. */
+ * Known are Llama, Mistral, Qwen 2 and Qwen 3 (dense), GPT-2, and what is built like them: by model_type in config.json
+ * of Hugging Face, or general.architecture in a GGUF file. Layer n becomes block n. */
 #ifndef SL_LAYERS_MODELS_PUBLISHED_H
 #define SL_LAYERS_MODELS_PUBLISHED_H
 
@@ -16,9 +16,12 @@ struct sl_published {
     struct sl_weights weights;
     struct sl_transformer transformer; /* what the files say: sizes and families; all else is zero */
     int context;                       /* the longest sequence that the model was made for */
-    const char *family;                /* "llama" */
-    bool turned_rows;                  /* rows of q and k lie so that adjacent columns of a head turn together */
+    const struct sl_published_family *family;
+    float *divisors; /* of the transformer's rotary; NULL: it has none */
 };
+
+/* Its name: "llama". */
+const char *sl_published_family_name(const struct sl_published *published);
 
 /* Opens PATH, which must last. SL_BAD_INPUT names what is not supported by its key in the file, or the tensor that is
  * missing or has another shape than these sizes say. Free with sl_published_close, also after a failure. */

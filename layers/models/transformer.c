@@ -27,15 +27,16 @@ static bool shifts(const struct sl_transformer *t) { return t->norm == SL_NORM_L
 
 /* Rows of kernels are sharded as the columns of what they multiply. The rotations' kernels multiply both latents, of
  * each of which a coordinate has its share. Experts are sharded over data whether other kernels are or not. */
-#define NORMS {"*.gamma", "tensor"}, {"*.beta", "tensor"}
+#define NORMS {"*.gamma", "tensor"}, {"*.beta", "tensor"}, {"positions", "-,tensor"}
 #define EXPERTS {"*.router.kernel", "tensor"}, {"*.experts.*.kernel", "data,tensor"}, {"*.experts.*.bias", "data"}
 #define KERNELS {"*.k_rope.kernel", "tensor*2"}, {"*.q_rope.kernel", "tensor*2"}, {"*.kernel", "tensor"}
 #define KERNELS_OVER_DATA                                                                                              \
     {"*.k_rope.kernel", "tensor*2,data"}, {"*.q_rope.kernel", "tensor*2,data"}, {"*.kernel", "tensor,data"}
 
-#define TABLES(AXIS) {"embedding", AXIS}, {"head", AXIS}
+#define TABLES(AXIS)                                                                                                   \
+    {"embedding", AXIS}, { "head", AXIS }
 
-static const struct sl_rule rules[2][3][11] = {
+static const struct sl_rule rules[2][3][12] = {
     {{NORMS, EXPERTS, KERNELS, {0}},
      {NORMS, EXPERTS, KERNELS, TABLES("tensor"), {0}},
      {NORMS, EXPERTS, KERNELS, TABLES("pipe"), {0}}},
@@ -96,6 +97,9 @@ int sl_transformer_check(const struct sl_transformer *t, const struct sl_mesh *m
     if (t->rope % 2)
         return sl_error_set(error, SL_BAD_INPUT, "rope dimension %d: rotations turn pairs, so it must be even",
                             t->rope);
+    if (t->learned_positions && t->positions > t->learned_positions)
+        return sl_error_set(error, SL_BAD_INPUT, "sequences of %d tokens: the table of positions has %d rows",
+                            t->positions, t->learned_positions);
     SL_TRY(check_families(t, error));
     if (is_grouped(t)) SL_TRY(check_grouped(t, error));
     SL_TRY(check_split("the number of heads", t->heads, tensor, sl_tensor_axis, error));
@@ -158,10 +162,11 @@ static struct sl_module *build_product(const char *name, int in, int out, bool b
 static struct sl_module *build_dense_mlp(const struct sl_transformer *t, const struct sl_channels *channels) {
     const int inside = inside_of(t);
     const bool biased = t->biases == SL_BIASES_ALL;
+    const int own = inside / sl_mesh_axis_size(channels->mesh, channels->axis);
     if (t->mlp == SL_MLP_GATED_SILU) return sl_gated_mlp("mlp", t->dimension, inside, biased, channels);
     struct sl_module *const layer[] = {
         build_product("up", t->dimension, inside, biased, channels),
-        sl_gelu(inside / sl_mesh_axis_size(channels->mesh, channels->axis)),
+        t->mlp == SL_MLP_ERF_GELU ? sl_erf_gelu(own) : sl_gelu(own),
         build_product("down", inside, t->dimension, biased, channels),
     };
     return sl_sequential("mlp", 3, layer);
@@ -239,10 +244,12 @@ static struct sl_module *build_stage(const struct sl_transformer *t, int stages,
                                      const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
     const int first = sl_model_first_layer(spread_of(t), stages, stage);
     const int end = sl_model_first_layer(spread_of(t), stages, stage + 1);
-    struct sl_module **part = calloc((size_t)(end - first) + 3, sizeof *part), *whole = NULL;
+    struct sl_module **part = calloc((size_t)(end - first) + 4, sizeof *part), *whole = NULL;
     int parts = 0;
     if (!part) return NULL;
     if (stage == 0 && !head_of(t)->embeds) part[parts++] = sl_token_embedding(vocabulary, channels);
+    if (stage == 0 && t->learned_positions)
+        part[parts++] = sl_learned_positions(t->learned_positions, t->dimension, channels);
     for (int layer = first; layer < end; layer++) part[parts++] = build_layer(t, layer, channels);
     if (stage == stages - 1) part[parts++] = build_norm("norm", t, channels);
     if (stage == stages - 1 && head_of(t)->begin) part[parts++] = head_of(t)->begin(vocabulary, channels);
@@ -362,7 +369,8 @@ static void sum_layers(const struct sl_transformer *t, double *parameters, doubl
 double sl_transformer_parameters(const struct sl_transformer *t) {
     double parameters, kernels;
     sum_layers(t, &parameters, &kernels);
-    return parameters + norm_size(t) + (t->untied_head ? 2.0 : 1.0) * t->vocabulary * t->dimension;
+    const double tables = (t->untied_head ? 2.0 : 1.0) * t->vocabulary + t->learned_positions;
+    return parameters + norm_size(t) + tables * t->dimension;
 }
 
 double sl_transformer_flops(const struct sl_transformer *t, int sequence) {

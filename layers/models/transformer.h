@@ -1,12 +1,12 @@
 /* transformer.h - a transformer. Its layers are divided over a pipeline, its channels over
  * "tensor", and its kernels over "data":
  *
- *     embedding, blocks x layers_per_block x { x + attention(norm1(x)); x + mlp(norm2(x)) }, norm, logits = x
- * embedding^T or x head^T
+ *     embedding [+ positions], blocks x layers_per_block x { x + attention(norm1(x)); x + mlp(norm2(x)) }, norm, logits
+ * = x embedding^T or x head^T
  *
- * Parameters are called blocks.B.layers.L.{norm1,norm2,mla.*,mlp.*}, norm.*, embedding, head; gqa.* takes the place of mla.*
- * where attention is not latent, and with experts, moe.* that of mlp.*. With latent attention the last layer of each
- * block has no rotary positions. A stage consists of consecutive layers. */
+ * Parameters are called blocks.B.layers.L.{norm1,norm2,mla.*,mlp.*}, norm.*, embedding, positions, head; gqa.* takes
+ * the place of mla.* where attention is not latent, and with experts, moe.* that of mlp.*. With latent attention the
+ * last layer of each block has no rotary positions. A stage consists of consecutive layers. */
 #ifndef SL_LAYERS_MODELS_TRANSFORMER_H
 #define SL_LAYERS_MODELS_TRANSFORMER_H
 
@@ -28,7 +28,7 @@ static inline int sl_spread_loops(int spread) { return spread == SL_SPREAD_VOCAB
 
 /* What differs between families of models: 0 is this one's own. */
 enum sl_attention_kind { SL_ATTENTION_LATENT, SL_ATTENTION_GROUPED };
-enum sl_mlp_kind { SL_MLP_GELU, SL_MLP_GATED_SILU };
+enum sl_mlp_kind { SL_MLP_GELU, SL_MLP_GATED_SILU, SL_MLP_ERF_GELU };
 enum sl_norm_family { SL_NORM_RMS, SL_NORM_LAYER }; /* a layer norm always shifts */
 /* Which products have biases; RMS norms shift where all have some. */
 enum sl_biases { SL_BIASES_ALL, SL_BIASES_QKV, SL_BIASES_NONE };
@@ -46,6 +46,7 @@ struct sl_transformer {
     double epsilon;           /* of norms; 0: 1e-6 */
     int biases;               /* enum sl_biases */
     int positions;            /* the longest sequence */
+    int learned_positions;    /* rows of a table of positions, which are added to the embedding; 0: none */
     double dropout;           /* rate of dropout on what attention and MLP add to the residual */
     int recomputation;        /* enum sl_recomputation; selective: attention */
     bool fsdp;                /* kernels are also sharded over data */

@@ -56,8 +56,9 @@ struct sl_module *sl_sharded_norm(const char *name, int columns, const struct sl
 /* y = x less its mean over the whole row. */
 struct sl_module *sl_sharded_center(int columns, const struct sl_channels *channels);
 
-/* y = gelu(x) in its tanh form. COLUMNS are those that a coordinate has. */
+/* y = gelu(x) in its tanh form; as its erf has it. COLUMNS are those that a coordinate has. */
 struct sl_module *sl_gelu(int columns);
+struct sl_module *sl_erf_gelu(int columns);
 
 /* Dropout whose random words follow from (global row, column of the whole row): it drops the same elements in every
  * layout. */
@@ -83,6 +84,7 @@ struct sl_rotary {
     bool pairs; /* pair i is columns 2i and 2i + 1; otherwise i and i + WIDTH / 2 */
     double base;
     double factor, low, high, original; /* factor 0: nothing is stretched */
+    const float *divisors; /* [WIDTH / 2] what the pairs' rates are divided by; NULL: 1. They must outlive modules. */
 };
 
 /* Attention whose query heads share heads of keys and values, in groups of equally many (Ainslie et al., "GQA", 2023).
@@ -166,6 +168,8 @@ bool sl_vocabulary_divides(const struct sl_vocabulary *vocabulary);
  * sequences do not divide, every coordinate looks up all tokens and keeps its channels. Vocabulary-parallel: the sums
  * of all coordinates' lookups are scattered over channels. */
 struct sl_module *sl_token_embedding(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
+/* y = x + the rows of a table "positions" [ROWS, DIMENSION] that the tokens' positions choose, counted from 0. */
+struct sl_module *sl_learned_positions(int rows, int dimension, const struct sl_channels *channels);
 /* The loss of a language model: softmax cross entropy of logits = x table^T. It takes x [rows, own channels], and
  * forward gives dx; its W is the table's gradient. Logits are made of a chunk of classes at a time: there is no array
  * of [rows, vocabulary] unless one chunk has all classes.

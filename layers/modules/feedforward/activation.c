@@ -160,6 +160,17 @@ static void gelu_backward_stored(const struct sl_module *module, struct sl_conte
     context->kernels->sequence->gelu_backward_bf16(elements(module, context), x, dy, dx, dx_stored);
 }
 
+static int erf_gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    context->kernels->published->erf_gelu_forward(elements(module, context), x, y);
+    return SL_OK;
+}
+
+static int erf_gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                                   const float *dy, float *dx) {
+    if (dx) context->kernels->published->erf_gelu_backward(elements(module, context), x, dy, dx);
+    return SL_OK;
+}
+
 /* ---- types and construction ---- */
 
 #define ACTIVATION(NAME, PLAN, FORWARD, STRUCT)                                                                        \
@@ -180,6 +191,12 @@ static const struct sl_module_type gelu_type = {.name = "gelu",
                                                 .backward_stored = gelu_backward_stored,
                                                 .dx_may_be_x = true,
                                                 .fuses = true};
+static const struct sl_module_type erf_gelu_type = {.name = "erf_gelu",
+                                                    .plan = plan_gelu,
+                                                    .forward = erf_gelu_forward,
+                                                    .backward_input = erf_gelu_backward_input,
+                                                    .dx_may_be_x = true,
+                                                    .fuses = true};
 static const struct sl_module_type dropout_type = ACTIVATION("dropout", plan_dropout, dropout_forward, dropout);
 static const struct sl_module_type silu_dropout_type =
     ACTIVATION("silu_dropout", plan_dropout, silu_dropout_forward, dropout);
@@ -189,6 +206,8 @@ static const struct sl_module_type sharded_dropout_type =
 struct sl_module *sl_silu(int cols) { return sl_module_new(&silu_type, "", cols, cols); }
 
 struct sl_module *sl_gelu(int columns) { return sl_module_new(&gelu_type, "", columns, columns); }
+
+struct sl_module *sl_erf_gelu(int columns) { return sl_module_new(&erf_gelu_type, "", columns, columns); }
 
 static struct sl_module *new_dropout(const struct sl_module_type *type, int cols, double rate) {
     struct sl_module *module = sl_module_new(type, "", cols, cols);

@@ -20,7 +20,8 @@ static void fill(const struct sl_rope *rope, float *cosine, float *sine) {
     const double base = angles->base > 0 ? angles->base : 10000.0;
     const int begin = angles->base > 0 ? 0 : 1;
     for (int i = 0; i < rope->pairs; i++) {
-        const double rate = stretched(angles, pow(base, -2.0 * (rope->first + i) / rope->columns));
+        const double divisor = angles->divisors ? angles->divisors[rope->first + i] : 1;
+        const double rate = stretched(angles, pow(base, -2.0 * (rope->first + i) / rope->columns)) / divisor;
         for (int t = 0; t < rope->positions; t++) {
             const size_t at = (size_t)t * (size_t)rope->pairs + (size_t)i;
             cosine[at] = (float)cos((t + begin) * rate);
@@ -31,7 +32,7 @@ static void fill(const struct sl_rope *rope, float *cosine, float *sine) {
 
 static bool same_angles(const struct sl_rotary *a, const struct sl_rotary *b) {
     return a->base == b->base && a->factor == b->factor && a->low == b->low && a->high == b->high &&
-           a->original == b->original;
+           a->original == b->original && a->divisors == b->divisors;
 }
 
 static bool is_table(const struct sl_rope *rope, const struct sl_rope *like, bool sizes_only) {

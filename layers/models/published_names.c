@@ -1,0 +1,127 @@
+/* published_names.c - the families of published models, and how they call their tensors. A family more is a line here,
+ * and a list of names if it has its own. */
+#include <string.h>
+
+#include "layers/models/published_internal.h"
+
+/* ---- Llama, and what is built like it ---- */
+
+static const struct sl_published_name llama_ends[] = {
+    {"embedding", "model.embed_tokens.weight", "token_embd.weight", SL_LIES_STRAIGHT, 0},
+    {"head", "lm_head.weight", "output.weight", SL_LIES_STRAIGHT, 0},
+    {"norm.gamma", "model.norm.weight", "output_norm.weight", SL_LIES_STRAIGHT, 0},
+    {0},
+};
+
+static const struct sl_published_name llama_layers[] = {
+    {"norm1.gamma", "input_layernorm.weight", "attn_norm.weight", SL_LIES_STRAIGHT, 0},
+    {"norm2.gamma", "post_attention_layernorm.weight", "ffn_norm.weight", SL_LIES_STRAIGHT, 0},
+    {"gqa.q.kernel", "self_attn.q_proj.weight", "attn_q.weight", SL_LIES_IN_HEADS, 0},
+    {"gqa.k.kernel", "self_attn.k_proj.weight", "attn_k.weight", SL_LIES_IN_HEADS, 0},
+    {"gqa.v.kernel", "self_attn.v_proj.weight", "attn_v.weight", SL_LIES_TURNED, 0},
+    {"gqa.q.bias", "self_attn.q_proj.bias", "attn_q.bias", SL_LIES_IN_HEADS, 0},
+    {"gqa.k.bias", "self_attn.k_proj.bias", "attn_k.bias", SL_LIES_IN_HEADS, 0},
+    {"gqa.v.bias", "self_attn.v_proj.bias", "attn_v.bias", SL_LIES_STRAIGHT, 0},
+    {"gqa.q_norm.scale", "self_attn.q_norm.weight", "attn_q_norm.weight", SL_LIES_STRAIGHT, 0},
+    {"gqa.k_norm.scale", "self_attn.k_norm.weight", "attn_k_norm.weight", SL_LIES_STRAIGHT, 0},
+    {"gqa.out.kernel", "self_attn.o_proj.weight", "attn_output.weight", SL_LIES_TURNED, 0},
+    {"mlp.gate.kernel", "mlp.gate_proj.weight", "ffn_gate.weight", SL_LIES_TURNED, 0},
+    {"mlp.up.kernel", "mlp.up_proj.weight", "ffn_up.weight", SL_LIES_TURNED, 0},
+    {"mlp.down.kernel", "mlp.down_proj.weight", "ffn_down.weight", SL_LIES_TURNED, 0},
+    {0},
+};
+
+/* ---- GPT-2 ---- */
+
+static const struct sl_published_name gpt2_ends[] = {
+    {"embedding", "transformer.wte.weight", "token_embd.weight", SL_LIES_STRAIGHT, 0},
+    {"positions", "transformer.wpe.weight", "position_embd.weight", SL_LIES_STRAIGHT, 0},
+    {"head", "lm_head.weight", "output.weight", SL_LIES_STRAIGHT, 0},
+    {"norm.gamma", "transformer.ln_f.weight", "output_norm.weight", SL_LIES_STRAIGHT, 0},
+    {"norm.beta", "transformer.ln_f.bias", "output_norm.bias", SL_LIES_STRAIGHT, 0},
+    {0},
+};
+
+/* Folders have kernels as parameters are, GGUF files do not. */
+static const struct sl_published_name gpt2_layers[] = {
+    {"norm1.gamma", "ln_1.weight", "attn_norm.weight", SL_LIES_STRAIGHT, 0},
+    {"norm1.beta", "ln_1.bias", "attn_norm.bias", SL_LIES_STRAIGHT, 0},
+    {"norm2.gamma", "ln_2.weight", "ffn_norm.weight", SL_LIES_STRAIGHT, 0},
+    {"norm2.beta", "ln_2.bias", "ffn_norm.bias", SL_LIES_STRAIGHT, 0},
+    {"gqa.q.kernel", "attn.c_attn.weight", "attn_qkv.weight", SL_LIES_TURNED_IN_GGUF, 1},
+    {"gqa.k.kernel", "attn.c_attn.weight", "attn_qkv.weight", SL_LIES_TURNED_IN_GGUF, 2},
+    {"gqa.v.kernel", "attn.c_attn.weight", "attn_qkv.weight", SL_LIES_TURNED_IN_GGUF, 3},
+    {"gqa.q.bias", "attn.c_attn.bias", "attn_qkv.bias", SL_LIES_STRAIGHT, 1},
+    {"gqa.k.bias", "attn.c_attn.bias", "attn_qkv.bias", SL_LIES_STRAIGHT, 2},
+    {"gqa.v.bias", "attn.c_attn.bias", "attn_qkv.bias", SL_LIES_STRAIGHT, 3},
+    {"gqa.out.kernel", "attn.c_proj.weight", "attn_output.weight", SL_LIES_TURNED_IN_GGUF, 0},
+    {"gqa.out.bias", "attn.c_proj.bias", "attn_output.bias", SL_LIES_STRAIGHT, 0},
+    {"mlp.up.kernel", "mlp.c_fc.weight", "ffn_up.weight", SL_LIES_TURNED_IN_GGUF, 0},
+    {"mlp.up.bias", "mlp.c_fc.bias", "ffn_up.bias", SL_LIES_STRAIGHT, 0},
+    {"mlp.down.kernel", "mlp.c_proj.weight", "ffn_down.weight", SL_LIES_TURNED_IN_GGUF, 0},
+    {"mlp.down.bias", "mlp.c_proj.bias", "ffn_down.bias", SL_LIES_STRAIGHT, 0},
+    {0},
+};
+
+static const char *const gpt2_keys[] = {"hidden_size",
+                                        "n_embd",
+                                        "num_hidden_layers",
+                                        "n_layer",
+                                        "num_attention_heads",
+                                        "n_head",
+                                        "intermediate_size",
+                                        "n_inner",
+                                        "hidden_act",
+                                        "activation_function",
+                                        "rms_norm_eps",
+                                        "layer_norm_epsilon",
+
+                                        "max_position_embeddings",
+                                        "n_positions",
+                                        "attention.layer_norm_rms_epsilon",
+                                        "attention.layer_norm_epsilon",
+                                        NULL};
+
+/* ---- all of them ---- */
+
+#define LLAMA                                                                                                          \
+    .layers_per_block = 1, .attention = SL_ATTENTION_GROUPED, .rope = 2, .mlp = SL_MLP_GATED_SILU, .epsilon = 1e-6
+#define LLAMA_NAMES llama_ends, llama_layers, "model.layers", NULL
+
+static const struct sl_published_family families[] = {
+    {"llama", {LLAMA, .biases = SL_BIASES_NONE}, true, false, LLAMA_NAMES},
+    {"mistral", {LLAMA, .biases = SL_BIASES_NONE}, true, false, LLAMA_NAMES},
+    {"qwen2", {LLAMA, .biases = SL_BIASES_QKV}, false, false, LLAMA_NAMES},
+    {"qwen3", {LLAMA, .biases = SL_BIASES_NONE, .head_norms = true}, false, false, LLAMA_NAMES},
+    {"gpt2",
+     {.layers_per_block = 1,
+      .attention = SL_ATTENTION_GROUPED,
+      .mlp = SL_MLP_GELU,
+      .norm = SL_NORM_LAYER,
+      .epsilon = 1e-5,
+      .biases = SL_BIASES_ALL},
+     false,
+     true,
+     gpt2_ends,
+     gpt2_layers,
+     "transformer.h",
+     gpt2_keys},
+};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+const struct sl_published_family *sl_published_find_family(const char *name) {
+    for (int i = 0; i < FAMILIES; i++)
+        if (!strcmp(name, families[i].name)) return &families[i];
+    return NULL;
+}
+
+int sl_published_layer(const struct sl_published_family *family, int layer, char text[128]) {
+    return snprintf(text, 128, "%s.%d.", family->prefix, layer);
+}
+
+const char *sl_published_families(char text[128]) {
+    int used = 0;
+    for (int i = 0; i < FAMILIES; i++)
+        used += snprintf(text + used, 128 - (size_t)used, "%s%s", i ? ", " : "", families[i].name);
+    return text;
+}

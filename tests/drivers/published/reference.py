@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""reference.py - what the library that published models come from says of them, for published.sh. Needs, by pip: torch,
+transformers, safetensors.
+
+make          makes small models of random values in tests/data/published, and the logits they give, if they are not there
+facts         writes what one training step makes of each of them: the loss and, of every tensor's gradient, its norm and its
+              product with fixed numbers, into facts.json
+logits MODEL TOKENS OUT [GREEDY]  of a folder or a GGUF file: logits.N of each line of numbers in TOKENS, and "greedy", so many
+              tokens after the first line's
+step MODEL TOKENS OUT  the loss of a batch, a line a sequence, and all gradients, under the names of Hugging Face"""
+
+import json
+import os
+import sys
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
+
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data/published")
+TOKENS = [5, 17, 3, 60, 42, 42, 7, 0, 31, 12, 9, 33]
+NONE = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+KEPT = """model_type vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
+    max_position_embeddings tie_word_embeddings rms_norm_eps rope_parameters hidden_act attention_bias n_embd n_layer n_head
+    n_inner n_positions layer_norm_epsilon activation_function""".split()
+
+MODELS = {
+    "llama-untied": LlamaConfig(vocab_size=64, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=6,
+                                num_key_value_heads=3, head_dim=4, max_position_embeddings=64, tie_word_embeddings=False, **NONE),
+    "gpt2": GPT2Config(vocab_size=64, n_embd=24, n_inner=36, n_layer=2, n_head=6, n_positions=64, attn_pdrop=0, embd_pdrop=0,
+                       resid_pdrop=0, **NONE),
+}
+
+
+def model_in(path):
+    folder, file = os.path.split(path.rstrip("/"))
+    options = {"gguf_file": file} if file.endswith(".gguf") else {}
+    return AutoModelForCausalLM.from_pretrained(folder if options else path, dtype=torch.float32, **options).eval()
+
+
+def logits_of(model, tokens):
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0].contiguous()
+
+
+def make():
+    torch.manual_seed(1)
+    for name, config in MODELS.items():
+        folder = os.path.join(DATA, name)
+        if os.path.exists(folder):
+            continue
+        model = AutoModelForCausalLM.from_config(config).eval().float()
+        with torch.no_grad():
+            for key, values in model.named_parameters():
+                norm = ("norm" in key or ".ln_" in key) and key.endswith("weight")
+                values.copy_((torch.randn_like(values) * (0.3 if values.dim() > 1 else 0.2) + norm).bfloat16().float())
+        os.makedirs(folder)
+        tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+        save_file({k: v.bfloat16().contiguous() for k, v in model.state_dict().items() if k not in tied},
+                  os.path.join(folder, "model.safetensors"))
+        whole = json.loads(config.to_json_string(use_diff=False))
+        with open(os.path.join(folder, "config.json"), "w") as file:
+            json.dump({key: whole[key] for key in KEPT if whole.get(key) is not None}, file, indent=1)
+        save_file({"logits": logits_of(model, TOKENS)}, os.path.join(folder, "logits.safetensors"))
+    erf = os.path.join(DATA, "gpt2", "erf.safetensors")
+    if not os.path.exists(erf):
+        model = AutoModelForCausalLM.from_pretrained(os.path.join(DATA, "gpt2"), dtype=torch.float32, activation_function="gelu")
+        save_file({"logits": logits_of(model.eval(), TOKENS)}, erf)
+
+
+def step(model, rows):
+    """The mean loss of each token's successor, and its gradients."""
+    tokens = torch.tensor(rows)
+    logits = model(tokens[:, :-1]).logits
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
+    loss.backward()
+    return loss.item(), {name: values.grad.contiguous() for name, values in model.named_parameters()}
+
+
+def batch():
+    """4 sequences of 16 tokens, and one more each."""
+    return [[(7 * i * i + 3 * i + 5 * r * r) % 64 for i in range(17)] for r in range(4)]
+
+
+def facts():
+    for name in sorted(os.listdir(DATA)):
+        if not os.path.isdir(os.path.join(DATA, name)):
+            continue
+        loss, gradients = step(model_in(os.path.join(DATA, name)), batch())
+        known = {}
+        for key, values in gradients.items():
+            flat = values.double().flatten()
+            signs = torch.cos(torch.arange(len(flat), dtype=torch.float64) ** 2)
+            known[key] = [float(f"{x:.9g}") for x in (flat.norm().item(), (flat * signs).sum().item())]
+        with open(os.path.join(DATA, name, "facts.json"), "w") as file:
+            entries = ",\n".join(f"{json.dumps(key)}: {json.dumps(values)}" for key, values in known.items())
+            file.write(f'{{"loss": {loss}, "gradients": {{\n{entries}}}}}\n')
+
+
+def lines(path):
+    with open(path) as file:
+        return [[int(x) for x in line.replace(",", " ").split()] for line in file if line.strip()]
+
+
+def logits(path, tokens, out, greedy="0"):
+    model, prompts = model_in(path), lines(tokens)
+    given = {f"logits.{i}": logits_of(model, prompt) for i, prompt in enumerate(prompts)}
+    if int(greedy):
+        more = model.generate(torch.tensor([prompts[0]]), max_new_tokens=int(greedy), do_sample=False, eos_token_id=None)
+        given["greedy"] = more[0].to(torch.int32)
+    save_file(given, out)
+
+
+def write_step(path, tokens, out):
+    loss, gradients = step(model_in(path), lines(tokens))
+    save_file({**gradients, "loss": torch.tensor([loss])}, out)
+
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    {"make": make, "facts": facts, "logits": logits, "step": write_step}[sys.argv[1]](*sys.argv[2:])
