@@ -241,6 +241,7 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     SL_TRY(report_end(training, error));
     if (!training->json && training->forecast) print_forecast(training);
     if (!training->json) sl_memory_print_end(stdout, training->memory, &job->mesh, options->profile);
+    if (options->gradients && training->type->name) SL_TRY(training->type->name(training, &training->gradients, error));
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
         return error->status = SL_FAILED; /* it could be written when the run began */
     return options->trace ? sl_trace_file_write(&training->trace, error) : SL_OK;

@@ -27,6 +27,8 @@ struct sl_training_type {
     /* At the end: prints for people, unless the report is in JSON; returns the last JSON object, NULL without memory.
      */
     json_t *(*end)(struct sl_training *training);
+    /* Gives GRADIENTS other names and shapes before they are written; NULL: they have the parameters'. */
+    int (*name)(const struct sl_training *training, struct sl_store *gradients, struct sl_error *error);
 };
 
 /* What was measured: ms of the median step, and of the fast and slow tenth of them; bytes of the fullest coordinate. */

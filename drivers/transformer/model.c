@@ -88,6 +88,17 @@ int transformer_load_model(struct sl_worker *worker) {
     return sl_group_close(worker->self, &world);
 }
 
+int transformer_publish(const struct transformer_job *job, struct sl_store *store, struct sl_error *error) {
+    struct sl_publication publication = {.family = job->published.family, .transformer = &job->model, .values = store};
+    struct sl_store named = {0};
+    int status = sl_publication_open(&publication, error);
+    if (status == SL_OK) status = sl_publication_copy(&publication, &named, error);
+    sl_publication_close(&publication);
+    sl_store_free(status == SL_OK ? store : &named);
+    if (status == SL_OK) *store = named;
+    return status;
+}
+
 /* ---- text ---- */
 
 int transformer_open_tokenizer(struct transformer_job *job, struct sl_error *error) {

@@ -107,5 +107,16 @@ static json_t *end(struct sl_training *training) {
                      (json_int_t)sl_peak_bytes(), "products_measured", job->peak.date);
 }
 
-const struct sl_training_type transformer_training = {
-    .fetch = fetch, .begin = begin, .after = after_step, .field = fields, .shows = shows_step, .end = end};
+/* Those of a published model are called as its files call the values. */
+static int name_gradients(const struct sl_training *training, struct sl_store *gradients, struct sl_error *error) {
+    const struct transformer_job *job = training->job->own;
+    return job->publishes ? transformer_publish(job, gradients, error) : SL_OK;
+}
+
+const struct sl_training_type transformer_training = {.fetch = fetch,
+                                                      .begin = begin,
+                                                      .after = after_step,
+                                                      .field = fields,
+                                                      .shows = shows_step,
+                                                      .end = end,
+                                                      .name = name_gradients};

@@ -6,7 +6,7 @@
 #include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
-#include "layers/models/published.h"
+#include "layers/models/publish.h"
 #include "layers/models/transformer.h"
 #include "layers/storage/prompts.h"
 #include "layers/storage/tokens.h"
@@ -97,6 +97,8 @@ int transformer_take_model(struct transformer_job *job, struct transformer_confi
                            const struct sl_options *options, struct sl_error *error);
 /* For struct sl_job_type. */
 int transformer_load_model(struct sl_worker *worker);
+/* STORE's tensors, which have the parameters' names and shapes, become those of the published model. */
+int transformer_publish(const struct transformer_job *job, struct sl_store *store, struct sl_error *error);
 int transformer_open_tokenizer(struct transformer_job *job, struct sl_error *error);
 /* The job's prompts, whose tokens are bytes, become the model's tokens. */
 int transformer_encode_prompts(struct transformer_job *job, struct sl_error *error);

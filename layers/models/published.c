@@ -20,16 +20,12 @@ static bool is_folder(const struct sl_published *p) { return p->weights.config; 
 static const struct sl_published_name *find_name(const struct sl_published *p, const char *own, char text[128]) {
     const struct sl_published_name *names = p->family->ends;
     const char *rest = own;
-    int layer = -1, used = 0, prefix = 0;
+    int layer = -1, used = 0;
     if (sscanf(own, "blocks.%d.layers.0.%n", &layer, &used) == 1 && used) names = p->family->layers, rest = own + used;
     for (; names->own && strcmp(names->own, rest) != 0; names++) {
     }
     if (!names->own) return NULL;
-    if (used && is_folder(p))
-        prefix = sl_published_layer(p->family, layer, text);
-    else if (used)
-        prefix = snprintf(text, 128, "blk.%d.", layer);
-    snprintf(text + prefix, 128 - (size_t)prefix, "%s", is_folder(p) ? names->folder : names->gguf);
+    sl_published_tensor_name(p->family, names, !is_folder(p), used ? layer : -1, text);
     return names;
 }
 

@@ -28,8 +28,11 @@ struct sl_published_family {
 
 /* NULL: there is none of that name. */
 const struct sl_published_family *sl_published_find_family(const char *name);
-/* Writes "model.layers.7."; returns its length. */
-int sl_published_layer(const struct sl_published_family *family, int layer, char text[128]);
+/* All of them; one without a name is behind the last. */
+const struct sl_published_family *sl_published_family_list(void);
+/* What a folder or a GGUF file calls the tensor of NAME: LAYER's, or one of the ends. */
+void sl_published_tensor_name(const struct sl_published_family *family, const struct sl_published_name *name, bool gguf,
+                              int layer, char text[128]);
 /* The names of all, with commas between them. */
 const char *sl_published_families(char text[128]);
 

@@ -106,22 +106,31 @@ static const struct sl_published_family families[] = {
      gpt2_layers,
      "transformer.h",
      gpt2_keys},
+    {0},
 };
-enum { FAMILIES = sizeof families / sizeof *families };
+
+const struct sl_published_family *sl_published_family_list(void) { return families; }
 
 const struct sl_published_family *sl_published_find_family(const char *name) {
-    for (int i = 0; i < FAMILIES; i++)
-        if (!strcmp(name, families[i].name)) return &families[i];
+    for (const struct sl_published_family *family = families; family->name; family++)
+        if (!strcmp(name, family->name)) return family;
     return NULL;
-}
-
-int sl_published_layer(const struct sl_published_family *family, int layer, char text[128]) {
-    return snprintf(text, 128, "%s.%d.", family->prefix, layer);
 }
 
 const char *sl_published_families(char text[128]) {
     int used = 0;
-    for (int i = 0; i < FAMILIES; i++)
+    for (int i = 0; families[i].name; i++)
         used += snprintf(text + used, 128 - (size_t)used, "%s%s", i ? ", " : "", families[i].name);
     return text;
+}
+
+void sl_published_tensor_name(const struct sl_published_family *family, const struct sl_published_name *name, bool gguf,
+                              int layer, char text[128]) {
+    const char *rest = gguf ? name->gguf : name->folder;
+    if (layer < 0)
+        snprintf(text, 128, "%s", rest);
+    else if (gguf)
+        snprintf(text, 128, "blk.%d.%s", layer, rest);
+    else
+        snprintf(text, 128, "%s.%d.%s", family->prefix, layer, rest);
 }

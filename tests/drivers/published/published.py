@@ -3,10 +3,13 @@
 
 compare GIVEN WANTED        prints the largest difference of the logits in two safetensors files, relative to their
                             spread, and whether each row's largest one is the same
+tokens OUT                  writes the sequences of which facts.json is (reference.py)
+gradients GIVEN LOSS FACTS  prints the largest difference of the loss, and of a gradient beside its norm, from the facts
 gguf FOLDER OUT             writes the model in FOLDER as a GGUF file of float32 (Llama's rows of q and k turned)
 config FOLDER OUT KEY JSON  copies FOLDER to OUT with another value of a key in its config.json; "-": without it"""
 
 import json
+import math
 import os
 import shutil
 import struct
@@ -43,9 +46,31 @@ def compare(given, wanted):
     return 0 if same and difference < 1e-5 else 1
 
 
+def tokens(out):
+    rows = [[(7 * i * i + 3 * i + 5 * r * r) % 64 for i in range(17)] for r in range(4)]
+    about = {"tokens": {"dtype": "I32", "shape": [4, 17], "data_offsets": [0, 4 * 4 * 17]}}
+    head = json.dumps(about).encode()
+    with open(out, "wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head + struct.pack("<68i", *sum(rows, [])))
+
+
+def gradients(given, loss, facts):
+    with open(facts) as file:
+        want = json.load(file)
+    got = {name: values for name, (_, values) in read(given).items()}
+    worst = abs(float(loss) - want["loss"]) / want["loss"]
+    for name, (norm, product) in want["gradients"].items():
+        values = got.pop(name)
+        products = sum(x * math.cos(i * i) for i, x in enumerate(values))
+        worst = max(worst, abs(math.hypot(*values) - norm) / norm, abs(products - product) / norm)
+    print(f"{worst:.3g}{' other names: ' + ' '.join(got) if got else ''}")
+    return 0 if worst < 1e-5 and not got else 1
+
+
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
     "self_attn.q_proj": "attn_q",
@@ -57,13 +82,24 @@ NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "wte.weight": "token_embd.weight",
+    "wpe.weight": "position_embd.weight",
+    "ln_f.weight": "output_norm.weight",
+    "ln_f.bias": "output_norm.bias",
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
 }
 
 
 def gguf_name(name):
+    name = name.removeprefix("transformer.")
     if name in NAMES:
         return NAMES[name]
-    _, _, layer, rest = name.split(".", 3)
+    layer, rest = name.removeprefix("model.layers.").removeprefix("h.").split(".", 1)
     stem, kind = rest.rsplit(".", 1)
     return f"blk.{layer}.{NAMES[stem]}.{kind}"
 
@@ -79,33 +115,64 @@ def text(string):
     return struct.pack("<Q", len(string)) + string.encode()
 
 
-def gguf(folder, out):
-    with open(os.path.join(folder, "config.json")) as file:
-        config = json.load(file)
-    family = config["model_type"]
-    width = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
-    sizes = {
+def transposed(values, columns):
+    return [x for c in range(columns) for x in values[c::columns]]
+
+
+def divisors(width, rope):
+    """By what Llama 3 divides the rates of the rotations."""
+    low, high = (rope["original_max_position_embeddings"] / rope[f"{end}_freq_factor"] for end in ("low", "high"))
+    for i in range(width // 2):
+        wave = 2 * math.pi * rope["rope_theta"] ** (2 * i / width)
+        smooth = min(1, max(0, (low / wave - 1) / (low / high - 1)))
+        yield 1 / ((1 - smooth) / rope["factor"] + smooth)
+
+
+def sizes_of(config):
+    """The metadata: integers and reals."""
+    if config["model_type"] == "gpt2":
+        return {
+            "block_count": config["n_layer"],
+            "context_length": config["n_positions"],
+            "embedding_length": config["n_embd"],
+            "feed_forward_length": config["n_inner"],
+            "attention.head_count": config["n_head"],
+        }, {"attention.layer_norm_epsilon": config["layer_norm_epsilon"]}
+    return {
         "block_count": config["num_hidden_layers"],
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
         "feed_forward_length": config["intermediate_size"],
         "attention.head_count": config["num_attention_heads"],
         "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.key_length": width,
-    }
-    reals = {"rope.freq_base": config["rope_parameters"]["rope_theta"], "attention.layer_norm_rms_epsilon": config["rms_norm_eps"]}
+        "attention.key_length": config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]),
+    }, {"rope.freq_base": config["rope_parameters"]["rope_theta"], "attention.layer_norm_rms_epsilon": config["rms_norm_eps"]}
+
+
+def gguf(folder, out):
+    with open(os.path.join(folder, "config.json")) as file:
+        config = json.load(file)
+    family = config["model_type"]
+    sizes, reals = sizes_of(config)
+    width, rope = sizes.get("attention.key_length"), config.get("rope_parameters", {})
     head = text("general.architecture") + struct.pack("<I", 8) + text(family)
     for key, value in sizes.items():
         head += text(f"{family}.{key}") + struct.pack("<II", 4, value)
     for key, value in reals.items():
         head += text(f"{family}.{key}") + struct.pack("<If", 6, value)
-    tensors = read(os.path.join(folder, "model.safetensors"))
-    infos, data = b"", b""
-    for name, (shape, values) in tensors.items():
+    tensors = {}
+    for name, (shape, values) in read(os.path.join(folder, "model.safetensors")).items():
         if family == "llama" and ("q_proj" in name or "k_proj" in name):
             values = turned(values, shape[0], width)
+        if family == "gpt2" and ".c_" in name and len(shape) == 2:
+            shape, values = shape[::-1], transposed(values, shape[1])
+        tensors[gguf_name(name)] = shape, values
+    if rope.get("rope_type") == "llama3":
+        tensors["rope_freqs.weight"] = [width // 2], list(divisors(width, rope))
+    infos, data = b"", b""
+    for name, (shape, values) in tensors.items():
         data += b"\0" * (-len(data) % 32)
-        infos += text(gguf_name(name)) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), 0, len(data))
+        infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), 0, len(data))
         data += struct.pack(f"<{len(values)}f", *values)
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 1 + len(sizes) + len(reals)) + head + infos
     with open(out, "wb") as file:
@@ -125,4 +192,4 @@ def config(folder, out, key, value):
 
 
 if __name__ == "__main__":
-    sys.exit({"compare": compare, "gguf": gguf, "config": config}[sys.argv[1]](*sys.argv[2:]))
+    sys.exit({"compare": compare, "tokens": tokens, "gradients": gradients, "gguf": gguf, "config": config}[sys.argv[1]](*sys.argv[2:]))

@@ -31,21 +31,43 @@ gives() {
     point "${model##*/} $* ($(cat out))"
 }
 
-for family in llama qwen2 qwen3; do
+for family in llama qwen2 qwen3 llama-untied gpt2; do
     gives "$models/$family" "$models/$family/logits.safetensors"
 done
 gives "$models/llama" "$models/llama/logits.safetensors" --mesh pipe=2,tensor=2
 gives "$models/qwen2" "$models/qwen2/logits.safetensors" --mesh tensor=3
 gives "$models/qwen3" "$models/qwen3/logits.safetensors" --mesh data=2,pipe=2,tensor=3
+gives "$models/llama-untied" "$models/llama-untied/logits.safetensors" --mesh pipe=2,tensor=2 --vocabulary-parallel
+gives "$models/gpt2" "$models/gpt2/logits.safetensors" --mesh pipe=2,tensor=3
+python3 "$tool" config "$models/gpt2" erf activation_function '"gelu"'
+gives erf "$models/gpt2/erf.safetensors"
 
 # ---- GGUF ----
 
-python3 "$tool" gguf "$models/qwen3" qwen3.gguf
-gives qwen3.gguf "$models/qwen3/logits.safetensors"
-python3 "$tool" config "$models/llama" plain rope_parameters '{"rope_theta": 500.0, "rope_type": "default"}'
-python3 "$tool" gguf plain llama.gguf
-"$driver" generate --model plain --prompt-tokens $tokens --length 13 --temperature 0 --logits plain.logits >/dev/null 2>&1
-gives llama.gguf plain.logits --mesh tensor=2
+for family in qwen3 llama llama-untied gpt2; do # llama has rope_freqs
+    python3 "$tool" gguf "$models/$family" $family.gguf
+    gives $family.gguf "$models/$family/logits.safetensors" --mesh tensor=2
+done
+
+# ---- a training step ----
+
+python3 "$tool" tokens step.safetensors
+
+# steps FAMILY ARGUMENT...: the loss, and all gradients under their published names.
+steps() {
+    family=$1
+    shift
+    call train --model "$models/$family" --data step.safetensors --sequence 16 --batch 4 --steps 1 --json --gradients gradients "$@"
+    values loss >loss
+    [ $status = 0 ] && python3 "$tool" gradients gradients "$(head -n 1 loss)" "$models/$family/facts.json" >out 2>err
+    point "a step of $family $* ($(cat out))"
+}
+steps llama --mesh tensor=3
+steps qwen2 --mesh data=2,pipe=2,tensor=3
+steps qwen3 --mesh pipe=2,tensor=2
+steps llama-untied --mesh data=2,tensor=2 --vocabulary-parallel
+steps llama-untied --mesh data=1,pipe=2 --schedule interleaved-1f1b --loops 1 --spread-head rows
+steps gpt2 --mesh data=2,pipe=2,tensor=3
 
 # ---- evaluation and training ----
 
@@ -87,7 +109,8 @@ without model_type '"gpt_neox"' 'config.json: model_type is "gpt_neox"'
 without model_type - 'config.json: no model_type'
 without hidden_act '"gelu"' 'config.json: hidden_act is gelu'
 without rope_parameters '{"rope_theta": 1e4, "rope_type": "yarn"}' 'rope_parameters.rope_type is yarn'
-without tie_word_embeddings false 'config.json: tie_word_embeddings'
+without tie_word_embeddings false 'tensor lm_head.weight is missing'
+without partial_rotary_factor 0.5 'config.json: partial_rotary_factor is not 1'
 without hidden_size 1e99 'config.json: hidden_size: there must be a number'
 without intermediate_size 40 'tensor model.layers.0.mlp.gate_proj.weight is [36, 24], and its sizes say [40, 24]'
 without num_hidden_layers 3 'tensor model.layers.2.input_layernorm.weight is missing'
