@@ -7,32 +7,13 @@
 /* ---- options ---- */
 
 /* What the model's files say, and so nobody else may. */
-static const char *const given_by_model[] = {"model-dimension",
-                                             "n-heads",
-                                             "blocks",
-                                             "layers-per-block",
-                                             "latent-dim",
-                                             "rope-dim",
-                                             "vocab-size",
-                                             "attention",
-                                             "kv-heads",
-                                             "head-dim",
-                                             "qk-norm",
-                                             "rope-base",
-                                             "rope-pairs",
-                                             "rope-scaling",
-                                             "mlp",
-                                             "mlp-dim",
-                                             "norm",
-                                             "norm-epsilon",
-                                             "biases",
-                                             "experts",
-                                             "params",
-                                             "resume",
-                                             "shared-experts",
-                                             "untied-head",
-                                             "learned-positions",
-                                             NULL};
+static const char *const given_by_model[] = {
+    "model-dimension", "n-heads",    "blocks",         "layers-per-block", "latent-dim",
+    "rope-dim",        "vocab-size", "attention",      "kv-heads",         "head-dim",
+    "qk-norm",         "rope-base",  "rope-pairs",     "rope-scaling",     "mlp",
+    "mlp-dim",         "norm",       "norm-epsilon",   "biases",           "experts",
+    "params",          "resume",     "shared-experts", "untied-head",      "learned-positions",
+    "rope-divisors",   NULL};
 
 static void take_sizes(struct transformer_config *config, const struct sl_transformer *t) {
     config->model_dimension = t->dimension;
@@ -45,8 +26,6 @@ static void take_sizes(struct transformer_config *config, const struct sl_transf
     config->key_heads = t->key_heads;
     config->head_width = t->head_width;
     config->head_norms = t->head_norms;
-    config->rope_base = t->rotary.base;
-    config->rope_pairs = t->rotary.pairs;
     config->mlp = t->mlp;
     config->mlp_dimension = t->inside;
     config->norm = t->norm;
@@ -66,6 +45,7 @@ int transformer_take_model(struct transformer_job *job, struct transformer_confi
     job->publishes = true;
     SL_TRY(sl_published_open(&job->published, config->model, error));
     take_sizes(config, &job->published.transformer);
+    SL_TRY(transformer_write_rotary(job, config, &job->published.transformer, error));
     const int most = job->published.context;
     if (config->sequence > most && sl_option_given(options, "sequence"))
         return sl_error_set(error, SL_BAD_INPUT, "--sequence %d: the model was made for at most %d tokens",

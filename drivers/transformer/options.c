@@ -43,6 +43,8 @@ const struct sl_option transformer_model_table[] = {
     {"rope-scaling", SL_OPTION_TEXT, FIELD(rope_scaling), .value = "FACTOR,LOW,HIGH,LENGTH", .keep = SL_KEPT_SIZE,
      .help = "gqa: slow rotations become FACTOR times as slow, as in Llama 3: those that turn fewer than LOW times in "
              "LENGTH tokens; those that turn more than HIGH times stay as they are"},
+    {"rope-divisors", SL_OPTION_TEXT, FIELD(rope_divisors), .value = "N,N,...", .keep = SL_KEPT_SIZE,
+     .help = "gqa: what the rate of each pair of a head's columns is divided by"},
     {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu|erf-gelu", .keep = SL_KEPT_SIZE,
      .help = "what is inside an MLP: gelu in its tanh form; silu that gates columns beside it; gelu as its erf has it"},
     {"mlp-dim", SL_OPTION_INTEGER, FIELD(mlp_dimension), .min = 0, .max = 16 * MOST, .keep = SL_KEPT_SIZE,
@@ -334,20 +336,6 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     return sl_error_set(error, SL_BAD_INPUT, "--resume and --params: both give the values to begin with");
 }
 
-static int read_scaling(const char *text, struct sl_rotary *rotary, struct sl_error *error) {
-    int end = 0;
-    if (!text) return SL_OK;
-    if (sscanf(text, "%lf,%lf,%lf,%lf%n", &rotary->factor, &rotary->low, &rotary->high, &rotary->original, &end) == 4 &&
-        !text[end] && rotary->factor >= 1 && rotary->low > 0 && rotary->high > rotary->low && rotary->original >= 1 &&
-        rotary->factor < 1e6 && rotary->high < 1e6 && rotary->original < 1e9)
-        return SL_OK;
-    return sl_error_set(
-        error, SL_BAD_INPUT,
-        "--rope-scaling: \"%.40s\" is no FACTOR,LOW,HIGH,LENGTH: a factor of 1 or more, LOW below HIGH, "
-        "LENGTH tokens",
-        text);
-}
-
 static int open_params(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(sl_checkpoints_map(&job->params, job->config->params, job->speaks, error));
     const char *model = sl_store_note(&job->params, "config.model");
@@ -402,8 +390,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .expert_dimension = config->expert_dimension ? config->expert_dimension : 4 * config->model_dimension,
         .capacity = config->capacity,
         .balance = config->balance};
-    if (job->publishes) job->model.rotary = job->published.transformer.rotary;
-    SL_TRY(read_scaling(config->rope_scaling, &job->model.rotary, error));
+    SL_TRY(transformer_read_rotary(job, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     if (config->params) SL_TRY(open_params(job, error));
     SL_TRY(transformer_open_data(job, error));
@@ -438,4 +425,6 @@ void transformer_finish(struct transformer_job *job) {
     sl_prompts_free(&job->prompts);
     transformer_close_stream(job);
     transformer_close_model(job);
+    free(job->divisors);
+    free(job->rope_divisors);
 }

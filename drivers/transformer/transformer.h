@@ -24,7 +24,7 @@ struct transformer_config {
     int rope_pairs;                                                         /* 0: halves; 1: adjacent columns */
     bool head_norms;
     double rope_base, norm_epsilon;
-    const char *rope_scaling;
+    const char *rope_scaling, *rope_divisors;
     double dropout;
     int learned_positions; /* rows of their table */
     bool untied_head, vocabulary_parallel;
@@ -84,8 +84,10 @@ struct transformer_job {
     struct sl_prompts prompts;
     bool publishes; /* the model is a published one */
     struct sl_published published;
-    struct sl_tokenizer *tokenizer; /* its; NULL: tokens are bytes */
-    int length;                     /* tokens of a prompt with what is generated */
+    struct sl_tokenizer *tokenizer;         /* its; NULL: tokens are bytes */
+    char rope_scaling[128], *rope_divisors; /* the published model's, as options */
+    float *divisors;                        /* of the model's rotary */
+    int length;                             /* tokens of a prompt with what is generated */
     /* Written by coordinate 0. */
     struct sl_peak peak; /* what products reach with the run's cores */
     struct transformer_score score;
@@ -95,6 +97,10 @@ struct transformer_job {
 /* With --model: opens it, and takes over its sizes. Before all else. */
 int transformer_take_model(struct transformer_job *job, struct transformer_config *config,
                            const struct sl_options *options, struct sl_error *error);
+/* What its file says of rotations becomes CONFIG's options; and these, of any model, the job's rotary. */
+int transformer_write_rotary(struct transformer_job *job, struct transformer_config *config,
+                             const struct sl_transformer *transformer, struct sl_error *error);
+int transformer_read_rotary(struct transformer_job *job, struct sl_error *error);
 /* For struct sl_job_type. */
 int transformer_load_model(struct sl_worker *worker);
 /* STORE's tensors, which have the parameters' names and shapes, become those of the published model. */

@@ -78,6 +78,7 @@ static int read_llama3(const struct reading *r, const json_t *scaling, struct sl
     SL_TRY(read_real(r, scaling, "low_freq_factor", NULL, 0, &rotary->low));
     SL_TRY(read_real(r, scaling, "high_freq_factor", NULL, 0, &rotary->high));
     SL_TRY(read_real(r, scaling, "original_max_position_embeddings", NULL, 0, &rotary->original));
+    if (!(rotary->factor >= 1)) return refuse(r, "rope_scaling.factor", "below 1");
     return rotary->high > rotary->low ? SL_OK : refuse(r, "rope_scaling.high_freq_factor", "not above low_freq_factor");
 }
 
