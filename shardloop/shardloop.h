@@ -138,6 +138,7 @@
 #include "layers/models/classifier.h"
 #include "layers/models/generate.h"
 #include "layers/models/latency.h"
+#include "layers/models/publish.h"
 #include "layers/models/published.h"
 #include "layers/models/recomputation.h"
 #include "layers/models/sampling.h"

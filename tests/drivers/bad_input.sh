@@ -296,13 +296,17 @@ for command in evaluate generate; do
 done
 refuses '8 heads of queries do not divide by the 3 heads of keys and values' transformer train --attention gqa --kv-heads 3
 refuses '--attention: "x" is not one of mla|gqa' transformer train --attention x
-refuses '--mlp: "relu" is not one of gelu|silu' transformer train --mlp relu
+refuses '--mlp: "relu" is not one of gelu|silu|erf-gelu' transformer train --mlp relu
 refuses '--norm: "batch" is not one of rms|layer' transformer train --norm batch
 refuses '--norm-epsilon: "-1" is not a number from 1e-12 to 1' transformer train --norm-epsilon -1
 refuses '--biases: "q" is not one of all|qkv|none' transformer train --biases q
 refuses '--rope-base: "0" is not a number from 1 to' transformer train --rope-base 0
 refuses '--rope-pairs: "odd" is not one of halves|adjacent' transformer train --rope-pairs odd
 refuses '--rope-scaling: "1,2" is no FACTOR,LOW,HIGH,LENGTH' transformer train --rope-scaling 1,2
+refuses '--rope-divisors: "1,0" is no list of 32 numbers above 0' transformer train --attention gqa --rope-divisors 1,0
+refuses '--learned-positions: "-1" is not an integer from 0' transformer train --learned-positions -1
+refuses 'sequences of 256 tokens: the table of positions has 8 rows' transformer train --attention gqa --learned-positions 8
+refuses '--untied-head=1: takes no value' transformer train --untied-head=1
 refuses '--dry-run=1: takes no value' loss_equality --dry-run=1
 
 # ---- the transformer's subcommands, shapes, files and prompts ----

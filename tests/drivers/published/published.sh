@@ -90,6 +90,18 @@ done
 near 1e-5 loss.data=2,pipe=2 loss.data=1 && near 1e-5 loss.data=1,tensor=6 loss.data=1 && [ "$(wc -l <loss.data=1)" = 4 ]
 point 'trained alike in all layouts'
 
+
+# What a run has saved, another layout goes on with, without --model.
+for model in "$models/llama" llama.gguf "$models/gpt2"; do
+    rm -rf run
+    call train --model "$model" --data step.safetensors --sequence 16 --batch 4 --steps 4 --save run --save-every 2 --mesh data=2 --json
+    values loss | sed 1,2d >whole
+    call train --resume run/step-00000002.safetensors --mesh pipe=2,tensor=3 --steps 4 --json
+    values loss >rest
+    near 1e-6 rest whole && [ "$(wc -l <rest)" -ge 2 ]
+    point "${model##*/}: resumed"
+done
+
 # ---- what is refused ----
 
 refused 'the number of heads 6 does not divide' generate --model "$models/llama" --prompt-tokens 1 --mesh tensor=4

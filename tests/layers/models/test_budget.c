@@ -162,6 +162,37 @@ static void held_is_planned_with_experts_dropout_and_passes(void **state) {
     expect_planned(job, NULL);
 }
 
+/* Grouped attention; a head's own table, spread over ranks or not; learned positions. */
+static void grouped(struct job *job, int kind) {
+    struct sl_transformer *model = &job->model;
+    model->attention = SL_ATTENTION_GROUPED;
+    model->key_heads = kind ? 2 : 4; /* of 8: over 2 coordinates, or all on each of 4 */
+    model->layers_per_block = 1;
+    model->mlp = kind ? SL_MLP_GATED_SILU : SL_MLP_ERF_GELU;
+    model->biases = kind ? SL_BIASES_NONE : SL_BIASES_ALL;
+    model->norm = kind ? SL_NORM_RMS : SL_NORM_LAYER;
+    model->learned_positions = kind ? 0 : 16;
+    model->untied_head = model->head_norms = kind;
+}
+
+static void held_is_planned_of_other_families(void **state) {
+    (void)state;
+    static const char *const mesh[] = {"data=2,pipe=2,tensor=2", "data=1,pipe=2,tensor=4", "data=1,pipe=2,tensor=1"};
+    for (int i = 0; i < 6; i++) {
+        struct sl_generation generation = {.sequences = 3, .prompt = 3, .length = 6, .sampling = {1, 0, 1}};
+        struct job job = small_job(mesh[i / 2]);
+        job.schedule = "interleaved-1f1b";
+        job.model.chunk = 5;
+        job.model.spread_head = i / 2 == 2 ? 1 + i % 2 : SL_SPREAD_NOTHING;
+        job.loops = 1 + sl_spread_loops(job.model.spread_head);
+        grouped(&job, i % 2);
+        job.model.recomputation = i % 3;
+        job.storage = i / 2 == 1 ? SL_BF16 : SL_F32;
+        expect_planned(job, NULL);
+        if (!job.model.spread_head) expect_planned(job, &generation);
+    }
+}
+
 static void held_is_planned_in_generation(void **state) {
     (void)state;
     static const char *const mesh[] = {"data=1,pipe=1,tensor=1", "data=2,pipe=2,tensor=2"};
@@ -183,6 +214,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(held_is_planned_under_every_schedule),
         cmocka_unit_test(held_is_planned_with_experts_dropout_and_passes),
+        cmocka_unit_test(held_is_planned_of_other_families),
         cmocka_unit_test(held_is_planned_in_generation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

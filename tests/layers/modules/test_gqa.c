@@ -9,7 +9,7 @@ enum { SEQUENCE = 6, SEQUENCES = 2, MICROBATCHES = 4, ROWS = SEQUENCES * SEQUENC
 enum { COPIES = 12 }; /* coordinates at most */
 
 static const struct sl_rule rules[] = {
-    {"*.gamma", "tensor"}, {"*.beta", "tensor"}, {"*.kernel", "tensor,data"}, {NULL, NULL}};
+    {"*.gamma", "tensor"}, {"*.beta", "tensor"}, {"*.kernel", "tensor,data"}, {"positions", "-,tensor"}, {NULL, NULL}};
 
 /* ---- the modules ---- */
 
@@ -47,11 +47,13 @@ static struct sl_module *make_biased(const struct sl_channels *channels) {
     return sl_gqa("gqa", &shape, channels);
 }
 
+static const float divisors[WIDTH / 2] = {1.0f, 1.5f};
+
 /* Qwen 3's, with adjacent pairs and dropout, under recomputation */
 static struct sl_module *make_normed(const struct sl_channels *channels) {
     struct sl_gqa shape = shape_of(4);
     shape.head_norms = shape.biases = true;
-    shape.rotary = (struct sl_rotary){true, 100.0, 4.0, 1.0, 2.0, 30.0};
+    shape.rotary = (struct sl_rotary){true, 100.0, 4.0, 1.0, 2.0, 30.0, divisors};
     shape.dropout = 0.4;
     return sl_recompute(sl_gqa("gqa", &shape, channels));
 }
@@ -74,8 +76,18 @@ static struct sl_module *make_rms_norm(const struct sl_channels *channels) {
     return sl_sharded_norm("norm", COLUMNS, &kind, channels);
 }
 
-static make_module *const all_modules[] = {make_grouped, make_plain,        make_biased,     make_normed,
-                                           make_gated,   make_gated_biased, make_layer_norm, make_rms_norm};
+static struct sl_module *make_erf_gelu(const struct sl_channels *channels) {
+    struct sl_module *gelu = sl_erf_gelu(COLUMNS / sl_mesh_axis_size(channels->mesh, channels->axis));
+    return sl_sequential("", 1, &gelu);
+}
+
+static struct sl_module *make_positions(const struct sl_channels *channels) {
+    return sl_learned_positions(POSITIONS, COLUMNS, channels);
+}
+
+static make_module *const all_modules[] = {make_grouped,  make_plain,        make_biased,     make_normed,
+                                           make_gated,    make_gated_biased, make_layer_norm, make_rms_norm,
+                                           make_erf_gelu, make_positions};
 enum { MODULES = sizeof all_modules / sizeof *all_modules };
 
 /* ---- a module on a mesh ---- */
@@ -268,10 +280,11 @@ static void parts_of_a_sequence_give_the_same(void **state) {
     (void)state;
     static const char *const meshes[] = {"data=1", "tensor=2", "data=2,tensor=4", "tensor=12"};
     static const int part[][2] = {{1, 1}, {4, 1}, {4, 2}};
+    static make_module *const made[] = {make_grouped, make_plain, make_positions};
     for (int i = 0; i < 12; i++) {
         static struct trial whole, parts;
         struct values values;
-        whole = (struct trial){.make = i % 2 ? make_plain : make_grouped, .group = 1};
+        whole = (struct trial){.make = made[i % 3], .group = 1};
         open_values(&values, &whole);
         parts = whole;
         parts.prompt = part[i % 3][0];
@@ -353,6 +366,37 @@ static void a_layer_norm_is_one(void **state) {
     close_values(&values);
 }
 
+/* ---- what gelu is ---- */
+
+/* Against double, also where it is almost 0 or x. */
+static void gelu_has_its_erf(void **state) {
+    (void)state;
+    enum { COUNT = 4001 };
+    const struct sl_published_kernels *kernels = sl_kernels_select()->published;
+    float host[COUNT], ones[COUNT], *x = sl_device.take(sizeof host), *y = sl_device.take(sizeof host);
+    for (int i = 0; i < COUNT; i++) host[i] = (float)(i - COUNT / 2) / 100, ones[i] = 1;
+    sl_device.copy(x, host, sizeof host);
+    kernels->erf_gelu_forward(COUNT, x, y);
+    sl_device.copy(host, y, sizeof host);
+    sl_device.settle(NULL);
+    for (int i = 0; i < COUNT; i++) {
+        const double at = (double)((float)(i - COUNT / 2) / 100), want = at * erfc(-at / sqrt(2)) / 2;
+        const double rounded = at * at / 2 * 0x1p-23; /* in the exponent */
+        expect_close("y", (size_t)i, host[i], want, 5e-7 + rounded, 1e-36);
+    }
+    sl_device.copy(y, ones, sizeof ones);
+    kernels->erf_gelu_backward(COUNT, x, y, y);
+    sl_device.copy(host, y, sizeof host);
+    sl_device.settle(NULL);
+    for (int i = 0; i < COUNT; i++) {
+        const double at = (double)((float)(i - COUNT / 2) / 100);
+        const double slope = erfc(-at / sqrt(2)) / 2 + at * exp(-at * at / 2) / sqrt(2 * 3.14159265358979323846);
+        expect_close("slope", (size_t)i, host[i], slope, 1e-6, 3e-7);
+    }
+    sl_device.give(x);
+    sl_device.give(y);
+}
+
 /* ---- what is refused ---- */
 
 static struct sl_module *make_uneven(const struct sl_channels *channels) {
@@ -397,6 +441,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(gradients_are_those_of_forward),
         cmocka_unit_test(stored_as_bf16_gradients_are_near),
         cmocka_unit_test(a_layer_norm_is_one),
+        cmocka_unit_test(gelu_has_its_erf),
         cmocka_unit_test(bad_shapes_are_refused),
     };
     begin_tests(argc, argv);

@@ -55,7 +55,8 @@ struct worker {
 
 static int build(struct sl_spmd *self, struct worker *worker) {
     const struct trial *trial = worker->trial;
-    const struct sl_vocabulary vocabulary = {worker->problem->size, COLUMNS, trial->parallel, trial->chunk, 0, 0, NULL};
+    const struct sl_vocabulary vocabulary = {
+        .size = worker->problem->size, .dimension = COLUMNS, .parallel = trial->parallel, .chunk = trial->chunk};
     const struct sl_channels channels = {self->mesh, "tensor"};
     worker->embedding = sl_token_embedding(&vocabulary, &channels);
     worker->head = sl_token_head(&vocabulary, &channels);
