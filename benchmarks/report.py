@@ -101,8 +101,7 @@ def row(benchmark, who, run, floor, ours):
 def print_results(results):
     rows = [["benchmark", "who", "threads", "min ms", "median", "95 % of it", "floor", "/ floor", "/ ours", "peak MB"]]
     for result in results:
-        if "predictions" in result or "synthesis" in result:
-        if "predictions" in result or "prices" in result:
+        if any(name in result for name in ("prices", "predictions", "synthesis")):
             continue
         floor = result["floor_ms"]
         rows.append(row(result["benchmark"], "ours", result, floor, result))

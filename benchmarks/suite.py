@@ -458,6 +458,7 @@ class Suite:
         result = {"benchmark": "synthesis", "threads": 2} | samples.of_runs([[sum(row["median_ms"] for row in rows)]])
         result |= {"floor_ms": sum(row["named_median_ms"] for row in rows), "peers": {}, "synthesis": rows}
         return result | {"ratio": statistics.median(row["ratio"] for row in rows)}
+
     def prices(self):
         """FSDP's step; the floor: the step without. rows have each price."""
         rows = prices.measure(self.build, self.quick, self.watch)
