@@ -163,5 +163,5 @@ def against(options):
         if benchmark in ("products", "attention") and not (other.build / "benchmarks" / program).exists():
             note(f"{benchmark} is left out: {other.build} has no {program}")
             continue
-        for name, take in CASES[benchmark].items():
+        for name, take in CASES.get(benchmark, {}).items():
             yield race(name, take, ours, other)

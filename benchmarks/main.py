@@ -37,7 +37,7 @@ def read_options():
     parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
     parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch and Open MPI and race them")
-    parser.add_argument("--quick", action="store_true", help="few steps, no predictions and synthesis unless they are named: does it run, and about how fast")
+    parser.add_argument("--quick", action="store_true", help="few steps, no prices, predictions and synthesis unless they are named: does it run, and about how fast")
     parser.add_argument("--gpu", action="store_true", help=gpu.HELP)
     parser.add_argument("--build", metavar="DIR", help="a build to use as it is; else build/host or build/cuda")
     parser.add_argument("--level", choices=level.LEVELS, help="instructions of older CPUs: " + ", ".join(level.LEVELS))
@@ -51,7 +51,7 @@ def read_options():
         parser.error("--measured goes with --compare")
     if options.against and (options.compare or options.peers):
         parser.error("--against goes without --compare and --peers")
-    left_out = ["predictions", "synthesis"] if options.quick else []
+    left_out = ["prices", "predictions", "synthesis"] if options.quick else []
     options.only = [name for name in BENCHMARKS if name in (options.only or BENCHMARKS.keys() - left_out)]
     return options
 

@@ -11,6 +11,7 @@ import time
 import distance
 import noise
 import predictions
+import prices
 import samples
 import synthesis
 
@@ -100,7 +101,7 @@ def row(benchmark, who, run, floor, ours):
 def print_results(results):
     rows = [["benchmark", "who", "threads", "min ms", "median", "95 % of it", "floor", "/ floor", "/ ours", "peak MB"]]
     for result in results:
-        if "predictions" in result or "synthesis" in result:
+        if any(name in result for name in ("prices", "predictions", "synthesis")):
             continue
         floor = result["floor_ms"]
         rows.append(row(result["benchmark"], "ours", result, floor, result))
@@ -238,6 +239,8 @@ def print_all(results, absent, about):
             print_products(result)
         if "attention" in result:
             print_attention(result)
+        if "prices" in result:
+            prices.print_table(result["prices"], print_table)
         if "predictions" in result:
             predictions.print_table(result["predictions"], print_table)
         if "synthesis" in result:

@@ -15,6 +15,7 @@ import distance
 import level
 import noise
 import predictions
+import prices
 import samples
 import synthesis
 from programs import Failure, json_lines, note
@@ -68,6 +69,7 @@ BENCHMARKS = {
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
+    "prices": [],
     "predictions": [],
     "synthesis": [],
 }
@@ -456,3 +458,10 @@ class Suite:
         result = {"benchmark": "synthesis", "threads": 2} | samples.of_runs([[sum(row["median_ms"] for row in rows)]])
         result |= {"floor_ms": sum(row["named_median_ms"] for row in rows), "peers": {}, "synthesis": rows}
         return result | {"ratio": statistics.median(row["ratio"] for row in rows)}
+
+    def prices(self):
+        """FSDP's step; the floor: the step without. rows have each price."""
+        rows = prices.measure(self.build, self.quick, self.watch)
+        times = {name: rows[0][name] for name in ("ms", "ms_min", "ms_max", "interval_ms", "confidence", "samples", "processes")}
+        result = {"benchmark": "prices", "threads": 2} | times | {"floor_ms": rows[0]["without"]["ms"], "peers": {}}
+        return result | {"ratio": rows[0]["ratio"], "prices": rows}

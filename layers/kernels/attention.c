@@ -10,13 +10,13 @@
  *
  * On NVIDIA a team has a block of queries (backward: a head), its threads the tiles. */
 #include "layers/kernels/attention.h"
-#include "layers/kernels/tiles_internal.h"
+#include "layers/kernels/attention_sight_internal.h"
 
-/* BLOCK: queries, or keys, in a block; STRIP: in a strip; DEPTH: columns that are transposed at a time. */
+/* BLOCK: queries, or keys, in a block; DEPTH: columns that are transposed at a time. */
 #if defined(SL_DEVICE_CUDA)
-enum { BLOCK = 32, STRIP = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
+enum { BLOCK = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
 #else
-enum { BLOCK = 64, STRIP = 16, DEPTH = 128 };
+enum { BLOCK = 64, DEPTH = 128 };
 #endif
 enum {
     FEW = 4, /* queries that attention_decode.c takes */
@@ -53,34 +53,6 @@ SL_INLINE struct head head_of(const struct sl_attention *shape, size_t number, c
         .keys = shape->key_rows,
         .scale = 1.0f / sqrtf((float)(width + rope)),
     };
-}
-
-/* ---- who sees whom ---- */
-
-/* A block of queries and one of keys. Query i sees key j if j + ahead <= i. */
-struct sight {
-    size_t queries, keys;
-    int64_t ahead;
-};
-
-/* COUNT rows of a block from FIRST on, and those of the other block that one of them sees, or is seen by: [from, end).
- */
-struct strip {
-    size_t first, count, from, end;
-};
-
-SL_INLINE size_t clamp(int64_t x, size_t most) { return x < 0 ? 0 : smaller((size_t)x, most); }
-
-SL_INLINE bool all_see_all(const struct sight *s) { return (int64_t)s->keys - 1 + s->ahead <= 0; }
-
-SL_INLINE struct strip strip_of_queries(const struct sight *s, size_t first) {
-    const size_t count = smaller(all_see_all(s) ? s->queries : STRIP, s->queries - first);
-    return (struct strip){first, count, 0, clamp((int64_t)(first + count) - s->ahead, s->keys)};
-}
-
-SL_INLINE struct strip strip_of_keys(const struct sight *s, size_t first) {
-    const size_t count = smaller(all_see_all(s) ? s->keys : STRIP, s->keys - first);
-    return (struct strip){first, count, clamp((int64_t)first + s->ahead, s->queries), s->queries};
 }
 
 /* ---- scores ---- */
@@ -212,6 +184,17 @@ SL_INLINE void scale_rows(size_t rows, const float *factor, size_t cols, size_t 
     }
 }
 
+/* ROWS of X, which are complete. Rows of X, and of what is stored, are STRIDE elements apart, and begin AT elements
+ * behind X and it. */
+SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, float *x, uint16_t *stored) {
+    EACH_TILE()
+    for (size_t i = 0; i < rows; i++) {
+        const size_t row = at + i * stride;
+        SL_IN_BLOCK()
+        for (size_t c = row; c < row + cols; c++) sl_settle(x, stored, c);
+    }
+}
+
 /* o [queries, v's columns] (+)= p [keys, queries]^T v */
 SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows v, bool accumulate, float *o,
                           size_t stride) {
@@ -253,6 +236,12 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     scale_rows(queries, s.factor, width, stride, o);
 }
 
+/* What attention_decode.c has left. */
+static void settle_few(size_t rows, size_t cols, float *o, uint16_t *stored) {
+    SL_ROWS(is_device_ptr(o, stored))
+    for (size_t i = 0; i < rows; i++) settle_rows(1, cols, cols, i * cols, o, stored);
+}
+
 static void forward(const struct sl_attention *shape, const float *q, const float *q_rope, const void *k, const void *v,
                     const void *k_rope, float *o, float *logsum) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
@@ -260,11 +249,14 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
     const size_t key_stride = shape->key_stride, group = shape->group, lead = shape->lead;
     const enum sl_dtype keys = shape->keys;
     const size_t blocks = (queries + BLOCK - 1) / BLOCK;
+    const bool rounds = shape->o.rounds;
+    uint16_t *stored = shape->o.stored;
     if (queries <= FEW) {
         SL_ATTENTION_DECODE(shape, q, q_rope, k, v, k_rope, o, logsum);
+        if (rounds) settle_few(sequences * queries, heads * width, o, stored);
         return;
     }
-    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum))
+    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, stored))
     for (size_t unit = 0; unit < sequences * heads * blocks; unit++) {
         const struct sl_attention all = {.sequences = sequences,
                                          .queries = queries,
@@ -278,10 +270,12 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
                                          .key_stride = key_stride,
                                          .keys = keys};
         const size_t number = unit / blocks, first = unit % blocks * BLOCK;
-        const size_t row = number / heads * queries + first, head = number % heads;
+        const size_t row = number / heads * queries + first, head = number % heads,
+                     count = smaller(BLOCK, queries - first);
+        const size_t at = row * (heads * width) + head * width;
         const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
-        float *to = o + row * (heads * width) + head * width, *logsum_to = logsum + head * (sequences * queries) + row;
-        forward_block(&h, first, smaller(BLOCK, queries - first), to, logsum_to);
+        forward_block(&h, first, count, o + at, logsum + head * (sequences * queries) + row);
+        if (rounds) settle_rows(count, width, heads * width, at, o, stored);
     }
 }
 
@@ -303,13 +297,15 @@ static void merge(const struct sl_attention *shape, const float *others, const f
 
 /* ---- backward: a block of keys ---- */
 
-SL_INLINE float dot(size_t n, const float *x, const float *y) {
+/* X is bf16 if HALF. */
+SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
+    const enum sl_dtype dtype = half ? SL_BF16 : SL_F32;
     vector sum = {0};
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) sum += load(x + i) * load(y + i);
+    for (; i + LANES <= n; i += LANES) sum += load_as(dtype, x, i) * load(y + i);
     float lane[LANES], rest = 0.0f;
     store(lane, sum);
-    for (; i < n; i++) rest += x[i] * y[i];
+    for (; i < n; i++) rest += (half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i]) * y[i];
     for (int half = LANES / 2; half > 0; half /= 2) {
         for (int l = 0; l < half; l++) lane[l] += lane[l + half];
     }
@@ -441,13 +437,17 @@ SL_INLINE struct span heads_of(const struct sl_attention *shape, size_t key_head
 }
 
 static void backward(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                     const float *v, const float *k_rope, const float *o, const float *logsum, const float *d_o,
+                     const float *v, const float *k_rope, const void *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
     const size_t sequences = shape->sequences, queries = shape->queries, heads = shape->heads, width = shape->width;
     const size_t rope = shape->rope, key_stride = shape->key_stride, rows = sequences * queries;
     const size_t group = shape->group, lead = shape->lead, key_heads = sl_attention_key_heads(shape);
     float *deltas = scratch, *parts = deltas + heads * rows; /* [heads, rows]; dk_rope [heads, rows, rope] */
-    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, deltas, parts))
+    const bool half = shape->stored_o == SL_BF16;
+    const bool rounds_dq = shape->dq.rounds, rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;
+    uint16_t *dq_stored = shape->dq.stored, *dk_stored = shape->dk.stored, *dv_stored = shape->dv.stored;
+    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, deltas, parts, dq_stored,
+                          dk_stored, dv_stored))
     for (size_t unit = 0; unit < sequences * key_heads; unit++) {
         const struct sl_attention all = {.sequences = sequences,
                                          .queries = queries,
@@ -459,12 +459,11 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
                                          .lead = lead,
                                          .key_stride = key_stride};
         const size_t key_head = unit % key_heads, row = unit / key_heads * queries;
+        const size_t of_key = row * key_stride + key_head * width;
         const struct span span = heads_of(&all, key_head);
         for (size_t head = span.first; head < span.end; head++) {
             const struct head h = head_of(&all, unit / key_heads * heads + head, q, q_rope, k, v, k_rope);
             const size_t part = head * rows + row, of_query = row * (heads * width) + head * width;
-            const size_t of_key = row * key_stride + key_head * width;
-            const struct rows y = {o + of_query, heads * width, width, NULL};
             const struct rows dy = {d_o + of_query, heads * width, width, NULL};
             const struct gradients to = {.dq = dq + of_query,
                                          .dq_rope = rope ? dq_rope + row * (heads * rope) + head * rope : dq,
@@ -474,11 +473,19 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
                                          .adds = head > span.first};
             float *delta = deltas + part;
             EACH_TILE()
-            for (size_t i = 0; i < queries; i++) delta[i] = dot(width, y.at + i * y.stride, dy.at + i * dy.stride);
+            for (size_t i = 0; i < queries; i++) {
+                const size_t at = of_query + i * (heads * width);
+                delta[i] = half ? dot(width, (const uint16_t *)o + at, true, d_o + at)
+                                : dot(width, (const float *)o + at, false, d_o + at);
+            }
             for (size_t from = 0; from < queries; from += BLOCK)
                 backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
                                (struct row_sums){logsum + part, delta}, &to);
+            if (rounds_dq) settle_rows(queries, width, heads * width, of_query, dq, dq_stored);
         }
+        if (span.first == span.end) continue;
+        if (rounds_dk) settle_rows(queries, width, key_stride, of_key, dk, dk_stored);
+        if (rounds_dv) settle_rows(queries, width, key_stride, of_key, dv, dv_stored);
     }
     if (rope) sum_heads(heads, rows * rope, parts, dk_rope);
 }

@@ -12,6 +12,7 @@
 #ifndef SL_LAYERS_KERNELS_ATTENTION_H
 #define SL_LAYERS_KERNELS_ATTENTION_H
 
+#include "spmd/base/bf16.h"
 #include "spmd/base/dtype.h"
 
 SL_BEGIN_C
@@ -25,6 +26,8 @@ struct sl_attention {
                            one, and read the first columns of k and v */
     size_t key_stride;  /* of k and v, which may lie side by side in one array [k | v] */
     enum sl_dtype keys; /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
+    struct sl_settled o, dq, dk, dv; /* forward's result; backward's, each of its array's shape, stride and all */
+    enum sl_dtype stored_o;          /* of backward's o */
 };
 
 struct sl_attention_kernels {
@@ -38,10 +41,10 @@ struct sl_attention_kernels {
                   float *logsum);
     /* Writes the gradients of all inputs, each laid out as its input (dk and dv with key_stride). Only for position 0
      * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, dk and dv those over the
-     * heads of each group; what no head reads of k and v is left alone there. SCRATCH has sl_attention_scratch bytes.
-     */
+     * heads of each group; what no head reads of k and v is left alone there. O is of the dtype stored_o. SCRATCH has
+     * sl_attention_scratch bytes. */
     void (*backward)(const struct sl_attention *shape, const float *q, const float *q_rope, const float *k,
-                     const float *v, const float *k_rope, const float *o, const float *logsum, const float *d_o,
+                     const float *v, const float *k_rope, const void *o, const float *logsum, const float *d_o,
                      float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch);
 };
 

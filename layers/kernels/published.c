@@ -18,10 +18,12 @@ SL_INLINE void turn(size_t pairs, const bool halves, const float *c, const float
 }
 
 static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequence, size_t position, bool halves,
-                         const float *cosine, const float *sine, bool back, float *x) {
+                         const float *cosine, const float *sine, bool back, float *x, struct sl_settled left) {
     const size_t pairs = width / 2;
     const float sign = back ? -1.0f : 1.0f;
-    SL_ROWS(is_device_ptr(cosine, sine, x))
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_ROWS(is_device_ptr(cosine, sine, x, stored))
     for (size_t r = 0; r < rows; r++) {
         const size_t angles = (position + r % sequence) * pairs;
         for (size_t h = 0; h < heads; h++) {
@@ -31,6 +33,9 @@ static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequenc
             else
                 turn(pairs, false, cosine + angles, sine + angles, sign, head);
         }
+        const size_t cols = heads * width, end = rounds ? (r + 1) * cols : 0;
+        SL_LANES()
+        for (size_t c = r * cols; c < end; c++) sl_settle(x, stored, c);
     }
 }
 

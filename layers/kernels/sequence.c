@@ -197,10 +197,12 @@ static void rms_norm_backward_weight(size_t rows, size_t cols, const float *dy, 
 /* ---- positions and tokens ---- */
 
 static void rope(size_t rows, size_t cols, size_t sequence, size_t position, const float *cosine, const float *sine,
-                 bool back, const float *x, float *y) {
+                 bool back, const float *x, float *y, struct sl_settled left) {
     const size_t pairs = cols / 2;
     const float sign = back ? -1.0f : 1.0f;
-    SL_ROWS(is_device_ptr(cosine, sine, x, y))
+    const bool rounds = left.rounds;
+    uint16_t *stored = left.stored;
+    SL_ROWS(is_device_ptr(cosine, sine, x, y, stored))
     for (size_t r = 0; r < rows; r++) {
         const size_t angles = (position + r % sequence) * pairs;
         const float *c = cosine + angles, *s = sine + angles, *in = x + r * cols;
@@ -211,6 +213,9 @@ static void rope(size_t rows, size_t cols, size_t sequence, size_t position, con
             out[2 * i] = even * c[i] - odd * turn;
             out[2 * i + 1] = odd * c[i] + even * turn;
         }
+        const size_t end = rounds ? (r + 1) * cols : 0;
+        SL_LANES()
+        for (size_t c = r * cols; c < end; c++) sl_settle(y, stored, c);
     }
 }
 

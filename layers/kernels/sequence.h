@@ -8,6 +8,7 @@
 #define SL_LAYERS_KERNELS_SEQUENCE_H
 
 #include "spmd/base/base.h"
+#include "spmd/base/bf16.h"
 
 SL_BEGIN_C
 
@@ -55,9 +56,9 @@ struct sl_sequence_kernels {
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row
      * r, c and s are row position + r % sequence of cosine and sine [positions, cols / 2]. BACK rotates by the opposite
-     * angle (the VJP). x and y [rows, cols]; y may be x. */
+     * angle (the VJP). x and y [rows, cols]; y may be x. LEFT: how y is left. */
     void (*rope)(size_t rows, size_t cols, size_t sequence, size_t position, const float *cosine, const float *sine,
-                 bool back, const float *x, float *y);
+                 bool back, const float *x, float *y, struct sl_settled left);
 
     /* y [rows, cols]: row r is row tokens[r] - first of TABLE (with STRIDE, from the column where TABLE points), or
      * zeros if that row is not in [0, count). HALF: the table is bf16. */
@@ -116,9 +117,9 @@ extern const struct sl_sequence_kernels sl_sequence_kernels_device; /* in builds
 struct sl_published_kernels {
     /* Rotates each of HEADS heads of x [rows, heads * width] in place by the same angles, those of the row's position:
      * row position + r % sequence of cosine and sine [positions, width / 2]. Pair i is columns i and i + width / 2
-     * (HALVES), or 2i and 2i + 1. BACK rotates by the opposite angle (the VJP). */
+     * (HALVES), or 2i and 2i + 1. BACK rotates by the opposite angle (the VJP). LEFT: how x is left. */
     void (*rotate_heads)(size_t rows, size_t heads, size_t width, size_t sequence, size_t position, bool halves,
-                         const float *cosine, const float *sine, bool back, float *x);
+                         const float *cosine, const float *sine, bool back, float *x, struct sl_settled left);
     /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n] */
     void (*gate_forward)(size_t n, const float *gate, const float *x, float *y);
     /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n] */

@@ -43,6 +43,10 @@ static inline const void *sl_kept_stored(const struct sl_context *context, const
 
 /* How a child's call should leave the values. UNREAD: those who read what is stored read nothing else. */
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread);
+/* How a kernel that writes the values should leave them, which then need not be kept. */
+static inline struct sl_settled sl_kept_settled(const struct sl_context *context, const struct sl_kept *kept) {
+    return (struct sl_settled){kept->rounds, kept->stores ? (uint16_t *)sl_at(context, &kept->stored) : NULL};
+}
 /* Call it in forward or I, when the values have been written, unless a child has left them so. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* The values in I, which an earlier call has kept. */

@@ -1,4 +1,5 @@
-/* bf16.h - bfloat16: the upper half of a float, kept as uint16_t. */
+/* bf16.h - bfloat16: the upper half of a float, kept as uint16_t; and arrays that kernels round to it as soon as they
+ * are complete, in the pass that computes them. */
 #ifndef SL_SPMD_BASE_BF16_H
 #define SL_SPMD_BASE_BF16_H
 
@@ -14,6 +15,25 @@ SL_INLINE uint16_t sl_bf16_of_float(float x) {
     const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
     const uint32_t rounded = nan ? bits | 0x00400000u : bits + 0x7fffu + (bits >> 16 & 1);
     return (uint16_t)(rounded >> 16);
+}
+
+/* How an array of floats is left: rounded, and stored as bf16 too where STORED, of its shape, is not NULL. Zeros: as it
+ * is computed. */
+struct sl_settled {
+    bool rounds;
+    uint16_t *stored;
+};
+
+/* Element I of X, which is complete; STORED may be NULL. */
+SL_INLINE void sl_settle(float *x, uint16_t *stored, size_t i) {
+    const uint16_t rounded = sl_bf16_of_float(x[i]);
+    if (stored) stored[i] = rounded;
+    x[i] = sl_float_of_bf16(rounded);
+}
+
+/* The same array from element FIRST on. */
+static inline struct sl_settled sl_settled_from(struct sl_settled array, size_t first) {
+    return (struct sl_settled){array.rounds, array.stored ? array.stored + first : NULL};
 }
 
 SL_END_C

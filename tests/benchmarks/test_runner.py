@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 import distance
 import level
 import noise
+import prices
 import samples
 from programs import Failure
 
@@ -215,8 +216,20 @@ def bad_options(work):
     refuses("name the folder of a build", "--build", work)
 
 
+# ---- what saving memory costs
+
+
+def moved_bytes():
+    before = {"parameters": 100, "gradients": 80, "optimizer": 200, "offloaded": 0}
+    point(prices.moved("FSDP", before, {"parameters": 190}) == (90, 0, 0), "FSDP copies what a coordinate holds more")
+    point(prices.moved("offload, optimizer", before, {"offloaded": 200}) == (0, 200, 200), "the optimizer's state comes and leaves")
+    every = prices.moved("offload, all", before, {"offloaded": 100 + 80 + 200 + 7})
+    point(every == (0, 2 * 100 + 207, 100 + 80 + 207), "values come twice, gradients leave, the others come and leave")
+
+
 intervals()
 ratios()
+moved_bytes()
 disturbances()
 distances()
 with tempfile.TemporaryDirectory() as folder:

@@ -306,7 +306,8 @@ static int start_to_scatter(const struct sl_module *module, struct sl_context *c
     struct sl_scatters *scatters = context->scatters;
     float *share;
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
-    SL_TRY(sl_scatters_room(scatters, context->self, context->kernels, &share));
+    SL_TRY(
+        sl_scatters_room(scatters, context->self, context->kernels, (size_t)module->in * (size_t)dense->whole, &share));
     sl_profile_end(context->profile, before);
     SL_TRY(sl_products_multiply(context, &dense->products.weight_gradient, a, b, NULL, false, share));
     sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);

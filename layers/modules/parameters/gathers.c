@@ -62,13 +62,11 @@ size_t sl_gathers_bytes(const struct sl_gathers *g) {
 
 /* ---- opening and closing ---- */
 
-/* Addresses travel as integers: the members are of one process. */
 static int open_together(struct sl_gathers *g, struct sl_spmd *self) {
     void *memory;
-    const void *const values = g->parameters->memory;
     SL_TRY(sl_group_memory(self, &g->group, all_bytes(g), &memory));
     g->memory = memory;
-    return sl_all_gather(self, &g->group, SL_I32, &values, (void *)g->peer, sizeof values / sizeof(int32_t));
+    return SL_OK;
 }
 
 int sl_gathers_open(struct sl_gathers *g, struct sl_spmd *self, const struct sl_parameters *parameters,
@@ -124,19 +122,20 @@ static struct sl_collective describe(const struct sl_gathers *g, int number) {
 
 /* ---- held together ---- */
 
-static int gather_alone(const struct sl_gathers *g, struct sl_spmd *self, int number) {
-    const char *shard = shard_of(g, &g->list[number]);
-    const size_t offset = (size_t)(shard - (const char *)g->parameters->memory);
-    const void *input[SL_MAX_COORDINATES];
-    for (int i = 0; i < g->group.size; i++) input[i] = g->peer[i] + offset;
-    return sl_gather_from(self, input, describe(g, number));
+/* This member's columns of it. */
+static void lay_down(const struct sl_gathers *g, int number) {
+    const struct sl_gathered *kernel = &g->list[number];
+    const size_t row = kernel->columns * sl_dtype_size(kernel->dtype), own = row / (size_t)g->group.size;
+    char *to = (char *)(uintptr_t)sl_gathered_kernel(g, number) + own * (size_t)g->group.rank; /* the gathers' own */
+    const char *from = shard_of(g, kernel);
+    for (size_t r = 0; r < kernel->rows; r++) sl_device.copy(to + r * row, from + r * own, own);
 }
 
-/* The members meet once they have written their shards, and again once all kernels are whole. */
+/* The members meet when nobody reads the kernels any more, and again once all kernels are whole. */
 int sl_gathers_begin(struct sl_gathers *g, struct sl_spmd *self) {
     if (!g->together || !g->count) return SL_OK;
     SL_TRY(sl_barrier(self, &g->group));
-    for (int k = g->group.rank; k < g->count; k += g->group.size) SL_TRY(gather_alone(g, self, k));
+    for (int k = 0; k < g->count; k++) lay_down(g, k);
     return sl_barrier(self, &g->group);
 }
 

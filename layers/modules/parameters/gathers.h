@@ -6,8 +6,8 @@
  * waits for them. The gathers have a group of their own, so that modules may communicate over data meanwhile.
  *
  * Where coordinates read their peers' memory, the members of data hold all gathered kernels together, in memory that
- * all of them read: each counts its part of it. Before a step every member gathers some of the kernels for all, and
- * afterwards nothing is moved. */
+ * all of them read: each counts its part of it. Before a step every member lays its shards down there, and afterwards
+ * nothing is moved. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
 
@@ -34,8 +34,6 @@ struct sl_gathers {
     size_t frame_bytes; /* the most of those */
     struct sl_group group;
     char *memory; /* [frames, frame_bytes]; what is held together is the group's */
-    /* Where the members' memory of parameters begins, if they hold the kernels together. */
-    const char *peer[SL_MAX_COORDINATES];
     const struct sl_parameters *parameters;
     int *frame;    /* [loops] its room, or -1 */
     int *left;     /* [loops] its gathers that have not ended */

@@ -11,38 +11,44 @@ enum { LINE = SL_CACHE_LINE / sizeof(float) };
 
 int sl_scatters_plan(struct sl_scatters *s, struct sl_spmd *self, const char *axis) {
     *s = (struct sl_scatters){.reads = sl_reads_peers(self) && sl_device.shares_memory};
-    return sl_group_axes(self, axis, &s->group);
+    SL_TRY(sl_group_axes(self, axis, &s->group));
+    return s->reads ? sl_group_axes(self, axis, &s->readers) : SL_OK;
+}
+
+static size_t floats_of_shard(const struct sl_scatters *s, size_t whole) {
+    return s->reads ? 0 : sl_round_up(whole / (size_t)s->group.size, LINE);
+}
+
+/* The gradient, and unless peers are read the sum of its shard. */
+static size_t room_for(const struct sl_scatters *s, size_t whole) {
+    return sl_round_up(whole, LINE) + floats_of_shard(s, whole);
 }
 
 void sl_scatters_add(struct sl_scatters *s, size_t whole) {
-    const size_t shard = whole / (size_t)s->group.size;
-    if (sl_round_up(whole, LINE) > s->whole) s->whole = sl_round_up(whole, LINE);
-    if (!s->reads && sl_round_up(shard, LINE) > s->shard) s->shard = sl_round_up(shard, LINE);
+    if (room_for(s, whole) > s->largest) s->largest = room_for(s, whole);
+    s->capacity = SL_SCATTERS_LARGEST * s->largest;
 }
 
-size_t sl_scatters_bytes(const struct sl_scatters *s) { return SL_SCATTERS * (s->whole + s->shard) * sizeof(float); }
+size_t sl_scatters_bytes(const struct sl_scatters *s) { return s->capacity * sizeof(float); }
 
 int sl_scatters_open(struct sl_scatters *s, struct sl_spmd *self, struct sl_budget *held) {
-    if (!s->whole) return SL_OK;
+    if (!s->capacity) return SL_OK;
     s->memory = sl_device_take(held, SL_MEMORY_WORKSPACE, sl_scatters_bytes(s));
     if (!s->memory) return sl_fail(self, SL_FAILED, "no memory for %zu bytes of gradients", sl_scatters_bytes(s));
-    for (int i = 0; i < SL_SCATTERS; i++) {
-        s->scatter[i].whole = s->memory + (size_t)i * (s->whole + s->shard);
-        s->scatter[i].sum = s->scatter[i].whole + s->whole;
-    }
     /* Addresses travel as integers: the members are of one process. */
     if (!s->reads) return SL_OK;
     return sl_all_gather(self, &s->group, SL_I32, &s->memory, (void *)s->peer, sizeof s->memory / sizeof(int32_t));
 }
 
-static struct sl_scatter *after(struct sl_scatters *s, int i) { return &s->scatter[(s->next + i) % SL_SCATTERS]; }
+static struct sl_scatter *number(struct sl_scatters *s, int n) { return &s->scatter[n % SL_SCATTERS]; }
 
 /* Peers may still read this coordinate's gradients. If the run has ended, the barrier fails when they do not. */
 void sl_scatters_close(struct sl_scatters *s, struct sl_spmd *self) {
-    for (int i = 0; i < SL_SCATTERS; i++)
-        if (after(s, i)->under_way) sl_wait(self, &after(s, i)->request);
+    for (int n = s->summed; n < s->started; n++) sl_wait(self, &number(s, n)->request);
+    for (int n = s->freed; s->reads && n < s->summed; n++) sl_wait(self, &number(s, n)->read);
     if (s->reads && s->memory) sl_barrier(self, &s->group);
     if (s->group.size) sl_group_close(self, &s->group);
+    if (s->readers.size) sl_group_close(self, &s->readers);
     sl_device.give(s->memory);
     *s = (struct sl_scatters){0};
 }
@@ -54,54 +60,83 @@ static void add_members(const struct sl_scatters *s, const struct sl_scatter *sc
     const int members = s->group.size;
     const size_t columns = scatter->columns, stride = columns * (size_t)members;
     const float *x[SL_MAX_COORDINATES];
-    for (int i = 0; i < members; i++)
-        x[i] = s->peer[i] + (scatter->whole - s->memory) + columns * (size_t)s->group.rank;
+    for (int i = 0; i < members; i++) x[i] = s->peer[i] + scatter->at + columns * (size_t)s->group.rank;
     sl_add_rows(scatter->rows, columns, members, x, stride, scatter->accumulate, scatter->gradient, columns);
 }
 
-static int finish(struct sl_scatters *s, struct sl_scatter *scatter, struct sl_spmd *self,
-                  const struct sl_kernels *kernels) {
-    scatter->under_way = false;
+/* Where the sum is made of a gradient that is added to what is there, unless peers are read. */
+static float *sum_of(const struct sl_scatters *s, const struct sl_scatter *scatter) {
+    const size_t whole = scatter->rows * scatter->columns * (size_t)s->group.size;
+    return s->memory + scatter->at + scatter->size - floats_of_shard(s, whole);
+}
+
+/* All members have the oldest gradient that is not summed, or it is. */
+static int finish_sum(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
+    struct sl_scatter *scatter = number(s, s->summed++);
     if (s->reads) {
         SL_TRY(sl_peers_begin(self));
         add_members(s, scatter);
         sl_peers_end(self);
-    } else if (scatter->accumulate) {
-        kernels->add(scatter->rows * scatter->columns, scatter->sum, scatter->gradient);
+        return sl_barrier_start(self, &scatter->read, &s->readers);
+    }
+    if (scatter->accumulate) kernels->add(scatter->rows * scatter->columns, sum_of(s, scatter), scatter->gradient);
+    return SL_OK;
+}
+
+static int wait_for_sum(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
+    SL_TRY(sl_wait(self, &number(s, s->summed)->request));
+    return finish_sum(s, self, kernels);
+}
+
+/* ---- rooms ---- */
+
+static int free_oldest(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
+    if (s->freed == s->summed) SL_TRY(wait_for_sum(s, self, kernels));
+    if (s->reads) SL_TRY(sl_wait(self, &number(s, s->freed)->read));
+    s->freed++;
+    return SL_OK;
+}
+
+/* Whether floats [AT, AT + SIZE) of the ring are another gradient's. */
+static bool is_taken(struct sl_scatters *s, size_t at, size_t size) {
+    for (int n = s->freed; n < s->started; n++) {
+        const struct sl_scatter *scatter = number(s, n);
+        if (at < scatter->at + scatter->size && scatter->at < at + size) return true;
+    }
+    return false;
+}
+
+/* Does what can be done without waiting. */
+static int advance(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
+    bool done = true;
+    while (s->summed < s->started) {
+        SL_TRY(sl_test(self, &number(s, s->summed)->request, &done));
+        if (!done) break;
+        SL_TRY(finish_sum(s, self, kernels));
+    }
+    while (s->freed < s->summed) {
+        if (s->reads) SL_TRY(sl_test(self, &number(s, s->freed)->read, &done));
+        if (s->reads && !done) break;
+        s->freed++;
     }
     return SL_OK;
 }
 
-static int wait_for(struct sl_scatters *s, struct sl_scatter *scatter, struct sl_spmd *self,
-                    const struct sl_kernels *kernels) {
-    if (!scatter->under_way) return SL_OK;
-    SL_TRY(sl_wait(self, &scatter->request));
-    return finish(s, scatter, self, kernels);
-}
-
-int sl_scatters_room(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels, float **whole) {
-    struct sl_scatter *scatter = after(s, 0);
-    *whole = scatter->whole;
-    return wait_for(s, scatter, self, kernels);
-}
-
-/* The gradient before has had the time of a product to be there at all members. */
-static int advance(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
-    struct sl_scatter *before = after(s, SL_SCATTERS - 1);
-    if (s->reads) return wait_for(s, before, self, kernels);
-    bool done = false;
-    for (int i = 1; i < SL_SCATTERS; i++) {
-        if (!after(s, i)->under_way) continue;
-        SL_TRY(sl_test(self, &after(s, i)->request, &done));
-        if (!done) break;
-        SL_TRY(finish(s, after(s, i), self, kernels));
-    }
+int sl_scatters_room(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels, size_t floats,
+                     float **whole) {
+    const size_t size = room_for(s, floats), at = s->next + size <= s->capacity ? s->next : 0;
+    SL_TRY(advance(s, self, kernels));
+    while (s->started - s->freed == SL_SCATTERS || is_taken(s, at, size)) SL_TRY(free_oldest(s, self, kernels));
+    number(s, s->started)->at = at;
+    number(s, s->started)->size = size;
+    s->next = at + size;
+    *whole = s->memory + at;
     return SL_OK;
 }
 
 int sl_scatters_start(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels, size_t rows,
                       size_t columns, bool accumulate, float *gradient) {
-    struct sl_scatter *scatter = after(s, 0);
+    struct sl_scatter *scatter = number(s, s->started);
     const size_t shape[] = {rows, columns};
     scatter->rows = rows;
     scatter->columns = columns / (size_t)s->group.size;
@@ -112,14 +147,17 @@ int sl_scatters_start(struct sl_scatters *s, struct sl_spmd *self, const struct 
         SL_TRY(sl_barrier_start(self, &scatter->request, &s->group));
     else
         SL_TRY(sl_start(self, &scatter->request, SL_HERE,
-                        sl_describe_psum_scatter_dim(&s->group, SL_F32, scatter->whole,
-                                                     accumulate ? scatter->sum : gradient, 2, shape, 1)));
-    scatter->under_way = true;
-    s->next = (s->next + 1) % SL_SCATTERS;
+                        sl_describe_psum_scatter_dim(&s->group, SL_F32, s->memory + scatter->at,
+                                                     accumulate ? sum_of(s, scatter) : gradient, 2, shape, 1)));
+    s->started++;
     return SL_OK;
 }
 
 int sl_scatters_end(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
-    for (int i = 0; i < SL_SCATTERS; i++) SL_TRY(wait_for(s, after(s, i), self, kernels));
+    while (s->summed < s->started) SL_TRY(wait_for_sum(s, self, kernels));
+    const int whole_turns = s->freed / SL_SCATTERS * SL_SCATTERS; /* counts stay small */
+    s->started -= whole_turns;
+    s->summed -= whole_turns;
+    s->freed -= whole_turns;
     return SL_OK;
 }

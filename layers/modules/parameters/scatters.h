@@ -1,12 +1,12 @@
 /* scatters.h - gradients of kernels that are sharded over data (FSDP), scattered while the next ones are computed.
  *
- * A coordinate computes a kernel's whole gradient from its own rows, and keeps its shard of the sum over data. So that
- * nobody waits for the slowest each time, there is room for several whole gradients: the sum of one goes on while the
- * next one is computed. The sums have a group of their own, so that modules may communicate over data meanwhile.
+ * A coordinate computes a kernel's whole gradient from its own rows, and keeps its shard of the sum over data. The
+ * gradients lie in a ring that has room for the largest ones and many small ones, so that the sum of one goes on while
+ * the next ones are computed, and nobody waits for the slowest each time. The sums have groups of their own, so that
+ * modules may communicate over data meanwhile.
  *
  * Where coordinates read their peers' memory, each adds the members' gradients to its shard in one pass, once all have
- * theirs. A member reads a gradient before it says that its next one is there, and everyone has heard that before the
- * room is used again. */
+ * theirs. Then it says that it has read them; when all have, the room is free. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
 
@@ -15,25 +15,30 @@
 
 SL_BEGIN_C
 
-enum { SL_SCATTERS = 3 }; /* gradients that have room */
+enum {
+    SL_SCATTERS = SL_MAX_IN_FLIGHT, /* gradients under way at most */
+    SL_SCATTERS_LARGEST = 4         /* of the largest there is room for so many */
+};
 
 struct sl_scatter {
-    float *whole, *sum; /* room for the largest kernel, and for the largest shard unless peers are read */
-    bool under_way;
-    struct sl_request request; /* of the sum, or of what says that all members have their gradients */
-    size_t rows, columns;      /* of the shard */
-    bool accumulate;           /* it is added to what is there */
-    float *gradient;           /* [rows, columns] */
+    size_t at, size;                 /* its room: floats of the ring */
+    struct sl_request request, read; /* of the sum, or of what says that all members have their gradients; of what says
+                                        that all have read them */
+    size_t rows, columns;            /* of the shard */
+    bool accumulate;                 /* it is added to what is there */
+    float *gradient;                 /* [rows, columns] */
 };
 
 struct sl_scatters {
-    struct sl_group group;
-    bool reads;          /* members read their peers' memory */
-    size_t whole, shard; /* floats of the largest kernel and shard, rounded up to cache lines */
+    struct sl_group group, readers; /* both over the axis */
+    bool reads;                     /* members read their peers' memory */
+    size_t largest;                 /* floats of a kernel's room */
+    size_t capacity;                /* floats of the ring */
     float *memory;
-    const float *peer[SL_MAX_COORDINATES]; /* where the members' memory begins, if it is read */
-    struct sl_scatter scatter[SL_SCATTERS];
-    int next; /* whose room the next gradient has */
+    const float *peer[SL_MAX_COORDINATES];  /* where the members' memory begins, if it is read */
+    struct sl_scatter scatter[SL_SCATTERS]; /* gradient n has place n % SL_SCATTERS */
+    size_t next;                            /* where in the ring the next one may begin */
+    int started, summed, freed;             /* gradients that have come so far */
 };
 
 /* Prepares for sums over AXIS. Collective over the mesh. Free with sl_scatters_close, also after a failure. */
@@ -47,9 +52,9 @@ int sl_scatters_open(struct sl_scatters *scatters, struct sl_spmd *self, struct 
 /* Waits for sums that are under way, and for peers that still read. Collective over the axis. */
 void sl_scatters_close(struct sl_scatters *scatters, struct sl_spmd *self);
 
-/* *WHOLE: where the next kernel's gradient is to be computed. Waits until its room is free. */
+/* *WHOLE: where the next kernel's gradient, of FLOATS floats, is to be computed. Waits until its room is free. */
 int sl_scatters_room(struct sl_scatters *scatters, struct sl_spmd *self, const struct sl_kernels *kernels,
-                     float **whole);
+                     size_t floats, float **whole);
 /* Starts to scatter the gradient [ROWS, COLUMNS] that lies there over its columns: this member's are written to
  * GRADIENT, or added to it if ACCUMULATE is set. GRADIENT is right after sl_scatters_end. Collective over the axis. */
 int sl_scatters_start(struct sl_scatters *scatters, struct sl_spmd *self, const struct sl_kernels *kernels, size_t rows,

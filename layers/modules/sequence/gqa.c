@@ -184,9 +184,13 @@ static int plan_gqa(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
-/* Keys and queries in place. */
-static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, float *keys,
-                   float *queries) {
+static struct sl_settled settled(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    return sl_kept_settled(context, &own(module)->kept[tensor]);
+}
+
+/* Tensors KEYS and QUERIES in place, and leaves them as they are to be kept. */
+static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, enum tensor keys,
+                   enum tensor queries) {
     const struct gqa *gqa = own(module);
     const struct sl_published_kernels *kernels = context->kernels->published;
     const struct sl_rope *rope = gqa->rope;
@@ -194,17 +198,20 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
     for (int s = 0, abreast; rope && s < context->rows / context->sequence; s += abreast) {
         abreast = sl_abreast(context, s);
         const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
-        const size_t first = (size_t)s * sequence;
+        const size_t key = (size_t)s * sequence * gqa->key_columns, query = (size_t)s * sequence * gqa->columns;
         kernels->rotate_heads(rows, gqa->key_heads, width, sequence, position, !rope->angles.pairs, rope->cosine,
-                              rope->sine, back, keys + first * gqa->key_columns);
+                              rope->sine, back, at(module, context, keys) + key,
+                              sl_settled_from(settled(module, context, keys), key));
         kernels->rotate_heads(rows, gqa->heads, width, sequence, position, !rope->angles.pairs, rope->cosine,
-                              rope->sine, back, queries + first * gqa->columns);
+                              rope->sine, back, at(module, context, queries) + query,
+                              sl_settled_from(settled(module, context, queries), query));
     }
 }
 
 static void attend(const struct sl_module *module, struct sl_context *context) {
     const struct gqa *gqa = own(module);
-    const struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
+    struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
+    shape.o = settled(module, context, OUTPUT);
     context->kernels->attention->forward(&shape, at(module, context, QUERIES), NULL, at(module, context, KEYS),
                                          at(module, context, VALUES), NULL, at(module, context, OUTPUT),
                                          at(module, context, LOGSUM));
@@ -239,13 +246,14 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     SL_TRY(sl_check_positions(module, context, gqa->shape.positions));
     for (int i = Q; i < OUT; i++)
         SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
-    rotate(module, context, false, at(module, context, KEYS), at(module, context, QUERIES));
-    for (int i = Q; i < OUT; i++) sl_keep(context, &gqa->kept[i]);
-    if (context->caches)
+    rotate(module, context, false, KEYS, QUERIES);
+    for (int i = gqa->rope ? V : Q; i < OUT; i++) sl_keep(context, &gqa->kept[i]);
+    if (context->caches) {
         attend_cached(module, context);
-    else
+        sl_keep(context, &gqa->kept[OUTPUT]);
+    } else {
         attend(module, context);
-    sl_keep(context, &gqa->kept[OUTPUT]);
+    }
     return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
 }
 
@@ -258,20 +266,26 @@ static const float *output_of(const struct sl_module *module, const struct sl_co
 
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
     const struct gqa *gqa = own(module);
-    const struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
+    struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
     const float *queries = sl_recall(context, &gqa->kept[QUERIES]), *keys = sl_recall(context, &gqa->kept[KEYS]);
-    const float *values = sl_recall(context, &gqa->kept[VALUES]), *output = sl_recall(context, &gqa->kept[OUTPUT]);
+    const float *values = sl_recall(context, &gqa->kept[VALUES]);
     float *d_keys = at(module, context, D_KEYS), *d_values = at(module, context, D_VALUES);
     if (replicates(gqa)) { /* others read some of them */
         const size_t count = (size_t)context->rows * gqa->key_columns;
         context->kernels->fill(count, 0.0f, d_keys);
         context->kernels->fill(count, 0.0f, d_values);
     }
-    context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, output,
+    const bool rotates = gqa->rope, others = replicates(gqa); /* whose columns attention leaves alone */
+    shape.stored_o = context->storage;
+    if (!rotates) shape.dq = settled(module, context, D_QUERIES);
+    if (!rotates && !others) shape.dk = settled(module, context, D_KEYS);
+    if (!others) shape.dv = settled(module, context, D_VALUES);
+    context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, output_of(module, context),
                                           at(module, context, LOGSUM), d_output, at(module, context, D_QUERIES), NULL,
                                           d_keys, d_values, NULL, sl_at(context, &gqa->scratch));
-    rotate(module, context, true, d_keys, at(module, context, D_QUERIES));
-    for (int i = Q; i < OUT; i++) sl_keep(context, &gqa->kept[D_QUERIES + i]);
+    rotate(module, context, true, D_KEYS, D_QUERIES);
+    if (others && !rotates) sl_keep(context, &gqa->kept[D_KEYS]);
+    if (others) sl_keep(context, &gqa->kept[D_VALUES]);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,

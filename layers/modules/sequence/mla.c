@@ -158,18 +158,24 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
-/* Keys and queries in place. */
-static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, float *keys,
-                   float *queries) {
+/* Tensors KEYS and QUERIES in place, and leaves them as they are to be kept. */
+static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, enum tensor keys,
+                   enum tensor queries) {
     const struct mla *mla = sl_mla_of(module);
+    float *const all_keys = sl_mla_at(module, context, keys), *const all_queries = sl_mla_at(module, context, queries);
+    const struct sl_settled settled_keys = sl_mla_settled(module, context, keys);
+    const struct sl_settled settled_queries = sl_mla_settled(module, context, queries);
     const size_t sequence = (size_t)context->sequence;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
         abreast = sl_abreast(context, s);
         const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
-        float *k = keys + (size_t)s * sequence * mla->rope, *q = queries + (size_t)s * sequence * mla->rotated;
-        kernels->rope(rows, mla->rope, sequence, position, mla->keys->cosine, mla->keys->sine, back, k, k);
-        kernels->rope(rows, mla->rotated, sequence, position, mla->queries->cosine, mla->queries->sine, back, q, q);
+        const size_t key = (size_t)s * sequence * mla->rope, query = (size_t)s * sequence * mla->rotated;
+        float *k = all_keys + key, *q = all_queries + query;
+        kernels->rope(rows, mla->rope, sequence, position, mla->keys->cosine, mla->keys->sine, back, k, k,
+                      sl_settled_from(settled_keys, key));
+        kernels->rope(rows, mla->rotated, sequence, position, mla->queries->cosine, mla->queries->sine, back, q, q,
+                      sl_settled_from(settled_queries, query));
     }
 }
 
@@ -203,18 +209,16 @@ static int project(const struct sl_module *module, struct sl_context *context, c
     SL_TRY(child_forward(module, context, Q_UP, sl_mla_at(module, context, QUERIES)));
     sl_mla_keep(module, context, QUERIES);
     if (!mla->rope) return SL_OK;
-    float *keys = sl_mla_at(module, context, ROTATED_KEYS), *queries = sl_mla_at(module, context, ROTATED_QUERIES);
-    SL_TRY(child_forward(module, context, K_ROPE, keys));
-    SL_TRY(child_forward(module, context, Q_ROPE, queries));
-    rotate(module, context, false, keys, queries);
-    sl_mla_keep(module, context, ROTATED_KEYS);
-    sl_mla_keep(module, context, ROTATED_QUERIES);
+    SL_TRY(child_forward(module, context, K_ROPE, sl_mla_at(module, context, ROTATED_KEYS)));
+    SL_TRY(child_forward(module, context, Q_ROPE, sl_mla_at(module, context, ROTATED_QUERIES)));
+    rotate(module, context, false, ROTATED_KEYS, ROTATED_QUERIES);
     return SL_OK;
 }
 
-void sl_mla_attend(const struct sl_module *module, struct sl_context *context) {
+void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_settled left) {
     const struct mla *mla = sl_mla_of(module);
-    const struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
+    struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
+    shape.o = left;
     const float *keys_values = sl_mla_at(module, context, KEYS_VALUES);
     const float *keys = mla->rope ? sl_mla_at(module, context, ROTATED_KEYS) : NULL;
     const float *queries = mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL;
@@ -226,11 +230,12 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context) {
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     SL_TRY(sl_check_positions(module, context, sl_mla_of(module)->shape.positions));
     SL_TRY(project(module, context, x));
-    if (context->caches)
+    if (context->caches) {
         SL_TRY(sl_mla_attend_caches(module, context));
-    else
-        sl_mla_attend(module, context);
-    sl_mla_keep(module, context, OUTPUT);
+        sl_mla_keep(module, context, OUTPUT);
+    } else {
+        sl_mla_attend(module, context, sl_mla_settled(module, context, OUTPUT));
+    }
     return sl_kept_forward(module->child[OUT], context, &sl_mla_of(module)->kept[OUTPUT], true, y);
 }
 
@@ -259,21 +264,23 @@ static int child_backward_input(const struct sl_module *module, struct sl_contex
 
 static void attention_backward(const struct sl_module *module, struct sl_context *context, const float *d_output) {
     const struct mla *mla = sl_mla_of(module);
-    const struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
+    struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
     const float *keys_values = recall(module, context, KEYS_VALUES);
     const float *keys = mla->rope ? recall(module, context, ROTATED_KEYS) : NULL;
     const float *queries = mla->rope ? recall(module, context, ROTATED_QUERIES) : NULL;
     float *d_keys_values = sl_mla_at(module, context, D_KEYS_VALUES);
     float *d_keys = mla->rope ? sl_mla_at(module, context, D_ROTATED_KEYS) : NULL;
     float *d_queries = mla->rope ? sl_mla_at(module, context, D_ROTATED_QUERIES) : NULL;
+    shape.stored_o = context->storage;
+    shape.dq = sl_mla_settled(module, context, D_QUERIES);
+    shape.dk = sl_mla_settled(module, context, D_KEYS_VALUES);
+    shape.dv = sl_settled_from(shape.dk, mla->columns);
     context->kernels->attention->backward(&shape, recall(module, context, QUERIES), queries, keys_values,
-                                          keys_values + mla->columns, keys, recall(module, context, OUTPUT),
+                                          keys_values + mla->columns, keys, stored(module, context, OUTPUT),
                                           sl_mla_at(module, context, LOGSUM), d_output,
                                           sl_mla_at(module, context, D_QUERIES), d_queries, d_keys_values,
                                           d_keys_values + mla->columns, d_keys, sl_at(context, &mla->scratch));
-    if (mla->rope) rotate(module, context, true, d_keys, d_queries);
-    for (int tensor = D_KEYS_VALUES; tensor <= (mla->rope ? D_ROTATED_QUERIES : D_QUERIES); tensor++)
-        sl_mla_keep(module, context, (enum tensor)tensor);
+    if (mla->rope) rotate(module, context, true, D_ROTATED_KEYS, D_ROTATED_QUERIES);
 }
 
 /* What kv_up and q_up give goes side by side; the other two read all of the latent. */
@@ -285,11 +292,15 @@ static int latent_gradient(const struct sl_module *module, struct sl_context *co
         SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
         context->kernels->sequence->copy_block(rows, half, part, half, latent + (i == Q_UP ? half : 0), 2 * half);
     }
+    const struct sl_settled settled = sl_mla_settled(module, context, D_LATENT);
     for (int i = K_ROPE; i < module->children; i++) {
         SL_TRY(child_backward_input(module, context, i, NULL, NULL, part));
-        context->kernels->add(rows * 2 * half, part, latent);
+        if (i == module->children - 1 && settled.rounds)
+            context->kernels->add_settled(rows * 2 * half, part, latent, settled.stored);
+        else
+            context->kernels->add(rows * 2 * half, part, latent);
     }
-    sl_mla_keep(module, context, D_LATENT);
+    if (!mla->rope) sl_mla_keep(module, context, D_LATENT);
     return SL_OK;
 }
 

@@ -54,14 +54,18 @@ static inline const struct mla *sl_mla_of(const struct sl_module *module) { retu
 static inline float *sl_mla_at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     return sl_kept_values(context, &sl_mla_of(module)->kept[tensor]);
 }
+static inline struct sl_settled sl_mla_settled(const struct sl_module *module, const struct sl_context *context,
+                                               enum tensor tensor) {
+    return sl_kept_settled(context, &sl_mla_of(module)->kept[tensor]);
+}
 /* TENSOR has been written. */
 static inline void sl_mla_keep(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     sl_keep(context, &sl_mla_of(module)->kept[tensor]);
 }
 
 struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequence);
-/* Writes OUTPUT and LOGSUM of the call's own keys and values. */
-void sl_mla_attend(const struct sl_module *module, struct sl_context *context);
+/* Writes OUTPUT, left as LEFT says, and LOGSUM of the call's own keys and values. */
+void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_settled left);
 
 /* Plans the caches, in the form that they have been given. */
 int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan);

@@ -395,13 +395,13 @@ static void pairs_are_rotated_and_rotated_back(void **state) {
             for (size_t position = 0; position <= 7; position += 7) { /* 7: up to the last one */
                 float *x = random_device_floats(&numbers, rows * cols, -2, 2), *y = device_floats(rows * cols);
                 for (int back = 0; back < 2; back++) {
-                    kernels->rope(rows, cols, sequence, position, cosine, sine, back, x, y);
+                    kernels->rope(rows, cols, sequence, position, cosine, sine, back, x, y, (struct sl_settled){0});
                     for (size_t r = 0; r < rows; r++) {
                         const size_t at = (position + r % sequence) * pairs;
                         expect_rotation(level, cols, back ? -1 : 1, cosine + at, sine + at, x + r * cols, y + r * cols);
                     }
                 }
-                kernels->rope(rows, cols, sequence, position, cosine, sine, false, y, y); /* what went back returns */
+                kernels->rope(rows, cols, sequence, position, cosine, sine, false, y, y, (struct sl_settled){0});
                 for (size_t i = 0; i < rows * cols; i++)
                     expect_close(at_level(level, "rope"), i, y[i], x[i], 1e-6, 1e-6);
                 release_array(x);

@@ -70,8 +70,9 @@ static int program(struct sl_spmd *self, void *arg) {
         for (int round = 0; round < ROUNDS; round++) {
             for (int k = 0; k < KERNELS; k++) {
                 float *room;
-                SL_TRY(sl_scatters_room(&scatters, self, kernels, &room));
-                fill(self, round, k, ROWS * columns_of(k, group.size), room);
+                const size_t floats = ROWS * columns_of(k, group.size);
+                SL_TRY(sl_scatters_room(&scatters, self, kernels, floats, &room));
+                fill(self, round, k, floats, room);
                 SL_TRY(sl_scatters_start(&scatters, self, kernels, ROWS, columns_of(k, group.size), round > 0,
                                          shards.late + shards.first[k]));
             }
@@ -99,6 +100,41 @@ static void sums_are_those_of_psum_scatter(void **state) {
     expect_ok("data=4", program, NULL);
 }
 
+static int meet(struct sl_spmd *self, const struct sl_group *group) { return sl_barrier(self, group); }
+
+/* The last coordinate computes no gradient before the others have as many as there is room for: they wait for nobody.
+ */
+static int run_ahead(struct sl_spmd *self, void *arg) {
+    enum { COLUMNS = 64, WHOLE = ROWS * COLUMNS };
+    const struct sl_kernels *kernels = sl_kernels_select();
+    struct sl_group group;
+    struct sl_scatters scatters;
+    (void)arg;
+    SL_TRY(sl_group_axes(self, "*", &group));
+    SL_TRY(sl_scatters_plan(&scatters, self, "*"));
+    sl_scatters_add(&scatters, WHOLE);
+    SL_TRY(sl_scatters_open(&scatters, self, &self->held));
+    float *sum = sl_device.take(WHOLE * sizeof *sum), *room;
+    const bool late = group.rank == group.size - 1;
+    if (late) SL_TRY(meet(self, &group));
+    for (int i = 0; i < SL_SCATTERS_LARGEST; i++) {
+        SL_TRY(sl_scatters_room(&scatters, self, kernels, WHOLE, &room));
+        fill(self, i, 0, WHOLE, room);
+        SL_TRY(sl_scatters_start(&scatters, self, kernels, ROWS, COLUMNS, i > 0, sum));
+    }
+    if (!late) SL_TRY(meet(self, &group));
+    SL_TRY(sl_scatters_end(&scatters, self, kernels));
+    sl_device.give(sum);
+    sl_scatters_close(&scatters, self);
+    sl_group_close(self, &group);
+    return SL_OK;
+}
+
+static void members_run_ahead(void **state) {
+    (void)state;
+    expect_ok("data=4", run_ahead, NULL);
+}
+
 /* On a slow network nobody reads peers' memory. */
 static void sums_arrive_late(void **state) {
     (void)state;
@@ -111,6 +147,6 @@ static void sums_arrive_late(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_those_of_psum_scatter),
-                                       cmocka_unit_test(sums_arrive_late)};
+                                       cmocka_unit_test(members_run_ahead), cmocka_unit_test(sums_arrive_late)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,122 @@
+"""prices - what a step costs more where memory is saved: FSDP and offloading, each beside a step without, in turns.
+
+Beside a price stands its bound: the bytes that a coordinate moves for it, by themselves. FSDP's gather copies what the
+coordinate holds more than without, in memory. What is offloaded is written to a file and read from it, with the pages
+that the system keeps.
+"""
+
+import pathlib
+import tempfile
+import time
+
+import samples
+from programs import json_lines
+
+ONE = "--mesh data=1 --batch 4 --recompute full"
+LOOPS = "--mesh data=1 --batch 4 --blocks 4 --recompute full --schedule looped-bfs --loops 4"
+# What is paid for, the run without it, and what makes the run with it of that.
+PRICES = [
+    ("FSDP", "--mesh data=2 --no-fsdp", "--fsdp"),
+    ("FSDP, bf16", "--mesh data=2 --no-fsdp --storage bf16 --precision bf16", "--fsdp"),
+    ("offload, optimizer", ONE, "--offload optimizer"),
+    ("offload, all", LOOPS, "--offload optimizer,activations,weights"),
+]
+PIECE = 1 << 23  # bytes moved at a time
+
+
+def train(build, options, steps, folder):
+    """(its steps' times, the memory of coordinate 0)"""
+    command = [build / "drivers/transformer", "train", *options.split(), "--offload-dir", folder]
+    *lines, last = json_lines([*map(str, command), "--json", "--steps", str(steps)])
+    return [line["ms"] for line in lines if "ms" in line][1:], last["memory"][0]
+
+
+def seconds(work, least=0.2):
+    """Of one of the calls of WORK, the fastest, that take LEAST seconds together. The first does not count."""
+    work()
+    times = []
+    while sum(times) < least:
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def copy_rate():
+    """Bytes a second that a core copies in memory."""
+    source, target = memoryview(bytearray(PIECE)), memoryview(bytearray(PIECE))
+
+    def copy():
+        target[:] = source
+
+    return PIECE / seconds(copy)
+
+
+def file_rates(folder):
+    """(bytes a second that are read from a file in FOLDER, that are written)"""
+    piece = bytearray(PIECE)
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+
+        def moves(move):
+            def all_pieces():
+                file.seek(0)
+                for _ in range(8):
+                    move(piece)
+
+            return all_pieces
+
+        written = 8 * PIECE / seconds(moves(file.write))
+        return 8 * PIECE / seconds(moves(file.readinto)), written
+
+
+def moved(name, before, after):
+    """(bytes that a coordinate copies in memory, that it reads from files, that it writes): at least, in a step."""
+    if name.startswith("FSDP"):
+        return after["parameters"] - before["parameters"], 0, 0
+    if name == "offload, optimizer":
+        return 0, after["offloaded"], after["offloaded"]
+    # Values come twice and leave once, gradients leave once, the others come and leave once.
+    values, gradients = before["parameters"], before["gradients"]
+    others = after["offloaded"] - values - gradients
+    return 0, 2 * values + others, values + gradients + others
+
+
+def measure(build, quick, watch):
+    """A row for each of PRICES; "ms" is the step with what is paid for."""
+    rows = []
+    pairs, steps = (6, 4) if quick else (12, 12)
+    with tempfile.TemporaryDirectory(dir="build") as folder:
+        copied, (read, written) = copy_rate(), file_rates(folder)
+        for name, without, more in PRICES:
+            times, memory = {without: [], f"{without} {more}": []}, {}
+            for number in range(pairs):
+                for options in list(times) if number % 2 else reversed(times):
+                    with watch:
+                        taken, memory[options] = train(pathlib.Path(build), options, steps, folder)
+                    times[options].append(taken)
+            old, new = times.values()
+            told = [samples.of_runs([run])["ms"] for run in new], [samples.of_runs([run])["ms"] for run in old]
+            ratio, low, high, confidence = samples.ratio_of_pairs(list(zip(*told)))
+            parts = moved(name, *map(memory.get, times))
+            rows.append({"price": name, "without": samples.of_runs(old), "ratio": ratio, "ratio_interval": [low, high],
+                         "confidence_of_ratio": confidence, "copied_bytes": parts[0], "read_bytes": parts[1],
+                         "written_bytes": parts[2], "copy_gbs": copied / 1e9, "read_gbs": read / 1e9,
+                         "write_gbs": written / 1e9,
+                         "bound_ms": 1e3 * sum(part / rate for part, rate in zip(parts, (copied, read, written)))}
+                        | samples.of_runs(new))
+    return rows
+
+
+def print_table(rows, table):
+    """TABLE prints rows of words."""
+    words = [["prices", "step without", "with", "ratio", "95 % of it", "MB copied", "read", "written", "bound: ms", "% of the step"]]
+    for row in rows:
+        low, high = row["ratio_interval"]
+        certain = "" if row["confidence_of_ratio"] >= samples.CONFIDENCE else " ?"
+        words.append([row["price"], *(f"{ms:.1f}" for ms in (row["without"]["ms"], row["ms"])), f"{row['ratio']:.3f}",
+                      f"{low:.3f} - {high:.3f}{certain}",
+                      *(f"{row[name] / 1e6:.1f}" for name in ("copied_bytes", "read_bytes", "written_bytes")),
+                      f"{row['bound_ms']:.1f}", f"{100 * row['bound_ms'] / row['without']['ms']:.1f}"])
+    print()
+    table(words, 1)
+    print("by themselves: copies {copy_gbs:.1f} GB/s, files {read_gbs:.1f} and {write_gbs:.1f}".format(**rows[0]))

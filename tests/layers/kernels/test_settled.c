@@ -1,0 +1,167 @@
+/* test_settled.c - results of attention and rotations that are rounded to bf16 once they are complete, at every level
+ * that this CPU has: they are those that are not rounded, rounded. */
+#include "tests/rigs/numbers.h"
+
+#include "layers/kernels/kernels.h"
+
+#include <string.h>
+
+static const float UNTOUCHED = 12345.0f;
+
+static uint16_t *halves(size_t n) { return memset(device_floats((n + 1) / 2), 0xab, n * sizeof(uint16_t)); }
+
+static float *copy_of(const float *x, size_t n) { return memcpy(floats(n), x, n * sizeof *x); }
+
+/* The first COLS columns of rows of STRIDE; STORED: or NULL. */
+static void expect_settled(size_t rows, size_t cols, size_t stride, const float *plain, const float *settled,
+                           const uint16_t *stored) {
+    for (size_t i = 0; i < rows * cols; i++) {
+        const size_t at = i / cols * stride + i % cols;
+        const uint16_t rounded = sl_bf16_of_float(plain[at]);
+        assert_true(settled[at] == sl_float_of_bf16(rounded));
+        if (stored) assert_int_equal(stored[at], rounded);
+    }
+}
+
+/* ---- attention ---- */
+
+/* kv [rows, k | v | one column that nobody has] */
+struct example {
+    struct sl_attention shape;
+    size_t rows, cols, keys; /* cols: of q; keys: columns of k, and of v */
+    float *q, *q_rope, *kv, *rope, *o, *logsum, *d_o, *dq, *dq_rope, *dkv, *drope, *scratch;
+};
+
+static struct example make(struct numbers *numbers, struct sl_attention shape) {
+    struct example e = {.shape = shape, .rows = shape.sequences * shape.queries, .cols = shape.heads * shape.width};
+    e.keys = sl_attention_key_heads(&shape) * shape.width;
+    e.shape.key_stride = 2 * e.keys + 1;
+    const size_t roped = e.rows * shape.heads * shape.rope, keys = e.rows * e.shape.key_stride;
+    e.q = random_device_floats(numbers, e.rows * e.cols, -1.0f, 1.0f);
+    e.q_rope = random_device_floats(numbers, roped, -1.0f, 1.0f);
+    e.kv = random_device_floats(numbers, keys, -1.0f, 1.0f);
+    e.rope = random_device_floats(numbers, e.rows * shape.rope, -1.0f, 1.0f);
+    e.d_o = random_device_floats(numbers, e.rows * e.cols, -1.0f, 1.0f);
+    e.o = device_floats(e.rows * e.cols);
+    e.logsum = device_floats(e.rows * shape.heads);
+    e.dq = device_floats(e.rows * e.cols);
+    e.dq_rope = device_floats(roped);
+    e.dkv = random_device_floats(numbers, keys, UNTOUCHED, UNTOUCHED);
+    e.drope = device_floats(e.rows * shape.rope);
+    e.scratch = device_floats(sl_attention_scratch(&shape) / sizeof(float));
+    return e;
+}
+
+static void release(struct example *e) {
+    float *const arrays[] = {e->q,   e->q_rope, e->kv,      e->rope, e->o,     e->logsum,
+                             e->d_o, e->dq,     e->dq_rope, e->dkv,  e->drope, e->scratch};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
+static void run_forward(const struct sl_kernels *kernels, const struct example *e, struct sl_settled o) {
+    struct sl_attention shape = e->shape;
+    shape.o = o;
+    kernels->attention->forward(&shape, e->q, e->q_rope, e->kv, e->kv + e->keys, e->rope, e->o, e->logsum);
+}
+
+static void run_backward(const struct sl_kernels *kernels, const struct example *e, const struct sl_attention *shape,
+                         const void *o) {
+    kernels->attention->backward(shape, e->q, e->q_rope, e->kv, e->kv + e->keys, e->rope, o, e->logsum, e->d_o, e->dq,
+                                 e->dq_rope, e->dkv, e->dkv + e->keys, e->drope, e->scratch);
+}
+
+/* Backward of o as bf16 is that of the same floats, too. */
+static void check_attention(const struct sl_kernels *kernels, struct numbers *numbers, struct sl_attention shape) {
+    struct example e = make(numbers, shape);
+    const size_t wide = e.rows * e.cols, stride = e.shape.key_stride, keys = e.rows * stride;
+    uint16_t *o_stored = halves(wide), *dq_stored = halves(wide), *dkv_stored = halves(keys);
+    run_forward(kernels, &e, (struct sl_settled){0});
+    float *o = copy_of(e.o, wide);
+    run_forward(kernels, &e, (struct sl_settled){true, NULL});
+    expect_settled(e.rows, e.cols, e.cols, o, e.o, NULL);
+    run_forward(kernels, &e, (struct sl_settled){true, o_stored});
+    expect_settled(e.rows, e.cols, e.cols, o, e.o, o_stored);
+    run_backward(kernels, &e, &e.shape, e.o);
+    float *dq = copy_of(e.dq, wide), *dkv = copy_of(e.dkv, keys);
+    struct sl_attention settles = e.shape;
+    settles.stored_o = SL_BF16;
+    settles.dq = (struct sl_settled){true, dq_stored};
+    settles.dk = (struct sl_settled){true, dkv_stored};
+    settles.dv = (struct sl_settled){true, dkv_stored + e.keys};
+    run_backward(kernels, &e, &settles, o_stored);
+    expect_settled(e.rows, e.cols, e.cols, dq, e.dq, dq_stored);
+    expect_settled(e.rows, 2 * e.keys, stride, dkv, e.dkv, dkv_stored);
+    for (size_t row = 1; row <= e.rows; row++) {
+        assert_true(e.dkv[row * stride - 1] == UNTOUCHED);
+        assert_int_equal(dkv_stored[row * stride - 1], 0xabab);
+    }
+    uint16_t *const stored[] = {o_stored, dq_stored, dkv_stored};
+    for (int i = 0; i < 3; i++) release_array(stored[i]);
+    free(o);
+    free(dq);
+    free(dkv);
+    release(&e);
+}
+
+static void attention_is_rounded(void **state) {
+    (void)state;
+    const size_t queries[] = {3, 40, 150}; /* few; of one block; of several */
+    struct numbers numbers = {1};
+    const struct sl_kernels *kernels;
+    for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
+        for (size_t i = 0; i < 3; i++) {
+            struct sl_attention shape = {.sequences = 2,
+                                         .queries = queries[i],
+                                         .key_rows = queries[i],
+                                         .heads = 6,
+                                         .width = 20,
+                                         .rope = i == 1 ? 8 : 0};
+            check_attention(kernels, &numbers, shape);
+            shape.group = 3; /* heads that share keys: their gradient is complete after the last of them */
+            shape.lead = 1;
+            check_attention(kernels, &numbers, shape);
+        }
+    }
+}
+
+/* ---- rotations ---- */
+
+enum { ROWS = 15, SEQUENCE = 5 };
+
+static void rotate(const struct sl_kernels *kernels, bool heads, size_t cols, const float *angles, float *x,
+                   struct sl_settled left) {
+    const float *sine = angles + SEQUENCE * cols / 2;
+    if (heads)
+        kernels->published->rotate_heads(ROWS, 1, cols, SEQUENCE, 0, true, angles, sine, false, x, left);
+    else
+        kernels->sequence->rope(ROWS, cols, SEQUENCE, 0, angles, sine, true, x, x, left);
+}
+
+static void rotations_are_rounded(void **state) {
+    (void)state;
+    const size_t cols_of[] = {2, 10, 64, 130};
+    struct numbers numbers = {2};
+    const struct sl_kernels *kernels;
+    for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
+        for (size_t i = 0; i < 16; i++) {
+            const size_t cols = cols_of[i / 4], n = ROWS * cols;
+            float *angles = random_device_floats(&numbers, SEQUENCE * cols, -1.0f, 1.0f);
+            float *x = random_device_floats(&numbers, n, -2.0f, 2.0f), *plain = device_copy(x, n * sizeof *x);
+            uint16_t *stored = halves(n);
+            const struct sl_settled left = {true, i % 2 ? stored : NULL};
+            rotate(kernels, i % 4 > 1, cols, angles, plain, (struct sl_settled){0});
+            rotate(kernels, i % 4 > 1, cols, angles, x, left);
+            expect_settled(ROWS, cols, cols, plain, x, left.stored);
+            release_array(plain);
+            release_array(angles);
+            release_array(x);
+            release_array(stored);
+        }
+    }
+}
+
+int main(void) {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_rounded), cmocka_unit_test(rotations_are_rounded)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
