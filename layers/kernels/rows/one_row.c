@@ -6,7 +6,7 @@
 #include "spmd/base/memory.h"
 
 enum {
-    STRIP = 8,       /* vectors of columns whose sums stay in registers */
+    STRIP = 16,      /* vectors of columns whose sums stay in registers */
     NEAR = 2 << 20,  /* bytes of weights, up to which strips are faster: caches keep them, and answer soon */
     TOGETHER = 8,    /* rows of B that are read side by side, where they are far */
     COLUMNS = 1024,  /* whose sums stay in the first-level cache */

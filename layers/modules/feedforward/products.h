@@ -1,8 +1,8 @@
 /* products.h - the three matrix products of a module with a kernel: y = x kernel, dx = dy kernel^T, dkernel = x^T dy.
  *
  * In bf16 the operands are rounded first, unless they have been kept so. The owner of the parameters rounds the kernel
- * each time its values change (sl_parameters_round); x and dy are rounded here. Products of floats widen a kernel that
- * the storage has as bf16. */
+ * each time its values change (sl_parameters_round); x and dy are rounded here. A kernel that the storage has as bf16
+ * is widened for products of floats; forward products of few rows read it as it lies. */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 
