@@ -10,9 +10,10 @@ double sl_memory_of_parameters(const struct sl_job *job, double parameters) {
     const double replicas = options->fsdp ? 1 : job->data, states = options->zero ? 1 : replicas;
     const double gradients = options->zero == 2 ? 1 : replicas;
     const bool stored = options->storage == 1, rounded = job->precision == SL_BF16;
-    double copies = job->forward_only && stored && rounded ? 0 : replicas; /* kernels are bf16 alone */
+    const bool alone = job->forward_only && stored && (rounded || job->gemm->widens); /* kernels are bf16 */
+    double copies = alone ? 0 : replicas;
     if (!job->forward_only) copies += gradients + sl_optimizer_states(&job->optimizer) * states;
-    if (rounded || (stored && !job->forward_only)) copies += replicas / 2;
+    if (rounded || alone || (stored && !job->forward_only)) copies += replicas / 2;
     return sizeof(float) * parameters * copies;
 }
 

@@ -37,6 +37,8 @@ struct cpu {
     sl_one_row_multiply *one;
     bool few_terms, few_columns;
     const struct sl_few_rows *few;
+    sl_one_row_multiply *one_widening; /* the same for a B that lies as bf16, where there is FEW */
+    const struct sl_few_rows_widening *few_widening;
     const struct sl_few_rows_bf16 *few_bf16;
     const struct sl_many_rows *many;
     struct sl_gemm library;
@@ -101,6 +103,8 @@ static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *
     cpu->one = choose_one(gemm);
     if (gemm->dtype == SL_F32 && fits(gemm, few->lanes)) {
         cpu->few = few;
+        cpu->few_widening = sl_few_rows_widening_available(0);
+        if (cpu->one) cpu->one_widening = sl_one_row_available(0)->widening;
         return SL_OK;
     }
     if (gemm->dtype == SL_F32 && fits_many(gemm)) {
@@ -140,10 +144,11 @@ static void release(struct sl_gemm *gemm) {
 
 struct one {
     const struct cpu *cpu;
-    size_t n, k, columns; /* columns: of a part, but for the last one */
-    size_t bytes;         /* of an element of A and B */
-    bool transposed;
-    const char *a, *b;
+    size_t n, k, columns;  /* columns: of a part, but for the last one */
+    enum sl_dtype weights; /* B's */
+    bool widens, transposed;
+    const void *a;
+    const char *b;
     const float *bias;
     float *c;
 };
@@ -153,23 +158,26 @@ static void multiply_columns(void *arg, int part) {
     const struct one *o = arg;
     const size_t first = o->columns * (size_t)part;
     const size_t columns = o->n - first < o->columns ? o->n - first : o->columns;
-    const char *b = o->b + first * o->bytes * (o->transposed ? o->k : 1);
+    const void *b = o->b + first * sl_dtype_size(o->weights) * (o->transposed ? o->k : 1);
     const float *bias = o->bias ? o->bias + first : NULL;
-    if (o->transposed)
-        o->cpu->few->multiply_transposed(1, columns, o->k, (const void *)o->a, (const void *)b, false, o->c + first);
+    if (o->transposed && o->widens)
+        o->cpu->few_widening->multiply_transposed(1, columns, o->k, o->a, b, false, o->c + first);
+    else if (o->transposed)
+        o->cpu->few->multiply_transposed(1, columns, o->k, o->a, b, false, o->c + first);
     else
-        o->cpu->one(columns, o->n, o->k, o->a, b, bias, o->c + first);
+        (o->widens ? o->cpu->one_widening : o->cpu->one)(columns, o->n, o->k, o->a, b, bias, o->c + first);
 }
 
 /* Parts begin at whole cache lines of C, and of bf16 too at whole vectors. */
-static void multiply_one(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, float *c,
-                         struct sl_crew *crew) {
+static void multiply_one(const struct sl_gemm *gemm, const void *a, enum sl_dtype weights, const void *b,
+                         const float *bias, float *c, struct sl_crew *crew) {
     const size_t n = (size_t)gemm->n, k = (size_t)gemm->k, threads = (size_t)sl_crew_threads(crew);
     struct one one = {.cpu = gemm->state,
                       .n = n,
                       .k = k,
                       .columns = n,
-                      .bytes = gemm->dtype == SL_BF16 ? sizeof(uint16_t) : sizeof(float),
+                      .weights = weights,
+                      .widens = weights != gemm->dtype,
                       .transposed = gemm->transpose_b,
                       .a = a,
                       .b = b,
@@ -186,7 +194,7 @@ static int execute_many(const struct sl_gemm *gemm, int count, const void *a, co
     const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
     const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
     if (m == 1 && !accumulate && (cpu->one || (cpu->few && gemm->transpose_b)))
-        multiply_one(gemm, a, b, added, c, queue);
+        multiply_one(gemm, a, gemm->dtype, b, added, c, queue);
     else if (cpu->few && gemm->transpose_b)
         cpu->few->multiply_transposed(m, n, k, a, b, accumulate, c);
     else if (cpu->few)
@@ -217,6 +225,23 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
     return execute_many(gemm, 1, a, b, bias, accumulate, c, queue);
 }
 
+/* Others would have to copy B first. */
+static bool widens(const struct sl_gemm *gemm) { return fits(gemm, sl_few_rows_select()->lanes); }
+
+static int execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
+                            bool accumulate, float *c, void *queue) {
+    const struct cpu *cpu = gemm->state;
+    const size_t m = (size_t)gemm->m * (size_t)count, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
+    if (m == 1 && !accumulate)
+        multiply_one(gemm, a, SL_BF16, b, added, c, queue);
+    else if (gemm->transpose_b)
+        cpu->few_widening->multiply_transposed(m, n, k, a, b, accumulate, c);
+    else
+        cpu->few_widening->multiply(m, n, k, a, b, added, accumulate, c);
+    return SL_OK;
+}
+
 /* Of many rows of floats. */
 static void describe(char *text, size_t size) { sl_gemm_describe(library_for(SL_F32), text, size); }
 
@@ -224,5 +249,7 @@ const struct sl_gemm_backend sl_gemm_cpu = {.name = "cpu",
                                             .plan = plan,
                                             .execute = execute,
                                             .execute_many = execute_many,
+                                            .widens = widens,
+                                            .execute_widening = execute_widening,
                                             .release = release,
                                             .describe = describe};

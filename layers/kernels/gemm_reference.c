@@ -10,39 +10,39 @@ static int plan(struct sl_gemm *gemm, struct sl_error *error) {
 
 static void release(struct sl_gemm *gemm) { (void)gemm; }
 
-/* Element I of an operand. The callers pass a constant DTYPE, so that loops are made for each. */
+/* Element I of an operand. The callers pass constant types, so that loops are made for each. */
 SL_INLINE float at(const void *operand, enum sl_dtype dtype, size_t i) { return sl_load_float(dtype, operand, i); }
 
 enum { ABREAST = 4 }; /* rows of op(B) that one pass over a row of C takes: one addition after another, as in four */
 
 /* row [n] += row of A [k] op(B); the elements of A begin at FIRST and lie STRIDE apart, the rows of op(B) begin
  * NEXT_ROW apart and their elements lie COLUMN apart. */
-SL_INLINE void multiply_row(enum sl_dtype dtype, size_t n, size_t k, const void *a, size_t first, size_t stride,
-                            const void *b, size_t next_row, size_t column, float *row) {
+SL_INLINE void multiply_row(enum sl_dtype type_a, enum sl_dtype type_b, size_t n, size_t k, const void *a, size_t first,
+                            size_t stride, const void *b, size_t next_row, size_t column, float *row) {
     size_t l = 0;
     for (; l + ABREAST <= k; l += ABREAST) {
         const size_t at_a = first + l * stride, at_b = l * next_row;
-        const float x0 = at(a, dtype, at_a), x1 = at(a, dtype, at_a + stride);
-        const float x2 = at(a, dtype, at_a + 2 * stride), x3 = at(a, dtype, at_a + 3 * stride);
+        const float x0 = at(a, type_a, at_a), x1 = at(a, type_a, at_a + stride);
+        const float x2 = at(a, type_a, at_a + 2 * stride), x3 = at(a, type_a, at_a + 3 * stride);
         SL_LANES()
         for (size_t j = 0; j < n; j++) {
             const size_t i = at_b + j * column;
-            float sum = row[j] + x0 * at(b, dtype, i);
-            sum += x1 * at(b, dtype, i + next_row);
-            sum += x2 * at(b, dtype, i + 2 * next_row);
-            row[j] = sum + x3 * at(b, dtype, i + 3 * next_row);
+            float sum = row[j] + x0 * at(b, type_b, i);
+            sum += x1 * at(b, type_b, i + next_row);
+            sum += x2 * at(b, type_b, i + 2 * next_row);
+            row[j] = sum + x3 * at(b, type_b, i + 3 * next_row);
         }
     }
     for (; l < k; l++) {
-        const float x = at(a, dtype, first + l * stride);
+        const float x = at(a, type_a, first + l * stride);
         SL_LANES()
-        for (size_t j = 0; j < n; j++) row[j] += x * at(b, dtype, l * next_row + j * column);
+        for (size_t j = 0; j < n; j++) row[j] += x * at(b, type_b, l * next_row + j * column);
     }
 }
 
-SL_INLINE void multiply(enum sl_dtype dtype, const struct sl_gemm *gemm, const void *a, const void *b,
-                        const float *bias, bool accumulate, float *c) {
-    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+SL_INLINE void multiply(enum sl_dtype type_a, enum sl_dtype type_b, const struct sl_gemm *gemm, size_t m, const void *a,
+                        const void *b, const float *bias, bool accumulate, float *c) {
+    const size_t n = (size_t)gemm->n, k = (size_t)gemm->k;
     const size_t next_row = gemm->transpose_a ? 1 : k, next_column = gemm->transpose_a ? m : 1; /* in op(A) */
     const bool adds_bias = gemm->epilogue == SL_EPILOGUE_BIAS, transposed = gemm->transpose_b;
     SL_ROWS(is_device_ptr(a, b, bias, c))
@@ -51,9 +51,9 @@ SL_INLINE void multiply(enum sl_dtype dtype, const struct sl_gemm *gemm, const v
         SL_LANES()
         for (size_t j = 0; j < n; j++) row[j] = adds_bias ? bias[j] : accumulate ? row[j] : 0.0f;
         if (transposed)
-            multiply_row(dtype, n, k, a, i * next_row, next_column, b, 1, k, row);
+            multiply_row(type_a, type_b, n, k, a, i * next_row, next_column, b, 1, k, row);
         else
-            multiply_row(dtype, n, k, a, i * next_row, next_column, b, n, 1, row);
+            multiply_row(type_a, type_b, n, k, a, i * next_row, next_column, b, n, 1, row);
     }
 }
 
@@ -61,11 +61,25 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
                    float *c, void *queue) {
     (void)queue;
     if (gemm->dtype == SL_BF16)
-        multiply(SL_BF16, gemm, a, b, bias, accumulate, c);
+        multiply(SL_BF16, SL_BF16, gemm, (size_t)gemm->m, a, b, bias, accumulate, c);
     else
-        multiply(SL_F32, gemm, a, b, bias, accumulate, c);
+        multiply(SL_F32, SL_F32, gemm, (size_t)gemm->m, a, b, bias, accumulate, c);
     return SL_OK;
 }
 
-const struct sl_gemm_backend sl_gemm_reference = {
-    .name = "reference", .on_device = true, .plan = plan, .execute = execute, .release = release};
+static bool widens(const struct sl_gemm *gemm) { return !gemm->transpose_a; }
+
+static int execute_widening(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
+                            bool accumulate, float *c, void *queue) {
+    (void)queue;
+    multiply(SL_F32, SL_BF16, gemm, (size_t)count * (size_t)gemm->m, a, b, bias, accumulate, c);
+    return SL_OK;
+}
+
+const struct sl_gemm_backend sl_gemm_reference = {.name = "reference",
+                                                  .on_device = true,
+                                                  .plan = plan,
+                                                  .execute = execute,
+                                                  .widens = widens,
+                                                  .execute_widening = execute_widening,
+                                                  .release = release};

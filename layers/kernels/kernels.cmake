@@ -46,12 +46,23 @@ if(SL_SANITIZE AND SL_DEVICE STREQUAL cpu)
 endif()
 function(sl_add_level level)
     add_library(sl_level_${level} OBJECT ${level_sources})
-    target_link_libraries(sl_level_${level} PUBLIC sl_options)
-    target_compile_options(sl_level_${level} PRIVATE -march=x86-64-${level} ${ARGN})
+    add_library(sl_level_${level}_widening OBJECT kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c)
+    foreach(library sl_level_${level} sl_level_${level}_widening)
+        target_link_libraries(${library} PUBLIC sl_options)
+        target_compile_options(${library} PRIVATE -march=x86-64-${level} ${ARGN})
+        if(NOT level STREQUAL v2)
+            target_link_libraries(${library} PRIVATE sl_checked_elsewhere) # behind sl_options: the last one counts
+        elseif(SL_SANITIZE)
+            target_compile_options(${library} PRIVATE -O0)
+        endif()
+    endforeach()
+    target_compile_definitions(sl_level_${level}_widening PRIVATE SL_BF16_WEIGHTS
+        SL_FEW_ROWS_TABLE=sl_few_rows_widening SL_FEW_ROWS=sl_few_rows_widening_${level}
+        SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_widening_${level})
     target_compile_definitions(sl_level_${level} PRIVATE SL_KERNELS=sl_kernels_${level} SL_LEVEL="x86-64-${level}"
         SL_SEQUENCE_KERNELS=sl_sequence_kernels_${level} SL_ATTENTION_KERNELS=sl_attention_kernels_${level}
-        SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS=sl_few_rows_${level}
-        SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level} SL_MANY_ROWS=sl_many_rows_${level}
+        SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS_TABLE=sl_few_rows
+        SL_FEW_ROWS=sl_few_rows_${level} SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level} SL_MANY_ROWS=sl_many_rows_${level}
         SL_ONE_ROW=sl_one_row_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level}
         SL_LATENT_KERNELS=sl_latent_kernels_${level} SL_PUBLISHED_KERNELS=sl_published_kernels_${level}
         SL_GELU_FORWARD=sl_gelu_forward_${level} SL_GELU_BACKWARD=sl_gelu_backward_${level}
@@ -60,11 +71,6 @@ endfunction()
 sl_add_level(v2)
 sl_add_level(v3)
 sl_add_level(v4 -mprefer-vector-width=512)
-target_link_libraries(sl_level_v3 PRIVATE sl_checked_elsewhere) # behind sl_options: the last one counts
-target_link_libraries(sl_level_v4 PRIVATE sl_checked_elsewhere)
-if(SL_SANITIZE)
-    target_compile_options(sl_level_v2 PRIVATE -O0)
-endif()
 # What CPUs with AVX-512 have in addition, and some of them.
 add_library(sl_level_avx512 OBJECT kernels/rows/few_terms.c kernels/rows/few_columns.c)
 target_link_libraries(sl_level_avx512 PUBLIC sl_options)

@@ -210,7 +210,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         return sl_fail(self, SL_BAD_INPUT,
                        "storage bf16: the model that was planned first has parameters of storage f32");
     if (options->storage == SL_BF16 && !parameters->laid_out) {
-        const bool floats = options->forward_only && options->precision == SL_F32;
+        const bool floats = options->forward_only && options->precision == SL_F32 && !options->gemm->widens;
         *(floats ? &parameters->settled_bf16 : &parameters->working_bf16) = true;
     }
     SL_TRY(sl_pipeline_plan_shards(p, parameters));

@@ -34,6 +34,8 @@ struct job {
     enum sl_dtype precision, storage;
     const struct sl_store *from;           /* initial values; NULL: made from the seed */
     const int32_t *tokens;                 /* [batch, sequence + 1]; NULL: random ones */
+    bool forward_only;                     /* nobody trains */
+    const struct sl_gemm_backend *gemm;    /* NULL: the build's */
     bool sizes_only;                       /* the trainer is only planned */
     int (*program)(struct worker *worker); /* NULL: all steps, then export */
     void *user;                            /* a test's own */
@@ -132,11 +134,12 @@ static inline int open_worker(struct worker *worker) {
                      .axis = "pipe",
                      .group_axes = sl_transformer_axes,
                      .schedule = &job->table,
-                     .gemm = sl_gemm_find(NULL, &self->error),
+                     .gemm = job->gemm ? job->gemm : sl_gemm_find(NULL, &self->error),
                      .precision = job->precision,
                      .storage = job->storage,
                      .rows = worker->local / microbatches / passes * job->sequence,
                      .sequence = job->sequence,
+                     .forward_only = job->forward_only,
                      .sizes_only = job->sizes_only,
                      .wgrad_group = job->group ? job->group : microbatches},
         .data_axis = "data",
@@ -176,6 +179,7 @@ struct continuation {
     int in_flight, groups;  /* of a replica's; 0: as the generator likes */
     /* Of each coordinate, what its replica made: [sequences of a replica, length]. */
     int32_t tokens[MOST_COORDINATES][MOST_TOKENS];
+    float *logits; /* [length - 1, vocabulary] of the first sequence, at coordinate 0; NULL: nobody wants them */
 };
 
 static inline int continue_prompts(struct worker *worker, struct continuation *c) {
@@ -184,7 +188,7 @@ static inline int continue_prompts(struct worker *worker, struct continuation *c
     const int own = c->sequences / sl_axis_size(self, "data"), first = own * sl_axis_index(self, "data");
     const struct sl_generation generation = {.transformer = &job->model,
                                              .schedule = &job->table,
-                                             .gemm = sl_gemm_find(NULL, &self->error),
+                                             .gemm = job->gemm ? job->gemm : sl_gemm_find(NULL, &self->error),
                                              .precision = job->precision,
                                              .storage = job->storage,
                                              .sequences = own,
@@ -194,10 +198,12 @@ static inline int continue_prompts(struct worker *worker, struct continuation *c
                                              .prompts = c->lengths,
                                              .length = c->length,
                                              .cache = c->cache,
+                                             .logits = c->logits != NULL,
                                              .sampling = c->sampling,
                                              .seed = 21};
     int32_t *tokens = c->tokens[self->coordinate];
-    struct sl_generated generated = {.tokens = tokens};
+    const size_t logits = c->logits ? (size_t)(c->length - 1) * (size_t)job->model.vocabulary : 0;
+    struct sl_generated generated = {.tokens = tokens, .logits = calloc(logits + 1, sizeof *c->logits)};
     struct sl_generator *generator = NULL;
     memset(tokens, 0xff, sizeof c->tokens[0]);
     for (int s = 0; s < own; s++) {
@@ -207,6 +213,8 @@ static inline int continue_prompts(struct worker *worker, struct continuation *c
     int status = sl_generator_open(&generator, self, &generation, sl_trainer_parameters(worker->trainer));
     if (status == SL_OK) status = sl_generator_run(generator, &generated);
     sl_generator_close(generator);
+    if (c->logits && self->coordinate == 0) memcpy(c->logits, generated.logits, logits * sizeof *c->logits);
+    free(generated.logits);
     return status ? status : sl_gather_records(self, c->tokens, sizeof *c->tokens);
 }
 

@@ -1,16 +1,16 @@
 /* few_rows.c - matrix products with few rows, built once per CPU level.
  *
- * The build defines SL_FEW_ROWS, the table's name, and lets the compiler fuse a * b + c. No row's bits depend on the
- * other rows: a tile may have any number of them. */
+ * The build defines SL_FEW_ROWS, the table's name, and its type, SL_FEW_ROWS_TABLE, and lets the compiler fuse a * b +
+ * c. No row's bits depend on the other rows: a tile may have any number of them. */
 #include "layers/kernels/rows/few_rows.h"
 #include "layers/kernels/rows/few_rows_internal.h"
 #include "spmd/base/memory.h"
 
 enum {
-    PART = 320,                                        /* of sums whose terms are added one by one */
-    BLOCK = 128,                                       /* rows of A that are copied at a time */
-    LINE = SL_CACHE_LINE / (int)sizeof(float) / LANES, /* vectors of a line */
-    EVERY = 8,                                         /* steps, of which one asks for a line of C */
+    PART = 320,                                         /* of sums whose terms are added one by one */
+    BLOCK = 128,                                        /* rows of A that are copied at a time */
+    LINE = SL_CACHE_LINE / (int)sizeof(weight) / LANES, /* vectors of a line */
+    EVERY = 8,                                          /* steps, of which one asks for a line of C */
     AHEAD = 2, /* rows of B between what is multiplied and what is asked for: rows that lie a power of two apart share
                   few places of the first-level cache */
 };
@@ -24,7 +24,7 @@ static inline size_t part_of_sums(size_t k) {
 /* What tiles ask for of the next panel, little by little, so that the way from the caches is never full and never
  * empty: a row of it in one of EVERY steps. */
 struct wanted {
-    const float *at;
+    const weight *at;
     size_t every;
 };
 
@@ -32,8 +32,8 @@ struct wanted {
  * by side for the other tiles. All ask for the next panel meanwhile. */
 struct panel {
     size_t depth;
-    const float *b;    /* first row and column */
-    const float *next; /* those of the next panel */
+    const weight *b;    /* first row and column */
+    const weight *next; /* those of the next panel */
     float *copy;
     const float *bias;
     struct wanted wanted;
@@ -46,9 +46,8 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
                                                        float *c, const int rows, const int vectors,
                                                        const enum source source) {
     vector sum[TILE][WIDE];
-    const float *b = source == FROM_COPY ? panel->copy : panel->b;
-    const float *ahead = panel->b + AHEAD * p->n; /* unless from the copy */
-    const size_t width = (size_t)vectors * LANES, row = source == FROM_COPY ? width : p->n, depth = panel->depth;
+    const weight *b = panel->b, *ahead = b + AHEAD * p->n; /* unless from the copy */
+    const size_t depth = panel->depth;
     float *copy = panel->copy;
     SL_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -56,7 +55,7 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
         for (int v = 0; v < vectors; v++) sum[i][v] = (vector){0};
     }
     size_t wait = 1;
-    for (size_t l = 0; l < depth; l++, b += row, ahead += p->n) {
+    for (size_t l = 0; l < depth; l++, b += p->n, ahead += p->n, copy += vectors * LANES) {
         vector w[WIDE];
         const size_t line = l / EVERY;
         if (l % EVERY == 0 && line < (size_t)(rows * vectors))
@@ -73,7 +72,8 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
             panel->wanted.at += p->n;
         }
         SL_UNROLL
-        for (int v = 0; v < vectors; v++) w[v] = load(b + v * LANES);
+        for (int v = 0; v < vectors; v++)
+            w[v] = source == FROM_COPY ? load(copy + v * LANES) : load_weights(b + v * LANES);
         SL_UNROLL
         for (int i = 0; i < rows; i++) {
             const vector x = spread(a[l * (size_t)rows + i]);
@@ -83,7 +83,6 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
         if (source == FROM_B_COPYING) {
             SL_UNROLL
             for (int v = 0; v < vectors; v++) store(copy + v * LANES, w[v]);
-            copy += width;
         }
     }
     SL_UNROLL
@@ -124,11 +123,11 @@ static inline size_t across(size_t left) { return left == WIDE + 1 ? (left + 1) 
 /* Up to BLOCK rows of C, over the part of the sums that begins at FROM. A: the terms of A, packed. */
 static void multiply_part(const struct product *p, size_t from, size_t depth, const float *a) {
     _Alignas(SL_CACHE_LINE) float copy[PART * WIDE * LANES];
-    const float *b = p->b + from * p->n;
+    const weight *b = p->b + from * p->n;
     for (size_t column = 0, vectors; column < p->n; column += vectors * LANES) {
         vectors = across((p->n - column) / LANES);
         const size_t after = column + vectors * LANES;
-        const float *next = after < p->n ? b + after : b + depth * p->n;
+        const weight *next = after < p->n ? b + after : b + depth * p->n;
         const struct wanted wanted = {next, (p->m + TILE - 1) / TILE};
         struct panel panel = {depth, b + column, next, copy, p->bias ? p->bias + column : NULL, wanted};
         if (vectors == WIDE)
@@ -167,7 +166,7 @@ static void pack_tile(const float *a, size_t k, size_t depth, size_t rows, float
 }
 
 /* The sums are computed in parts, for up to BLOCK rows of C at a time. */
-static void multiply(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
+static void multiply(size_t m, size_t n, size_t k, const float *a, const weight *b, const float *bias, bool accumulate,
                      float *c) {
     _Alignas(SL_CACHE_LINE) float packed[BLOCK * PART + 4];
     const size_t part = part_of_sums(k);
@@ -184,5 +183,5 @@ static void multiply(size_t m, size_t n, size_t k, const float *a, const float *
     }
 }
 
-const struct sl_few_rows SL_FEW_ROWS = {
+const struct SL_FEW_ROWS_TABLE SL_FEW_ROWS = {
     .lanes = LANES, .multiply = multiply, .multiply_transposed = SL_FEW_ROWS_TRANSPOSED};

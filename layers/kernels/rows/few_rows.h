@@ -24,6 +24,17 @@ struct sl_few_rows {
 
 extern const struct sl_few_rows sl_few_rows_v2, sl_few_rows_v3, sl_few_rows_v4;
 
+/* The same where B is bf16, with the bits of the floats that it is. */
+struct sl_few_rows_widening {
+    size_t lanes;
+    void (*multiply)(size_t m, size_t n, size_t k, const float *a, const uint16_t *b, const float *bias,
+                     bool accumulate, float *c);
+    void (*multiply_transposed)(size_t m, size_t n, size_t k, const float *a, const uint16_t *b, bool accumulate,
+                                float *c);
+};
+
+extern const struct sl_few_rows_widening sl_few_rows_widening_v2, sl_few_rows_widening_v3, sl_few_rows_widening_v4;
+
 /* The same for bf16 operands; sums are float, and k must be even. */
 struct sl_few_rows_bf16 {
     size_t lanes;
@@ -43,6 +54,8 @@ const struct sl_few_rows *sl_few_rows_select(void);
 
 /* The tables that this CPU can run, the highest level first; NULL after the last. */
 const struct sl_few_rows *sl_few_rows_available(int i);
+/* The table that belongs to it. */
+const struct sl_few_rows_widening *sl_few_rows_widening_available(int i);
 
 SL_END_C
 #endif

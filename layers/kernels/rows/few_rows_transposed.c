@@ -7,7 +7,7 @@
 enum {
     PAIR = 2,       /* rows of B that share a load of A */
     FAR = 4 * PAIR, /* rows from those to the ones that are asked for, for the second-level cache */
-    LINE = SL_CACHE_LINE / (int)sizeof(float),
+    LINE = SL_CACHE_LINE / (int)sizeof(weight),
     SUMS = PAIR * TILE > LANES ? PAIR *TILE : LANES,
     DEPTH = 512,      /* of dot products whose rows of A stay in the first-level cache */
     DOT_ROWS = 64,    /* rows of A that are packed at a time */
@@ -18,7 +18,7 @@ enum {
 /* ROWS rows of C, COLUMNS columns, over DEPTH of the sums: dot products of packed rows of A and rows of B. The next
  * rows of B are asked for meanwhile: the first-level cache, which waits for few lines at a time, cannot ask for what is
  * still in memory. */
-static inline __attribute__((always_inline)) void dots(const struct product *p, const vector *a, const float *b,
+static inline __attribute__((always_inline)) void dots(const struct product *p, const vector *a, const weight *b,
                                                        size_t depth, float *c, const int rows, const int columns) {
     vector sum[SUMS];
     SL_UNROLL
@@ -27,10 +27,10 @@ static inline __attribute__((always_inline)) void dots(const struct product *p, 
         vector w[PAIR];
         SL_UNROLL
         for (int j = 0; j < columns; j++) {
-            const float *weights = b + (size_t)j * p->k + l;
+            const weight *weights = b + (size_t)j * p->k + l;
             __builtin_prefetch(weights + PAIR * p->k, 0, 3);
             if (l % LINE == 0) __builtin_prefetch(weights + FAR * p->k, 0, 2);
-            w[j] = load(weights);
+            w[j] = load_weights(weights);
         }
         SL_UNROLL
         for (int i = 0; i < rows; i++) {
@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void dots(const struct product *p, 
 
 /* The rows of B that are multiplied after these, for the second-level cache: each tile asks for SHARE lines of them. */
 struct ahead {
-    const float *row;
+    const weight *row;
     size_t rows, share; /* rows that are left */
     size_t at;          /* in the row */
 };
@@ -68,7 +68,7 @@ static inline void ask(struct ahead *ahead, const struct product *p, size_t dept
 }
 
 /* So many COLUMNS of C, ROWS rows. */
-static inline __attribute__((always_inline)) void dot_columns(const struct product *p, const vector *a, const float *b,
+static inline __attribute__((always_inline)) void dot_columns(const struct product *p, const vector *a, const weight *b,
                                                               size_t depth, size_t columns, struct ahead *ahead,
                                                               float *c, const int rows) {
     size_t j = 0;
@@ -91,14 +91,14 @@ static void dot_rows(const struct product *p, size_t depth) {
         }
     }
     /* Few tiles multiply as fast as weights arrive: to ask for more would only cost time. */
-    const size_t tiles = (p->m + TILE - 1) / TILE, lines = PAIR * depth * sizeof(float) / SL_CACHE_LINE;
+    const size_t tiles = (p->m + TILE - 1) / TILE, lines = PAIR * depth * sizeof(weight) / SL_CACHE_LINE;
     const size_t share = tiles < LEAST_AHEAD ? 0 : lines / tiles + 1;
     for (size_t column = 0; column < p->n; column += DOT_COLUMNS) {
         const size_t columns = smaller(p->n - column, DOT_COLUMNS), next = column + columns;
         struct ahead ahead = {p->b + next * p->k, smaller(p->n - next, DOT_COLUMNS), share, 0};
         for (size_t row = 0; row < p->m; row += TILE) {
             const vector *a = packed + row * (depth / LANES);
-            const float *b = p->b + column * p->k;
+            const weight *b = p->b + column * p->k;
             float *c = p->c + row * p->n + column;
 #define DOT_COLUMNS_OF(rows) dot_columns(p, a, b, depth, columns, &ahead, c, rows)
             SL_WITH_CONSTANT(smaller(p->m - row, TILE), TILE, DOT_COLUMNS_OF)
@@ -155,7 +155,8 @@ static inline __attribute__((always_inline)) void turned_dots(const struct turne
                                                               const int columns) {
     const struct product *p = turned->p;
     const size_t depth = turned->depth, first = turned->column + tile * TURNED_TILE, next = first + (size_t)columns;
-    const float *a = turned->a, *b = p->b + first * p->k;
+    const float *a = turned->a;
+    const weight *b = p->b + first * p->k;
     float *to = turned->sums + tile * TURNED_TILE * TURNED_ROWS;
     struct ahead ahead = {p->b + next * p->k, smaller(p->n - next, TURNED_TILE), 1, 0};
     turned_sums part[4]; /* sums of every fourth lane, as sum_lanes makes them */
@@ -177,7 +178,7 @@ static inline __attribute__((always_inline)) void turned_dots(const struct turne
             for (int v = 0; v < TURNED; v++) x[v] = load(a + v * LANES);
             SL_UNROLL
             for (int j = 0; j < columns; j++) {
-                const vector y = spread(b[(size_t)j * p->k + l]);
+                const vector y = spread(value_of(b[(size_t)j * p->k + l]));
                 SL_UNROLL
                 for (int v = 0; v < TURNED; v++) sum[j][v] += x[v] * y;
             }
@@ -233,7 +234,7 @@ static void turned_rows(const struct product *p, size_t depth) {
 }
 
 /* Where rows fill tiles of them, these are faster, and have the same bits. */
-void SL_FEW_ROWS_TRANSPOSED(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c) {
+void SL_FEW_ROWS_TRANSPOSED(size_t m, size_t n, size_t k, const float *a, const weight *b, bool accumulate, float *c) {
     for (; m >= TURNED_ROWS; m -= TURNED_ROWS, a += TURNED_ROWS * k, c += TURNED_ROWS * n) {
         for (size_t l = 0; l < k; l += DEPTH) {
             const struct product p = {TURNED_ROWS, n, k, a + l, b + l, NULL, l || accumulate, c};

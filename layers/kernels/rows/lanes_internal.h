@@ -1,11 +1,12 @@
-/* lanes_internal.h - sums of the lanes of as many vectors as a vector has lanes, and transposes, without a way through
- * memory. */
+/* lanes_internal.h - sums of the lanes of as many vectors as a vector has lanes, transposes, and pairs of bf16, without
+ * a way through memory. */
 #ifndef SL_LAYERS_KERNELS_ROWS_LANES_INTERNAL_H
 #define SL_LAYERS_KERNELS_ROWS_LANES_INTERNAL_H
 
 #include "layers/kernels/rows/vectors_internal.h"
 
 #include <stddef.h>
+#include <string.h>
 
 /* What a shuffle of two vectors takes for quarter Q of four lanes: elements 0 to 3 are the first's, 4 to 7 the
  * second's. */
@@ -37,6 +38,9 @@ static inline vector load_fours(const float *x, size_t step) {
     const eight cd = __builtin_shufflevector(load_four(x + 2 * step), load_four(x + 3 * step), 0, 1, 2, 3, 4, 5, 6, 7);
     return __builtin_shufflevector(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
+
+#define SL_LOW_PAIRS 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define SL_HIGH_PAIRS 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #elif defined(__AVX__)
 #define SL_QUARTERS(...) SL_QUARTER(0, __VA_ARGS__), SL_QUARTER(1, __VA_ARGS__)
 
@@ -48,6 +52,9 @@ static inline vector fold(const vector *x) {
 static inline vector load_fours(const float *x, size_t step) {
     return __builtin_shufflevector(load_four(x), load_four(x + step), 0, 1, 2, 3, 4, 5, 6, 7);
 }
+
+#define SL_LOW_PAIRS 0, 8, 1, 9, 2, 10, 3, 11
+#define SL_HIGH_PAIRS 4, 12, 5, 13, 6, 14, 7, 15
 #else
 #define SL_QUARTERS(...) SL_QUARTER(0, __VA_ARGS__)
 
@@ -57,6 +64,9 @@ static inline vector load_fours(const float *x, size_t step) {
     (void)step;
     return load(x);
 }
+
+#define SL_LOW_PAIRS 0, 4, 1, 5
+#define SL_HIGH_PAIRS 2, 6, 3, 7
 #endif
 
 /* Lane i is the sum of the lanes of x[i]. */
@@ -82,6 +92,20 @@ static inline __attribute__((always_inline)) void load_columns(const float *x, s
     to[1] = __builtin_shufflevector(ac01, bd01, SL_QUARTERS(2, 6, 3, 7));
     to[2] = __builtin_shufflevector(ac23, bd23, SL_QUARTERS(0, 4, 1, 5));
     to[3] = __builtin_shufflevector(ac23, bd23, SL_QUARTERS(2, 6, 3, 7));
+}
+
+/* Two vectors of bf16 as floats: the even ones of them, then the odd ones. */
+static inline void load_pairs(const uint16_t *from, vector to[2]) {
+    words pairs;
+    memcpy(&pairs, from, sizeof pairs);
+    to[0] = (vector)(pairs << 16);
+    to[1] = (vector)(pairs & 0xffff0000u);
+}
+/* The same in the order in which they lie. */
+static inline void order_pairs(vector x[2]) {
+    const vector even = x[0], odd = x[1];
+    x[0] = __builtin_shufflevector(even, odd, SL_LOW_PAIRS);
+    x[1] = __builtin_shufflevector(even, odd, SL_HIGH_PAIRS);
 }
 
 #endif

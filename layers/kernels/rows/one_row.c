@@ -2,90 +2,186 @@
  *
  * The build defines SL_ONE_ROW, the table's name, and lets the compiler fuse a * b + c. */
 #include "layers/kernels/rows/one_row.h"
-#include "layers/kernels/rows/vectors_internal.h"
+#include "layers/kernels/rows/lanes_internal.h"
 #include "spmd/base/memory.h"
 
-#include <string.h>
-
 enum {
-    TOGETHER = 8,    /* rows of B that are read side by side */
+    STRIP = 16,      /* vectors of columns whose sums stay in registers */
+    NEAR = 2 << 20,  /* bytes of weights, up to which strips are faster: caches keep them, and answer soon */
+    TOGETHER = 8,    /* rows of B that are read side by side, where they are far */
     COLUMNS = 1024,  /* whose sums stay in the first-level cache */
     PART = 320,      /* few_rows.c's */
     BF16_PART = 128, /* gemm_blocked.c's */
 };
 
-static inline float float_of_bf16(uint16_t half) {
-    const uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* Of floats, or of bf16. */
+/* Rows of B are N elements apart. Functions below are made for each type: their callers pass a constant TYPES. */
 struct operands {
-    const float *a, *b;
-    const uint16_t *a_bf16, *b_bf16;
+    const void *a, *b;
     size_t n;
 };
+
+struct types {
+    enum sl_dtype a, b;
+};
+
+/* Two vectors of columns, of bf16 in another order: the even columns, then the odd ones. That takes fewer instructions,
+ * and sums take the order back. */
+static inline void load_two(const enum sl_dtype dtype, const void *b, size_t at, vector w[2]) {
+    if (dtype == SL_BF16) {
+        load_pairs((const uint16_t *)b + at, w);
+    } else {
+        w[0] = load((const float *)b + at);
+        w[1] = load((const float *)b + at + LANES);
+    }
+}
+
+static inline void order_sums(const enum sl_dtype dtype, vector sums[2]) {
+    if (dtype == SL_BF16) order_pairs(sums);
+}
+
+/* c = sum, + c where it is not the FIRST part, + bias. */
+static inline void finish_vector(vector sum, bool first, const float *bias, float *c) {
+    if (!first) sum += load(c);
+    if (bias) sum += load(bias);
+    store(c, sum);
+}
+
+/* A part of the sums. */
+struct part {
+    size_t from, end;
+    bool first;
+    const float *bias; /* in the last part; NULL: none */
+};
+
+/* ---- near weights: strips of columns, from the first row to the last ---- */
+
+/* VECTORS vectors of columns from COLUMN on. */
+static inline __attribute__((always_inline)) void add_strip(const struct operands *o, const struct part *part,
+                                                            size_t column, float *c, const int vectors,
+                                                            const struct types types) {
+    vector sum[STRIP];
+    SL_UNROLL
+    for (int v = 0; v < vectors; v++) sum[v] = (vector){0};
+    for (size_t row = part->from; row < part->end; row++) {
+        const vector x = spread(sl_load_float(types.a, o->a, row));
+        const size_t at = row * o->n + column;
+        if (vectors == 1) sum[0] += x * load_as(types.b, o->b, at);
+        SL_UNROLL
+        for (int v = 0; v + 2 <= vectors; v += 2) {
+            vector w[2];
+            load_two(types.b, o->b, at + (size_t)v * LANES, w);
+            sum[v] += x * w[0];
+            sum[v + 1] += x * w[1];
+        }
+    }
+    SL_UNROLL
+    for (int v = 0; v + 2 <= vectors; v += 2) order_sums(types.b, sum + v);
+    SL_UNROLL
+    for (int v = 0; v < vectors; v++)
+        finish_vector(sum[v], part->first, part->bias ? part->bias + column + v * LANES : NULL, c + column + v * LANES);
+}
+
+static inline __attribute__((always_inline)) void
+add_strips(const struct operands *o, size_t columns, const struct part *part, float *c, const struct types types) {
+    size_t column = 0;
+    for (; column + STRIP * LANES <= columns; column += STRIP * LANES) add_strip(o, part, column, c, STRIP, types);
+    for (; column + 4 * LANES <= columns; column += 4 * LANES) add_strip(o, part, column, c, 4, types);
+    for (; column + 2 * LANES <= columns; column += 2 * LANES) add_strip(o, part, column, c, 2, types);
+    if (column < columns) add_strip(o, part, column, c, 1, types);
+}
+
+/* ---- far weights: several rows side by side, from their beginnings to their ends ---- */
 
 /* sums [cols] of ROWS terms more: of rows ROW on of B, columns COLUMN on. FRESH: there are none yet. */
 static inline __attribute__((always_inline)) void add_rows(const struct operands *o, size_t row, size_t column,
                                                            size_t cols, bool fresh, float *sums, const int rows,
-                                                           const bool bf16) {
+                                                           const struct types types) {
     vector x[TOGETHER];
-    for (int i = 0; i < rows; i++)
-        x[i] = spread(bf16 ? float_of_bf16(o->a_bf16[row + (size_t)i]) : o->a[row + (size_t)i]);
+    for (int i = 0; i < rows; i++) x[i] = spread(sl_load_float(types.a, o->a, row + (size_t)i));
     const size_t first = row * o->n + column;
-    for (size_t j = 0; j < cols; j += LANES) {
-        vector sum = fresh ? (vector){0} : load(sums + j);
+    size_t j = 0;
+    for (; j + 2 * LANES <= cols; j += 2 * LANES) {
+        vector sum[2] = {{0}, {0}};
+        for (int i = 0; i < 2 && !fresh; i++) sum[i] = load(sums + j + i * LANES);
         for (int i = 0; i < rows; i++) {
-            const size_t at = first + (size_t)i * o->n + j;
-            sum += x[i] * (bf16 ? load_bf16(o->b_bf16 + at) : load(o->b + at));
+            vector w[2];
+            load_two(types.b, o->b, first + (size_t)i * o->n + j, w);
+            sum[0] += x[i] * w[0];
+            sum[1] += x[i] * w[1];
         }
-        store(sums + j, sum);
+        for (int i = 0; i < 2; i++) store(sums + j + i * LANES, sum[i]);
+    }
+    if (j == cols) return;
+    vector sum = fresh ? (vector){0} : load(sums + j);
+    for (int i = 0; i < rows; i++) sum += x[i] * load_as(types.b, o->b, first + (size_t)i * o->n + j);
+    store(sums + j, sum);
+}
+
+static inline __attribute__((always_inline)) void finish_rows(size_t cols, const struct part *part, size_t column,
+                                                              const float *sums, float *c, const struct types types) {
+    for (size_t j = 0; j < cols; j += 2 * LANES) {
+        const bool two = j + 2 * LANES <= cols;
+        vector sum[2] = {load(sums + j), two ? load(sums + j + LANES) : (vector){0}};
+        if (two) order_sums(types.b, sum);
+        for (size_t i = j; i < j + 2 * LANES && i < cols; i += LANES)
+            finish_vector(sum[(i - j) / LANES], part->first, part->bias ? part->bias + column + i : NULL,
+                          c + column + i);
     }
 }
 
-/* c = sums, + c where these are not the first, + bias. */
-static inline void finish(size_t cols, const float *sums, bool first, const float *bias, float *c) {
-    for (size_t j = 0; j < cols; j += LANES) {
-        vector sum = load(sums + j);
-        if (!first) sum += load(c + j);
-        if (bias) sum += load(bias + j);
-        store(c + j, sum);
-    }
-}
-
-/* The sums are taken in parts of DEPTH terms. */
-static inline __attribute__((always_inline)) void multiply(const struct operands *o, size_t columns, size_t k,
-                                                           size_t depth, const float *bias, float *c, const bool bf16) {
+static inline __attribute__((always_inline)) void
+add_all_rows(const struct operands *o, size_t columns, const struct part *part, float *c, const struct types types) {
     _Alignas(SL_CACHE_LINE) float sums[COLUMNS];
     for (size_t column = 0; column < columns; column += COLUMNS) {
         const size_t cols = columns - column < COLUMNS ? columns - column : COLUMNS;
-        for (size_t from = 0; from < k; from += depth) {
-            const bool last = from + depth >= k;
-            const size_t end = last ? k : from + depth;
-            size_t row = from;
-            for (; row + TOGETHER <= end; row += TOGETHER)
-                add_rows(o, row, column, cols, row == from, sums, TOGETHER, bf16);
-            for (; row < end; row++) add_rows(o, row, column, cols, row == from, sums, 1, bf16);
-            finish(cols, sums, from == 0, last && bias ? bias + column : NULL, c + column);
-        }
+        size_t row = part->from;
+        for (; row + TOGETHER <= part->end; row += TOGETHER)
+            add_rows(o, row, column, cols, row == part->from, sums, TOGETHER, types);
+        for (; row < part->end; row++) add_rows(o, row, column, cols, row == part->from, sums, 1, types);
+        finish_rows(cols, part, column, sums, c, types);
     }
 }
 
-/* In few_rows.c's parts. */
+/* ---- a product ---- */
+
+/* The sums are taken in parts of DEPTH terms. */
+static inline __attribute__((always_inline)) void multiply(const struct operands *o, size_t columns, size_t k,
+                                                           size_t depth, const float *bias, float *c,
+                                                           const struct types types) {
+    const bool near = o->n * k * sl_dtype_size(types.b) <= NEAR;
+    for (size_t from = 0; from < k; from += depth) {
+        const bool last = from + depth >= k;
+        const struct part part = {from, last ? k : from + depth, from == 0, last ? bias : NULL};
+        if (near)
+            add_strips(o, columns, &part, c, types);
+        else
+            add_all_rows(o, columns, &part, c, types);
+    }
+}
+
+/* The depth of few_rows.c's parts. */
+static inline size_t depth_of(size_t k) {
+    const size_t parts = (k + PART - 1) / PART;
+    return sl_round_up((k + parts - 1) / parts, 8);
+}
+
 static void multiply_f32(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
                          float *c) {
-    const struct operands o = {.a = a, .b = b, .n = n};
-    const size_t parts = (k + PART - 1) / PART, depth = sl_round_up((k + parts - 1) / parts, 8);
-    multiply(&o, columns, k, depth, bias, c, false);
+    const struct operands o = {a, b, n};
+    multiply(&o, columns, k, depth_of(k), bias, c, (struct types){SL_F32, SL_F32});
+}
+
+static void multiply_widening(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
+                              float *c) {
+    const struct operands o = {a, b, n};
+    multiply(&o, columns, k, depth_of(k), bias, c, (struct types){SL_F32, SL_BF16});
 }
 
 static void multiply_bf16(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
                           float *c) {
-    const struct operands o = {.a_bf16 = a, .b_bf16 = b, .n = n};
-    multiply(&o, columns, k, BF16_PART, bias, c, true);
+    const struct operands o = {a, b, n};
+    multiply(&o, columns, k, BF16_PART, bias, c, (struct types){SL_BF16, SL_BF16});
 }
 
-const struct sl_one_row SL_ONE_ROW = {.lanes = LANES, .f32 = multiply_f32, .bf16 = multiply_bf16};
+const struct sl_one_row SL_ONE_ROW = {
+    .lanes = LANES, .f32 = multiply_f32, .widening = multiply_widening, .bf16 = multiply_bf16};

@@ -1,7 +1,7 @@
 /* one_row.h - products of one row, as where text is generated: the time is that of reading the weights once.
  *
- * The rows of B are read side by side, each from its beginning to its end: that is the order in which a CPU fetches
- * ahead by itself. Every row has the bits that few_rows.c, few_rows_bf16.c or gemm_blocked.c give it. */
+ * Weights that are far are read in the order in which a CPU fetches ahead by itself. Every row has the bits that
+ * few_rows.c, few_rows_bf16.c or gemm_blocked.c give it. */
 #ifndef SL_LAYERS_KERNELS_ROWS_ONE_ROW_H
 #define SL_LAYERS_KERNELS_ROWS_ONE_ROW_H
 
@@ -15,9 +15,10 @@ typedef void sl_one_row_multiply(size_t columns, size_t n, size_t k, const void 
                                  float *c);
 
 struct sl_one_row {
-    size_t lanes;              /* columns and n must be multiples of it */
-    sl_one_row_multiply *f32;  /* the bits of few_rows.c */
-    sl_one_row_multiply *bf16; /* for CPUs that cannot multiply bf16: the bits of gemm_blocked.c */
+    size_t lanes;                  /* columns and n must be multiples of it */
+    sl_one_row_multiply *f32;      /* the bits of few_rows.c */
+    sl_one_row_multiply *widening; /* a is float, b is bf16: the bits of few_rows.c with the floats that they are */
+    sl_one_row_multiply *bf16;     /* for CPUs that cannot multiply bf16: the bits of gemm_blocked.c */
 };
 
 extern const struct sl_one_row sl_one_row_v2, sl_one_row_v3, sl_one_row_v4;

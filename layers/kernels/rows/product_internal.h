@@ -7,9 +7,18 @@
 
 #include "spmd/base/base.h"
 
+/* What B lies as. Sources that are built with SL_BF16_WEIGHTS widen it as they read it. */
+#if defined(SL_BF16_WEIGHTS)
+typedef uint16_t weight;
+#else
+typedef float weight;
+#endif
+
 struct product {
     size_t m, n, k;
-    const float *a, *b, *bias; /* bias may be NULL */
+    const float *a;
+    const weight *b;
+    const float *bias; /* may be NULL */
     bool accumulate;
     float *c;
 };

@@ -37,8 +37,9 @@ int sl_affine_forward(const struct sl_module *module, struct sl_context *context
     const struct sl_products *products = products_of(module);
     if (context->unread) return SL_OK;
     const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in, x);
-    return sl_products_multiply_rows(context, &products->forward, a, weights_of(module, context),
-                                     sl_value(module, context, SL_AFFINE_BIAS), y);
+    return sl_products_forward(context, products, (int)sl_call_microbatches(context), a,
+                               sl_products_kernel(products, module, context), sl_value(module, context, SL_AFFINE_BIAS),
+                               y);
 }
 
 int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,

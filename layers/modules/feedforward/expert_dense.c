@@ -72,11 +72,17 @@ static size_t rows_of_one(const struct sl_module *module, const struct sl_contex
 
 static size_t kernel_size(const struct sl_module *module) { return (size_t)module->in * (size_t)own(module)->whole; }
 
+/* As it lies in memory. */
 static const void *kernel_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
     const struct sl_products *products = &own(module)->products;
-    const size_t count = kernel_size(module), bytes = count * sl_dtype_size(products->kernel);
-    return sl_products_weights(products, context, count,
-                               (const char *)sl_products_kernel(products, module, context) + expert * bytes);
+    const size_t bytes = kernel_size(module) * sl_dtype_size(products->kernel);
+    return (const char *)sl_products_kernel(products, module, context) + expert * bytes;
+}
+
+/* As products of dy take it. */
+static const void *weights_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
+    return sl_products_weights(&own(module)->products, context, kernel_size(module),
+                               kernel_of(module, context, expert));
 }
 
 static const float *bias_of(const struct sl_module *module, const struct sl_context *context, size_t expert) {
@@ -123,9 +129,9 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const size_t count = rows_of_one(module, context) * (size_t)dense->whole;
     float *share = dense->group < 0 ? y : sl_at(context, &dense->columns);
     for (size_t e = 0; e < dense->here; e++)
-        SL_TRY(sl_products_multiply(
-            context, &products->forward, operand_of(module, context, &products->x, e, (size_t)module->in, x),
-            kernel_of(module, context, e), bias_of(module, context, e), false, share + e * count));
+        SL_TRY(sl_products_forward(context, products, 1,
+                                   operand_of(module, context, &products->x, e, (size_t)module->in, x),
+                                   kernel_of(module, context, e), bias_of(module, context, e), share + e * count));
     return dense->group < 0 ? SL_OK : add_up(module, context, share, y);
 }
 
@@ -141,7 +147,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     for (size_t e = 0; e < dense->here; e++)
         SL_TRY(sl_products_multiply(context, &products->input_gradient,
                                     operand_of(module, context, &products->dy, e, (size_t)dense->whole, all),
-                                    kernel_of(module, context, e), NULL, false, dx + e * count));
+                                    weights_of(module, context, e), NULL, false, dx + e * count));
     return SL_OK;
 }
 

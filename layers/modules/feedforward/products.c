@@ -34,10 +34,13 @@ static void plan_operands(struct sl_products *products, struct sl_plan *plan, co
 
 static void plan_kernel(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     products->kernel = shape->float_kernel ? SL_F32 : sl_plan_kernel_type(plan);
+    products->widens = false;
     if (!shape->float_kernel) sl_plan_kernel(plan, 0);
     if (products->kernel == SL_F32) return;
     sl_plan_rounded_values(plan);
-    if (shape->precision == SL_F32)
+    products->widens = shape->precision == SL_F32 && sl_gemm_widens(plan->gemm, shape->rows, shape->out, shape->in,
+                                                                    shape->transposed, shape->epilogue);
+    if (shape->precision == SL_F32 && !(products->widens && plan->forward_only))
         sl_plan_workspace(plan, (size_t)shape->in * (size_t)shape->out * sizeof(float), &products->widened);
 }
 
@@ -110,18 +113,41 @@ const void *sl_products_kept(const struct sl_products *products, const struct sl
     return rounds(products) ? x : sl_widen(context, room, n, x);
 }
 
+/* A product's STATUS, of which a queue says why. */
+static int told(struct sl_context *context, int status) {
+    if (status == SL_OK || sl_device.settle(&context->self->error)) return status;
+    return sl_fail(context->self, status, "no memory for a matrix product");
+}
+
 int sl_products_multiply_many(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
                               const void *b, const float *bias, bool accumulate, float *c) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
     const int status = sl_gemm_execute_many(gemm, count, a, b, bias, accumulate, c, context->queue);
     sl_profile_end(context->profile, before);
-    if (status == SL_OK || sl_device.settle(&context->self->error)) return status; /* a queue says why */
-    return sl_fail(context->self, status, "no memory for a matrix product");
+    return told(context, status);
 }
 
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
                          const float *bias, bool accumulate, float *c) {
     return sl_products_multiply_many(context, gemm, 1, a, b, bias, accumulate, c);
+}
+
+int sl_products_multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                                  const uint16_t *b, const float *bias, float *c) {
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status = sl_gemm_execute_widening(gemm, count, a, b, bias, false, c, context->queue);
+    sl_profile_end(context->profile, before);
+    return told(context, status);
+}
+
+int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
+                        const void *kernel, const float *bias, float *c) {
+    const struct sl_gemm *gemm = &products->forward;
+    if (!products->widens) {
+        const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
+        return sl_products_multiply_many(context, gemm, count, a, b, bias, false, c);
+    }
+    return sl_products_multiply_widening(context, gemm, count, a, kernel, bias, c);
 }
 
 int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,

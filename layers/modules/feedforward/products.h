@@ -1,8 +1,8 @@
 /* products.h - the three matrix products of a module with a kernel: y = x kernel, dx = dy kernel^T, dkernel = x^T dy.
  *
  * In bf16 the operands are rounded first, unless they have been kept so. The owner of the parameters rounds the kernel
- * each time its values change (sl_parameters_round); x and dy are rounded here. Products of floats widen a kernel that
- * the storage has as bf16. */
+ * each time its values change (sl_parameters_round); x and dy are rounded here. A kernel that the storage has as bf16
+ * is widened for products of floats; forward products of few rows read it as it lies. */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_PRODUCTS_H
 
@@ -17,6 +17,7 @@ struct sl_products {
      * another than theirs. */
     struct sl_place x, dy;
     struct sl_place widened; /* [in, out] floats: the kernel, where it lies as bf16 and the operands are floats */
+    bool widens;             /* the forward product reads it as it lies */
 };
 
 struct sl_products_shape {
@@ -54,6 +55,13 @@ int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm,
 /* The same for COUNT products that share B, as sl_gemm_execute_many. */
 int sl_products_multiply_many(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
                               const void *b, const float *bias, bool accumulate, float *c);
+/* C = A B (+ BIAS) of floats and a B that lies as bf16, as sl_gemm_execute_widening. */
+int sl_products_multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                                  const uint16_t *b, const float *bias, float *c);
+/* C = A KERNEL, plus BIAS if it has that epilogue, by the forward product of COUNT microbatches; KERNEL is as
+ * products->kernel. */
+int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
+                        const void *kernel, const float *bias, float *c);
 /* C = A B for a product that was planned for a microbatch, of all microbatches of the call. */
 int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
                               const float *bias, float *c);

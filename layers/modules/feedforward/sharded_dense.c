@@ -167,7 +167,7 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
                          sl_describe_all_gather_dim(data, dense->products.kernel, shard, all, 2, shape, 1));
 }
 
-/* The same, as products take it. */
+/* The same, as products of dy take it. */
 static int gather_weights(const struct sl_module *module, struct sl_context *context, const void **kernel) {
     SL_TRY(gather_kernel(module, context, kernel));
     const size_t count = (size_t)module->in * (size_t)own(module)->whole;
@@ -258,9 +258,9 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     if (context->unread) return SL_OK;
     const void *kernel, *a = sl_products_operand(products, context, &products->x, count, x);
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
-    SL_TRY(gather_weights(module, context, &kernel));
-    SL_TRY(sl_products_multiply_rows(context, &products->forward, a, kernel,
-                                     dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share));
+    SL_TRY(gather_kernel(module, context, &kernel));
+    SL_TRY(sl_products_forward(context, products, (int)sl_call_microbatches(context), a, kernel,
+                               dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share));
     if (dense->group < 0) return SL_OK;
     SL_TRY(add_up(module, context, share, y));
     if (dense->biased) add_bias(module, context, y);

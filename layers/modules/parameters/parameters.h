@@ -98,7 +98,7 @@ struct sl_parameters {
      * of them. */
     bool working_bf16;
     /* Set while planning: kernels and tables are floats, but only those that a bf16 can be. So what does not train need
-     * not widen them for each product of floats. */
+     * not widen them for each product of floats, where none reads bf16 as they lie (sl_gemm_widens). */
     bool settled_bf16;
     int members;            /* of the data axis, as the layout was told */
     float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */

@@ -99,10 +99,11 @@ static struct chunk chunk_of(const struct sl_module *module, const struct sl_tok
                           .kernel = (const char *)sl_token_chunks_kernel(module, chunks, context) + before};
 }
 
-/* LOGITS [COUNT microbatches' rows, the chunk's classes] of X, an operand. From then on the chunk's kernel is as
- * products read it. */
+/* LOGITS [COUNT microbatches' rows, the chunk's classes] of X, an operand. AGAIN: from then on the chunk's kernel is as
+ * all products read it. */
 static int multiply(struct sl_context *context, struct chunk *chunk, size_t columns, int count, const void *x,
-                    float *logits) {
+                    bool again, float *logits) {
+    if (!again) return sl_products_forward(context, chunk->products, count, x, chunk->kernel, NULL, logits);
     chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, chunk->kernel);
     return sl_products_multiply_many(context, &chunk->products->forward, count, x, chunk->kernel, NULL, false, logits);
 }
@@ -118,7 +119,7 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, i);
         const bool begins = s->begins && i == 0;
-        SL_TRY(multiply(context, &c, chunks->columns, count, operand, logits));
+        SL_TRY(multiply(context, &c, chunks->columns, count, operand, dx != NULL, logits));
         kernels->softmax_chunk(s->rows, c.classes, s->first + (int32_t)c.begin, logits, s->labels, begins, s->maxima,
                                s->argmaxima, s->sums, s->targets, scales, p);
         if (!dx) continue;
@@ -137,7 +138,8 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
     float *logits = sl_at(context, &chunks->logits);
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, i);
-        if (!chunks->keeps_logits) SL_TRY(multiply(context, &c, chunks->columns, context->wgrad_group, b, logits));
+        if (!chunks->keeps_logits)
+            SL_TRY(multiply(context, &c, chunks->columns, context->wgrad_group, b, false, logits));
         context->kernels->sequence->softmax_dlogits(s->rows, c.classes, s->first + (int32_t)c.begin, s->labels,
                                                     s->maxima, s->sums, context->weight, logits);
         const void *a = sl_products_operand(c.products, context, &c.products->dy, s->rows * c.classes, logits);

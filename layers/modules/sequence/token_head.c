@@ -22,7 +22,8 @@ struct token_head {
     struct sl_gemm last_product;
     struct sl_place own_last, whole_last, rounded_last; /* [sequences, in], [sequences, dimension] twice */
     struct sl_place logits_last;                        /* [sequences, classes] */
-    struct sl_place table_last; /* [classes, dimension] floats, where the table lies as bf16 and operands are floats */
+    struct sl_place table_last; /* [classes, dimension] floats, where the table lies as bf16 and operands are floats, */
+    bool widens_last;           /* unless the product reads it as it lies */
 };
 
 static const struct token_head *own(const struct sl_module *module) { return (const struct token_head *)module; }
@@ -67,9 +68,11 @@ static int plan_last(struct token_head *head, struct sl_plan *plan) {
     sl_plan_workspace(plan, sequences * columns * sizeof(float), &head->whole_last);
     sl_plan_workspace(plan, sequences * classes * sizeof(float), &head->logits_last);
     if (sl_plan_kernel_type(plan) == SL_BF16) sl_plan_rounded_values(plan);
+    head->widens_last = plan->precision == SL_F32 && plan->parameters->working_bf16 &&
+                        sl_gemm_widens(plan->gemm, (int)sequences, (int)classes, (int)columns, true, SL_EPILOGUE_NONE);
     if (plan->precision == SL_BF16)
         sl_plan_workspace(plan, sequences * columns * sizeof(uint16_t), &head->rounded_last);
-    else if (plan->parameters->working_bf16)
+    else if (plan->parameters->working_bf16 && !head->widens_last)
         sl_plan_workspace(plan, classes * columns * sizeof(float), &head->table_last);
     sl_gemm_release(&head->last_product);
     if (plan->sizes_only) return SL_OK;
@@ -170,6 +173,25 @@ static int finish(const struct sl_module *module, struct sl_context *context, co
     return alone(module) ? SL_OK : sl_token_own_channels(module, context, whole, dx);
 }
 
+/* LOGITS [sequences, classes] of X [sequences, dimension]. */
+static int multiply_last(const struct sl_module *module, struct sl_context *context, const float *x, size_t sequences,
+                         float *logits) {
+    const struct token_head *head = own(module);
+    const struct sl_gemm *gemm = &head->last_product;
+    if (gemm->dtype == SL_F32 && !context->parameters->working_bf16)
+        return sl_products_multiply(context, gemm, x, sl_value(module, context, 0), NULL, false, logits);
+    const uint16_t *rows = sl_rounded_value(module, context, 0);
+    if (head->widens_last) return sl_products_multiply_widening(context, gemm, 1, x, rows, NULL, logits);
+    if (gemm->dtype == SL_BF16) {
+        uint16_t *rounded = sl_at(context, &head->rounded_last);
+        context->kernels->round_bf16(sequences * columns_of(module), x, rounded);
+        return sl_products_multiply(context, gemm, rounded, rows, NULL, false, logits);
+    }
+    float *widened = sl_at(context, &head->table_last);
+    context->kernels->widen_bf16(sl_token_classes(&head->table) * columns_of(module), rows, widened);
+    return sl_products_multiply(context, gemm, x, widened, NULL, false, logits);
+}
+
 /* Y [sequences, size] of each sequence's last token, the same on all coordinates. */
 static int last_logits(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct token_head *head = own(module);
@@ -182,22 +204,9 @@ static int last_logits(const struct sl_module *module, struct sl_context *contex
         whole = sl_at(context, &head->whole_last);
         SL_TRY(sl_token_gather(module, context, sequences, in, last, whole));
     }
-    const void *a = whole, *b;
-    if (head->last_product.dtype == SL_BF16) {
-        uint16_t *rounded = sl_at(context, &head->rounded_last);
-        context->kernels->round_bf16(sequences * columns_of(module), whole, rounded);
-        a = rounded;
-        b = sl_rounded_value(module, context, 0);
-    } else if (context->parameters->working_bf16) {
-        float *widened = sl_at(context, &head->table_last);
-        context->kernels->widen_bf16(classes * columns_of(module), sl_rounded_value(module, context, 0), widened);
-        b = widened;
-    } else {
-        b = sl_value(module, context, 0);
-    }
     const bool divided = table->division == SL_BY_CLASSES;
     float *logits = divided ? sl_at(context, &head->logits_last) : y;
-    SL_TRY(sl_products_multiply(context, &head->last_product, a, b, NULL, false, logits));
+    SL_TRY(multiply_last(module, context, whole, sequences, logits));
     return divided ? sl_token_gather(module, context, sequences, classes, logits, y) : SL_OK;
 }
 

@@ -3,6 +3,8 @@
 
 #include "layers/kernels/rows/few_rows.h"
 
+#include "spmd/base/bf16.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -140,9 +142,46 @@ static void equal_long_sums(void **state) {
     }
 }
 
+/* B as bf16, and as the floats that these are. */
+static void bf16_weights_give_the_bits_of_their_floats(void **state) {
+    (void)state;
+    static const size_t rows[] = {1, 2, 5, 8, 11, 32, 70};
+    struct numbers numbers = {4};
+    const struct sl_few_rows *few;
+    for (int level = 0; (few = sl_few_rows_available(level)); level++) {
+        const struct sl_few_rows_widening *widening = sl_few_rows_widening_available(level);
+        assert_int_equal(widening->lanes, few->lanes);
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            struct operands o;
+            make(&o, &numbers, rows[i], (2 + i) * few->lanes, (i % 2 ? 3 : 40) * few->lanes);
+            const size_t count = o.n * o.k, bytes = o.m * o.n * sizeof *o.c;
+            uint16_t *rounded = malloc(count * sizeof *rounded);
+            float *c = floats(o.m * o.n);
+            for (size_t j = 0; j < count; j++) o.b[j] = sl_float_of_bf16(rounded[j] = sl_bf16_of_float(o.b[j]));
+            for (int kind = 0; kind < 4; kind++) {
+                const bool adds = kind % 2;
+                memcpy(c, o.before, bytes);
+                memcpy(o.c, o.before, bytes);
+                if (kind < 2) {
+                    few->multiply(o.m, o.n, o.k, o.a, o.b, adds ? NULL : o.bias, adds, o.c);
+                    widening->multiply(o.m, o.n, o.k, o.a, rounded, adds ? NULL : o.bias, adds, c);
+                } else {
+                    few->multiply_transposed(o.m, o.n, o.k, o.a, o.b, adds, o.c);
+                    widening->multiply_transposed(o.m, o.n, o.k, o.a, rounded, adds, c);
+                }
+                assert_memory_equal(c, o.c, bytes);
+            }
+            free(rounded);
+            free(c);
+            release(&o);
+        }
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {cmocka_unit_test(equal_the_sums), cmocka_unit_test(equal_long_sums),
+                                       cmocka_unit_test(bf16_weights_give_the_bits_of_their_floats),
                                        cmocka_unit_test(rows_have_the_bits_that_they_have_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* Sums of one part and of several, rows that leave a rest; columns beyond what one_row.c takes at a time. */
-static const size_t depths[] = {1, 7, 64, 130, 321, 1000}, widths[] = {1, 3, 5, 70, 131};
+static const size_t depths[] = {1, 7, 64, 130, 321, 1000}, widths[] = {1, 3, 5, 31, 70, 131};
 enum { DEPTHS = sizeof depths / sizeof *depths, WIDTHS = sizeof widths / sizeof *widths };
 
 struct operands {
@@ -74,9 +74,22 @@ static void check_floats(struct operands *o, int level) {
     }
 }
 
+/* B as bf16, and as the floats that these are: where it is near and where it is far. */
+static void check_widening(struct operands *o, int level) {
+    const struct sl_one_row *table = sl_one_row_available(level);
+    for (size_t i = 0; i < o->k * o->n; i++) o->b[i] = sl_float_of_bf16(o->b_bf16[i]);
+    for (int with_bias = 0; with_bias < 2; with_bias++) {
+        const float *bias = with_bias ? o->bias : NULL;
+        table->f32(o->n, o->n, o->k, o->a, o->b, bias, o->want);
+        table->widening(o->n, o->n, o->k, o->a, o->b_bf16, bias, o->c);
+        expect_bits(o, table->lanes);
+    }
+}
+
 static void equals_few_rows(void **state) {
     (void)state;
     for (int level = 0; sl_one_row_available(level); level++) {
+        each_shape(sl_one_row_available(level)->lanes, check_widening, level);
         assert_int_equal(sl_one_row_available(level)->lanes, sl_few_rows_available(level)->lanes);
         each_shape(sl_one_row_available(level)->lanes, check_floats, level);
     }
@@ -139,16 +152,19 @@ static void equals_few_rows_of_bf16(void **state) {
 
 /* ---- by several threads ---- */
 
-static void multiply(struct operands *o, enum sl_dtype dtype, bool transposed, bool biased, float *c,
-                     struct sl_crew *crew) {
+static void multiply(struct operands *o, enum sl_dtype dtype, enum sl_dtype weights, bool transposed, bool biased,
+                     float *c, struct sl_crew *crew) {
     struct sl_gemm gemm;
     const void *a = dtype == SL_BF16 ? (const void *)o->a_bf16 : o->a;
-    const void *b = dtype == SL_BF16 ? (const void *)o->b_bf16 : o->b;
+    const void *b = weights == SL_BF16 ? (const void *)o->b_bf16 : o->b;
     assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_cpu, dtype, 1, (int)o->n, (int)o->k, false, transposed,
                                   biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE, NULL),
                      SL_OK);
     memset(c, 0xff, o->n * sizeof *c);
-    sl_gemm_execute(&gemm, a, b, biased ? o->bias : NULL, false, c, crew);
+    if (weights == dtype)
+        sl_gemm_execute(&gemm, a, b, biased ? o->bias : NULL, false, c, crew);
+    else
+        sl_gemm_execute_widening(&gemm, 1, a, b, biased ? o->bias : NULL, false, c, crew);
     sl_gemm_release(&gemm);
 }
 
@@ -162,10 +178,14 @@ static void threads_change_no_bit(void **state) {
         assert_non_null(crew);
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             struct operands o = make(&numbers, shapes[i][0], shapes[i][1]);
-            for (int kind = 0; kind < 6; kind++) {
-                const enum sl_dtype dtype = kind % 2 ? SL_BF16 : SL_F32;
-                multiply(&o, dtype, kind >= 4, kind / 2 == 1, o.want, NULL);
-                multiply(&o, dtype, kind >= 4, kind / 2 == 1, o.c, crew);
+            for (int kind = 0; kind < 9; kind++) {
+                const enum sl_dtype dtype = kind % 3 == 1 ? SL_BF16 : SL_F32, weights = kind % 3 ? SL_BF16 : SL_F32;
+                const bool transposed = kind >= 6, biased = kind / 3 == 1;
+                if (weights != dtype && !sl_gemm_widens(&sl_gemm_cpu, 1, (int)o.n, (int)o.k, transposed,
+                                                        biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE))
+                    continue;
+                multiply(&o, dtype, weights, transposed, biased, o.want, NULL);
+                multiply(&o, dtype, weights, transposed, biased, o.c, crew);
                 expect_bits(&o, sl_one_row_available(0)->lanes);
             }
             release(&o);

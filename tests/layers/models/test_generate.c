@@ -8,9 +8,10 @@ enum { SEQUENCES = 8, LENGTH = 13 };
 struct trial {
     struct continuation made;
     int32_t prompts[MOST_TOKENS];
-    int steps;   /* of training before */
-    bool twice;  /* the second time with the same trainer must give the same */
-    double hits; /* next tokens, of those that were made, that the whole model finds likeliest */
+    int steps;    /* of training before */
+    bool twice;   /* the second time with the same trainer must give the same */
+    double hits;  /* next tokens, of those that were made, that the whole model finds likeliest */
+    size_t bytes; /* of parameters */
 };
 
 /* How many next tokens of this replica's sequences the whole model finds likeliest. Those within the prompt are not
@@ -169,6 +170,50 @@ static void bf16_caches_give_the_tokens_of_the_whole_model(void **state) {
     free(trial);
     free(single);
     free(other);
+}
+
+/* ---- weights that lie as bf16 ---- */
+
+static int continue_alone(struct worker *worker) {
+    struct trial *trial = worker->job->user;
+    if (worker->self->coordinate == 0) trial->bytes = sl_parameters_bytes(sl_trainer_parameters(worker->trainer));
+    return continue_prompts(worker, &trial->made);
+}
+
+/* Products that read them as they lie give the logits of floats that were rounded, bit by bit, in half the memory:
+ * those of few sequences and of one, and of a backend that cannot, which keeps such floats. */
+static void weights_in_bf16_give_the_logits_of_rounded_floats(void **state) {
+    (void)state;
+    static const char *const mesh[] = {alone, "data=1,pipe=1,tensor=2", "data=1,pipe=2,tensor=1",
+                                       "data=2,pipe=1,tensor=1"};
+    const struct sl_gemm_backend *const build = sl_gemm_find(NULL, NULL);
+    struct sl_gemm_backend floats = *build;
+    enum { LOGITS = (LENGTH - 1) * 40 };
+    assert_non_null(build);
+    floats.widens = NULL;
+    for (size_t i = 0; build->widens && i < 2 * sizeof mesh / sizeof *mesh; i++) {
+        float logits[2][LOGITS];
+        struct job job = new_job(mesh[i / 2]);
+        struct trial *trial[2];
+        job.storage = SL_BF16;
+        job.forward_only = true;
+        job.program = continue_alone;
+        for (int rounded = 0; rounded < 2; rounded++) {
+            trial[rounded] = new_trial(&job, 5);
+            trial[rounded]->made.sequences = i % 2 ? 6 : 2;
+            trial[rounded]->made.cache = i % 3 ? SL_CACHE_LATENT : SL_CACHE_EXPANDED;
+            trial[rounded]->made.logits = logits[rounded];
+            job.gemm = rounded ? &floats : build;
+            run_trial(&job, trial[rounded]);
+        }
+        if (has_results()) {
+            assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+            assert_memory_equal(trial[0]->made.tokens, trial[1]->made.tokens, sizeof trial[0]->made.tokens);
+            assert_true(trial[0]->bytes < 0.6 * (double)trial[1]->bytes);
+        }
+        free(trial[0]);
+        free(trial[1]);
+    }
 }
 
 /* Also where the stages lie on a V, the table is sharded by tokens, and nothing over data. */
@@ -435,6 +480,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_tokens_are_those_of_the_whole_model),
         cmocka_unit_test(bf16_caches_give_the_tokens_of_the_whole_model),
+        cmocka_unit_test(weights_in_bf16_give_the_logits_of_rounded_floats),
         cmocka_unit_test(placement_and_shardings_give_the_same_tokens),
         cmocka_unit_test(prompts_of_several_parts_are_those_of_the_whole_model),
         cmocka_unit_test(sampled_tokens_are_the_same_in_every_layout),
