@@ -50,12 +50,22 @@ LAYOUTS = [
         "--mesh data=2,pipe=2,tensor=2 --schedule 1f1b --microbatches 4",
         "--mesh pipe=2,tensor=4 --schedule 1f1b --microbatches 4",
     ]),
+    ("classifier, searched, 8", CLASSIFIER, None),
+    ("transformer, searched, 8", TRANSFORMER, None),
 ]
+BEST = 3  # of what a search finds, and the last; None stands for them
 
 
 def percentile(values, share):
     values = sorted(values)
     return values[round(share * (len(values) - 1))]
+
+
+def searched(build, driver, devices, machine):
+    """The layouts that the search finds best on so many DEVICES, and the one that it finds worst."""
+    lines = json_lines([build / "drivers" / driver[0], *driver[1:], "--plan", "search", "--devices", devices, "--machine", machine, "--json"])
+    layouts = [line["layout"] for line in lines if "layout" in line]
+    return [*layouts[:BEST], layouts[-1]]
 
 
 def run(build, driver, layout, steps, machine):
@@ -92,15 +102,16 @@ def measure(build, quick, watch):
         for job, driver, layouts in LAYOUTS:
             steps = {CLASSIFIER[0]: 12 if quick else 40, TRANSFORMER[0]: 4 if quick else 10}[driver[0]]
             limit = TWO if job.endswith("2") else EIGHT
-            samples, last = {layout: [] for layout in layouts}, {layout: [] for layout in layouts}
+            samples, last = {}, {}
             for _ in range(rounds):
                 with watch:
                     json_lines([build / "drivers/plan", "measure", "--save", machine, *(["--brief"] if quick else [])])
+                layouts = layouts or searched(build, driver, job.split()[-1], machine)
                 for layout in layouts:
                     with watch:
                         more, end = run(build, driver, layout, steps, machine)
-                    samples[layout] += more
-                    last[layout].append(end)
+                    samples.setdefault(layout, []).extend(more)
+                    last.setdefault(layout, []).append(end)
             for layout, ends in last.items():
                 held = max(each["total"] for each in ends[0]["memory"])
                 predicted = {"ms": statistics.mean(end["predicted"]["ms"] for end in ends),

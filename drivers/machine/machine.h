@@ -57,6 +57,7 @@ struct sl_machine_memory {
 /* What it costs to be asleep. 0: nothing, or unknown. */
 struct sl_machine_waits {
     double wake;   /* seconds from a message to a receiver that sleeps until it goes on; */
+    double nap;    /* the same where it has only just fallen asleep: less, as its core's caches are still warm; */
     double notify; /* and the sender's own time for waking it */
     double awake;  /* for so long one waits before it sleeps */
 };

@@ -188,20 +188,21 @@ struct time {
     double *seconds;
 };
 
-enum { TIMES = 3 };
+enum { TIMES = 4 };
 
 static void list_waits(struct sl_machine_waits *waits, struct time *time) {
-    const struct time list[] = {{"wake_us", &waits->wake}, {"notify_us", &waits->notify}, {"awake_us", &waits->awake}};
+    const struct time list[] = {
+        {"wake_us", &waits->wake}, {"notify_us", &waits->notify}, {"awake_us", &waits->awake}, {"nap_us", &waits->nap}};
     memcpy(time, list, sizeof list);
 }
 
 static void list_turns(struct sl_machine_turns *turns, struct time *time) {
-    const struct time list[] = {{"message_us", &turns->message}, {"call_us", &turns->call}, {0}};
+    const struct time list[] = {{"message_us", &turns->message}, {"call_us", &turns->call}, {0}, {0}};
     memcpy(time, list, sizeof list);
 }
 
 static int read_times(const struct reading *r, json_t *root, const char *name, const struct time *time) {
-    const char *const keys[] = {time[0].key, time[1].key, time[2].key, NULL};
+    const char *const keys[] = {time[0].key, time[1].key, time[2].key, time[3].key, NULL};
     json_t *object = json_object_get(root, name);
     if (!object) return SL_OK;
     SL_TRY(check_keys(r, name, object, keys));
@@ -217,6 +218,8 @@ static int read_waits(const struct reading *r, json_t *root) {
     struct time time[TIMES];
     list_waits(&r->machine->waits, time);
     SL_TRY(read_times(r, root, "waiting", time));
+    if (!json_object_get(json_object_get(root, "waiting"), "nap_us"))
+        r->machine->waits.nap = r->machine->waits.wake; /* as in older files */
     list_turns(&r->machine->tied, time);
     SL_TRY(read_times(r, root, "tied", time));
     list_turns(&r->machine->roaming, time);

@@ -24,7 +24,8 @@ enum {
     LARGE = 1 << 16,   /* and of one that does; each call has others, ... */
     POOL = 16 * LARGE, /* ... of so many */
     TURN_MATRICES = 4, /* of a turn's weights: a megabyte; */
-    TURN_PRODUCTS = 8, /* its products, during which who waits falls asleep */
+    TURN_PRODUCTS = 8, /* its products, during which who waits falls asleep; */
+    NAP_PRODUCTS = 1,  /* and of a turn that is hardly longer than one stays awake */
 };
 
 enum exchange { NOTHING, SMALL_CALL, LARGE_CALL };
@@ -143,12 +144,12 @@ static int play(struct links *l, int products, double *once, double *posting) {
 }
 
 /* The same turns of one coordinate while the other one waits. */
-static int work_alone(struct links *l, double *once) {
+static int work_alone(struct links *l, int products, double *once) {
     double own[ROUNDS];
     SL_TRY(sl_barrier(l->self, &l->world));
     for (int i = 0; i < ROUNDS && l->world.rank == 0; i++) {
         const double began = sl_now();
-        SL_TRY(work_turn(l, TURN_PRODUCTS));
+        SL_TRY(work_turn(l, products));
         own[i] = sl_now() - began;
     }
     SL_TRY(sl_barrier(l->self, &l->world));
@@ -157,16 +158,24 @@ static int work_alone(struct links *l, double *once) {
 }
 
 /* Who wakes up is late, and its work takes longer for a while: the core's clock has gone down, and its caches are
- * empty. */
-static int time_waking(struct links *l, struct sl_machine_waits *waits) {
+ * empty. *WAKE: after turns of PRODUCTS, and *NOTIFY, what the other one needs for it. */
+static int time_sleep(struct links *l, int products, double *wake, double *notify) {
     double alone[TIMES], asleep[TIMES], waking[TIMES], awake, posting;
     SL_TRY(play(l, 0, &awake, &posting));
     for (int i = 0; i < TIMES; i++) {
-        SL_TRY(work_alone(l, &alone[i]));
-        SL_TRY(play(l, TURN_PRODUCTS, &asleep[i], &waking[i]));
+        SL_TRY(work_alone(l, products, &alone[i]));
+        SL_TRY(play(l, products, &asleep[i], &waking[i]));
     }
-    waits->wake = fmax(0, sl_median_of(asleep, TIMES) - awake - sl_median_of(alone, TIMES));
-    waits->notify = fmax(0, sl_median_of(waking, TIMES) - posting);
+    *wake = fmax(0, sl_median_of(asleep, TIMES) - awake - sl_median_of(alone, TIMES));
+    *notify = fmax(0, sl_median_of(waking, TIMES) - posting);
+    return SL_OK;
+}
+
+static int time_waking(struct links *l, struct sl_machine_waits *waits) {
+    double notify;
+    SL_TRY(time_sleep(l, NAP_PRODUCTS, &waits->nap, &notify));
+    SL_TRY(time_sleep(l, TURN_PRODUCTS, &waits->wake, &waits->notify));
+    waits->nap = fmin(waits->nap, waits->wake);
     waits->awake = SL_AWAKE_SECONDS;
     return SL_OK;
 }

@@ -342,6 +342,7 @@ static int simulate(struct prediction *p, struct sl_error *error) {
                              .coordinates = p->mesh->size,
                              .awake = 1e3 * waits->awake,
                              .wake = 1e3 * waits->wake,
+                             .nap = 1e3 * waits->nap,
                              .notify = 1e3 * waits->notify,
                              .turn = 1e3 * turn_of(p)};
     struct sl_simulation simulation = {0};

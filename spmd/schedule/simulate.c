@@ -1,4 +1,5 @@
 /* simulate.c - walks a lowered table with a clock on every rank. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,15 +150,22 @@ static void send(struct walk *walk, int rank, const struct sl_action *action, in
     sl_turns_wake(&walk->turns, action->peer);
 }
 
+/* By how much one is late who has waited for so long. The longer it sleeps, the colder its caches get. */
+static double waking(const struct sl_costs *costs, double wait) {
+    if (costs->cores || wait <= costs->awake) return 0;
+    if (costs->awake <= 0 || wait >= SL_LONG_WAIT * costs->awake) return costs->wake;
+    return costs->nap + (costs->wake - costs->nap) * log(wait / costs->awake) / log(SL_LONG_WAIT);
+}
+
 static bool take(struct walk *walk, int rank, const struct sl_action *action, double *arrival) {
     if (*arrival == NOT_SENT && walk->cores) walk->owed[rank] = walk->costs->turn;
     if (*arrival == NOT_SENT) return false;
     const double wait = *arrival - walk->now[rank];
-    const double waking = wait > walk->costs->awake && !walk->cores ? walk->costs->wake : 0;
-    const double travel = action->peer == rank ? 0 : walk->costs->communication + waking;
+    const double late = waking(walk->costs, wait);
+    const double travel = action->peer == rank ? 0 : walk->costs->communication + late;
     if (wait > 0) {
-        walk->result->rank[rank].transfer += wait + waking < travel ? wait + waking : travel;
-        walk->now[rank] = *arrival + waking;
+        walk->result->rank[rank].transfer += wait + late < travel ? wait + late : travel;
+        walk->now[rank] = *arrival + late;
     }
     *arrival = NOT_SENT;
     return true;
@@ -314,8 +322,8 @@ static int check_costs(const struct sl_schedule *schedule, const struct sl_costs
     if (!(costs->communication >= 0 && costs->communication <= SL_MAX_COST))
         return sl_error_set(error, SL_BAD_INPUT, "communication costs %g: must be a number from 0 to %g",
                             costs->communication, SL_MAX_COST);
-    const double wait[] = {costs->awake, costs->wake, costs->notify, costs->turn};
-    for (int i = 0; i < 4; i++)
+    const double wait[] = {costs->awake, costs->wake, costs->nap, costs->notify, costs->turn};
+    for (int i = 0; i < 5; i++)
         if (!(wait[i] >= 0 && wait[i] <= SL_MAX_COST))
             return sl_error_set(error, SL_BAD_INPUT, "waiting costs %g: must be a number from 0 to %g", wait[i],
                                 SL_MAX_COST);

@@ -23,6 +23,8 @@ struct sl_stage_costs {
     double forward, input_gradient, weight_gradient, reduce, optimizer, unshard;
 };
 
+enum { SL_LONG_WAIT = 12 };
+
 struct sl_costs {
     int count; /* 1: all stages take the same times; otherwise the number of stages, with an entry for each */
     const struct sl_stage_costs *stage;
@@ -39,9 +41,10 @@ struct sl_costs {
      * and none more than a whole one. 0: each rank has a core of its own. */
     int cores, coordinates;
     /* Who has a core of its own and has waited for a message for longer than `awake` sleeps: it goes on `wake` later
-     * than the message comes, and the sender needs `notify` for waking it. Who shares cores needs `turn` more for its
-     * next work after it has waited. */
-    double awake, wake, notify, turn;
+     * than the message comes, and the sender needs `notify` for waking it. Who has only just fallen asleep goes on
+     * `nap` later; between them lie waits of up to SL_LONG_WAIT times `awake`. Who shares cores needs `turn` more for
+     * its next work after it has waited. */
+    double awake, wake, nap, notify, turn;
 };
 
 /* The kind of an event in which parameters are updated: that is no action of a schedule. */

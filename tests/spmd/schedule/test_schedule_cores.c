@@ -100,12 +100,17 @@ static void waiting_costs(void **state) {
     (void)state;
     const struct sl_stage_costs forward = {.forward = 10};
     struct sl_costs costs = {
-        .count = 1, .stage = &forward, .overlap = true, .awake = 5, .wake = 3, .notify = 1, .turn = 2};
+        .count = 1, .stage = &forward, .overlap = true, .awake = 5, .wake = 3, .nap = 3, .notify = 1, .turn = 2};
     struct sl_schedule schedule;
     struct sl_simulation result;
     make(&schedule, "gpipe", 2, 1, 1);
     simulate(&schedule, &costs, &result); /* rank 1 sleeps until 10, and rank 0 until rank 1 has its gradient */
     assert_true(near(result.rank[1].transfer, 3) && near(result.span, 26));
+    sl_simulation_free(&result);
+    costs.awake = 10 / sqrt(SL_LONG_WAIT); /* half of the way from a nap to a long wait; the second one is longer */
+    costs.nap = 2;
+    simulate(&schedule, &costs, &result);
+    assert_true(near(result.rank[1].transfer, 2.5));
     sl_simulation_free(&result);
     costs.awake = 100;
     simulate(&schedule, &costs, &result);
