@@ -95,13 +95,19 @@ static void copy_terms(const float *a, size_t m, size_t rows, size_t depth, floa
 
 /* ---- what passes by: the next tile's width of it is copied while tiles are multiplied ---- */
 
+/* A line of each of WIDTH rows of B, side by side. */
+struct lines {
+    _Alignas(SL_CACHE_LINE) float at[WIDTH * LINE];
+};
+
 /* Its pieces are WIDTH floats of a term or, where they become columns, TURNED floats of LANES rows. */
 struct stream {
     const float *from;
     float *to;
-    size_t row;  /* from a row of B to the next one */
-    size_t left; /* pieces to copy */
-    size_t pace; /* terms that are multiplied between two pieces */
+    size_t row;          /* from a row of B to the next one */
+    size_t left;         /* pieces to copy */
+    size_t pace;         /* terms that are multiplied between two pieces */
+    struct lines *lines; /* [2], where rows become columns: what becomes columns, and the next line of each row */
 };
 
 static inline __attribute__((always_inline)) void copy_term(struct stream *stream) {
@@ -114,26 +120,32 @@ static inline __attribute__((always_inline)) void copy_term(struct stream *strea
     stream->to += WIDTH;
 }
 
-/* A line of LANES rows, then that of the next LANES: lines are used up while they are near. Each piece asks for what
- * some of the rows have further on. */
+static inline __attribute__((always_inline)) void take_line(const float *line, size_t row, struct lines *lines) {
+    SL_UNROLL
+    for (int i = 0; i < LINE; i += LANES) store(lines->at + row * LINE + i, load(line + i));
+}
+
+/* Rows may lie so far apart that few sets of a cache hold their lines: so each line is read once, and at once. Each
+ * piece takes the next line of some rows, and asks for the one behind it. */
 static inline __attribute__((always_inline)) void turn_terms(struct stream *stream) {
-    const size_t piece = (stream->left - 1) % PIECES; /* how many follow, for these lines */
-    const float *ahead = stream->from + 2 * LINE + piece * (LANES * TURNED / LINE) * stream->row;
+    const size_t piece = PIECES - 1 - (stream->left - 1) % PIECES, which = (stream->left - 1) / PIECES % 2;
+    const size_t group = piece / (LINE / TURNED), term = piece % (LINE / TURNED) * TURNED;
     vector columns[TURNED];
-    SL_UNROLL
-    for (int i = 0; i < LANES * TURNED / LINE; i++) __builtin_prefetch(ahead + (size_t)i * stream->row, 0, 3);
-    load_columns(stream->from, stream->row, columns);
-    SL_UNROLL
-    for (int i = 0; i < TURNED; i++) store(stream->to + i * WIDTH, columns[i]);
-    stream->from += TURNED;
-    stream->to += TURNED * WIDTH;
-    if (piece == PIECES / 2) {
-        stream->from += LANES * stream->row - LINE;
-        stream->to += LANES - LINE * WIDTH;
-    } else if (!piece) {
-        stream->from -= LANES * stream->row;
-        stream->to -= LANES;
+    if (stream->left > PIECES) {
+        SL_UNROLL
+        for (size_t i = 0; i < WIDTH / PIECES; i++) {
+            const size_t row = piece * (WIDTH / PIECES) + i;
+            const float *line = stream->from + row * stream->row;
+            __builtin_prefetch(line + 2 * LINE, 0, 2);
+            take_line(line, row, &stream->lines[!which]);
+        }
     }
+    load_columns(stream->lines[which].at + group * LANES * LINE + term, LINE, columns);
+    SL_UNROLL
+    for (int i = 0; i < TURNED; i++) store(stream->to + (term + i) * WIDTH + group * LANES, columns[i]);
+    if (piece < PIECES - 1) return;
+    stream->from += LINE;
+    stream->to += LINE * WIDTH;
 }
 
 static inline __attribute__((always_inline)) void copy_piece(struct stream *stream, const bool turns) {
@@ -328,22 +340,26 @@ static inline struct stream open_terms(const struct product *p, struct part part
 
 /* Of a B that is stored [n, k]. */
 static inline struct stream open_rows(const struct product *p, struct part part, size_t column, size_t pace,
-                                      float *to) {
+                                      struct lines *lines, float *to) {
     const float *b = p->b + column * p->k + part.from;
-    const size_t whole = part.depth / LINE * LINE;
+    const size_t count = part.depth / LINE, whole = count * LINE;
     for (size_t j = 0; j < WIDTH; j++) {
         __builtin_prefetch(b + j * p->k, 0, 3);
-        __builtin_prefetch(b + j * p->k + LINE, 0, 3);
+        __builtin_prefetch(b + j * p->k + LINE, 0, 2);
+        __builtin_prefetch(b + j * p->k + 2 * LINE, 0, 2);
     }
     copy_transposed(b + whole, p->k, part.depth - whole, to + whole * WIDTH);
-    return (struct stream){.from = b, .to = to, .row = p->k, .left = whole / LINE * PIECES, .pace = pace};
+    for (size_t j = 0; count && j < WIDTH; j++) take_line(b + j * p->k, j, &lines[(count - 1) % 2]);
+    return (struct stream){
+        .from = b + LINE, .to = to, .row = p->k, .left = count * PIECES, .pace = pace, .lines = lines};
 }
 
 /* Columns that are fewer are copied at once, with zeros beside them. */
 static inline struct stream open_panel(const struct product *p, struct part part, size_t column, size_t tiles,
-                                       float *to, const bool turns) {
+                                       struct lines *lines, float *to, const bool turns) {
     const size_t cols = smaller(p->n - column, WIDTH), pace = pace_of(part.depth, tiles, turns);
-    if (cols == WIDTH) return (turns ? open_rows : open_terms)(p, part, column, pace, to);
+    if (cols == WIDTH && turns) return open_rows(p, part, column, pace, lines, to);
+    if (cols == WIDTH) return open_terms(p, part, column, pace, to);
     for (size_t l = 0; l < part.depth; l++) {
         for (size_t j = 0; j < WIDTH; j++) {
             const size_t term = part.from + l, at = turns ? (column + j) * p->k + term : term * p->n + column + j;
@@ -381,14 +397,16 @@ static inline __attribute__((always_inline)) void multiply_block(const struct pr
                                                                  const bool transpose_b) {
     struct panel panel[2]; /* what is multiplied, and the next one */
     struct copy copy;
+    struct lines lines[2];
     const size_t tiles = (rows + ROWS - 1) / ROWS, n = p->n;
     const struct left block = open_block(p, part, row, rows, &copy, transpose_a);
     const struct left edge = open_edge(&block, tiles, rows, part.depth, &copy);
-    struct stream stream = open_panel(p, part, 0, tiles, panel[0].at, transpose_b);
+    struct stream stream = open_panel(p, part, 0, tiles, lines, panel[0].at, transpose_b);
     for (size_t column = 0, which = 0; column < n; column += WIDTH, which = !which) {
         float *c = p->c + row * n + column, *above = c + WIDTH;
         copy_rest(&stream, transpose_b);
-        if (column + WIDTH < n) stream = open_panel(p, part, column + WIDTH, tiles, panel[!which].at, transpose_b);
+        if (column + WIDTH < n)
+            stream = open_panel(p, part, column + WIDTH, tiles, lines, panel[!which].at, transpose_b);
         for (size_t i = 0; i < tiles; i++, c += ROWS * n) {
             struct left left = i + 1 < tiles ? block : edge;
             if (i + 1 < tiles) left.at += i * block.tile;
