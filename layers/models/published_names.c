@@ -142,3 +142,5 @@ const char *sl_published_key(const struct sl_published_family *family, const cha
         if (!strcmp(*pair, name)) return pair[1];
     return name;
 }
+
+const char *sl_published_title(const struct sl_published_family *family) { return family->name; }
