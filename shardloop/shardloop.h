@@ -139,6 +139,7 @@
 #include "layers/models/generate.h"
 #include "layers/models/latency.h"
 #include "layers/models/publish.h"
+#include "layers/models/publish_files.h"
 #include "layers/models/published.h"
 #include "layers/models/recomputation.h"
 #include "layers/models/sampling.h"

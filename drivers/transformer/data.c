@@ -97,7 +97,7 @@ static int check_bytes(const struct transformer_job *job, const struct sl_tokens
 /* Whoever evaluates on a text of its own reads no other. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     const char *own = job->config->eval_data;
-    if (job->command == TRANSFORMER_GENERATE) return SL_OK;
+    if (!transformer_reads_data(job->command)) return SL_OK;
     if (job->command == TRANSFORMER_TRAIN || !own) SL_TRY(open_parts(job, error));
     if (own) SL_TRY(open_whole(job, error));
     SL_TRY(check_evaluation(job, error));
@@ -127,7 +127,7 @@ void transformer_print_scored(const struct transformer_job *job, FILE *stream) {
 void transformer_print_source(const struct transformer_job *job, FILE *stream) {
     const char *step = sl_store_note(&job->params, "step");
     if (job->publishes) {
-        fprintf(stream, "model %s (%s)", job->config->model, sl_published_family_name(&job->published));
+        fprintf(stream, "model %s (%s)", job->config->model, sl_published_title(job->published.family));
         return;
     }
     if (!job->config->params) {

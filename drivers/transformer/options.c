@@ -147,7 +147,7 @@ const struct sl_option transformer_parameter_table[] = {
     {"model", SL_OPTION_TEXT, FIELD(model), .value = "PATH", .path = SL_PATH_DATA,
      .help = "begin with a published model, and take over its sizes: a folder of Hugging Face's, or a GGUF file, of a "
              "Llama, "
-             "Mistral, Qwen 2 or Qwen 3; --sequence says how many tokens a sample has"},
+             "Mistral, Qwen 2, Qwen 3 or GPT-2; --sequence says how many tokens a sample has"},
     {0},
 };
 
@@ -186,6 +186,19 @@ const struct sl_option transformer_generation_table[] = {
     {0},
 };
 
+const struct sl_option transformer_export_table[] = {
+    {"format", SL_OPTION_CHOICE, FIELD(format), .value = "hf|gguf",
+     .help = "what to write: a folder of Hugging Face's, or model.gguf"},
+    {"to", SL_OPTION_TEXT, FIELD(to), .value = "DIR", .path = SL_PATH_DATA, .help = "the folder to write into"},
+    {"type", SL_OPTION_CHOICE, FIELD(type), .value = "f32|f16|bf16|q8_0",
+     .help = "of the tensors' elements; q8_0, in GGUF files: blocks of 32 with a scale. Vectors stay f32 there"},
+    {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_DATA,
+     .help = "the folder or GGUF file that has the tokenizer, which is copied; by default that of --model"},
+    {"file-megabytes", SL_OPTION_REAL, FIELD(file_megabytes), .min = 1e-3, .max = 1e9,
+     .help = "most of the tensors' bytes in a file of the folder"},
+    {0},
+};
+
 struct transformer_config transformer_defaults(enum transformer_command command) {
     struct transformer_config config = {
         .common = sl_common_defaults(100),
@@ -208,11 +221,12 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .samples = 1,
         .temperature = command == TRANSFORMER_TRAIN ? 0.8 : 1.0,
         .top_p = 1.0,
+        .file_megabytes = 4000,
     };
     config.common.mesh = "data=2,pipe=2,tensor=2";
     config.training.schedule = "1f1b";
     config.training.batch = 8;
-    config.training.fsdp = command != TRANSFORMER_GENERATE; /* it would gather all kernels for every token */
+    config.training.fsdp = transformer_reads_data(command); /* it would gather all kernels for every token */
     return config;
 }
 
@@ -269,7 +283,7 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
 
 /* To generate, a pipeline that will not run: another one is made over its parameters. */
 int transformer_fit(struct transformer_job *job, struct sl_error *error) {
-    if (job->command != TRANSFORMER_GENERATE) SL_TRY(sl_job_share(&job->job, error));
+    if (transformer_reads_data(job->command)) SL_TRY(sl_job_share(&job->job, error));
     return make_schedule(job, error);
 }
 
@@ -355,7 +369,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
                                .options = &config->training,
                                .own = job,
                                .seed = config->common.seed,
-                               .sequence = command == TRANSFORMER_GENERATE ? 1 : config->sequence,
+                               .sequence = transformer_reads_data(command) ? config->sequence : 1,
                                .forward_only = command != TRANSFORMER_TRAIN,
                                .local = 1,
                                .pass = 1};
@@ -424,6 +438,7 @@ void transformer_finish(struct transformer_job *job) {
     sl_job_close(&job->job);
     sl_prompts_free(&job->prompts);
     transformer_close_stream(job);
+    sl_store_free(&job->exported);
     transformer_close_model(job);
     free(job->divisors);
     free(job->rope_divisors);

@@ -104,7 +104,7 @@ int transformer_check_samples(const struct transformer_job *job, struct sl_error
 int transformer_read_prompts(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
-    if (job->command == TRANSFORMER_EVALUATE) return SL_OK;
+    if (job->command == TRANSFORMER_EVALUATE || job->command == TRANSFORMER_EXPORT) return SL_OK;
     SL_TRY(read_prompts(job, error));
     SL_TRY(transformer_encode_prompts(job, error));
     if (job->command == TRANSFORMER_GENERATE && config->logits) SL_TRY(sl_safetensors_can_write(config->logits, error));

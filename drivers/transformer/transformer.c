@@ -34,6 +34,7 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     if (command == TRANSFORMER_TRAIN) return train(job, &engine, error);
     if (config->training.show_shardings) return sl_shardings_report(&job->job, &engine, config->common.json);
     if (command == TRANSFORMER_EVALUATE) return transformer_run_evaluation(job, &engine, error);
+    if (command == TRANSFORMER_EXPORT) return transformer_run_export(job, &engine, error);
     return transformer_run_generation(job, &engine, error);
 }
 
@@ -47,6 +48,7 @@ static const struct sl_command commands[] = {
     {"evaluate", "transformer evaluate", "The mean loss over a text, or over the part of one that is kept for it.",
      run},
     {"generate", "transformer generate", "Continues a prompt.", run},
+    {"export", "transformer export", "Writes a model for Hugging Face's library or llama.cpp.", run},
     {0},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands - 1 };
@@ -82,15 +84,19 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
             {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},
             {"Layout", sl_layout_table, training}, {"Generation", transformer_generation_table, &config}),
+        [TRANSFORMER_EXPORT] =
+            SL_SECTIONS({"Run", sl_common_table, &config.common}, {"Parameters", transformer_parameter_table, &config},
+                        {"Model", transformer_model_table, &config}, {"Files", transformer_export_table, &config}),
     };
     struct sl_options options = {
         .program = program, .summary = named->summary, .engine = &config.common.engine, .section = sections[command]};
     struct transformer_job job = {.score = {NAN, 0}};
     struct sl_error error = {0};
-    if (command != TRANSFORMER_GENERATE) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
+    if (transformer_reads_data(command)) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
     options.params = command == TRANSFORMER_EVALUATE ? SL_KEPT_DATA : SL_KEPT_MODEL;
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
+    if (command == TRANSFORMER_EXPORT) config.common.mesh = "data=1";
     if (command != TRANSFORMER_TRAIN) fit_to_checkpoint(&config, &options);
     if (status == SL_OK && !options.answered) {
         status = transformer_take_model(&job, &config, &options, &error);

@@ -12,7 +12,8 @@
 #include "layers/storage/tokens.h"
 #include "layers/tokenizers/tokenizer.h"
 
-enum transformer_command { TRANSFORMER_TRAIN, TRANSFORMER_EVALUATE, TRANSFORMER_GENERATE };
+enum transformer_command { TRANSFORMER_TRAIN, TRANSFORMER_EVALUATE, TRANSFORMER_GENERATE, TRANSFORMER_EXPORT };
+static inline bool transformer_reads_data(enum transformer_command command) { return command < TRANSFORMER_GENERATE; }
 
 struct transformer_config {
     struct sl_common_options common;
@@ -42,11 +43,16 @@ struct transformer_config {
     int cache;   /* enum sl_cache_form */
     int threads; /* of each coordinate; 0: as many as it has cores */
     double temperature, top_p;
+    /* export */
+    int format, type;
+    const char *to, *tokenizer;
+    double file_megabytes; /* of a folder's files */
 };
 
 /* A subcommand's own tables, over the config. */
 extern const struct sl_option transformer_model_table[], transformer_parameter_table[], transformer_schedule_table[],
-    transformer_data_table[], transformer_sample_table[], transformer_speed_table[], transformer_generation_table[];
+    transformer_data_table[], transformer_sample_table[], transformer_speed_table[], transformer_generation_table[],
+    transformer_export_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -87,6 +93,7 @@ struct transformer_job {
     struct sl_tokenizer *tokenizer;         /* its; NULL: tokens are bytes */
     char rope_scaling[128], *rope_divisors; /* the published model's, as options */
     float *divisors;                        /* of the model's rotary */
+    struct sl_store exported;               /* values to be written for others */
     int length;                             /* tokens of a prompt with what is generated */
     /* Written by coordinate 0. */
     struct sl_peak peak; /* what products reach with the run's cores */
@@ -199,6 +206,8 @@ extern const struct sl_training_type transformer_training;
 int transformer_run_evaluation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 /* Generates, and prints what was generated. */
 int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
+/* Writes the model for other programs. */
+int transformer_run_export(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 /* Prints what was planned for an evaluation or a generation. */
 int transformer_print_plan(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 

@@ -165,6 +165,29 @@ void sl_publication_read(const struct sl_publication *p, int number, size_t firs
         read_straight(p, tensor, first, rows, to);
 }
 
+size_t sl_published_bytes(const struct sl_published_tensor *tensor, enum sl_weight_type type) {
+    return sl_weight_bytes(type, tensor->shape[0] * tensor->shape[1]);
+}
+
+/* Some rows at a time: a vector is one. */
+int sl_publication_encode(const struct sl_publication *p, int number, enum sl_weight_type type, void *to,
+                          struct sl_error *error) {
+    enum { FLOATS = 1 << 18 };
+    const struct sl_published_tensor *tensor = &p->tensor[number];
+    const size_t rows = tensor->dims == 1 ? 1 : tensor->shape[0];
+    const size_t columns = tensor->dims == 1 ? tensor->shape[0] : tensor->shape[1];
+    const size_t abreast = columns < FLOATS ? FLOATS / columns : 1;
+    float *values = malloc(abreast * columns * sizeof *values);
+    if (!values) return sl_error_set(error, SL_FAILED, "no memory for tensor %s", tensor->name);
+    for (size_t r = 0, some; r < rows; r += some) {
+        some = rows - r < abreast ? rows - r : abreast;
+        sl_publication_read(p, number, r, some, values);
+        sl_weight_write(type, values, some * columns, (char *)to + sl_weight_bytes(type, r * columns));
+    }
+    free(values);
+    return SL_OK;
+}
+
 int sl_publication_copy(const struct sl_publication *p, struct sl_store *store, struct sl_error *error) {
     for (int i = 0; i < p->count; i++) {
         const struct sl_published_tensor *from = &p->tensor[i];

@@ -39,6 +39,11 @@ void sl_publication_close(struct sl_publication *publication);
 /* TO [rows, shape[1]]: those of tensor NUMBER from row FIRST on; a vector is a row. */
 void sl_publication_read(const struct sl_publication *publication, int number, size_t first, size_t rows, float *to);
 
+/* Bytes of TENSOR as TYPE; and TO = these of tensor NUMBER. SL_FAILED if there is no memory. */
+size_t sl_published_bytes(const struct sl_published_tensor *tensor, enum sl_weight_type type);
+int sl_publication_encode(const struct sl_publication *publication, int number, enum sl_weight_type type, void *to,
+                          struct sl_error *error);
+
 /* Adds all tensors to STORE, as float32. SL_FAILED if there is no memory. */
 int sl_publication_copy(const struct sl_publication *publication, struct sl_store *store, struct sl_error *error);
 

@@ -36,8 +36,6 @@ const struct sl_weight *sl_published_tensor(const struct sl_published *p, const 
     return weight || strncmp(name, optional, count) != 0 ? weight : sl_weights_find(&p->weights, name + count);
 }
 
-const char *sl_published_family_name(const struct sl_published *p) { return p->family->name; }
-
 /* ---- sizes ---- */
 
 /* Whether the parameter of NAME with DIMS dims lies as [out, in]. */

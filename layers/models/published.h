@@ -21,7 +21,7 @@ struct sl_published {
 };
 
 /* Its name: "llama". */
-const char *sl_published_family_name(const struct sl_published *published);
+const char *sl_published_title(const struct sl_published_family *family);
 
 /* Opens PATH, which must last. SL_BAD_INPUT names what is not supported by its key in the file, or the tensor that is
  * missing or has another shape than these sizes say. Free with sl_published_close, also after a failure. */

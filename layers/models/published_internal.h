@@ -15,10 +15,10 @@ struct sl_published_name {
 };
 
 struct sl_published_family {
-    const char *name;
-    struct sl_transformer model; /* what all of the family have in common */
-    bool turned_rows;            /* of q and k, in GGUF files: adjacent columns of a head turn together */
-    bool ties;                   /* the head is the token table, where config.json does not say it */
+    const char *name, *architecture; /* "llama", "LlamaForCausalLM" */
+    struct sl_transformer model;     /* what all of the family have in common */
+    bool turned_rows;                /* of q and k, in GGUF files: adjacent columns of a head turn together */
+    bool ties;                       /* the head is the token table, where config.json does not say it */
     /* Lists end with a NULL. A layer's names follow "blocks.N.layers.0.", the prefix and the number, and "blk.N.". */
     const struct sl_published_name *ends, *layers;
     const char *prefix; /* of a folder's layers: "model.layers" */
@@ -28,6 +28,8 @@ struct sl_published_family {
 
 /* NULL: there is none of that name. */
 const struct sl_published_family *sl_published_find_family(const char *name);
+/* What it calls NAME, which is most families' key. */
+const char *sl_published_key(const struct sl_published_family *family, const char *name);
 /* All of them; one without a name is behind the last. */
 const struct sl_published_family *sl_published_family_list(void);
 /* What a folder or a GGUF file calls the tensor of NAME: LAYER's, or one of the ends. */

@@ -89,11 +89,12 @@ static const char *const gpt2_keys[] = {"hidden_size",
 #define LLAMA_NAMES llama_ends, llama_layers, "model.layers", NULL
 
 static const struct sl_published_family families[] = {
-    {"llama", {LLAMA, .biases = SL_BIASES_NONE}, true, false, LLAMA_NAMES},
-    {"mistral", {LLAMA, .biases = SL_BIASES_NONE}, true, false, LLAMA_NAMES},
-    {"qwen2", {LLAMA, .biases = SL_BIASES_QKV}, false, false, LLAMA_NAMES},
-    {"qwen3", {LLAMA, .biases = SL_BIASES_NONE, .head_norms = true}, false, false, LLAMA_NAMES},
+    {"llama", "LlamaForCausalLM", {LLAMA, .biases = SL_BIASES_NONE}, true, false, LLAMA_NAMES},
+    {"mistral", "MistralForCausalLM", {LLAMA, .biases = SL_BIASES_NONE}, true, false, LLAMA_NAMES},
+    {"qwen2", "Qwen2ForCausalLM", {LLAMA, .biases = SL_BIASES_QKV}, false, false, LLAMA_NAMES},
+    {"qwen3", "Qwen3ForCausalLM", {LLAMA, .biases = SL_BIASES_NONE, .head_norms = true}, false, false, LLAMA_NAMES},
     {"gpt2",
+     "GPT2LMHeadModel",
      {.layers_per_block = 1,
       .attention = SL_ATTENTION_GROUPED,
       .mlp = SL_MLP_GELU,
@@ -134,3 +135,12 @@ void sl_published_tensor_name(const struct sl_published_family *family, const st
     else
         snprintf(text, 128, "%s.%d.%s", family->prefix, layer, rest);
 }
+
+const char *sl_published_key(const struct sl_published_family *family, const char *name) {
+    const char *const *pair = family->others;
+    for (; pair && *pair; pair += 2)
+        if (!strcmp(*pair, name)) return pair[1];
+    return name;
+}
+
+const char *sl_published_title(const struct sl_published_family *family) { return family->name; }

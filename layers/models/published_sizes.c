@@ -20,10 +20,7 @@ static const json_t *config_of(const struct reading *r) { return r->published->w
 
 /* What the family calls NAME, which is most families' key. */
 static const char *key_of(const struct reading *r, const char *name) {
-    const char *const *pair = r->family->others;
-    for (; name && pair && *pair; pair += 2)
-        if (!strcmp(*pair, name)) return pair[1];
-    return name;
+    return name ? sl_published_key(r->family, name) : NULL;
 }
 
 /* "llama.block_count" */

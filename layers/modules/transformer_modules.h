@@ -87,6 +87,9 @@ struct sl_rotary {
     const float *divisors; /* [WIDTH / 2] what the pairs' rates are divided by; NULL: 1. They must outlive modules. */
 };
 
+/* By what the rate of pair PAIR of WIDTH columns is divided, in all. */
+double sl_rotary_divisor(const struct sl_rotary *rotary, int pair, int width);
+
 /* Attention whose query heads share heads of keys and values, in groups of equally many (Ainslie et al., "GQA", 2023).
  * With C = dimension its parameters are NAME.q [C, heads * width], NAME.k and NAME.v [C, key_heads * width], NAME.out
  * [heads * width, C], and with head norms NAME.q_norm and NAME.k_norm, each with a scale [width]: before rotation a

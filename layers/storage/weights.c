@@ -2,6 +2,7 @@
  * little-endian, as the formats are. */
 #include "layers/storage/weights.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -339,4 +340,33 @@ void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, 
     default:
         read_blocks(weight->type, data, first, count, to);
     }
+}
+
+/* ---- the way back ---- */
+
+size_t sl_weight_block(enum sl_weight_type type) { return kinds[type].elements; }
+size_t sl_weight_bytes(enum sl_weight_type type, size_t count) {
+    return count / kinds[type].elements * kinds[type].bytes;
+}
+uint32_t sl_weight_gguf_type(enum sl_weight_type type) { return kinds[type].gguf; }
+
+/* The largest of a block becomes 127. */
+static void write_q8_0(const float *from, char *to) {
+    struct q8_0 block;
+    float most = 0;
+    for (int i = 0; i < BLOCK; i++) most = fabsf(from[i]) > most ? fabsf(from[i]) : most;
+    const float scale = most / 127;
+    block.scale = sl_f16_of_float(scale);
+    for (int i = 0; i < BLOCK; i++) block.value[i] = (int8_t)(scale > 0 ? roundf(from[i] / scale) : 0);
+    memcpy(to, &block, sizeof block);
+}
+
+void sl_weight_write(enum sl_weight_type type, const float *from, size_t count, void *to) {
+    if (type == SL_WEIGHT_F32) memcpy(to, from, count * sizeof *from);
+    for (size_t i = 0; (type == SL_WEIGHT_F16 || type == SL_WEIGHT_BF16) && i < count; i++) {
+        const uint16_t half = type == SL_WEIGHT_F16 ? sl_f16_of_float(from[i]) : sl_bf16_of_float(from[i]);
+        memcpy((char *)to + i * sizeof half, &half, sizeof half);
+    }
+    for (size_t i = 0; type == SL_WEIGHT_Q8_0 && i < count; i += BLOCK)
+        write_q8_0(from + i, (char *)to + i / BLOCK * sizeof(struct q8_0));
 }

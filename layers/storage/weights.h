@@ -53,5 +53,16 @@ static inline size_t sl_weight_elements(const struct sl_weight *weight) {
 /* to [count] = the elements from FIRST on, in the order in which they lie. */
 void sl_weight_read(const struct sl_weight *weight, size_t first, size_t count, float *to);
 
+/* ---- the way back: F32, F16, BF16 and Q8_0 ---- */
+
+/* Elements that lie together: rows have a whole number of them. */
+size_t sl_weight_block(enum sl_weight_type type);
+/* Bytes of COUNT elements, whole blocks. */
+size_t sl_weight_bytes(enum sl_weight_type type, size_t count);
+/* GGML's number. */
+uint32_t sl_weight_gguf_type(enum sl_weight_type type);
+/* TO = FROM [COUNT], whole blocks. */
+void sl_weight_write(enum sl_weight_type type, const float *from, size_t count, void *to);
+
 SL_END_C
 #endif

@@ -311,13 +311,13 @@ refuses '--dry-run=1: takes no value' loss_equality --dry-run=1
 
 # ---- the transformer's subcommands, shapes, files and prompts ----
 
-choose='choose one of train, evaluate, generate'
+choose='choose one of train, evaluate, generate, export'
 refuses "no command: $choose" transformer
 for command in sing '' TRAIN train=1 --nonsense --json -- trainer tra; do
     refuses "there is no \"$command\": $choose" transformer "$command"
 done
-answers 'Usage: transformer train|evaluate|generate' transformer --help
-answers 'Usage: transformer train|evaluate|generate' transformer -h
+answers 'Usage: transformer train|evaluate|generate|export' transformer --help
+answers 'Usage: transformer train|evaluate|generate|export' transformer -h
 answers 'transformer' transformer --version
 
 model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'

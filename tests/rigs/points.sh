@@ -36,6 +36,15 @@ refuses() {
     refuses_with 2 "$@"
 }
 
+# refused TEXT COMMAND ARGUMENT...: the same of a driver with commands, whose names stand in the line.
+refused() {
+    text=$1
+    shift
+    call "$@"
+    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "^${driver##*/} $1: " err && grep -qF -- "$text" err
+    point "refused: $text"
+}
+
 # answers TEXT ARGUMENT...: status 0, TEXT on stdout, nothing on stderr.
 answers() {
     text=$1

@@ -15,13 +15,21 @@ static double stretched(const struct sl_rotary *angles, double rate) {
     return (1 - smooth) * rate / angles->factor + smooth * rate;
 }
 
+/* What a list says. */
+static double given(const struct sl_rotary *angles, int pair) { return angles->divisors ? angles->divisors[pair] : 1; }
+
+double sl_rotary_divisor(const struct sl_rotary *angles, int pair, int width) {
+    const double rate = pow(angles->base, -2.0 * pair / width);
+    return rate / stretched(angles, rate) * given(angles, pair);
+}
+
 static void fill(const struct sl_rope *rope, float *cosine, float *sine) {
     const struct sl_rotary *angles = &rope->angles;
     const double base = angles->base > 0 ? angles->base : 10000.0;
     const int begin = angles->base > 0 ? 0 : 1;
     for (int i = 0; i < rope->pairs; i++) {
-        const double divisor = angles->divisors ? angles->divisors[rope->first + i] : 1;
-        const double rate = stretched(angles, pow(base, -2.0 * (rope->first + i) / rope->columns)) / divisor;
+        const double rate =
+            stretched(angles, pow(base, -2.0 * (rope->first + i) / rope->columns)) / given(angles, rope->first + i);
         for (int t = 0; t < rope->positions; t++) {
             const size_t at = (size_t)t * (size_t)rope->pairs + (size_t)i;
             cosine[at] = (float)cos((t + begin) * rate);

@@ -10,15 +10,6 @@ if ! command -v python3 >/dev/null; then
     exit
 fi
 
-# refused TEXT ARGUMENT...: status 2, one line with TEXT in it, and nothing on stdout.
-refused() {
-    text=$1
-    shift
-    call "$@"
-    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "^transformer $1: " err && grep -qF -- "$text" err
-    point "refused: $text"
-}
-
 tokens=5,17,3,60,42,42,7,0,31,12,9,33
 
 # gives MODEL WANTED ARGUMENT...: its logits.

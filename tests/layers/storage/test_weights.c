@@ -138,6 +138,38 @@ static void halves_are_those_of_the_compiler(void **state) {
     assert_int_equal(sl_f16_of_float(-0x1.8p-24f), 0x8002);
 }
 
+/* Of each block of 32 the largest is 127 steps, which are rounded to F16; an element is within half of one. */
+static void what_is_written_is_read(void **state) {
+    (void)state;
+    static const struct {
+        enum sl_weight_type type;
+        double relative; /* of an element */
+        double steps;    /* of a block's largest element */
+    } trial[] = {{SL_WEIGHT_F32, 0, 0},
+                 {SL_WEIGHT_F16, 0x1p-11, 0},
+                 {SL_WEIGHT_BF16, 0x1p-8, 0},
+                 {SL_WEIGHT_Q8_0, 0, 0.5 / 127 + 0x1p-11}};
+    struct numbers numbers = {4};
+    float *values = random_floats(&numbers, COUNT, -3, 3), read[COUNT];
+    for (int i = 96; i < COUNT; i++) values[i] = 0; /* a block without a scale */
+    for (int t = 0; t < 4; t++) {
+        char data[COUNT * sizeof(float)];
+        const struct sl_weight weight = {.dims = 1, .shape = {COUNT}, .type = trial[t].type, .data = data};
+        assert_true(sl_weight_bytes(trial[t].type, COUNT) <= sizeof data &&
+                    COUNT % sl_weight_block(trial[t].type) == 0);
+        sl_weight_write(trial[t].type, values, COUNT, data);
+        sl_weight_read(&weight, 0, COUNT, read);
+        for (size_t i = 0; i < COUNT; i++) {
+            float most = 0;
+            for (size_t e = i / 32 * 32; e < i / 32 * 32 + 32; e++) most = fmaxf(most, fabsf(values[e]));
+            expect_close("value", i, read[i], values[i], trial[t].relative, trial[t].steps * most);
+        }
+    }
+    assert_int_equal(sl_weight_gguf_type(SL_WEIGHT_Q8_0), Q8_0);
+    assert_int_equal(sl_weight_gguf_type(SL_WEIGHT_BF16), BF16);
+    free(values);
+}
+
 /* ---- what is refused ---- */
 
 static void refuses(const char *text) {
@@ -279,9 +311,8 @@ static int remove_folder(void **state) {
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_is_read),
-        cmocka_unit_test(halves_are_those_of_the_compiler),
-        cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(every_type_is_read),      cmocka_unit_test(halves_are_those_of_the_compiler),
+        cmocka_unit_test(what_is_written_is_read), cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(folders_have_shards),
     };
     return cmocka_run_group_tests(tests, open_folder, remove_folder);

@@ -1,0 +1,172 @@
+/* publish_folder.c - config.json and safetensors files, as Hugging Face's library opens them. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "layers/models/publish_files.h"
+#include "layers/models/published_internal.h"
+#include "layers/storage/draft.h"
+#include "layers/storage/safetensors.h"
+
+static const enum sl_dtype dtypes[] = {[SL_WEIGHT_F32] = SL_F32, [SL_WEIGHT_F16] = SL_F16, [SL_WEIGHT_BF16] = SL_BF16};
+static const char *const torch_names[] = {
+    [SL_WEIGHT_F32] = "float32", [SL_WEIGHT_F16] = "float16", [SL_WEIGHT_BF16] = "bfloat16"};
+
+/* ---- config.json ---- */
+
+/* Under the names of most families, or of this one. */
+static void set(json_t *config, const struct sl_published_family *family, const char *name, json_t *value) {
+    json_object_set_new(config, sl_published_key(family, name), value);
+}
+
+static json_t *rotary_of(const struct sl_rotary *rotary) {
+    if (!rotary->factor) return json_pack("{sf ss}", "rope_theta", rotary->base, "rope_type", "default");
+    return json_pack("{sf ss sf sf sf sI}", "rope_theta", rotary->base, "rope_type", "llama3", "factor", rotary->factor,
+                     "low_freq_factor", rotary->low, "high_freq_factor", rotary->high,
+                     "original_max_position_embeddings", (json_int_t)rotary->original);
+}
+
+static void set_sizes(json_t *config, const struct sl_publishing *p) {
+    const struct sl_transformer *t = p->publication->transformer;
+    const struct sl_published_family *family = p->publication->family;
+    const int inside = t->inside ? t->inside : 4 * t->dimension;
+    set(config, family, "vocab_size", json_integer(t->vocabulary));
+    set(config, family, "hidden_size", json_integer(t->dimension));
+    set(config, family, "num_hidden_layers", json_integer(t->blocks));
+    set(config, family, "num_attention_heads", json_integer(t->heads));
+    set(config, family, "intermediate_size", json_integer(inside));
+    set(config, family, "max_position_embeddings", json_integer(p->context));
+    set(config, family, "rms_norm_eps", json_real(t->epsilon > 0 ? t->epsilon : 1e-6));
+    set(config, family, "hidden_act",
+        json_string(t->mlp == SL_MLP_GATED_SILU ? "silu"
+                    : t->mlp == SL_MLP_ERF_GELU ? "gelu"
+                                                : "gelu_new"));
+    if (!t->rope) return;
+    set(config, family, "num_key_value_heads", json_integer(t->key_heads ? t->key_heads : t->heads));
+    set(config, family, "head_dim", json_integer(t->head_width ? t->head_width : t->dimension / t->heads));
+    set(config, family, "rope_theta", json_real(t->rotary.base));
+    set(config, family, "rope_parameters", rotary_of(&t->rotary));
+}
+
+/* The tokens that a tokenizer's file calls so. */
+static void set_tokens(json_t *config, const struct sl_gguf *vocabulary) {
+    static const char *const names[][2] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},
+                                           {"tokenizer.ggml.eos_token_id", "eos_token_id"}};
+    for (int i = 0; i < 2; i++) {
+        const int64_t token = vocabulary ? sl_gguf_integer(sl_gguf_find(vocabulary, names[i][0]), -1) : -1;
+        json_object_set_new(config, names[i][1], token < 0 ? json_null() : json_integer(token));
+    }
+}
+
+json_t *sl_publish_config(const struct sl_publishing *p) {
+    const struct sl_published_family *family = p->publication->family;
+    json_t *config = p->config ? json_deep_copy(p->config) : json_object();
+    if (!config) return NULL;
+    json_object_set_new(config, "torch_dtype", json_string(torch_names[p->type]));
+    if (p->config) {
+        json_object_del(config, "dtype"); /* the same, in newer files */
+        return config;
+    }
+    json_object_set_new(config, "model_type", json_string(family->name));
+    json_object_set_new(config, "architectures", json_pack("[s]", family->architecture));
+    json_object_set_new(config, "tie_word_embeddings", json_boolean(!p->publication->transformer->untied_head));
+    set_sizes(config, p);
+    set_tokens(config, p->vocabulary);
+    return config;
+}
+
+int sl_publish_check(const struct sl_publishing *p, struct sl_error *error) {
+    if (p->publication->gguf || !p->publication->transformer->rotary.divisors) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "a config.json cannot say by what each rotation's rate is divided: --format gguf can");
+}
+
+/* ---- files ---- */
+
+static int place(const char *to, const char *name, char path[SL_MAX_PATH], struct sl_error *error) {
+    if (snprintf(path, SL_MAX_PATH, "%s/%s", to, name) < SL_MAX_PATH) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", to);
+}
+
+static int write_json(json_t *json, const char *to, const char *name, struct sl_error *error) {
+    struct sl_draft draft = {0};
+    char path[SL_MAX_PATH], *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(json);
+    if (!text) return sl_error_set(error, SL_FAILED, "no memory for %s", name);
+    int status = place(to, name, path, error), number = 0;
+    if (status == SL_OK) status = sl_draft_open(&draft, path, SL_LINKS_REPLACED, error);
+    if (status == SL_OK) {
+        const size_t bytes = strlen(text);
+        errno = ENOSPC; /* where less is written, and no reason given */
+        if (write(draft.descriptor, text, bytes) != (ssize_t)bytes) number = errno;
+        status = sl_draft_finish(&draft, number, error);
+    }
+    free(text);
+    return status;
+}
+
+/* Tensors [FIRST, END) as the file NAME. */
+static int write_tensors(const struct sl_publishing *p, const char *to, const char *name, int first, int end,
+                         struct sl_error *error) {
+    struct sl_store store = {0};
+    char path[SL_MAX_PATH];
+    int status = place(to, name, path, error);
+    for (int i = first; i < end && status == SL_OK; i++) {
+        const struct sl_published_tensor *tensor = &p->publication->tensor[i];
+        if (!sl_store_declare(&store, tensor->name, dtypes[p->type], tensor->dims, tensor->shape))
+            status = sl_error_set(error, SL_FAILED, "no memory for tensor %s", tensor->name);
+    }
+    if (status == SL_OK && sl_store_set_note(&store, "format", "pt"))
+        status = sl_error_set(error, SL_FAILED, "no memory for %s", path);
+    store.replaces_links = true;
+    if (status == SL_OK) status = sl_safetensors_create(&store, path, error);
+    for (int i = first; i < end && status == SL_OK; i++)
+        status = sl_publication_encode(p->publication, i, p->type,
+                                       sl_store_find(&store, p->publication->tensor[i].name)->array.data, error);
+    if (status == SL_OK) return sl_safetensors_commit(&store, NULL, NULL, error);
+    sl_store_free(&store);
+    return status;
+}
+
+/* The first tensor of the file after the one that begins with FIRST. */
+static int end_of_file(const struct sl_publishing *p, int first) {
+    int end = first;
+    for (size_t bytes = 0; end < p->publication->count; end++) {
+        bytes += sl_published_bytes(&p->publication->tensor[end], p->type);
+        if (bytes > p->most && end > first) break;
+    }
+    return end;
+}
+
+/* FILES of them, and the index that tells which has a tensor. */
+static int write_shards(const struct sl_publishing *p, const char *to, int files, struct sl_error *error) {
+    json_t *map = json_object();
+    double total = 0;
+    int status = SL_OK;
+    for (int file = 0, first = 0, end; file < files && status == SL_OK; file++, first = end) {
+        char name[64];
+        snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", file + 1, files);
+        end = end_of_file(p, first);
+        for (int i = first; i < end; i++) {
+            json_object_set_new(map, p->publication->tensor[i].name, json_string(name));
+            total += (double)sl_published_bytes(&p->publication->tensor[i], p->type);
+        }
+        status = write_tensors(p, to, name, first, end, error);
+    }
+    json_t *index = json_pack("{s{sI} so}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
+    if (status == SL_OK) return write_json(index, to, "model.safetensors.index.json", error);
+    json_decref(index);
+    return status;
+}
+
+int sl_publish_folder(const struct sl_publishing *p, const char *to, struct sl_error *error) {
+    int files = 0;
+    for (int first = 0; first < p->publication->count; first = end_of_file(p, first)) files++;
+    if (files > 1)
+        SL_TRY(write_shards(p, to, files, error));
+    else
+        SL_TRY(write_tensors(p, to, "model.safetensors", 0, p->publication->count, error));
+    return write_json(sl_publish_config(p), to, "config.json", error);
+}
