@@ -18,9 +18,7 @@ enum { BLOCK = 32, DEPTH = 32 }; /* what is local shares a team's 48 KB */
 #else
 enum { BLOCK = 64, DEPTH = 128 };
 #endif
-enum {
-    FEW = 4, /* queries that attention_decode.c takes */
-};
+enum { FEW = 4, SOON = 128 }; /* queries that attention_decode.c takes; rows of the next head that are asked for */
 static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;
 
 /* One head of one sequence. */
@@ -79,7 +77,7 @@ SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size
  * there is ROOM [2, BLOCK * DEPTH]. */
 SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct rows x, struct rows x_rope,
                            struct rows y, struct rows y_rope, float factor, bool fresh, struct turned *turned,
-                           float *room, float *scores) {
+                           float *room, float *scores, struct wanted *wanted) {
     const size_t rows = of_keys ? sight->keys : sight->queries, others = of_keys ? sight->queries : sight->keys;
     const size_t depth = x.cols > x_rope.cols ? x.cols : x_rope.cols;
     for (size_t from = 0; from < depth; from += DEPTH) {
@@ -101,7 +99,8 @@ SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct
                                           scores + first * BLOCK + column,
                                           BLOCK,
                                           {{own, a.at, a.stride, 1, turned->own + column, BLOCK},
-                                           {rope, a_rope.at, a_rope.stride, 1, turned->rope + column, BLOCK}}});
+                                           {rope, a_rope.at, a_rope.stride, 1, turned->rope + column, BLOCK}},
+                                          wanted});
             first += s.count;
         }
     }
@@ -200,8 +199,13 @@ SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows
                           size_t stride) {
     for (size_t first = 0; first < sight->queries;) {
         const struct strip s = strip_of_queries(sight, first);
-        multiply((struct product){
-            s.count, v.cols, accumulate, o + first * stride, stride, {{s.end, p + first, 1, BLOCK, v.at, v.stride}}});
+        multiply((struct product){s.count,
+                                  v.cols,
+                                  accumulate,
+                                  o + first * stride,
+                                  stride,
+                                  {{s.end, p + first, 1, BLOCK, v.at, v.stride}},
+                                  NULL});
         first += s.count;
     }
 }
@@ -221,7 +225,7 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
         const struct sight sight = {queries, smaller(BLOCK, seen - from),
                                     (int64_t)from - (int64_t)(h->position + first)};
         make_scores(&sight, true, from_row(h->k, from), from_row(h->k_rope, from), from_row(h->q, first),
-                    from_row(h->q_rope, first), h->scale * per_log_2, from == 0, &q, near, scores);
+                    from_row(h->q_rope, first), h->scale * per_log_2, from == 0, &q, near, scores, NULL);
         exponentials(&sight, &s, scores);
         if (from) scale_rows(queries, s.factor, width, stride, o);
         for (size_t c = 0; c < width; c += step) {
@@ -297,21 +301,6 @@ static void merge(const struct sl_attention *shape, const float *others, const f
 
 /* ---- backward: a block of keys ---- */
 
-/* X is bf16 if HALF. */
-SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
-    const enum sl_dtype dtype = half ? SL_BF16 : SL_F32;
-    vector sum = {0};
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) sum += load_as(dtype, x, i) * load(y + i);
-    float lane[LANES], rest = 0.0f;
-    store(lane, sum);
-    for (; i < n; i++) rest += (half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i]) * y[i];
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
-    }
-    return lane[0] + rest;
-}
-
 /* Of one head, beginning where its operands do; dk_rope's rows are its own. ADDS: to what other heads of its group have
  * left in dk and dv. */
 struct gradients {
@@ -358,7 +347,7 @@ SL_INLINE void score_gradients(const struct sight *sight, struct row_sums sums, 
 
 /* dk [keys, x's columns] (+)= ds [queries, keys]^T x */
 SL_INLINE void add_to_keys(const struct sight *sight, const float *ds, struct rows x, bool accumulate, float *dk,
-                           size_t stride) {
+                           size_t stride, struct wanted *wanted) {
     for (size_t first = 0; x.cols && first < sight->keys;) {
         const struct strip s = strip_of_keys(sight, first);
         multiply((struct product){
@@ -367,14 +356,15 @@ SL_INLINE void add_to_keys(const struct sight *sight, const float *ds, struct ro
             accumulate,
             dk + first * stride,
             stride,
-            {{s.end - s.from, ds + s.from * BLOCK + first, 1, BLOCK, x.at + s.from * x.stride, x.stride}}});
+            {{s.end - s.from, ds + s.from * BLOCK + first, 1, BLOCK, x.at + s.from * x.stride, x.stride}},
+            wanted});
         first += s.count;
     }
 }
 
 /* dq [queries, x's columns] (+)= ds [queries, keys] x */
 SL_INLINE void add_to_queries(const struct sight *sight, const float *ds, struct rows x, bool accumulate, float *dq,
-                              size_t stride) {
+                              size_t stride, struct wanted *wanted) {
     for (size_t first = 0; x.cols && first < sight->queries;) {
         const struct strip s = strip_of_queries(sight, first);
         multiply((struct product){s.count,
@@ -382,7 +372,8 @@ SL_INLINE void add_to_queries(const struct sight *sight, const float *ds, struct
                                   accumulate,
                                   dq + first * stride,
                                   stride,
-                                  {{s.end, ds + first * BLOCK, BLOCK, 1, x.at, x.stride}}});
+                                  {{s.end, ds + first * BLOCK, BLOCK, 1, x.at, x.stride}},
+                                  wanted});
         first += s.count;
     }
 }
@@ -390,7 +381,7 @@ SL_INLINE void add_to_queries(const struct sight *sight, const float *ds, struct
 /* Writes what the QUERIES of a head give the KEYS from FROM on, and adds what these give the queries. D_O as q; SUMS of
  * the head. */
 SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, size_t queries, struct rows d_o,
-                              struct row_sums sums, const struct gradients *to) {
+                              struct row_sums sums, const struct gradients *to, struct wanted *wanted) {
     struct turned k_turned, v_turned;
     _Alignas(SL_CACHE_LINE) float p[BLOCK * BLOCK], ds[BLOCK * BLOCK];
     const size_t rope = h->k_rope.cols, stride = h->k.stride;
@@ -401,14 +392,14 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
         const struct sight sight = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)first};
         const struct rows q = from_row(h->q, first), q_rope = from_row(h->q_rope, first), dy = from_row(d_o, first);
         const bool fresh = first == from;
-        make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p);
-        make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds);
+        make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p, wanted);
+        make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds, wanted);
         score_gradients(&sight, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
-        add_to_keys(&sight, p, dy, to->adds || !fresh, dv, stride);
-        add_to_keys(&sight, ds, q, to->adds || !fresh, dk, stride);
-        add_to_keys(&sight, ds, q_rope, !fresh, dk_rope, rope);
-        add_to_queries(&sight, ds, k, from > 0, to->dq + first * h->q.stride, h->q.stride);
-        add_to_queries(&sight, ds, k_rope, from > 0, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride);
+        add_to_keys(&sight, p, dy, to->adds || !fresh, dv, stride, wanted);
+        add_to_keys(&sight, ds, q, to->adds || !fresh, dk, stride, wanted);
+        add_to_keys(&sight, ds, q_rope, !fresh, dk_rope, rope, wanted);
+        add_to_queries(&sight, ds, k, from > 0, to->dq + first * h->q.stride, h->q.stride, wanted);
+        add_to_queries(&sight, ds, k_rope, from > 0, to->dq_rope + first * h->q_rope.stride, h->q_rope.stride, wanted);
     }
 }
 
@@ -471,6 +462,15 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
                                          .dv = dv + of_key,
                                          .dk_rope = rope ? parts + part * rope : dk,
                                          .adds = head > span.first};
+            const size_t next = unit / key_heads * heads + head + 1, next_row = next / heads * queries;
+            const size_t next_key = next_row * key_stride + sl_attention_key_head(&all, next % heads) * width;
+            const float *const of_keys[] = {dv, dk, v, k}, *const of_queries[] = {dq, q, d_o, o};
+            struct wanted wanted = {.rows = smaller(queries, SOON)};
+            if (next < sequences * heads) {
+                want(&wanted, 4, of_keys, next_key, key_stride, width);
+                want(&wanted, half ? 3 : 4, of_queries, (next_row * heads + next % heads) * width, heads * width,
+                     width);
+            }
             float *delta = deltas + part;
             EACH_TILE()
             for (size_t i = 0; i < queries; i++) {
@@ -480,7 +480,7 @@ static void backward(const struct sl_attention *shape, const float *q, const flo
             }
             for (size_t from = 0; from < queries; from += BLOCK)
                 backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
-                               (struct row_sums){logsum + part, delta}, &to);
+                               (struct row_sums){logsum + part, delta}, &to, &wanted);
             if (rounds_dq) settle_rows(queries, width, heads * width, of_query, dq, dq_stored);
         }
         if (span.first == span.end) continue;

@@ -70,7 +70,8 @@ SL_INLINE void multiply_parts(struct product p) {
                 p.c + row * p.c_row,
                 p.c_row,
                 {{smaller(REST, whole.depth - from), whole.a + row * whole.a_row + from * whole.a_column, whole.a_row,
-                  whole.a_column, whole.b + from * whole.b_row, whole.b_row}}};
+                  whole.a_column, whole.b + from * whole.b_row, whole.b_row}},
+                NULL};
             multiply(part);
         }
     }
@@ -124,7 +125,7 @@ SL_INLINE void multiply_row(const struct query *query, size_t cols, size_t depth
         multiply_row_as(SL_F32, cols, depth, x, (const float *)table + first, b_row, accumulate, y);
     else
         multiply_parts((struct product){
-            1, cols, accumulate, y, cols, {{depth, x, depth, 1, (const float *)table + first, b_row}}});
+            1, cols, accumulate, y, cols, {{depth, x, depth, 1, (const float *)table + first, b_row}}, NULL});
 }
 
 /* ---- scores ---- */
@@ -156,7 +157,7 @@ SL_INLINE void score(const struct query *query, const float *rows, size_t count,
     else if (query->pack == 4)
         score_packed(query->q, depth, rows, count, 4, p);
     else
-        multiply((struct product){count, lanes, false, p, lanes, {{depth, rows, depth, 1, query->q, lanes}}});
+        multiply((struct product){count, lanes, false, p, lanes, {{depth, rows, depth, 1, query->q, lanes}}, NULL});
 }
 
 /* The rows of a block from KEY on, as floats. */
@@ -238,8 +239,13 @@ SL_INLINE void attend(const struct query *query, size_t seen, const void *cache)
         EACH_TILE()
         for (size_t group = 0; group < query->lanes; group += LANES) exponentials_of(query, group, keys);
         if (from) scale_means(query, query->factor, false);
-        multiply_parts((struct product){
-            heads, latent, from > 0, query->mean, latent, {{keys, query->p, query->pack, query->lanes, rows, depth}}});
+        multiply_parts((struct product){heads,
+                                        latent,
+                                        from > 0,
+                                        query->mean,
+                                        latent,
+                                        {{keys, query->p, query->pack, query->lanes, rows, depth}},
+                                        NULL});
     }
     scale_means(query, query->sum, true);
 }

@@ -30,9 +30,46 @@ SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
 #define SETTLE(pointer) __asm__("" : "+r"(pointer))
 enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANES == 8 ? 12 : 16, PAIR = 2, REST = 64 };
 #endif
-enum { TERMS = 2 };
+enum { TERMS = 2, WANTED = 8, ASKED = 16 };
 
 SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+struct rows { /* from some row on */
+    const float *at;
+    size_t stride, cols;
+    const uint16_t *bf16; /* unless NULL, the rows are here, and nothing is at AT */
+};
+
+/* What tiles ask the memory for while they multiply: the first ROWS rows of each array, the last array first. Of that
+ * one they have asked for DONE rows. */
+struct wanted {
+    struct rows array[WANTED];
+    size_t count, rows, done;
+};
+
+/* Element FIRST begins the rows in each of COUNT arrays. */
+SL_INLINE void want(struct wanted *wanted, size_t count, const float *const *arrays, size_t first, size_t stride,
+                    size_t cols) {
+    for (size_t i = 0; i < count; i++)
+        wanted->array[wanted->count++] = (struct rows){arrays[i] + first, stride, cols, NULL};
+}
+
+#if defined(SL_DEVICE_CUDA)
+#define ask(wanted) ((void)(wanted))
+#else
+/* A tile's part: so many lines reach the second-level cache while it is multiplied. */
+TILES void ask(struct wanted *wanted) {
+    for (size_t asked = 0; asked < ASKED && wanted->count;) {
+        struct rows *last = &wanted->array[wanted->count - 1];
+        for (size_t c = 0; c < last->cols; c += SL_CACHE_LINE / sizeof *last->at, asked++)
+            __builtin_prefetch(last->at + c, 0, 2);
+        last->at += last->stride;
+        if (++wanted->done < wanted->rows) continue;
+        wanted->done = 0;
+        wanted->count--;
+    }
+}
+#endif
 
 /* a [rows, depth] b [depth, cols]; b's rows are contiguous. */
 struct term {
@@ -51,6 +88,7 @@ struct product {
     float *c;
     size_t c_row;
     struct term term[TERMS]; /* the second may have depth 0 */
+    struct wanted *wanted;   /* or NULL */
 };
 
 /* Where a tile reads. Every third row of a has a pointer, or every third term, and so have b's rows: an address that it
@@ -161,8 +199,10 @@ SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const b
 SL_INLINE void all_tiles(const struct product *p, size_t cols, const bool by_rows) {
     const size_t across = cols / (PAIR * LANES), paired = across * (PAIR * LANES), down = (p->rows + DOWN - 1) / DOWN;
     EACH_TILE()
-    for (size_t t = 0; t < across * down; t++)
+    for (size_t t = 0; t < across * down; t++) {
+        if (p->wanted && p->wanted->count) ask(p->wanted);
         tiles(p, t / across * DOWN, t % across * (PAIR * LANES), by_rows, DOWN, PAIR);
+    }
     if (paired == cols) return;
     EACH_TILE()
     for (size_t row = 0; row < p->rows; row += TALL) tiles(p, row, paired, by_rows, TALL, 1);
@@ -188,8 +228,8 @@ SL_INLINE void multiply_rest(const struct product *p, size_t column) {
     for (size_t l = 0; l < term->depth; l++) {
         for (size_t j = 0; j < LANES; j++) b[l * LANES + j] = j < rest ? term->b[l * term->b_row + column + j] : 0.0f;
     }
-    const struct product copy = {p->rows, LANES, false,
-                                 c,       LANES, {{term->depth, term->a, term->a_row, term->a_column, b, LANES}}};
+    const struct product copy = {
+        p->rows, LANES, false, c, LANES, {{term->depth, term->a, term->a_row, term->a_column, b, LANES}}, NULL};
     multiply_vectors(&copy, LANES);
     for (size_t i = 0; i < p->rows; i++) {
         float *to = p->c + i * p->c_row + column;
@@ -204,12 +244,6 @@ SL_INLINE void multiply(struct product p) {
 }
 
 /* ---- rows of a matrix ---- */
-
-struct rows { /* from some row on */
-    const float *at;
-    size_t stride, cols;
-    const uint16_t *bf16; /* unless NULL, the rows are here, and nothing is at AT */
-};
 
 SL_INLINE struct rows from_row(struct rows rows, size_t row) {
     if (rows.bf16)
@@ -248,6 +282,21 @@ SL_INLINE void widen_rows(size_t rows, size_t cols, const uint16_t *x, size_t st
         for (; c + LANES <= cols; c += LANES) store(out + c, load_bf16(in + c));
         for (; c < cols; c++) out[c] = sl_float_of_bf16(in[c]);
     }
+}
+
+/* X is bf16 if HALF. */
+SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
+    const enum sl_dtype dtype = half ? SL_BF16 : SL_F32;
+    vector sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) sum += load_as(dtype, x, i) * load(y + i);
+    float lane[LANES], rest = 0.0f;
+    store(lane, sum);
+    for (; i < n; i++) rest += (half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i]) * y[i];
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    }
+    return lane[0] + rest;
 }
 
 #endif
