@@ -8,12 +8,6 @@
 #include "spmd/base/dtype.h"
 #include "spmd/device/offload.h"
 
-/* As an array of pointers is handed to a device. */
-struct arrays {
-    const void *input[SL_MAX_COORDINATES];
-    void *output[SL_MAX_COORDINATES];
-};
-
 /* Elements: of these, half the registers. */
 #if defined(__AVX__)
 enum { REGISTERS = 64 };
@@ -22,12 +16,29 @@ enum { REGISTERS = 32 };
 #endif
 enum { PIECE = SL_BLOCK < REGISTERS ? SL_BLOCK : REGISTERS };
 
+/* As it is handed to a device, in one copy. ARRAY: the inputs, then the outputs. */
 struct work {
-    enum sl_reduction reduction;
+    struct sl_matrices matrices;
+    int inputs, arrays;
     float scale;
-    size_t count;
-    int inputs, outputs;
+    enum sl_reduction reduction;
+    void *array[2 * SL_MAX_COORDINATES];
 };
+
+/* Where the elements of a block lie: BLOCK is one of SL_BLOCK columns of a row, or of what is left of it. */
+struct place {
+    size_t in, out, n;
+};
+SL_INLINE struct place place_of(const struct sl_matrices *m, size_t block) {
+    const size_t in_row = (m->columns + SL_BLOCK - 1) / SL_BLOCK;
+    const size_t row = block / in_row, column = block % in_row * SL_BLOCK;
+    const size_t matrix = row / m->rows, its = row % m->rows, left = m->columns - column;
+    return (struct place){matrix * m->in[0] + its * m->in[1] + column, matrix * m->out[0] + its * m->out[1] + column,
+                          left < SL_BLOCK ? left : SL_BLOCK};
+}
+static size_t blocks_of(const struct sl_matrices *m) {
+    return m->count * m->rows * ((m->columns + SL_BLOCK - 1) / SL_BLOCK);
+}
 
 /* ---- f32 and bf16: the callers pass a constant DTYPE, so that loops are made for each ---- */
 
@@ -50,32 +61,32 @@ SL_INLINE void combine(enum sl_dtype dtype, enum sl_reduction reduction, size_t 
     }
 }
 
-/* The piece of N elements from BEGIN on; whole pieces come with a constant N. */
-SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r,
-                            const struct arrays *arrays, size_t begin, size_t n) {
+/* The piece of N elements from IN and OUT on; whole pieces come with a constant N. */
+SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r, size_t in,
+                            size_t out, size_t n) {
     const float scale = r->scale;
     float sum[PIECE];
     SL_IN_BLOCK()
-    for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, arrays->input[0], begin + i);
-    for (int k = 1; k < r->inputs; k++) combine(dtype, reduction, begin, n, arrays->input[k], sum);
+    for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, r->array[0], in + i);
+    for (int k = 1; k < r->inputs; k++) combine(dtype, reduction, in, n, r->array[k], sum);
     if (scale != 1) {
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] *= scale;
     }
-    for (int k = 0; k < r->outputs; k++) {
+    for (int k = r->inputs; k < r->arrays; k++) {
         SL_IN_BLOCK()
-        for (size_t i = 0; i < n; i++) sl_store_float(dtype, arrays->output[k], begin + i, sum[i]);
+        for (size_t i = 0; i < n; i++) sl_store_float(dtype, r->array[k], out + i, sum[i]);
     }
 }
 
-SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, struct work r, struct arrays arrays) {
-    const size_t count = r.count;
-    SL_BLOCKS(map(to : arrays, r))
-    for (size_t begin = 0; begin < count; begin += SL_BLOCK) {
-        const size_t end = count - begin < SL_BLOCK ? count : begin + SL_BLOCK;
-        size_t at = begin;
-        for (; at + PIECE <= end; at += PIECE) reduce_piece(dtype, reduction, &r, &arrays, at, PIECE);
-        if (at < end) reduce_piece(dtype, reduction, &r, &arrays, at, end - at);
+SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r) {
+    const size_t blocks = blocks_of(&r->matrices);
+    SL_BLOCKS(map(to : r[:1]))
+    for (size_t block = 0; block < blocks; block++) {
+        const struct place p = place_of(&r->matrices, block);
+        size_t at = 0;
+        for (; at + PIECE <= p.n; at += PIECE) reduce_piece(dtype, reduction, r, p.in + at, p.out + at, PIECE);
+        if (at < p.n) reduce_piece(dtype, reduction, r, p.in + at, p.out + at, p.n - at);
     }
 }
 
@@ -96,20 +107,20 @@ SL_INLINE void combine_integers(enum sl_reduction reduction, size_t n, const uin
     }
 }
 
-static void reduce_integers(struct work r, struct arrays arrays) {
-    const size_t count = r.count;
-    const int inputs = r.inputs, outputs = r.outputs;
-    const enum sl_reduction reduction = r.reduction;
-    SL_BLOCKS(map(to : arrays))
-    for (size_t begin = 0; begin < count; begin += SL_BLOCK) {
-        const size_t n = count - begin < SL_BLOCK ? count - begin : SL_BLOCK;
-        const uint32_t *first = (const uint32_t *)arrays.input[0] + begin;
+static void reduce_integers(const struct work *r) {
+    const size_t blocks = blocks_of(&r->matrices);
+    SL_BLOCKS(map(to : r[:1]))
+    for (size_t block = 0; block < blocks; block++) {
+        const struct place p = place_of(&r->matrices, block);
+        const size_t n = p.n;
+        const uint32_t *first = (const uint32_t *)r->array[0] + p.in;
         uint32_t sum[SL_BLOCK];
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = first[i];
-        for (int k = 1; k < inputs; k++) combine_integers(reduction, n, (const uint32_t *)arrays.input[k] + begin, sum);
-        for (int k = 0; k < outputs; k++) {
-            uint32_t *out = (uint32_t *)arrays.output[k] + begin;
+        for (int k = 1; k < r->inputs; k++)
+            combine_integers(r->reduction, n, (const uint32_t *)r->array[k] + p.in, sum);
+        for (int k = r->inputs; k < r->arrays; k++) {
+            uint32_t *out = (uint32_t *)r->array[k] + p.out;
             SL_IN_BLOCK()
             for (size_t i = 0; i < n; i++) out[i] = sum[i];
         }
@@ -118,27 +129,28 @@ static void reduce_integers(struct work r, struct arrays arrays) {
 
 /* ---- all ---- */
 
-void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
-               const void *const *input, int outputs, void *const *output) {
-    const struct work work = {reduction, scale, count, inputs, outputs};
-    struct arrays arrays; /* what lies beyond the numbers is not read */
-    for (int k = 0; k < inputs; k++) arrays.input[k] = input[k];
-    for (int k = 0; k < outputs; k++) arrays.output[k] = output[k];
+void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, const struct sl_matrices *matrices,
+               int inputs, const void *const *input, int outputs, void *const *output) {
+    struct work work; /* what lies beyond the numbers is not read */
+    work.matrices = *matrices, work.scale = scale, work.reduction = reduction;
+    work.inputs = inputs, work.arrays = inputs + outputs;
+    for (int k = 0; k < inputs; k++) work.array[k] = (void *)(uintptr_t)input[k];
+    for (int k = 0; k < outputs; k++) work.array[inputs + k] = output[k];
     switch (dtype) {
     case SL_F32:
         if (reduction == SL_SUM)
-            reduce_floats(SL_F32, SL_SUM, work, arrays);
+            reduce_floats(SL_F32, SL_SUM, &work);
         else
-            reduce_floats(SL_F32, reduction, work, arrays);
+            reduce_floats(SL_F32, reduction, &work);
         return;
     case SL_BF16:
-        reduce_floats(SL_BF16, reduction, work, arrays);
+        reduce_floats(SL_BF16, reduction, &work);
         return;
     case SL_F16:
-        reduce_floats(SL_F16, reduction, work, arrays);
+        reduce_floats(SL_F16, reduction, &work);
         return;
     case SL_I32:
-        reduce_integers(work, arrays);
+        reduce_integers(&work);
         return;
     }
 }
