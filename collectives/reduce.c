@@ -34,6 +34,10 @@ struct place {
     size_t in, out, n;
 };
 SL_INLINE struct place place_of(const struct sl_matrices *m, size_t block) {
+    if (m->count * m->rows == 1) {
+        const size_t at = block * SL_BLOCK, left = m->columns - at;
+        return (struct place){at, at, left < SL_BLOCK ? left : SL_BLOCK};
+    }
     const size_t in_row = (m->columns + SL_BLOCK - 1) / SL_BLOCK;
     const size_t row = block / in_row, column = block % in_row * SL_BLOCK;
     const size_t matrix = row / m->rows, its = row % m->rows, left = m->columns - column;

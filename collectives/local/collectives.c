@@ -155,7 +155,14 @@ static void copy_blocks(const struct sl_collective *mine, const struct sl_view *
     const size_t size = sl_dtype_size(mine->dtype), bytes = size * mine->count[2], columns = mine->count[1];
     if (sl_device.reaches(out[0]) || sl_device.reaches(in[0])) {
         const struct sl_matrices matrices = sl_block_matrices(mine, view, to);
-        for (int i = 0; i < count; i++) sl_copy_matrices(&matrices, size, out[i], in[i]);
+        const bool apart = count > 1 && sl_device.reaches(out[0]) && sl_device.reaches(in[0]);
+        for (int i = 0, n; i < count; i += n) {
+            n = !apart ? 1 : count - i < SL_COLLECTED ? count - i : SL_COLLECTED;
+            if (apart)
+                sl_collect_on_device(&matrices, size, n, out + i, in + i);
+            else
+                sl_copy_matrices(&matrices, size, out[i], in[i]);
+        }
         return;
     }
     for (size_t row = 0; row < mine->count[0]; row++) {
