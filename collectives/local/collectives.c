@@ -31,9 +31,9 @@ struct member {
     alignas(SL_CACHE_LINE) struct sl_local_word finished[SL_MAX_IN_FLIGHT]; /* by slot: 1 + number of the call */
     alignas(SL_CACHE_LINE) struct sl_collective call[SL_MAX_IN_FLIGHT];     /* `group` is for the member itself */
     struct sl_local_stamp started[SL_MAX_IN_FLIGHT], ended[SL_MAX_IN_FLIGHT];
-    void *ready[SL_MAX_IN_FLIGHT];           /* its mark from which on its buffers may be moved; NULL: at once */
-    _Atomic(void *) moved[SL_MAX_IN_FLIGHT]; /* its mark from which on what it moves has been moved */
-    int under_way;                           /* calls started and not ended: its own */
+    /* Its marks: when its buffers may be moved, and when it has moved; NULL: at once. A later call's are as good. */
+    _Atomic(void *) ready[SL_MAX_IN_FLIGHT], moved[SL_MAX_IN_FLIGHT];
+    int under_way; /* calls started and not ended: its own */
 };
 
 struct sl_local_communicator {
@@ -303,7 +303,9 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
                        sl_collective_name(call), call->group->name, SL_MAX_IN_FLIGHT, call->site);
     }
     if (self->engine->checked) SL_TRY(wait_finished(me, communicator, earlier, all(call)));
-    SL_TRY(sl_local_mark_or_settle(me, is_queued(call), &mine->ready[slot])); /* the others read what it has computed */
+    void *ready; /* the others read what it has computed */
+    SL_TRY(sl_local_mark_or_settle(me, is_queued(call), &ready));
+    atomic_store_explicit(&mine->ready[slot], ready, memory_order_relaxed);
     mine->call[slot] = *call;
     sl_local_stamp(me, &mine->started[slot]);
     request->ticket = ticket;
@@ -336,8 +338,9 @@ static int enqueue_move(struct sl_local_coordinate *me, const struct sl_collecti
     bool queued = is_queued(call);
     void *mark;
     for (int i = from.begin; i < from.end; i++) {
-        queued = queued && member[i].ready[slot];
-        if (i != rank) sl_device.follow(member[i].ready[slot]);
+        void *ready = atomic_load_explicit(&member[i].ready[slot], memory_order_relaxed);
+        queued = queued && ready;
+        if (i != rank) sl_device.follow(ready);
     }
     move(call, member, slot);
     const int status = sl_local_mark_or_settle(me, queued, &mark);
