@@ -2,6 +2,8 @@
  * longer than to move it, and would ask for a peer's lines one after the other. */
 #include "collectives/copies.h"
 
+#include "spmd/device/device.h"
+
 #include <string.h>
 
 enum {
@@ -24,4 +26,14 @@ void sl_copy_rows(size_t rows, size_t bytes, char *out, size_t out_stride, const
         return;
     }
     for (size_t row = 0; row < rows && bytes; row++) memcpy(out + row * out_stride, in + row * in_stride, bytes);
+}
+
+void sl_copy_matrices(const struct sl_matrices *matrices, size_t size, char *out, const char *in) {
+    const struct sl_matrices *m = matrices;
+    for (size_t i = 0; i < m->count; i++, out += size * m->out[0], in += size * m->in[0]) {
+        if (m->rows == 1)
+            sl_device.copy(out, in, size * m->columns);
+        else
+            sl_device.copy_rows(m->rows, size * m->columns, out, size * m->out[1], in, size * m->in[1]);
+    }
 }

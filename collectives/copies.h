@@ -4,13 +4,23 @@
 
 #include <stddef.h>
 
-#include "spmd/base/base.h"
+#include "collectives/operations.h"
 
 SL_BEGIN_C
 
 /* ROWS rows of BYTES from IN to OUT, where they begin IN_STRIDE and OUT_STRIDE bytes apart. The rows of the two do not
  * overlap. All are in the host's memory. */
 void sl_copy_rows(size_t rows, size_t bytes, char *out, size_t out_stride, const char *in, size_t in_stride);
+
+/* Copies a block whose elements of SIZE bytes lie as MATRICES says, between any memories: as sl_device.copy does. */
+void sl_copy_matrices(const struct sl_matrices *matrices, size_t size, char *out, const char *in);
+
+enum { SL_COLLECTED = 4 };
+
+/* The same of BLOCKS blocks, at most SL_COLLECTED, from IN[i] to OUT[i] in memory that the calling thread's device
+ * reaches: one target region. SIZE is even. */
+void sl_collect_on_device(const struct sl_matrices *matrices, size_t size, int blocks, char *const *out,
+                          const char *const *in);
 
 SL_END_C
 #endif

@@ -61,3 +61,23 @@ struct sl_view sl_packed_blocks(const struct sl_collective *call) {
     return (struct sl_view){.peer = sl_block_elements(call),
                             .stride = {call->count[1] * call->count[2], call->count[2]}};
 }
+
+struct sl_matrices sl_block_matrices(const struct sl_collective *call, const struct sl_view *in,
+                                     const struct sl_view *out) {
+    const size_t outer = call->count[0], inner = call->count[1], run = call->count[2];
+    struct sl_matrices m = {1, inner, run, {0, in->stride[1]}, {0, out->stride[1]}};
+    if (outer == 1) {
+        /* as it is */
+    } else if (inner == 1 || (in->stride[1] == run && out->stride[1] == run)) {
+        m = (struct sl_matrices){1, outer, inner * run, {0, in->stride[0]}, {0, out->stride[0]}};
+    } else if (in->stride[0] == inner * in->stride[1] && out->stride[0] == inner * out->stride[1]) {
+        m.rows = outer * inner;
+    } else {
+        const int rows = outer > inner ? 0 : 1;
+        m.count = call->count[!rows], m.rows = call->count[rows];
+        m.in[0] = in->stride[!rows], m.in[1] = in->stride[rows];
+        m.out[0] = out->stride[!rows], m.out[1] = out->stride[rows];
+    }
+    if (m.count == 1 && m.in[1] == m.columns && m.out[1] == m.columns) m.columns *= m.rows, m.rows = 1;
+    return m;
+}

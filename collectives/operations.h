@@ -68,6 +68,15 @@ static inline size_t sl_block_bytes(const struct sl_collective *call) {
 /* Whether a block is contiguous. */
 bool sl_block_is_solid(const struct sl_collective *call, const struct sl_view *view);
 
+/* The runs of a block, or several of them that lie side by side, as COUNT matrices [rows, columns]: as few as there can
+ * be. Matrices are in[0] elements apart in the input and out[0] in the output, their rows in[1] and out[1]. */
+struct sl_matrices {
+    size_t count, rows, columns;
+    size_t in[2], out[2];
+};
+struct sl_matrices sl_block_matrices(const struct sl_collective *call, const struct sl_view *in,
+                                     const struct sl_view *out);
+
 /* The view of contiguous blocks one after another, as they lie in buffers. */
 struct sl_view sl_packed_blocks(const struct sl_collective *call);
 

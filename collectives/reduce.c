@@ -8,12 +8,6 @@
 #include "spmd/base/dtype.h"
 #include "spmd/device/offload.h"
 
-/* As an array of pointers is handed to a device. */
-struct arrays {
-    const void *input[SL_MAX_COORDINATES];
-    void *output[SL_MAX_COORDINATES];
-};
-
 /* Elements: of these, half the registers. */
 #if defined(__AVX__)
 enum { REGISTERS = 64 };
@@ -21,13 +15,38 @@ enum { REGISTERS = 64 };
 enum { REGISTERS = 32 };
 #endif
 enum { PIECE = SL_BLOCK < REGISTERS ? SL_BLOCK : REGISTERS };
+enum { FEW = 8 }; /* arrays: they are handed over one by one */
 
+/* ARRAY [arrays]: the inputs, then the outputs. */
 struct work {
-    enum sl_reduction reduction;
+    struct sl_matrices matrices;
+    int inputs, arrays;
     float scale;
-    size_t count;
-    int inputs, outputs;
+    enum sl_reduction reduction;
 };
+struct work_and_arrays {
+    struct work work;
+    void *array[2 * SL_MAX_COORDINATES];
+};
+
+/* Where the elements of a block lie: BLOCK is one of SL_BLOCK columns of a row, or of what is left of it. */
+struct place {
+    size_t in, out, n;
+};
+SL_INLINE struct place place_of(const struct sl_matrices *m, size_t block) {
+    if (m->count * m->rows == 1) {
+        const size_t at = block * SL_BLOCK, left = m->columns - at;
+        return (struct place){at, at, left < SL_BLOCK ? left : SL_BLOCK};
+    }
+    const size_t in_row = (m->columns + SL_BLOCK - 1) / SL_BLOCK;
+    const size_t row = block / in_row, column = block % in_row * SL_BLOCK;
+    const size_t matrix = row / m->rows, its = row % m->rows, left = m->columns - column;
+    return (struct place){matrix * m->in[0] + its * m->in[1] + column, matrix * m->out[0] + its * m->out[1] + column,
+                          left < SL_BLOCK ? left : SL_BLOCK};
+}
+static size_t blocks_of(const struct sl_matrices *m) {
+    return m->count * m->rows * ((m->columns + SL_BLOCK - 1) / SL_BLOCK);
+}
 
 /* ---- f32 and bf16: the callers pass a constant DTYPE, so that loops are made for each ---- */
 
@@ -50,33 +69,31 @@ SL_INLINE void combine(enum sl_dtype dtype, enum sl_reduction reduction, size_t 
     }
 }
 
-/* The piece of N elements from BEGIN on; whole pieces come with a constant N. */
-SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r,
-                            const struct arrays *arrays, size_t begin, size_t n) {
+/* The piece of N elements from IN and OUT on; whole pieces come with a constant N. */
+SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r, void *const *array,
+                            size_t in, size_t out, size_t n) {
     const float scale = r->scale;
     float sum[PIECE];
     SL_IN_BLOCK()
-    for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, arrays->input[0], begin + i);
-    for (int k = 1; k < r->inputs; k++) combine(dtype, reduction, begin, n, arrays->input[k], sum);
+    for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, array[0], in + i);
+    for (int k = 1; k < r->inputs; k++) combine(dtype, reduction, in, n, array[k], sum);
     if (scale != 1) {
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] *= scale;
     }
-    for (int k = 0; k < r->outputs; k++) {
+    for (int k = r->inputs; k < r->arrays; k++) {
+        void *output = array[k];
         SL_IN_BLOCK()
-        for (size_t i = 0; i < n; i++) sl_store_float(dtype, arrays->output[k], begin + i, sum[i]);
+        for (size_t i = 0; i < n; i++) sl_store_float(dtype, output, out + i, sum[i]);
     }
 }
 
-SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, struct work r, struct arrays arrays) {
-    const size_t count = r.count;
-    SL_BLOCKS(map(to : arrays, r))
-    for (size_t begin = 0; begin < count; begin += SL_BLOCK) {
-        const size_t end = count - begin < SL_BLOCK ? count : begin + SL_BLOCK;
-        size_t at = begin;
-        for (; at + PIECE <= end; at += PIECE) reduce_piece(dtype, reduction, &r, &arrays, at, PIECE);
-        if (at < end) reduce_piece(dtype, reduction, &r, &arrays, at, end - at);
-    }
+SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r, void *const *array,
+                             size_t block) {
+    const struct place p = place_of(&r->matrices, block);
+    size_t at = 0;
+    for (; at + PIECE <= p.n; at += PIECE) reduce_piece(dtype, reduction, r, array, p.in + at, p.out + at, PIECE);
+    if (at < p.n) reduce_piece(dtype, reduction, r, array, p.in + at, p.out + at, p.n - at);
 }
 
 /* ---- i32: sums wrap around, and are not scaled ---- */
@@ -96,49 +113,86 @@ SL_INLINE void combine_integers(enum sl_reduction reduction, size_t n, const uin
     }
 }
 
-static void reduce_integers(struct work r, struct arrays arrays) {
-    const size_t count = r.count;
-    const int inputs = r.inputs, outputs = r.outputs;
-    const enum sl_reduction reduction = r.reduction;
-    SL_BLOCKS(map(to : arrays))
-    for (size_t begin = 0; begin < count; begin += SL_BLOCK) {
-        const size_t n = count - begin < SL_BLOCK ? count - begin : SL_BLOCK;
-        const uint32_t *first = (const uint32_t *)arrays.input[0] + begin;
-        uint32_t sum[SL_BLOCK];
+SL_INLINE void reduce_integers(const struct work *r, void *const *array, size_t block) {
+    const struct place p = place_of(&r->matrices, block);
+    const size_t n = p.n;
+    const uint32_t *first = (const uint32_t *)array[0] + p.in;
+    uint32_t sum[SL_BLOCK];
+    SL_IN_BLOCK()
+    for (size_t i = 0; i < n; i++) sum[i] = first[i];
+    for (int k = 1; k < r->inputs; k++) combine_integers(r->reduction, n, (const uint32_t *)array[k] + p.in, sum);
+    for (int k = r->inputs; k < r->arrays; k++) {
+        uint32_t *out = (uint32_t *)array[k] + p.out;
         SL_IN_BLOCK()
-        for (size_t i = 0; i < n; i++) sum[i] = first[i];
-        for (int k = 1; k < inputs; k++) combine_integers(reduction, n, (const uint32_t *)arrays.input[k] + begin, sum);
-        for (int k = 0; k < outputs; k++) {
-            uint32_t *out = (uint32_t *)arrays.output[k] + begin;
-            SL_IN_BLOCK()
-            for (size_t i = 0; i < n; i++) out[i] = sum[i];
-        }
+        for (size_t i = 0; i < n; i++) out[i] = sum[i];
     }
 }
 
 /* ---- all ---- */
 
-void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
-               const void *const *input, int outputs, void *const *output) {
-    const struct work work = {reduction, scale, count, inputs, outputs};
-    struct arrays arrays; /* what lies beyond the numbers is not read */
-    for (int k = 0; k < inputs; k++) arrays.input[k] = input[k];
-    for (int k = 0; k < outputs; k++) arrays.output[k] = output[k];
+SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, const struct work *r, void *const *array,
+                            size_t block) {
+    if (dtype == SL_I32)
+        reduce_integers(r, array, block);
+    else
+        reduce_floats(dtype, reduction, r, array, block);
+}
+
+/* A device gets all of it in one copy. */
+SL_INLINE void reduce_many(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *r) {
+    const size_t blocks = blocks_of(&r->work.matrices);
+    SL_BLOCKS(map(to : r[:1]))
+    for (size_t block = 0; block < blocks; block++) reduce_block(dtype, reduction, &r->work, r->array, block);
+}
+
+/* A device gets it as parameters of the launch. */
+SL_INLINE void reduce_few(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *r) {
+    const struct sl_matrices *m = &r->work.matrices;
+    const size_t matrices = m->count, rows = m->rows, columns = m->columns, blocks = blocks_of(m);
+    const size_t in_matrix = m->in[0], in_row = m->in[1], out_matrix = m->out[0], out_row = m->out[1];
+    const int inputs = r->work.inputs, arrays = r->work.arrays;
+    const float scale = r->work.scale;
+    void *a = r->array[0], *b = r->array[1], *c = r->array[2], *d = r->array[3];
+    void *e = r->array[4], *f = r->array[5], *g = r->array[6], *h = r->array[7];
+    SL_BLOCKS(is_device_ptr(a, b, c, d, e, f, g, h))
+    for (size_t block = 0; block < blocks; block++) {
+        const struct work work = {
+            {matrices, rows, columns, {in_matrix, in_row}, {out_matrix, out_row}}, inputs, arrays, scale, reduction};
+        void *const array[] = {a, b, c, d, e, f, g, h};
+        _Static_assert(sizeof array / sizeof *array == FEW, "all of them");
+        reduce_block(dtype, reduction, &work, array, block);
+    }
+}
+
+SL_INLINE void reduce(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *r) {
+    if (SL_PARAMETERS && r->work.arrays <= FEW)
+        reduce_few(dtype, reduction, r);
+    else
+        reduce_many(dtype, reduction, r);
+}
+
+void SL_REDUCE(enum sl_reduction reduction, enum sl_dtype dtype, float scale, const struct sl_matrices *matrices,
+               int inputs, const void *const *input, int outputs, void *const *output) {
+    struct work_and_arrays all; /* what lies beyond the numbers is not read */
+    all.work = (struct work){*matrices, inputs, inputs + outputs, scale, reduction};
+    for (int k = 0; k < inputs; k++) all.array[k] = (void *)(uintptr_t)input[k];
+    for (int k = 0; k < outputs; k++) all.array[inputs + k] = output[k];
+    for (int k = inputs + outputs; k < FEW; k++) all.array[k] = output[0];
     switch (dtype) {
     case SL_F32:
         if (reduction == SL_SUM)
-            reduce_floats(SL_F32, SL_SUM, work, arrays);
+            reduce(SL_F32, SL_SUM, &all);
         else
-            reduce_floats(SL_F32, reduction, work, arrays);
+            reduce(SL_F32, reduction, &all);
         return;
     case SL_BF16:
-        reduce_floats(SL_BF16, reduction, work, arrays);
+        reduce(SL_BF16, reduction, &all);
         return;
     case SL_F16:
-        reduce_floats(SL_F16, reduction, work, arrays);
+        reduce(SL_F16, reduction, &all);
         return;
     case SL_I32:
-        reduce_integers(work, arrays);
+        reduce(SL_I32, reduction, &all);
         return;
     }
 }

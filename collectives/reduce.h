@@ -3,7 +3,7 @@
 #ifndef SL_COLLECTIVES_REDUCE_H
 #define SL_COLLECTIVES_REDUCE_H
 
-#include "spmd/engine.h"
+#include "collectives/operations.h"
 
 SL_BEGIN_C
 
@@ -13,9 +13,19 @@ SL_BEGIN_C
 void sl_reduce(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
                const void *const *input, int outputs, void *const *output);
 
-/* The same for arrays that the calling thread's device can read and write (sl_device.reaches). */
-void sl_reduce_on_device(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
-                         const void *const *input, int outputs, void *const *output);
+/* The same for arrays whose elements lie as MATRICES says: all inputs, and all outputs, alike. */
+void sl_reduce_matrices(enum sl_reduction reduction, enum sl_dtype dtype, float scale,
+                        const struct sl_matrices *matrices, int inputs, const void *const *input, int outputs,
+                        void *const *output);
+
+/* The same for arrays that the calling thread's device can read and write (sl_device.reaches): one target region. */
+void sl_reduce_on_device(enum sl_reduction reduction, enum sl_dtype dtype, float scale,
+                         const struct sl_matrices *matrices, int inputs, const void *const *input, int outputs,
+                         void *const *output);
+
+static inline struct sl_matrices sl_one_array(size_t count) {
+    return (struct sl_matrices){1, 1, count, {0, 0}, {0, 0}};
+}
 
 SL_END_C
 #endif

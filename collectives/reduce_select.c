@@ -3,8 +3,8 @@
 #include "collectives/sums.h"
 #include "spmd/base/cpu_level.h"
 
-typedef void reduce(enum sl_reduction, enum sl_dtype, float scale, size_t count, int inputs, const void *const *input,
-                    int outputs, void *const *output);
+typedef void reduce(enum sl_reduction, enum sl_dtype, float scale, const struct sl_matrices *, int inputs,
+                    const void *const *input, int outputs, void *const *output);
 reduce sl_reduce_v2, sl_reduce_v3, sl_reduce_v4;
 typedef void add_rows(size_t rows, size_t columns, int members, const float *const *x, size_t stride, bool accumulate,
                       float *y, size_t y_stride);
@@ -18,11 +18,18 @@ static bool is_pair_in_place(int inputs, const void *const *input, int outputs, 
     return inputs == 2 && outputs == 2 && input[0] == output[0] && input[1] == output[1];
 }
 
+void sl_reduce_matrices(enum sl_reduction reduction, enum sl_dtype dtype, float scale,
+                        const struct sl_matrices *matrices, int inputs, const void *const *input, int outputs,
+                        void *const *output) {
+    reduce *const levels[] = {sl_reduce_v2, sl_reduce_v3, sl_reduce_v4};
+    const bool wide = matrices->columns >= FEW && is_pair_in_place(inputs, input, outputs, output);
+    levels[wide ? sl_cpu_level() - 2 : 0](reduction, dtype, scale, matrices, inputs, input, outputs, output);
+}
+
 void sl_reduce(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
                const void *const *input, int outputs, void *const *output) {
-    reduce *const levels[] = {sl_reduce_v2, sl_reduce_v3, sl_reduce_v4};
-    const bool wide = count >= FEW && is_pair_in_place(inputs, input, outputs, output);
-    levels[wide ? sl_cpu_level() - 2 : 0](reduction, dtype, scale, count, inputs, input, outputs, output);
+    const struct sl_matrices matrices = sl_one_array(count);
+    sl_reduce_matrices(reduction, dtype, scale, &matrices, inputs, input, outputs, output);
 }
 
 void sl_add_rows(size_t rows, size_t columns, int members, const float *const *x, size_t stride, bool accumulate,

@@ -13,8 +13,14 @@ struct end {
     alignas(SL_CACHE_LINE) struct sl_local_word word; /* messages posted; messages released */
     int slot;
     bool holds;
-    bool open;                    /* under the run's lock */
-    struct sl_local_stamp *stamp; /* [slots] when each was handed over last */
+    bool open;             /* under the run's lock */
+    struct handed *handed; /* [slots] */
+};
+
+/* When a slot was handed over last, and what the other end's queue then waits for. */
+struct handed {
+    struct sl_local_stamp stamp;
+    void *mark;
 };
 
 struct sl_local_channel {
@@ -39,15 +45,15 @@ static struct sl_local_channel *new_channel(const struct sl_channel *wanted) {
     channel->slots = wanted->slots, channel->bytes = wanted->bytes, channel->site = wanted->site;
     channel->stride = (wanted->bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
     channel->memory = sl_device.take(bytes_of(channel));
-    struct sl_local_stamp *stamps = sl_local_take(2 * (size_t)channel->slots * sizeof *stamps);
-    channel->end[SENDER].stamp = stamps;
+    struct handed *handed = sl_local_take(2 * (size_t)channel->slots * sizeof *handed);
+    channel->end[SENDER].handed = handed;
     snprintf(channel->name, sizeof channel->name, "on channel %d -> %d, opened", wanted->from, wanted->to);
-    if (channel->memory && stamps) {
-        channel->end[RECEIVER].stamp = stamps + channel->slots;
+    if (channel->memory && handed) {
+        channel->end[RECEIVER].handed = handed + channel->slots;
         return channel;
     }
     sl_device.give(channel->memory);
-    free(stamps);
+    free(handed);
     free(channel);
     return NULL;
 }
@@ -97,7 +103,7 @@ void sl_local_channels_close(struct sl_local_run *run) {
         struct sl_local_channel *channel = run->channels;
         run->channels = channel->next;
         sl_device.give(channel->memory);
-        free(channel->end[SENDER].stamp);
+        free(channel->end[SENDER].handed);
         free(channel);
     }
 }
@@ -114,7 +120,8 @@ static int hold(struct sl_spmd *self, struct sl_channel *channel, int which, voi
     SL_TRY(sl_local_enter(me, which == SENDER ? "acquire" : "take", state->name, channel->site));
     const uint32_t target = posts(mine) + 1 - (which == SENDER ? (uint32_t)state->slots : 0);
     SL_TRY(sl_local_wait(me, &theirs->word, target, which == SENDER ? state->to : state->from,
-                         &theirs->stamp[mine->slot]));
+                         &theirs->handed[mine->slot].stamp));
+    sl_device.follow(theirs->handed[mine->slot].mark);
     mine->holds = true;
     *slot = state->memory + state->stride * (size_t)mine->slot;
     return SL_OK;
@@ -128,9 +135,10 @@ static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which
                        which == SENDER ? "post without acquire" : "release without take", channel->site);
     }
     SL_TRY(sl_local_enter(sl_local_self(self), which == SENDER ? "post" : "release", state->name, channel->site));
-    SL_TRY(sl_device.settle(&self->error)); /* the other end reads, or writes, the slot next */
+    struct handed *handed = &mine->handed[mine->slot];
+    SL_TRY(sl_local_mark(sl_local_self(self), &handed->mark)); /* the other end reads, or writes, the slot next */
     mine->holds = false;
-    sl_local_stamp(sl_local_self(self), &mine->stamp[mine->slot]);
+    sl_local_stamp(sl_local_self(self), &handed->stamp);
     mine->slot = mine->slot + 1 < state->slots ? mine->slot + 1 : 0;
     sl_local_post(&mine->word, posts(mine) + 1);
     return SL_OK;
@@ -147,7 +155,7 @@ int sl_local_channel_take(struct sl_spmd *self, struct sl_channel *channel, cons
     SL_TRY(hold(self, channel, RECEIVER, &message));
     const struct sl_local_channel *state = channel->state;
     if (self->engine->delay > 0 && state->from != state->to)
-        sl_local_delay(sl_local_self(self), state->end[SENDER].stamp[state->end[RECEIVER].slot].time);
+        sl_local_delay(sl_local_self(self), state->end[SENDER].handed[state->end[RECEIVER].slot].stamp.time);
     *slot = message;
     return SL_OK;
 }

@@ -8,7 +8,10 @@
  *
  * A call lives in slot (its number modulo SL_MAX_IN_FLIGHT). A member's slot is used again once the member has finished
  * the earlier call, which includes that nobody needs its description. Checked mode is stricter: a slot is used again
- * when all members have finished, so that all may compare descriptions at any time before they finish. */
+ * when all members have finished, so that all may compare descriptions at any time before they finish.
+ *
+ * On devices moving is enqueued, and nobody waits: the mover's queue follows those of the members whose data it moves
+ * before it does so, and theirs follow the mover's before they go on. */
 #include "collectives/local/engine.h"
 #include "collectives/copies.h"
 #include "collectives/operations.h"
@@ -28,6 +31,8 @@ struct member {
     alignas(SL_CACHE_LINE) struct sl_local_word finished[SL_MAX_IN_FLIGHT]; /* by slot: 1 + number of the call */
     alignas(SL_CACHE_LINE) struct sl_collective call[SL_MAX_IN_FLIGHT];     /* `group` is for the member itself */
     struct sl_local_stamp started[SL_MAX_IN_FLIGHT], ended[SL_MAX_IN_FLIGHT];
+    /* Its marks: when its buffers may be moved, and when it has moved; NULL: at once. A later call's are as good. */
+    _Atomic(void *) ready[SL_MAX_IN_FLIGHT], moved[SL_MAX_IN_FLIGHT];
     int under_way; /* calls started and not ended: its own */
 };
 
@@ -121,6 +126,12 @@ static struct sl_positions movers(const struct sl_collective *call) {
     return call->operation == SL_BARRIER ? (struct sl_positions){0, 0} : sl_call_destinations(call);
 }
 
+/* Whether the call concerns only memory of devices: then their queues wait, not their hosts. */
+static bool is_queued(const struct sl_collective *call) {
+    return !sl_block_elements(call) || ((!sl_call_reads(call) || sl_device.reaches(call->input)) &&
+                                        (!sl_call_writes(call) || sl_device.reaches(call->output)));
+}
+
 /* ---- moving ---- */
 
 /* Where the block for PEER begins in a caller's input, and the block from PEER in its output. */
@@ -136,28 +147,31 @@ static size_t run_offset(const struct sl_collective *call, const struct sl_view 
     return sl_dtype_size(call->dtype) * (row * view->stride[0] + column * view->stride[1]);
 }
 
-/* RUNS runs of BYTES, which begin so many bytes apart; HERE: in the host's memory. */
-static void copy_runs(bool here, size_t runs, size_t bytes, char *out, size_t out_stride, const char *in,
-                      size_t in_stride) {
-    if (here) sl_copy_rows(runs, bytes, out, out_stride, in, in_stride);
-    for (size_t run = 0; run < runs && !here; run++)
-        sl_device.copy(out + run * out_stride, in + run * in_stride, bytes);
-}
-
 /* From IN[i], the block that the I-th of COUNT members has for this one, to OUT[i], a few runs at a time: so that what
  * lies together in the output is written together. */
 static void copy_blocks(const struct sl_collective *mine, const struct sl_view *view, int count, const char *const *in,
                         char *const *out) {
     const struct sl_view *to = &mine->output_view;
     const size_t size = sl_dtype_size(mine->dtype), bytes = size * mine->count[2], columns = mine->count[1];
-    const bool here = !sl_device.reaches(out[0]) && !sl_device.reaches(in[0]);
+    if (sl_device.reaches(out[0]) || sl_device.reaches(in[0])) {
+        const struct sl_matrices matrices = sl_block_matrices(mine, view, to);
+        const bool apart = count > 1 && sl_device.reaches(out[0]) && sl_device.reaches(in[0]);
+        for (int i = 0, n; i < count; i += n) {
+            n = !apart ? 1 : count - i < SL_COLLECTED ? count - i : SL_COLLECTED;
+            if (apart)
+                sl_collect_on_device(&matrices, size, n, out + i, in + i);
+            else
+                sl_copy_matrices(&matrices, size, out[i], in[i]);
+        }
+        return;
+    }
     for (size_t row = 0; row < mine->count[0]; row++) {
         for (size_t column = 0; column < columns; column += AT_ONCE) {
             const size_t runs = columns - column < AT_ONCE ? columns - column : AT_ONCE;
             const size_t from_at = run_offset(mine, view, row, column), to_at = run_offset(mine, to, row, column);
             for (int i = 0; i < count; i++)
-                copy_runs(here, runs, bytes, out[i] + to_at, size * to->stride[1], in[i] + from_at,
-                          size * view->stride[1]);
+                sl_copy_rows(runs, bytes, out[i] + to_at, size * to->stride[1], in[i] + from_at,
+                             size * view->stride[1]);
         }
     }
 }
@@ -180,10 +194,11 @@ static void collect(const struct sl_collective *mine, const struct member *membe
     if (!count && sl_operation_of(mine)->zeros) sl_device.zero(mine->output, sl_block_bytes(mine));
 }
 
-static void combine(const struct sl_collective *mine, size_t count, const void *const *input, int outputs,
-                    void *const *output) {
-    (sl_device.reaches(output[0]) ? sl_reduce_on_device : sl_reduce)(
-        sl_operation_of(mine)->reduction, mine->dtype, mine->scale, count, mine->group->size, input, outputs, output);
+static void combine(const struct sl_collective *mine, const struct sl_matrices *matrices, const void *const *input,
+                    int outputs, void *const *output) {
+    (sl_device.reaches(output[0]) ? sl_reduce_on_device
+                                  : sl_reduce_matrices)(sl_operation_of(mine)->reduction, mine->dtype, mine->scale,
+                                                        matrices, mine->group->size, input, outputs, output);
 }
 
 /* The caller's share of the elements: from all inputs to all outputs. Borders lie at cache lines. */
@@ -199,7 +214,8 @@ static void reduce(const struct sl_collective *mine, const struct member *member
         input[i] = (const char *)member[i].call[slot].input + begin * element;
         output[i] = (char *)member[i].call[slot].output + begin * element;
     }
-    combine(mine, share < total - begin ? share : total - begin, input, size, output);
+    const struct sl_matrices array = sl_one_array(share < total - begin ? share : total - begin);
+    combine(mine, &array, input, size, output);
 }
 
 /* The same of floats, whose rows are added without a call for each. */
@@ -219,18 +235,11 @@ static void reduce_scatter(const struct sl_collective *mine, const struct member
     const int size = mine->group->size;
     if (mine->dtype == SL_F32 && mine->scale == 1 && !sl_device.reaches(mine->output))
         return add_floats(mine, member, slot);
-    for (size_t row = 0; row < mine->count[0]; row++) {
-        for (size_t column = 0; column < mine->count[1]; column++) {
-            const void *input[SL_MAX_COORDINATES];
-            for (int i = 0; i < size; i++) {
-                const struct sl_collective *theirs = &member[i].call[slot];
-                input[i] =
-                    input_block(theirs, mine->group->rank) + run_offset(theirs, &theirs->input_view, row, column);
-            }
-            void *output = (char *)mine->output + run_offset(mine, &mine->output_view, row, column);
-            combine(mine, mine->count[2], input, 1, &output);
-        }
-    }
+    const struct sl_matrices matrices =
+        sl_block_matrices(mine, &member[mine->group->rank].call[slot].input_view, &mine->output_view);
+    const void *input[SL_MAX_COORDINATES];
+    for (int i = 0; i < size; i++) input[i] = input_block(&member[i].call[slot], mine->group->rank);
+    combine(mine, &matrices, input, 1, &mine->output);
 }
 
 static void move(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
@@ -294,7 +303,9 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
                        sl_collective_name(call), call->group->name, SL_MAX_IN_FLIGHT, call->site);
     }
     if (self->engine->checked) SL_TRY(wait_finished(me, communicator, earlier, all(call)));
-    SL_TRY(sl_device.settle(&self->error)); /* the others read what it has computed */
+    void *ready; /* the others read what it has computed */
+    SL_TRY(sl_local_mark_or_settle(me, is_queued(call), &ready));
+    atomic_store_explicit(&mine->ready[slot], ready, memory_order_relaxed);
     mine->call[slot] = *call;
     sl_local_stamp(me, &mine->started[slot]);
     request->ticket = ticket;
@@ -319,6 +330,33 @@ static struct sl_local_word *finished_word(const struct sl_request *request) {
     return &communicator->member[group->rank].finished[request->ticket % SL_MAX_IN_FLIGHT];
 }
 
+/* Moves what the members have ready, behind it in the queue. */
+static int enqueue_move(struct sl_local_coordinate *me, const struct sl_collective *call, struct member *member,
+                        uint32_t slot) {
+    const struct sl_positions from = sl_call_sources(call);
+    const int rank = call->group->rank;
+    bool queued = is_queued(call);
+    void *mark;
+    for (int i = from.begin; i < from.end; i++) {
+        void *ready = atomic_load_explicit(&member[i].ready[slot], memory_order_relaxed);
+        queued = queued && ready;
+        if (i != rank) sl_device.follow(ready);
+    }
+    move(call, member, slot);
+    const int status = sl_local_mark_or_settle(me, queued, &mark);
+    atomic_store_explicit(&member[rank].moved[slot], mark, memory_order_relaxed);
+    atomic_store(&me->moved, mark);
+    return status;
+}
+
+/* What comes into the queue now finds moved what the members in RANGE, which have finished, have moved. */
+static void follow_movers(const struct sl_collective *call, struct member *member, uint32_t slot,
+                          struct sl_positions range) {
+    for (int i = range.begin; i < range.end; i++)
+        if (i != call->group->rank)
+            sl_device.follow(atomic_load_explicit(&member[i].moved[slot], memory_order_relaxed));
+}
+
 /* This member's share, once the members whose data it moves have arrived. */
 static int move_share(struct sl_local_coordinate *me, struct sl_request *request) {
     const struct sl_collective *call = &request->call;
@@ -326,8 +364,7 @@ static int move_share(struct sl_local_coordinate *me, struct sl_request *request
     if (me->spmd.engine->checked)
         SL_TRY(compare(me, call, communicator->member, request->ticket, sl_call_sources(call)));
     SL_TRY(sl_local_begin_moving(me));
-    move(call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
-    const int status = sl_device.settle(&me->spmd.error);
+    const int status = enqueue_move(me, call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
     sl_local_end_moving(me);
     SL_TRY(status);
     request->moved = true;
@@ -344,7 +381,7 @@ int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) 
     struct sl_local_coordinate *me = sl_local_self(self);
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
-    const struct member *member = communicator->member;
+    struct member *member = communicator->member;
     const uint32_t slot = request->ticket % SL_MAX_IN_FLIGHT, target = request->ticket + 1;
     *done = false;
     SL_TRY(sl_local_enter(me, sl_collective_name(call), communicator->name, call->site));
@@ -360,6 +397,7 @@ int sl_local_test(struct sl_spmd *self, struct sl_request *request, bool *done) 
     for (int i = by.begin; i < by.end; i++)
         if (!has(&member[i].finished[slot], target)) return SL_OK;
     *done = true;
+    follow_movers(call, communicator->member, slot, by);
     communicator->member[call->group->rank].under_way--;
     return SL_OK;
 }
@@ -382,6 +420,7 @@ int sl_local_finish(struct sl_spmd *self, struct sl_request *request) {
         SL_TRY(move_share(me, request));
     }
     SL_TRY(wait_finished(me, communicator, request->ticket, movers(call)));
+    follow_movers(call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT, movers(call));
     request->moved = false; /* it has ended: to wait again is an error */
     communicator->member[call->group->rank].under_way--;
     return SL_OK;

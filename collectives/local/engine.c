@@ -147,6 +147,7 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
     const int status = deliver(engine, atomic_load(&run->status), &run->verdict);
     sl_local_groups_close(run);
     sl_local_channels_close(run);
+    for (int i = 0; i < mesh->size; i++) sl_local_marks_close(&run->coordinate[i]);
     pthread_mutex_destroy(&run->opening);
     free(run);
     return status;

@@ -43,6 +43,8 @@ static inline bool sl_local_reached(uint32_t value, uint32_t target) { return (i
 
 /* ---- a run and its coordinates (engine.c) ---- */
 
+enum { SL_LOCAL_MARKS = 256 };
+
 struct sl_local_run;
 
 struct sl_local_coordinate {
@@ -62,6 +64,11 @@ struct sl_local_coordinate {
      * a group's text: it is read under the run's lock. */
     _Atomic(const char *) verb, object, site;
     struct sl_local_stamp latest; /* its last one, of whatever word */
+
+    /* Where its queue had come to when it let others at its memory, one after another; see mark.c. */
+    void *mark[SL_LOCAL_MARKS];
+    unsigned marks;
+    _Atomic(void *) moved; /* since it last moved data of others */
 };
 
 struct sl_local_run {
@@ -104,6 +111,20 @@ void sl_local_post(struct sl_local_word *word, uint32_t value);
  * none). SL_FAILED once the run has ended. */
 int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
                   const struct sl_local_stamp *stamp);
+
+/* ---- where queues wait for each other (mark.c) ---- */
+
+/* *MARK is what peers' queues follow (sl_device.follow) before they touch what the calling coordinate's queue works on
+ * by now. Reports what is known to have failed in the queue. */
+int sl_local_mark(struct sl_local_coordinate *me, void **mark);
+
+/* The same, unless the memory in question is not a device's (QUEUED is false): then the host waits, *MARK is NULL. */
+int sl_local_mark_or_settle(struct sl_local_coordinate *me, bool queued, void **mark);
+
+/* Waits for what COORDINATE has enqueued that moves data of others. */
+void sl_local_await_moved(struct sl_local_coordinate *coordinate);
+
+void sl_local_marks_close(struct sl_local_coordinate *coordinate);
 
 /* ---- where the time of waits goes (stamp.c) ---- */
 

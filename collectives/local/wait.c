@@ -126,12 +126,14 @@ void sl_local_end_moving(struct sl_local_coordinate *me) {
 }
 
 /* Who has seen the end of the run may free its buffers when no peer moves data: one that has not begun by now will see
- * the end, too, and never begin. Moving never waits for anything, so this is short. */
+ * the end, too, and never begin. Moving never waits for anything, so this is short. What it has enqueued is waited for.
+ */
 int sl_local_alive(struct sl_local_coordinate *me) {
     struct sl_local_run *run = me->run;
     if (!atomic_load(&run->status)) return SL_OK;
     for (int i = 0; i < run->mesh->size; i++) {
         while (atomic_load(&run->coordinate[i].moving)) sched_yield();
+        sl_local_await_moved(&run->coordinate[i]);
     }
     return SL_FAILED;
 }

@@ -193,8 +193,9 @@ static void combine(struct sl_nccl_call *c) {
     char *blocks = c->out.host ? c->out.pinned : c->out.base;
     void *output = c->out.host ? blocks : call->output; /* on the host the first one */
     for (int i = 0; i < c->out.count; i++) input[i] = blocks + sl_block_bytes(call) * (size_t)i;
-    (c->out.host ? sl_reduce : sl_reduce_on_device)(reduction_of(call), call->dtype, call->scale,
-                                                    sl_block_elements(call), c->out.count, input, 1, &output);
+    const struct sl_matrices all = sl_one_array(sl_block_elements(call));
+    (c->out.host ? sl_reduce_matrices : sl_reduce_on_device)(reduction_of(call), call->dtype, call->scale, &all,
+                                                             c->out.count, input, 1, &output);
 }
 
 void sl_nccl_deliver(struct sl_nccl_call *c) {

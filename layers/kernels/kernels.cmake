@@ -11,7 +11,8 @@ set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
 # What has target regions, where devices compute: in the program once, and linked as objects, for the images that they
 # carry are not found in archives.
 if(NOT SL_DEVICE STREQUAL cpu)
-    add_library(sl_target OBJECT ${kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../spmd/device/${SL_DEVICE}.c
+    add_library(sl_target OBJECT ${kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
+        ../spmd/device/${SL_DEVICE}.c
         ${SL_REGIONS})
     target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
     target_compile_options(sl_target PRIVATE ${SL_TARGET_OPTIONS})

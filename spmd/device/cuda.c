@@ -56,15 +56,20 @@ static void enable_peers(int device) {
     cudaGetLastError();
 }
 
-static int settle(struct sl_error *error) {
-    struct sl_cuda_queue *queue = &this_queue;
-    if (queue->busy) SL_CUDA(queue, cudaStreamSynchronize(queue->stream));
-    queue->busy = false;
+/* What is known to have failed. */
+static int report(struct sl_cuda_queue *queue, struct sl_error *error) {
     const int status = queue->failure.status;
     if (!error) return status; /* kept for who asks */
     if (status) sl_error_set(error, status, "%s", queue->failure.message);
     queue->failure = (struct sl_error){0};
     return status;
+}
+
+static int settle(struct sl_error *error) {
+    struct sl_cuda_queue *queue = &this_queue;
+    if (queue->busy) SL_CUDA(queue, cudaStreamSynchronize(queue->stream));
+    queue->busy = false;
+    return report(queue, error);
 }
 
 static void close_aside(struct sl_cuda_queue *queue) {
@@ -86,6 +91,12 @@ static void close(void) {
     *queue = (struct sl_cuda_queue){0};
 }
 
+/* For debuggers and tests, that look into it. */
+static bool memory_is_watched(void) {
+    const char *kind = getenv("SHARDLOOP_MEMORY");
+    return kind && !strcmp(kind, "managed");
+}
+
 static int open(int number, void **opened, struct sl_error *error) {
     struct sl_cuda_queue *queue = &this_queue;
     if (queue->stream && queue->device != number) close();
@@ -96,6 +107,7 @@ static int open(int number, void **opened, struct sl_error *error) {
         !SL_CUDA(queue, cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking)))
         return settle(error);
     enable_peers(number);
+    queue->watched = memory_is_watched();
     return sl_cuda_regions.open(queue, error);
 }
 
@@ -106,9 +118,7 @@ struct sl_cuda_queue *sl_cuda_queue(void) {
 }
 
 static cudaError_t allocate(void **memory, size_t bytes) {
-    const char *kind = getenv("SHARDLOOP_MEMORY"); /* "managed": for debuggers and tests, that look into it */
-    return kind && !strcmp(kind, "managed") ? cudaMallocManaged(memory, bytes, cudaMemAttachGlobal)
-                                            : cudaMalloc(memory, bytes);
+    return memory_is_watched() ? cudaMallocManaged(memory, bytes, cudaMemAttachGlobal) : cudaMalloc(memory, bytes);
 }
 
 /* It is zero for every thread's queue, not only for this one. */
@@ -178,6 +188,21 @@ static void copy(void *to, const void *from, size_t bytes) {
         settle(NULL);
 }
 
+static bool is_cudas(enum cudaMemoryType type) { return type != cudaMemoryTypeUnregistered; }
+
+static void copy_rows(size_t rows, size_t bytes, void *to, size_t to_pitch, const void *from, size_t from_pitch) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    const enum cudaMemoryType target = type_of(to);
+    if (!is_cudas(target) || !is_cudas(type_of(from))) {
+        for (size_t row = 0; row < rows; row++)
+            copy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, bytes);
+        return;
+    }
+    queue->busy = true;
+    SL_CUDA(queue, cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDefault, queue->stream));
+    if (target == cudaMemoryTypeHost) settle(NULL);
+}
+
 static bool open_aside(struct sl_cuda_queue *queue) {
     if (queue->aside) return true;
     if (SL_CUDA(queue, cudaEventCreateWithFlags(&queue->meet, cudaEventDisableTiming)) &&
@@ -205,6 +230,33 @@ static void await_aside(void) {
     if (!queue->aside) return;
     follow(queue, queue->stream, queue->aside);
     queue->busy = true;
+}
+
+/* Where the host looks into the memory, what it follows has ended. */
+static int mark(void **mark, struct sl_error *error) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    if (queue->watched) settle(NULL);
+    if (!*mark) {
+        cudaEvent_t event;
+        if (SL_CUDA(queue, cudaEventCreateWithFlags(&event, cudaEventDisableTiming))) *mark = event;
+    }
+    if (*mark) SL_CUDA(queue, cudaEventRecord(*mark, queue->stream));
+    return report(queue, error);
+}
+
+static void follow_mark(void *mark) {
+    struct sl_cuda_queue *queue = sl_cuda_queue();
+    if (!mark || !SL_CUDA(queue, cudaStreamWaitEvent(queue->stream, mark, 0))) return;
+    queue->busy = true;
+    if (queue->watched) settle(NULL);
+}
+
+static void await(void *mark) {
+    if (mark) SL_CUDA(&this_queue, cudaEventSynchronize(mark));
+}
+
+static void free_mark(void *mark) {
+    if (mark) SL_CUDA(&this_queue, cudaEventDestroy(mark));
 }
 
 static void zero(void *memory, size_t bytes) {
@@ -262,10 +314,15 @@ const struct sl_device_table sl_device = {
     .memory = memory_of,
     .reaches = reaches,
     .copy = copy,
+    .copy_rows = copy_rows,
     .copy_aside = copy_aside,
     .await_aside = await_aside,
     .zero = zero,
     .settle = settle,
+    .mark = mark,
+    .follow = follow_mark,
+    .await = await,
+    .free_mark = free_mark,
     .begin_region = begin_region,
     .offloads = offloads,
     .distance = distance,

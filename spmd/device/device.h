@@ -43,6 +43,8 @@ struct sl_device_table {
     /* Copies BYTES between any two memories, after everything in the queue. A copy to the host has ended on return. A
      * copy from the host has ended too, unless FROM came from take_host. All other copies are only enqueued. */
     void (*copy)(void *to, const void *from, size_t bytes);
+    /* The same of ROWS rows of BYTES, which begin TO_PITCH and FROM_PITCH bytes apart. */
+    void (*copy_rows)(size_t rows, size_t bytes, void *to, size_t to_pitch, const void *from, size_t from_pitch);
     /* Copies BYTES between device memory and memory from take_host on a queue beside the thread's own: after everything
      * that is in the thread's queue now, and while what comes into it later runs. await_aside makes what comes into the
      * thread's queue from then on wait for all such copies. Where there are no queues, a copy has ended on return. */
@@ -51,6 +53,15 @@ struct sl_device_table {
     void (*zero)(void *memory, size_t bytes);
     /* Waits until the queue is empty. ERROR (may be NULL) receives the first failure in it since the last call. */
     int (*settle)(struct sl_error *error);
+    /* Between queues, without the host's waiting. mark sets *MARK, which is NULL at first, to all that is in the
+     * thread's queue by now, and reports like settle what is known to have failed. follow makes what comes into the
+     * thread's queue from now on wait for another thread's MARK; NULL: for nothing. A mark may be set again while
+     * others follow it. await lets the host wait for one, free_mark frees it, both from any thread. Where there are no
+     * queues, there is nothing to do. */
+    int (*mark)(void **mark, struct sl_error *error);
+    void (*follow)(void *mark);
+    void (*await)(void *mark);
+    void (*free_mark)(void *mark);
     /* Stands before a target region (spmd/device/offload.h), where the device has a queue; NULL where it has none. */
     void (*begin_region)(void);
 

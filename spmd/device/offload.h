@@ -10,6 +10,8 @@
  *   SL_ABREAST                   at most so many iterations of SL_ROWS run at the same time, each with scratch of its
  * own SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
  *                                devices, whose threads hide each other's waits, all at once
+ *   SL_PARAMETERS                whether a region takes pointers best as parameters of its own, not in a struct: on
+ *                                devices, which otherwise get that in a copy
  *   SL_STREAMS                   whether a piece can be written past the caches: false on devices
  *
  * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
@@ -67,6 +69,11 @@
 #define SL_BLOCK 1024 /* floats: a block stays in the first-level cache while rows or arrays pass over it */
 #define SL_PIECE 128
 #define SL_STREAMS true
+#define SL_PARAMETERS false
+#endif
+
+#ifndef SL_PARAMETERS
+#define SL_PARAMETERS true
 #endif
 
 #ifndef SL_ADDS

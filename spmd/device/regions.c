@@ -96,8 +96,6 @@ static int open_queue(struct sl_cuda_queue *queue, struct sl_error *error) {
     if (!own) return sl_error_set(error, SL_FAILED, "no memory for the queue of device %d", queue->device);
     own->device = queue->device;
     own->used = 0;
-    const char *kind = getenv("SHARDLOOP_MEMORY");
-    queue->watched = kind && !strcmp(kind, "managed");
     if (sl_images_load(queue) && make_room(queue)) return SL_OK;
     close_queue(queue);
     return sl_device.settle(error);

@@ -4,12 +4,14 @@
 """
 import collections
 import os
+import re
 import struct
 import subprocess
 import sys
 import tempfile
 
 MOST_WAITS = 4  # of a step, but for those of its collectives
+MOST_MOVES = 2000  # copies and regions of the collectives of a step of the transformer, cut over two coordinates
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2")
 ALLOCATES = ("cudaMalloc", "cudaMallocHost", "cudaMallocManaged", "cudaFree", "cudaFreeHost", "cuMemAlloc_v2",
              "cuMemFree_v2")
@@ -17,7 +19,8 @@ LOADS = ("cuModuleLoadData", "cuModuleGetFunction", "cuModuleGetGlobal_v2")
 
 
 def run(build, record, program, *arguments):
-    """Lines of the account of a run, each as its words; with engine nccl there is a GPU for each of 8 coordinates."""
+    """Lines of the account of a run, each as its words; with engine nccl there is a GPU for each of 8 coordinates, with
+    engine local one for all."""
     devices = "8" if "nccl" in arguments else "1"
     environment = dict(os.environ, LD_LIBRARY_PATH=os.path.join(build, "tests/null_cuda"), FAKE_CUDA_IDLE="1",
                        FAKE_CUDA_DEVICES=devices, FAKE_CUDA_RECORD=record, OMP_TARGET_OFFLOAD="MANDATORY",
@@ -35,6 +38,8 @@ def account(lines):
     for _, kind, name, *rest in lines:
         if kind in ("launch", "product", "take"):
             counts[kind] += 1
+            if kind == "launch" and re.search("_(reduce_few|reduce_many|reduce_floats|reduce_integers|sl_collect_on_device)_", name):
+                counts["launch for a collective"] += 1
         elif kind == "copy":
             counts[f"copy {name}"] += 1
             counts[f"bytes {name}"] += int(rest[0])
@@ -92,6 +97,8 @@ class Points:
 
 ALONE = ("--mesh", "data=1,model=1", "--schedule", "plain")
 EIGHT = ("--mesh", "data=2,model=4", "--engine", "nccl", "--rng", "global")
+HERE = ("--mesh", "data=2,model=4", "--engine", "local")
+CUT = ("train", "--mesh", "data=1,pipe=1,tensor=2", "--engine", "local", "--data", "README.md")
 TEXT = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", "README.md", "--batch", "4", "--sequence", "32",
         "--model-dimension", "64", "--n-heads", "2", "--blocks", "1", "--layers-per-block", "2")
 JOBS = (
@@ -99,9 +106,11 @@ JOBS = (
     ("looping_pipeline", *ALONE, "--precision", "bf16", "--clip", "1"),
     ("looping_pipeline", *ALONE, "--optimizer", "sgd", "--accumulate", "2", "--recompute", "full"),
     ("looping_pipeline", *EIGHT),
+    ("looping_pipeline", *HERE),
     ("loss_equality", "--mesh", "data=1,model=1"),
     ("transformer", *TEXT),
     ("transformer", *TEXT, "--precision", "bf16", "--clip", "1"),
+    ("transformer", *CUT),
 )
 
 
@@ -129,11 +138,14 @@ def bound_steps(points, build, work):
     record = os.path.join(work, "record")
     for driver, *arguments in JOBS:
         counts = step(build, record, os.path.join(build, "drivers", driver), *arguments)
-        name = f"{driver} {' '.join(a for a in arguments if a not in TEXT + ALONE + EIGHT[2:])}".strip()
-        waits = counts.get("wait", 0) / (8 if "nccl" in arguments else 1)
+        name = f"{driver} {' '.join(a for a in arguments if a not in TEXT + ALONE + EIGHT[3:] + CUT[4:])}".strip()
+        waits = counts.get("wait", 0) / (8 if HERE[1] in arguments else 2 if CUT[2] in arguments else 1)
         points.point(waits <= MOST_WAITS, f"a coordinate waits {waits:g} times in a step: {name}", counts)
         points.point(not counts.get("allocate") and not counts.get("load"), f"it allocates and loads nothing: {name}", counts)
         points.point(not counts.get("copy host>device"), f"no region takes from the host's memory: {name}", counts)
+        if driver == "transformer" and CUT[2] in arguments:
+            moves = counts["launch for a collective"] + counts["copy device>device"]
+            points.point(0 < moves <= MOST_MOVES, f"{moves:g} copies and regions for its collectives: {name}", counts)
 
 
 def main():

@@ -99,6 +99,32 @@ static void copies_in_all_directions(void **state) {
     settled();
 }
 
+/* Rows that lie apart, of the device's memory and of the host's; what lies between them stays. */
+static void copies_rows(void **state) {
+    (void)state;
+    enum { ROWS = 50, ROW = 60, TO = 75, FROM = 100 };
+    int32_t *host = array_of(COUNT, sizeof *host), *back = array_of(COUNT, sizeof *back);
+    int32_t *one = sl_device.take(BYTES), *other = sl_device.take(BYTES);
+    fill(host, 0);
+    sl_device.copy(one, host, BYTES);
+    sl_device.copy_rows(ROWS, ROW * 4, other, TO * 4, one + 7, FROM * 4 - 8);
+    sl_device.copy(back, other, BYTES);
+    for (int row = 0; row < ROWS; row++)
+        for (int column = 0; column < TO; column++)
+            assert_int_equal(back[row * TO + column], column < ROW ? 7 + row * (FROM - 2) + column : 0);
+    sl_device.copy_rows(ROWS, ROW * 4, one, TO * 4, host + 1, FROM * 4 - 4); /* from the host's, and to it */
+    memset(back, 0, BYTES);
+    sl_device.copy_rows(ROWS, ROW * 4, back, FROM * 4, one, TO * 4);
+    for (int row = 0; row < ROWS; row++)
+        for (int column = 0; column < FROM; column++)
+            assert_int_equal(back[row * FROM + column], column < ROW ? 1 + row * (FROM - 1) + column : 0);
+    sl_device.give(one);
+    sl_device.give(other);
+    free(host);
+    free(back);
+    settled();
+}
+
 /* Each overwrites what the one before has written: the last one wins. */
 static void keeps_the_order(void **state) {
     (void)state;
@@ -123,6 +149,56 @@ static void tells_what_it_reaches(void **state) {
     assert_false(sl_device.reaches(NULL));
     sl_device.give(memory);
     free(host);
+    settled();
+}
+
+struct relay {
+    int device;
+    int32_t *from, *to;
+    void *before, *after;
+};
+
+/* Copies on a queue of its own, behind the mark before it. */
+static void *pass_on(void *argument) {
+    struct relay *relay = argument;
+    void *queue = NULL;
+    struct sl_error error = {0};
+    if (sl_device.open(relay->device, &queue, &error)) return NULL;
+    sl_device.follow(relay->before);
+    sl_device.copy(relay->to, relay->from, BYTES);
+    if (sl_device.mark(&relay->after, &error)) return NULL;
+    sl_device.close();
+    return relay;
+}
+
+/* From one queue through another one and back, and no host waits in between; the last one does. */
+static void queues_follow_each_other(void **state) {
+    (void)state;
+    enum { ROUNDS = 20 };
+    int32_t *pinned = sl_device.take_host(ROUNDS * BYTES), *one = sl_device.take(BYTES), *other = sl_device.take(BYTES);
+    struct relay relay = {sl_device.count() > 1 ? 1 : 0, one, other, NULL, NULL};
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_t thread;
+        void *passed;
+        fill(pinned + round * COUNT, round);
+        sl_device.copy(one, pinned + round * COUNT, BYTES);
+        assert_int_equal(sl_device.mark(&relay.before, NULL), SL_OK); /* again and again the same */
+        assert_int_equal(pthread_create(&thread, NULL, pass_on, &relay), 0);
+        pthread_join(thread, &passed);
+        assert_ptr_equal(passed, &relay);
+        sl_device.follow(relay.after);
+        sl_device.zero(one, BYTES);
+        expect_at(other, round);
+    }
+    sl_device.await(relay.after);
+    sl_device.follow(NULL);
+    sl_device.await(NULL);
+    sl_device.free_mark(relay.before);
+    sl_device.free_mark(relay.after);
+    sl_device.free_mark(NULL);
+    sl_device.give(one);
+    sl_device.give(other);
+    sl_device.give_host(pinned);
     settled();
 }
 
@@ -291,7 +367,9 @@ int main(void) {
         cmocka_unit_test(takes_zeroed_aligned_memory),
         cmocka_unit_test(refuses_more_than_there_is),
         cmocka_unit_test(copies_in_all_directions),
+        cmocka_unit_test(copies_rows),
         cmocka_unit_test(keeps_the_order),
+        cmocka_unit_test(queues_follow_each_other),
         cmocka_unit_test(tells_what_it_reaches),
         cmocka_unit_test(threads_have_their_own_queues),
         cmocka_unit_test(opens_again),

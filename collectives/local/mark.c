@@ -1,0 +1,26 @@
+/* mark.c - marks: how the queue of one coordinate's device waits for another's, while no host does.
+ *
+ * A word (wait.c) tells a peer that something has been enqueued; the mark beside it, set before the word is raised,
+ * when that has been done. A coordinate has some marks, which it sets in turn. One that is set again before a peer has
+ * come to follow it makes that peer's queue wait for more than it must, never for less. Queues cannot wait for each
+ * other in a circle: each waits for what was enqueued before. */
+#include "collectives/local/engine.h"
+#include "spmd/device/device.h"
+
+int sl_local_mark(struct sl_local_coordinate *me, void **mark) {
+    void **next = &me->mark[me->marks++ % SL_LOCAL_MARKS];
+    const int status = sl_device.mark(next, &me->spmd.error);
+    *mark = *next;
+    return status;
+}
+
+int sl_local_mark_or_settle(struct sl_local_coordinate *me, bool queued, void **mark) {
+    *mark = NULL;
+    return queued ? sl_local_mark(me, mark) : sl_device.settle(&me->spmd.error);
+}
+
+void sl_local_await_moved(struct sl_local_coordinate *coordinate) { sl_device.await(atomic_load(&coordinate->moved)); }
+
+void sl_local_marks_close(struct sl_local_coordinate *coordinate) {
+    for (int i = 0; i < SL_LOCAL_MARKS; i++) sl_device.free_mark(coordinate->mark[i]);
+}
