@@ -138,7 +138,7 @@ def bound_steps(points, build, work):
     record = os.path.join(work, "record")
     for driver, *arguments in JOBS:
         counts = step(build, record, os.path.join(build, "drivers", driver), *arguments)
-        name = f"{driver} {' '.join(a for a in arguments if a not in TEXT + ALONE + EIGHT[3:] + CUT[4:])}".strip()
+        name = f"{driver} {' '.join(a for a in arguments if a not in TEXT + ALONE + EIGHT[4:] + CUT[5:])}".strip()
         waits = counts.get("wait", 0) / (8 if HERE[1] in arguments else 2 if CUT[2] in arguments else 1)
         points.point(waits <= MOST_WAITS, f"a coordinate waits {waits:g} times in a step: {name}", counts)
         points.point(not counts.get("allocate") and not counts.get("load"), f"it allocates and loads nothing: {name}", counts)
