@@ -89,7 +89,8 @@ static int take_tokens(struct sl_generator *g, struct group *group) {
 /* Runs the pass of WIDTH sequences at the places from FIRST on over TOKENS of each. */
 static int run_pass(struct sl_generator *g, struct pass *pass, int first) {
     const int width = pass->width, tokens = pass->tokens;
-    struct sl_pipeline_step step = {.batch = {.rows = sl_pipeline_rows(pass->pipeline), .tokens = g->batch},
+    struct sl_pipeline_step step = {.batch = {.rows = sl_pipeline_rows(pass->pipeline),
+                                              .tokens = g->is_first ? g->batch : NULL}, /* who reads them has room */
                                     .position = g->place[first].position,
                                     .positions = g->uniform || width == 1 ? NULL : g->position,
                                     .first_sequence = first,

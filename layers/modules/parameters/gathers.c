@@ -128,7 +128,7 @@ static void lay_down(const struct sl_gathers *g, int number) {
     const size_t row = kernel->columns * sl_dtype_size(kernel->dtype), own = row / (size_t)g->group.size;
     char *to = (char *)(uintptr_t)sl_gathered_kernel(g, number) + own * (size_t)g->group.rank; /* the gathers' own */
     const char *from = shard_of(g, kernel);
-    for (size_t r = 0; r < kernel->rows; r++) sl_device.copy(to + r * row, from + r * own, own);
+    sl_device.copy_rows(kernel->rows, own, to, row, from, own);
 }
 
 /* The members meet when nobody reads the kernels any more, and again once all kernels are whole. */
