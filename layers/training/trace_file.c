@@ -229,11 +229,13 @@ static int write_arrows(struct sl_trace_file *file, double first, struct sl_erro
     return status;
 }
 
+/* Of all events: a gather comes into the list when it ends. */
 static double first_time(const struct sl_trace_file *file, int coordinates) {
     double first = file->steps ? file->step[0].begin : 0;
     for (int c = 0; c < coordinates; c++) {
         const struct sl_trace *trace = &file->trace[c];
-        if (trace->count && (first == 0 || trace->event[0].begin < first)) first = trace->event[0].begin;
+        for (int i = 0; i < trace->count; i++)
+            if (first == 0 || trace->event[i].begin < first) first = trace->event[i].begin;
     }
     return first;
 }

@@ -310,7 +310,8 @@ static void replicas_that_share_nothing_hold_the_whole_model(void **state) {
     struct bytes bytes[MOST_COORDINATES] = {{0}};
     struct job job = large_job("data=4,pipe=1,tensor=1");
     const double whole = whole_bytes(&job);
-    job.model.fsdp = job.shared_out = false;
+    job.model.fsdp = false;
+    job.shared_out = false;
     weigh(&job, bytes);
     for (int c = 0; c < 4 && has_results(); c++) {
         assert_true((double)bytes[c].state >= whole);

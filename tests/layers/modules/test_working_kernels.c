@@ -139,7 +139,7 @@ static void they_hold_them_together(void **state) {
 /* Of what a parent has stored, a call reads its own rows, and no other array's. */
 static void stored_rows_are_found(void **state) {
     (void)state;
-    float values[12];
+    float values[12] = {0};
     const uint16_t stored[8] = {0};
     const struct sl_context context = {.rounded = {.values = values + 2, .stored = stored, .count = 8}}, none = {0};
     assert_ptr_equal(sl_rounded_rows(&context, 8, values + 2), stored);
