@@ -39,15 +39,8 @@ int sl_output_file(const char *option, const char *path, bool appends, FILE **fi
 /* A file that is there already stays as it is until all is written. */
 static int replace_file(const struct sl_output *output, struct sl_error *error) {
     struct sl_draft draft = {0};
-    int number = 0;
     SL_TRY(sl_draft_open(&draft, output->path, SL_LINKS_FOLLOWED, error));
-    for (size_t done = 0; done < output->size && !number;) {
-        const ssize_t written = write(draft.descriptor, output->text + done, output->size - done);
-        if (written >= 0)
-            done += (size_t)written;
-        else if (errno != EINTR)
-            number = errno;
-    }
+    const int number = sl_draft_write(&draft, output->text, output->size);
     if (!number) return sl_draft_finish(&draft, 0, error);
     sl_draft_give_up(&draft);
     return sl_error_set(error, SL_FAILED, "%s: %s", output->name, strerror(number));

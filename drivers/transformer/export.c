@@ -42,17 +42,14 @@ static int copy_file(const char *from, const char *to, const char *name, struct 
     char source[SL_MAX_PATH], place[SL_MAX_PATH];
     struct sl_contents contents = {0};
     struct sl_draft draft = {0};
-    int number = 0;
     if (snprintf(source, sizeof source, "%s/%s", from, name) >= SL_MAX_PATH ||
         snprintf(place, sizeof place, "%s/%s", to, name) >= SL_MAX_PATH)
         return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", from);
     if (access(source, F_OK)) return SL_OK;
     SL_TRY(sl_contents_open(&contents, source, error));
     int status = sl_draft_open(&draft, place, SL_LINKS_REPLACED, error);
-    errno = ENOSPC;
-    if (status == SL_OK && write(draft.descriptor, contents.bytes, contents.count) != (ssize_t)contents.count)
-        number = errno;
-    if (status == SL_OK) status = sl_draft_finish(&draft, number, error);
+    if (status == SL_OK)
+        status = sl_draft_finish(&draft, sl_draft_write(&draft, contents.bytes, contents.count), error);
     sl_contents_close(&contents);
     return status;
 }
@@ -67,10 +64,14 @@ static bool is_folder(const char *path) {
     return path && !stat(path, &file) && S_ISDIR(file.st_mode);
 }
 
+static void remark_on_none(void) {
+    sl_remark("no tokenizer is written: a folder's is copied to a folder, a GGUF file's to a GGUF file");
+}
+
 static int copy_tokenizer(const struct transformer_job *job, struct sl_error *error) {
     const char *from = tokenizer_of(job);
     if (!is_folder(from)) {
-        sl_remark("no tokenizer is written: a folder's is copied to a folder, a GGUF file's to a GGUF file");
+        remark_on_none();
         return SL_OK;
     }
     for (int i = 0; copied[i]; i++) SL_TRY(copy_file(from, job->config->to, copied[i], error));
@@ -96,7 +97,7 @@ static int write_gguf(const struct transformer_job *job, struct sl_publishing *p
     if (snprintf(path, sizeof path, "%s/model.gguf", job->config->to) >= SL_MAX_PATH)
         return sl_error_set(error, SL_BAD_INPUT, "--to %.100s...: the path is too long", job->config->to);
     if (!from || is_folder(from)) {
-        sl_remark("no tokenizer is written: a folder's is copied to a folder, a GGUF file's to a GGUF file");
+        remark_on_none();
     } else {
         status = sl_contents_open(&contents, from, error);
         if (status == SL_OK) status = sl_gguf_open(&gguf, &contents, from, error);

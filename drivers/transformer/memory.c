@@ -8,17 +8,13 @@
 #include "layers/modules/sequence/token_chunks.h"
 
 static bool is_grouped(const struct sl_transformer *m) { return m->attention == SL_ATTENTION_GROUPED; }
-/* Columns of a head. */
-static double width_of(const struct sl_transformer *m) {
-    return m->head_width ? m->head_width : m->dimension / m->heads;
-}
 
 /* Tables of rotary positions: all heads of grouped attention share one. With latent attention each coordinate has
  * cosines and sines of the pairs of the shared key, and of its heads' queries. The last layer of a block has no rotary
  * positions, and it may be the only one. */
 static double rotary_floats(const struct transformer_job *job) {
     const struct sl_transformer *m = &job->model;
-    if (is_grouped(m)) return m->rope ? (double)m->positions * width_of(m) * job->job.mesh.size : 0;
+    if (is_grouped(m)) return m->rope ? (double)m->positions * sl_transformer_head_width(m) * job->job.mesh.size : 0;
     if (m->layers_per_block < 2) return 0;
     const double keys = m->rope,
                  queries = (double)m->rope * m->heads / sl_mesh_axis_size(&job->job.mesh, sl_tensor_axis);
@@ -34,8 +30,8 @@ static double cached_floats(const struct transformer_job *job) {
     const double tensor = sl_mesh_axis_size(&job->job.mesh, sl_tensor_axis), data = job->job.data;
     const double layers = (double)m->blocks * m->layers_per_block;
     if (is_grouped(m))
-        return transformer_in_flight(job) * data * job->length * layers * 2 * width_of(m) *
-               (m->key_heads ? m->key_heads : m->heads);
+        return transformer_in_flight(job) * data * job->length * layers * 2 * sl_transformer_head_width(m) *
+               sl_transformer_key_heads(m);
     const double rotary = (layers - m->blocks) * m->rope * tensor;
     const double once = latent ? 2 * data * layers * m->latent * m->dimension : 0;
     const double floats = rotary + layers * (latent ? m->latent * tensor : 2.0 * m->dimension);

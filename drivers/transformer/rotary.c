@@ -34,7 +34,7 @@ static bool next_divisor(const char **text, float *divisor) {
 static int read_divisors(struct transformer_job *job, struct sl_error *error) {
     const struct sl_transformer *t = &job->model;
     const char *text = job->config->rope_divisors;
-    const int pairs = (t->head_width ? t->head_width : t->dimension / t->heads) / 2;
+    const int pairs = sl_transformer_head_width(t) / 2;
     int count = 0;
     bool good = true;
     if (!text) return SL_OK;
@@ -81,7 +81,7 @@ int transformer_write_rotary(struct transformer_job *job, struct transformer_con
         config->rope_scaling = job->rope_scaling;
     }
     if (!rotary->divisors) return SL_OK;
-    SL_TRY(write_divisors(job, rotary, t->head_width / 2, error));
+    SL_TRY(write_divisors(job, rotary, sl_transformer_head_width(t) / 2, error));
     config->rope_divisors = job->rope_divisors;
     return SL_OK;
 }

@@ -120,7 +120,7 @@ void sl_publication_close(struct sl_publication *p) {
 /* Which of a head's columns the file's column I is. */
 static size_t own_column(const struct sl_publication *p, const struct sl_published_name *about, size_t i) {
     const struct sl_transformer *t = p->transformer;
-    const size_t width = (size_t)(t->head_width ? t->head_width : t->dimension / t->heads), at = i % width;
+    const size_t width = (size_t)sl_transformer_head_width(t), at = i % width;
     if (!p->gguf || !p->family->turned_rows || about->lie != SL_LIES_IN_HEADS) return i;
     return i - at + at % 2 * (width / 2) + at / 2;
 }

@@ -31,21 +31,20 @@ static json_t *rotary_of(const struct sl_rotary *rotary) {
 static void set_sizes(json_t *config, const struct sl_publishing *p) {
     const struct sl_transformer *t = p->publication->transformer;
     const struct sl_published_family *family = p->publication->family;
-    const int inside = t->inside ? t->inside : 4 * t->dimension;
     set(config, family, "vocab_size", json_integer(t->vocabulary));
     set(config, family, "hidden_size", json_integer(t->dimension));
     set(config, family, "num_hidden_layers", json_integer(t->blocks));
     set(config, family, "num_attention_heads", json_integer(t->heads));
-    set(config, family, "intermediate_size", json_integer(inside));
+    set(config, family, "intermediate_size", json_integer(sl_transformer_inside(t)));
     set(config, family, "max_position_embeddings", json_integer(p->context));
-    set(config, family, "rms_norm_eps", json_real(t->epsilon > 0 ? t->epsilon : 1e-6));
+    set(config, family, "rms_norm_eps", json_real(sl_transformer_epsilon(t)));
     set(config, family, "hidden_act",
         json_string(t->mlp == SL_MLP_GATED_SILU ? "silu"
                     : t->mlp == SL_MLP_ERF_GELU ? "gelu"
                                                 : "gelu_new"));
     if (!t->rope) return;
-    set(config, family, "num_key_value_heads", json_integer(t->key_heads ? t->key_heads : t->heads));
-    set(config, family, "head_dim", json_integer(t->head_width ? t->head_width : t->dimension / t->heads));
+    set(config, family, "num_key_value_heads", json_integer(sl_transformer_key_heads(t)));
+    set(config, family, "head_dim", json_integer(sl_transformer_head_width(t)));
     set(config, family, "rope_theta", json_real(t->rotary.base));
     set(config, family, "rope_parameters", rotary_of(&t->rotary));
 }
@@ -95,14 +94,9 @@ static int write_json(json_t *json, const char *to, const char *name, struct sl_
     char path[SL_MAX_PATH], *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(json);
     if (!text) return sl_error_set(error, SL_FAILED, "no memory for %s", name);
-    int status = place(to, name, path, error), number = 0;
+    int status = place(to, name, path, error);
     if (status == SL_OK) status = sl_draft_open(&draft, path, SL_LINKS_REPLACED, error);
-    if (status == SL_OK) {
-        const size_t bytes = strlen(text);
-        errno = ENOSPC; /* where less is written, and no reason given */
-        if (write(draft.descriptor, text, bytes) != (ssize_t)bytes) number = errno;
-        status = sl_draft_finish(&draft, number, error);
-    }
+    if (status == SL_OK) status = sl_draft_finish(&draft, sl_draft_write(&draft, text, strlen(text)), error);
     free(text);
     return status;
 }

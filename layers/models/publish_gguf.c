@@ -15,18 +15,15 @@ static const char divisors_name[] = "rope_freqs.weight";
 /* ---- bytes ---- */
 
 struct stream {
-    int descriptor, number; /* of the first error; 0: none */
+    struct sl_draft draft;
+    int number; /* of the first error; 0: none */
     size_t written, used;
     uint64_t values; /* of the metadata */
     char buffer[1 << 16];
 };
 
 static void flush(struct stream *s) {
-    for (size_t at = 0; at < s->used && !s->number;) {
-        const ssize_t written = write(s->descriptor, s->buffer + at, s->used - at);
-        if (written < 0 && errno != EINTR) s->number = errno;
-        if (written > 0) at += (size_t)written;
-    }
+    if (!s->number) s->number = sl_draft_write(&s->draft, s->buffer, s->used);
     s->used = 0;
 }
 
@@ -86,16 +83,16 @@ static void put_string(struct stream *s, const char *key, const char *value) {
 
 static void put_sizes(struct stream *s, const struct sl_publishing *p) {
     const struct sl_transformer *t = p->publication->transformer;
-    const int width = t->head_width ? t->head_width : t->dimension / t->heads;
+    const int width = sl_transformer_head_width(t);
     put_string(s, "general.architecture", p->publication->family->name);
     put_size(s, p, "vocab_size", t->vocabulary);
     put_size(s, p, "context_length", p->context);
     put_size(s, p, "embedding_length", t->dimension);
     put_size(s, p, "block_count", t->blocks);
-    put_size(s, p, "feed_forward_length", t->inside ? t->inside : 4 * t->dimension);
+    put_size(s, p, "feed_forward_length", sl_transformer_inside(t));
     put_size(s, p, "attention.head_count", t->heads);
-    put_size(s, p, "attention.head_count_kv", t->key_heads ? t->key_heads : t->heads);
-    put_real(s, p, "attention.layer_norm_rms_epsilon", t->epsilon > 0 ? t->epsilon : 1e-6);
+    put_size(s, p, "attention.head_count_kv", sl_transformer_key_heads(t));
+    put_real(s, p, "attention.layer_norm_rms_epsilon", sl_transformer_epsilon(t));
     if (!t->rope) return;
     put_size(s, p, "attention.key_length", width);
     put_size(s, p, "attention.value_length", width);
@@ -135,8 +132,7 @@ static void list_tensor(struct stream *s, const char *name, int dims, const size
 }
 
 static size_t pairs_of(const struct sl_publishing *p) {
-    const struct sl_transformer *t = p->publication->transformer;
-    return (size_t)(t->head_width ? t->head_width : t->dimension / t->heads) / 2;
+    return (size_t)sl_transformer_head_width(p->publication->transformer) / 2;
 }
 
 static bool has_divisors(const struct sl_publishing *p) {
@@ -185,7 +181,7 @@ static int put_tensors(struct stream *s, const struct sl_publishing *p, struct s
 /* The numbers of tensors and of values are known at last. */
 static void put_head(struct stream *s, const struct sl_publishing *p) {
     const uint64_t numbers[] = {(uint64_t)p->publication->count + has_divisors(p), s->values};
-    if (!s->number && pwrite(s->descriptor, numbers, sizeof numbers, 8) != (ssize_t)sizeof numbers)
+    if (!s->number && pwrite(s->draft.descriptor, numbers, sizeof numbers, 8) != (ssize_t)sizeof numbers)
         s->number = errno ? errno : ENOSPC;
 }
 
@@ -205,18 +201,12 @@ static int write_all(struct stream *s, const struct sl_publishing *p, struct sl_
 }
 
 int sl_publish_gguf(const struct sl_publishing *p, const char *to, struct sl_error *error) {
-    struct sl_draft draft = {0};
     struct stream *s = calloc(1, sizeof *s);
     if (!s) return sl_error_set(error, SL_FAILED, "no memory to write %s", to);
-    int status = sl_draft_open(&draft, to, SL_LINKS_REPLACED, error);
-    if (status == SL_OK) {
-        s->descriptor = draft.descriptor;
-        status = write_all(s, p, error);
-        if (status == SL_OK)
-            status = sl_draft_finish(&draft, s->number, error);
-        else
-            sl_draft_give_up(&draft);
-    }
+    int status = sl_draft_open(&s->draft, to, SL_LINKS_REPLACED, error);
+    if (status == SL_OK) status = write_all(s, p, error);
+    if (status == SL_OK) status = sl_draft_finish(&s->draft, s->number, error);
+    sl_draft_give_up(&s->draft);
     free(s);
     return status;
 }

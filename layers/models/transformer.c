@@ -13,13 +13,14 @@ enum { EXPANSION = 4 }; /* columns inside an MLP, as a multiple of the model's *
 
 /* ---- what is not given ---- */
 
-static bool is_grouped(const struct sl_transformer *t) { return t->attention == SL_ATTENTION_GROUPED; }
-static int key_heads_of(const struct sl_transformer *t) { return t->key_heads ? t->key_heads : t->heads; }
-static int head_width_of(const struct sl_transformer *t) {
+int sl_transformer_key_heads(const struct sl_transformer *t) { return t->key_heads ? t->key_heads : t->heads; }
+int sl_transformer_head_width(const struct sl_transformer *t) {
     return t->head_width ? t->head_width : t->dimension / t->heads;
 }
-static int inside_of(const struct sl_transformer *t) { return t->inside ? t->inside : EXPANSION * t->dimension; }
-static double epsilon_of(const struct sl_transformer *t) { return t->epsilon > 0 ? t->epsilon : 1e-6; }
+int sl_transformer_inside(const struct sl_transformer *t) { return t->inside ? t->inside : EXPANSION * t->dimension; }
+double sl_transformer_epsilon(const struct sl_transformer *t) { return t->epsilon > 0 ? t->epsilon : 1e-6; }
+
+static bool is_grouped(const struct sl_transformer *t) { return t->attention == SL_ATTENTION_GROUPED; }
 /* Whether norms shift. */
 static bool shifts(const struct sl_transformer *t) { return t->norm == SL_NORM_LAYER || t->biases == SL_BIASES_ALL; }
 
@@ -80,12 +81,12 @@ static int check_families(const struct sl_transformer *t, struct sl_error *error
 }
 
 static int check_grouped(const struct sl_transformer *t, struct sl_error *error) {
-    if (t->heads % key_heads_of(t))
+    if (t->heads % sl_transformer_key_heads(t))
         return sl_error_set(error, SL_BAD_INPUT, "%d heads of queries do not divide by the %d heads of keys and values",
-                            t->heads, key_heads_of(t));
-    if (t->rope > 0 && head_width_of(t) % 2)
+                            t->heads, sl_transformer_key_heads(t));
+    if (t->rope > 0 && sl_transformer_head_width(t) % 2)
         return sl_error_set(error, SL_BAD_INPUT, "heads of %d columns: rotations turn pairs, so it must be even",
-                            head_width_of(t));
+                            sl_transformer_head_width(t));
     return SL_OK;
 }
 
@@ -105,7 +106,7 @@ int sl_transformer_check(const struct sl_transformer *t, const struct sl_mesh *m
     SL_TRY(check_split("the number of heads", t->heads, tensor, sl_tensor_axis, error));
     SL_TRY(check_split("model dimension", t->dimension, tensor, sl_tensor_axis, error));
     if (!is_grouped(t)) SL_TRY(check_split("latent dimension", t->latent, tensor, sl_tensor_axis, error));
-    if (!t->experts) SL_TRY(check_split("MLP dimension", inside_of(t), tensor, sl_tensor_axis, error));
+    if (!t->experts) SL_TRY(check_split("MLP dimension", sl_transformer_inside(t), tensor, sl_tensor_axis, error));
     if (t->vocabulary_parallel) SL_TRY(check_split("vocabulary size", t->vocabulary, tensor, sl_tensor_axis, error));
     return t->experts > 0 ? check_experts(t, mesh, error) : SL_OK;
 }
@@ -114,19 +115,19 @@ int sl_transformer_check(const struct sl_transformer *t, const struct sl_mesh *m
 
 static struct sl_module *build_norm(const char *name, const struct sl_transformer *t,
                                     const struct sl_channels *channels) {
-    const struct sl_norm_kind kind = {t->norm == SL_NORM_LAYER, shifts(t), epsilon_of(t)};
+    const struct sl_norm_kind kind = {t->norm == SL_NORM_LAYER, shifts(t), sl_transformer_epsilon(t)};
     return sl_sharded_norm(name, t->dimension, &kind, channels);
 }
 
 static struct sl_module *build_grouped(const struct sl_transformer *t, const struct sl_channels *channels) {
     struct sl_gqa shape = {.dimension = t->dimension,
                            .heads = t->heads,
-                           .key_heads = key_heads_of(t),
-                           .width = head_width_of(t),
+                           .key_heads = sl_transformer_key_heads(t),
+                           .width = sl_transformer_head_width(t),
                            .biases = t->biases != SL_BIASES_NONE,
                            .out_bias = t->biases == SL_BIASES_ALL,
                            .head_norms = t->head_norms,
-                           .epsilon = epsilon_of(t),
+                           .epsilon = sl_transformer_epsilon(t),
                            .rotates = t->rope > 0,
                            .rotary = t->rotary,
                            .positions = t->positions,
@@ -160,7 +161,7 @@ static struct sl_module *build_product(const char *name, int in, int out, bool b
 }
 
 static struct sl_module *build_dense_mlp(const struct sl_transformer *t, const struct sl_channels *channels) {
-    const int inside = inside_of(t);
+    const int inside = sl_transformer_inside(t);
     const bool biased = t->biases == SL_BIASES_ALL;
     const int own = inside / sl_mesh_axis_size(channels->mesh, channels->axis);
     if (t->mlp == SL_MLP_GATED_SILU) return sl_gated_mlp("mlp", t->dimension, inside, biased, channels);
@@ -313,14 +314,15 @@ static struct size mlp_size(double c, double inside) {
 }
 
 static struct size dense_size(const struct sl_transformer *t) {
-    const double c = t->dimension, inside = inside_of(t), ups = t->mlp == SL_MLP_GATED_SILU ? 2 : 1;
+    const double c = t->dimension, inside = sl_transformer_inside(t), ups = t->mlp == SL_MLP_GATED_SILU ? 2 : 1;
     const double kernels = (ups + 1) * c * inside;
     return (struct size){
         .kernels = kernels, .biases = t->biases == SL_BIASES_ALL ? ups * inside + c : 0, .met = kernels};
 }
 
 static struct size grouped_size(const struct sl_transformer *t) {
-    const double c = t->dimension, width = head_width_of(t), q = t->heads * width, k = key_heads_of(t) * width;
+    const double c = t->dimension, width = sl_transformer_head_width(t), q = t->heads * width,
+                 k = sl_transformer_key_heads(t) * width;
     const double norms = t->head_norms ? 2 * width : 0, kernels = c * (2 * q + 2 * k);
     return (struct size){.kernels = kernels,
                          .biases = norms + (t->biases != SL_BIASES_NONE ? q + 2 * k : 0) +
@@ -380,6 +382,6 @@ double sl_transformer_flops(const struct sl_transformer *t, int sequence) {
                  rotated = (double)t->rope * t->heads * (t->layers_per_block - 1) / t->layers_per_block;
     const double keys = 0.5 * (sequence + 1); /* that a query sees on average */
     const double attention =
-        layers_of(t) * keys * 2 * (is_grouped(t) ? 2.0 * t->heads * head_width_of(t) : 2 * c + rotated);
+        layers_of(t) * keys * 2 * (is_grouped(t) ? 2.0 * t->heads * sl_transformer_head_width(t) : 2 * c + rotated);
     return 3 * (2 * (kernels + (double)t->vocabulary * c) + attention);
 }

@@ -62,6 +62,13 @@ struct sl_transformer {
     double capacity, balance; /* factor of the number of slots; weight of the load-balance loss */
 };
 
+/* What the model has where a field is 0: heads of keys and values, columns of a head, columns inside an MLP, and what
+ * norms add to the variance. */
+int sl_transformer_key_heads(const struct sl_transformer *transformer);
+int sl_transformer_head_width(const struct sl_transformer *transformer);
+int sl_transformer_inside(const struct sl_transformer *transformer);
+double sl_transformer_epsilon(const struct sl_transformer *transformer);
+
 /* The axes of samples, of stages and of channels. */
 extern const char sl_data_axis[], sl_pipe_axis[], sl_tensor_axis[]; /* "data", "pipe", "tensor" */
 /* For sl_pipeline_options.group_axes. */

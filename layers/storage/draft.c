@@ -73,6 +73,17 @@ int sl_draft_open(struct sl_draft *draft, const char *path, enum sl_links links,
     return sl_error_set(error, SL_FAILED, "%s: cannot be written: %s", draft->temporary, strerror(errno));
 }
 
+int sl_draft_write(const struct sl_draft *draft, const void *bytes, size_t count) {
+    for (const char *left = bytes; count > 0;) {
+        const ssize_t written = write(draft->descriptor, left, count);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return errno;
+        left += written;
+        count -= (size_t)written;
+    }
+    return 0;
+}
+
 int sl_draft_finish(struct sl_draft *draft, int number, struct sl_error *error) {
     if (!number && fsync(draft->descriptor)) number = errno;
     if (number) {

@@ -24,6 +24,9 @@ struct sl_draft {
 int sl_draft_check(const char *path, enum sl_links links, struct sl_error *error);
 /* Creates the empty file PATH.PROCESS.tmp. End with sl_draft_finish or sl_draft_give_up. */
 int sl_draft_open(struct sl_draft *draft, const char *path, enum sl_links links, struct sl_error *error);
+/* Writes COUNT BYTES behind what has been written. Returns 0, or the number of the error, which sl_draft_finish takes.
+ */
+int sl_draft_write(const struct sl_draft *draft, const void *bytes, size_t count);
 /* Syncs the draft, renames it to its path and syncs the directory. NUMBER is the errno of an earlier failed write, or
  * 0. After a failure, earlier or here, the draft is removed, and the line in ERROR names the path and the reason. */
 int sl_draft_finish(struct sl_draft *draft, int number, struct sl_error *error);

@@ -108,18 +108,6 @@ int sl_safetensors_can_write(const char *path, struct sl_error *error) {
     return sl_draft_check(path, SL_LINKS_FOLLOWED, error);
 }
 
-/* Returns 0, or the number of the error. */
-static int put(int descriptor, const char *data, size_t bytes) {
-    while (bytes > 0) {
-        const ssize_t written = write(descriptor, data, bytes);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return errno;
-        data += written;
-        bytes -= (size_t)written;
-    }
-    return 0;
-}
-
 static int write_sorted(const struct sl_store *store, struct sl_tensor *tensor, const char *path,
                         struct sl_error *error) {
     struct sl_draft draft = {0};
@@ -129,9 +117,9 @@ static int write_sorted(const struct sl_store *store, struct sl_tensor *tensor, 
     if (!header) return error->status;
     int status = sl_draft_open(&draft, path, links_of(store), error);
     if (status == SL_OK) {
-        int number = put(draft.descriptor, header, length);
+        int number = sl_draft_write(&draft, header, length);
         for (int i = 0; i < store->count && !number; i++)
-            number = put(draft.descriptor, tensor[i].array.data, sl_tensor_bytes(&tensor[i]));
+            number = sl_draft_write(&draft, tensor[i].array.data, sl_tensor_bytes(&tensor[i]));
         status = sl_draft_finish(&draft, number, error);
     }
     free(header);
