@@ -2,9 +2,9 @@
 #include "spmd/device/device.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "spmd/base/memory.h"
+#include "spmd/device/unqueued_internal.h"
 
 /* Who insists on devices must not get the host instead. */
 static int check(struct sl_error *error) {
@@ -28,28 +28,7 @@ static bool reaches(const void *memory) {
     (void)memory;
     return false;
 }
-static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
-static void copy_rows(size_t rows, size_t bytes, void *to, size_t to_pitch, const void *from, size_t from_pitch) {
-    for (size_t row = 0; row < rows; row++)
-        memcpy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, bytes);
-}
-static void await_aside(void) {}
-static void zero(void *memory, size_t bytes) { memset(memory, 0, bytes); }
-static int settle(struct sl_error *error) {
-    (void)error;
-    return SL_OK;
-}
 static bool offloads(void) { return false; }
-static int mark(void **mark, struct sl_error *error) {
-    (void)mark, (void)error;
-    return SL_OK;
-}
-static void nothing(void *mark) { (void)mark; }
-static int distance(int one, int other) { return one != other; }
-static const char *bus(int number) {
-    (void)number;
-    return NULL;
-}
 
 const struct sl_device_table sl_device = {
     .name = "cpu",
@@ -70,9 +49,9 @@ const struct sl_device_table sl_device = {
     .zero = zero,
     .settle = settle,
     .mark = mark,
-    .follow = nothing,
-    .await = nothing,
-    .free_mark = nothing,
+    .follow = pass,
+    .await = pass,
+    .free_mark = pass,
     .offloads = offloads,
     .distance = distance,
     .bus = bus,

@@ -1,0 +1,32 @@
+/* unqueued_internal.h - what devices without queues have alike: memory is the host's, and work is done when a call
+ * returns. For the one table of a build. */
+#ifndef SL_SPMD_DEVICE_UNQUEUED_INTERNAL_H
+#define SL_SPMD_DEVICE_UNQUEUED_INTERNAL_H
+
+#include <string.h>
+
+#include "spmd/device/device.h"
+
+static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+static void copy_rows(size_t rows, size_t bytes, void *to, size_t to_pitch, const void *from, size_t from_pitch) {
+    for (size_t row = 0; row < rows; row++)
+        memcpy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, bytes);
+}
+static void await_aside(void) {}
+static void zero(void *memory, size_t bytes) { memset(memory, 0, bytes); }
+static int settle(struct sl_error *error) {
+    (void)error;
+    return SL_OK;
+}
+static int mark(void **mark, struct sl_error *error) {
+    (void)mark, (void)error;
+    return SL_OK;
+}
+static void pass(void *mark) { (void)mark; }
+static int distance(int one, int other) { return one != other; }
+static const char *bus(int number) {
+    (void)number;
+    return NULL;
+}
+
+#endif
