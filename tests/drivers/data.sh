@@ -10,15 +10,6 @@ said() {
     [ "$(wc -l <err)" = 1 ] && grep -qxF -- "$1" err
 }
 
-# refused_for TEXT ARGUMENT...: one line with TEXT in it, and status 2.
-refused_for() {
-    text=$1
-    shift
-    call "$@"
-    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "^transformer $1: " err && grep -qF -- "$text" err
-    point "refused: $text"
-}
-
 model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'
 train="train $model --batch 8 --mesh data=1 --steps 2 --json"
 evaluate="evaluate $model --batch 8"
@@ -60,20 +51,20 @@ call $train --data packed
 values loss | cmp -s - losses && [ ! -s err ]
 point 'a packed file alone'
 head -c 60 packed >corpus/sub/cut
-refused_for 'corpus/sub/cut: what gzip has packed is cut short' $train --data corpus
+refused 'corpus/sub/cut: what gzip has packed is cut short' $train --data corpus
 rm corpus/sub/cut
 mkdir binary
 head -c 999 /dev/zero >binary/zeros
-refused_for 'binary: no text is in it: all its files are binary (1)' $train --data binary
+refused 'binary: no text is in it: all its files are binary (1)' $train --data binary
 call $train --data binary/zeros
 [ $status = 0 ] && [ ! -s err ]
 point 'a binary file alone'
 
 for place in corpus/metrics corpus/sub/metrics corpus/new/metrics corpus/sub/deep/../../b.txt; do
-    refused_for 'one of the files of --data corpus' $train --data corpus --metrics $place
+    refused 'one of the files of --data corpus' $train --data corpus --metrics $place
 done
 ln corpus/sub/c elsewhere
-refused_for 'one of the files of --data corpus' $train --data corpus --metrics elsewhere
+refused 'one of the files of --data corpus' $train --data corpus --metrics elsewhere
 call $train --data corpus --metrics corpus/.metrics --save corpus/run
 [ $status = 0 ] && [ -s corpus/.metrics ]
 point 'what is hidden, and checkpoints, may lie among the data'
@@ -159,7 +150,7 @@ point 'bytes of numbered tokens are not known'
 call $evaluate --vocab-size 1000 --mesh data=2 --eval-data shard.bin
 tail -n 1 out | grep -qE "^ *$number +$number +- +299\$"
 point 'which is a dash in the table'
-refused_for '--eval-data shard.bin: a shard, and --data text is a text' $train --data text --eval-data shard.bin --evaluate-every 1
+refused '--eval-data shard.bin: a shard, and --data text is a text' $train --data text --eval-data shard.bin --evaluate-every 1
 call train $model --vocab-size 1000 --batch 8 --mesh data=1 --steps 1 --data shard.bin --validation 0 --sample-every 1 --length 4
 [ $status = 0 ] && grep -qxE '    [0-9]+ [0-9]+ [0-9]+ [0-9]+' out
 point 'a sample of numbered tokens'
