@@ -2,9 +2,9 @@
  * longer than to move it, and would ask for a peer's lines one after the other. */
 #include "collectives/copies.h"
 
-#include "spmd/device/device.h"
-
 #include <string.h>
+
+#include "spmd/device/device.h"
 
 enum {
     UNIT = 16,   /* bytes: short rows are moved in units, which fit registers */

@@ -19,7 +19,7 @@
  *  - settle: before a peer can read what this coordinate has enqueued on its device, wait for it (sl_device.settle in
  *    spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a slot that is posted or
  *    released. Threads' queues wait for each other (sl_device.mark, sl_device.follow). An engine may also refuse
- * devices that do not share the host's memory, as mpi does.
+ *    devices that do not share the host's memory, as mpi does.
  *  - count waiting: add the seconds that calls wait for peers to self->waited while self->timed is set (sl_wait_begin,
  *    sl_wait_end); where it can, divide them (self->divides).
  *  - note every call but the opening of groups: its verb, its object (a group or a channel) and its site. Verdicts

@@ -118,13 +118,16 @@ static void round_bf16(size_t n, const float *x, uint16_t *y) {
 static void share_bf16(size_t n, const float *x, uint16_t *y) {
     enum { PIECE = SL_STREAMS ? 2 * SL_BLOCK : 1 };
     uint16_t piece[PIECE];
-    if (!SL_STREAMS) round_bf16(n, x, y);
-    for (size_t first = 0; SL_STREAMS && first < n; first += PIECE) {
-        const size_t count = n - first < PIECE ? n - first : PIECE;
+    if (!SL_STREAMS) {
+        round_bf16(n, x, y);
+        return;
+    }
+    for (size_t first = 0, count; first < n; first += count) {
+        count = n - first < PIECE ? n - first : PIECE;
         round_bf16(count, x + first, piece);
         stream(piece, y + first, count * sizeof *y);
     }
-    if (SL_STREAMS) end_streams();
+    end_streams();
 }
 
 static void widen_bf16(size_t n, const uint16_t *x, float *y) {

@@ -292,9 +292,9 @@ SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
     for (; i + LANES <= n; i += LANES) sum += load_as(dtype, x, i) * load(y + i);
     float lane[LANES], rest = 0.0f;
     store(lane, sum);
-    for (; i < n; i++) rest += (half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i]) * y[i];
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    for (; i < n; i++) rest += sl_load_float(dtype, x, i) * y[i];
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        for (int l = 0; l < step; l++) lane[l] += lane[l + step];
     }
     return lane[0] + rest;
 }

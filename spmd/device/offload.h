@@ -7,8 +7,8 @@
  *   SL_PARTS                     into so many parts an array is divided whose elements are added up; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
  *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS
- *   SL_ABREAST                   at most so many iterations of SL_ROWS run at the same time, each with scratch of its
- * own SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
+ *   SL_ABREAST                   at most so many iterations of SL_ROWS run at the same time, each with its own scratch
+ *   SL_PIECE                     elements after which a loop over several large arrays asks the memory for more; on
  *                                devices, whose threads hide each other's waits, all at once
  *   SL_PARAMETERS                whether a region takes pointers best as parameters of its own, not in a struct: on
  *                                devices, which otherwise get that in a copy
