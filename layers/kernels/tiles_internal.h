@@ -284,7 +284,7 @@ SL_INLINE void widen_rows(size_t rows, size_t cols, const uint16_t *x, size_t st
     }
 }
 
-/* X is bf16 if HALF. */
+/* X is bf16 if HALF: the bits are those of the floats that it is. */
 SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
     const enum sl_dtype dtype = half ? SL_BF16 : SL_F32;
     vector sum = {0};
@@ -292,7 +292,12 @@ SL_INLINE float dot(size_t n, const void *x, const bool half, const float *y) {
     for (; i + LANES <= n; i += LANES) sum += load_as(dtype, x, i) * load(y + i);
     float lane[LANES], rest = 0.0f;
     store(lane, sum);
-    for (; i < n; i++) rest += sl_load_float(dtype, x, i) * y[i];
+    for (; i < n; i++) {
+        const float *factor = y + i;
+        SETTLE(factor); /* a compiler that multiplied vectors here would round products for one type, and not for the
+                           other */
+        rest += sl_load_float(dtype, x, i) * *factor;
+    }
     for (int step = LANES / 2; step > 0; step /= 2) {
         for (int l = 0; l < step; l++) lane[l] += lane[l + step];
     }
