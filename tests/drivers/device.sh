@@ -42,7 +42,7 @@ cpu)
 offload)
     all_ran "every kernel runs on a device" "$layers/kernels/kernels.c" "$build/tests/test_kernels" "$build/tests/test_adamw"
     all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels" "$build/tests/test_loss_kernels"
-    all_ran "attention runs on a device" "$layers/kernels/attention.c" "$build/tests/test_attention_kernels"
+    all_ran "attention runs on a device" "$layers/kernels/attention.c" "$build/tests/test_attention_kernels" "$build/tests/test_settled"
     all_ran "attention over latents runs on a device" "$layers/kernels/attention_latent.c" "$build/tests/test_attention_latent"
     all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts"
     all_ran "what published models need runs on a device" "$layers/kernels/published.c" "$build/tests/test_gqa"

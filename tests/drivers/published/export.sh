@@ -1,7 +1,7 @@
 #!/bin/sh
-# export.sh DRIVERS DATA - models that are written for other programs: read again they give the same logits; a disk that is
+# export.sh DRIVERS DATA DEVICE - models that are written for other programs: read again they give the same logits; a disk that is
 # full leaves nothing half written. reference.py has the other programs' word. Prints TAP.
-driver=$1/transformer
+driver=$1/transformer device=$3
 data=$(cd "$2" && pwd)
 models=$data/published
 tool=$(cd "$(dirname "$0")" && pwd)/published.py
@@ -98,6 +98,10 @@ point 'nothing was made'
 
 # full TO FORMAT: files end after 8 KB.
 full() {
+    if [ "$device" = offload ]; then
+        skip "a full disk under $2" "the device's runtime needs files, too"
+        return
+    fi
     (
         trap '' XFSZ
         ulimit -f 16
