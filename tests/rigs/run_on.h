@@ -32,12 +32,13 @@ static inline bool has_results(void) {
     return sl_speaks(&engine);
 }
 
-/* Takes the engine from the command line. Where several processes run the tests, all of them the same ones, the first
- * prints TAP, the others what fails on stderr. */
+/* Takes the engine from the command line, and from SL_TEST_FILTER which tests run, a pattern of their names. Where
+ * several processes run the tests, all of them the same ones, the first prints TAP, the others what fails on stderr. */
 static inline void begin_tests(int argc, char **argv) {
     struct sl_engine engine;
     struct sl_error error;
     cmocka_set_message_output(CM_OUTPUT_TAP);
+    cmocka_set_test_filter(getenv("SL_TEST_FILTER"));
     if (argc > 1) test_engine = argv[1];
     test_is_small = argc > 2 && !strcmp(argv[2], "small");
     test_runs_few = argc > 2 && !strcmp(argv[2], "few") && !getenv("SL_TEST_LONG");
