@@ -32,7 +32,7 @@ ORDER = """
     drivers/command_line
     drivers/common
     drivers/speed
-    drivers/memory
+    drivers/memory drivers/text
     drivers/training
     drivers/machine
     drivers/search

@@ -7,7 +7,7 @@
 #include "drivers/common/interrupt.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/progress.h"
-#include "drivers/tokens/documents.h"
+#include "drivers/text/documents.h"
 #include "drivers/tokens/shard_writer.h"
 #include "drivers/tokens/tokens.h"
 #include "spmd/spmd.h"
@@ -17,13 +17,15 @@ enum { BATCH_BYTES = 1 << 24, BATCH_DOCUMENTS = 1 << 14 };
 
 /* A document, and what becomes of it. */
 struct item {
-    struct tokens_document document;
+    struct sl_document document;
     struct sl_token_list tokens;
 };
 
 struct work {
     const struct tokens_config *config;
-    struct tokens_documents documents;
+    struct sl_tokens data;          /* the text, */
+    int file;                       /* its file that is next, */
+    struct sl_document_lines lines; /* and what of that is done */
     struct tokens_shard_writer writer;
     struct sl_encoder *encoder[TOKENS_THREADS];
     int threads;
@@ -48,7 +50,7 @@ static int encode_item(const struct work *w, struct sl_encoder *encoder, struct 
     const char *text;
     char *owned;
     size_t bytes;
-    SL_TRY(tokens_document_text(&item->document, w->config->text_key, &text, &bytes, &owned, error));
+    SL_TRY(sl_document_text(&item->document, w->config->text_key, &text, &bytes, &owned, error));
     item->tokens.count = 0;
     const int status = sl_encode(encoder, text, bytes, w->config->special, &item->tokens, error);
     free(owned);
@@ -87,11 +89,18 @@ static void encode_batch(struct work *w) {
 
 /* ---- batches ---- */
 
+static bool next_document(struct work *w, struct sl_document *document) {
+    for (; w->file < w->data.files; w->file++, w->lines = (struct sl_document_lines){0}) {
+        w->lines.file = &w->data.file[w->file];
+        if (sl_document_next(&w->lines, document)) return true;
+    }
+    return false;
+}
+
 static void take_batch(struct work *w) {
     size_t bytes = 0;
     w->items = 0;
-    while (w->items < BATCH_DOCUMENTS && bytes < BATCH_BYTES &&
-           tokens_documents_next(&w->documents, &w->item[w->items].document))
+    while (w->items < BATCH_DOCUMENTS && bytes < BATCH_BYTES && next_document(w, &w->item[w->items].document))
         bytes += w->item[w->items++].document.count;
     w->bytes += bytes;
     w->failed = w->items;
@@ -112,7 +121,7 @@ static int write_batch(struct work *w, int32_t end, struct sl_error *error) {
 static int write_all(struct work *w, int32_t end, struct sl_error *error) {
     struct sl_progress progress;
     const double began = sl_now();
-    sl_progress_begin(&progress, "byte", "tokens", (int64_t)w->documents.total);
+    sl_progress_begin(&progress, "byte", "tokens", w->data.count);
     int status = SL_OK;
     for (take_batch(w); !status && w->items; take_batch(w)) {
         encode_batch(w);
@@ -144,13 +153,19 @@ static int print_summary(const struct work *w, double seconds, struct sl_error *
     return SL_OK;
 }
 
+static int open_text(struct work *w, struct sl_error *error) {
+    SL_TRY(sl_tokens_open_whole(&w->data, w->config->data, 1, error));
+    if (sl_tokens_are_bytes(&w->data)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: these are tokens already, and no text", w->config->data);
+}
+
 static int prepare(struct work *w, const struct sl_tokenizer *tokenizer, struct sl_error *error) {
     w->threads = w->config->threads ? w->config->threads : sl_topology_usable();
     if (w->threads > TOKENS_THREADS) w->threads = TOKENS_THREADS;
     w->item = calloc(BATCH_DOCUMENTS, sizeof *w->item);
     if (!w->item) return sl_error_set(error, SL_FAILED, "no memory for documents");
     for (int t = 0; t < w->threads; t++) SL_TRY(sl_encoder_open(&w->encoder[t], tokenizer, error));
-    SL_TRY(tokens_documents_open(&w->documents, w->config->data, error));
+    SL_TRY(open_text(w, error));
     return tokens_shards_open(&w->writer, w->config->save, w->config->shard_tokens, sl_tokenizer_vocabulary(tokenizer),
                               error);
 }
@@ -172,7 +187,7 @@ int tokens_make_shards(const struct tokens_config *config, const struct sl_token
     int status = prepare(&w, tokenizer, error);
     if (!status) status = write_all(&w, end, error);
     status = tokens_shards_close(&w.writer, status, error);
-    tokens_documents_close(&w.documents);
+    sl_tokens_close(&w.data);
     for (int t = 0; t < w.threads; t++) sl_encoder_close(w.encoder[t]);
     for (int i = 0; w.item && i < BATCH_DOCUMENTS; i++) sl_token_list_free(&w.item[i].tokens);
     free(w.item);

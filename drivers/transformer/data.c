@@ -1,6 +1,8 @@
 /* data.c - the data that a command reads, and what is said of them and of the parameters. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
@@ -61,13 +63,10 @@ static int open_parts(struct transformer_job *job, struct sl_error *error) {
 
 static int open_whole(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
-    const struct sl_tokens *data = &job->tokens, *own = &job->eval_tokens;
-    SL_TRY(sl_tokens_open_whole(&job->eval_tokens, config->eval_data, config->sequence, error));
+    struct sl_tokens *own = &job->eval_tokens;
+    SL_TRY(sl_tokens_open_whole(own, config->eval_data, config->sequence, error));
     if (job->speaks && own->directory) remark_files("--eval-data", config->eval_data, own);
-    if (!data->files || data->format == own->format || data->format->rows || own->format->rows) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT,
-                        "--eval-data %s: a %s, and --data %s is a %s: they have no tokens in common", config->eval_data,
-                        own->format->name, config->data, data->format->name);
+    return SL_OK;
 }
 
 /* Whether there is something for the evaluations that are asked for, and a use for --eval-data. */
@@ -83,30 +82,93 @@ static int check_evaluation(const struct transformer_job *job, struct sl_error *
                         config->validation);
 }
 
-/* A published model's tokens are not bytes. */
-static int check_bytes(const struct transformer_job *job, const struct sl_tokens *tokens, const char *option,
-                       const char *path, struct sl_error *error) {
-    if (!job->publishes || !tokens->files || !sl_tokens_are_bytes(tokens)) return SL_OK;
-    return sl_error_set(
-        error, SL_BAD_INPUT,
-        "%s %s: a text, whose tokens would be bytes: --model needs those of its tokenizer, which \"tokens "
-        "shards\" makes",
-        option, path);
+/* ---- texts become tokens ---- */
+
+/* TOKENS, opened with VALIDATION, as the tokenizer has them, if they are a text. */
+static int encode(struct transformer_job *job, struct sl_tokens *tokens, const char *option, const char *path,
+                  double validation, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    int64_t documents = 0;
+    if (!config->tokenizer || !tokens->files || !sl_tokens_are_bytes(tokens)) return SL_OK;
+    SL_TRY(transformer_open_tokenizer(job, true, error));
+    const struct sl_text_encoding encoding = {job->tokenizer, config->text_key, config->special};
+    SL_TRY(sl_text_encode(tokens, &encoding, path, validation, config->sequence, &documents, error));
+    if (job->speaks)
+        sl_remark("%s %s: %" PRId64 " document%s, %" PRId64 " tokens", option, path, documents,
+                  documents == 1 ? "" : "s", tokens->count);
+    return SL_OK;
+}
+
+/* Those of both kinds of data are the same, where both are numbers of one vocabulary. */
+static int check_kinds(const struct transformer_job *job, struct sl_error *error) {
+    const struct sl_tokens *data = &job->tokens, *own = &job->eval_tokens;
+    const bool encoded = data->format == &sl_encoded_text || own->format == &sl_encoded_text;
+    if (!data->files || !own->files || data->format == own->format || data->format->rows || own->format->rows ||
+        encoded)
+        return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "--eval-data %s: a %s, and --data %s is a %s: they have no tokens in common",
+                        job->config->eval_data, own->format->name, job->config->data, data->format->name);
+}
+
+static int set_stride(struct transformer_job *job, struct sl_error *error) {
+    const int stride = job->config->stride, sequence = job->config->sequence;
+    if (!stride) return SL_OK;
+    if (stride > sequence)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--stride %d: a window has %d tokens (--sequence), and at most as many", stride, sequence);
+    if (!job->eval_tokens.files || job->eval_tokens.columns)
+        return sl_error_set(error, SL_BAD_INPUT, "--stride %d: needs --eval-data, a text or shards", stride);
+    job->eval_tokens.stride = stride;
+    return SL_OK;
 }
 
 /* Whoever evaluates on a text of its own reads no other. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
-    const char *own = job->config->eval_data;
+    const struct transformer_config *config = job->config;
+    const char *own = config->eval_data;
     if (!transformer_reads_data(job->command)) return SL_OK;
     if (job->command == TRANSFORMER_TRAIN || !own) SL_TRY(open_parts(job, error));
     if (own) SL_TRY(open_whole(job, error));
+    SL_TRY(encode(job, &job->tokens, "--data", config->data, config->validation, error));
+    SL_TRY(encode(job, &job->eval_tokens, "--eval-data", own, 0, error));
+    SL_TRY(check_kinds(job, error));
     SL_TRY(check_evaluation(job, error));
-    SL_TRY(check_bytes(job, &job->tokens, "--data", job->config->data, error));
-    SL_TRY(check_bytes(job, &job->eval_tokens, "--eval-data", own, error));
+    SL_TRY(set_stride(job, error));
     if (!job->model.vocabulary)
         job->model.vocabulary = (job->tokens.files ? &job->tokens : &job->eval_tokens)->vocabulary;
     job->tokens.vocabulary = job->eval_tokens.vocabulary = job->model.vocabulary;
     return SL_OK;
+}
+
+/* ---- bytes ---- */
+
+/* Of a window's labels. The token that ends a text stands for none of its bytes. */
+static double bytes_of(const struct sl_tokenizer *tokenizer, const int32_t *labels, int count) {
+    const int32_t end = sl_token_end(tokenizer);
+    double sum = 0;
+    for (int i = 0; i < count; i++) {
+        size_t bytes = 0;
+        if (labels[i] >= 0 && labels[i] != end) sl_token_bytes(tokenizer, labels[i], &bytes);
+        sum += (double)bytes;
+    }
+    return sum;
+}
+
+int transformer_count_bytes(struct transformer_job *job, struct sl_error *error) {
+    const struct sl_tokens *scored = job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
+    const int sequence = job->config->sequence;
+    job->scored_bytes = sl_tokens_are_bytes(scored) ? job->score.tokens : NAN;
+    if (!job->tokenizer || sl_tokens_are_bytes(scored)) return SL_OK;
+    int32_t *labels = malloc((size_t)sequence * sizeof *labels);
+    int status = labels ? SL_OK : sl_error_set(error, SL_FAILED, "no memory for a window's tokens");
+    job->scored_bytes = 0;
+    for (int64_t window = 0; status == SL_OK && window < transformer_scored(job); window++) {
+        status = sl_tokens_fetch(scored, true, job->job.seed, window, 1, sequence, NULL, labels, error);
+        if (status == SL_OK) job->scored_bytes += bytes_of(job->tokenizer, labels, sequence);
+    }
+    free(labels);
+    return status;
 }
 
 /* ---- what is said of them ---- */
@@ -116,6 +178,8 @@ void transformer_print_scored(const struct transformer_job *job, FILE *stream) {
     const struct transformer_config *config = job->config;
     if (job->eval_tokens.files) {
         fprintf(stream, "--eval-data %s, all of its %" PRId64 " tokens", config->eval_data, job->eval_tokens.count);
+        if (config->stride && config->stride < config->sequence)
+            fprintf(stream, " but the first from at least %d before them", config->sequence - config->stride);
         return;
     }
     fprintf(stream, "data %s, ", data->files == 1 ? data->file[0].path : config->data);

@@ -63,10 +63,9 @@ static int program(struct sl_spmd *self, void *arg) {
 
 /* ---- what is said of it ---- */
 
-/* NaN where a token is not a byte: how many bytes it stands for, only its tokenizer knows. */
+/* NaN where nobody knows how many bytes the tokens stand for. */
 static double bits_per_byte(const struct transformer_job *job) {
-    const struct sl_tokens *scored = job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
-    return sl_tokens_are_bytes(scored) ? job->score.loss / log(2) : NAN;
+    return job->score.loss / log(2) * (job->score.tokens / job->scored_bytes);
 }
 
 static double sequences_per_second(const struct transformer_job *job) {
@@ -138,6 +137,7 @@ int transformer_run_evaluation(struct transformer_job *job, const struct sl_engi
     SL_TRY(sl_memory_refuse(&job->job, engine, job->training.memory, error));
     if (!sl_speaks(engine)) return SL_OK;
     SL_TRY(transformer_judge_stream(job, error));
+    SL_TRY(transformer_count_bytes(job, error));
     if (job->config->common.json) return print_json(job, error);
     print_table(job);
     return SL_OK;

@@ -54,27 +54,28 @@ static int copy_file(const char *from, const char *to, const char *name, struct 
     return status;
 }
 
-/* Where a tokenizer is: a folder, or a GGUF file; NULL: nowhere. */
-static const char *tokenizer_of(const struct transformer_job *job) {
-    return job->config->tokenizer ? job->config->tokenizer : job->config->model;
-}
-
 static bool is_folder(const char *path) {
     struct stat file;
     return path && !stat(path, &file) && S_ISDIR(file.st_mode);
 }
 
 static void remark_on_none(void) {
-    sl_remark("no tokenizer is written: a folder's is copied to a folder, a GGUF file's to a GGUF file");
+    sl_remark("no tokenizer is written: a folder's, or a tokenizer.json, is copied to a folder, a GGUF file's to a "
+              "GGUF file");
 }
 
 static int copy_tokenizer(const struct transformer_job *job, struct sl_error *error) {
-    const char *from = tokenizer_of(job);
-    if (!is_folder(from)) {
-        remark_on_none();
+    const char *from = job->config->tokenizer, *slash = from ? strrchr(from, '/') : NULL;
+    const char *name = slash ? slash + 1 : from;
+    char folder[SL_MAX_PATH];
+    if (is_folder(from)) {
+        for (int i = 0; copied[i]; i++) SL_TRY(copy_file(from, job->config->to, copied[i], error));
         return SL_OK;
     }
-    for (int i = 0; copied[i]; i++) SL_TRY(copy_file(from, job->config->to, copied[i], error));
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - from + 1) : 1, slash ? from : ".");
+    if (from && (!strcmp(name, "tokenizer.json") || !strcmp(name, "tokenizer.model")))
+        return copy_file(folder, job->config->to, name, error);
+    remark_on_none();
     return SL_OK;
 }
 
@@ -88,20 +89,24 @@ static int write_folder(const struct transformer_job *job, struct sl_publishing 
     return sl_publish_folder(publishing, job->config->to, error);
 }
 
+static bool is_gguf(const struct sl_contents *contents) {
+    return contents->count >= 4 && !memcmp(contents->bytes, "GGUF", 4);
+}
+
 static int write_gguf(const struct transformer_job *job, struct sl_publishing *publishing, struct sl_error *error) {
-    const char *from = tokenizer_of(job);
+    const char *from = job->config->tokenizer;
     struct sl_contents contents = {0};
     struct sl_gguf gguf = {0};
     char path[SL_MAX_PATH];
     int status = SL_OK;
     if (snprintf(path, sizeof path, "%s/model.gguf", job->config->to) >= SL_MAX_PATH)
         return sl_error_set(error, SL_BAD_INPUT, "--to %.100s...: the path is too long", job->config->to);
-    if (!from || is_folder(from)) {
-        remark_on_none();
-    } else {
-        status = sl_contents_open(&contents, from, error);
-        if (status == SL_OK) status = sl_gguf_open(&gguf, &contents, from, error);
+    if (from && !is_folder(from)) status = sl_contents_open(&contents, from, error);
+    if (status == SL_OK && is_gguf(&contents)) {
+        status = sl_gguf_open(&gguf, &contents, from, error);
         publishing->vocabulary = &gguf;
+    } else if (status == SL_OK) {
+        remark_on_none();
     }
     if (status == SL_OK) status = sl_publish_gguf(publishing, path, error);
     sl_gguf_close(&gguf);

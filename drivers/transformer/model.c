@@ -43,6 +43,7 @@ int transformer_take_model(struct transformer_job *job, struct transformer_confi
             return sl_error_set(error, SL_BAD_INPUT, "--model and --%s: the model's files say it: leave --%s out",
                                 given_by_model[i], given_by_model[i]);
     job->publishes = true;
+    if (!config->tokenizer) config->tokenizer = config->model;
     SL_TRY(sl_published_open(&job->published, config->model, error));
     take_sizes(config, &job->published.transformer);
     SL_TRY(transformer_write_rotary(job, config, &job->published.transformer, error));
@@ -81,16 +82,16 @@ int transformer_publish(const struct transformer_job *job, struct sl_store *stor
 
 /* ---- text ---- */
 
-int transformer_open_tokenizer(struct transformer_job *job, struct sl_error *error) {
-    if (!job->publishes || job->command != TRANSFORMER_GENERATE) return SL_OK;
-    const bool needs = !job->config->prompt_tokens; /* otherwise text is shown where there is a tokenizer */
+int transformer_open_tokenizer(struct transformer_job *job, bool needed, struct sl_error *error) {
+    const char *path = job->config->tokenizer;
     struct sl_error reason = {0};
-    if (sl_tokenizer_open(&job->tokenizer, job->config->model, NULL, &reason))
-        return needs ? sl_error_set(error, reason.status, "%s", reason.message) : SL_OK;
+    if (!path || job->tokenizer) return SL_OK;
+    if (sl_tokenizer_open(&job->tokenizer, path, NULL, &reason))
+        return needed ? sl_error_set(error, reason.status, "%s", reason.message) : SL_OK;
     const int tokens = sl_tokenizer_vocabulary(job->tokenizer);
-    if (tokens <= job->model.vocabulary) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "%s: its tokenizer has %d tokens, and the model %d", job->config->model,
-                        tokens, job->model.vocabulary);
+    if (!job->model.vocabulary || tokens <= job->model.vocabulary) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: its tokenizer has %d tokens, and the model %d", path, tokens,
+                        job->model.vocabulary);
 }
 
 /* PROMPT's tokens are bytes; those of the model are added to LIST. */

@@ -84,9 +84,9 @@ const struct sl_option transformer_model_table[] = {
 const struct sl_option transformer_data_table[] = {
     {"data", SL_OPTION_TEXT, FIELD(data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
      .help =
-         "training data: a text file, or a directory of them and of directories, where each byte is a token (gzip's "
-         "files are unpacked, binary ones left out); a token shard of llm.c, or a directory of them (*.bin); or a "
-         "safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
+         "training data: a text file, or a directory of them and of directories (gzip's files are unpacked, binary "
+         "ones left out), where each byte is a token, or which --tokenizer makes into tokens; a token shard of llm.c, "
+         "or a directory of them (*.bin); or a safetensors file with an i32 tensor \"tokens\" [rows, sequence + 1]. "
          "If it is not given, the tokens in --params are taken if there are any, else the licenses that Debian "
          "installs"},
     {"validation", SL_OPTION_REAL, FIELD(validation), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_DATA,
@@ -94,6 +94,14 @@ const struct sl_option transformer_data_table[] = {
     {"eval-data", SL_OPTION_TEXT, FIELD(eval_data), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_DATA,
      .help = "data to evaluate on, read as --data are: every token but the first is scored, once. If it is not given, "
              "batches of the part kept for evaluation are"},
+    {"stride", SL_OPTION_INTEGER, FIELD(stride), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
+     .help = "with --eval-data: tokens from where a window of --sequence begins to where the next one does; fewer let "
+             "more tokens before it predict a token, and each is still scored once; 0: --sequence"},
+    {"text-key", SL_OPTION_TEXT, FIELD(text_key), .value = "KEY", .keep = SL_KEPT_DATA,
+     .help = "with --tokenizer: under which key the lines of *.jsonl, which are documents, have their texts"},
+    {"special", SL_OPTION_SWITCH, FIELD(special), .keep = SL_KEPT_DATA,
+     .help = "with --tokenizer: what the data spell as a special token, such as <|endoftext|>, is one; otherwise it is "
+             "text like other text"},
     {"batch", SL_OPTION_INTEGER, FIELD(training.batch), .min = 1, .max = MOST_BATCH, .alias = "batch-size",
      .keep = SL_KEPT_RUN, .help = "sequences of a step, over all replicas"},
     {"evaluate-batches", SL_OPTION_INTEGER, FIELD(evaluate_batches), .min = 1, .max = 1e6, .keep = SL_KEPT_FREE,
@@ -148,12 +156,15 @@ const struct sl_option transformer_parameter_table[] = {
      .help = "begin with a published model, and take over its sizes: a folder of Hugging Face's, or a GGUF file, of a "
              "Llama, "
              "Mistral, Qwen 2, Qwen 3 or GPT-2; --sequence says how many tokens a sample has"},
+    {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_DATA, .keep = SL_KEPT_MODEL,
+     .help = "what makes texts into tokens, and tokens into texts: a tokenizer.json, a folder that has one, a GGUF "
+             "file, or a model of SentencePiece (default: that of --model; without it a token is a byte)"},
     {0},
 };
 
 const struct sl_option transformer_generation_table[] = {
     {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .keep = SL_KEPT_FREE, .unless = "prompt-tokens|prompts",
-     .help = "text to continue; its bytes are the first tokens"},
+     .help = "text to continue: its bytes, or what --tokenizer makes of it, are the first tokens"},
     {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .keep = SL_KEPT_FREE,
      .unless = "prompt|prompts", .help = "tokens to continue, as numbers"},
     {"prompts", SL_OPTION_TEXT, FIELD(prompts), .value = "FILE", .path = SL_PATH_TEXT, .keep = SL_KEPT_FREE,
@@ -192,8 +203,6 @@ const struct sl_option transformer_export_table[] = {
     {"to", SL_OPTION_TEXT, FIELD(to), .value = "DIR", .path = SL_PATH_DATA, .help = "the folder to write into"},
     {"type", SL_OPTION_CHOICE, FIELD(type), .value = "f32|f16|bf16|q8_0",
      .help = "of the tensors' elements; q8_0, in GGUF files: blocks of 32 with a scale. Vectors stay f32 there"},
-    {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_DATA,
-     .help = "the folder or GGUF file that has the tokenizer, which is copied; by default that of --model"},
     {"file-megabytes", SL_OPTION_REAL, FIELD(file_megabytes), .min = 1e-3, .max = 1e9,
      .help = "most of the tensors' bytes in a file of the folder"},
     {0},
@@ -216,6 +225,8 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .capacity = 1.25,
         .balance = 0.01,
         .data = transformer_default_data,
+        .text_key = "text",
+        .special = true,
         .validation = 0.1,
         .evaluate_batches = 8,
         .samples = 1,
@@ -358,6 +369,17 @@ static int open_params(struct transformer_job *job, struct sl_error *error) {
                         job->params.path, model);
 }
 
+/* Texts that are data have it open already. Numbers are shown, and bytes not known, where there is none. */
+static int open_tokenizer(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    const bool shows = job->command == TRANSFORMER_GENERATE || config->sample_every;
+    if (job->command == TRANSFORMER_EXPORT || (job->command == TRANSFORMER_TRAIN && !shows)) return SL_OK;
+    const bool needed = sl_option_given(config->common.command, "tokenizer") ||
+                        (shows && (config->prompt || config->prompts)) ||
+                        (job->command == TRANSFORMER_GENERATE && !config->prompt_tokens);
+    return transformer_open_tokenizer(job, needed, error);
+}
+
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
                         const struct transformer_config *config, const struct sl_mesh *mesh,
                         const struct sl_engine *engine, struct sl_error *error) {
@@ -411,7 +433,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     if (!job->model.vocabulary) job->model.vocabulary = 256;
     SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
     SL_TRY(transformer_fit(job, error));
-    SL_TRY(transformer_open_tokenizer(job, error));
+    SL_TRY(open_tokenizer(job, error));
     SL_TRY(transformer_read_prompts(job, error));
     SL_TRY(transformer_check_memory(job, engine, error));
     SL_TRY(prepare_training(job, error));

@@ -3,14 +3,13 @@
 #define SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 
 #include "drivers/search/search_options.h"
+#include "drivers/text/encoding.h"
 #include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
 #include "layers/models/publish.h"
 #include "layers/models/transformer.h"
 #include "layers/storage/prompts.h"
-#include "layers/storage/tokens.h"
-#include "layers/tokenizers/tokenizer.h"
 
 enum transformer_command { TRANSFORMER_TRAIN, TRANSFORMER_EVALUATE, TRANSFORMER_GENERATE, TRANSFORMER_EXPORT };
 static inline bool transformer_reads_data(enum transformer_command command) { return command < TRANSFORMER_GENERATE; }
@@ -33,8 +32,10 @@ struct transformer_config {
     int experts, choices, shared_experts, expert_dimension;
     double capacity, balance;
     /* data */
-    const char *data, *eval_data, *params, *model;
+    const char *data, *eval_data, *text_key, *params, *model, *tokenizer;
+    bool special;
     double validation;
+    int stride;
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
     /* generation */
@@ -45,7 +46,7 @@ struct transformer_config {
     double temperature, top_p;
     /* export */
     int format, type;
-    const char *to, *tokenizer;
+    const char *to;
     double file_megabytes; /* of a folder's files */
 };
 
@@ -90,7 +91,7 @@ struct transformer_job {
     struct sl_prompts prompts;
     bool publishes; /* the model is a published one */
     struct sl_published published;
-    struct sl_tokenizer *tokenizer;         /* its; NULL: tokens are bytes */
+    struct sl_tokenizer *tokenizer;         /* NULL: tokens are bytes, or nobody knows their text */
     char rope_scaling[128], *rope_divisors; /* the published model's, as options */
     float *divisors;                        /* of the model's rotary */
     struct sl_store exported;               /* values to be written for others */
@@ -98,6 +99,7 @@ struct transformer_job {
     /* Written by coordinate 0. */
     struct sl_peak peak; /* what products reach with the run's cores */
     struct transformer_score score;
+    double scored_bytes;              /* that the scored tokens stand for; NaN: nobody knows */
     struct transformer_stream stream; /* of evaluate */
 };
 
@@ -112,7 +114,8 @@ int transformer_read_rotary(struct transformer_job *job, struct sl_error *error)
 int transformer_load_model(struct sl_worker *worker);
 /* STORE's tensors, which have the parameters' names and shapes, become those of the published model. */
 int transformer_publish(const struct transformer_job *job, struct sl_store *store, struct sl_error *error);
-int transformer_open_tokenizer(struct transformer_job *job, struct sl_error *error);
+/* Opens the tokenizer, if there is one and it is not open. One that cannot be opened is an error where it is NEEDED. */
+int transformer_open_tokenizer(struct transformer_job *job, bool needed, struct sl_error *error);
 /* The job's prompts, whose tokens are bytes, become the model's tokens. */
 int transformer_encode_prompts(struct transformer_job *job, struct sl_error *error);
 /* The bytes of a sample, *COUNT of them, to be freed; NULL without memory. */
@@ -127,6 +130,8 @@ extern const char transformer_default_data[];
 bool transformer_takes_given_tokens(const struct transformer_job *job);
 /* Opens the data that the command reads, and says what is in a directory. Sets the vocabulary, if it is still 0. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error);
+/* Sets scored_bytes. */
+int transformer_count_bytes(struct transformer_job *job, struct sl_error *error);
 /* Prints what evaluations score: "data text: the last 70 of 700 tokens, 8 batches of 8 sequences". */
 void transformer_print_scored(const struct transformer_job *job, FILE *stream);
 /* Prints where the parameters are from: "parameters run/step-00000100.safetensors (step 100)". */

@@ -23,6 +23,9 @@ struct sl_token_format {
     int (*open)(struct sl_tokens *tokens, struct sl_token_file *file, int sequence, struct sl_error *error);
 };
 
+/* Of texts that were made into tokens: no file has it. */
+extern const struct sl_token_format sl_encoded_text;
+
 /* Format number I; NULL after the last, which recognizes every file. */
 const struct sl_token_format *sl_token_format(int i);
 

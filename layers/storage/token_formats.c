@@ -122,6 +122,8 @@ static const struct sl_token_format formats[] = {
     {"text", "bytes", "", sizeof(uint8_t), true, false, recognize_any, open_bytes},
 };
 
+const struct sl_token_format sl_encoded_text = {.name = "text", .unit = "tokens", .width = sizeof(int32_t)};
+
 const struct sl_token_format *sl_token_format(int i) {
     return i >= 0 && i < (int)(sizeof formats / sizeof *formats) ? &formats[i] : NULL;
 }

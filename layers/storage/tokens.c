@@ -67,6 +67,7 @@ static int add_single(struct sl_tokens *tokens, const char *path, struct sl_erro
 
 static void close_file(struct sl_token_file *file) {
     sl_contents_close(&file->contents);
+    free(file->encoded);
     free(file->path);
 }
 
@@ -185,15 +186,34 @@ int sl_tokens_open(struct sl_tokens *tokens, const char *path, double validation
     return status;
 }
 
+static int check_whole(const struct sl_tokens *tokens, const char *path, struct sl_error *error) {
+    if (tokens->count >= 2) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: too short: %jd %s, and the first of them is not scored", path,
+                        (intmax_t)tokens->count, tokens->format->unit);
+}
+
 int sl_tokens_open_whole(struct sl_tokens *tokens, const char *path, int sequence, struct sl_error *error) {
     *tokens = (struct sl_tokens){.whole = true};
     int status = open_path(tokens, path, sequence, error);
     tokens->training = 0;
-    if (status == SL_OK && tokens->count < 2)
-        status = sl_error_set(error, SL_BAD_INPUT, "%s: too short: %jd %s, and the first of them is not scored", path,
-                              (intmax_t)tokens->count, tokens->format->unit);
+    if (status == SL_OK) status = check_whole(tokens, path, error);
     if (status != SL_OK) sl_tokens_close(tokens);
     return status;
+}
+
+int sl_tokens_encode(struct sl_tokens *tokens, const char *path, double validation, int sequence, int vocabulary,
+                     sl_encode_file *encode, void *arg, struct sl_error *error) {
+    tokens->format = &sl_encoded_text;
+    tokens->vocabulary = vocabulary;
+    tokens->count = 0;
+    for (int i = 0; i < tokens->files; i++) {
+        struct sl_token_file *file = &tokens->file[i];
+        SL_TRY(encode(arg, file, &file->encoded, &file->count, error));
+        file->tokens = file->encoded;
+        file->first = tokens->count;
+        tokens->count += file->count;
+    }
+    return tokens->whole ? check_whole(tokens, path, error) : cut_stream(tokens, path, validation, sequence, error);
 }
 
 void sl_tokens_close(struct sl_tokens *tokens) {
@@ -205,10 +225,22 @@ void sl_tokens_close(struct sl_tokens *tokens) {
 
 /* ---- the order of samples ---- */
 
+/* Of data that are whole: how far apart windows begin. */
+static int stride_of(const struct sl_tokens *tokens, int sequence) {
+    return tokens->stride && tokens->stride < sequence ? tokens->stride : sequence;
+}
+
+/* Those that it takes until each label is in one. */
+static int64_t whole_windows(const struct sl_tokens *tokens, int sequence) {
+    const int64_t labels = tokens->count - 1, stride = stride_of(tokens, sequence);
+    if (labels <= sequence) return labels > 0;
+    return 1 + (labels - sequence + stride - 1) / stride;
+}
+
 int64_t sl_tokens_windows(const struct sl_tokens *tokens, bool evaluation, int sequence) {
     if (sequence < 1 || !tokens->format) return 0;
     if (tokens->format->rows) return sequence == tokens->columns - 1 ? tokens->count / tokens->columns : 0;
-    if (tokens->whole) return evaluation ? (tokens->count - 1 + sequence - 1) / sequence : 0;
+    if (tokens->whole) return evaluation ? whole_windows(tokens, sequence) : 0;
     /* The last input has a label; an epoch that begins at token SEQUENCE - 1 has as many windows as the others. */
     const int64_t part = evaluation ? tokens->count - tokens->training : tokens->training;
     const int64_t spare = evaluation ? 1 : sequence;
@@ -260,7 +292,7 @@ static int64_t offset_of(uint64_t seed, int64_t epoch, int sequence) {
 static int64_t start_of(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t k, int64_t windows,
                         int sequence) {
     if (tokens->format->rows) return k % windows * tokens->columns;
-    if (evaluation) return tokens->training + k % windows * sequence;
+    if (evaluation) return tokens->training + k % windows * (tokens->whole ? stride_of(tokens, sequence) : sequence);
     const int64_t epoch = k / windows;
     return offset_of(seed, epoch, sequence) + sl_tokens_shuffle(seed, epoch, windows, k % windows) * sequence;
 }
@@ -314,6 +346,12 @@ static int copy_padded(const struct sl_tokens *tokens, int64_t position, int cou
     return count ? copy_tokens(tokens, position, count, out, error) : SL_OK;
 }
 
+/* Takes the labels away that the window before sample K has. */
+static void drop_scored(const struct sl_tokens *tokens, int64_t k, int sequence, int32_t *labels) {
+    if (!tokens->whole || !k) return;
+    for (int i = 0; i < sequence - stride_of(tokens, sequence); i++) labels[i] = -1;
+}
+
 int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t first, int64_t rows,
                     int sequence, int32_t *inputs, int32_t *labels, struct sl_error *error) {
     const int64_t windows = sl_tokens_windows(tokens, evaluation, sequence);
@@ -328,7 +366,9 @@ int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t se
         const int64_t start = start_of(tokens, evaluation, seed, first + r, windows, sequence);
         const int there = labels_of(tokens, first + r, start, windows, sequence);
         if (inputs) SL_TRY(copy_padded(tokens, start, there, sequence, 0, inputs + r * sequence, error));
-        if (labels) SL_TRY(copy_padded(tokens, start + 1, there, sequence, -1, labels + r * sequence, error));
+        if (!labels) continue;
+        SL_TRY(copy_padded(tokens, start + 1, there, sequence, -1, labels + r * sequence, error));
+        drop_scored(tokens, first + r, sequence, labels + r * sequence);
     }
     return SL_OK;
 }

@@ -22,6 +22,8 @@
  *
  * Data that are opened whole are for evaluation alone, which scores each token of a stream but the first exactly once.
  *
+ * A text can be made into tokens of a vocabulary (sl_tokens_encode); then it is a stream of them.
+ *
  * Files must not shrink while they are open: reading the lost part ends the process (SIGBUS). */
 #ifndef SL_LAYERS_STORAGE_TOKENS_H
 #define SL_LAYERS_STORAGE_TOKENS_H
@@ -41,6 +43,7 @@ struct sl_token_file {
     char *path;
     struct sl_contents contents; /* unpacked */
     const void *tokens;          /* as wide as the format's */
+    int32_t *encoded;            /* the same, where they were made from the bytes; NULL: they were not */
     int64_t count;               /* tokens of the file */
     int64_t first;               /* position in the stream of the file's first token */
 };
@@ -58,6 +61,8 @@ struct sl_tokens {
     int64_t count, training; /* tokens; the first TRAINING of them are for training */
     int columns;             /* rows: tokens of a row; streams: 0 */
     bool whole;              /* all is for evaluation */
+    int stride;              /* of whole streams: tokens from where a window begins to where the next one does, at most
+                                a sequence; 0: a sequence. A user may set it */
     bool directory;          /* the path is one, and these are counts of its files: */
     struct sl_token_counts counts;
     size_t unpacked; /* bytes of the files that gzip has packed */
@@ -72,11 +77,21 @@ struct sl_tokens {
 int sl_tokens_open(struct sl_tokens *tokens, const char *path, double validation, int sequence, struct sl_error *error);
 /* The same, but all of PATH is for evaluation: at least two tokens. */
 int sl_tokens_open_whole(struct sl_tokens *tokens, const char *path, int sequence, struct sl_error *error);
+
+/* Gives the tokens that FILE's bytes are, in memory of malloc, and their number. SL_BAD_INPUT says what is wrong. */
+typedef int sl_encode_file(void *arg, const struct sl_token_file *file, int32_t **encoded, int64_t *count,
+                           struct sl_error *error);
+/* Makes the bytes of an open text into tokens of VOCABULARY: ENCODE is called for each file in turn. VALIDATION and
+ * SEQUENCE are those that it was opened with, and so are the errors; close it also after a failure. PATH is for
+ * messages. */
+int sl_tokens_encode(struct sl_tokens *tokens, const char *path, double validation, int sequence, int vocabulary,
+                     sl_encode_file *encode, void *arg, struct sl_error *error);
 /* Also after a failure. */
 void sl_tokens_close(struct sl_tokens *tokens);
 
 /* Samples in an epoch: windows of the training part or of the evaluation part; rows where PATH had rows. Of a stream
- * that is whole the last window may be shorter than the others, and counts. */
+ * that is whole the last window may be shorter than the others, and counts; where windows begin closer to each other
+ * than they are long, each scores the tokens that those before it have not. */
 int64_t sl_tokens_windows(const struct sl_tokens *tokens, bool evaluation, int sequence);
 
 /* Whether a token is a byte of a text. */
@@ -87,8 +102,8 @@ int64_t sl_tokens_shuffle(uint64_t seed, int64_t epoch, int64_t windows, int64_t
 
 /* Writes samples [FIRST, FIRST + ROWS): inputs [rows, sequence], and labels [rows, sequence], which are the tokens that
  * follow the inputs. Either may be NULL. In the evaluation of data that are whole, samples past the last, and what the
- * last window lacks, get inputs 0 and labels -1, which losses leave out. SL_BAD_INPUT names the file and the position
- * of a token that is not in the vocabulary. */
+ * last window lacks, get inputs 0 and labels -1, which losses leave out; so do labels that the window before has.
+ * SL_BAD_INPUT names the file and the position of a token that is not in the vocabulary. */
 int sl_tokens_fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed, int64_t first, int64_t rows,
                     int sequence, int32_t *inputs, int32_t *labels, struct sl_error *error);
 

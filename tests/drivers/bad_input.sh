@@ -390,6 +390,11 @@ refuses '--validation 0 keeps nothing of the data to evaluate on: ' $train --val
 refuses '--eval-data text: needs --evaluate-every N' $train --eval-data text
 refuses 'nothing: cannot be opened: No such file' $evaluate --eval-data nothing
 refuses "--eval-data: \"\" is not " $evaluate --eval-data ''
+refuses '--stride: "-1" is not an integer from 0 to' $evaluate --stride -1
+refuses "--text-key: \"\" is not " $evaluate --text-key ''
+refuses "--tokenizer: \"\" is not " $train --tokenizer ''
+refuses 'nothing: cannot be opened: No such file' $train --tokenizer nothing
+refuses 'nothing: cannot be opened: No such file' $generate --tokenizer nothing
 printf x >letter
 refuses 'letter: too short: 1 bytes, and the first of them is not scored' $evaluate --eval-data letter
 refuses 'the vocabulary has 0 to 63' $train --vocab-size 64 --steps 3

@@ -3,6 +3,7 @@ set(parsers
     adopt
     checkpoint
     csv
+    documents
     idx
     machine
     memory

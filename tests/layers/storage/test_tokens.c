@@ -420,6 +420,71 @@ static void expect_whole(const struct sl_tokens *tokens, int sequence, int64_t r
     assert_true(place + 1 >= tokens->count);
 }
 
+/* Windows that begin closer to each other than they are long: each token but the first is a label once, in the first
+ * window that has it. */
+static void test_strides(void **state) {
+    (void)state;
+    int32_t inputs[16], labels[16];
+    for (int count = 2; count < 50; count++)
+        for (int sequence = 1; sequence <= 16; sequence++)
+            for (int stride = 1; stride <= sequence; stride++) {
+                struct sl_tokens tokens;
+                struct sl_error error = {0};
+                put_text("text", 0, count);
+                assert_int_equal(sl_tokens_open_whole(&tokens, at("text"), sequence, &error), SL_OK);
+                tokens.stride = stride;
+                int64_t scored = 0;
+                for (int64_t k = 0; k < sl_tokens_windows(&tokens, true, sequence); k++) {
+                    fetch(&tokens, true, 5, k, 1, sequence, inputs, labels);
+                    assert_int_equal(inputs[0], token_of(k * stride));
+                    for (int i = 0; i < sequence; i++)
+                        if (labels[i] >= 0) assert_int_equal(labels[i], token_of(++scored));
+                    assert_true(k == 0 || scored > 0);
+                }
+                assert_int_equal(scored, count - 1);
+                sl_tokens_close(&tokens);
+            }
+}
+
+/* A file's bytes as tokens of two bytes each. */
+static int encode_pairs(void *arg, const struct sl_token_file *file, int32_t **encoded, int64_t *count,
+                        struct sl_error *error) {
+    const unsigned char *bytes = file->contents.bytes;
+    if (arg) return sl_error_set(error, SL_BAD_INPUT, "%s: refused", file->path);
+    *count = (int64_t)file->contents.count / 2;
+    *encoded = malloc(file->contents.count * 2 + 1);
+    for (int64_t i = 0; i < *count; i++) (*encoded)[i] = bytes[2 * i] * 256 + bytes[2 * i + 1];
+    return SL_OK;
+}
+
+static void test_encoded(void **state) {
+    (void)state;
+    struct sl_tokens tokens;
+    struct sl_error error = {0};
+    int32_t inputs[4], labels[4];
+    put_text("a", 0, 40);
+    put_text("b", 40, 60);
+    assert_int_equal(sl_tokens_open(&tokens, directory, 0.2, 4, &error), SL_OK);
+    assert_int_equal(sl_tokens_encode(&tokens, directory, 0.2, 4, 1 << 16, encode_pairs, NULL, &error), SL_OK);
+    assert_int_equal(tokens.count, 50);
+    assert_int_equal(tokens.training, 40);
+    assert_false(sl_tokens_are_bytes(&tokens));
+    assert_int_equal(sl_tokens_fetch(&tokens, true, 0, 0, 1, 4, inputs, labels, &error), SL_OK);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(inputs[i], token_of(80 + 2 * i) * 256 + token_of(81 + 2 * i));
+        assert_int_equal(labels[i], token_of(82 + 2 * i) * 256 + token_of(83 + 2 * i));
+    }
+    sl_tokens_close(&tokens);
+    assert_int_equal(sl_tokens_open(&tokens, at("a"), 0, 4, &error), SL_OK);
+    assert_int_equal(sl_tokens_encode(&tokens, path, 0, 11, 1 << 16, encode_pairs, NULL, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "too short: 20 tokens"));
+    sl_tokens_close(&tokens);
+    assert_int_equal(sl_tokens_open_whole(&tokens, at("a"), 4, &error), SL_OK);
+    assert_int_equal(sl_tokens_encode(&tokens, path, 0, 4, 1 << 16, encode_pairs, &error, &error), SL_BAD_INPUT);
+    assert_non_null(strstr(error.message, "refused"));
+    sl_tokens_close(&tokens);
+}
+
 static void test_whole(void **state) {
     (void)state;
     static int32_t stream[400];
@@ -671,6 +736,8 @@ int main(void) {
         cmocka_unit_test_teardown(test_layouts, empty_directory),
         cmocka_unit_test_teardown(test_evaluation, empty_directory),
         cmocka_unit_test_teardown(test_whole, empty_directory),
+        cmocka_unit_test_teardown(test_strides, empty_directory),
+        cmocka_unit_test_teardown(test_encoded, empty_directory),
         cmocka_unit_test_teardown(test_lengths, empty_directory),
         cmocka_unit_test_teardown(test_no_file, empty_directory),
         cmocka_unit_test_teardown(test_bad_shards, empty_directory),

@@ -1,0 +1,52 @@
+/* encoding.c - makes a text's documents into tokens, file by file. */
+#include "drivers/text/encoding.h"
+
+#include <stdlib.h>
+
+#include "drivers/text/documents.h"
+
+/* What one walk over the files needs. */
+struct walk {
+    const struct sl_text_encoding *encoding;
+    struct sl_encoder *encoder;
+    int64_t documents;
+};
+
+static int add_document(struct walk *walk, const struct sl_document *document, struct sl_token_list *list,
+                        struct sl_error *error) {
+    const int32_t end = sl_token_end(walk->encoding->tokenizer);
+    const char *text;
+    char *owned;
+    size_t bytes;
+    if (end >= 0 && !sl_token_list_add(list, end))
+        return sl_error_set(error, SL_FAILED, "no memory for a text's tokens");
+    SL_TRY(sl_document_text(document, walk->encoding->key, &text, &bytes, &owned, error));
+    const int status = sl_encode(walk->encoder, text, bytes, walk->encoding->special, list, error);
+    free(owned);
+    walk->documents++;
+    return status;
+}
+
+static int encode_file(void *arg, const struct sl_token_file *file, int32_t **encoded, int64_t *count,
+                       struct sl_error *error) {
+    struct walk *walk = arg;
+    struct sl_document_lines lines = {.file = file};
+    struct sl_document document;
+    struct sl_token_list list = {0};
+    int status = SL_OK;
+    while (status == SL_OK && sl_document_next(&lines, &document)) status = add_document(walk, &document, &list, error);
+    *encoded = list.token;
+    *count = status == SL_OK ? (int64_t)list.count : 0;
+    return status;
+}
+
+int sl_text_encode(struct sl_tokens *tokens, const struct sl_text_encoding *encoding, const char *path,
+                   double validation, int sequence, int64_t *documents, struct sl_error *error) {
+    struct walk walk = {.encoding = encoding};
+    const int vocabulary = sl_tokenizer_vocabulary(encoding->tokenizer);
+    SL_TRY(sl_encoder_open(&walk.encoder, encoding->tokenizer, error));
+    const int status = sl_tokens_encode(tokens, path, validation, sequence, vocabulary, encode_file, &walk, error);
+    sl_encoder_close(walk.encoder);
+    *documents = walk.documents;
+    return status;
+}

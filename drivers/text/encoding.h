@@ -1,0 +1,20 @@
+/* encoding.h - a text to train or evaluate on, as the tokens of a vocabulary. */
+#ifndef SL_DRIVERS_TEXT_ENCODING_H
+#define SL_DRIVERS_TEXT_ENCODING_H
+
+#include "layers/storage/tokens.h"
+#include "layers/tokenizers/tokenizer.h"
+
+struct sl_text_encoding {
+    const struct sl_tokenizer *tokenizer;
+    const char *key; /* under which lines of JSON have their texts */
+    bool special;    /* what is spelled as a special token is one */
+};
+
+/* Makes TOKENS, an open text, into those of the vocabulary, the same that "tokens shards" writes: the token that ends a
+ * text stands before each document, if there is one. *DOCUMENTS: how many there are. VALIDATION, SEQUENCE and PATH as
+ * in sl_tokens_encode. */
+int sl_text_encode(struct sl_tokens *tokens, const struct sl_text_encoding *encoding, const char *path,
+                   double validation, int sequence, int64_t *documents, struct sl_error *error);
+
+#endif
