@@ -13,7 +13,9 @@ struct transformer_sampler {
     int sequences;   /* of a replica */
     int32_t *tokens; /* [sequences, length] */
     int32_t *all;    /* [data, sequences, length] */
-    float *logits;   /* [length - 1, vocabulary]; NULL: nobody wants them */
+    int *lengths;    /* [data, sequences]: tokens that samples have in the end */
+    struct transformer_ending ending;
+    float *logits; /* [length - 1, vocabulary]; NULL: nobody wants them */
     struct sl_group replicas;
 };
 
@@ -42,8 +44,16 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
     };
 }
 
+/* Samples of a training, and those whose logits are wanted, have all of their tokens. */
+static struct transformer_ending ending_of(const struct transformer_job *job) {
+    struct transformer_ending ending = {.job = job, .end = -1};
+    if (job->command == TRANSFORMER_GENERATE && !job->config->logits) transformer_open_ending(&ending, job);
+    return ending;
+}
+
 /* Over the parameters of the worker's trainer. */
-static int open_generator(struct sl_generator **generator, struct sl_worker *worker, bool sizes_only) {
+static int open_generator(struct sl_generator **generator, struct sl_worker *worker, struct transformer_ending *ending,
+                          bool sizes_only) {
     const struct transformer_job *job = transformer_job_of(worker);
     const int samples = transformer_own_samples(job) * job->job.data;
     struct sl_generation generation = generation_of(job);
@@ -52,6 +62,9 @@ static int open_generator(struct sl_generator **generator, struct sl_worker *wor
     for (int i = 0; i < samples; i++) prompts[i] = sl_prompt_length(&job->prompts, transformer_prompt_of(job, i));
     generation.prompts = prompts;
     generation.sizes_only = sizes_only;
+    generation.arg = ending;
+    if (transformer_has_ending(ending)) generation.ends = transformer_ends;
+    if (ending->printer) generation.told = transformer_print_token;
     const int status = sl_generator_open(generator, worker->self, &generation, sl_trainer_parameters(worker->trainer));
     free(prompts);
     return status;
@@ -68,12 +81,20 @@ static size_t logits_of(const struct transformer_job *job) {
 
 int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget) {
     const struct transformer_job *job = transformer_job_of(worker);
+    struct transformer_ending ending = ending_of(job);
     struct sl_generator *generator = NULL;
-    const int status = open_generator(&generator, worker, true);
+    const int status = open_generator(&generator, worker, &ending, true);
     if (status == SL_OK) sl_generator_plan_bytes(generator, budget);
     sl_generator_close(generator);
     sl_budget_add(budget, SL_MEMORY_RUNTIME, room_tokens(job) * sizeof(int32_t) + logits_of(job) * sizeof(float));
     return status;
+}
+
+/* A text is printed as it comes where there is but one, and people read it. */
+static bool streams(const struct sl_worker *worker) {
+    const struct transformer_job *job = transformer_job_of(worker);
+    return worker->self->coordinate == 0 && job->command == TRANSFORMER_GENERATE && !job->config->common.json &&
+           transformer_samples(job) == 1 && transformer_shows_text(job);
 }
 
 int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_worker *worker) {
@@ -86,13 +107,18 @@ int transformer_open_sampler(struct transformer_sampler **sampler, struct sl_wor
     s->sequences = sequences;
     s->tokens = calloc(count, sizeof *s->tokens);
     s->all = calloc(count * (size_t)job->job.data, sizeof *s->all);
+    s->lengths = calloc((size_t)sequences * (size_t)job->job.data, sizeof *s->lengths);
     s->logits = wants_logits(job) ? calloc(logits_of(job) + 1, sizeof *s->logits) : NULL;
-    if (!s->tokens || !s->all || (wants_logits(job) && !s->logits))
+    if (!s->tokens || !s->all || !s->lengths || (wants_logits(job) && !s->logits))
         return sl_fail(worker->self, SL_FAILED, "no memory to generate");
     sl_budget_add(&worker->self->held, SL_MEMORY_RUNTIME,
                   room_tokens(job) * sizeof *s->tokens + logits_of(job) * sizeof *s->logits);
     if (job->job.data > 1) SL_TRY(sl_group_axes(worker->self, sl_data_axis, &s->replicas));
-    return open_generator(&s->generator, worker, false);
+    s->ending = ending_of(job);
+    if (streams(worker))
+        SL_TRY(transformer_open_printer(&s->ending, sl_prompt_tokens(&job->prompts, 0),
+                                        sl_prompt_length(&job->prompts, 0), &worker->self->error));
+    return open_generator(&s->generator, worker, &s->ending, false);
 }
 
 void transformer_close_sampler(struct transformer_sampler *s) {
@@ -101,6 +127,8 @@ void transformer_close_sampler(struct transformer_sampler *s) {
     sl_group_close(s->worker->self, &s->replicas);
     free(s->tokens);
     free(s->all);
+    free(s->lengths);
+    transformer_close_printer(&s->ending);
     free(s->logits);
     free(s);
 }
@@ -129,22 +157,32 @@ static int write_logits(const struct transformer_job *job, const float *logits, 
     return status;
 }
 
+/* Of all replicas, where each has its own at first. */
+static int gather_lengths(struct transformer_sampler *s) {
+    struct sl_spmd *self = s->worker->self;
+    int32_t *own = s->lengths + (size_t)sl_axis_index(self, sl_data_axis) * (size_t)s->sequences;
+    memmove(own, s->lengths, (size_t)s->sequences * sizeof *own);
+    return sl_all_gather(self, &s->replicas, SL_I32, own, s->lengths, (size_t)s->sequences);
+}
+
 /* Reports it, where it is done in a training, under STEP. */
 static int generate(struct transformer_sampler *s, int64_t step, struct sl_generated *generated) {
     struct transformer_job *job = transformer_job_of(s->worker);
     struct sl_spmd *self = s->worker->self;
     const int32_t *all = s->tokens;
+    const size_t sequences = (size_t)s->sequences;
     write_prompts(s);
-    *generated = (struct sl_generated){.tokens = s->tokens, .logits = s->logits};
+    *generated = (struct sl_generated){.tokens = s->tokens, .lengths = s->lengths, .logits = s->logits};
     SL_TRY(sl_generator_run(s->generator, generated));
     if (s->replicas.size > 1) {
-        SL_TRY(
-            sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, (size_t)s->sequences * (size_t)job->length));
+        SL_TRY(sl_all_gather(self, &s->replicas, SL_I32, s->tokens, s->all, sequences * (size_t)job->length));
+        SL_TRY(gather_lengths(s));
         all = s->all;
     }
     if (self->coordinate > 0) return SL_OK;
     if (s->logits) SL_TRY(write_logits(job, s->logits, &self->error));
-    return transformer_print_samples(job, step, all, &self->error);
+    if (!s->ending.printer) return transformer_print_samples(job, step, all, s->lengths, &self->error);
+    return transformer_end_print(&s->ending, &self->error);
 }
 
 int transformer_sample(struct transformer_sampler *s, int64_t step) {
@@ -157,10 +195,10 @@ int transformer_sample(struct transformer_sampler *s, int64_t step) {
 static double rate(double tokens, double ms) { return tokens > 0 ? 1e3 * tokens / ms : NAN; }
 
 /* New tokens of the first replica's samples. */
-static double new_tokens(const struct transformer_job *job, int samples) {
+static double new_tokens(const struct transformer_job *job, const int *lengths, int samples) {
     double tokens = 0;
     for (int i = 0; i < samples; i++)
-        tokens += job->length - sl_prompt_length(&job->prompts, transformer_prompt_of(job, i));
+        tokens += lengths[i] - sl_prompt_length(&job->prompts, transformer_prompt_of(job, i));
     return tokens;
 }
 
@@ -170,7 +208,7 @@ static int report_speed(struct transformer_job *job, const struct sl_generated *
     const int data = job->job.data, groups = transformer_groups(job);
     const double prefill = data * rate(made->prefill_tokens, made->prefill_ms);
     const double decode = data * rate(made->decode_tokens, made->decode_ms);
-    const double all = data * rate(new_tokens(job, samples), made->prefill_ms + made->decode_ms);
+    const double all = data * rate(new_tokens(job, made->lengths, samples), made->prefill_ms + made->decode_ms);
     const struct sl_memory *memory = job->training.memory;
     const struct sl_mesh *mesh = &job->job.mesh;
     if (job->config->common.json)

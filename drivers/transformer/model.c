@@ -131,13 +131,17 @@ int transformer_encode_prompts(struct transformer_job *job, struct sl_error *err
     return status;
 }
 
-char *transformer_text_of(const struct transformer_job *job, const int32_t *tokens, size_t *count) {
+char *transformer_text_of(const struct transformer_job *job, const int32_t *tokens, int length, size_t *count) {
     char *text = NULL;
-    if (job->tokenizer) return sl_decode(job->tokenizer, tokens, (size_t)job->length, &text, count, NULL) ? NULL : text;
-    text = malloc((size_t)job->length + 1);
-    for (int i = 0; text && i < job->length; i++) text[i] = (char)tokens[i];
-    *count = (size_t)job->length;
+    if (job->tokenizer) return sl_decode(job->tokenizer, tokens, (size_t)length, &text, count, NULL) ? NULL : text;
+    text = malloc((size_t)length + 1);
+    for (int i = 0; text && i < length; i++) text[i] = (char)tokens[i];
+    *count = (size_t)length;
     return text;
+}
+
+bool transformer_shows_text(const struct transformer_job *job) {
+    return job->tokenizer || job->model.vocabulary <= 256;
 }
 
 void transformer_close_model(struct transformer_job *job) {

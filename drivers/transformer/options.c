@@ -197,6 +197,15 @@ const struct sl_option transformer_generation_table[] = {
     {0},
 };
 
+const struct sl_option transformer_ending_table[] = {
+    {"end-of-text", SL_OPTION_SWITCH, FIELD(ends), .keep = SL_KEPT_FREE,
+     .help =
+         "a sample ends with the token that ends a text, if the tokenizer names one; otherwise it has all of --length"},
+    {"stop", SL_OPTION_TEXT, FIELD(stop), .value = "TEXT", .keep = SL_KEPT_FREE,
+     .help = "a sample ends before TEXT, too, where it comes after the prompt"},
+    {0},
+};
+
 const struct sl_option transformer_export_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "hf|gguf",
      .help = "what to write: a folder of Hugging Face's, or model.gguf"},
@@ -227,6 +236,7 @@ struct transformer_config transformer_defaults(enum transformer_command command)
         .data = transformer_default_data,
         .text_key = "text",
         .special = true,
+        .ends = true,
         .validation = 0.1,
         .evaluate_batches = 8,
         .samples = 1,

@@ -39,7 +39,8 @@ struct transformer_config {
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
     /* generation */
-    const char *prompt, *prompt_tokens, *prompts, *logits;
+    const char *prompt, *prompt_tokens, *prompts, *logits, *stop;
+    bool ends; /* samples end where the model says so */
     int length, samples, groups, in_flight, top_k;
     int cache;   /* enum sl_cache_form */
     int threads; /* of each coordinate; 0: as many as it has cores */
@@ -53,7 +54,7 @@ struct transformer_config {
 /* A subcommand's own tables, over the config. */
 extern const struct sl_option transformer_model_table[], transformer_parameter_table[], transformer_schedule_table[],
     transformer_data_table[], transformer_sample_table[], transformer_speed_table[], transformer_generation_table[],
-    transformer_export_table[];
+    transformer_ending_table[], transformer_export_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -118,8 +119,10 @@ int transformer_publish(const struct transformer_job *job, struct sl_store *stor
 int transformer_open_tokenizer(struct transformer_job *job, bool needed, struct sl_error *error);
 /* The job's prompts, whose tokens are bytes, become the model's tokens. */
 int transformer_encode_prompts(struct transformer_job *job, struct sl_error *error);
-/* The bytes of a sample, *COUNT of them, to be freed; NULL without memory. */
-char *transformer_text_of(const struct transformer_job *job, const int32_t *tokens, size_t *count);
+/* The bytes of LENGTH tokens, *COUNT of them, to be freed; NULL without memory. */
+char *transformer_text_of(const struct transformer_job *job, const int32_t *tokens, int length, size_t *count);
+/* Whether samples are shown as text. */
+bool transformer_shows_text(const struct transformer_job *job);
 void transformer_close_model(struct transformer_job *job);
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
                         const struct transformer_config *config, const struct sl_mesh *mesh,
@@ -150,9 +153,36 @@ int transformer_groups(const struct transformer_job *job);
 int transformer_longest_prompt(const struct transformer_job *job);
 /* Sample NUMBER's prompt; the last one's for those that only make replicas alike. */
 int transformer_prompt_of(const struct transformer_job *job, int number);
-/* Prints all samples, TOKENS [samples, length]; in a training, those after step STEP, else NO_STEP. */
+/* Prints all samples, TOKENS [samples, length], of which each has LENGTHS [samples]; in a training, those after step
+ * STEP, else NO_STEP. */
 enum { NO_STEP = -1 };
-int transformer_print_samples(struct transformer_job *job, int64_t step, const int32_t *tokens, struct sl_error *error);
+int transformer_print_samples(struct transformer_job *job, int64_t step, const int32_t *tokens, const int *lengths,
+                              struct sl_error *error);
+
+/* ending.c: where samples end before their length, and text that is printed as it comes. ARG is a struct
+ * transformer_ending; the functions are those of struct sl_generation. */
+struct transformer_printer;
+struct transformer_ending {
+    const struct transformer_job *job;
+    int32_t end;      /* the token that ends a text; -1: none does */
+    const char *stop; /* or NULL */
+    size_t stop_bytes;
+    struct transformer_printer *printer; /* NULL: here nothing is printed as it comes */
+};
+void transformer_open_ending(struct transformer_ending *ending, const struct transformer_job *job);
+/* Whether anything ends samples. */
+bool transformer_has_ending(const struct transformer_ending *ending);
+bool transformer_ends(void *arg, const int32_t *tokens, int prompt, int count);
+/* What is shown of the LENGTH tokens of a sample: its bytes without what ended it, to be freed; NULL without memory. */
+char *transformer_shown_text(const struct transformer_ending *ending, const int32_t *tokens, int prompt, int length,
+                             size_t *count);
+/* The text of the only sample begins with the COUNT tokens of its PROMPT. */
+int transformer_open_printer(struct transformer_ending *ending, const int32_t *prompt, int count,
+                             struct sl_error *error);
+void transformer_print_token(void *arg, int sequence, const int32_t *tokens, int position);
+/* What was held back, and a newline. SL_FAILED where stdout did not take all. */
+int transformer_end_print(struct transformer_ending *ending, struct sl_error *error);
+void transformer_close_printer(struct transformer_ending *ending);
 /* Adds what the job has read to the signature of the run. */
 int transformer_sign(const struct transformer_job *job, struct sl_error *error);
 void transformer_finish(struct transformer_job *job);

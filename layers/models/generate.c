@@ -24,7 +24,26 @@ static bool chooses(const struct sl_generator *g, const struct place *place) {
 static void keep(const struct sl_generator *g, const struct group *group) {
     for (int i = 0; i < group->width; i++) {
         const struct place *place = &g->place[group->first + i];
-        if (chooses(g, place)) tokens_of(g, place)[place->position] = g->chosen[i];
+        if (!chooses(g, place)) continue;
+        int32_t *tokens = tokens_of(g, place);
+        tokens[place->position] = g->chosen[i];
+        if (g->is_first && g->options.told) g->options.told(g->options.arg, place->sequence, tokens, place->position);
+    }
+}
+
+/* Whether this coordinate knows that the sequence at PLACE has ended before its length. */
+static bool has_ended(const struct sl_generator *g, const struct place *place) {
+    return g->options.ends && place->sequence != NOBODY && g->generated->lengths[place->sequence] < g->options.length;
+}
+
+/* At the last stage: which sequences end with what was chosen for GROUP. */
+static void note_ends(const struct sl_generator *g, const struct group *group) {
+    for (int i = 0; g->options.ends && i < group->width; i++) {
+        const struct place *place = &g->place[group->first + i];
+        if (!chooses(g, place) || has_ended(g, place)) continue;
+        const int count = place->position + 1;
+        if (g->options.ends(g->options.arg, tokens_of(g, place), g->prompt[place->sequence], count))
+            g->generated->lengths[place->sequence] = count;
     }
 }
 
@@ -53,7 +72,7 @@ static int choose(struct sl_generator *g, const struct pass *pass, struct group 
                    g->logits + (size_t)i * vocabulary, vocabulary * sizeof *g->logits);
         if (!chooses(g, place)) continue;
         SL_TRY(choose_one(g, place, g->logits + (size_t)i * vocabulary, &g->chosen[i]));
-        made++;
+        made += !has_ended(g, place);
         again += place->told;
         place->told = true;
     }
@@ -62,6 +81,7 @@ static int choose(struct sl_generator *g, const struct pass *pass, struct group 
     group->chosen_at = now;
     if (g->rounds) g->generated->decode_tokens += made;
     keep(g, group);
+    note_ends(g, group);
     return SL_OK;
 }
 
@@ -175,6 +195,18 @@ static int take_turn(struct sl_generator *g, struct group *group, int *live) {
     return *live ? run_and_choose(g, group) : SL_OK;
 }
 
+/* Those that have ended leave their places, once all who choose in all replicas know it. The first stage takes what is
+ * on its way to it before. */
+static int agree_on_ends(struct sl_generator *g) {
+    const int places = g->options.in_flight, choosers = g->self->mesh->size / sl_axis_size(g->self, sl_pipe_axis);
+    for (int i = 0; i < g->options.groups; i++) SL_TRY(take_tokens(g, &g->group[i]));
+    for (int i = 0; i < places; i++) g->ended[i] = g->is_last && has_ended(g, &g->place[i]);
+    if (g->world.size > 1) SL_TRY(sl_psum(g->self, &g->world, SL_F32, g->ended, g->ended, (size_t)places));
+    for (int i = 0; i < places; i++)
+        if (g->ended[i] >= (float)choosers) g->place[i].sequence = NOBODY;
+    return SL_OK;
+}
+
 /* All have what the last stage knows. */
 static int share(struct sl_generator *g) {
     struct sl_generated *all = g->generated;
@@ -182,6 +214,9 @@ static int share(struct sl_generator *g) {
     double figures[] = {all->prefill_ms,    all->prefill_tokens, all->decode_ms,
                         all->decode_tokens, all->p50_ms,         all->p99_ms};
     if (g->stages.size < 2) return SL_OK;
+    if (g->options.ends)
+        SL_TRY(sl_broadcast(g->self, &g->stages, SL_I32, all->lengths, all->lengths, (size_t)g->options.sequences,
+                            g->last_rank));
     SL_TRY(sl_broadcast(g->self, &g->stages, SL_I32, all->tokens, all->tokens, tokens, g->last_rank));
     for (int i = 0; g->options.logits && i < g->options.length - 1; i++) {
         float *row = all->logits + (size_t)i * (size_t)g->options.transformer->vocabulary;
@@ -196,7 +231,9 @@ static int share(struct sl_generator *g) {
 }
 
 static void begin_run(struct sl_generator *g, struct sl_generated *generated) {
-    *generated = (struct sl_generated){.tokens = generated->tokens, .logits = generated->logits};
+    *generated =
+        (struct sl_generated){.tokens = generated->tokens, .lengths = generated->lengths, .logits = generated->logits};
+    for (int s = 0; generated->lengths && s < g->options.sequences; s++) generated->lengths[s] = g->options.length;
     g->generated = generated;
     g->latency = (struct sl_latency){.all = 0};
     g->begun = false;
@@ -208,6 +245,9 @@ static void begin_run(struct sl_generator *g, struct sl_generated *generated) {
 /* Stages whose coordinates have opened later would be waited for in the time of the first tokens. */
 static int meet(struct sl_generator *g) { return g->stages.size > 1 ? sl_barrier(g->self, &g->stages) : SL_OK; }
 
+/* After so many rounds. One coordinate has nobody to wait for. */
+static int rounds_between(const struct sl_generator *g) { return g->world.size > 1 ? 16 : 1; }
+
 int sl_generator_run(struct sl_generator *g, struct sl_generated *generated) {
     SL_TRY(meet(g));
     const double began = sl_now();
@@ -217,6 +257,7 @@ int sl_generator_run(struct sl_generator *g, struct sl_generated *generated) {
         live = 0;
         for (int i = 0, own; i < g->options.groups; i++, live += own) SL_TRY(take_turn(g, &g->group[i], &own));
         if (g->rounds == 0) filled = sl_now();
+        if (g->options.ends && live && (g->rounds + 1) % rounds_between(g) == 0) SL_TRY(agree_on_ends(g));
     }
     generated->prefill_ms = 1e3 * (filled - began);
     generated->decode_ms = 1e3 * (sl_now() - filled);

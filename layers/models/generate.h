@@ -6,9 +6,10 @@
  * pass, while other groups are under way. A sequence that has ended leaves its place in the caches to the next one that
  * waits.
  *
- * Passes follow from the numbers of tokens alone, so all stages and replicas go through the same ones. Prompts of one
- * length fill the caches group by group. Where lengths differ, a prompt fills the caches by itself in parts of
- * SL_PROMPT_PART tokens, and the rest of it goes along with the tokens that its group generates. */
+ * Passes follow from the numbers of tokens alone, so all stages and replicas go through the same ones. Where sequences
+ * may end sooner, all tell each other now and then which have: a few tokens are made in vain, and no two stages meet
+ * for each. Prompts of one length fill the caches group by group. Where lengths differ, a prompt fills the caches by
+ * itself in parts of SL_PROMPT_PART tokens, and the rest of it goes along with the tokens that its group generates. */
 #ifndef SL_LAYERS_MODELS_GENERATE_H
 #define SL_LAYERS_MODELS_GENERATE_H
 
@@ -40,6 +41,14 @@ struct sl_generation {
     int threads;
     struct sl_sampling sampling;
     uint64_t seed;
+    /* Whether a sequence ends with the last of its COUNT tokens, of which the first PROMPT were given. Whoever has the
+     * last stage asks, once for each token that is chosen, and all of them must get the same answer. NULL: at LENGTH
+     * alone. */
+    bool (*ends)(void *arg, const int32_t *tokens, int prompt, int count);
+    /* Tells whoever has the first stage of each token, as soon as it is there: TOKENS [position] of SEQUENCE. What
+     * comes after the end of a sequence is told, too, until all know of the end. NULL: nobody wants to know. */
+    void (*told)(void *arg, int sequence, const int32_t *tokens, int position);
+    void *arg;       /* of both */
     bool logits;     /* those of the first sequence are wanted: struct sl_generated */
     bool sizes_only; /* the generator will never run: it tells of bytes */
 };
@@ -63,6 +72,8 @@ void sl_generator_plan_bytes(const struct sl_generator *generator, struct sl_bud
 
 struct sl_generated {
     int32_t *tokens; /* [sequences, length]: the caller writes the prompts, sl_generator_run the other tokens */
+    int *lengths;    /* [sequences]: tokens that each has in the end; what lies behind them means nothing. May be NULL
+                        where they end at LENGTH alone */
     float *logits;   /* of the first sequence [length - 1, vocabulary], what follows each token; all coordinates of a
                         replica get them. NULL unless they are wanted */
     /* Of this replica, as its last stage saw it: the first passes of all groups, with their tokens in; then all others,

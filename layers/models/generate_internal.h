@@ -43,7 +43,7 @@ struct sl_generator {
     int *prompt, *fewest; /* [sequences]: tokens of each prompt; of the shortest in its place, over the replicas */
     struct place *place;  /* [in_flight] */
     struct group *group;  /* [groups] */
-    struct sl_group stages;
+    struct sl_group stages, world; /* world: where sequences may end sooner */
     int first_rank, last_rank, replica;
     bool is_first, is_last;    /* this coordinate has the first stage, the last one */
     struct sl_channel returns; /* of tokens [width], from the last stage to the first, where these are apart */
@@ -53,6 +53,7 @@ struct sl_generator {
     int32_t *batch;    /* tokens of the largest pass, at the first stage */
     int32_t *position; /* [width] */
     struct sl_sampling_room room;
+    float *ended; /* [in_flight]: how many coordinates know that the sequence has ended */
     /* Of a run. */
     struct sl_generated *generated;
     int waiting; /* the first sequence that waits; all behind it wait, too */

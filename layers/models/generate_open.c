@@ -138,16 +138,17 @@ static size_t logits_of(const struct sl_generator *g) {
 /* The host's arrays below. */
 static size_t room_bytes(const struct sl_generator *g) {
     return batch_tokens(g) * sizeof *g->batch + width_of(g) * (sizeof *g->chosen + sizeof *g->position) +
-           logits_of(g) * sizeof *g->logits;
+           (size_t)g->options.in_flight * sizeof *g->ended + logits_of(g) * sizeof *g->logits;
 }
 
 static int open_rooms(struct sl_generator *g) {
     struct sl_spmd *self = g->self;
     g->chosen = calloc(width_of(g), sizeof *g->chosen);
     g->position = calloc(width_of(g), sizeof *g->position);
+    g->ended = calloc((size_t)g->options.in_flight, sizeof *g->ended);
     g->batch = calloc(batch_tokens(g) + 1, sizeof *g->batch);
     g->logits = calloc(logits_of(g) + 1, sizeof *g->logits);
-    if (!g->chosen || !g->position || !g->batch || !g->logits ||
+    if (!g->chosen || !g->position || !g->ended || !g->batch || !g->logits ||
         (g->is_last && !sl_sampling_room_open(&g->room, g->options.transformer->vocabulary)))
         return sl_fail(self, SL_FAILED, "no memory to generate");
     sl_budget_add(&self->held, SL_MEMORY_RUNTIME, room_bytes(g));
@@ -192,6 +193,7 @@ static int find_stages(struct sl_generator *g) {
     g->is_last = rank == g->last_rank;
     g->replica = sl_axis_index(self, sl_data_axis);
     SL_TRY(sl_schedule_forward(&g->schedule, schedule, 1, &self->error));
+    if (g->options.ends) SL_TRY(sl_group_axes(self, "*", &g->world));
     return sl_axis_size(self, sl_pipe_axis) > 1 ? sl_group_axes(self, sl_pipe_axis, &g->stages) : SL_OK;
 }
 
@@ -229,6 +231,7 @@ void sl_generator_close(struct sl_generator *g) {
     }
     sl_crew_close(g->crew);
     sl_group_close(g->self, &g->stages);
+    if (g->world.size) sl_group_close(g->self, &g->world);
     sl_caches_close(&g->caches);
     sl_schedule_free(&g->schedule);
     sl_sampling_room_close(&g->room);
@@ -240,6 +243,7 @@ void sl_generator_close(struct sl_generator *g) {
     free(g->chosen);
     free(g->batch);
     free(g->position);
+    free(g->ended);
     free(g);
 }
 

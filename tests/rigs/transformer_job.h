@@ -179,6 +179,11 @@ struct continuation {
     int in_flight, groups;  /* of a replica's; 0: as the generator likes */
     /* Of each coordinate, what its replica made: [sequences of a replica, length]. */
     int32_t tokens[MOST_COORDINATES][MOST_TOKENS];
+    /* As in struct sl_generation; coordinate 0 alone is told. */
+    bool (*ends)(void *arg, const int32_t *tokens, int prompt, int count);
+    void (*told)(void *arg, int sequence, const int32_t *tokens, int position);
+    void *arg;
+    int ended[MOST_COORDINATES][MOST_TOKENS / 8]; /* [sequences of a replica] */
     float *logits; /* [length - 1, vocabulary] of the first sequence, at coordinate 0; NULL: nobody wants them */
 };
 
@@ -200,10 +205,14 @@ static inline int continue_prompts(struct worker *worker, struct continuation *c
                                              .cache = c->cache,
                                              .logits = c->logits != NULL,
                                              .sampling = c->sampling,
+                                             .ends = c->ends,
+                                             .told = self->coordinate == 0 ? c->told : NULL,
+                                             .arg = c->arg,
                                              .seed = 21};
     int32_t *tokens = c->tokens[self->coordinate];
     const size_t logits = c->logits ? (size_t)(c->length - 1) * (size_t)job->model.vocabulary : 0;
-    struct sl_generated generated = {.tokens = tokens, .logits = calloc(logits + 1, sizeof *c->logits)};
+    struct sl_generated generated = {
+        .tokens = tokens, .lengths = c->ended[self->coordinate], .logits = calloc(logits + 1, sizeof *c->logits)};
     struct sl_generator *generator = NULL;
     memset(tokens, 0xff, sizeof c->tokens[0]);
     for (int s = 0; s < own; s++) {

@@ -134,6 +134,69 @@ call evaluate --params bytes --data held --eval-data held --stride 4
 head -n 1 out | grep -qF "all of its $bytes tokens but the first from at least 12 before them"
 point 'people are told'
 
+# ---- where samples end ----
+
+# A model of bytes whose text is known: what it gives after "a" without an end.
+for n in 1 2 3 4 5 6 7 8 9 10 11 12; do printf 'abcdefghij öäü klmnopqrst\n'; done >alphabet
+call train --model-dimension 32 --n-heads 2 --latent-dim 8 --rope-dim 4 --blocks 1 --layers-per-block 2 --batch 8 --lr 0.01 \
+    --data alphabet --sequence 24 --mesh data=1 --steps 60 --save spelled
+bytes="generate --params spelled --prompt abc --temperature 0"
+call $bytes --length 60
+[ $status = 0 ] && head -c 20 out | grep -qx 'abcdefghij öäü kl' && cp out whole
+point 'a sample'
+for layout in data=1 pipe=2 tensor=2 data=2; do
+    call $bytes --length 60 --mesh $layout --stop 'ü k'
+    [ $status = 0 ] && [ "$(cat out)" = 'abcdefghij öä' ]
+    point "ends before a text, on $layout"
+    call $bytes --length 60 --mesh $layout --stop 'ü k' --json
+    [ "$(values tokens_per_second | wc -l)" = 1 ] && grep -qF '"text":"abcdefghij öä"' out && grep -qF '195,188,32,107],' out
+    point "in JSON, too, whose tokens have it"
+done
+call $bytes --length 60 --stop 'bc'
+cmp -s out whole || [ "$(cat out)" != abc ]
+point 'the prompt is no end'
+call $bytes --length 60 --stop 'never'
+cmp -s out whole
+point 'a text that never comes'
+printf 'abc\nklm\n' >two
+call generate --params spelled --temperature 0 --length 60 --prompts two --stop 'q' --mesh data=1,pipe=2
+[ $status = 0 ] && printf '%s\n' '---- sample 0 of prompt 0' 'abcdefghij öäü klmnop' '---- sample 1 of prompt 1' 'klmnop' | cmp -s - out
+point 'each of several samples ends by itself'
+call $bytes --length 60 --stop 'ü k' --logits logits
+cmp -s out whole || [ "$(cat out)" = 'abcdefghij öä' ]
+point 'logits are of all tokens'
+# Text comes as it is made: the first half of a long sample is there before the run has ended.
+mkfifo stream
+"$driver" $bytes --length 20000 --sequence 20000 >stream 2>err &
+pid=$!
+head -c 12 stream >first
+kill -0 $pid 2>/dev/null
+came=$?
+wait $pid
+[ $came = 0 ] && [ "$(head -c 10 first)" = abcdefghij ]
+point 'text is printed as it comes'
+"$driver" $bytes --length 20 >/dev/full 2>err
+status=$?
+[ $status = 3 ] && [ "$(wc -l <err)" -ge 1 ] && tail -n 1 err | grep -q 'No space left'
+point 'generate: a full disk'
+end=$(printf "<|endoftext|>" | "$tokens" encode --tokenizer "$tokenizer")
+# The token that ends a text: among all tokens of a model that knows nothing there is one soon.
+call train $small --tokenizer "$tokenizer" --data corpus --mesh data=1 --steps 1 --save ends
+for layout in data=1 pipe=2 data=2,tensor=2; do
+    call generate --params ends --prompt-tokens 5 --length 16 --samples 200 --temperature 5 --mesh $layout --json
+    grep '"sample"' out >samples
+    [ $status = 0 ] && [ "$(wc -l <samples)" = 200 ] && grep -cE '"tokens":\[[0-9,]*\],' samples >/dev/null &&
+        awk -F'[][]' -v end="$end" '{ n = split($2, x, ","); for (i = 2; i <= n; i++) if (x[i] == end) { ends++; bad = bad || i < n }
+            bad = bad || (n < 16 && x[n] != end) || /endoftext/ } END { exit bad || !ends }' samples
+    point "the token that ends a text ends samples, and is not shown, on $layout"
+    [ $layout = data=1 ] && cp samples one
+    [ $layout = data=2,tensor=2 ] || cmp -s samples one
+    point "the same samples on $layout"
+done
+call generate --params ends --prompt-tokens 5 --length 16 --samples 200 --temperature 5 --no-end-of-text --json
+[ "$(grep -o '"tokens":\[[0-9,]*\]' out | awk -F, 'NF == 16' | wc -l)" = 200 ]
+point 'or does not'
+
 # ---- what is refused ----
 
 refused '--stride 17: a window has 16 tokens' evaluate --params bytes --data held --eval-data held --stride 17

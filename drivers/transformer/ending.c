@@ -1,0 +1,166 @@
+/* ending.c - where samples end before their length, and text that is printed as it comes. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drivers/transformer/transformer.h"
+
+/* ---- where a sample ends ---- */
+
+void transformer_open_ending(struct transformer_ending *ending, const struct transformer_job *job) {
+    const char *stop = job->config->stop;
+    *ending = (struct transformer_ending){.job = job,
+                                          .end = -1,
+                                          .stop = transformer_shows_text(job) ? stop : NULL,
+                                          .stop_bytes = stop ? strlen(stop) : 0};
+    if (job->tokenizer && job->config->ends) ending->end = sl_token_end(job->tokenizer);
+}
+
+bool transformer_has_ending(const struct transformer_ending *ending) { return ending->end >= 0 || ending->stop; }
+
+/* Where a token is a byte, the caller has room for it. */
+static const char *bytes_of(const struct transformer_ending *ending, int32_t token, char *room, size_t *count) {
+    *count = 0;
+    if (ending->job->tokenizer) return sl_token_bytes(ending->job->tokenizer, token, count);
+    *room = (char)token;
+    *count = 1;
+    return room;
+}
+
+/* Whether the text of tokens [from, at], without the last LESS bytes of token AT, ends with the text to stop at. */
+static bool stops(const struct transformer_ending *ending, const int32_t *tokens, int from, int at, size_t less) {
+    size_t left = ending->stop_bytes, count;
+    char room;
+    for (; left && at >= from; at--, less = 0) {
+        const char *bytes = bytes_of(ending, tokens[at], &room, &count);
+        const size_t there = count - less, here = there < left ? there : left;
+        if (here && memcmp(bytes + there - here, ending->stop + left - here, here)) return false;
+        left -= here;
+    }
+    return !left;
+}
+
+bool transformer_ends(void *arg, const int32_t *tokens, int prompt, int count) {
+    const struct transformer_ending *ending = arg;
+    const int last = count - 1;
+    size_t bytes;
+    char room;
+    if (ending->end >= 0 && tokens[last] == ending->end) return true;
+    if (!ending->stop) return false;
+    bytes_of(ending, tokens[last], &room, &bytes);
+    for (size_t less = 0; less < bytes; less++)
+        if (stops(ending, tokens, prompt, last, less)) return true;
+    return false;
+}
+
+char *transformer_shown_text(const struct transformer_ending *ending, const int32_t *tokens, int prompt, int length,
+                             size_t *count) {
+    const bool ended = length > prompt && ending->end >= 0 && tokens[length - 1] == ending->end;
+    char *text = transformer_text_of(ending->job, tokens, length - ended, count);
+    if (!text || !ending->stop) return text;
+    size_t given = 0;
+    char *before = transformer_text_of(ending->job, tokens, prompt, &given);
+    const char *stop = before ? memmem(text + given, *count - given, ending->stop, ending->stop_bytes) : NULL;
+    if (stop) *count = (size_t)(stop - text);
+    free(before);
+    return text;
+}
+
+/* ---- text as it comes ---- */
+
+struct transformer_printer {
+    char *text; /* that is held back: it may become a character, or the text to stop at */
+    size_t count, room;
+    size_t given; /* of it, bytes of the prompt */
+    bool ended;
+    int failed; /* errno of the first time that stdout took nothing */
+};
+
+/* Bytes at the end of TEXT that begin a character in UTF-8, which has more. */
+static size_t open_bytes(const char *text, size_t count) {
+    for (size_t back = 1; back < 4 && back <= count; back++) {
+        const unsigned char byte = (unsigned char)text[count - back];
+        if ((byte & 0xc0) == 0x80) continue;
+        const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+        return length > back ? back : 0;
+    }
+    return 0;
+}
+
+/* All but the last HELD bytes. */
+static void print(struct transformer_printer *p, size_t held) {
+    if (held >= p->count) return;
+    const size_t now = p->count - held;
+    sl_print_bytes(stdout, (uint8_t *)p->text, now);
+    if (fflush(stdout) && !p->failed) p->failed = errno;
+    memmove(p->text, p->text + now, held);
+    p->count = held;
+    p->given = p->given > now ? p->given - now : 0;
+}
+
+static bool add(struct transformer_printer *p, const char *bytes, size_t count) {
+    if (p->count + count > p->room) {
+        const size_t room = 2 * (p->count + count);
+        char *text = realloc(p->text, room);
+        if (!text) return false;
+        p->text = text;
+        p->room = room;
+    }
+    memcpy(p->text + p->count, bytes, count);
+    p->count += count;
+    return true;
+}
+
+/* Of what is held, as much as nothing that comes can change. */
+static void print_settled(const struct transformer_ending *ending) {
+    struct transformer_printer *p = ending->printer;
+    const size_t more = ending->stop ? ending->stop_bytes - 1 : 0;
+    if (p->count > more) print(p, more + open_bytes(p->text, p->count - more));
+}
+
+/* Long tokens are rare: room for them is made beforehand, so that printing hardly ever takes memory. */
+int transformer_open_printer(struct transformer_ending *ending, const int32_t *prompt, int count,
+                             struct sl_error *error) {
+    struct transformer_printer *p = ending->printer = calloc(1, sizeof *p);
+    size_t given = 0;
+    char *text = transformer_text_of(ending->job, prompt, count, &given);
+    const bool added = p && text && (p->room = given + ending->stop_bytes + 4096) && (p->text = malloc(p->room)) &&
+                       add(p, text, given);
+    free(text);
+    if (!added) return sl_error_set(error, SL_FAILED, "no memory for a sample's text");
+    p->given = given;
+    return SL_OK;
+}
+
+/* Without memory the text has a gap; the run goes on. */
+void transformer_print_token(void *arg, int sequence, const int32_t *tokens, int position) {
+    const struct transformer_ending *ending = arg;
+    struct transformer_printer *p = ending->printer;
+    size_t count;
+    char room;
+    (void)sequence;
+    if (p->ended) return;
+    p->ended = ending->end >= 0 && tokens[position] == ending->end;
+    if (p->ended) return;
+    const char *bytes = bytes_of(ending, tokens[position], &room, &count);
+    if (!bytes || !add(p, bytes, count)) return;
+    const char *stop =
+        ending->stop ? memmem(p->text + p->given, p->count - p->given, ending->stop, ending->stop_bytes) : NULL;
+    if (stop) p->count = (size_t)(stop - p->text);
+    p->ended = stop;
+    if (!stop) print_settled(ending);
+}
+
+int transformer_end_print(struct transformer_ending *ending, struct sl_error *error) {
+    struct transformer_printer *p = ending->printer;
+    print(p, 0);
+    putchar('\n');
+    if (fflush(stdout) && !p->failed) p->failed = errno;
+    return p->failed ? sl_error_set(error, SL_FAILED, "stdout: %s", strerror(p->failed)) : SL_OK;
+}
+
+void transformer_close_printer(struct transformer_ending *ending) {
+    if (ending->printer) free(ending->printer->text);
+    free(ending->printer);
+    ending->printer = NULL;
+}
