@@ -14,6 +14,7 @@ struct rank {
     struct sl_load load;
     double *summed;  /* [loops] floats of gradients that are summed over data */
     double *updated; /* [loops] floats of parameters that this coordinate updates */
+    double *halved;  /* [loops] of those that are summed, what is gathered as bf16 */
     bool reads; /* the optimizer reads its replicas' gradients where they are, and they its values: nothing moves */
 };
 
@@ -50,9 +51,10 @@ static void count_parameters(struct rank *rank, const struct sl_job *job, const 
     rank->reads = parameters->one_copy && !parameters->values_only && job->options->clip == 0;
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
-        const int loop = r < 2 * parameters->loops ? r % parameters->loops : 0;
-        if (range->room) rank->reads = false; /* gradients are soon gone */
+        const int loop = r % parameters->loops; /* tied ones with the first's */
+        if (range->room) rank->reads = false;   /* gradients are soon gone */
         if (!sl_range_is_sharded(parameters, r)) rank->summed[loop] += (double)range->used;
+        if (range->own_floats) rank->halved[loop] += (double)range->used;
         rank->updated[loop] += (double)range->shard_count;
     }
 }
@@ -83,7 +85,9 @@ static int plan_rank(struct prediction *p, const struct sl_engine *like, int num
     struct planning planning = {p->job, rank};
     rank->summed = calloc(loops, sizeof *rank->summed);
     rank->updated = calloc(loops, sizeof *rank->updated);
-    if (!rank->summed || !rank->updated || sl_load_open(&rank->load, (int)loops)) return no_memory(error);
+    rank->halved = calloc(loops, sizeof *rank->halved);
+    if (!rank->summed || !rank->updated || !rank->halved || sl_load_open(&rank->load, (int)loops))
+        return no_memory(error);
     SL_TRY(sl_paper_run(&p->job->mesh, like, coordinate_of(p->job, number), program, &planning, error));
     return rank->load.failed ? no_memory(error) : SL_OK;
 }
@@ -93,6 +97,7 @@ static void close_ranks(struct prediction *p) {
         sl_load_close(&p->rank[r].load);
         free(p->rank[r].summed);
         free(p->rank[r].updated);
+        free(p->rank[r].halved);
     }
     free(p->rank);
     free(p->stage);
@@ -194,14 +199,14 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
 }
 
 /* The loop's gradients summed over data, and its values gathered where each updates a part. */
-static double reduction(const struct prediction *p, const struct rank *rank, double floats) {
+static double reduction(const struct prediction *p, const struct rank *rank, int loop) {
     const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
-    const double bytes = sizeof(float) * floats;
-    if (p->data == 1 || floats == 0) return 0;
+    const double bytes = sizeof(float) * rank->summed[loop], gathered = bytes - sizeof(uint16_t) * rank->halved[loop];
+    if (p->data == 1 || bytes == 0) return 0;
     if (rank->reads) return sl_machine_message(p->machine, link_along(p, axis), 0);
     if (!p->job->options->zero) return collective(p, axis, SL_PSUM, p->data, bytes, SPAN_STEP);
     return collective(p, axis, SL_PSUM_SCATTER, p->data, bytes, SPAN_STEP) +
-           collective(p, axis, SL_ALL_GATHER, p->data, bytes, SPAN_STEP);
+           collective(p, axis, SL_ALL_GATHER, p->data, gathered, SPAN_STEP);
 }
 
 /* Of the stage of RANK's LOOP. What replicas share, more replicas share more. */
@@ -217,7 +222,7 @@ static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int 
         .forward = 1e3 * (seconds_of(p, &of->part[SL_LOAD_FORWARD], share) + action),
         .input_gradient = 1e3 * (seconds_of(p, &of->part[SL_LOAD_INPUT], share) + action),
         .weight_gradient = 1e3 * seconds_of(p, &of->part[SL_LOAD_WEIGHT], share),
-        .reduce = 1e3 * reduction(p, &p->rank[rank], p->rank[rank].summed[loop]),
+        .reduce = 1e3 * reduction(p, &p->rank[rank], loop),
         .optimizer = 1e3 * (optimizer + sl_machine_far(p->machine, moved)),
         .unshard = of->gathered > 0 && p->data > 1
                        ? 1e3 * collective(p, axis, SL_ALL_GATHER, p->data, of->gathered, SPAN_WINDOW)
@@ -247,7 +252,8 @@ static void count_traffic(struct prediction *p, int rank) {
                     sent(work->call[i].operation, members_of(p, &work->call[i]), work->call[i].bytes);
         }
         if (p->data == 1) continue;
-        traffic[along_data] += sent(SL_PSUM, p->data, sizeof(float) * p->rank[rank].summed[l]);
+        traffic[along_data] += sent(SL_PSUM, p->data, sizeof(float) * p->rank[rank].summed[l]) -
+                               sent(SL_ALL_GATHER, p->data, sizeof(uint16_t) * p->rank[rank].halved[l]);
         traffic[along_data] += 2 * sent(SL_ALL_GATHER, p->data, load->loop[l].gathered);
     }
     if (job->ranks > 1) /* a stage gives rows to the next one and gradients to the one before */

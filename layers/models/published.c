@@ -130,7 +130,14 @@ static int fill(const struct source *s, struct sl_parameters *parameters, int nu
         read_turned(s, room->columns, room->values);
     else
         read_straight(s, room->values);
-    if (!sl_parameter_is_bf16_alone(parameters, number)) {
+    const struct sl_range *range = &parameters->range[parameter->range];
+    if (range->own_floats) {
+        size_t first, count;
+        sl_parameter_share(parameters, number, &first, &count);
+        if (count)
+            sl_device.copy(sl_range_values(range, parameter->offset + first), room->values + first,
+                           count * sizeof *room->values);
+    } else if (!sl_parameter_is_bf16_alone(parameters, number)) {
         sl_device.copy(sl_parameter_value(parameters, number), room->values, parameter->count * sizeof(float));
         return SL_OK;
     }

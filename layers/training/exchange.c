@@ -39,11 +39,21 @@ struct exchange {
 
 static bool is_shared_out(const struct sl_range *range) { return range->shard_count < range->count; }
 
+static bool has_own_floats(const struct exchange *x, int range) {
+    return x->state == SL_VALUES && x->parameters->range[range].own_floats;
+}
+
+/* Whether coordinates along data have different parts of RANGE: those that they are given apart, where all values are
+ * rounded. */
+static bool keeps_parts(const struct exchange *x, int range) {
+    return x->state != SL_VALUES || (!x->imports && has_own_floats(x, range));
+}
+
 /* The part of parameter I's shard that this coordinate keeps, in the parameter's elements. */
 static void kept_part(const struct exchange *x, int i, struct part *part) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
     *part = (struct part){*parameter, 0, parameter->count};
-    if (x->state != SL_VALUES) sl_parameter_share(x->parameters, i, &part->first, &part->count);
+    if (keeps_parts(x, parameter->range)) sl_parameter_share(x->parameters, i, &part->first, &part->count);
 }
 
 /* Of the coordinates that hold values together the first one does. */
@@ -55,7 +65,7 @@ static bool writes_values(const struct exchange *x, int range) {
 static bool takes_part(const struct exchange *x, int i) {
     const struct sl_parameter *parameter = &x->parameters->list[i];
     if (x->imports) return !parameter->second && (x->state != SL_VALUES || writes_values(x, parameter->range));
-    const bool shared = x->state != SL_VALUES && is_shared_out(&x->parameters->range[parameter->range]);
+    const bool shared = keeps_parts(x, parameter->range) && is_shared_out(&x->parameters->range[parameter->range]);
     return sl_parameter_is_first(x->parameters, x->self, i, shared);
 }
 
@@ -72,6 +82,17 @@ static void copy_rounded(const struct exchange *x, uint16_t *own, size_t count, 
             for (size_t i = 0; i < some; i++) at[begin + i] = sl_float_of_bf16(piece[i]);
         }
     }
+}
+
+/* Values of RANGE from element IN_RANGE on that have come: all are rounded, and this coordinate's stay as floats. */
+static void take_floats(const struct exchange *x, const struct sl_range *range, size_t in_range, size_t count,
+                        float *at) {
+    const size_t begin = in_range > range->shard ? in_range : range->shard;
+    const size_t end = in_range + count, shard_end = range->shard + range->shard_count;
+    const size_t stop = end < shard_end ? end : shard_end;
+    copy_rounded(x, range->rounded + in_range, count, at);
+    if (stop > begin)
+        sl_device.copy(sl_range_values(range, begin), at + (begin - in_range), (stop - begin) * sizeof *at);
 }
 
 /* Copies elements [FIRST, FIRST + COUNT) of the parameter's shard between their place and AT. */
@@ -94,7 +115,11 @@ static int copy_own(const struct exchange *x, const struct sl_parameter *paramet
         copy_rounded(x, range->rounded + in_range, count, at);
         return SL_OK;
     }
-    float *own = x->state == SL_VALUES ? range->value + in_range : range->sum + (in_range - range->shard);
+    if (x->imports && has_own_floats(x, parameter->range)) {
+        take_floats(x, range, in_range, count, at);
+        return SL_OK;
+    }
+    float *own = x->state == SL_VALUES ? sl_range_values(range, in_range) : range->sum + (in_range - range->shard);
     sl_device.copy(x->imports ? own : at, x->imports ? at : own, count * sizeof *at);
     return SL_OK;
 }

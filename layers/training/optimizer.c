@@ -128,7 +128,7 @@ static void update_run(const struct update *u, struct sl_optimizer_run run, size
     run.count = count;
     run.gradient = gradient;
     run.addend = addend;
-    run.value = u->range->value + first;
+    run.value = sl_range_values(u->range, first);
     for (int s = 0; s < SL_OPTIMIZER_STATES; s++)
         run.state[s] = u->state[s] ? u->state[s] + (first - u->state_first) : NULL;
     u->options->method->update(u->options, u->kernels, &run);

@@ -46,13 +46,13 @@ static bool has_replicas(const struct sl_spmd *self, const struct sl_parameters 
     return found;
 }
 
-static void digest(const float *value, size_t count, float *piece, uint8_t sum[MD5_DIGEST_LENGTH]) {
+static void digest(const void *values, size_t bytes, float *piece, uint8_t sum[MD5_DIGEST_LENGTH]) {
     MD5_CTX context;
     MD5Init(&context);
-    for (size_t first = 0, part; first < count; first += part) {
-        part = count - first < PIECE ? count - first : PIECE;
-        sl_device.copy(piece, value + first, part * sizeof *piece);
-        MD5Update(&context, (const uint8_t *)piece, part * sizeof *piece);
+    for (size_t first = 0, part; first < bytes; first += part) {
+        part = bytes - first < PIECE * sizeof *piece ? bytes - first : PIECE * sizeof *piece;
+        sl_device.copy(piece, (const char *)values + first, part);
+        MD5Update(&context, (const uint8_t *)piece, part);
     }
     MD5Final(sum, &context);
 }
@@ -94,14 +94,32 @@ static int list_states(struct sl_spmd *self, const struct sl_parameters *paramet
     return SL_OK;
 }
 
+/* Of all values, as they are everywhere; and of this coordinate's floats, where others have others. */
+static void list_values(struct sl_spmd *self, const struct sl_parameters *parameters, int i, struct sums *sums,
+                        float *piece) {
+    const struct sl_parameter *parameter = &parameters->list[i];
+    const struct sl_range *range = &parameters->range[parameter->range];
+    struct sum *sum = add_sum(self, parameters, i, 0, sums);
+    size_t first, count;
+    memcpy(sum->name, parameter->name, sizeof parameter->name);
+    if (!range->own_floats) {
+        digest(sl_parameter_value(parameters, i), parameter->count * sizeof *piece, piece, sum->digest);
+        return;
+    }
+    digest(sl_parameter_rounded(parameters, i), parameter->count * sizeof *range->rounded, piece, sum->digest);
+    sl_parameter_share(parameters, i, &first, &count);
+    if (!count) return;
+    sum = add_sum(self, parameters, i, first, sums);
+    snprintf(sum->name, sizeof sum->name, "%s (floats)", parameter->name);
+    digest(sl_range_values(range, parameter->offset + first), count * sizeof *piece, piece, sum->digest);
+}
+
 static int list_sums(struct sl_spmd *self, const struct sl_parameters *parameters, struct sums *sums, float *piece) {
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
         if (parameter->second || !has_replicas(self, parameters, parameter)) continue;
-        struct sum *sum = add_sum(self, parameters, i, 0, sums);
-        memcpy(sum->name, parameter->name, sizeof parameter->name);
         SL_TRY(sl_parameters_use_values(parameters, parameter->range, false, &self->error));
-        digest(sl_parameter_value(parameters, i), parameter->count, piece, sum->digest);
+        list_values(self, parameters, i, sums, piece);
         SL_TRY(list_states(self, parameters, i, sums, piece));
         SL_TRY(sl_progress(self));
     }
@@ -110,7 +128,7 @@ static int list_sums(struct sl_spmd *self, const struct sl_parameters *parameter
 
 static int make_sums(struct sl_spmd *self, const struct sl_parameters *parameters, struct sums *sums) {
     float *piece = malloc(PIECE * sizeof *piece);
-    sums->list = calloc((size_t)parameters->count * (1 + (size_t)parameters->states) + 1, sizeof *sums->list);
+    sums->list = calloc((size_t)parameters->count * (2 + (size_t)parameters->states) + 1, sizeof *sums->list);
     const int status = piece && sums->list ? list_sums(self, parameters, sums, piece)
                                            : sl_fail(self, SL_FAILED, "no memory to compare replicas");
     free(piece);

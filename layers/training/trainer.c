@@ -122,6 +122,12 @@ static bool holds_together(const struct sl_trainer *t) {
            sl_reads_peers(t->self);
 }
 
+/* Whether they do not, and need floats of kernels only to update them. */
+static bool shards_floats(const struct sl_trainer *t) {
+    return t->options.zero && !t->parameters.turns && !t->parameters.one_copy && !t->parameters.values_only &&
+           data_of(t)->size > 1 && t->parameters.working_bf16;
+}
+
 /* Gradients that all passes, or both ends of a pipeline, add to stay where they are, and so do those that take turns.
  */
 static int plan_rooms(struct sl_trainer *t, const struct sl_model *model) {
@@ -157,7 +163,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
                                      .clip = options->clip,
                                      .zero = options->zero,
                                      .overlap = options->overlap && !options->offload_weights};
-    SL_TRY(sl_updates_open(&t->updates, options->data_axis, model->loops));
+    SL_TRY(sl_updates_open(&t->updates, options->data_axis));
     SL_TRY(tie(t, model));
     t->parameters.data_axis = options->data_axis;
     t->parameters.values_only = options->pipeline.forward_only;
@@ -169,6 +175,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
     t->parameters.far_directory = options->offload_directory;
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
+    t->parameters.shards_floats = shards_floats(t);
     SL_TRY(plan_rooms(t, model));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
     sl_parameters_seed(&t->parameters, options->seed);

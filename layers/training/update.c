@@ -13,8 +13,8 @@ static int open_group(struct sl_spmd *self, const char *axis, struct sl_group *g
     return sl_group_list(self, 1, &self->coordinate, group);
 }
 
-int sl_updates_open(struct sl_updates *u, const char *data_axis, int loops) {
-    const size_t ranges = 2 * (size_t)loops + 1;
+int sl_updates_open(struct sl_updates *u, const char *data_axis) {
+    const size_t ranges = (size_t)u->parameters->ranges;
     u->completed = calloc(ranges, sizeof *u->completed);
     u->began = calloc(ranges, sizeof *u->began);
     if (!u->completed || !u->began) return sl_fail(u->self, SL_FAILED, "no memory to train");
@@ -80,12 +80,16 @@ static int start_sum(struct sl_updates *u) {
     return SL_OK;
 }
 
-/* The members of data meet where they hold the values together: their own part is all that they have written. */
+/* The members of data meet where they hold the values together: their own part is all that they have written. Where
+ * nobody reads others' floats, bf16 values travel. */
 static int start_gather(struct sl_updates *u, int number) {
     struct sl_range *range = &u->parameters->range[number];
     struct sl_request *request = &u->gather[room(u->used)];
     if (!gathers(u, number)) return SL_OK;
     if (sl_range_is_common(u->parameters, number)) return sl_barrier_start(u->self, request, &u->gathers);
+    if (range->own_floats)
+        return sl_all_gather_start(u->self, request, &u->gathers, SL_BF16, range->rounded + range->shard,
+                                   range->rounded, range->shard_count);
     return sl_all_gather_start(u->self, request, &u->gathers, SL_F32, range->value + range->shard, range->value,
                                range->shard_count);
 }
@@ -94,6 +98,11 @@ static int start_gather(struct sl_updates *u, int number) {
 static float scale_of(const struct sl_updates *u) {
     const double mean = 1.0 / u->sums.size;
     return (float)(u->clip > 0.0f && u->norm > (double)u->clip ? mean * (double)u->clip / u->norm : mean);
+}
+
+/* Whether this coordinate rounds its own part of RANGE, and so before others read that. */
+static bool rounds_own(const struct sl_updates *u, int range) {
+    return sl_range_is_common(u->parameters, range) || u->parameters->range[range].own_floats;
 }
 
 static int update(struct sl_updates *u, int number) {
@@ -121,7 +130,7 @@ static int use_sum(struct sl_updates *u) {
     SL_TRY(sl_parameters_use_gradients(u->parameters, number, false, &u->self->error));
     SL_TRY(sl_parameters_use_values(u->parameters, number, true, &u->self->error));
     SL_TRY(update(u, number));
-    if (sl_range_is_common(u->parameters, number)) sl_parameters_round(u->parameters, u->kernels, number);
+    if (rounds_own(u, number)) sl_parameters_round(u->parameters, u->kernels, number);
     sl_trace_end(u->trace, mark,
                  (struct sl_trace_event){.name = "optimizer", .work = SL_TRACE_OPTIMIZER, .loop = loop, .stage = -1});
     sl_profile_end(u->profile, before);
@@ -134,7 +143,7 @@ static int use_sum(struct sl_updates *u) {
 static void end_update(struct sl_updates *u) {
     const int number = u->completed[u->ended];
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
-    if (!sl_range_is_common(u->parameters, number)) sl_parameters_round(u->parameters, u->kernels, number);
+    if (!rounds_own(u, number)) sl_parameters_round(u->parameters, u->kernels, number);
     sl_profile_end(u->profile, before);
     if (u->trace && sums(u, number))
         sl_trace_add(u->trace, (struct sl_trace_event){.name = "reduce",
@@ -164,8 +173,7 @@ static int wait_for_sums(struct sl_updates *u);
 
 /* What takes turns in memory is there now. */
 int sl_updates_complete(struct sl_updates *u, int loop) {
-    push(u, loop);
-    push(u, u->parameters->loops + loop);
+    for (int range = loop; range < sl_tied_range(u->parameters); range += u->parameters->loops) push(u, range);
     if (u->parameters->turns && u->clip == 0.0f) return wait_for_sums(u);
     return u->overlap && !alone(u) ? sl_updates_advance(u) : SL_OK;
 }
@@ -257,9 +265,10 @@ static int wait_for_sum(struct sl_updates *u) {
 
 int sl_updates_make_room(struct sl_updates *u, int loop) {
     const struct sl_range *range = u->parameters->range;
+    const int kernels = 2 * u->parameters->loops + loop, room = range[loop].room + range[kernels].room; /* one has it */
     int last = u->completions - 1;
-    if (!range[loop].room) return SL_OK;
-    while (last >= 0 && range[u->completed[last]].room != range[loop].room) last--;
+    if (!room) return SL_OK;
+    while (last >= 0 && range[u->completed[last]].room != room) last--;
     if (u->summed > last) return SL_OK;
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_COMMUNICATION);
     while (u->summed <= last) SL_TRY(wait_for_sum(u));
@@ -287,7 +296,7 @@ static int wait_for_sums(struct sl_updates *u) {
 
 /* The tied parameters' gradients of all stages, in the stages' order whatever coordinates they are on. */
 static int add_tied(struct sl_updates *u) {
-    const int number = 2 * u->parameters->loops;
+    const int number = sl_tied_range(u->parameters);
     struct sl_range *range = &u->parameters->range[number];
     if (range->count == 0) return SL_OK;
     if (range->second) u->kernels->add(range->count, range->second, range->gradient);

@@ -60,7 +60,7 @@ struct sl_updates {
 /* Opens the groups over DATA_AXIS and over all coordinates. The caller has filled in self, parameters, kernels,
  * optimizer, zero, overlap and clip, and may set profile and trace later. LOOPS is the number of this coordinate's
  * loops. Collective over the mesh. Free with sl_updates_close. */
-int sl_updates_open(struct sl_updates *updates, const char *data_axis, int loops);
+int sl_updates_open(struct sl_updates *updates, const char *data_axis);
 /* Opens the group of the COUNT coordinates of this one's pipeline that have the same tied parameters, in their stages'
  * order. Collective over the mesh. */
 int sl_updates_tie(struct sl_updates *updates, int count, const int *coordinates);

@@ -63,6 +63,8 @@ trains_alike 8 --schedule plain --mesh data=2,model=4 --zero 0 --no-overlap
 trains_alike 8 --schedule looping --mesh data=4,model=2 --zero 2
 trains_alike 8 --schedule single
 trains_alike 4 --schedule 1f1b --mesh data=2,model=2 --storage bf16
+trains_alike 6 --schedule looping --mesh data=3,model=2 --storage bf16 --zero 2 --check-replicas
+trains_alike 4 --schedule 1f1b --mesh data=2,model=2 --storage bf16 --zero 0
 trains_alike 6 --schedule 1f1b --mesh data=3,model=2 --wgrad-group 2 --checked
 trains_alike 4 --schedule interleaved-zb --mesh model=4 --dropout 0.3
 trains_alike 4 --schedule zbv --mesh data=2,model=2 --precision bf16

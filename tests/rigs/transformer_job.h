@@ -436,7 +436,7 @@ static inline uint32_t fingerprint(struct sl_trainer *trainer) {
     uint32_t sum = mix((uint64_t)sl_trainer_steps(trainer));
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
-        sum = mix_in(sum, range->count, range->value);
+        sum = mix_in(sum, range->own_floats ? range->shard_count : range->count, range->value);
         sum = mix_in(sum, range->count, range->gradient);
         sum = mix_in(sum, range->count, range->second);
         sum = mix_in(sum, range->rounded_count / 2, (const float *)(const void *)range->rounded);

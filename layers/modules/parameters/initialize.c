@@ -77,12 +77,34 @@ static int initialize(const struct sl_parameter *parameter, const struct sl_kern
     return SL_OK;
 }
 
+/* Where a coordinate has only its own floats of RANGE, all of them are drawn where the gradients will be: each member
+ * takes its own, and rounds them all. */
+static int spread_kernels(const struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data,
+                          int range) {
+    const struct sl_kernels *kernels = sl_kernels_select();
+    const struct sl_range *of = &parameters->range[range];
+    float *const all = of->gradient;
+    sl_device.zero(all, of->count * sizeof *all);
+    for (int i = 0; i < parameters->count && data->rank == 0; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        if (parameter->range != range || parameter->second) continue;
+        SL_TRY(initialize(parameter, kernels, self, all + parameter->offset));
+    }
+    SL_TRY(sl_broadcast(self, data, SL_F32, all, all, of->count, 0));
+    sl_device.copy(of->value, all + of->shard, of->shard_count * sizeof *all);
+    kernels->round_bf16(of->count, all, of->rounded);
+    sl_device.zero(all, of->count * sizeof *all);
+    return SL_OK;
+}
+
 /* The first member's values become those of all. Those that are held together are there already. */
 static int spread(const struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data) {
     if (parameters->one_copy) return sl_barrier(self, data);
     for (int r = 0; r < parameters->ranges && data->size > 1; r++) {
         struct sl_range *range = &parameters->range[r];
         if (sl_range_is_sharded(parameters, r)) continue;
+        if (range->own_floats && range->count) SL_TRY(spread_kernels(parameters, self, data, r));
+        if (range->own_floats) continue;
         SL_TRY(sl_parameters_use_values(parameters, r, true, &self->error));
         if (range->count) SL_TRY(sl_broadcast(self, data, SL_F32, range->value, range->value, range->count, 0));
         if (!sl_kernels_are_bf16_alone(parameters) || range->rounded_count == 0) continue;
@@ -109,7 +131,7 @@ static int draw(struct sl_parameters *parameters, struct sl_spmd *self, const st
     size_t drawn[SL_MAX_COORDINATES] = {0};
     for (int i = 0; i < parameters->count; i++) {
         const struct sl_parameter *parameter = &parameters->list[i];
-        if (parameter->second) continue; /* it lies where the first one is */
+        if (parameter->second || parameters->range[parameter->range].own_floats) continue; /* it lies elsewhere */
         const int who = who_draws(parameters, parameter, data->size, drawn);
         if (data->rank != who && !sl_range_is_sharded(parameters, parameter->range)) continue;
         SL_TRY(sl_parameters_use_values(parameters, parameter->range, true, &self->error));

@@ -10,7 +10,7 @@
 #include "spmd/flax.h"
 
 int sl_parameters_open(struct sl_parameters *parameters, int loops) {
-    *parameters = (struct sl_parameters){.loops = loops, .ranges = 2 * loops + 1};
+    *parameters = (struct sl_parameters){.loops = loops, .ranges = 3 * loops + 1};
     parameters->range = calloc((size_t)parameters->ranges, sizeof *parameters->range);
     return parameters->range ? SL_OK : SL_FAILED;
 }
@@ -66,7 +66,7 @@ static bool is_sharded_over(const struct sl_spec *spec, const char *axis) {
 }
 
 static int range_of(const struct sl_parameters *parameters, const struct sl_parameter *parameter) {
-    if (parameter->tied) return 2 * parameters->loops;
+    if (parameter->tied) return sl_tied_range(parameters);
     const bool sharded = is_sharded_over(&parameter->spec, parameters->data_axis);
     return parameter->range + (sharded ? parameters->loops : 0);
 }
@@ -163,10 +163,39 @@ static void part_kernels(struct sl_parameters *parameters, size_t data) {
     }
 }
 
+static bool are_kernels(const struct sl_parameters *parameters, int range) {
+    for (int i = 0; i < parameters->count; i++)
+        if (parameters->list[i].range == range && !parameters->list[i].kernel) return false;
+    return true;
+}
+
+/* Kernels that nobody reads as floats move to ranges of their own, and take the loop's room along; the others close
+ * ranks. */
+static void part_floats(struct sl_parameters *parameters) {
+    const int loops = parameters->loops;
+    for (int l = 0; l < loops; l++) {
+        struct sl_range *others = &parameters->range[l], *kernels = others + 2 * loops;
+        kernels->own_floats = true;
+        kernels->room = others->room;
+        others->room = 0;
+        others->used = 0;
+    }
+    parameters->range[sl_tied_range(parameters)].own_floats = are_kernels(parameters, sl_tied_range(parameters));
+    for (int i = 0; i < parameters->count; i++) {
+        struct sl_parameter *parameter = &parameters->list[i];
+        if (parameter->range >= loops) continue;
+        if (parameter->kernel) parameter->range += 2 * loops;
+        struct sl_range *range = &parameters->range[parameter->range];
+        parameter->offset = range->used;
+        range->used += sl_round_up(parameter->count, SL_CACHE_LINE / sizeof(float));
+    }
+}
+
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero) {
     const bool alone = sl_kernels_are_bf16_alone(parameters);
     parameters->members = data;
     if (alone) part_kernels(parameters, (size_t)data);
+    if (parameters->shards_floats) part_floats(parameters);
     for (int r = 0; r < parameters->ranges; r++) {
         struct sl_range *range = &parameters->range[r];
         const bool shares = zero && !sl_range_is_sharded(parameters, r);
@@ -187,7 +216,8 @@ static bool is_declared_twice(const struct sl_parameters *parameters, int range)
 
 /* Rounded values: two to a float, and whole cache lines. */
 size_t sl_range_value_floats(const struct sl_range *range) {
-    return range->count + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
+    const size_t floats = range->own_floats ? range->shard_count : range->count;
+    return floats + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
 }
 
 /* Coordinates that hold the values of a range together. */
@@ -264,7 +294,8 @@ void sl_parameters_plan_bytes(const struct sl_parameters *parameters, struct sl_
 static void place_values(struct sl_parameters *parameters, struct sl_range *range, size_t members, float **next) {
     const size_t floats = sl_range_value_floats(range);
     range->value = *next;
-    if (range->rounded_count) range->rounded = (uint16_t *)(void *)(*next + range->count);
+    if (range->rounded_count)
+        range->rounded = (uint16_t *)(void *)(*next + (range->own_floats ? range->shard_count : range->count));
     sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, floats * sizeof(float) / members);
     *next += floats;
 }
@@ -354,11 +385,12 @@ void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *f
 
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range) {
     const struct sl_range *storage = &parameters->range[range];
-    const bool part = sl_range_is_common(parameters, range);
+    const bool common = sl_range_is_common(parameters, range), part = common || storage->own_floats;
     const size_t first = part ? storage->shard : 0, count = part ? storage->shard_count : storage->count;
     if (sl_kernels_are_bf16_alone(parameters)) return;
     if (!parameters->rounds || !count) return;
-    (part ? kernels->share_bf16 : kernels->round_bf16)(count, storage->value + first, storage->rounded + first);
+    (common ? kernels->share_bf16 : kernels->round_bf16)(count, sl_range_values(storage, first),
+                                                         storage->rounded + first);
 }
 
 /* Of values held together the first member does it. */

@@ -7,7 +7,9 @@
  *                          over the data axis
  *     [loops, 2 loops)     loop l's parameters whose specs shard them over data (FSDP): the gradients that modules
  *                          leave are already complete
- *     2 loops              tied parameters, which the first and the last stage use: the two stages' gradients are
+ *     [2 loops, 3 loops)   where float values of kernels are sharded over data (shards_floats): loop l's kernels of the
+ *                          first kind; else nothing
+ *     3 loops              tied parameters, which the first and the last stage use: the two stages' gradients are
  *                          added up first
  *
  * Parameters are declared while modules are planned. Storage is taken later, so the memory can be computed without
@@ -52,7 +54,8 @@ struct sl_parameter {
 struct sl_range {
     size_t used, count;        /* elements of parameters, and with padding */
     size_t shard, shard_count; /* the part of the range that this coordinate updates: all of it without ZeRO-1 */
-    float *value, *gradient;   /* [count] */
+    float *value, *gradient;   /* [count]; see sl_range_values */
+    bool own_floats;           /* of the values as floats there are only this coordinate's: value is [shard_count] */
     float *sum;                /* [shard_count]: the part of the gradients' sum; in gradient, unless that has a room */
     /* Set before the layout, which must be with ZERO: number, from 1, of the room in which the gradient is computed,
      * and which is another range's once the sum has been taken. 0: it has a place of its own. */
@@ -83,6 +86,9 @@ struct sl_parameters {
     /* Set before the layout, which must be with ZERO: the members of the data axis hold the values that are not sharded
      * over it together, in memory that all of them read, and each writes its part of a range. */
     bool one_copy;
+    /* Set before the layout, which must be with ZERO: modules read kernels as bf16 alone, and so each member of the
+     * data axis has float values of kernels only in its own part of a range; the bf16 values are everybody's. */
+    bool shards_floats;
     /* Set before the layout: the optimizer's tensors lie further away (spmd/device/far.h), where the host computes in a
      * file in far_directory, and come to a room a piece at a time. */
     bool far_states;
@@ -113,6 +119,14 @@ void sl_parameters_close(struct sl_parameters *parameters);
 
 static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, int range) {
     return range >= parameters->loops && range < 2 * parameters->loops;
+}
+
+/* The range of tied parameters. */
+static inline int sl_tied_range(const struct sl_parameters *parameters) { return 3 * parameters->loops; }
+
+/* The values of RANGE from element FIRST on, which must be this coordinate's own where the others are not there. */
+static inline float *sl_range_values(const struct sl_range *range, size_t first) {
+    return range->value + (first - (range->own_floats ? range->shard : 0));
 }
 
 /* Whether kernels have no float values: nobody trains them. */
@@ -222,13 +236,14 @@ void sl_parameters_close_far(struct sl_parameters *parameters);
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 
 /* Rounds the values of RANGE to bf16; call it after they have changed. Of values held together it rounds this
- * coordinate's part; the members meet before they read. Does nothing if no module reads bf16 values. */
+ * coordinate's part; the members meet before they read. Where others' floats are not there it rounds this coordinate's,
+ * and the bf16 values are gathered. Does nothing if no module reads bf16 values. */
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range);
 /* The values of all ranges. */
 int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error);
 
-/* Addresses of parameter I on this coordinate: its values, unless they are bf16 alone; its gradient; and its bf16
- * values, each [count]. */
+/* Addresses of parameter I on this coordinate: its values, unless they are bf16 alone, or only its range's own ones are
+ * there; its gradient; and its bf16 values, each [count]. */
 static inline float *sl_parameter_value(const struct sl_parameters *parameters, int i) {
     return parameters->range[parameters->list[i].range].value + parameters->list[i].offset;
 }
