@@ -229,6 +229,7 @@ static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const 
                                   .dimension = t->dimension,
                                   .own_head = t->untied_head,
                                   .copied = t->spread_head == SL_SPREAD_ROWS,
+                                  .halves = t->halves,
                                   .parallel = t->vocabulary_parallel,
                                   .chunk = t->chunk,
                                   .shards = head_of(t)->embeds ? schedule->ranks : 0,

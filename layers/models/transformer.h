@@ -52,7 +52,8 @@ struct sl_transformer {
     bool fsdp;                /* kernels are also sharded over data */
     bool untied_head;         /* the head has a token table of its own */
     bool vocabulary_parallel; /* the token table's rows are sharded over tensor */
-    int spread_head;          /* enum sl_spread_head */
+    int spread_head;          /* enum sl_spread_head; */
+    bool halves;              /* its shares hand over x as bf16: for a pipeline of that storage */
     const int *stage_layers;  /* [stages but a spread head's] layers of each; NULL: as equally many as can be */
     int chunk;                /* classes of which the head makes logits at a time; 0: sl_token_head chooses */
     int experts; /* number of experts in place of each MLP, sharded over data (transformer_modules.h); 0: MLPs */

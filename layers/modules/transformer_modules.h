@@ -161,6 +161,7 @@ struct sl_vocabulary {
     const char *stages; /* the axis of these ranks */
     bool own_head;      /* the head's table is "head" */
     bool copied;        /* each rank of a pipeline has the whole head's table */
+    bool halves;        /* the storage is bf16: x and rows of the table are handed over so by shares of the head */
 };
 /* Whether stages can share the table: they have whole chunks, so that what is added up does not depend on how many
  * there are. */

@@ -150,8 +150,10 @@ static inline int open_worker(struct worker *worker) {
         .overlap = job->overlap,
         .seed = 3,
     };
-    SL_TRY(sl_transformer_check(&job->model, self->mesh, &self->error));
-    SL_TRY(sl_transformer_build(&job->model, self->mesh, &job->table, sl_axis_index(self, "pipe"), &worker->model,
+    struct sl_transformer model = job->model;
+    model.halves = job->storage == SL_BF16;
+    SL_TRY(sl_transformer_check(&model, self->mesh, &self->error));
+    SL_TRY(sl_transformer_build(&model, self->mesh, &job->table, sl_axis_index(self, "pipe"), &worker->model,
                                 &self->error));
     SL_TRY(sl_trainer_plan(&worker->trainer, self, &options, &worker->model));
     return job->sizes_only ? SL_OK : sl_trainer_open(worker->trainer, job->from);

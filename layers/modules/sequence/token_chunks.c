@@ -109,13 +109,14 @@ static int multiply(struct sl_context *context, struct chunk *chunk, size_t colu
 }
 
 int sl_token_chunks_forward(const struct sl_module *module, const struct sl_token_chunks *chunks,
-                            struct sl_context *context, const struct sl_softmax *s, const float *x, float *dx) {
+                            struct sl_context *context, const struct sl_softmax *s, const void *x, bool half,
+                            float *dx) {
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const struct sl_products *whole = &chunks->products[0];
     const int count = (int)sl_call_microbatches(context);
     float *logits = sl_at(context, &chunks->logits), *p = dx ? sl_at(context, &chunks->p) : logits;
     float *scales = sl_at(context, &chunks->scales);
-    const void *operand = sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
+    const void *operand = half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, i);
         const bool begins = s->begins && i == 0;
@@ -132,9 +133,9 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
 
 /* DTABLE [classes, columns] (+)= dlogits^T X. */
 static int gradient(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
-                    const struct sl_softmax *s, const float *x, bool accumulate, float *dtable) {
+                    const struct sl_softmax *s, const void *x, bool half, bool accumulate, float *dtable) {
     const struct sl_products *whole = &chunks->products[0];
-    const void *b = sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
+    const void *b = half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
     float *logits = sl_at(context, &chunks->logits);
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, i);
@@ -151,7 +152,7 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
 
 int sl_token_chunks_weight(const struct sl_module *module, const struct sl_token_chunks *chunks,
                            struct sl_context *context, const struct sl_place *labels, float *maxima, float *sums,
-                           const float *x) {
+                           const void *x, bool half) {
     const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     const struct sl_softmax s = {.rows = sl_token_rows(table, rows),
@@ -160,8 +161,8 @@ int sl_token_chunks_weight(const struct sl_module *module, const struct sl_token
                                  .maxima = maxima,
                                  .sums = sums};
     if (table->division != SL_BY_TOKENS)
-        return gradient(module, chunks, context, &s, x, context->accumulate, sl_gradient(module, context, 0));
+        return gradient(module, chunks, context, &s, x, half, context->accumulate, sl_gradient(module, context, 0));
     float *part = sl_token_part(module, context);
-    SL_TRY(gradient(module, chunks, context, &s, x, false, part));
+    SL_TRY(gradient(module, chunks, context, &s, x, half, false, part));
     return sl_token_sum_parts(module, context, part);
 }

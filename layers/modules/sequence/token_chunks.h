@@ -51,16 +51,17 @@ static inline bool sl_token_chunks_round(const struct sl_token_chunks *chunks) {
 }
 
 /* Adds the coordinate's classes to S, and to DX [rows, columns] without the labels; DX NULL: to S alone. X [rows,
- * columns]. */
+ * columns], as bf16 if HALF, which the products must read then. */
 int sl_token_chunks_forward(const struct sl_module *module, const struct sl_token_chunks *chunks,
-                            struct sl_context *context, const struct sl_softmax *s, const float *x, float *dx);
+                            struct sl_context *context, const struct sl_softmax *s, const void *x, bool half,
+                            float *dx);
 
 /* W: adds to the table's gradient dlogits^T X of all rows of context->wgrad_group microbatches. MAXIMA and SUMS are
  * those of all classes, X has all channels; LABELS: where those of a coordinate's tokens are. Undivided, all
  * coordinates make the same; by classes, each all of its rows; by tokens, parts are summed. */
 int sl_token_chunks_weight(const struct sl_module *module, const struct sl_token_chunks *chunks,
                            struct sl_context *context, const struct sl_place *labels, float *maxima, float *sums,
-                           const float *x);
+                           const void *x, bool half);
 
 SL_END_C
 #endif

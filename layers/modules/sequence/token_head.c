@@ -218,7 +218,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     SL_TRY(gather_channels(module, context, x, &whole));
     const struct sl_softmax s = softmax_of(module, context);
     float *dx = !trains ? NULL : alone(module) ? y : sl_at(context, &head->whole);
-    SL_TRY(sl_token_chunks_forward(module, &head->chunks, context, &s, whole, dx));
+    SL_TRY(sl_token_chunks_forward(module, &head->chunks, context, &s, whole, false, dx));
     context->kernels->fill(s.rows, 1.0f, sl_at(context, &head->scales));
     if (head->table.division == SL_BY_CLASSES) SL_TRY(whole_softmax(module, context, &s));
     sl_token_count(module, context, &s);
@@ -233,7 +233,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     const float *whole = alone(module) ? x : sl_at(context, &head->kept_x);
     (void)dy;
     return sl_token_chunks_weight(module, &head->chunks, context, &head->labels, sl_at(context, &head->maxima),
-                                  sl_at(context, &head->sums), whole);
+                                  sl_at(context, &head->sums), whole, false);
 }
 
 static void release(struct sl_module *module) {

@@ -3,7 +3,7 @@
  * Each rank has the whole table, and does its part of every microbatch's tokens with sl_token_head. These shares are
  * stages: the last layers' outputs travel from rank to rank, and each adds its tokens' dx. What stages hand over is
  *
- *     forward   x [rows, own channels], dx so far: the same
+ *     forward   dx so far [rows, own channels], x: the same, or with a storage of bf16 as bf16
  *     back      dx [rows, own channels]
  *
  * sl_rows_begin puts x there, and sl_rows_loss follows the last share. Each rank counts its tokens' losses. The ranks'
@@ -15,8 +15,10 @@ struct share {
     struct sl_module module;
     struct sl_module *head; /* a loss: it has no backward_input, and so is no child */
     int parts, part;
-    int sequence;      /* rows of a sequence, or of a part of one, that the head takes */
-    struct sl_place x; /* of the part's rows, if the head keeps it */
+    int sequence;         /* rows of a sequence, or of a part of one, that the head takes */
+    bool halves;          /* x is handed over, and kept, as bf16; */
+    struct sl_place wide; /* of the part's rows, as floats */
+    struct sl_place x;    /* of the part's rows, as it is handed over, if the head keeps it */
 };
 
 /* What a rank does of a microbatch or of a call. */
@@ -49,7 +51,11 @@ static struct sl_context with_part(const struct sl_module *module, const struct 
 /* ---- where it begins ---- */
 
 static int begin(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    copy_floats(y, x, (size_t)context->rows * (size_t)module->in);
+    const size_t elements = (size_t)context->rows * (size_t)module->in;
+    if (module->out == 2 * module->in)
+        copy_floats(y + elements, x, elements);
+    else
+        context->kernels->round_bf16(elements, x, (uint16_t *)(void *)(y + elements));
     return SL_OK;
 }
 
@@ -70,6 +76,19 @@ static int common_divisor(int rows, int sequence) {
         sequence = rest;
     }
     return rows;
+}
+
+/* Of ELEMENTS of x, in the size of a float. */
+static size_t words_of(const struct share *share, size_t elements) { return share->halves ? elements / 2 : elements; }
+
+/* The part's x that was handed over, or kept, at X. */
+static const float *read_x(const struct sl_module *module, const struct sl_context *context, const float *x) {
+    const struct share *share = own(module);
+    const struct part part = part_of(module, context);
+    if (!share->halves) return x;
+    float *wide = sl_at(context, &share->wide);
+    context->kernels->widen_bf16(part.rows * part.columns, (const uint16_t *)(const void *)x, wide);
+    return wide;
 }
 
 static int plan_head(struct share *share, struct sl_plan *plan) {
@@ -93,10 +112,15 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
                             "%s%s: %d tokens of a microbatch do not divide over the %d ranks that share the head",
                             plan->name, module->type->name, plan->rows, share->parts);
     const int rows = plan->rows / share->parts;
+    const size_t elements = (size_t)rows * (size_t)share->head->in;
+    if (share->halves && share->head->in % 2)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: %d columns: bf16 need an even number", plan->name,
+                            module->type->name, share->head->in);
+    if (share->halves) sl_plan_workspace(plan, elements * sizeof(float), &share->wide);
     share->sequence = common_divisor(rows, plan->sequence);
     SL_TRY(plan_head(share, plan));
     if (!share->head->keeps_input || plan->forward_only) return SL_OK;
-    return sl_plan_stash(plan, (size_t)rows * (size_t)share->head->in, &share->x);
+    return sl_plan_stash(plan, words_of(share, elements), &share->x);
 }
 
 /* Of dx, what follows this part is not there yet. */
@@ -104,12 +128,14 @@ static int share_rows(const struct sl_module *module, struct sl_context *context
     const struct share *share = own(module);
     const struct part part = part_of(module, context);
     const size_t before = part.first * part.columns;
+    const float *all = x + part.elements, *of_part = all + words_of(share, before);
     const bool trains = context->phase == SL_TRAIN;
     struct sl_context head = with_part(module, context, part.first);
-    copy_floats(y, x, trains ? part.elements + before : part.elements);
-    SL_TRY(sl_module_forward(share->head, &head, x + before, y + part.elements + before));
+    if (trains) copy_floats(y, x, before);
+    copy_floats(y + part.elements, all, words_of(share, part.elements));
+    SL_TRY(sl_module_forward(share->head, &head, read_x(module, context, of_part), y + before));
     if (trains && share->head->keeps_input)
-        copy_floats(sl_at(context, &share->x), x + before, part.rows * part.columns);
+        copy_floats(sl_at(context, &share->x), of_part, words_of(share, part.rows * part.columns));
     return SL_OK;
 }
 
@@ -130,7 +156,7 @@ static int share_weight(const struct sl_module *module, struct sl_context *conte
         head.microbatch += i;
         head.wgrad_group = 1;
         head.accumulate = context->accumulate || i > 0;
-        const float *kept = share->head->keeps_input ? sl_at(&head, &share->x) : NULL;
+        const float *kept = share->head->keeps_input ? read_x(module, context, sl_at(&head, &share->x)) : NULL;
         SL_TRY(sl_module_backward_weight(share->head, &head, kept, NULL));
     }
     return SL_OK;
@@ -143,7 +169,7 @@ static void release_share(struct sl_module *module) { sl_module_free(((struct sh
 /* The loss has been counted, and dx is complete. */
 static int loss(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const size_t elements = (size_t)context->rows * (size_t)module->out;
-    if (context->phase == SL_TRAIN) copy_floats(y, x + elements, elements);
+    if (context->phase == SL_TRAIN) copy_floats(y, x, elements);
     return SL_OK;
 }
 
@@ -170,7 +196,8 @@ static int own_channels(const struct sl_vocabulary *vocabulary, const struct sl_
 }
 
 int sl_rows_columns(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
-    return 2 * own_channels(vocabulary, channels);
+    const int own = own_channels(vocabulary, channels);
+    return vocabulary->halves ? own + own / 2 : 2 * own;
 }
 
 struct sl_module *sl_rows_begin(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
@@ -186,6 +213,7 @@ struct sl_module *sl_rows_head(const struct sl_vocabulary *vocabulary, const str
     share->head = sl_token_head(vocabulary, channels);
     share->parts = parts;
     share->part = part;
+    share->halves = vocabulary->halves;
     if (share->head) return module;
     sl_module_free(module);
     return NULL;

@@ -5,11 +5,12 @@
  * rank, and each adds its chunks of classes. So chunks are added up in the order in which one rank alone would do it.
  * What stages hand over is, one after another,
  *
- *     forward   x [own rows, dimension], dx so far, the label's row of the table so far: the same; then maxima,
- *               argmaxima, sums, targets [own rows] (token_chunks.h)
+ *     forward   dx so far [own rows, dimension], maxima, argmaxima, sums, targets [own rows] (token_chunks.h), x [own
+ *               rows, dimension], the label's row of the table so far: the same
  *     back      dx [own rows, dimension], maxima, sums [own rows]
  *
- * where a coordinate's own rows have all channels: see token_head.c. The first stage begins after sl_spread_begin has
+ * where a coordinate's own rows have all channels: see token_head.c. With a storage of bf16, x and the table's rows are
+ * bf16 already, and travel so: vocabulary.halves. The first stage begins after sl_spread_begin has
  * brought them together, and sl_spread_loss follows the last one. */
 #include "layers/modules/sequence/token_chunks.h"
 #include "spmd/device/device.h"
@@ -18,7 +19,9 @@
 struct spread {
     struct sl_token_table table;
     struct sl_token_chunks chunks;
-    struct sl_place kept_x;       /* [own rows, dimension] */
+    struct sl_place kept_x;       /* [own rows, dimension], as it is handed over */
+    struct sl_place wide_x;       /* the same as floats: where it begins, and where products read those */
+    bool widens;                  /* they do */
     struct sl_place maxima, sums; /* [own rows], of all classes */
     struct sl_place labels;       /* by tokens: those of a coordinate's tokens */
     struct sl_place places, ones; /* [own rows] */
@@ -28,7 +31,8 @@ struct spread {
  * own channels of all rows. */
 struct forward_rows {
     size_t rows, elements; /* own rows; of each of the three */
-    float *x, *dx, *row, *maxima, *argmaxima, *sums, *targets;
+    size_t words;          /* of X and of ROW, in the size of a float: as many, or half as many as bf16 */
+    float *dx, *maxima, *argmaxima, *sums, *targets, *x, *row;
 };
 struct backward_rows {
     size_t rows, elements;
@@ -44,15 +48,21 @@ static size_t own_elements(const struct sl_module *module, const struct sl_conte
     return (size_t)context->rows * (size_t)(table->vocabulary.dimension / table->parts);
 }
 
+static bool halves(const struct sl_module *module) { return sl_token_table_of(module)->vocabulary.halves; }
+
+/* Of ELEMENTS of x or of the table. */
+static size_t words_of(const struct sl_module *module, size_t elements) {
+    return halves(module) ? elements / 2 : elements;
+}
+
 /* At AT, which is only read where it is x or dy. */
 static struct forward_rows forward_rows(const struct sl_module *module, const struct sl_context *context,
                                         const float *at) {
     const size_t rows = sl_token_rows(sl_token_table_of(module), (size_t)context->rows);
-    const size_t elements = own_elements(module, context);
-    float *x = (float *)(uintptr_t)at, *numbers = x + 3 * elements;
-    return (struct forward_rows){rows,           elements,           x,
-                                 x + elements,   x + 2 * elements,   numbers,
-                                 numbers + rows, numbers + 2 * rows, numbers + 3 * rows};
+    const size_t elements = own_elements(module, context), words = words_of(module, elements);
+    float *dx = (float *)(uintptr_t)at, *numbers = dx + elements, *x = numbers + NUMBERS * rows;
+    return (struct forward_rows){
+        rows, elements, words, dx, numbers, numbers + rows, numbers + 2 * rows, numbers + 3 * rows, x, x + words};
 }
 
 static struct backward_rows backward_rows(const struct sl_module *module, const struct sl_context *context,
@@ -78,20 +88,31 @@ static struct sl_softmax softmax_of(const struct sl_module *module, const struct
 }
 
 int sl_spread_columns(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
-    return 3 * (vocabulary->dimension / sl_mesh_axis_size(channels->mesh, channels->axis)) + NUMBERS;
+    const int own = vocabulary->dimension / sl_mesh_axis_size(channels->mesh, channels->axis);
+    return (vocabulary->halves ? 2 : 3) * own + NUMBERS;
 }
 
 /* ---- where it begins ---- */
 
 static int plan_begin(struct sl_module *module, struct sl_plan *plan) {
-    return sl_token_plan((struct sl_token_table *)module, plan);
+    struct spread *spread = (struct spread *)module;
+    SL_TRY(sl_token_plan(&spread->table, plan));
+    if (halves(module) && spread->table.parts > 1)
+        sl_plan_workspace(plan, (size_t)plan->rows * (size_t)module->in * sizeof(float), &spread->wide_x);
+    return SL_OK;
 }
 
 static int begin(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct forward_rows to = forward_rows(module, context, y);
-    if (sl_token_table_of(module)->parts > 1)
-        return sl_channels_to_tokens(module, context, (size_t)context->rows, x, to.x);
-    copy_floats(to.x, x, to.elements);
+    if (sl_token_table_of(module)->parts > 1) {
+        float *all = halves(module) ? sl_at(context, &own(module)->wide_x) : to.x;
+        SL_TRY(sl_channels_to_tokens(module, context, (size_t)context->rows, x, all));
+        x = all;
+    }
+    if (halves(module))
+        context->kernels->round_bf16(to.elements, x, (uint16_t *)(void *)to.x);
+    else if (x != to.x)
+        copy_floats(to.x, x, to.elements);
     return SL_OK;
 }
 
@@ -107,18 +128,56 @@ static int begin_back(const struct sl_module *module, struct sl_context *context
 
 /* ---- a share of the classes ---- */
 
+/* Products of floats read x as floats: of a call, or of a group of weight gradients. */
+static void plan_wide(struct spread *spread, struct sl_plan *plan, size_t rows) {
+    const size_t group = plan->forward_only ? 1 : (size_t)plan->wgrad_group;
+    spread->widens = spread->table.vocabulary.halves && plan->precision == SL_F32;
+    if (!spread->widens) return;
+    sl_plan_workspace(plan, rows * group * (size_t)spread->table.vocabulary.dimension * sizeof(float), &spread->wide_x);
+}
+
 static int plan_share(struct sl_module *module, struct sl_plan *plan) {
     struct spread *spread = (struct spread *)module;
     struct sl_token_table *table = &spread->table;
+    if (halves(module) && module->in % 2)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: %d columns: bf16 need an even number", plan->name,
+                            module->type->name, module->in);
+    if (halves(module) && !plan->forward_only && sl_plan_kernel_type(plan) != SL_BF16)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%s%s: the vocabulary's field halves is set, but the pipeline's storage is f32", plan->name,
+                            module->type->name);
     SL_TRY(sl_token_plan(table, plan));
     SL_TRY(sl_token_plan_table(table, plan, SL_TABLE_HEAD, table->division == SL_BY_TOKENS));
     const size_t rows = sl_token_rows(table, (size_t)plan->rows);
     SL_TRY(sl_token_chunks_plan(&spread->chunks, plan, table, rows));
     sl_token_plan_labels(table, plan, &spread->labels);
+    plan_wide(spread, plan, rows);
     if (plan->forward_only) return SL_OK;
-    SL_TRY(sl_plan_stash(plan, rows * (size_t)table->vocabulary.dimension, &spread->kept_x));
+    SL_TRY(sl_plan_stash(plan, words_of(module, rows * (size_t)table->vocabulary.dimension), &spread->kept_x));
     SL_TRY(sl_plan_stash(plan, rows, &spread->maxima));
     return sl_plan_stash(plan, rows, &spread->sums);
+}
+
+/* Whether products read x as it is handed over, as bf16. */
+static bool reads_halves(const struct spread *spread) { return spread->table.vocabulary.halves && !spread->widens; }
+
+/* The COUNT elements that were handed over, or kept, at X, as products take them. */
+static const void *read_x(const struct sl_module *module, const struct sl_context *context, size_t count,
+                          const float *x) {
+    if (!own(module)->widens) return x;
+    float *wide = sl_at(context, &own(module)->wide_x);
+    context->kernels->widen_bf16(count, (const uint16_t *)(const void *)x, wide);
+    return wide;
+}
+
+/* The labels' rows of bf16 are copied two elements at a time. */
+static void add_label_rows(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
+                           float *row) {
+    const struct sl_token_chunks *chunks = &own(module)->chunks;
+    const bool half = halves(module);
+    context->kernels->sequence->label_rows(s->rows, half ? chunks->columns / 2 : chunks->columns, s->labels, s->first,
+                                           (int32_t)chunks->classes, sl_token_chunks_kernel(module, chunks, context),
+                                           !half && sl_token_chunks_round(chunks), s->begins, row);
 }
 
 static int share(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -126,15 +185,14 @@ static int share(const struct sl_module *module, struct sl_context *context, con
     const struct forward_rows from = forward_rows(module, context, x), to = forward_rows(module, context, y);
     const struct sl_softmax s = softmax_of(module, context, &to);
     const bool trains = context->phase == SL_TRAIN;
-    copy_floats(to.x, from.x, trains && !s.begins ? 3 * from.elements : from.elements);
+    copy_floats(to.x, from.x, trains && !s.begins ? 2 * from.words : from.words);
+    if (trains && !s.begins) copy_floats(to.dx, from.dx, from.elements);
     if (!s.begins) copy_floats(to.maxima, from.maxima, NUMBERS * from.rows);
-    SL_TRY(sl_token_chunks_forward(module, &spread->chunks, context, &s, to.x, trains ? to.dx : NULL));
+    SL_TRY(sl_token_chunks_forward(module, &spread->chunks, context, &s, read_x(module, context, to.elements, to.x),
+                                   reads_halves(spread), trains ? to.dx : NULL));
     if (!trains) return SL_OK;
-    copy_floats(sl_at(context, &spread->kept_x), from.x, from.elements);
-    context->kernels->sequence->label_rows(to.rows, spread->chunks.columns, s.labels, s.first,
-                                           (int32_t)spread->chunks.classes,
-                                           sl_token_chunks_kernel(module, &spread->chunks, context),
-                                           sl_token_chunks_round(&spread->chunks), s.begins, to.row);
+    copy_floats(sl_at(context, &spread->kept_x), from.x, from.words);
+    add_label_rows(module, context, &s, to.row);
     return SL_OK;
 }
 
@@ -151,9 +209,12 @@ static int share_back(const struct sl_module *module, struct sl_context *context
 
 static int share_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
     const struct spread *spread = own(module);
+    const size_t count = (size_t)context->wgrad_group * own_elements(module, context);
     (void)x, (void)dy;
     return sl_token_chunks_weight(module, &spread->chunks, context, &spread->labels, sl_at(context, &spread->maxima),
-                                  sl_at(context, &spread->sums), sl_at(context, &spread->kept_x));
+                                  sl_at(context, &spread->sums),
+                                  read_x(module, context, count, sl_at(context, &spread->kept_x)),
+                                  reads_halves(spread));
 }
 
 static void release_share(struct sl_module *module) { sl_token_chunks_release(&((struct spread *)module)->chunks); }
@@ -186,7 +247,8 @@ static int loss(const struct sl_module *module, struct sl_context *context, cons
     kernels->fill(from.rows, 1.0f, ones);
     kernels->sequence->label_places(from.rows, s.labels, places);
     kernels->sequence->softmax_gradient(from.rows, (size_t)sl_token_table_of(module)->vocabulary.dimension, places, 0,
-                                        (int32_t)from.rows, from.sums, ones, context->weight, from.row, false, to.dx);
+                                        (int32_t)from.rows, from.sums, ones, context->weight, from.row, halves(module),
+                                        to.dx);
     return SL_OK;
 }
 
