@@ -34,6 +34,7 @@ use_of() {
     params | resume) echo checkpoint ;;
     data | eval-data | tokenizer | model) echo data ;;
     RUN) echo run ;;
+    CHECKPOINT) echo checkpoint ;;
     *) echo unknown ;;
     esac
 }
@@ -65,7 +66,7 @@ options() {
 argument() {
     case "$1 $2" in
     *' @') echo "@$3" ;;
-    *' RUN') echo "$3" ;;
+    *' RUN' | *' CHECKPOINT') echo "$3" ;;
     'looping_pipeline data') echo "--data fashion-mnist:$3" ;;
     *' save-options') echo "--plan search --save-options $3" ;;
     *) echo "--$2 $3" ;;
@@ -141,7 +142,7 @@ in_directory() {
     rm inner
 }
 
-for driver in looping_pipeline loss_equality schedule plan report sharding gpipe 'transformer train' 'transformer evaluate' \
+for driver in looping_pipeline loss_equality schedule plan report diff sharding gpipe 'transformer train' 'transformer evaluate' \
     'transformer generate' 'tokens shards'; do
     list=$(options "$driver")
     strange=

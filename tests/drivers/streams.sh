@@ -21,7 +21,7 @@ only_objects() {
 
 : >out
 for driver in convolution custom_module regression 'gpipe' 'sharding' 'plan' 'schedule' 'loss_equality --mesh data=1,model=1 --layers 2 --hidden 8 --steps 1' \
-    'transformer --help' 'plan --help' 'report --help' 'tokens --help' 'sharding --show-placement'; do
+    'transformer --help' 'plan --help' 'report --help' 'diff --help' 'tokens --help' 'sharding --show-placement'; do
     "$drivers/"$driver >&- 2>err
     status=$?
     [ $status = 3 ] && one_line "${driver%% *}.*" 'stdout: Bad file descriptor'

@@ -1,0 +1,124 @@
+#!/bin/sh
+# diff.sh DRIVERS - two checkpoints compared: equal ones, what differs and where, what cannot be compared; prints TAP.
+drivers=$1
+[ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
+. "$(dirname "$0")/../../rigs/points.sh"
+driver=$drivers/diff
+
+# ---- checkpoints ----
+
+small='--mesh data=1,model=1 --layers 2 --hidden 8 --batch 8 --microbatches 2 --schedule single'
+train() {
+    "$drivers/looping_pipeline" $small "$@" >/dev/null 2>err || cat err
+}
+train --steps 2 --save a --save-every 1
+train --steps 2 --save again
+train --steps 2 --save other --lr 0.5 --mesh data=2,model=1
+train --steps 3 --save later
+train --steps 2 --save wide --hidden 16
+
+last=' differ, 0 are only in A, 0 only in B: '
+call a again
+[ $status = 0 ] && [ ! -s err ] && grep -q "^A: a/step-00000002.safetensors, step 2$" out && grep -q "^[0-9]* tensors are equal, 0$last""equal$" out &&
+    ! grep -q ' of ' out
+point 'the same run twice'
+call a again --all
+[ $status = 0 ] && grep -q '^input_dense.bias  *0 of 8$' out
+point 'tensors that are equal, too'
+call a a/step-00000001.safetensors
+[ $status = 1 ] && [ ! -s err ] && grep -q '^step: 2 | 1$' out && grep -q "^0 tensors are equal, [0-9]*$last""different$" out
+point 'a directory and a file: two steps'
+call a other
+[ $status = 1 ] && [ ! -s err ] && grep -q '^--lr: .* | 0.5$' out && grep -q '^--mesh: data=1,model=1 | data=2,model=1$' out && ! grep -q '^step' out
+point 'options of the runs'
+call a later --json
+[ $status = 1 ] && [ ! -s err ] && [ "$(wc -l <out)" = 1 ] && grep -q '"equal":false' out && grep -qF '"step":["2","3"]' out
+point 'one object of JSON'
+call a wide
+[ $status = 1 ] && grep -q '^config.hidden: 8 | 16$' out && grep -q '^input.*  F32 \[[0-9,]*8\] | F32 \[[0-9,]*16\]$' out
+point 'other shapes'
+
+# The files that one run leaves and another one has taken over are equal, and so are the settings.
+cp a/step-00000002.safetensors copy
+call copy a
+[ $status = 0 ]
+point 'a copy under another name'
+
+# ---- values that are known ----
+
+# file NAME HEADER DATA: a safetensors file; DATA as printf takes it.
+file() {
+    text=$2
+    while [ $((${#text} % 8)) != 0 ]; do text="$text "; done
+    {
+        printf "\\$(printf %03o $((${#text} % 256)))\\$(printf %03o $((${#text} / 256)))\0\0\0\0\0\0"
+        printf %s "$text"
+        printf "$3"
+    } >"$1"
+}
+one='\000\000\200\077' two='\000\000\000\100' half='\000\000\000\077' minus_zero='\000\000\000\200' zero='\0\0\0\0'
+header='{"x":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}'
+file x "$header" "$one$one$two$two$zero$half"
+file y "$header" "$one$one$two$one$minus_zero$one"
+call x y
+[ $status = 1 ] && [ ! -s err ] &&
+    grep -q '^x       3 of 6               1 at \[1,0\]                0.5 at \[1,0\]              0\.349$' out
+point 'the largest difference, the largest relative one, and the norm'
+call --json x y
+grep -qF '{"name":"x","a":{"dtype":"F32","shape":[2,3]},"b":{"dtype":"F32","shape":[2,3]},"equal":false,"values":6,"differ":3,"largest":1.0,"largest_at":[1,0],"relative":0.5,"relative_at":[1,0],"norm":0.34' out
+point 'the same as JSON'
+file minus "$header" "$one$one$two$two$minus_zero$half"
+call x minus
+[ $status = 1 ] && grep -q '^x       1 of 6               0 at \[0,0\]                0 at \[0,0\]                0$' out
+point 'zeros with two signs are not the same bits'
+
+bf16='{"x":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
+file x "$bf16" '\200\077\000\100'
+file y "$bf16" '\200\077\001\100'
+call x y
+[ $status = 1 ] && grep -q '^x       1 of 2               0\.0156 at \[1\] ' out
+point 'bf16'
+file f32 "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}" "$one$two"
+call x f32
+[ $status = 1 ] && grep -q '^x       BF16 \[2\] | F32 \[2\]$' out && grep -q '^x       0 of 2$' out
+point 'the same numbers in two types'
+file scalar '{"x":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}' "$one"
+file more '{"x":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"y":{"dtype":"F32","shape":[0],"data_offsets":[4,4]}}' "$two"
+call scalar more
+[ $status = 1 ] && grep -q '^x       1 of 1               1 at \[\] ' out && [ "$(sed -n '/^only in B$/,/^$/p' out | sed -n 2p)" = 'y  F32 [0]' ]
+point 'a number, and a name that only one has'
+call more scalar
+[ $status = 1 ] && grep -q '^only in A$' out && grep -q ', 1 are only in A, 0 only in B: different$' out
+point 'the other way round'
+call more more --all
+[ $status = 0 ] && grep -q '^y       0 of 0$' out
+point 'a tensor of no values'
+
+# ---- what cannot be compared ----
+
+refuses '1 arguments: two checkpoints are compared' a
+refuses '3 arguments: two checkpoints are compared' a a a
+refuses '0 arguments: two checkpoints are compared'
+refuses 'nowhere' a nowhere
+refuses '--nonsense: no such option' --nonsense a a
+mkdir empty
+refuses 'empty' a empty
+echo text >text
+refuses 'text' a text
+head -c 1000 copy >cut
+refuses 'cut' a cut
+cp copy damaged
+printf '\377' | dd of=damaged bs=1 seek=$(($(wc -c <damaged) - 5)) conv=notrunc 2>/dev/null
+refuses 'damaged: ' a damaged
+refuses 'damaged: ' damaged a
+file infinite "$header" "$one$one$two$two$zero\000\000\200\177"
+refuses 'tensor x: value 5 is not finite' infinite a
+
+for arguments in 'a later' 'a later --json' 'a again'; do
+    "$driver" $arguments >/dev/full 2>err
+    status=$?
+    : >out
+    [ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^diff: stdout: No space' err
+    point "diff $arguments: a full disk"
+done
+plan
