@@ -1,6 +1,7 @@
 /* verdict.c - puts verdicts into words, and tells whether two calls are the same. */
 #include "collectives/verdict.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,12 +10,25 @@
 
 enum { REST = 24 }; /* bytes that always remain for "and 12 more" */
 
+/* Steps are counted from 0, as in all messages. */
+static void add_doing(const struct sl_doing *doing, char *text, size_t size) {
+    const size_t used = strlen(text);
+    char step[40] = "";
+    if (doing->steps > 0) snprintf(step, sizeof step, "step %" PRId64, doing->steps - 1);
+    if (doing->what)
+        snprintf(text + used, size - used, " (%s of stage %d, microbatch %d, action %d%s%s)", doing->what, doing->stage,
+                 doing->microbatch, doing->action, *step ? ", " : "", step);
+    else if (*step)
+        snprintf(text + used, size - used, " (%s)", step);
+}
+
 char *sl_last_call_describe(const struct sl_last_call *place, char *text, size_t size) {
     if (place->verb && place->object && place->site) {
         snprintf(text, size, "%s %s at %s", place->verb, place->object, place->site);
     } else {
         snprintf(text, size, "its start");
     }
+    add_doing(&place->doing, text, size);
     return text;
 }
 

@@ -111,6 +111,7 @@
 #include "layers/modules/load.h"
 #include "layers/modules/module.h"
 #include "layers/modules/modules.h"
+#include "layers/modules/not_finite.h"
 #include "layers/modules/parameters/parameters.h"
 #include "layers/modules/profile.h"
 #include "layers/modules/parameters/rules.h"

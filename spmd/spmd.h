@@ -29,6 +29,13 @@ struct sl_engine {
     const struct sl_signature *signature;
 };
 
+/* What a coordinate is at, for verdicts: whoever walks a schedule says so before each action. */
+struct sl_doing {
+    const char *what;              /* "forward"; NULL: nobody has said */
+    int stage, microbatch, action; /* the action's number in its rank's schedule, from 0 */
+    int64_t steps;                 /* of training that have begun; 0: none */
+};
+
 /* What a program knows of its coordinate. The engine owns one for each coordinate while the run lasts. */
 struct sl_spmd {
     const struct sl_mesh *mesh;
@@ -44,7 +51,8 @@ struct sl_spmd {
     bool timed, divides;
     double waited, waited_cpu, transferred, starved;
     struct sl_budget held; /* memory that this coordinate has taken, where those who take it count */
-    void *state;           /* the engine's own */
+    struct sl_doing doing;
+    void *state; /* the engine's own */
 };
 
 /* A program. Returns SL_OK, or the status with which it cannot go on. */

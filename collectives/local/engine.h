@@ -63,6 +63,10 @@ struct sl_local_coordinate {
     /* The place: its latest call, as in `psum` `over "data"` `train.c:12`. The object may be
      * a group's text: it is read under the run's lock. */
     _Atomic(const char *) verb, object, site;
+    /* What it was at then: spmd.doing. */
+    _Atomic(const char *) what;
+    _Atomic int stage, microbatch, action;
+    _Atomic int64_t steps;
     struct sl_local_stamp latest; /* its last one, of whatever word */
 
     /* Where its queue had come to when it let others at its memory, one after another; see mark.c. */

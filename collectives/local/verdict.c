@@ -23,7 +23,12 @@
 static const char *place(struct sl_local_run *run, int coordinate, char text[300]) {
     const struct sl_local_coordinate *of = &run->coordinate[coordinate];
     pthread_mutex_lock(&run->opening); /* a group that is closed may be the object no more */
-    const struct sl_last_call place = {atomic_load(&of->verb), atomic_load(&of->object), atomic_load(&of->site)};
+    const struct sl_doing doing = {.what = atomic_load(&of->what),
+                                   .stage = atomic_load(&of->stage),
+                                   .microbatch = atomic_load(&of->microbatch),
+                                   .action = atomic_load(&of->action),
+                                   .steps = atomic_load(&of->steps)};
+    const struct sl_last_call place = {atomic_load(&of->verb), atomic_load(&of->object), atomic_load(&of->site), doing};
     sl_last_call_describe(&place, text, 300);
     pthread_mutex_unlock(&run->opening);
     return text;

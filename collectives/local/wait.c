@@ -138,12 +138,23 @@ int sl_local_alive(struct sl_local_coordinate *me) {
     return SL_FAILED;
 }
 
+/* They say more of the place, and order nothing. */
+static void note_doing(struct sl_local_coordinate *me) {
+    const struct sl_doing *doing = &me->spmd.doing;
+    atomic_store_explicit(&me->what, doing->what, memory_order_relaxed);
+    atomic_store_explicit(&me->stage, doing->stage, memory_order_relaxed);
+    atomic_store_explicit(&me->microbatch, doing->microbatch, memory_order_relaxed);
+    atomic_store_explicit(&me->action, doing->action, memory_order_relaxed);
+    atomic_store_explicit(&me->steps, doing->steps, memory_order_relaxed);
+}
+
 int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char *object, const char *site) {
     const uint32_t beat = atomic_load_explicit(&me->beat, memory_order_relaxed);
     atomic_store_explicit(&me->beat, beat + 2, memory_order_relaxed);
     atomic_store_explicit(&me->verb, verb, memory_order_release);
     atomic_store_explicit(&me->object, object, memory_order_release);
     atomic_store_explicit(&me->site, site, memory_order_release);
+    note_doing(me);
     if (me->spmd.error.status) sl_local_give_up(me, me->spmd.error.status);
     return sl_local_alive(me);
 }

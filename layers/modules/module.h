@@ -182,7 +182,8 @@ struct sl_context {
     const struct sl_stash *again;     /* stash of recomputed modules for backward (layers/modules/recompute.c), */
     const struct sl_stash *once;      /* and for forward: the same tensors, where one module's follow another's */
     char *workspace;
-    struct sl_profile *profile; /* NULL: nothing is measured */
+    struct sl_profile *profile;       /* NULL: nothing is measured */
+    struct sl_not_finite *not_finite; /* looks at all results (layers/modules/not_finite.h); NULL: nobody does */
 };
 
 struct sl_module;
@@ -423,16 +424,26 @@ int sl_module_backward_input_whole(const struct sl_module *module, const struct 
                                    const float *dy, float *dx);
 int sl_module_backward_weight_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
                                     const float *dy);
+/* The functions below, where context->not_finite is not NULL (layers/modules/not_finite.c). */
+int sl_module_forward_watched(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
+int sl_module_backward_input_watched(const struct sl_module *module, struct sl_context *context, const float *x,
+                                     const float *dy, float *dx);
+int sl_module_backward_weight_watched(const struct sl_module *module, struct sl_context *context, const float *x,
+                                      const float *dy);
 /* For parents: these call a child's functions, and pass x and dy only if the child keeps them. Forward_last is for a
  * child whose y is only read where the parent's is; forward for all others. */
-static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
-                                         float *y) {
+static inline int sl_module_forward_plain(const struct sl_module *module, struct sl_context *context, const float *x,
+                                          float *y) {
     struct sl_result *const result = context->result;
     if (!module->type->rounds_result) context->result = NULL;
     const int status = context->microbatches > 1 && !module->type->fuses ? sl_module_forward_each(module, context, x, y)
                                                                          : module->type->forward(module, context, x, y);
     context->result = result;
     return status;
+}
+static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
+                                         float *y) {
+    return (context->not_finite ? sl_module_forward_watched : sl_module_forward_plain)(module, context, x, y);
 }
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {
@@ -442,8 +453,8 @@ static inline int sl_module_forward(const struct sl_module *module, struct sl_co
     context->unread = unread;
     return status;
 }
-static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                           const float *dy, float *dx) {
+static inline int sl_module_backward_input_plain(const struct sl_module *module, struct sl_context *context,
+                                                 const float *x, const float *dy, float *dx) {
     if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
     if (!module->keeps_input) x = NULL;
     if (context->storage != SL_F32 && !module->type->stores)
@@ -457,8 +468,13 @@ static inline int sl_module_backward_input(const struct sl_module *module, struc
     SL_TRY(status);
     return module->weights_follow ? sl_module_weights_follow(module, context, x, dy) : SL_OK;
 }
-static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                            const float *dy) {
+static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                                           const float *dy, float *dx) {
+    return (context->not_finite ? sl_module_backward_input_watched : sl_module_backward_input_plain)(module, context, x,
+                                                                                                     dy, dx);
+}
+static inline int sl_module_backward_weight_plain(const struct sl_module *module, struct sl_context *context,
+                                                  const float *x, const float *dy) {
     if (!module->type->backward_weight || module->weights_follow) return SL_OK;
     if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
     if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
@@ -466,6 +482,11 @@ static inline int sl_module_backward_weight(const struct sl_module *module, stru
         return sl_module_backward_weight_whole(module, context, x, dy);
     return module->type->backward_weight(module, context, module->keeps_input ? x : NULL,
                                          module->keeps_gradient ? dy : NULL);
+}
+static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                                            const float *dy) {
+    return (context->not_finite ? sl_module_backward_weight_watched : sl_module_backward_weight_plain)(module, context,
+                                                                                                       x, dy);
 }
 
 SL_END_C

@@ -331,7 +331,28 @@ bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_actio
            (sl_has_weight_gradient(action->kind) && !is_sent(p, action));
 }
 
+/* For verdicts. */
+static void tell(struct sl_pipeline *p, const struct sl_action *action) {
+    static const char *const what[SL_ACTION_KINDS] = {"forward",
+                                                      "backward",
+                                                      "input gradient",
+                                                      "weight gradient",
+                                                      "sending of the activation",
+                                                      "taking of the activation",
+                                                      "sending of the gradient",
+                                                      "taking of the gradient",
+                                                      "reduction",
+                                                      "gathering of parameters",
+                                                      "dropping of parameters"};
+    struct sl_doing *doing = &p->self->doing;
+    doing->what = what[action->kind];
+    doing->stage = stage_of(p, action->loop);
+    doing->microbatch = action->microbatch;
+    doing->action = (int)(action - p->actions->action);
+}
+
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
+    tell(p, action);
     SL_TRY(sl_pipeline_use_parameters(p, action));
     if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
     if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->loop, action->microbatch));
@@ -363,6 +384,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     p->context.weight = step->weight;
     p->context.metrics = &step->metrics;
     p->context.profile = step->profile;
+    p->context.not_finite = step->not_finite;
     step->metrics = (struct sl_metrics){0};
     if (phase == SL_TRAIN || phase == SL_EVALUATE) sl_sums_clear(p->context.sums);
     if (phase == SL_TRAIN && !step->accumulate) sl_parameters_drop_gradients(p->context.parameters);
@@ -400,6 +422,7 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
         SL_TRY(run_action(p, &p->actions->action[i]));
         sl_profile_end(p->context.profile, before);
     }
+    p->self->doing.what = NULL;
     SL_TRY(sl_pipeline_end_scatters(p));
     if (!step->unread) sl_pipeline_read(p, step);
     return SL_OK;
@@ -415,6 +438,7 @@ static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enu
         SL_TRY(advance(p));
         SL_TRY(run_action(p, &p->actions->action[i]));
     }
+    p->self->doing.what = NULL;
     SL_TRY(sl_pipeline_end_shards(p));
     if (phase == SL_EVALUATE) sl_pipeline_read(p, step);
     return sl_groups_meet(&p->groups, p->self);

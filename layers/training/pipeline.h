@@ -122,8 +122,10 @@ struct sl_pipeline_step {
     void *callback_arg;
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
-    bool unread;                /* metrics stay on the device, until sl_pipeline_read or the next call */
-    struct sl_metrics metrics;  /* out: sums over this coordinate's rows; zero unless it has the last stage */
+    struct sl_not_finite
+        *not_finite;           /* looks at the results of all modules (layers/modules/not_finite.h); may be NULL */
+    bool unread;               /* metrics stay on the device, until sl_pipeline_read or the next call */
+    struct sl_metrics metrics; /* out: sums over this coordinate's rows; zero unless it has the last stage */
 };
 
 /* Runs forward and backward of all microbatches. The gradients are in the parameters afterwards. SL_BAD_INPUT if the

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/modules/not_finite.h"
 #include "layers/training/exchange.h"
 #include "spmd/device/device.h"
 
@@ -20,6 +21,7 @@ struct sl_trainer {
     struct sl_profile *profile;
     struct sl_trace *trace;
     struct sl_key dropout; /* root of the keys of dropout by global position */
+    bool lost;             /* the last step had gradients that are not finite, on any coordinate */
 };
 
 static const struct sl_group *data_of(const struct sl_trainer *t) { return &t->updates.sums; }
@@ -162,6 +164,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
                                      .optimizer = &t->options.optimizer,
                                      .clip = options->clip,
                                      .zero = options->zero,
+                                     .looks = !options->ignore_nan,
                                      .overlap = options->overlap && !options->offload_weights};
     SL_TRY(sl_updates_open(&t->updates, options->data_axis));
     SL_TRY(tie(t, model));
@@ -241,12 +244,14 @@ static double copies_of(const struct sl_trainer *t) {
 }
 
 static int sum_metrics(struct sl_trainer *t, const struct sl_metrics *own, struct sl_metrics *metrics, bool *stop) {
+    enum { SUMS = 6 };
     const double copies = copies_of(t);
-    float sums[5] = {(float)own->loss, (float)own->correct, (float)own->rows, *stop ? 1.0f : 0.0f,
-                     (float)own->auxiliary};
-    SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, sums, sums, 5));
+    float sums[SUMS] = {(float)own->loss,    (float)own->correct,   (float)own->rows,
+                        *stop ? 1.0f : 0.0f, (float)own->auxiliary, t->updates.lost ? 1.0f : 0.0f};
+    SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, sums, sums, SUMS));
     *metrics = (struct sl_metrics){sums[0] / copies, sums[1] / copies, sums[2] / copies, sums[4] / copies};
     *stop = sums[3] > 0;
+    t->lost = sums[5] > 0;
     return SL_OK;
 }
 
@@ -280,12 +285,10 @@ static int end_pass(struct sl_trainer *t, struct sl_pipeline_step *step, bool la
     return SL_OK;
 }
 
-/* Pass number PASS of this step over the pipeline: its rows of the batch. Gradients are summed over data after the last
- * one. */
-static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass, struct sl_metrics *sums) {
+/* Pass number PASS of this step over the pipeline: its rows of the batch. */
+static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_batch *batch, int pass) {
     const uint32_t rows = local_rows(t), first = (uint32_t)pass * rows;
-    const bool last = pass == passes(t) - 1;
-    struct sl_pipeline_step step = {
+    return (struct sl_pipeline_step){
         .batch = sl_batch_rows(batch, (int)first, (int)rows, sl_pipeline_inputs(t->pipeline),
                                sl_pipeline_targets(t->pipeline)),
         .first_row = (uint32_t)data_of(t)->rank * rows * (uint32_t)passes(t) + first,
@@ -294,13 +297,19 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
         .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),
         .layer_key = t->options.step_keys ? t->options.step_keys(t->options.arg) : NULL,
         .weight = 1.0f / (float)(rows * (uint32_t)passes(t)),
-        .begin = last ? loop_begins : NULL,
-        .reduce = last ? loop_completed : NULL,
-        .between = last ? between_actions : NULL,
-        .callback_arg = t,
-        .profile = t->profile,
-        .trace = t->trace,
     };
+}
+
+/* Gradients are summed over data after the last one. */
+static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass, struct sl_metrics *sums) {
+    const bool last = pass == passes(t) - 1;
+    struct sl_pipeline_step step = pass_of(t, batch, pass);
+    step.begin = last ? loop_begins : NULL;
+    step.reduce = last ? loop_completed : NULL;
+    step.between = last ? between_actions : NULL;
+    step.callback_arg = t;
+    step.profile = t->profile;
+    step.trace = t->trace;
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
     SL_TRY(end_pass(t, &step, last));
     sums->loss += step.metrics.loss;
@@ -327,23 +336,47 @@ static int check_rows(const struct sl_trainer *t, const struct sl_batch *batch) 
                    batch->rows, rows, t->options.pipeline.rows, t->options.pipeline.schedule->microbatches, passes(t));
 }
 
+/* Takes the step again, without an update, and looks at all results; TEXT becomes where the first one is that is not
+ * finite. Collective over the mesh. Parameters that take turns are not all in memory. */
+static int find_first(struct sl_trainer *t, const struct sl_batch *batch, char text[SL_NOT_FINITE_TEXT]) {
+    struct sl_not_finite found;
+    *text = 0;
+    if (t->parameters.turns) return SL_OK;
+    sl_not_finite_begin(&found, t->self);
+    sl_not_finite_values(&found, &t->parameters);
+    for (int pass = 0; pass < passes(t); pass++) {
+        struct sl_pipeline_step step = pass_of(t, batch, pass);
+        found.pass = pass;
+        step.not_finite = &found;
+        SL_TRY(sl_pipeline_train(t->pipeline, &step));
+        SL_TRY(sl_device.settle(&t->self->error));
+    }
+    return sl_not_finite_agree(&found, &t->updates.world, text);
+}
+
 /* Steps in messages count from 0. Metrics and norm are the same on all coordinates, and so is what follows from them.
  */
-static int check_finite(const struct sl_trainer *t, const struct sl_metrics *metrics) {
+static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, const struct sl_metrics *metrics) {
     const long long step = (long long)t->step - 1;
+    char first[SL_NOT_FINITE_TEXT];
     if (t->options.ignore_nan) return SL_OK;
-    const bool lost = !isfinite(metrics->loss);
-    if (!lost && (t->options.clip == 0.0f || isfinite(t->updates.norm))) return SL_OK;
+    const bool clips = t->options.clip > 0.0f, loss = !isfinite(metrics->loss);
+    if (!loss && (clips ? isfinite(t->updates.norm) : !t->lost)) return SL_OK;
+    SL_TRY(find_first(t, batch, first));
     return sl_fail(t->self, SL_FAILED,
-                   "%s of step %lld is not finite: a smaller learning rate may help (a program of one's own may go on "
-                   "all the same: ignore_nan)",
-                   lost ? "the loss" : "the norm of the gradients", step);
+                   "%s of step %lld %s not finite: a smaller learning rate may help (a program of one's own may go on "
+                   "all the same: ignore_nan)%s%s",
+                   loss    ? "the loss"
+                   : clips ? "the norm of the gradients"
+                           : "the gradients",
+                   step, loss || clips ? "is" : "are", *first ? "; the first result that is not: " : "", first);
 }
 
 static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {
     struct sl_metrics sums = {0};
     SL_TRY(check_rows(t, batch));
-    t->updates.step = ++t->step;
+    t->updates.step = t->self->doing.steps = ++t->step;
+    t->updates.lost = false;
     if (t->trace) t->trace->step = (int)t->step - 1;
     for (int pass = 0; pass < passes(t); pass++) SL_TRY(run_pass(t, batch, pass, &sums));
     const enum sl_work before = sl_profile_begin(t->profile, SL_WORK_COMMUNICATION);
@@ -352,7 +385,7 @@ static int take_step(struct sl_trainer *t, const struct sl_batch *batch, struct 
     sl_trace_end(t->trace, mark,
                  (struct sl_trace_event){.name = "metrics", .work = SL_TRACE_COMMUNICATION, .stage = -1});
     sl_profile_end(t->profile, before);
-    return check_finite(t, metrics);
+    return check_finite(t, batch, metrics);
 }
 
 int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop) {

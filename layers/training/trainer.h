@@ -32,7 +32,7 @@ struct sl_trainer_options {
     bool offload_weights;
     /* Of the pipeline's offload_activations, too. */
     const char *offload_directory;
-    /* Go on with a loss that is not finite, or with gradients to be clipped whose norm is not. */
+    /* Go on with a loss, or with gradients, that are not finite. */
     bool ignore_nan;
     uint64_t seed;
     /* Called once after parameters are declared, to replace their keys. May be NULL. */
@@ -88,9 +88,11 @@ void sl_trainer_set_steps(struct sl_trainer *trainer, int64_t steps);
  * stop; afterwards *STOP says whether any coordinate wants to, and is the same on all. Collective over the mesh.
  *
  * SL_BAD_INPUT if the batch has not as many rows as all passes together take, or lacks what is read. SL_FAILED, on all
- * coordinates, if the loss is not finite, or if gradients are clipped and their norm is not, unless the option
- * ignore_nan says otherwise. The values have been updated by then: go on from a checkpoint. Messages count steps from
- * 0: that of the first call is step 0. */
+ * coordinates, if the loss is not finite, or if gradients are not, as far as their norm tells where they are clipped,
+ * and otherwise a look at a few of them; unless the option ignore_nan says otherwise. Then the step is taken once more,
+ * and the message names the first module whose result is not finite, its stage, microbatch and coordinate
+ * (layers/modules/not_finite.h). Some of the values may have been updated by then: go on from a checkpoint. Messages
+ * count steps from 0: that of the first call is step 0. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
 /* Counts times in PROFILE from the next step on; NULL: no longer. The caller owns it and calls sl_profile_start. */
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);

@@ -105,20 +105,34 @@ static bool rounds_own(const struct sl_updates *u, int range) {
     return sl_range_is_common(u->parameters, range) || u->parameters->range[range].own_floats;
 }
 
-static int update(struct sl_updates *u, int number) {
+/* Looks at a few of COUNT gradients that the optimizer is about to read: where a loss is no number, none of them is.
+ * Those of a device would have to be waited for. */
+static void look(struct sl_updates *u, const float *gradient, size_t count) {
+    enum { LOOKS = 16 };
+    if (!u->looks || u->lost || !sl_device.shares_memory) return;
+    for (size_t i = 0; i < count; i += count / LOOKS + 1) u->lost = u->lost || !isfinite(gradient[i]);
+}
+
+static int update_sum(struct sl_updates *u, int number) {
     const struct sl_range *range = &u->parameters->range[number];
     const float *gradient[SL_MAX_COORDINATES];
-    if (!reads(u, number)) {
-        return sl_optimizer_update(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u),
-                                   &u->self->error);
-    }
     for (int i = 0; i < u->sums.size; i++) gradient[i] = u->memory[i] + (range->gradient - u->parameters->memory);
     SL_TRY(sl_peers_begin(u->self));
-    const int status = sl_optimizer_update_sum(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u),
-                                               u->sums.size, gradient, &u->self->error);
+    for (int i = 0; i < u->sums.size; i++) look(u, gradient[i] + range->shard, range->shard_count);
+    const int status = u->lost ? SL_OK
+                               : sl_optimizer_update_sum(u->optimizer, u->kernels, u->parameters, number, u->step,
+                                                         scale_of(u), u->sums.size, gradient, &u->self->error);
     sl_peers_end(u->self);
     u->apart = true;
     return status;
+}
+
+static int update(struct sl_updates *u, int number) {
+    const struct sl_range *range = &u->parameters->range[number];
+    if (reads(u, number)) return update_sum(u, number);
+    look(u, range->sum, range->shard_count);
+    if (u->lost) return SL_OK;
+    return sl_optimizer_update(u->optimizer, u->kernels, u->parameters, number, u->step, scale_of(u), &u->self->error);
 }
 
 /* The oldest sum is there: updates the range, or this member's share of it, and starts to gather the values. */
@@ -249,6 +263,7 @@ static int find_norm(struct sl_updates *u) {
     squares = 0;
     for (int i = 0; i < u->world.size; i++) squares += (double)total[2 * i] + (double)total[2 * i + 1];
     u->norm = sqrt(squares) / u->sums.size;
+    if (u->looks && !isfinite(u->norm)) u->lost = true;
     return SL_OK;
 }
 

@@ -45,6 +45,9 @@ struct sl_updates {
     /* Where the parameters' memory of the members of data begins, which is laid out alike, if the optimizer adds up
      * their gradients where they lie; else NULL. */
     const float *memory[SL_MAX_COORDINATES];
+    /* Where gradients are not finite, as far as a look at a few of them tells, values that have not been updated yet in
+     * this step stay as they are, so that it can be taken again. The caller clears it before a step. */
+    bool looks, lost;
     bool apart;                 /* the last step's gradients have not been summed anywhere */
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
@@ -58,8 +61,8 @@ struct sl_updates {
 };
 
 /* Opens the groups over DATA_AXIS and over all coordinates. The caller has filled in self, parameters, kernels,
- * optimizer, zero, overlap and clip, and may set profile and trace later. LOOPS is the number of this coordinate's
- * loops. Collective over the mesh. Free with sl_updates_close. */
+ * optimizer, zero, overlap, clip and looks, and may set profile and trace later. Collective over the mesh. Free with
+ * sl_updates_close. */
 int sl_updates_open(struct sl_updates *updates, const char *data_axis);
 /* Opens the group of the COUNT coordinates of this one's pipeline that have the same tied parameters, in their stages'
  * order. Collective over the mesh. */

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/rigs/numbers.h"
+#include "spmd/device/device.h"
 #include "tests/rigs/trainer_rig.h"
 
 #include "layers/modules/modules.h"
@@ -252,11 +253,11 @@ static void a_norm_that_is_not_finite_ends_the_run(void **state) {
     job.build = on.build = unclipped.build = build_exploding;
     job.clip = on.clip = 1;
     expect_stop(&job, "the norm of the gradients of step 0 is not finite");
+    if (sl_device.shares_memory) /* nobody computes a norm */
+        expect_stop(&unclipped, "the gradients of step 0 are not finite");
     on.ignore_nan = true;
     run_job(&on);
-    run_job(&unclipped); /* nobody computes a norm */
     free_job(&on);
-    free_job(&unclipped);
 }
 
 int main(int argc, char **argv) {

@@ -1,0 +1,230 @@
+/* not_finite.c - calls modules and looks at what they leave. */
+#include "layers/modules/not_finite.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "spmd/device/device.h"
+
+enum { VALUES, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, NOTHING };
+
+/* ---- arrays ---- */
+
+/* What an array holds. */
+struct seen {
+    bool found;     /* something that is not finite: */
+    size_t at;      /* the first such element, */
+    double value;   /* and what it is */
+    double largest; /* of the finite ones' magnitudes */
+};
+
+/* Adds COUNT elements at FROM, of an array whose first elements have been seen before. NULL: none. */
+static void look(struct seen *seen, enum sl_dtype dtype, const void *from, size_t count) {
+    enum { PART = 1024 };
+    float part[PART]; /* on the host */
+    const size_t size = sl_dtype_size(dtype);
+    for (size_t first = 0; from && first < count; first += PART) {
+        const size_t here = count - first < PART ? count - first : PART;
+        sl_device.copy(part, (const char *)from + first * size, here * size);
+        for (size_t i = 0; i < here; i++) {
+            const double value = sl_load_float(dtype, part, i);
+            if (isfinite(value))
+                seen->largest = fmax(seen->largest, fabs(value));
+            else if (!seen->found)
+                *seen = (struct seen){true, first + i, value, seen->largest};
+        }
+    }
+}
+
+static struct seen look_at(enum sl_dtype dtype, const void *from, size_t count) {
+    struct seen seen = {0};
+    look(&seen, dtype, from, count);
+    return seen;
+}
+
+/* All values of MODULE's parameters; AT is of no use. */
+static struct seen look_at_values(const struct sl_module *module, const struct sl_context *context) {
+    struct seen seen = {0};
+    for (int i = 0; i < module->parameters; i++)
+        look(&seen, SL_F32, sl_value(module, context, i), context->parameters->list[module->parameter[i]].count);
+    return seen;
+}
+
+/* ---- what is noted ---- */
+
+static bool comes_before(const struct sl_not_finite_order *a, const struct sl_not_finite_order *b) {
+    if (a->phase != b->phase) return a->phase < b->phase;
+    if (a->pass != b->pass) return a->pass < b->pass;
+    if (a->microbatch != b->microbatch) return a->microbatch < b->microbatch;
+    return a->stage < b->stage;
+}
+
+/* "blocks.0.input_dense (dense), stage 0, microbatch 3"; returns TEXT. */
+static const char *describe(const struct sl_not_finite *found, const struct sl_module *module, int microbatch,
+                            char text[SL_NOT_FINITE_TEXT]) {
+    const bool named = *found->path;
+    int used = snprintf(text, SL_NOT_FINITE_TEXT, "%s%s%s%s, stage %d, microbatch %d", found->path, named ? " (" : "",
+                        module->type->name, named ? ")" : "", found->self->doing.stage, microbatch);
+    if (found->pass > 0) snprintf(text + used, SL_NOT_FINITE_TEXT - (size_t)used, " of pass %d", found->pass);
+    return text;
+}
+
+/* WHAT was found at GIVEN, or is made of it; its largest number, and that of the module's parameters. */
+static void note(struct sl_not_finite *found, const struct sl_not_finite_order *order, const char *what,
+                 const struct seen *seen, int columns, const struct seen *given, const struct seen *values) {
+    const struct sl_spmd *self = found->self;
+    char who[200];
+    if (!comes_before(order, &found->order)) return;
+    found->order = *order;
+    sl_mesh_describe(self->mesh, self->coordinate, who, sizeof who);
+    int used = snprintf(found->text, sizeof found->text, "%s, at coordinate %s: ", what, who);
+    if (columns > 0)
+        used += snprintf(found->text + used, sizeof found->text - (size_t)used, "row %zu, column %zu is %g",
+                         seen->at / (size_t)columns, seen->at % (size_t)columns, seen->value);
+    else
+        used +=
+            snprintf(found->text + used, sizeof found->text - (size_t)used, "element %zu is %g", seen->at, seen->value);
+    if (given && (size_t)used < sizeof found->text)
+        used += given->found ? snprintf(found->text + used, sizeof found->text - (size_t)used,
+                                        "; it was given %g, element %zu", given->value, given->at)
+                             : snprintf(found->text + used, sizeof found->text - (size_t)used,
+                                        "; it was given %.3g at most", given->largest);
+    if (values && (size_t)used < sizeof found->text)
+        snprintf(found->text + used, sizeof found->text - (size_t)used, ", and its parameters are %.3g at most",
+                 values->largest);
+}
+
+/* ---- modules ---- */
+
+/* MODULE's name becomes part of the path; returns how long the path was. */
+static size_t enter(struct sl_not_finite *found, const struct sl_module *module) {
+    const size_t length = strlen(found->path);
+    if (*module->name)
+        snprintf(found->path + length, sizeof found->path - length, "%s%s", length ? "." : "", module->name);
+    return length;
+}
+
+/* Of ROWS [rows, columns], or of what is STORED of them, GIVEN being what they were made of. */
+static void look_at_rows(const struct sl_module *module, const struct sl_context *context, int phase, int columns,
+                         const float *rows, const struct sl_result *result, const float *given, int given_columns) {
+    struct sl_not_finite *found = context->not_finite;
+    const bool unread = result && result->done && result->unread;
+    const size_t count = (size_t)context->rows * (size_t)columns;
+    const struct seen seen = look_at(unread ? SL_BF16 : SL_F32, unread ? (const void *)result->stored : rows, count);
+    if (!seen.found) return;
+    const int microbatch_rows = context->rows / (int)sl_call_microbatches(context), stage = found->self->doing.stage;
+    const int microbatch = context->microbatch + (int)(seen.at / (size_t)columns) / microbatch_rows;
+    const struct sl_not_finite_order order = {phase, found->pass, microbatch, phase == FORWARD ? stage : -stage};
+    const struct seen from = look_at(SL_F32, given, (size_t)context->rows * (size_t)given_columns);
+    const struct seen values = look_at_values(module, context);
+    char name[SL_NOT_FINITE_TEXT], what[SL_NOT_FINITE_TEXT + 40];
+    snprintf(what, sizeof what, "%s of %s", phase == FORWARD ? "the result" : "the input's gradient",
+             describe(found, module, microbatch, name));
+    note(found, &order, what, &seen, columns, given ? &from : NULL, module->parameters ? &values : NULL);
+}
+
+/* The sum of the losses so far, which a loss has added to. */
+static void look_at_loss(const struct sl_module *module, const struct sl_context *context) {
+    struct sl_not_finite *found = context->not_finite;
+    struct sl_metrics metrics = *context->metrics;
+    if (context->sums) sl_sums_read(context->sums, &metrics);
+    if (isfinite(metrics.loss)) return;
+    const struct sl_not_finite_order order = {FORWARD, found->pass, context->microbatch, found->self->doing.stage};
+    const struct seen seen = {true, 0, metrics.loss, 0};
+    char name[SL_NOT_FINITE_TEXT], what[SL_NOT_FINITE_TEXT + 40];
+    snprintf(what, sizeof what, "the loss of %s", describe(found, module, context->microbatch, name));
+    note(found, &order, what, &seen, 0, NULL, NULL);
+}
+
+/* The parameters' gradients so far. Sums of those that are sharded are under way. */
+static void look_at_gradients(const struct sl_module *module, const struct sl_context *context) {
+    struct sl_not_finite *found = context->not_finite;
+    for (int i = 0; i < module->parameters; i++) {
+        const struct sl_parameter *parameter = &context->parameters->list[module->parameter[i]];
+        if (sl_range_is_sharded(context->parameters, parameter->range)) continue;
+        const struct seen seen = look_at(SL_F32, sl_gradient(module, context, i), parameter->count);
+        if (!seen.found) continue;
+        const struct sl_not_finite_order order = {WEIGHT_GRADIENT, found->pass, context->microbatch, 0};
+        char what[SL_NOT_FINITE_TEXT];
+        snprintf(what, sizeof what, "the gradient of %s, stage %d, microbatches up to %d", parameter->name,
+                 found->self->doing.stage, context->microbatch + context->wgrad_group - 1);
+        note(found, &order, what, &seen, 0, NULL, NULL);
+    }
+}
+
+int sl_module_forward_watched(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    struct sl_not_finite *found = context->not_finite;
+    const size_t length = enter(found, module);
+    const int status = sl_module_forward_plain(module, context, x, y);
+    const struct sl_result *result = module->type->rounds_result ? context->result : NULL;
+    if (status == SL_OK && !context->unread)
+        look_at_rows(module, context, FORWARD, module->out, y, result, x, module->in);
+    if (status == SL_OK && !module->type->backward_input) look_at_loss(module, context);
+    found->path[length] = 0;
+    return status;
+}
+
+/* Of a type that does not store, the call comes again with floats. */
+static bool comes_again(const struct sl_module *module, const struct sl_context *context) {
+    return context->storage != SL_F32 && !module->type->stores;
+}
+
+int sl_module_backward_input_watched(const struct sl_module *module, struct sl_context *context, const float *x,
+                                     const float *dy, float *dx) {
+    struct sl_not_finite *found = context->not_finite;
+    if (comes_again(module, context)) return sl_module_backward_input_plain(module, context, x, dy, dx);
+    const size_t length = enter(found, module);
+    const int status = sl_module_backward_input_plain(module, context, x, dy, dx);
+    const struct sl_result *result = module->type->rounds_result ? context->result : NULL;
+    if (status == SL_OK && dx)
+        look_at_rows(module, context, INPUT_GRADIENT, module->in, dx, result, dx == dy ? NULL : dy, module->out);
+    if (status == SL_OK && module->weights_follow) look_at_gradients(module, context);
+    found->path[length] = 0;
+    return status;
+}
+
+int sl_module_backward_weight_watched(const struct sl_module *module, struct sl_context *context, const float *x,
+                                      const float *dy) {
+    struct sl_not_finite *found = context->not_finite;
+    if (comes_again(module, context)) return sl_module_backward_weight_plain(module, context, x, dy);
+    const size_t length = enter(found, module);
+    const int status = sl_module_backward_weight_plain(module, context, x, dy);
+    if (status == SL_OK && !module->weights_follow) look_at_gradients(module, context);
+    found->path[length] = 0;
+    return status;
+}
+
+/* ---- the step ---- */
+
+void sl_not_finite_begin(struct sl_not_finite *found, struct sl_spmd *self) {
+    *found = (struct sl_not_finite){.self = self, .order = {.phase = NOTHING}};
+}
+
+void sl_not_finite_values(struct sl_not_finite *found, const struct sl_parameters *parameters) {
+    for (int i = 0; i < parameters->count; i++) {
+        const struct sl_parameter *parameter = &parameters->list[i];
+        const struct seen seen = look_at(SL_F32, sl_parameter_value(parameters, i), parameter->count);
+        const struct sl_not_finite_order order = {.phase = VALUES};
+        char what[SL_NOT_FINITE_TEXT];
+        if (!seen.found) continue;
+        snprintf(what, sizeof what, "the values of %s before the step", parameter->name);
+        note(found, &order, what, &seen, 0, NULL, NULL);
+    }
+}
+
+/* The text travels as integers, to which nobody else adds anything. */
+int sl_not_finite_agree(struct sl_not_finite *found, const struct sl_group *world, char text[SL_NOT_FINITE_TEXT]) {
+    enum { WORDS = SL_NOT_FINITE_TEXT / sizeof(int32_t), ORDER = sizeof found->order / sizeof(int32_t) };
+    struct sl_not_finite_order all[SL_MAX_COORDINATES];
+    int32_t words[WORDS] = {0};
+    int first = 0;
+    SL_TRY(sl_all_gather(found->self, world, SL_I32, &found->order, all, ORDER));
+    for (int i = 1; i < world->size; i++)
+        if (comes_before(&all[i], &all[first])) first = i;
+    if (first == world->rank) memcpy(words, found->text, sizeof words);
+    SL_TRY(sl_psum(found->self, world, SL_I32, words, words, WORDS));
+    memcpy(text, words, sizeof words);
+    if (all[first].phase == NOTHING) strcpy(text, "none, when the step was taken again");
+    return SL_OK;
+}
