@@ -7,6 +7,7 @@
 #include "drivers/command_line/become.h"
 #include "drivers/command_line/wrap.h"
 #include "drivers/command_line/suggest.h"
+#include "drivers/command_line/help_format.h"
 
 static const struct command {
     const char *name, *summary;
@@ -15,7 +16,30 @@ static const struct command {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
+/* A page of the manual, or what fish completes. */
+static void explain_otherwise(enum sl_help_format format) {
+    if (format == SL_HELP_MAN) {
+        sl_roff_begin("shardloop", "trains neural networks on meshes of devices", SL_VERSION);
+        puts(".SH SYNOPSIS\n.B shardloop\n.I COMMAND\n.RI [ ARGUMENT ]...\n.SH COMMANDS");
+    }
+    for (int i = 0; i < COMMANDS; i++) {
+        if (format == SL_HELP_FISH) {
+            printf("complete -c shardloop -f -n __fish_use_subcommand -a %s -d ", commands[i].name);
+            sl_print_quoted(commands[i].summary);
+            putchar('\n');
+        } else if (format == SL_HELP_MAN) {
+            printf(".TP\n.BR shardloop\\-%s (1)\n", commands[i].name);
+            sl_print_roff(commands[i].summary);
+            putchar('\n');
+        }
+    }
+    if (format == SL_HELP_MAN)
+        puts(".SH OPTIONS\n.TP\n.B \\-\\-help\nlist the commands\n.TP\n.B \\-\\-version\ntell the version");
+}
+
 static int explain(void) {
+    const enum sl_help_format format = sl_help_format();
+    if (format != SL_HELP_TEXT) return explain_otherwise(format), SL_OK;
     printf("Usage: shardloop COMMAND [ARGUMENT]...\n"
            "Trains neural networks on meshes of devices. The commands:\n\n");
     for (int i = 0; i < COMMANDS; i++) {

@@ -7,6 +7,7 @@
 #include "drivers/command_line/arguments.h"
 #include "drivers/command_line/wrap.h"
 #include "drivers/common/streams.h"
+#include "drivers/common/options.h"
 #include "drivers/command_line/suggest.h"
 
 /* All names with BETWEEN between them. */
@@ -21,6 +22,7 @@ static int explain(const char *driver, const struct sl_command *table) {
     struct sl_error error;
     char names[200];
     const char *const prefix = sl_program_prefix();
+    if (sl_manual_print_commands(driver, table)) return sl_stdout_finish(&error);
     printf("Usage: %s%s %s [OPTION]...\n", prefix, driver, list(table, "|", names));
     for (; table->name; table++) {
         sl_print_wrapped(table->summary, printf("  %s", table->name), 12);

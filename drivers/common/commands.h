@@ -17,4 +17,8 @@ struct sl_command {
  * otherwise one line on stderr says which there are, and the exit status is 2. */
 int sl_commands_main(const char *driver, const struct sl_command *table, int argc, char **argv);
 
+/* Prints its --help in the form that is asked for (drivers/command_line/help_format.h), without that of its commands;
+ * false where that is the usual text. */
+bool sl_manual_print_commands(const char *driver, const struct sl_command *table);
+
 #endif

@@ -144,3 +144,56 @@ bool sl_option_read(const struct sl_option *option, const char *text, void *targ
     }
     return false;
 }
+
+char *sl_option_default(const struct sl_option *option, const void *target, char *text, size_t size) {
+    text[0] = 0;
+    switch (option->kind) {
+    case SL_OPTION_FLAG:
+        break;
+    case SL_OPTION_SWITCH:
+        snprintf(text, size, "default --%s%s", *(bool *)target ? "" : "no-", option->name);
+        break;
+    case SL_OPTION_INTEGER:
+        if (*(int *)target >= option->min) snprintf(text, size, "default %d", *(int *)target);
+        break;
+    case SL_OPTION_SEED:
+        snprintf(text, size, "default %llu", (unsigned long long)*(uint64_t *)target);
+        break;
+    case SL_OPTION_REAL:
+        if (!isnan(*(double *)target)) snprintf(text, size, "default %g", *(double *)target);
+        break;
+    case SL_OPTION_TEXT:
+        if (*(const char **)target) snprintf(text, size, "default %s", *(const char **)target);
+        break;
+    case SL_OPTION_LIST:
+        snprintf(text, size, "default ");
+        sl_option_print_list(option, *(int *)target, text + strlen(text), size - strlen(text));
+        break;
+    case SL_OPTION_CHOICE: {
+        const char *choice = option->value;
+        for (int i = 0; i < *(int *)target; i++) choice += sl_option_choice_length(choice) + 1;
+        if (*(int *)target >= 0) snprintf(text, size, "default %.*s", (int)sl_option_choice_length(choice), choice);
+        break;
+    }
+    }
+    return text;
+}
+
+char *sl_option_note(const struct sl_option *option, const void *target, char *text, size_t size) {
+    char range[64], initial[128], alias[64] = "";
+    sl_option_range(option, range, sizeof range);
+    sl_option_default(option, target, initial, sizeof initial);
+    if (option->alias) snprintf(alias, sizeof alias, "also --%s", option->alias);
+    const char *const part[] = {range, initial, alias};
+    *text = 0;
+    for (int i = 0; i < 3; i++) {
+        const size_t used = strlen(text);
+        if (*part[i]) snprintf(text + used, size - used, "%s%s", used ? "; " : "", part[i]);
+    }
+    return text;
+}
+
+const char *sl_option_value_name(const struct sl_option *option) {
+    static const char *const name[] = {[SL_OPTION_INTEGER] = "N", [SL_OPTION_SEED] = "N", [SL_OPTION_REAL] = "X"};
+    return option->value ? option->value : name[option->kind];
+}

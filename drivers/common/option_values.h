@@ -15,6 +15,21 @@ char *sl_option_print_list(const struct sl_option *option, int bits, char *text,
 /* Adds to ERROR the choice that is most like TEXT. Returns the error's status. */
 int sl_option_suggest(const struct sl_option *option, const char *text, struct sl_error *error);
 
+/* Writes what OPTION's TARGET holds, "default 8", and nothing where that says nothing; returns TEXT. */
+char *sl_option_default(const struct sl_option *option, const void *target, char *text, size_t size);
+/* Writes what --help says in parentheses: range, default, other name; returns TEXT. */
+char *sl_option_note(const struct sl_option *option, const void *target, char *text, size_t size);
+/* What --help calls its value: "FILE", "N" or the choices. */
+const char *sl_option_value_name(const struct sl_option *option);
+
+static inline bool sl_option_takes_value(const struct sl_option *option) {
+    return option->kind != SL_OPTION_FLAG && option->kind != SL_OPTION_SWITCH;
+}
+/* Whether there is --no-NAME. */
+static inline bool sl_option_has_negation(const struct sl_option *option) {
+    return option->kind == SL_OPTION_SWITCH || option->plain;
+}
+
 /* The length of the choice at LIST, which ends at the next '|' or with the list. */
 static inline size_t sl_option_choice_length(const char *list) { return strcspn(list, "|"); }
 

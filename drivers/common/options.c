@@ -39,20 +39,14 @@ struct parser {
     struct option list[MAX_NAMES + 3]; /* for getopt_long; val - FIRST_VALUE is the position in name */
 };
 
-static bool takes_value(const struct sl_option *option) {
-    return option->kind != SL_OPTION_FLAG && option->kind != SL_OPTION_SWITCH;
-}
-
-static bool has_negation(const struct sl_option *option) { return option->kind == SL_OPTION_SWITCH || option->plain; }
-
 static void add_name(struct parser *parser, const struct sl_option *option, void *target, bool negated) {
     if (parser->count == MAX_NAMES) abort(); /* a table outgrew the limit above */
     struct name *name = &parser->name[parser->count];
     *name = (struct name){.option = option, .target = (char *)target + option->target, .negated = negated};
     snprintf(name->text, sizeof name->text, "--%s%s", negated ? "no-" : "", option->name);
-    const int argument = negated || !takes_value(option) ? no_argument
-                         : option->plain                 ? optional_argument
-                                                         : required_argument;
+    const int argument = negated || !sl_option_takes_value(option) ? no_argument
+                         : option->plain                           ? optional_argument
+                                                                   : required_argument;
     parser->list[parser->count] = (struct option){name->text + 2, argument, NULL, FIRST_VALUE + parser->count};
     parser->count++;
 }
@@ -62,7 +56,7 @@ static void collect_names(struct parser *parser, struct sl_options *options) {
     for (const struct sl_option_section *section = options->section; section->table; section++) {
         for (const struct sl_option *option = section->table; option->name; option++) {
             add_name(parser, option, section->target, false);
-            if (has_negation(option)) add_name(parser, option, section->target, true);
+            if (sl_option_has_negation(option)) add_name(parser, option, section->target, true);
         }
     }
     parser->list[parser->count] = (struct option){"help", no_argument, NULL, FIRST_VALUE + HELP};
@@ -124,44 +118,9 @@ static int join_values(const struct parser *parser, struct sl_arguments *argumen
 
 /* ---- --help ---- */
 
-/* Writes what OPTION's target holds, "" where that says nothing; returns TEXT. */
-static char *describe_default(const struct sl_option *option, const void *target, char *text, size_t size) {
-    text[0] = 0;
-    switch (option->kind) {
-    case SL_OPTION_FLAG:
-        break;
-    case SL_OPTION_SWITCH:
-        snprintf(text, size, "default --%s%s", *(bool *)target ? "" : "no-", option->name);
-        break;
-    case SL_OPTION_INTEGER:
-        if (*(int *)target >= option->min) snprintf(text, size, "default %d", *(int *)target);
-        break;
-    case SL_OPTION_SEED:
-        snprintf(text, size, "default %llu", (unsigned long long)*(uint64_t *)target);
-        break;
-    case SL_OPTION_REAL:
-        if (!isnan(*(double *)target)) snprintf(text, size, "default %g", *(double *)target);
-        break;
-    case SL_OPTION_TEXT:
-        if (*(const char **)target) snprintf(text, size, "default %s", *(const char **)target);
-        break;
-    case SL_OPTION_LIST:
-        snprintf(text, size, "default ");
-        sl_option_print_list(option, *(int *)target, text + strlen(text), size - strlen(text));
-        break;
-    case SL_OPTION_CHOICE: {
-        const char *choice = option->value;
-        for (int i = 0; i < *(int *)target; i++) choice += sl_option_choice_length(choice) + 1;
-        if (*(int *)target >= 0) snprintf(text, size, "default %.*s", (int)sl_option_choice_length(choice), choice);
-        break;
-    }
-    }
-    return text;
-}
-
 /* Prints the text that belongs to a name, which ends at column AT, and NOTE in parentheses. */
 static void print_explanation(const char *text, const char *note, int at) {
-    char aside[256];
+    char aside[304];
     if (at > INDENT - 2) {
         putchar('\n');
         at = 0;
@@ -185,18 +144,10 @@ static int print_value_name(const char *value, int at) {
 }
 
 static void print_option(const struct sl_option *option, const void *target) {
-    static const char *const value_name[] = {[SL_OPTION_INTEGER] = "N", [SL_OPTION_SEED] = "N", [SL_OPTION_REAL] = "X"};
-    int at = printf("  --%s%s", has_negation(option) ? "[no-]" : "", option->name);
-    if (takes_value(option)) at = print_value_name(option->value ? option->value : value_name[option->kind], at);
-    char range[64], initial[128], alias[64] = "", note[300] = "";
-    sl_option_range(option, range, sizeof range);
-    describe_default(option, target, initial, sizeof initial);
-    if (option->alias) snprintf(alias, sizeof alias, "also --%s", option->alias);
-    const char *const part[] = {range, initial, alias};
-    for (int i = 0; i < 3; i++) {
-        const size_t used = strlen(note);
-        if (*part[i]) snprintf(note + used, sizeof note - used, "%s%s", used ? "; " : "", part[i]);
-    }
+    int at = printf("  --%s%s", sl_option_has_negation(option) ? "[no-]" : "", option->name);
+    if (sl_option_takes_value(option)) at = print_value_name(sl_option_value_name(option), at);
+    char note[300];
+    sl_option_note(option, target, note, sizeof note);
     print_explanation(option->help, note, at);
 }
 
@@ -208,6 +159,7 @@ static void print_words(const struct sl_option_words *words) {
 }
 
 static void print_help(const struct sl_options *options) {
+    if (sl_manual_print(options)) return;
     const struct sl_operands *operands = &options->operands;
     printf("Usage: %s [OPTION]... %s%s[@FILE]...\n", options->program, operands->name ? operands->name : "",
            operands->name ? "... " : "");
@@ -283,12 +235,16 @@ static int refuse(const struct parser *parser, const char *argument, struct sl_e
 /* Takes over VALUE, which getopt_long found for NAME; APART: in an argument of its own. */
 static int apply(const struct name *name, const char *value, bool apart, struct sl_error *error) {
     char allowed[256];
-    if (takes_value(name->option)) sl_option_allowed(name->option, allowed, sizeof allowed);
+    if (sl_option_takes_value(name->option)) sl_option_allowed(name->option, allowed, sizeof allowed);
     if (name->option->plain && !value) value = name->negated ? "no" : name->option->plain;
     if (apart && (!value || !strncmp(value, "--", 2))) {
         return sl_error_set(error, SL_BAD_INPUT, "%s: needs a value: %s", name->text, allowed);
     }
-    if (!sl_option_read(name->option, takes_value(name->option) ? value : name->negated ? "no" : "yes", name->target)) {
+    if (!sl_option_read(name->option,
+                        sl_option_takes_value(name->option) ? value
+                        : name->negated                     ? "no"
+                                                            : "yes",
+                        name->target)) {
         sl_error_set(error, SL_BAD_INPUT, "%s: \"%.80s\" is not %s", name->text, value, allowed);
         return name->option->kind == SL_OPTION_CHOICE ? sl_option_suggest(name->option, value, error) : error->status;
     }

@@ -106,6 +106,10 @@ const char *sl_option_path(const struct sl_option *option, const char *text);
 /* Frees the arguments, and so the texts in the sections' structs, and the signature. */
 void sl_options_free(struct sl_options *options);
 
+/* Prints --help in the form that is asked for (drivers/command_line/help_format.h); false where that is the usual text.
+ */
+bool sl_manual_print(const struct sl_options *options);
+
 /* Prints "PROGRAM: MESSAGE" on stderr, in one of several processes, and returns the error's status, for main to return.
  */
 int sl_options_report(const struct sl_options *options, const struct sl_error *error);

@@ -1,0 +1,3 @@
+# bash-completion of shardloop: the words of each program, and the function that chooses from them. Made from the
+# programs' option tables.
+declare -gA _shardloop_words
