@@ -1,6 +1,5 @@
-/* command.c - the command with which the driver transformer trains a planned job.
- *
- * Its attention has latents, so that it is as large as the planned one where they have 3/5 of the channels. */
+/* command.c - the command with which the driver transformer trains a planned job: the same model, parameter by
+ * parameter, with the formulas' memory and traffic. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,9 +15,10 @@ const char *plan_schedule_name(const char *name, int loops) {
 
 /* What the driver's options allow. */
 static bool can_train(const struct plan_job *job, const struct plan_layout *layout, int microbatches) {
-    enum { EXPANSION = 4, MOST_CHANNELS = 65536, MOST_HEADS = 1024, MOST = 4096, MOST_BATCH = 1 << 20 };
+    enum { MOST_CHANNELS = 65536, MOST_HEADS = 1024, MOST = 4096, MOST_BATCH = 1 << 20 };
     const double batch = layout->samples * microbatches * layout->data;
-    if (!layout->trains || job->parameters > 0 || job->expansion != EXPANSION) return false;
+    if (!layout->trains || job->parameters > 0) return false;
+    if ((double)job->expansion * job->hidden > 1 << 20) return false;
     if (layout->precision == PLAN_ALL_BF16 || job->hidden % job->heads || job->hidden % layout->tensor) return false;
     if (job->hidden > MOST_CHANNELS || job->heads > MOST_HEADS || job->layers > MOST || job->sequence > MOST_BATCH)
         return false;
@@ -35,24 +35,26 @@ static const char *optimizer_options(const struct plan_job *job) {
 
 static const char *zero_options(int zero) {
     static const char *const options[] = {" --no-fsdp --zero 0", " --no-fsdp --zero 1", " --no-fsdp --zero 2",
-                                          " --fsdp --zero 2"};
+                                          " --fsdp --no-prefetch --zero 2"};
     return options[zero];
 }
 
 bool plan_command(char *text, size_t size, const struct plan_job *job, const struct plan_layout *layout,
                   const char *name, int loops, int microbatches) {
     const char *schedule = plan_schedule_name(name, loops);
-    const int tensor = layout->tensor, latent = 3 * job->hidden / 5 / tensor * tensor;
+    const int tensor = layout->tensor;
     if (!schedule || !can_train(job, layout, microbatches)) return false;
     const int used = snprintf(
         text, size,
         "transformer train --mesh data=%d,pipe=%d,tensor=%d --model-dimension %d --n-heads %d --blocks 1 "
-        "--layers-per-block %d --latent-dim %d --vocab-size %d --sequence %d --batch %.0f --microbatches %d "
+        "--layers-per-block %d --attention gqa --rope-dim 0 --norm layer --mlp erf-gelu --mlp-dim %d "
+        "--learned-positions %d --vocab-size %d --sequence %d --batch %.0f --microbatches %d --wgrad-group 1 "
         "--schedule %s --loops %d%s%s%s%s%s%s",
-        layout->data, layout->stages, tensor, job->hidden, job->heads, job->layers, latent > tensor ? latent : tensor,
-        job->vocabulary, job->sequence, layout->samples * microbatches * layout->data, microbatches, schedule, loops,
-        layout->spread_head ? " --spread-head" : "", !layout->spread_head && tensor > 1 ? " --vocabulary-parallel" : "",
-        optimizer_options(job), zero_options(layout->zero), layout->recompute ? " --recompute full" : "",
+        layout->data, layout->stages, tensor, job->hidden, job->heads, job->layers, job->expansion * job->hidden,
+        job->sequence, job->vocabulary, job->sequence, layout->samples * microbatches * layout->data, microbatches,
+        schedule, loops, layout->spread_head ? " --spread-head" : "",
+        !layout->spread_head && tensor > 1 ? " --vocabulary-parallel" : "", optimizer_options(job),
+        zero_options(layout->zero), layout->recompute ? " --recompute full" : "",
         layout->precision == PLAN_MIXED ? " --precision bf16 --storage bf16" : "");
     if (used < 0 || (size_t)used >= size) return false;
     const char *offload = layout->offload ? " --offload optimizer" : "";

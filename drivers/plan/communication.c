@@ -1,8 +1,13 @@
 /* communication.c - what data, pipeline and tensor parallelism send, and how groups lie on nodes.
  *
  * Collectives are counted as on a ring: of n members each sends (n - 1) / n of the buffer to gather or to scatter it,
- * and twice as much to reduce it for all. A layer is reduced over the tensor group after its attention and after its
- * perceptron, forward and backward; recomputation does the forward's again. */
+ * and twice as much to reduce it for all. So does the simulator (drivers/search/predict.c), and these formulas are what
+ * it counts of the model in memory.c where each rank has one stage.
+ *
+ * Coordinates of a tensor group have some columns of each state and some rows of each kernel. Forward, a product's
+ * result is scattered; backward, its gradient is gathered, and once more where the weight gradient comes later, or
+ * where gradients are rounded. A layer's products give (5 + e) h columns. Norms add up what each coordinate has of a
+ * row. */
 #include <math.h>
 
 #include "drivers/plan/plan.h"
@@ -15,39 +20,78 @@ static int axis_size(const struct plan_layout *layout, enum plan_along axis) {
 
 /* ---- traffic ---- */
 
-static struct plan_traffic data_traffic(const struct plan_job *job, const struct plan_layout *layout,
+static const struct plan_traffic none = {"none", 0, 0};
+
+/* TIMES operations that send ALL bytes together. */
+static struct plan_traffic traffic(const char *operation, double times, double all) {
+    return times > 0 ? (struct plan_traffic){operation, times, all / times} : none;
+}
+
+/* FSDP gathers kernels for each use, and scatters the sums of their gradients; all else is summed once. */
+static struct plan_traffic data_traffic(const struct plan_layout *layout, const struct plan_share *share,
                                         int microbatches) {
-    const double parameters = plan_count_held(job, layout);
-    const double share = (layout->data - 1.0) / layout->data * parameters * plan_element_bytes(layout->precision);
-    if (layout->zero >= 3 && layout->trains)
-        return (struct plan_traffic){"gather twice, scatter", 3.0 * microbatches, share};
-    if (layout->zero >= 3) return (struct plan_traffic){"gather", microbatches, share};
-    if (!layout->trains) return (struct plan_traffic){"none", 0, 0};
-    return (struct plan_traffic){layout->zero ? "scatter, then gather" : "all-reduce", 1, 2 * share};
+    const double part = (layout->data - 1.0) / layout->data, bytes = plan_gradient_bytes(layout->precision);
+    const double kernels = part * bytes * share->kernels, rest = 2 * part * bytes * share->rest;
+    if (!layout->trains) return layout->zero >= 3 ? traffic("gather", microbatches, microbatches * kernels) : none;
+    if (layout->zero < 3) return traffic(layout->zero ? "scatter, then gather" : "all-reduce", 1, 2 * kernels + rest);
+    return traffic("gather twice, scatter", 3.0 * microbatches, 3.0 * microbatches * kernels + rest);
 }
 
-static double state_bytes(const struct plan_job *job, const struct plan_layout *layout) {
-    return layout->samples * job->sequence * job->hidden * plan_element_bytes(layout->precision);
-}
-
+/* Forward, and again where it is recomputed; backward, once or twice. Messages are float, whatever is kept. */
 static struct plan_traffic tensor_traffic(const struct plan_job *job, const struct plan_layout *layout,
-                                          int microbatches) {
-    const double layers = ceil((double)job->layers / layout->stages);
-    const double reductions = layout->trains ? (layout->recompute ? 6 : 4) : 2;
-    const double share = (layout->tensor - 1.0) / layout->tensor;
-    return (struct plan_traffic){"all-reduce", reductions * layers * microbatches,
-                                 2 * share * state_bytes(job, layout)};
+                                          const struct plan_share *share, int microbatches) {
+    const double tensor = layout->tensor, part = (tensor - 1) / tensor, bytes = plan_gradient_bytes(layout->precision);
+    const double sum = 2 * part * bytes * layout->samples * job->sequence; /* of a number a token */
+    const double state = part * bytes * layout->samples * job->sequence * job->hidden;
+    const bool late = !share->first || layout->precision != PLAN_ALL_F32;
+    const int forward = layout->trains && layout->recompute ? 2 : 1, backward = layout->trains ? 1 + late : 0;
+    const double passes = (double)share->layers * (forward + backward);
+    double all = passes * (5 + job->expansion) * state + share->layers * 4.0 * (forward + layout->trains) * sum;
+    if (share->first) all += (1 + layout->trains) * state / tensor;
+    if (share->last) all += layout->trains ? 2 * state + 4 * sum : state + 2 * sum;
+    return traffic("scatter, gather", passes * microbatches, all * microbatches);
+}
+
+/* To the next rank, and back. Shares of a head hand on what was looked up, then the state, its gradient and the label's
+ * row; back, a gradient. */
+static struct plan_traffic pipeline_traffic(const struct plan_job *job, const struct plan_layout *layout,
+                                            const struct plan_share *share, int microbatches) {
+    const double state = plan_element_bytes(layout->precision) * layout->samples * job->sequence * job->hidden;
+    const int next = !share->last, before = !share->first && layout->trains;
+    const double states = next + before + (layout->spread_head ? 6 : 0);
+    return traffic("send and receive", states * microbatches, states * microbatches * state / layout->tensor);
+}
+
+static struct plan_traffic traffic_at(const struct plan_job *job, const struct plan_layout *layout,
+                                      enum plan_along along, int microbatches, enum plan_place place) {
+    const struct plan_share share = plan_share_of(job, layout, place);
+    if (axis_size(layout, along) == 1) return none;
+    if (along == PLAN_ALONG_DATA) return data_traffic(layout, &share, microbatches);
+    if (along == PLAN_ALONG_TENSOR) return tensor_traffic(job, layout, &share, microbatches);
+    return pipeline_traffic(job, layout, &share, microbatches);
+}
+
+/* The rank whose devices send most, along all axes together. */
+static enum plan_place busiest(const struct plan_job *job, const struct plan_layout *layout, int microbatches) {
+    enum plan_place most = PLAN_FIRST;
+    double sent = -1;
+    for (enum plan_place place = PLAN_FIRST; place < PLAN_PLACES; place++) {
+        double bytes = 0;
+        if (place == PLAN_MIDDLE && layout->stages < 3) continue;
+        for (enum plan_along axis = 0; axis < PLAN_ALONGS; axis++) {
+            const struct plan_traffic of = traffic_at(job, layout, axis, microbatches, place);
+            bytes += of.times * of.bytes;
+        }
+        if (bytes <= sent) continue;
+        sent = bytes;
+        most = place;
+    }
+    return most;
 }
 
 struct plan_traffic plan_traffic_of(const struct plan_job *job, const struct plan_layout *layout, enum plan_along along,
                                     int microbatches) {
-    if (axis_size(layout, along) == 1) return (struct plan_traffic){"none", 0, 0};
-    if (along == PLAN_ALONG_DATA) return data_traffic(job, layout, microbatches);
-    if (along == PLAN_ALONG_TENSOR) return tensor_traffic(job, layout, microbatches);
-    /* Shares of a head hand on what was looked up, then the state, its gradient and the label's row; back, a gradient.
-     */
-    const double states = (layout->trains ? 2 : 1) + (layout->spread_head ? 6 : 0);
-    return (struct plan_traffic){"send and receive", states * microbatches, state_bytes(job, layout)};
+    return traffic_at(job, layout, along, microbatches, busiest(job, layout, microbatches));
 }
 
 static const struct plan_field traffic_field[] = {{"axis", "axis", -9, PLAN_FIELD_TEXT},

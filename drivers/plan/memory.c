@@ -1,60 +1,149 @@
 /* memory.c - what a device has to hold, and what makes it less.
  *
- * Parameters of a layer with hidden size h and expansion e: attention 4 h h + 4 h, perceptron 2 e h h + (e + 1) h, two
- * norms 4 h. Elements that a layer keeps of each token for its backward: the inputs of both norms and what they give
- * (4 h), queries, keys and values, the attention's result (4 h), a row of attention weights per head, and the
- * perceptron's middle before and after its activation (2 e h). Tensor parallelism divides all but the first 4 h. */
+ * The model is that of `transformer train --attention gqa --rope-dim 0 --norm layer --mlp erf-gelu
+ * --learned-positions`, and the formulas are those of its planning code with --wgrad-group 1: parameters, gradients,
+ * optimizer and activations are the bytes that its --dry-run tells where each rank has one stage. What a call needs
+ * while it runs (`workspace`), hand-overs and the batch are not in them.
+ *
+ * Parameters of a layer with hidden size h and expansion e: kernels (4 + 2 e) h h, biases (5 + e) h, two norms 4 h.
+ * Floats that a layer keeps of each token for its backward: the inputs of both norms and what they give (4 h), queries,
+ * keys and values, the attention's result (4 h), the perceptron's middle and its slope (2 e h), a sum for each head
+ * (its weights are computed again), one for each norm; and, of each microbatch, sums for biases and norms. Who sends
+ * the input gradient to another stage first computes weight gradients later: until then it keeps 5 h more, or, where
+ * tensor coordinates share layers, gathers them again. Tensor parallelism divides all but biases and what a norm has of
+ * a token. */
 #include <math.h>
 #include <string.h>
 
 #include "drivers/plan/plan.h"
+#include "layers/training/model.h"
 
 static const double gibibyte = 1024.0 * 1024 * 1024;
 
+enum { F32 = 4, BF16 = 2 };
+
 /* ---- counts ---- */
 
-static double embedding_parameters(const struct plan_job *job, int tensor) {
-    const double h = job->hidden;
-    return h * job->vocabulary / tensor + h * job->sequence + 2 * h; /* tokens, positions, last norm */
+static double table_parameters(const struct plan_job *job) { return (double)job->hidden * job->vocabulary; }
+
+static double layer_kernels(const struct plan_job *job, int tensor) {
+    return (4 + 2.0 * job->expansion) * job->hidden * job->hidden / tensor;
+}
+
+/* Biases of products, and the scales and shifts of norms. */
+static double layer_rest(const struct plan_job *job, int tensor) {
+    return (5.0 + job->expansion) * job->hidden + 4.0 * job->hidden / tensor;
 }
 
 static double layer_parameters(const struct plan_job *job, int tensor) {
-    const double h = job->hidden, e = job->expansion;
-    return ((4 + 2 * e) * h * h + (3 + e) * h) / tensor + 6 * h;
+    return layer_kernels(job, tensor) + layer_rest(job, tensor);
 }
 
-static int layers_of_stage(const struct plan_job *job, int stages) { return (job->layers + stages - 1) / stages; }
-
-double plan_count_parameters(const struct plan_job *job, int stages, int tensor) {
-    if (job->parameters > 0) return job->parameters / stages / tensor;
-    return layers_of_stage(job, stages) * layer_parameters(job, tensor) + embedding_parameters(job, tensor);
+static double embedding_parameters(const struct plan_job *job) {
+    return table_parameters(job) + (double)job->hidden * job->sequence + 2.0 * job->hidden; /* positions, last norm */
 }
 
-double plan_count_held(const struct plan_job *job, const struct plan_layout *layout) {
-    const double count = plan_count_parameters(job, layout->stages, layout->tensor);
-    const double table = (double)job->hidden * job->vocabulary;
-    return layout->spread_head ? count + table / layout->stages - table / layout->tensor : count;
+double plan_count_parameters(const struct plan_job *job) {
+    return job->parameters > 0 ? job->parameters : job->layers * layer_parameters(job, 1) + embedding_parameters(job);
 }
 
 double plan_head_share(const struct plan_job *job, int stages) {
     if (job->parameters > 0) return 0;
-    return (double)job->hidden * job->vocabulary * stages / (job->layers * layer_parameters(job, 1));
+    return table_parameters(job) * stages / (job->layers * layer_parameters(job, 1));
 }
 
-/* Elements of one sample that a layer keeps, and those with which recomputation begins. */
-static double layer_activations(const struct plan_job *job, int tensor) {
-    const double h = job->hidden, tokens = job->sequence;
-    return tokens * (4 * h + ((4.0 + 2 * job->expansion) * h + (double)job->heads * tokens) / tensor);
+enum plan_place plan_place_of(int rank, int stages) {
+    return rank == 0 ? PLAN_FIRST : rank == stages - 1 ? PLAN_LAST : PLAN_MIDDLE;
 }
 
-static double layer_input(const struct plan_job *job) { return (double)job->sequence * job->hidden; }
+/* The token table is where tokens are looked up, and where the logits are. */
+static double share_of_table(const struct plan_job *job, const struct plan_layout *layout,
+                             const struct plan_share *share) {
+    if (layout->spread_head) return table_parameters(job) / layout->stages;
+    return share->first || share->last ? table_parameters(job) / layout->tensor : 0;
+}
 
-double plan_element_bytes(int precision) { return precision == PLAN_ALL_F32 ? 4 : 2; }
+/* Of stages between the first and the last, the most that one of them has. */
+static int layers_at(const struct plan_job *job, int stages, int rank) {
+    const struct sl_layers all = {.count = job->layers};
+    if (rank > 0 && rank < stages - 1) return (job->layers + stages - 1) / stages;
+    return sl_model_first_layer(all, stages, rank + 1) - sl_model_first_layer(all, stages, rank);
+}
+
+struct plan_share plan_share_of(const struct plan_job *job, const struct plan_layout *layout, enum plan_place place) {
+    const int stages = layout->stages, tensor = layout->tensor;
+    const int rank = place == PLAN_FIRST ? 0 : place == PLAN_LAST ? stages - 1 : 1;
+    struct plan_share share = {.layers = layers_at(job, stages, rank),
+                               .first = rank == 0,
+                               .last = rank == stages - 1,
+                               .kept = layout->kept[plan_place_of(rank, stages)]};
+    if (job->parameters > 0) {
+        share.kernels = job->parameters / stages / tensor;
+        return share;
+    }
+    share.kernels = share.layers * layer_kernels(job, tensor);
+    share.rest = share.layers * layer_rest(job, tensor) + share_of_table(job, layout, &share);
+    if (share.first) share.rest += (double)job->hidden * job->sequence / tensor;
+    if (share.last) share.rest += 2.0 * job->hidden / tensor;
+    return share;
+}
+
+/* ---- bytes of an element ---- */
+
+double plan_element_bytes(int precision) { return precision == PLAN_ALL_F32 ? F32 : BF16; }
+
+/* Of sums, and of what is exact in mixed precision. */
+static double exact_bytes(int precision) { return precision == PLAN_ALL_BF16 ? BF16 : F32; }
+
+double plan_gradient_bytes(int precision) { return exact_bytes(precision); }
+
+/* In mixed precision values are float, with a copy in bf16 for products. */
+static double value_bytes(int precision) {
+    return precision == PLAN_MIXED ? F32 + BF16 : plan_element_bytes(precision);
+}
 
 static double optimizer_bytes(const struct plan_job *job, int precision) {
     static const double states[] = {[PLAN_SGD] = 0, [PLAN_MOMENTUM] = 1, [PLAN_ADAM] = 2};
-    if (precision == PLAN_MIXED) return 4 * (states[job->optimizer] + 1);
-    return plan_element_bytes(precision) * states[job->optimizer];
+    return exact_bytes(precision) * states[job->optimizer];
+}
+
+/* ---- activations: bytes of one microbatch ---- */
+
+static double tokens_of(const struct plan_job *job, const struct plan_layout *layout) {
+    return layout->samples * job->sequence;
+}
+
+static double state_bytes(const struct plan_job *job, const struct plan_layout *layout) {
+    return plan_element_bytes(layout->precision) * tokens_of(job, layout) * job->hidden;
+}
+
+static double layer_activations(const struct plan_job *job, const struct plan_layout *layout) {
+    const double h = job->hidden, tensor = layout->tensor, exact = exact_bytes(layout->precision);
+    const double sums = tokens_of(job, layout) * (job->heads / tensor + 2) + (5 + job->expansion + 4 / tensor) * h;
+    return (8 + 2.0 * job->expansion) * state_bytes(job, layout) / tensor + exact * sums;
+}
+
+/* The last norm, the logits, and what the loss has of a token. */
+static double head_activations(const struct plan_job *job, const struct plan_layout *layout) {
+    const double h = job->hidden, tensor = layout->tensor, exact = exact_bytes(layout->precision);
+    const double states = tensor > 1 ? 1 + 2 / tensor : 2; /* a row whole, where others have some of its columns */
+    const double floats = tokens_of(job, layout) * (job->vocabulary / tensor + 3 + states * h) + 2 * h / tensor;
+    return exact * floats + state_bytes(job, layout) / tensor;
+}
+
+static bool weights_follow_late(const struct plan_layout *layout, const struct plan_share *share) {
+    return !share->first && layout->tensor == 1 && layout->zero < 3;
+}
+
+static double activation_bytes(const struct plan_job *job, const struct plan_layout *layout,
+                               const struct plan_share *share) {
+    const double layer = layer_activations(job, layout), state = state_bytes(job, layout), tensor = layout->tensor;
+    const double late = weights_follow_late(layout, share) ? 5 * state : 0;
+    const double spread = layout->kept_heads * 4 * state; /* a state, and three that a share hands on */
+    const double head = share->last && !layout->spread_head && job->parameters == 0 ? head_activations(job, layout) : 0;
+    if (!layout->trains) return layer;
+    if (!layout->recompute) return share->kept * (share->layers * (layer + late) + head) + spread;
+    return share->kept * (share->layers * state / tensor + head) + layer + 4 * state / tensor + spread;
 }
 
 /* ---- memory ---- */
@@ -69,29 +158,35 @@ struct plan_layout plan_layout_of(const struct plan_job *job) {
                                 .tensor = job->tensor,
                                 .zero = job->zero,
                                 .samples = job->microbatch_size,
-                                .kept = 1};
+                                .kept = {1, 1, 1}};
 }
 
-static double activation_bytes(const struct plan_job *job, const struct plan_layout *layout) {
-    const double element = plan_element_bytes(layout->precision), layers = layers_of_stage(job, layout->stages);
-    const double layer = layer_activations(job, layout->tensor);
-    const double heads = layout->kept_heads * 4 * layer_input(job); /* a state, and three that a share hands on */
-    if (!layout->trains) return element * layout->samples * layer;
-    if (!layout->recompute) return element * layout->samples * (layout->kept * layers * layer + heads);
-    return element * layout->samples * (layout->kept * layers * layer_input(job) + layer + heads);
+/* FSDP shards kernels, and gathers each for each use. A rank with one stage needs its whole gradient at once, and so
+ * ZeRO 2 saves nothing there that FSDP does not. Looked up tokens and logits have a gradient each of the table. */
+static struct plan_memory memory_at(const struct plan_job *job, const struct plan_layout *layout,
+                                    enum plan_place place) {
+    const struct plan_share share = plan_share_of(job, layout, place);
+    const double data = layout->data, kernels = share.kernels / (layout->zero >= 3 ? data : 1);
+    const bool both = share.first && share.last && job->parameters == 0;
+    const double twice = both ? table_parameters(job) / layout->tensor : 0;
+    struct plan_memory memory = {.parameters = (kernels + share.rest) * value_bytes(layout->precision),
+                                 .activations = activation_bytes(job, layout, &share),
+                                 .code = job->code * gibibyte};
+    if (!layout->trains) return memory;
+    memory.gradients = (kernels + share.rest + twice) * plan_gradient_bytes(layout->precision);
+    if (!layout->offload)
+        memory.optimizer =
+            (share.kernels + share.rest) * optimizer_bytes(job, layout->precision) / (layout->zero >= 1 ? data : 1);
+    return memory;
 }
 
 struct plan_memory plan_memory_of(const struct plan_job *job, const struct plan_layout *layout) {
-    const double count = plan_count_held(job, layout);
-    const double element = plan_element_bytes(layout->precision), data = layout->data;
-    struct plan_memory memory = {.parameters = count * element / (layout->zero >= 3 ? data : 1),
-                                 .activations = activation_bytes(job, layout),
-                                 .code = job->code * gibibyte};
-    if (!layout->trains) return memory;
-    memory.gradients = count * element / (layout->zero >= 2 ? data : 1);
-    if (!layout->offload)
-        memory.optimizer = count * optimizer_bytes(job, layout->precision) / (layout->zero >= 1 ? data : 1);
-    return memory;
+    struct plan_memory most = memory_at(job, layout, PLAN_FIRST);
+    for (enum plan_place place = PLAN_MIDDLE; place < PLAN_PLACES && layout->stages > 1; place++) {
+        const struct plan_memory memory = memory_at(job, layout, place);
+        if (plan_memory_total(&memory) > plan_memory_total(&most)) most = memory;
+    }
+    return most;
 }
 
 double plan_memory_total(const struct plan_memory *memory) {
@@ -136,13 +231,13 @@ static int add_one_device(struct plan_rows *rows, const struct plan_job *job, st
                                       .stages = 1,
                                       .tensor = 1,
                                       .samples = (double)job->microbatch_size * job->microbatches,
-                                      .kept = 1};
+                                      .kept = {1, 1, 1}};
     struct plan_layout layout = batch;
     SL_TRY(add(rows, job, "one device, the whole batch, f32", layout, error));
     layout.precision = PLAN_ALL_BF16;
     SL_TRY(add(rows, job, "lower precision: bf16", layout, error));
     layout.precision = PLAN_MIXED;
-    SL_TRY(add(rows, job, "bf16, with f32 copy and states", layout, error));
+    SL_TRY(add(rows, job, "bf16, with f32 values and states", layout, error));
     layout = batch;
     layout.samples = job->microbatch_size;
     SL_TRY(add(rows, job, "gradient accumulation", layout, error));
@@ -155,15 +250,18 @@ static int add_one_device(struct plan_rows *rows, const struct plan_job *job, st
     layout = batch;
     layout.offload = true;
     SL_TRY(add(rows, job, "optimizer states on the host", layout, error));
-    layout = (struct plan_layout){PLAN_ALL_BF16, true, true, true, 1, 1, 1, 0, job->microbatch_size, 1, false, 0};
+    layout = batch;
+    layout.precision = PLAN_ALL_BF16;
+    layout.samples = job->microbatch_size;
+    layout.recompute = layout.offload = true;
     return add(rows, job, "all of these for training", layout, error);
 }
 
 /* Copies of the model, and what ZeRO divides among them. */
 static int add_data(struct plan_rows *rows, const struct plan_job *job, struct plan_layout layout,
                     struct sl_error *error) {
-    static const char *const name[] = {"data", "data, ZeRO 1: optimizer states", "data, ZeRO 2: gradients too",
-                                       "data, ZeRO 3 (FSDP): parameters too"};
+    static const char *const name[] = {"data", "data, ZeRO 1: optimizer states", "data, ZeRO 2: no more of one stage",
+                                       "data, ZeRO 3 (FSDP): kernels too"};
     for (layout.zero = 0; layout.zero < 4; layout.zero++) SL_TRY(add(rows, job, name[layout.zero], layout, error));
     return SL_OK;
 }
@@ -178,7 +276,7 @@ static int add_pipelines(struct plan_rows *rows, const struct plan_job *job, str
         char setup[64];
         plain.loops = 1;
         const int status = plan_pipeline_make(&pipeline, &plain, name, error);
-        layout.kept = pipeline.kept;
+        for (int p = 0; p < PLAN_PLACES; p++) layout.kept[p] = pipeline.kept_at[p];
         layout.trains = pipeline.trains;
         plan_pipeline_free(&pipeline);
         SL_TRY(status);
@@ -195,7 +293,8 @@ static int add_all(struct plan_rows *rows, const struct plan_job *job, struct pl
     struct plan_pipeline pipeline = {0};
     char setup[64];
     const int status = plan_pipeline_make(&pipeline, job, name, error);
-    layout.kept = (double)pipeline.kept / (pipeline.schedule.loops ? pipeline.schedule.loops : 1);
+    const double loops = pipeline.schedule.loops ? pipeline.schedule.loops : 1;
+    for (int p = 0; p < PLAN_PLACES; p++) layout.kept[p] = pipeline.kept_at[p] / loops;
     layout.trains = pipeline.trains;
     plan_pipeline_free(&pipeline);
     SL_TRY(status);
@@ -212,9 +311,9 @@ static const struct plan_field model_field[] = {{"parameters", "parameters", 14,
 static int add_model(struct plan_rows *rows, const struct plan_job *job, struct sl_error *error) {
     const bool own = job->parameters == 0;
     const union plan_value value[] = {
-        {.number = plan_count_parameters(job, 1, 1)},
+        {.number = plan_count_parameters(job)},
         {.number = own ? layer_parameters(job, 1) : NAN},
-        {.number = own ? embedding_parameters(job, 1) : NAN},
+        {.number = own ? embedding_parameters(job) : NAN},
         {.number = (double)job->data * job->microbatches * job->microbatch_size * job->sequence}};
     plan_rows_begin(rows, "model", "Model", model_field);
     SL_TRY(plan_rows_add(rows, value, error));
@@ -253,7 +352,7 @@ static const struct plan_field data_field[] = {{"replicas", "replicas", 8, PLAN_
                                                {0}};
 
 int plan_print_data(struct plan_rows *rows, const struct plan_job *job, struct sl_error *error) {
-    const double bytes = plan_count_parameters(job, 1, 1) * plan_element_bytes(job->precision);
+    const double bytes = plan_count_parameters(job) * plan_gradient_bytes(job->precision);
     plan_rows_begin(
         rows, "data",
         "Data: each replica has all of the model and does its own microbatches; gradients are summed once an\n"

@@ -76,7 +76,7 @@ static const struct sl_option model_table[] = {
     {"parameters", SL_OPTION_REAL, JOB(parameters), .min = 0, .max = 1e18,
      .help = "parameters of a model of any kind; 0: count those of the transformer"},
     {"precision", SL_OPTION_CHOICE, JOB(precision), .value = "f32|bf16|mixed",
-     .help = "type of everything that is kept; mixed: bf16, with a copy of the parameters and optimizer states in f32"},
+     .help = "type of everything that is kept; mixed: bf16, with values, gradients and optimizer states in f32"},
     {"optimizer", SL_OPTION_CHOICE, JOB(optimizer), .value = "sgd|momentum|adam",
      .help = "optimizer with no, one or two states a parameter"},
     {0},
@@ -188,11 +188,12 @@ int main(int argc, char **argv) {
     struct config config = defaults;
     struct sl_options options = {
         .program = "plan",
-        .summary =
-            "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
-            "layers, communication, replicas on nodes, and a search over layouts. So far these are estimates for "
-            "a model on paper. plan measure measures this machine; plan memory --driver NAME and plan search "
-            "--driver NAME plan a real run, byte for byte and with measured rates.",
+        .summary = "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
+                   "layers, communication, replicas on nodes, and a search over layouts. So far these explain by "
+                   "formulas, for "
+                   "a model on paper that transformer can train. plan measure measures this machine; plan memory "
+                   "--driver NAME and plan search "
+                   "--driver NAME plan a real run, byte for byte and with measured rates.",
         .section = SL_SECTIONS({"Plan", plan_table, &config}, {"Layout", layout_table, &config},
                                {"Pipeline", pipeline_table, &config}, {"Model", model_table, &config},
                                {"Devices", device_table, &config}),

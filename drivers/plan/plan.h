@@ -13,7 +13,7 @@ enum plan_precision {
     PLAN_ALL_F32,
     PLAN_ALL_BF16,
     PLAN_MIXED
-}; /* MIXED: bf16, with an f32 copy and f32 states beside */
+}; /* MIXED: bf16 beside float values, gradients and states */
 enum plan_optimizer { PLAN_SGD, PLAN_MOMENTUM, PLAN_ADAM };
 
 struct plan_job {
@@ -80,7 +80,8 @@ struct plan_pipeline {
     double *begin, *end;          /* [iterations] time */
     double time, busy, bubble;    /* busy: the ranks' work added up; bubble: their idle share */
     int ramp_up, main, ramp_down; /* iterations: main is the longest stretch in which all ranks work */
-    int kept;                     /* most microbatches whose activations one rank keeps */
+    int kept;                     /* most microbatches whose activations one rank keeps; and by their places */
+    int kept_at[3];               /* [PLAN_PLACES] */
     int messages, exchanges;
 };
 
@@ -106,16 +107,33 @@ double plan_pipeline_cost(const struct plan_pipeline *pipeline, const struct pla
 
 /* ---- memory and traffic (memory.c, communication.c) ---- */
 
+/* Ranks of a pipeline that differ: the first has the token table and positions, the last the head. One rank alone is
+ * the first and the last. */
+enum plan_place { PLAN_FIRST, PLAN_MIDDLE, PLAN_LAST, PLAN_PLACES };
+
 /* How a job lies on its devices. */
 struct plan_layout {
     int precision;
     bool trains, recompute, offload;
     int data, stages, tensor, zero;
-    double samples;    /* of a microbatch */
-    double kept;       /* microbatches whose activations are kept */
-    bool spread_head;  /* the stages share the token table and the logits, in two loops of their own */
-    double kept_heads; /* microbatches whose state a share of such a head keeps */
+    double samples;           /* of a microbatch */
+    double kept[PLAN_PLACES]; /* microbatches whose activations are kept, there, and on the fullest between them */
+    bool spread_head;         /* the stages share the token table and the logits, in two loops of their own */
+    double kept_heads;        /* microbatches whose state a share of such a head keeps */
 };
+
+/* The place of a rank among so many STAGES. */
+enum plan_place plan_place_of(int rank, int stages);
+
+/* What the rank at a place has, on each of its devices; kernels are what FSDP shards. */
+struct plan_share {
+    int layers;
+    bool first, last; /* it begins the pipeline, it ends it */
+    double kernels, rest;
+    double kept; /* microbatches */
+};
+
+struct plan_share plan_share_of(const struct plan_job *job, const struct plan_layout *layout, enum plan_place place);
 
 /* Bytes on the device that holds most. */
 struct plan_memory {
@@ -125,23 +143,22 @@ struct plan_memory {
 /* The job's own, for one microbatch at a time. */
 struct plan_layout plan_layout_of(const struct plan_job *job);
 
-/* Parameters on the device of the largest stage. */
-double plan_count_parameters(const struct plan_job *job, int stages, int tensor);
-/* The same of LAYOUT, whose stages may share the token table. */
-double plan_count_held(const struct plan_job *job, const struct plan_layout *layout);
+/* Parameters of the whole model. */
+double plan_count_parameters(const struct plan_job *job);
 /* The token table's parameters, as a share of those of a stage's layers; 0: the model's layers are not known. */
 double plan_head_share(const struct plan_job *job, int stages);
-/* Bytes of an element of what the passes compute. */
+/* Bytes of an element of what the passes compute, and of a gradient. */
 double plan_element_bytes(int precision);
+double plan_gradient_bytes(int precision);
 struct plan_memory plan_memory_of(const struct plan_job *job, const struct plan_layout *layout);
 double plan_memory_total(const struct plan_memory *memory);
 
 enum plan_along { PLAN_ALONG_DATA, PLAN_ALONG_STAGES, PLAN_ALONG_TENSOR, PLAN_ALONGS };
 
-/* What a device sends along an axis for one update. */
+/* What the device that sends most sends along an axis for one update. */
 struct plan_traffic {
     const char *operation;
-    double times, bytes; /* so many operations of so many bytes */
+    double times, bytes; /* so many operations of so many bytes, in the mean */
 };
 
 struct plan_traffic plan_traffic_of(const struct plan_job *job, const struct plan_layout *layout, enum plan_along along,
@@ -156,8 +173,8 @@ bool plan_crosses_nodes(const struct plan_job *job, const struct plan_layout *la
 /* A way to train the job, and what the simulator says of it: ranks do not wait for each other's iterations, the last
  * stage also computes the head, or each stage its share of it. */
 struct plan_simulation {
-    double bubble;           /* the ranks' idle share */
-    double kept, kept_heads; /* as in a layout, on the ranks that keep most */
+    double bubble;                        /* the ranks' idle share */
+    double kept[PLAN_PLACES], kept_heads; /* as in a layout */
 };
 
 /* Simulates the pipeline called NAME, which trains. LAYOUT says how many stages there are and whether they share the

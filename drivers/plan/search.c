@@ -43,8 +43,7 @@ static int by_merit(const void *left, const void *right) {
 
 static double compute_seconds(const struct search *search, const struct plan_layout *layout) {
     const double passes = layout->trains ? (layout->recompute ? 4 : 3) : 1;
-    const double operations =
-        2 * passes * plan_count_parameters(search->job, 1, 1) * search->batch * search->job->sequence;
+    const double operations = 2 * passes * plan_count_parameters(search->job) * search->batch * search->job->sequence;
     return operations / (1e12 * search->job->teraflops * search->devices);
 }
 
@@ -73,7 +72,7 @@ static int simulate(const struct plan_job *job, const char *name, struct candida
         struct plan_simulation simulation;
         SL_TRY(plan_simulate(&simulation, job, &candidate->layout, name, error));
         candidate->bubble = simulation.bubble;
-        candidate->layout.kept = simulation.kept;
+        memcpy(candidate->layout.kept, simulation.kept, sizeof simulation.kept);
         candidate->layout.kept_heads = simulation.kept_heads;
         return SL_OK;
     }

@@ -37,7 +37,7 @@ static struct sl_stage_costs *make_costs(const struct plan_job *job, const struc
     return cost;
 }
 
-/* Microbatches that the ranks with most of them keep: of stages that have layers, and of shares of the head. */
+/* Microbatches that the ranks with most of them keep, of stages that have layers and of shares of the head. */
 static void count_kept(const struct sl_schedule *schedule, const struct plan_layout *layout,
                        struct plan_simulation *simulation) {
     const int stages = sl_schedule_stages(schedule), loops = schedule->loops - (layout->spread_head ? 2 : 0);
@@ -49,7 +49,8 @@ static void count_kept(const struct sl_schedule *schedule, const struct plan_lay
             const int more = (action->kind == SL_FORWARD) - sl_has_weight_gradient(action->kind);
             if (is_lookup(layout, stage)) continue;
             *(is_share(layout, stages, stage) ? &heads : &kept) += more;
-            simulation->kept = fmax(simulation->kept, (double)kept / loops);
+            double *there = &simulation->kept[plan_place_of(r, schedule->ranks)];
+            *there = fmax(*there, (double)kept / loops);
             simulation->kept_heads = fmax(simulation->kept_heads, heads);
         }
     }

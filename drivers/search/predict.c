@@ -237,6 +237,18 @@ static double sent(enum sl_operation operation, int members, double bytes) {
     return operation == SL_PSUM ? 2 * part : part;
 }
 
+/* Stages that RANK's stages give rows or gradients to, on other ranks. */
+static int neighbours(const struct sl_job *job, int rank) {
+    const int stages = sl_schedule_stages(&job->schedule);
+    int count = 0;
+    for (int loop = 0; loop < job->schedule.loops; loop++) {
+        const int stage = sl_schedule_stage(&job->schedule, rank, loop);
+        count += stage > 0 && sl_schedule_rank_of(&job->schedule, stage - 1) != rank;
+        count += stage + 1 < stages && sl_schedule_rank_of(&job->schedule, stage + 1) != rank;
+    }
+    return count;
+}
+
 static void count_traffic(struct prediction *p, int rank) {
     const struct sl_job *job = p->job;
     const struct sl_load *load = &p->rank[rank].load;
@@ -256,8 +268,7 @@ static void count_traffic(struct prediction *p, int rank) {
                                sent(SL_ALL_GATHER, p->data, sizeof(uint16_t) * p->rank[rank].halved[l]);
         traffic[along_data] += 2 * sent(SL_ALL_GATHER, p->data, load->loop[l].gathered);
     }
-    if (job->ranks > 1) /* a stage gives rows to the next one and gradients to the one before */
-        traffic[link_along(p, sl_job_axis(job, SL_JOB_PIPE))] += 2.0 * load->loops * microbatches * load->handed;
+    traffic[link_along(p, sl_job_axis(job, SL_JOB_PIPE))] += microbatches * neighbours(job, rank) * load->handed;
     for (int i = 0; i < SL_LINKS; i++) p->result->traffic[i] = fmax(p->result->traffic[i], traffic[i]);
 }
 

@@ -4,7 +4,7 @@
 drivers=$1
 laptop=$2/machines/laptop.json
 cluster=$2/machines/cluster.json
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 call() {
     timeout 300 "$drivers/$@" >out 2>err </dev/null
