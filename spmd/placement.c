@@ -16,16 +16,30 @@ struct walk {
     int coordinate[SL_MAX_COORDINATES];
 };
 
-static void walk_mesh(const struct sl_mesh *mesh, struct walk *walk) {
-    const int data = sl_mesh_find_axis(mesh, "data");
+/* The axes, those whose coordinates talk least first. */
+static void order_axes(const struct sl_mesh *mesh, int *axis) {
+    const int data = sl_mesh_find_axis(mesh, "data"), pipe = sl_mesh_find_axis(mesh, "pipe");
     int count = 0;
+    if (data >= 0) axis[count++] = data;
+    if (pipe >= 0) axis[count++] = pipe;
+    for (int a = 0; a < mesh->axes; a++)
+        if (a != data && a != pipe) axis[count++] = a;
+}
+
+/* Where COORDINATE comes in a walk of which the last of the axes is the fastest. */
+static int place_in_walk(const struct sl_mesh *mesh, const int *axis, int coordinate) {
+    int place = 0;
+    for (int i = 0; i < mesh->axes; i++)
+        place = place * mesh->axis[axis[i]].size + sl_mesh_index(mesh, coordinate, axis[i]);
+    return place;
+}
+
+static void walk_mesh(const struct sl_mesh *mesh, struct walk *walk) {
+    int axis[SL_MAX_AXES];
+    order_axes(mesh, axis);
     walk->blocks = sl_mesh_axis_size(mesh, "data");
     walk->size = mesh->size / walk->blocks;
-    for (int block = 0; block < walk->blocks; block++) {
-        for (int c = 0; c < mesh->size; c++) {
-            if (data < 0 || sl_mesh_index(mesh, c, data) == block) walk->coordinate[count++] = c;
-        }
-    }
+    for (int c = 0; c < mesh->size; c++) walk->coordinate[place_in_walk(mesh, axis, c)] = c;
 }
 
 /* ---- blocks on a chain ---- */

@@ -1,8 +1,10 @@
 /* placement.h - which coordinate runs on which core and device: coordinates that talk most are placed closest.
  *
- * Coordinates that differ along "data" alone talk least: once a step. So the mesh is walked with "data" as the slowest
- * axis and the others in their order. Neighbours in this walk become neighbours on the machine: the coordinates of one
- * pipeline share a cache, a NUMA node, a package, or a group of GPUs joined by NVLink, where one is large enough. */
+ * Coordinates that differ along "data" alone talk least: once a step. Ranks of a pipeline ("pipe") talk once a
+ * microbatch, those along other axes in each layer. So the mesh is walked with "data" as the slowest axis, then "pipe",
+ * and the others in their order, whatever the order of the mesh. Neighbours in this walk become neighbours on the
+ * machine: the coordinates of one pipeline share a cache, a NUMA node, a package, or a group of GPUs joined by NVLink,
+ * where one is large enough. */
 #ifndef SL_SPMD_PLACEMENT_H
 #define SL_SPMD_PLACEMENT_H
 

@@ -52,11 +52,10 @@ def named(build, ranks, trace):
 
 def synthesized(build, ranks, trace, table):
     """What the search says, once it has written TABLE."""
-    search = [build / "drivers/schedule", "--synthesize", "--no-named", "--stages", str(ranks), "--loops", str(LOOPS), "--microbatches", "8",
-              "--costs", trace, "--seconds", "60"]
-    json_lines([*search, "--format", "csv", "--output", table])
-    (found,) = json_lines([*search, "--json"])
-    ranks_stages = [re.findall(r"\b(\d+)F0\b", line) for line in table.read_text().splitlines()]
+    (found,) = json_lines([build / "drivers/schedule", "--synthesize", "--no-named", "--stages", str(ranks), "--loops", str(LOOPS), "--microbatches", "8",
+                           "--costs", trace, "--seconds", "60", "--json"])
+    table.write_text(found["csv"])
+    ranks_stages = [re.findall(r"\b(\d+)F0\b", line) for line in found["csv"].splitlines()]
     stages = sum(map(len, ranks_stages))
     on_v = any({"0", str(stages - 1)} <= set(of_rank) for of_rank in ranks_stages)
     return found, stages, "in line" if stages == ranks else "on a V" if on_v else "on a ring"

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <math.h>
 
-const char *const sl_link_name[SL_LINKS] = {"package", "node", "network"};
+const char *const sl_link_name[SL_LINKS] = {"core", "gpu", "package", "node", "network"};
 const char *const sl_machine_kernel_name[SL_MACHINE_KERNELS] = {"moves",   "norms",   "gelu",
                                                                 "softmax", "dropout", "optimizer"};
 
@@ -152,11 +152,16 @@ static struct place place_of(const struct sl_machine *machine, int coordinate) {
     return (struct place){machine->kinds - 1, node, 0};
 }
 
+/* In the same group of SIZE neighbours; 0: there are no groups. */
+static bool are_together(int a, int b, int size) { return size > 0 && a / size == b / size; }
+
 enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, int other) {
     const struct place a = place_of(machine, coordinate), b = place_of(machine, other);
     if (a.node != b.node) return SL_LINK_NETWORK;
-    const int package = machine->nodes[a.kind].package;
-    return package > 0 && a.place / package != b.place / package ? SL_LINK_NODE : SL_LINK_PACKAGE;
+    const struct sl_machine_nodes *nodes = &machine->nodes[a.kind];
+    if (a.place == b.place || are_together(a.place, b.place, nodes->core)) return SL_LINK_CORE;
+    if (are_together(a.place, b.place, nodes->gpus)) return SL_LINK_GPU;
+    return nodes->package > 0 && !are_together(a.place, b.place, nodes->package) ? SL_LINK_NODE : SL_LINK_PACKAGE;
 }
 
 int sl_machine_room(const struct sl_machine *machine) {

@@ -21,8 +21,9 @@ enum sl_machine_kernel {
     SL_MACHINE_KERNELS
 };
 
-/* How far two places are from each other, the nearest first. */
-enum sl_link { SL_LINK_PACKAGE, SL_LINK_NODE, SL_LINK_NETWORK, SL_LINKS };
+/* How far two places are from each other, the nearest first: of one core, as its hyperthreads are, or one place that
+ * coordinates share; GPUs that are joined to each other; of one package; of one node; anywhere. */
+enum sl_link { SL_LINK_CORE, SL_LINK_GPU, SL_LINK_PACKAGE, SL_LINK_NODE, SL_LINK_NETWORK, SL_LINKS };
 
 /* Their names, and those of kernels, as keys of the file. */
 extern const char *const sl_link_name[SL_LINKS], *const sl_machine_kernel_name[SL_MACHINE_KERNELS];
@@ -39,6 +40,8 @@ struct sl_machine_nodes {
     int count;     /* so many alike, one after another */
     int places;    /* cores or devices of each */
     bool shares;   /* coordinates may share places; otherwise there are as many at most */
+    int core;      /* neighbouring places of one core; 0 or 1: each is a core, or a device */
+    int gpus;      /* neighbouring places that are GPUs, joined to each other; 0: none are */
     int package;   /* places that are near each other: of a package, or on one switch */
     double memory; /* bytes of each place; 0: unknown */
     double speed;  /* of its places, as a multiple of the rates */

@@ -71,7 +71,8 @@ static int read_count(const struct reading *r, const char *where, json_t *object
 }
 
 static int read_nodes(const struct reading *r, json_t *list) {
-    static const char *const keys[] = {"count", "places", "shares", "package", "memory_gb", "speed", NULL};
+    static const char *const keys[] = {"count",   "places",    "shares", "core", "gpus",
+                                       "package", "memory_gb", "speed",  NULL};
     struct sl_machine *machine = r->machine;
     size_t i;
     json_t *object;
@@ -85,6 +86,8 @@ static int read_nodes(const struct reading *r, json_t *list) {
         SL_TRY(check_keys(r, "an object of \"nodes\"", object, keys));
         SL_TRY(read_count(r, "nodes", object, "count", 1, MOST_PLACES, &nodes->count));
         SL_TRY(read_count(r, "nodes", object, "places", 1, MOST_PLACES, &nodes->places));
+        SL_TRY(read_count(r, "nodes", object, "core", 0, MOST_PLACES, &nodes->core));
+        SL_TRY(read_count(r, "nodes", object, "gpus", 0, MOST_PLACES, &nodes->gpus));
         SL_TRY(read_count(r, "nodes", object, "package", 0, MOST_PLACES, &nodes->package));
         SL_TRY(read_number(r, "nodes", object, "memory_gb", 0, 1e9, &gigabytes));
         SL_TRY(read_number(r, "nodes", object, "speed", 1e-6, 1e6, &nodes->speed));
@@ -142,11 +145,12 @@ static int read_kernels(const struct reading *r, json_t *object) {
     return SL_OK;
 }
 
-/* A link that is left out is as the nearer one. */
+/* A link that is left out is as the nearer one, or, where there is none, as the next. */
 static int read_links(const struct reading *r, json_t *object) {
     static const char *const keys[] = {"latency_us", "gb_per_s", NULL};
     const char *names[SL_LINKS + 1] = {0};
     double latency = 0, bandwidth = 0;
+    int first = 0;
     for (int l = 0; l < SL_LINKS; l++) names[l] = sl_link_name[l];
     SL_TRY(check_keys(r, "\"links\"", object, names));
     for (int l = 0; l < SL_LINKS; l++) {
@@ -156,9 +160,15 @@ static int read_links(const struct reading *r, json_t *object) {
             SL_TRY(read_number(r, names[l], link, "latency_us", 0, 1e9, &latency));
             SL_TRY(read_number(r, names[l], link, "gb_per_s", 1e-9, 1e9, &bandwidth));
         }
-        if (bandwidth == 0) return refuse(r, "\"links\" lacks \"gb_per_s\" of \"%s\"", names[l]);
+        if (link && bandwidth == 0) return refuse(r, "\"links\" lacks \"gb_per_s\" of \"%s\"", names[l]);
+        if (bandwidth == 0) first = l + 1;
         r->machine->latency[l] = 1e-6 * latency;
         r->machine->bandwidth[l] = 1e9 * bandwidth;
+    }
+    if (first == SL_LINKS) return refuse(r, "\"links\" must have one of the links, with \"gb_per_s\"");
+    for (int l = 0; l < first; l++) {
+        r->machine->latency[l] = r->machine->latency[first];
+        r->machine->bandwidth[l] = r->machine->bandwidth[first];
     }
     return SL_OK;
 }
@@ -269,9 +279,10 @@ static json_t *json_of_nodes(const struct sl_machine *machine) {
     json_t *list = json_array();
     for (int k = 0; k < machine->kinds; k++) {
         const struct sl_machine_nodes *nodes = &machine->nodes[k];
-        json_array_append_new(list, json_pack("{si si sb si sf sf}", "count", nodes->count, "places", nodes->places,
-                                              "shares", nodes->shares, "package", nodes->package, "memory_gb",
-                                              1e-9 * nodes->memory, "speed", nodes->speed));
+        json_array_append_new(list,
+                              json_pack("{si si sb si si si sf sf}", "count", nodes->count, "places", nodes->places,
+                                        "shares", nodes->shares, "core", nodes->core, "gpus", nodes->gpus, "package",
+                                        nodes->package, "memory_gb", 1e-9 * nodes->memory, "speed", nodes->speed));
     }
     return list;
 }

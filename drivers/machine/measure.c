@@ -297,6 +297,7 @@ static int program(struct sl_spmd *self, void *arg) {
     }
     if (status == SL_OK) status = time_all(bench);
     if (status == SL_OK) status = sl_barrier(self, &bench->world);
+    if (status == SL_OK && self->device >= 0 && !self->engine->table->apart) own->nodes[0].gpus = self->mesh->size;
     if (status == SL_OK && self->coordinate == 0) *run->machine = *own;
     if (bench) {
         sl_device.give(bench->a);

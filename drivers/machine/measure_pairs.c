@@ -15,24 +15,30 @@ enum { THROWS = 40, LARGE = 1 << 20 };
 
 /* Where a process is. It travels as integers. */
 struct site {
-    int32_t host, package; /* a hash of its name; -1: the process may run on several */
+    int32_t host, package, core; /* a hash of its name; -1: the process may run on several */
+    int32_t device;              /* -1: its coordinate computes on the host */
 };
 
-static struct site own_site(void) {
+static struct site own_site(const struct sl_spmd *self) {
     char name[256] = "";
     struct sl_topology topology;
-    struct site site = {.package = -1};
+    struct site site = {.package = -1, .core = -1, .device = self->device};
     gethostname(name, sizeof name - 1);
     site.host = (int32_t)(sl_hash(name, strlen(name)) & INT32_MAX);
     sl_topology_read(&topology, true);
     if (topology.count) site.package = topology.pu[0].package;
-    for (int i = 1; i < topology.count; i++)
+    if (topology.count) site.core = topology.pu[0].core;
+    for (int i = 1; i < topology.count; i++) {
         if (topology.pu[i].package != site.package) site.package = -1;
+        if (topology.pu[i].core != site.core) site.core = -1;
+    }
     return site;
 }
 
 static enum sl_link link_of(const struct site *a, const struct site *b) {
     if (a->host != b->host) return SL_LINK_NETWORK;
+    if (a->device >= 0 && b->device >= 0) return SL_LINK_GPU;
+    if (a->core >= 0 && a->core == b->core && a->package == b->package) return SL_LINK_CORE;
     return a->package != b->package ? SL_LINK_NODE : SL_LINK_PACKAGE;
 }
 
@@ -124,22 +130,28 @@ static int time_classes(struct sl_spmd *self, const struct site *site, struct sl
 static void list_nodes(const struct site *site, int count, struct sl_machine *machine) {
     machine->kinds = 0;
     for (int i = 0, here; i < count; i += here) {
-        int near = 1;
-        for (here = 1; i + here < count && site[i + here].host == site[i].host; here++)
-            near += site[i + here].package == site[i].package;
+        struct sl_machine_nodes own = {.count = 1, .speed = 1};
+        for (here = 0; i + here < count && site[i + here].host == site[i].host; here++) {
+            const enum sl_link link = here ? link_of(&site[i], &site[i + here]) : SL_LINK_CORE;
+            own.core += link == SL_LINK_CORE;
+            own.gpus += site[i].device >= 0 && link <= SL_LINK_GPU;
+            own.package += link <= SL_LINK_PACKAGE;
+        }
+        own.places = here;
+        if (own.package == here) own.package = 0;
         struct sl_machine_nodes *last = &machine->nodes[machine->kinds - 1];
-        const int package = near < here ? near : 0;
-        if (machine->kinds && last->places == here && last->package == package)
+        const bool alike = machine->kinds && last->places == here && last->package == own.package &&
+                           last->core == own.core && last->gpus == own.gpus;
+        if (alike)
             last->count++;
         else if (machine->kinds < SL_MACHINE_NODES)
-            machine->nodes[machine->kinds++] =
-                (struct sl_machine_nodes){.count = 1, .places = here, .package = package, .speed = 1};
+            machine->nodes[machine->kinds++] = own;
     }
 }
 
 int sl_measure_pairs(struct sl_spmd *self, const struct sl_group *world, struct sl_machine *machine) {
     const int count = self->mesh->size;
-    const struct site own = own_site();
+    const struct site own = own_site(self);
     struct site *site = calloc((size_t)count, sizeof *site);
     int status = site ? SL_OK : sl_fail(self, SL_FAILED, "no memory to measure this machine");
     if (status == SL_OK) status = sl_all_gather(self, world, SL_I32, &own, site, sizeof own / sizeof(int32_t));

@@ -2,10 +2,12 @@
 #include "drivers/schedule/report.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "drivers/speed/cores.h"
 #include "drivers/common/metrics.h"
+#include "spmd/schedule/csv.h"
 
 /* ---- as text ---- */
 
@@ -208,6 +210,19 @@ static void add_comparison(const struct schedule_report *report, json_t *object)
     json_object_set_new(object, "each_rank", ranks);
 }
 
+/* The table that was found, as --format csv writes it: a search need not be made again for it. */
+static json_t *json_table(const struct sl_schedule *schedule) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    if (!stream) return NULL;
+    const int status = sl_schedule_write_csv(schedule, stream);
+    const bool closed = fclose(stream) == 0;
+    json_t *table = status == SL_OK && closed ? json_stringn(text, size) : NULL;
+    free(text);
+    return table;
+}
+
 int schedule_report_json(const struct schedule_report *report, struct sl_error *error) {
     const struct sl_schedule *schedule = report->schedule;
     const struct sl_simulation *simulation = report->simulation;
@@ -232,6 +247,7 @@ int schedule_report_json(const struct schedule_report *report, struct sl_error *
         for (int r = 0; r < schedule->ranks; r++) json_array_append_new(held, sl_json_real(report->synthesis->held[r]));
         json_object_set_new(object, "bound_ms", sl_json_real(report->synthesis->found.bound));
         json_object_set_new(object, "kept_bytes", held);
+        json_object_set_new(object, "csv", json_table(schedule));
     }
     return sl_json_print(report->output->stream, report->output->name, object, error);
 }

@@ -1,13 +1,21 @@
 /* forecast.c - predicted and measured, side by side. */
 #include "drivers/search/forecast.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "drivers/common/metrics.h"
 #include "drivers/machine/machine_file.h"
+#include "drivers/search/observed.h"
 
 /* Below this share another layout is no better: predictions are no closer. */
 static const double worth = 0.05;
+
+/* Where cores are taken away for more than this share, predictions, which do not know of it, are told so. */
+static const double much = 0.1;
+
+/* Shorter runs than so many seconds are not worth a search. */
+static const double searched = 2;
 
 static const char *const share_name[SL_SHARES] = {"products_ms", "attention_ms", "kernels_ms", "calls_ms"};
 
@@ -38,10 +46,16 @@ static void print(const struct sl_training_forecast *told, FILE *stream, const s
     const struct sl_layout *best = &forecast->best;
     double ms;
     const char *name = hindrance(own, &ms);
-    fprintf(stream, "predicted %.4g ms a step, measured %.4g (%.4g to %.4g); planned %.1f MB a coordinate, held %.1f\n",
+    fprintf(stream, "predicted %.4g ms a step, measured %.4g (%.4g to %.4g); planned %.1f MB a coordinate, held %.1f",
             own->ms, measured->median, measured->fast, measured->slow, own->bytes / 1e6, measured->bytes / 1e6);
-    fprintf(stream, "beside products most goes to %s, %.3g ms", name, ms);
-    if (best->fits && best->prediction.ms < (1 - worth) * own->ms)
+    if (!isnan(measured->bubble))
+        fprintf(stream, "; bubble predicted %.1f %%, measured %.1f %%", 100 * own->bubble, 100 * measured->bubble);
+    fprintf(stream, "\nbeside products most goes to %s, %.3g ms", name, ms);
+    if (measured->taken > much)
+        fprintf(stream, "; other programs had the cores for %.0f %% of the time", 100 * measured->taken);
+    if (!forecast->searched)
+        fprintf(stream, "; other layouts are predicted after %g s of steps\n", searched);
+    else if (best->fits && best->prediction.ms < (1 - worth) * own->ms)
         fprintf(stream, "; predicted to take %.0f %% less: %s\n", 100 * (1 - best->prediction.ms / own->ms),
                 best->text);
     else
@@ -59,19 +73,43 @@ static json_t *json(const struct sl_training_forecast *told) {
         json_object_set_new(object, "reduce_ms", sl_json_real(forecast->own.reduce_ms));
         json_object_set_new(object, "optimizer_ms", sl_json_real(forecast->own.optimizer_ms));
     }
-    if (object && best->fits) {
+    if (object && forecast->searched && best->fits) {
         json_object_set_new(object, "better_ms", sl_json_real(best->prediction.ms));
         json_object_set_new(object, "better_layout", json_string(best->text));
     }
     return object;
 }
 
+/* What cannot be predicted is not told: the run has been done all the same. */
+static void settle(struct sl_training_forecast *told, const struct sl_training *training, int64_t steps,
+                   double seconds) {
+    struct sl_forecast *forecast = (struct sl_forecast *)told;
+    struct sl_machine *machine = told->made || steps < 1 ? NULL : malloc(sizeof *machine);
+    struct sl_job *job = training->job;
+    struct sl_error why = {0};
+    if (!machine) return;
+    int status = sl_observe(machine, job, forecast->engine, training->profile, steps, &why);
+    forecast->searched = seconds >= searched;
+    if (status == SL_OK && forecast->searched)
+        status = sl_search_compare(job, forecast->engine, training->command, forecast->options, machine, &forecast->own,
+                                   &forecast->best, &why);
+    else if (status == SL_OK)
+        status = sl_search_predict(job, forecast->engine, machine, &forecast->own, &why);
+    told->made = status == SL_OK;
+    free(machine);
+}
+
 int sl_forecast_make(struct sl_forecast *forecast, struct sl_training *training, const struct sl_engine *engine,
                      const struct sl_search_options *options, struct sl_error *error) {
-    if (!options->machine || !training->job->type->copy || !sl_speaks(engine)) return SL_OK;
-    SL_TRY(
-        sl_search_compare(training->job, engine, training->command, options, &forecast->own, &forecast->best, error));
-    forecast->told = (struct sl_training_forecast){print, json};
+    *forecast = (struct sl_forecast){.engine = engine, .options = options};
+    if (!training->job->type->copy || training->job->sizes_only) return SL_OK;
+    training->watched = true;
+    if (!sl_speaks(engine)) return SL_OK;
+    if (options->machine)
+        SL_TRY(sl_search_compare(training->job, engine, training->command, options, NULL, &forecast->own,
+                                 &forecast->best, error));
+    forecast->searched = options->machine != NULL;
+    forecast->told = (struct sl_training_forecast){options->machine != NULL, settle, print, json};
     training->forecast = &forecast->told;
     return SL_OK;
 }

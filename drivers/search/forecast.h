@@ -7,12 +7,16 @@
 
 struct sl_forecast {
     struct sl_training_forecast told; /* the first: it is found again by its address */
+    const struct sl_engine *engine;
+    const struct sl_search_options *options;
     struct sl_prediction own;
     struct sl_layout best; /* of all layouts on the same number of devices; it does not fit where there is no other */
+    bool searched;         /* other layouts have been predicted */
 };
 
-/* For a TRAINING of its job with --machine, over ENGINE: predicts it and other layouts, to be told at its end. Does
- * nothing without that option. */
+/* For a TRAINING of its job over ENGINE: predicts it and other layouts, to be told at its end; with --machine before it
+ * begins, and else when it has ended, by what its first steps have shown. FORECAST and what is given last as long as
+ * the training. */
 int sl_forecast_make(struct sl_forecast *forecast, struct sl_training *training, const struct sl_engine *engine,
                      const struct sl_search_options *options, struct sl_error *error);
 

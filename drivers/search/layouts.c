@@ -49,6 +49,7 @@ static void describe(struct sl_layout *layout, const struct sl_job *job) {
     if (of->stage_layers) add(text, "--stage-layers %s", of->stage_layers);
     if (of->zero != given->zero) add_number(text, "zero", of->zero);
     if (of->fsdp && !given->fsdp) add(text, "%s", "--fsdp");
+    if (of->storage != given->storage) add(text, "%s", "--storage bf16");
     if (of->recompute != given->recompute) add(text, "--recompute %s", recompute[of->recompute]);
     add_head(text, &layout->variant, job);
     if (of->offload == given->offload) return;
@@ -194,8 +195,8 @@ int sl_layouts_list(struct sl_layouts *layouts, const struct sl_job *job, int de
 
 /* ---- what saves memory ---- */
 
-/* In the order of what it costs. */
-enum { SAVE_SUMS, SAVE_GROUP, SAVE_SELECTIVE, SAVE_KERNELS, SAVE_FULL, SAVE_FAR, SAVINGS };
+/* In the order of what it costs; the last one rounds what is kept. */
+enum { SAVE_SUMS, SAVE_GROUP, SAVE_SELECTIVE, SAVE_KERNELS, SAVE_FULL, SAVE_FAR, SAVE_ROUNDED, SAVINGS };
 
 static bool save(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits, int how) {
     struct sl_training_options *of = &layout->variant.options;
@@ -219,9 +220,13 @@ static bool save(struct sl_layout *layout, const struct sl_job *job, const struc
     case SAVE_KERNELS:
         if (of->fsdp || !replicas) return false;
         return of->fsdp = true;
-    default:
+    case SAVE_FAR:
         if (of->offload & SL_OFFLOAD_OPTIMIZER) return false;
         of->offload |= SL_OFFLOAD_OPTIMIZER;
+        return true;
+    default:
+        if (limits->storage || of->storage == 1) return false;
+        of->storage = 1;
         return true;
     }
 }

@@ -24,7 +24,7 @@ struct sl_layouts {
 
 /* What the user has fixed: then layouts have nothing else. */
 struct sl_layout_limits {
-    bool mesh, schedule, loops, microbatches, recompute, stage_layers;
+    bool mesh, schedule, loops, microbatches, recompute, storage, stage_layers;
     bool spread; /* nodes are far from each other: places along axes matter, and so does the order of axes */
 };
 

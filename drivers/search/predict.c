@@ -109,7 +109,7 @@ static void close_ranks(struct prediction *p) {
 static enum sl_link farthest(const struct prediction *p, int coordinate, int axis, bool neighbours) {
     const int index = sl_mesh_index(p->mesh, coordinate, axis), size = p->mesh->axis[axis].size;
     const int end = neighbours && index + 2 < size ? index + 2 : size;
-    enum sl_link worst = SL_LINK_PACKAGE;
+    enum sl_link worst = SL_LINK_CORE;
     for (int i = neighbours ? index + 1 : 0; i < end; i++) {
         if (i == index) continue;
         const int other = sl_mesh_neighbour(p->mesh, coordinate, axis, i);
@@ -123,7 +123,7 @@ static enum sl_link farthest(const struct prediction *p, int coordinate, int axi
 static void find_links(struct prediction *p) {
     const int pipe = sl_mesh_find_axis(p->mesh, sl_job_axis(p->job, SL_JOB_PIPE));
     for (int axis = 0; axis < p->mesh->axes; axis++) {
-        p->link[axis] = SL_LINK_PACKAGE;
+        p->link[axis] = SL_LINK_CORE;
         for (int rank = 0; rank < p->job->ranks; rank++) {
             const enum sl_link link = farthest(p, sl_mesh_neighbour(p->mesh, 0, pipe, rank), axis, axis == pipe);
             p->link[axis] = link > p->link[axis] ? link : p->link[axis];
@@ -133,7 +133,7 @@ static void find_links(struct prediction *p) {
 
 static enum sl_link link_along(const struct prediction *p, const char *name) {
     const int axis = sl_mesh_find_axis(p->mesh, name);
-    return axis < 0 ? SL_LINK_PACKAGE : p->link[axis];
+    return axis < 0 ? SL_LINK_CORE : p->link[axis];
 }
 
 /* Of a call: planned with fewer replicas than there are it has fewer members. */

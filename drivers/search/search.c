@@ -35,6 +35,7 @@ struct search {
     const struct sl_options *command;
     const struct sl_search_options *options;
     struct sl_layout_limits limits;
+    const struct sl_machine *known; /* NULL: the options name it, or it is measured */
     struct sl_machine machine;
     struct sl_layouts layouts;
     int devices, tried, unplanned, too_large, pruned;
@@ -212,6 +213,8 @@ static int prefer_own(struct search *search, struct sl_error *error) {
 static int find_machine(struct search *search, struct sl_error *error) {
     const struct sl_search_options *options = search->options;
     const struct sl_measurement brief = {.gemm = search->job->gemm, .brief = true};
+    if (search->known) search->machine = *search->known;
+    if (search->known) return SL_OK;
     if (options->machine) return sl_machine_read(&search->machine, options->machine, error);
     return sl_machine_measure(&search->machine, search->engine, &brief, error);
 }
@@ -244,6 +247,7 @@ static void find_limits(struct search *search) {
         .loops = sl_option_given(command, "loops"),
         .microbatches = sl_option_given(command, "microbatches"),
         .recompute = sl_option_given(command, "recompute"),
+        .storage = sl_option_given(command, "storage"),
         .stage_layers = sl_option_given(command, "stage-layers"),
         .spread = search->machine.kinds > 1 || search->machine.nodes[0].count > 1};
 }
@@ -380,19 +384,27 @@ static int use(struct search *search, bool json, struct sl_error *error) {
 }
 
 int sl_search_compare(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,
-                      const struct sl_search_options *options, struct sl_prediction *own, struct sl_layout *best,
-                      struct sl_error *error) {
+                      const struct sl_search_options *options, const struct sl_machine *machine,
+                      struct sl_prediction *own, struct sl_layout *best, struct sl_error *error) {
     struct search *search = calloc(1, sizeof *search);
-    struct sl_layout same = {.variant = {.options = *job->options, .mesh = job->mesh}};
     if (!search) return sl_error_set(error, SL_FAILED, "no memory to predict a run");
-    *search = (struct search){.job = job, .engine = engine, .command = command, .options = options, .free_mesh = true};
+    *search = (struct search){
+        .job = job, .engine = engine, .command = command, .options = options, .known = machine, .free_mesh = true};
     int status = find_layouts(search, error);
-    if (status == SL_OK) plan(search, &same);
-    if (status == SL_OK && !same.planned) status = sl_error_set(error, SL_BAD_INPUT, "%s", search->refusal);
-    if (status == SL_OK) *own = same.prediction;
+    if (status == SL_OK) status = sl_search_predict(job, engine, &search->machine, own, error);
     if (status == SL_OK && search->layouts.count) *best = search->layouts.list[0];
     free(search->layouts.list);
     free(search);
+    return status;
+}
+
+int sl_search_predict(struct sl_job *job, const struct sl_engine *engine, const struct sl_machine *machine,
+                      struct sl_prediction *own, struct sl_error *error) {
+    const struct sl_variant same = {.options = *job->options, .mesh = job->mesh};
+    struct sl_job *copy = job->type->copy(job, &same, engine, error);
+    if (!copy) return error->status ? error->status : SL_FAILED;
+    const int status = sl_predict(copy, &job->mesh, engine, machine, own, error);
+    job->type->free_copy(copy);
     return status;
 }
 

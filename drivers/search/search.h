@@ -15,9 +15,12 @@ int sl_search(struct sl_job *job, const struct sl_engine *engine, const struct s
               const struct sl_search_options *options, bool json, struct sl_error *error);
 
 /* Predicts JOB itself, in OWN, and the fastest layout on as many devices, in BEST, which does not fit where there is
- * none. */
+ * none. MACHINE NULL: the one that the options name. */
 int sl_search_compare(struct sl_job *job, const struct sl_engine *engine, const struct sl_options *command,
-                      const struct sl_search_options *options, struct sl_prediction *own, struct sl_layout *best,
-                      struct sl_error *error);
+                      const struct sl_search_options *options, const struct sl_machine *machine,
+                      struct sl_prediction *own, struct sl_layout *best, struct sl_error *error);
+/* Predicts JOB itself, on MACHINE. */
+int sl_search_predict(struct sl_job *job, const struct sl_engine *engine, const struct sl_machine *machine,
+                      struct sl_prediction *own, struct sl_error *error);
 
 #endif

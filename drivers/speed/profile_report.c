@@ -1,6 +1,8 @@
 /* profile_report.c - a table, or JSON lines, of profiles. */
 #include "drivers/speed/profile_report.h"
 
+#include <math.h>
+
 #include "drivers/speed/cores.h"
 #include "drivers/common/metrics.h"
 
@@ -64,4 +66,22 @@ int sl_profile_report(const struct sl_profile *profile, const struct sl_mesh *me
         }
     }
     return SL_OK;
+}
+
+static double share_of(const struct sl_profile *profile, int coordinates, enum sl_work one, enum sl_work other) {
+    double part = 0, all = 0;
+    for (int c = 0; c < coordinates; c++)
+        for (enum sl_work w = 0; w < SL_WORKS; w++) {
+            if (w == one || w == other) part += profile[c].seconds[w];
+            if (w != SL_WORK_OPTIMIZER) all += profile[c].seconds[w];
+        }
+    return all > 0 ? part / all : NAN;
+}
+
+double sl_profile_bubble(const struct sl_profile *profile, int coordinates) {
+    return share_of(profile, coordinates, SL_WORK_BUBBLE, SL_WORK_TRANSFER);
+}
+
+double sl_profile_no_core(const struct sl_profile *profile, int coordinates) {
+    return share_of(profile, coordinates, SL_WORK_NO_CORE, SL_WORK_NO_CORE);
 }

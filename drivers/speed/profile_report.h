@@ -11,4 +11,9 @@
 int sl_profile_report(const struct sl_profile *profile, const struct sl_mesh *mesh, int cores, int64_t steps, bool json,
                       struct sl_error *error);
 
+/* Shares of the time without the optimizer, NaN where nothing was recorded: in which coordinates had nothing to
+ * compute, and in which they had no core. */
+double sl_profile_bubble(const struct sl_profile *profile, int coordinates);
+double sl_profile_no_core(const struct sl_profile *profile, int coordinates);
+
 #endif

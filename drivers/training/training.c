@@ -57,20 +57,33 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
     return report_step(training, step, &self->error);
 }
 
+enum { WATCHED = 3 }; /* steps that are profiled where nobody asks for a profile */
+
 /* From the second step on: the first one touches memory and generates code. */
 static void start_records(struct sl_training *training, struct sl_worker *worker) {
     struct sl_spmd *self = worker->self;
     struct sl_profile *profile = &training->profile[self->coordinate];
     if (training->job->options->trace) sl_trainer_set_trace(worker->trainer, sl_trace_file_of(&training->trace, self));
-    if (!training->job->options->profile) return;
+    if (!training->job->options->profile && !training->watched) return;
     sl_profile_start(profile, self);
     sl_trainer_set_profile(worker->trainer, profile);
+}
+
+static void stop_watching(struct sl_training *training, struct sl_worker *worker) {
+    struct sl_profile *profile = &training->profile[worker->self->coordinate];
+    const struct sl_training_options *options = training->job->options;
+    if (options->profile || !profile->self || !training->watched) return;
+    sl_profile_end(profile, SL_WORK_OTHER);
+    profile->self = NULL;
+    sl_trainer_set_profile(worker->trainer, NULL);
+    worker->self->timed = options->trace != NULL;
 }
 
 static int gather_records(struct sl_training *training, struct sl_spmd *self) {
     struct sl_profile *profile = &training->profile[self->coordinate];
     if (profile->self) sl_profile_end(profile, SL_WORK_OTHER);
-    if (training->job->options->profile) SL_TRY(sl_gather_records(self, training->profile, sizeof *training->profile));
+    if (training->job->options->profile || training->watched)
+        SL_TRY(sl_gather_records(self, training->profile, sizeof *training->profile));
     return training->job->options->trace ? sl_gather_traces(self, training->trace.trace) : SL_OK;
 }
 
@@ -109,6 +122,7 @@ static int train(struct sl_training *training, struct sl_worker *worker) {
         struct sl_step step = {.number = number};
         SL_TRY(take_step(training, worker, &step, &stop));
         if (number == worker->first) start_records(training, worker);
+        if (number == worker->first + WATCHED) stop_watching(training, worker);
         const bool last = stop || number + 1 == training->steps;
         if (stop && worker->self->coordinate == 0) training->interrupted = number + 1 < training->steps;
         SL_TRY(sl_checkpoints_save(&training->checkpoints, worker->self, worker->trainer,
@@ -198,6 +212,27 @@ static json_t *options_of(const struct sl_signature *signature) {
 
 static int run_of(const struct sl_training *training) { return sl_schedule_run(&training->job->schedule, SL_FORWARD); }
 
+static struct sl_training_measured measured_of(struct sl_training *training) {
+    struct sl_step_times *times = &training->report.times;
+    const int coordinates = training->job->mesh.size;
+    /* A wait for one without a core is no bubble. */
+    const bool shared =
+        training->job->sharing.cores > 0 && training->job->sharing.coordinates > training->job->sharing.cores;
+    return (struct sl_training_measured){
+        .median = sl_step_times_median(times),
+        .fast = sl_step_times_quantile(times, 0.1),
+        .slow = sl_step_times_quantile(times, 0.9),
+        .bytes = sl_memory_most(training->memory, &training->job->mesh),
+        .bubble = shared ? (double)NAN : sl_profile_bubble(training->profile, coordinates),
+        .taken = shared ? (double)NAN : sl_profile_no_core(training->profile, coordinates)};
+}
+
+static void add_forecast(struct sl_training *training, json_t *object) {
+    const struct sl_training_measured measured = measured_of(training);
+    json_object_set_new(object, "predicted", training->forecast->json(training->forecast));
+    if (!isnan(measured.bubble)) json_object_set_new(object, "measured_bubble", sl_json_real(measured.bubble));
+}
+
 static int report_end(struct sl_training *training, struct sl_error *error) {
     const struct sl_checkpoint_options *options = &training->checkpoints.options;
     json_t *object = training->type->end(training);
@@ -210,8 +245,7 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     if (object) json_object_set_new(object, "coordinates", json_integer(training->job->mesh.size));
     if (object) json_object_set_new(object, "cores", json_integer(training->job->cores)); /* 0: unknown */
     if (object) json_object_set_new(object, "fused", json_integer(run_of(training)));
-    if (object && training->forecast)
-        json_object_set_new(object, "predicted", training->forecast->json(training->forecast));
+    if (object && training->forecast && training->forecast->made) add_forecast(training, object);
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     if (object && saves(training) && !sl_checkpoint_name(options->save, step, saved, NULL))
         json_object_set_new(object, "saved", json_string(saved));
@@ -220,12 +254,14 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     return sl_report_print(&training->report, object, error);
 }
 
+/* Steps that the profile has. */
+static int64_t steps_profiled(const struct sl_training *training) {
+    const int64_t done = sl_training_done(training) - 1;
+    return !training->job->options->profile && done > WATCHED ? WATCHED : done;
+}
+
 static void print_forecast(struct sl_training *training) {
-    struct sl_step_times *times = &training->report.times;
-    const struct sl_training_measured measured = {.median = sl_step_times_median(times),
-                                                  .fast = sl_step_times_quantile(times, 0.1),
-                                                  .slow = sl_step_times_quantile(times, 0.9),
-                                                  .bytes = sl_memory_most(training->memory, &training->job->mesh)};
+    const struct sl_training_measured measured = measured_of(training);
     training->forecast->print(training->forecast, stdout, &measured);
 }
 
@@ -238,8 +274,10 @@ static int finish(struct sl_training *training, struct sl_error *error) {
     if (options->profile && !training->json)
         printf("a forward and an input gradient take %d of %d microbatches at once\n", run_of(training),
                job->schedule.microbatches);
+    if (training->forecast)
+        training->forecast->settle(training->forecast, training, steps_profiled(training), training->report.seconds);
     SL_TRY(report_end(training, error));
-    if (!training->json && training->forecast) print_forecast(training);
+    if (!training->json && training->forecast && training->forecast->made) print_forecast(training);
     if (!training->json) sl_memory_print_end(stdout, training->memory, &job->mesh, options->profile);
     if (options->gradients && training->type->name) SL_TRY(training->type->name(training, &training->gradients, error));
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))

@@ -34,10 +34,18 @@ struct sl_training_type {
 /* What was measured: ms of the median step, and of the fast and slow tenth of them; bytes of the fullest coordinate. */
 struct sl_training_measured {
     double median, fast, slow, bytes;
+    /* Shares of the passes' time, NaN where nobody knows, as where coordinates share cores: in which coordinates had
+     * nothing to compute; and in which other programs had their cores. */
+    double bubble, taken;
 };
 
 /* What was predicted of a run, and is told at its end. */
 struct sl_training_forecast {
+    bool made;
+    /* When the training has ended: makes it, by the profile of STEPS steps, if it has not been made. The run's steps
+     * took SECONDS. */
+    void (*settle)(struct sl_training_forecast *forecast, const struct sl_training *training, int64_t steps,
+                   double seconds);
     /* For people, beside what was measured; as JSON, NULL without memory. */
     void (*print)(const struct sl_training_forecast *forecast, FILE *stream,
                   const struct sl_training_measured *measured);
@@ -55,7 +63,8 @@ struct sl_training {
     struct sl_heading heading;
     struct sl_setting setting[SL_MOST_SETTINGS + 1]; /* what stays the same where a run is resumed */
     const struct sl_options *command;                /* whose options the last JSON object tells */
-    const struct sl_training_forecast *forecast;     /* NULL: nothing was predicted */
+    struct sl_training_forecast *forecast;           /* NULL: nothing is predicted */
+    bool watched;                                    /* a few steps are profiled; the same in all processes */
     struct sl_store notes;                           /* what its checkpoints tell of it beside the settings */
     /* Filled in. */
     struct sl_checkpoints checkpoints;

@@ -172,6 +172,25 @@ static void test_groups_stay_together(void **state) {
     }
 }
 
+/* Whatever the order of the mesh, those along tensor are closest, then the ranks of a pipeline, then replicas. */
+static void test_order_of_axes(void **state) {
+    static const char *const meshes[] = {"data=2,pipe=2,tensor=2", "tensor=2,pipe=2,data=2", "pipe=2,tensor=2,data=2",
+                                         "pipe=2,data=2,tensor=2", "tensor=2,data=2,pipe=2", "data=2,tensor=2,pipe=2"};
+    const struct sl_topology topology = build((struct machine){.packages = 2, .caches = 2, .cores = 2, .threads = 1});
+    static const char *const axes[] = {"tensor", "pipe", "data"};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const struct sl_mesh mesh = mesh_of(meshes[i]);
+        const struct sl_placement placement = place(meshes[i], &topology, 0);
+        for (int c = 0; c < mesh.size; c++)
+            for (int a = 0; a < 3; a++) { /* gaps of 2 within a cache, 3 within a package, 4 */
+                const int axis = sl_mesh_find_axis(&mesh, axes[a]), index = sl_mesh_index(&mesh, c, axis);
+                const int other = sl_mesh_neighbour(&mesh, c, axis, 1 - index);
+                assert_int_equal(distance_between(&topology, placement.pu[c], placement.pu[other]), 2 + a);
+            }
+    }
+}
+
 static void test_data_alone(void **state) {
     (void)state;
     const struct sl_topology topology = build((struct machine){2, 1, 4, 2});
@@ -545,6 +564,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keep),
         cmocka_unit_test(test_groups_stay_together),
+        cmocka_unit_test(test_order_of_axes),
         cmocka_unit_test(test_data_alone),
         cmocka_unit_test(test_begins_at_the_caller),
         cmocka_unit_test(test_threads_of_a_core),

@@ -70,7 +70,7 @@ static void other_types_count_only_where_nothing_else_is_known(void **state) {
 /* Rings: N - 1 steps of a part each, twice for a sum that all get. */
 static void calls_are_rings(void **state) {
     (void)state;
-    const struct sl_machine machine = {.latency = {1e-6, 2e-6, 1e-3}, .bandwidth = {1e10, 1e9, 1e8}};
+    const struct sl_machine machine = {.latency = {0, 0, 1e-6, 2e-6, 1e-3}, .bandwidth = {1e10, 1e10, 1e10, 1e9, 1e8}};
     assert_true(near(sl_machine_message(&machine, SL_LINK_NODE, 1e6), 2e-6 + 1e-3));
     assert_true(near(sl_machine_collective(&machine, SL_LINK_PACKAGE, SL_ALL_GATHER, 4, 4e6), 3 * (1e-6 + 1e-4)));
     assert_true(near(sl_machine_collective(&machine, SL_LINK_PACKAGE, SL_PSUM, 4, 4e6), 6 * (1e-6 + 1e-4)));
@@ -98,6 +98,21 @@ static void coordinates_fill_nodes(void **state) {
     assert_true(sl_machine_speed(&uneven, 8) == 1);
     assert_true(sl_machine_speed(&uneven, 10) == 0.5);
     assert_int_equal(sl_machine_sharing(&uneven, 10), 0);
+}
+
+/* Eight places are four cores of two threads each; or GPUs, four of which are joined. */
+static void near_places(void **state) {
+    const struct sl_machine threads = {.kinds = 1, .nodes = {{.count = 1, .places = 8, .core = 2, .package = 4}}};
+    const struct sl_machine gpus = {.kinds = 1, .nodes = {{.count = 1, .places = 8, .gpus = 4}}};
+    const struct sl_machine shared = {.kinds = 1, .nodes = {{.count = 1, .places = 2, .shares = true}}};
+    (void)state;
+    assert_int_equal(sl_machine_link(&threads, 2, 3), SL_LINK_CORE);
+    assert_int_equal(sl_machine_link(&threads, 1, 2), SL_LINK_PACKAGE);
+    assert_int_equal(sl_machine_link(&threads, 3, 4), SL_LINK_NODE);
+    assert_int_equal(sl_machine_link(&gpus, 0, 3), SL_LINK_GPU);
+    assert_int_equal(sl_machine_link(&gpus, 3, 4), SL_LINK_PACKAGE);
+    assert_int_equal(sl_machine_link(&shared, 0, 2), SL_LINK_CORE);
+    assert_int_equal(sl_machine_link(&shared, 0, 1), SL_LINK_PACKAGE);
 }
 
 static void cores_may_be_shared(void **state) {
@@ -139,6 +154,7 @@ int main(void) {
         cmocka_unit_test(other_types_count_only_where_nothing_else_is_known),
         cmocka_unit_test(calls_are_rings),
         cmocka_unit_test(coordinates_fill_nodes),
+        cmocka_unit_test(near_places),
         cmocka_unit_test(cores_may_be_shared),
         cmocka_unit_test(sizes_are_read),
     };

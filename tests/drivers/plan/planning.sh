@@ -70,6 +70,18 @@ point 'what a run holds is what was predicted'
 call $transformer --mesh data=2,pipe=2 --steps 3 --machine "$laptop"
 [ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (' out && grep -q '^beside products most goes to ' out
 point 'a run ends with both, and with what holds it back'
+# Without a machine: by what the first steps have shown.
+call $transformer --mesh data=2,pipe=2 --steps 4 --json
+held=$(tail -n 1 out | grep -o '"total": *[0-9]*' | sed 's/.*: *//' | sort -n | tail -n 1)
+planned=$(sed -n 's/.*"predicted": *{[^}]*"bytes": *\([0-9]*\).*/\1/p' out)
+[ $status = 0 ] && [ -n "$held" ] && [ "$held" = "$planned" ] && tail -n 1 out | grep -q '"predicted":{"ms":[0-9.e+-]*,"bubble":[0-9.e+-]*,'
+point 'also without a machine'
+call $classifier --mesh data=1,model=2 --steps 5
+[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (.*; planned .* held ' out && grep -q '^beside products most goes to ' out
+point 'for people, too'
+call $classifier --mesh data=1,model=2 --steps 1
+[ $status = 0 ] && ! grep -q '^predicted' out
+point 'one step shows nothing'
 
 # ---- the search ----
 
@@ -120,6 +132,21 @@ done
 [ "$status" = 0 ] && ! grep -q 'data=2,.*--microbatches \(1\|4\|5\|8\) ' out
 point 'microbatches are powers of two, or one a sample'
 
+# Four places are two cores of two hyperthreads; two GPUs are joined. What is sent over which link, along the last axis.
+link() { # link NODES CLASS: all that is sent is sent over that one
+    sed "s/\"count\": 1, \"places\": 2, \"shares\": true/$1/" "$laptop" >linked.json
+    call $transformer --mesh data=1,pipe=1,tensor=2 --plan search --machine linked.json --json
+    [ $status = 0 ] && [ "$(sed -n "1s/.*\"$2\": *\([0-9]*\).*/\1/p" out)" -gt 0 ] &&
+        [ "$(sed -n '1s/.*"traffic": *{\([^}]*\)}.*/\1/p' out | grep -o ':[0-9]*' | grep -vc '^:0$')" = 1 ]
+    point "the link is $2 where nodes have $1"
+}
+link '"places": 4, "core": 2' core
+link '"places": 4, "gpus": 2' gpu
+link '"places": 4, "package": 2' package
+link '"places": 4, "package": 1' node
+link '"count": 4' network
+link '"places": 1, "shares": true' core
+
 # Half of what the smallest layout takes without any of the options that save memory.
 call $transformer --plan search --devices 4 --machine "$laptop" --json
 least=$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | head -n 1)
@@ -127,6 +154,18 @@ call $transformer --plan search --devices 4 --memory $((least * 9 / 10))B --mach
 [ $status = 0 ] && grep -q '"layout"' out && ! grep '"layout"' out | grep -vE -- '--zero 2|--recompute|--fsdp|--wgrad-group 1|--offload' &&
     [ "$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | tail -n 1)" -le $((least * 9 / 10)) ]
 point 'where memory is short layouts save some'
+# Long samples: half of what a microbatch keeps is less than what all other steps leave.
+long="$transformer --sequence 128 --mesh data=1,pipe=1,tensor=1 --schedule 1f1b --microbatches 16"
+call $long --dry-run --zero 2 --wgrad-group 1 --recompute full --offload optimizer --json
+without=$(largest)
+call $long --dry-run --zero 2 --wgrad-group 1 --recompute full --offload optimizer --storage bf16 --json
+with=$(largest)
+[ "$with" -lt "$without" ]
+point 'rounded activations take less'
+call $long --plan search --memory "$with"B --machine "$laptop" --json
+[ $status = 0 ] && grep -q '"layout".*--storage bf16"' out && grep -q "\"bytes\": *$with," out
+point 'storage is the last step'
+refuses 'no layout on 1 devices fits into ' $long --plan search --storage f32 --memory "$with"B --machine "$laptop"
 refuses 'no layout on 4 devices fits into 0.0 MB a coordinate: the smallest of ' $transformer --plan search --devices 4 \
     --memory 1kB --machine "$laptop"
 
@@ -211,6 +250,9 @@ edits '"kernels" lacks "gelu"' 's/"gelu": 2.5, //'
 edits 'kernels: "gelu" must be a number from' 's/"gelu": 2.5/"gelu": "fast"/'
 edits 'a machine must have "attention_gflops"' '/attention/d'
 edits '"links" lacks "gb_per_s" of "package"' 's/, "gb_per_s": 10//'
+edits '"links" must have one of the links, with "gb_per_s"' 's/"links": .*/"links": {}/'
+edits 'nodes: "core" must be a whole number from 0 to 1048576' 's/"places": 2/"places": 2, "core": -1/'
+edits 'nodes: "gpus" must be a whole number from 0 to 1048576' 's/"places": 2/"places": 2, "gpus": "two"/'
 edits 'package: "gb_per_s" must be a number from' 's/"gb_per_s": 10/"gb_per_s": 0/'
 edits '"links" has a key "moon"' 's/"package"/"moon"/'
 adds() {

@@ -537,6 +537,10 @@ mv out made.csv
 call $search --memory 120 --format csv
 [ $status = 0 ] && cmp -s out made.csv
 point 'the same search finds the same'
+call $search --memory 120 --json
+printf "$(sed -n 's/.*"csv":"\([^"]*\)".*/\1/p' out)\n" >told.csv
+[ $status = 0 ] && tr -d '\n' <made.csv >made && tr -d '\n' <told.csv | cmp -s - made
+point 'JSON tells the table, too'
 answers 'no deadlock' --file made.csv --check
 for schedule in '--schedule looped-bfs' '--schedule-file made.csv'; do
     "$drivers/looping_pipeline" --mesh data=1,model=3 --layers 6 --hidden 8 --microbatches 6 --batch 48 --rng global \
