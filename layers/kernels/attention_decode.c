@@ -43,7 +43,8 @@ struct query {
 
 /* The first column of keys and values that HEAD reads. */
 SL_INLINE size_t key_column(const struct query *query, size_t head) {
-    return (query->group > 1 ? (head + query->lead) / query->group : head) * query->width;
+    return sl_attention_key_head(&(struct sl_attention){.group = query->group, .lead = query->lead}, head) *
+           query->width;
 }
 
 #if !defined(SL_DEVICE_CUDA)
@@ -211,7 +212,8 @@ void SL_ATTENTION_DECODE(const struct sl_attention *shape, const float *q, const
     SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum))
     for (size_t unit = 0; unit < rows * parts; unit++) {
         const size_t row = unit / parts, first = unit % parts * HEADS, key = row / queries * key_rows;
-        const size_t column = (first + lead) / group * width;
+        const struct sl_attention shared = {.group = group, .lead = lead};
+        const size_t column = sl_attention_key_head(&shared, first) * width;
         const struct query query = {.heads = smaller(HEADS, heads - first),
                                     .width = width,
                                     .rope = rope,

@@ -29,9 +29,10 @@ struct sl_latent_kernels {
     /* Bytes of forward's scratch. */
     size_t (*scratch)(const struct sl_latent_attention *shape);
     /* Writes o [sequences * queries, heads * width]. q has the shape of o; q_rope [sequences * queries, heads * rope];
-     * cache [rows, latent + rope], a rotary key behind each latent; bias [heads * width] of the values. */
+     * cache [rows, latent + rope], a rotary key behind each latent; bias [heads * width] of the values. QUEUE: on CPUs
+     * NULL, or the calling thread's struct sl_crew, which helps and does not change a bit. */
     void (*forward)(const struct sl_latent_attention *shape, const float *q, const float *q_rope, const void *cache,
-                    const void *table, const float *bias, float *o, void *scratch);
+                    const void *table, const float *bias, float *o, void *scratch, void *queue);
 };
 
 extern const struct sl_latent_kernels sl_latent_kernels_v2, sl_latent_kernels_v3, sl_latent_kernels_v4;

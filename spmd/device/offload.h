@@ -12,6 +12,7 @@
  *                                devices, whose threads hide each other's waits, all at once
  *   SL_PARAMETERS                whether a region takes pointers best as parameters of its own, not in a struct: on
  *                                devices, which otherwise get that in a copy
+ *   SL_CREWS                     whether a kernel may have a crew's help (spmd/base/crew.h): false on devices
  *   SL_STREAMS                   whether a piece can be written past the caches: false on devices
  *
  * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
@@ -69,6 +70,7 @@
 #define SL_BLOCK 1024 /* floats: a block stays in the first-level cache while rows or arrays pass over it */
 #define SL_PIECE 128
 #define SL_STREAMS true
+#define SL_CREWS true
 #define SL_PARAMETERS false
 #endif
 
@@ -91,6 +93,7 @@
 #ifndef SL_PIECE
 #define SL_PIECE SIZE_MAX
 #define SL_STREAMS false
+#define SL_CREWS false
 #endif
 
 #define SL_IN_BLOCK() SL_PRAGMA(omp simd)

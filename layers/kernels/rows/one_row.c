@@ -6,7 +6,9 @@
 #include "spmd/base/memory.h"
 
 enum {
-    STRIP = 16,      /* vectors of columns whose sums stay in registers */
+    STRIP = 16,      /* vectors of columns whose sums stay in registers, */
+    SPLIT_STRIP = 8, /* or of bf16, where CPUs have 16 registers and need some to widen them */
+    AHEAD = 16,      /* rows of such a strip, which is too narrow for a CPU to fetch the next rows by itself */
     NEAR = 2 << 20,  /* bytes of weights, up to which strips are faster: caches keep them, and answer soon */
     TOGETHER = 8,    /* rows of B that are read side by side, where they are far */
     COLUMNS = 1024,  /* whose sums stay in the first-level cache */
@@ -55,6 +57,14 @@ struct part {
 
 /* ---- near weights: strips of columns, from the first row to the last ---- */
 
+/* Into the second-level cache. */
+static inline void fetch_soon(const uint16_t *from, size_t count) {
+    for (size_t i = 0; i < count; i += SL_CACHE_LINE / sizeof *from) __builtin_prefetch(from + i, 0, 2);
+}
+
+/* Whether strips of B are narrow. */
+static inline bool splits(const struct types types) { return types.b == SL_BF16 && LANES < 16; }
+
 /* VECTORS vectors of columns from COLUMN on. */
 static inline __attribute__((always_inline)) void add_strip(const struct operands *o, const struct part *part,
                                                             size_t column, float *c, const int vectors,
@@ -65,6 +75,7 @@ static inline __attribute__((always_inline)) void add_strip(const struct operand
     for (size_t row = part->from; row < part->end; row++) {
         const vector x = spread(sl_load_float(types.a, o->a, row));
         const size_t at = row * o->n + column;
+        if (splits(types)) fetch_soon((const uint16_t *)o->b + at + AHEAD * o->n, (size_t)vectors * LANES);
         if (vectors == 1) sum[0] += x * load_as(types.b, o->b, at);
         SL_UNROLL
         for (int v = 0; v + 2 <= vectors; v += 2) {
@@ -83,8 +94,14 @@ static inline __attribute__((always_inline)) void add_strip(const struct operand
 
 static inline __attribute__((always_inline)) void
 add_strips(const struct operands *o, size_t columns, const struct part *part, float *c, const struct types types) {
+    const size_t strip = splits(types) ? SPLIT_STRIP : STRIP;
     size_t column = 0;
-    for (; column + STRIP * LANES <= columns; column += STRIP * LANES) add_strip(o, part, column, c, STRIP, types);
+    for (; column + strip * LANES <= columns; column += strip * LANES) {
+        if (splits(types))
+            add_strip(o, part, column, c, SPLIT_STRIP, types);
+        else
+            add_strip(o, part, column, c, STRIP, types);
+    }
     for (; column + 4 * LANES <= columns; column += 4 * LANES) add_strip(o, part, column, c, 4, types);
     for (; column + 2 * LANES <= columns; column += 2 * LANES) add_strip(o, part, column, c, 2, types);
     if (column < columns) add_strip(o, part, column, c, 1, types);

@@ -154,7 +154,7 @@ static void attend_to_latents(const struct sl_module *module, struct sl_context 
             mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
             sl_cache_rows(caches, mla->latents_cache, sl_cached_sequence(context) + s),
             caches->cache[mla->table_cache].data, bias_of(module, context, true),
-            rows_from(module, context, OUTPUT, s, mla->columns), sl_at(context, &mla->scratch));
+            rows_from(module, context, OUTPUT, s, mla->columns), sl_at(context, &mla->scratch), context->queue);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/kernels.h"
+#include "spmd/base/crew.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -62,13 +63,15 @@ static void release(struct example *e) {
     release_array(e->stored);
 }
 
-static void run(const struct sl_kernels *kernels, struct example *e) {
+static void run_by(const struct sl_kernels *kernels, struct example *e, struct sl_crew *crew) {
     float *scratch = device_floats(kernels->latent->scratch(&e->shape) / sizeof(float));
     kernels->latent->absorb(e->shape.latent, e->columns, e->kernel, e->shape.cached, e->table);
     kernels->latent->forward(&e->shape, e->q, e->q_rope, e->stored ? (const void *)e->stored : e->cache, e->table,
-                             e->bias + e->columns, e->o, scratch);
+                             e->bias + e->columns, e->o, scratch, crew);
     release_array(scratch);
 }
+
+static void run(const struct sl_kernels *kernels, struct example *e) { run_by(kernels, e, NULL); }
 
 /* ---- the oracle ---- */
 
@@ -233,6 +236,38 @@ static void a_query_alone_has_the_same_bits(void **state) {
     release(&all);
 }
 
+/* Shapes of which a crew takes parts: heads that fill half a vector, a quarter, more than one, that do not divide by
+ * the threads; keys of one block, of several, and of several spans. */
+static void a_crew_changes_no_bit(void **state) {
+    (void)state;
+    struct numbers numbers = {6};
+    const size_t shapes[][5] = {
+        {8, 32, 16, 64, 190}, {4, 64, 16, 64, 9}, {17, 32, 0, 64, 64}, {3, 80, 6, 64, 130}, {40, 7, 2, 70, 1100}};
+    const int threads[] = {2, 3, 5, 12};
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
+        const size_t *s = shapes[i / 2];
+        const enum sl_dtype cached = i % 2 ? SL_BF16 : SL_F32;
+        struct example e =
+            make(&numbers, (struct sl_latent_attention){2, 2, s[4], s[4] + 2, s[0], s[1], s[2], s[3], cached}, 1.0f);
+        float *alone = e.o, *shared = device_floats(e.rows * e.columns);
+        FOR_EACH_LEVEL(kernels) {
+            e.o = alone;
+            run(kernels, &e);
+            e.o = shared;
+            for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+                struct sl_crew *crew = sl_crew_open(threads[t]);
+                memset(shared, 0, e.rows * e.columns * sizeof *shared);
+                run_by(kernels, &e, crew);
+                sl_crew_close(crew);
+                assert_memory_equal(shared, alone, e.rows * e.columns * sizeof *shared);
+            }
+        }
+        e.o = alone;
+        release_array(shared);
+        release(&e);
+    }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
@@ -241,6 +276,7 @@ int main(void) {
         cmocka_unit_test(wide_shapes_equal_the_oracle),
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(a_query_alone_has_the_same_bits),
+        cmocka_unit_test(a_crew_changes_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
