@@ -190,7 +190,7 @@ void transformer_print_scored(const struct transformer_job *job, FILE *stream) {
 
 void transformer_print_source(const struct transformer_job *job, FILE *stream) {
     const char *step = sl_store_note(&job->params, "step");
-    if (job->publishes) {
+    if (job->publishes && !job->config->params) {
         fprintf(stream, "model %s (%s)", job->config->model, sl_published_title(job->published.family));
         return;
     }

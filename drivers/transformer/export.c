@@ -156,7 +156,7 @@ int transformer_run_export(struct transformer_job *job, const struct sl_engine *
     struct sl_publishing publishing = {.publication = &publication,
                                        .type = types[config->type],
                                        .most = (size_t)(config->file_megabytes * 1e6),
-                                       .context = job->publishes ? job->published.context : config->sequence};
+                                       .context = config->context ? config->context : config->sequence};
     SL_TRY(check(job, &publishing, error));
     SL_TRY(make_directory(config->to, error));
     SL_TRY(sl_run(&job->job.mesh, engine, program, job));

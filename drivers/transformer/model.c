@@ -7,13 +7,34 @@
 /* ---- options ---- */
 
 /* What the model's files say, and so nobody else may. */
-static const char *const given_by_model[] = {
-    "model-dimension", "n-heads",    "blocks",         "layers-per-block", "latent-dim",
-    "rope-dim",        "vocab-size", "attention",      "kv-heads",         "head-dim",
-    "qk-norm",         "rope-base",  "rope-pairs",     "rope-scaling",     "mlp",
-    "mlp-dim",         "norm",       "norm-epsilon",   "biases",           "experts",
-    "params",          "resume",     "shared-experts", "untied-head",      "learned-positions",
-    "rope-divisors",   NULL};
+static const char *const given_by_model[] = {"model-dimension",
+                                             "n-heads",
+                                             "blocks",
+                                             "layers-per-block",
+                                             "latent-dim",
+                                             "rope-dim",
+                                             "vocab-size",
+                                             "attention",
+                                             "kv-heads",
+                                             "head-dim",
+                                             "qk-norm",
+                                             "rope-base",
+                                             "rope-pairs",
+                                             "rope-scaling",
+                                             "mlp",
+                                             "mlp-dim",
+                                             "norm",
+                                             "norm-epsilon",
+                                             "biases",
+                                             "experts",
+                                             "params",
+                                             "resume",
+                                             "shared-experts",
+                                             "untied-head",
+                                             "learned-positions",
+                                             "rope-divisors",
+                                             "context",
+                                             NULL};
 
 static void take_sizes(struct transformer_config *config, const struct sl_transformer *t) {
     config->model_dimension = t->dimension;
@@ -36,18 +57,18 @@ static void take_sizes(struct transformer_config *config, const struct sl_transf
 }
 
 int transformer_take_model(struct transformer_job *job, struct transformer_config *config,
-                           const struct sl_options *options, struct sl_error *error) {
+                           const struct sl_options *options, bool exports, struct sl_error *error) {
     if (!config->model) return SL_OK;
     for (int i = 0; given_by_model[i]; i++)
-        if (sl_option_given(options, given_by_model[i]))
+        if (sl_option_given(options, given_by_model[i]) && !(exports && !strcmp(given_by_model[i], "params")))
             return sl_error_set(error, SL_BAD_INPUT, "--model and --%s: the model's files say it: leave --%s out",
                                 given_by_model[i], given_by_model[i]);
     job->publishes = true;
-    if (!config->tokenizer) config->tokenizer = config->model;
+    if (!sl_option_given(options, "tokenizer")) config->tokenizer = config->model;
     SL_TRY(sl_published_open(&job->published, config->model, error));
     take_sizes(config, &job->published.transformer);
     SL_TRY(transformer_write_rotary(job, config, &job->published.transformer, error));
-    const int most = job->published.context;
+    const int most = config->context = job->published.context;
     if (config->sequence > most && sl_option_given(options, "sequence"))
         return sl_error_set(error, SL_BAD_INPUT, "--sequence %d: the model was made for at most %d tokens",
                             config->sequence, most);
@@ -63,7 +84,7 @@ int transformer_take_model(struct transformer_job *job, struct transformer_confi
 int transformer_load_model(struct sl_worker *worker) {
     const struct transformer_job *job = transformer_job_of(worker);
     struct sl_group world;
-    if (!job->publishes) return SL_OK;
+    if (!job->publishes || job->config->params) return SL_OK;
     SL_TRY(sl_group_axes(worker->self, "*", &world));
     SL_TRY(sl_published_load(&job->published, worker->self, &world, sl_trainer_parameters(worker->trainer)));
     return sl_group_close(worker->self, &world);

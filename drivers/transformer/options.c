@@ -62,6 +62,8 @@ const struct sl_option transformer_model_table[] = {
          "rows of a table, of which a token's position chooses one, that is added to the token's embedding; 0: none"},
     {"untied-head", SL_OPTION_SWITCH, FIELD(untied_head), .keep = SL_KEPT_SIZE,
      .help = "the logits have a token table of their own"},
+    {"context", SL_OPTION_INTEGER, FIELD(context), .min = 0, .max = 1 << 24, .keep = SL_KEPT_MODEL,
+     .help = "the longest sequence that the model is for, as export tells other programs; 0: --sequence"},
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
      .help = "dropout rate of what attention and MLP add to the residual"},
     {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel), .keep = SL_KEPT_FREE,

@@ -100,7 +100,7 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
     if (command == TRANSFORMER_EXPORT) config.common.mesh = "data=1";
     if (command != TRANSFORMER_TRAIN) fit_to_checkpoint(&config, &options);
     if (status == SL_OK && !options.answered) {
-        status = transformer_take_model(&job, &config, &options, &error);
+        status = transformer_take_model(&job, &config, &options, command == TRANSFORMER_EXPORT, &error);
         if (status == SL_OK) status = sl_search_prepare(&config.search, &config.common, &options, &error);
         training->plans = config.search.plan != SL_PLAN_NO;
         if (status == SL_OK) status = start(&job, command, &config, &error);

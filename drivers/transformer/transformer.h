@@ -28,6 +28,7 @@ struct transformer_config {
     double dropout;
     int learned_positions; /* rows of their table */
     bool untied_head, vocabulary_parallel;
+    int context;     /* the longest sequence that the model is for; 0: `sequence` */
     int spread_head; /* enum sl_spread_head */
     int experts, choices, shared_experts, expert_dimension;
     double capacity, balance;
@@ -104,9 +105,9 @@ struct transformer_job {
     struct transformer_stream stream; /* of evaluate */
 };
 
-/* With --model: opens it, and takes over its sizes. Before all else. */
+/* With --model: opens it, and takes over its sizes. Before all else. Who EXPORTS may have values of its own. */
 int transformer_take_model(struct transformer_job *job, struct transformer_config *config,
-                           const struct sl_options *options, struct sl_error *error);
+                           const struct sl_options *options, bool exports, struct sl_error *error);
 /* What its file says of rotations becomes CONFIG's options; and these, of any model, the job's rotary. */
 int transformer_write_rotary(struct transformer_job *job, struct transformer_config *config,
                              const struct sl_transformer *transformer, struct sl_error *error);

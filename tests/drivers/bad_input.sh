@@ -391,6 +391,7 @@ refuses '--eval-data text: needs --evaluate-every N' $train --eval-data text
 refuses 'nothing: cannot be opened: No such file' $evaluate --eval-data nothing
 refuses "--eval-data: \"\" is not " $evaluate --eval-data ''
 refuses '--stride: "-1" is not an integer from 0 to' $evaluate --stride -1
+refuses '--context: "-1" is not an integer from 0 to' $train --context -1
 refuses '--stop: "" is not ' $generate --stop ''
 refuses "--text-key: \"\" is not " $evaluate --text-key ''
 refuses "--tokenizer: \"\" is not " $train --tokenizer ''

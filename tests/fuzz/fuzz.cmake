@@ -12,6 +12,7 @@ set(parsers
     options
     peak
     prompts
+    publish
     published
     report
     safetensors

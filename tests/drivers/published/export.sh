@@ -73,6 +73,23 @@ less q8_0 0.3
 [ "$(wc -c <q8_0/model.gguf)" -lt "$(wc -c <bf16/model.gguf)" ]
 point 'blocks of bytes take less'
 
+# What was trained keeps the length that the model was made for; with --model all else of its config.json, too.
+grep -q '"max_position_embeddings": 64' shards/config.json
+point 'the longest sequence is that of the model, not of the run'
+cp -r "$models/llama-untied" base
+cp "$data/tokenizers/gpt2.json" base/tokenizer.json
+sed 's/^{/{"a_key_of_its_own": "kept",/' "$models/llama-untied/config.json" >base/config.json
+writes whole --params run --model base --format hf
+grep -q '"a_key_of_its_own": "kept"' whole/config.json && cmp -s whole/tokenizer.json base/tokenizer.json
+point 'what else the model is, and its tokenizer'
+rm whole/tokenizer.json
+gives whole run.logits
+refused 'the given values have another shape' export --params run --model "$models/llama" --format hf --to other
+call train $own --context 4096 --steps 1 --mesh data=1 --save long
+writes long.hf --params long --format hf
+grep -q '"max_position_embeddings": 4096' long.hf/config.json
+point '--context'
+
 # ---- tokenizers ----
 
 cp -r "$models/gpt2" folder && cp "$data/tokenizers/gpt2.json" folder/tokenizer.json

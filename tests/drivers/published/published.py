@@ -6,6 +6,10 @@ compare GIVEN WANTED        prints the largest difference of the logits in two s
 tokens OUT                  writes the sequences of which facts.json is (reference.py)
 gradients GIVEN LOSS FACTS  prints the largest difference of the loss, and of a gradient beside its norm, from the facts
 gguf FOLDER OUT             writes the model in FOLDER as a GGUF file of float32 (Llama's rows of q and k turned)
+prompts FACTS               prints the prompts of smollm2.json (real.py), a line each
+length FACTS N              prints how many tokens prompt N has
+facts LOGITS OUT FACTS N    prints how far the largest logits after prompt N's tokens are from the facts, relative to the logits'
+                            spread; OUT is what the driver printed with --json
 config FOLDER OUT KEY JSON  copies FOLDER to OUT with another value of a key in its config.json; "-": without it"""
 
 import json
@@ -191,5 +195,50 @@ def config(folder, out, key, value):
         json.dump(values, file)
 
 
+def real(facts):
+    with open(facts) as file:
+        return json.load(file)["prompts"]
+
+
+def prompts(facts):
+    for prompt in real(facts):
+        print(prompt["text"])
+
+
+def length(facts, number):
+    print(len(real(facts)[int(number)]["tokens"]))
+
+
+def row(path, number, columns):
+    """One row of the logits in a file that may have many."""
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        file.seek(8 + size + 4 * columns * number)
+        return struct.unpack(f"<{columns}f", file.read(4 * columns))
+
+
+def check_facts(given, out, facts, number):
+    prompt = real(facts)[int(number)]
+    with open(out) as file:
+        got = json.loads(file.readline())["tokens"]
+    count = len(prompt["tokens"])
+    logits = row(given, count - 1, prompt["classes"])
+    worst = max(abs(logits[token] - logit) for token, logit in prompt["largest"]) / prompt["spread"]
+    same = got[:count] == prompt["tokens"] and got[count] == prompt["largest"][0][0]
+    print(f"{worst:.2g} {'same' if same else 'other'} tokens")
+    return 0 if same and worst < 1e-4 else 1
+
+
+COMMANDS = {
+    "compare": compare,
+    "tokens": tokens,
+    "gradients": gradients,
+    "gguf": gguf,
+    "config": config,
+    "prompts": prompts,
+    "length": length,
+    "facts": check_facts,
+}
+
 if __name__ == "__main__":
-    sys.exit({"compare": compare, "tokens": tokens, "gradients": gradients, "gguf": gguf, "config": config}[sys.argv[1]](*sys.argv[2:]))
+    sys.exit(COMMANDS[sys.argv[1]](*sys.argv[2:]))
