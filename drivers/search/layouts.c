@@ -195,8 +195,8 @@ int sl_layouts_list(struct sl_layouts *layouts, const struct sl_job *job, int de
 
 /* ---- what saves memory ---- */
 
-/* In the order of what it costs; the last one rounds what is kept. */
-enum { SAVE_SUMS, SAVE_GROUP, SAVE_SELECTIVE, SAVE_KERNELS, SAVE_FULL, SAVE_FAR, SAVE_ROUNDED, SAVINGS };
+/* In the order of what it costs. */
+enum { SAVE_SUMS, SAVE_GROUP, SAVE_SELECTIVE, SAVE_KERNELS, SAVE_FULL, SAVE_FAR, SAVINGS };
 
 static bool save(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits, int how) {
     struct sl_training_options *of = &layout->variant.options;
@@ -220,13 +220,9 @@ static bool save(struct sl_layout *layout, const struct sl_job *job, const struc
     case SAVE_KERNELS:
         if (of->fsdp || !replicas) return false;
         return of->fsdp = true;
-    case SAVE_FAR:
+    default:
         if (of->offload & SL_OFFLOAD_OPTIMIZER) return false;
         of->offload |= SL_OFFLOAD_OPTIMIZER;
-        return true;
-    default:
-        if (limits->storage || of->storage == 1) return false;
-        of->storage = 1;
         return true;
     }
 }
@@ -239,6 +235,15 @@ bool sl_layout_save(struct sl_layout *layout, const struct sl_job *job, const st
         return true;
     }
     return false;
+}
+
+bool sl_layout_round(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits) {
+    struct sl_training_options *of = &layout->variant.options;
+    if (limits->storage || of->storage == 1) return false;
+    of->storage = 1;
+    settle(layout);
+    describe(layout, job);
+    return true;
 }
 
 /* ---- balance ---- */

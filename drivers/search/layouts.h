@@ -36,6 +36,8 @@ int sl_layouts_insert_own(struct sl_layouts *layouts, const struct sl_job *job, 
                           struct sl_error *error);
 /* Takes the next step that saves memory; false where there is none left. */
 bool sl_layout_save(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits);
+/* Rounds what is kept to bf16, which may take less memory or more; false where that is given. */
+bool sl_layout_round(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits);
 /* Gives the stages as many layers as balance their predicted times; false where that is what they have. STAGE has the
  * ms of each of STAGES stages in a step of JOB's layers. */
 bool sl_layout_balance(struct sl_layout *layout, const double *stage, int stages, const struct sl_job *job);

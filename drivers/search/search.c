@@ -109,12 +109,20 @@ static bool can_fit(struct search *search, const struct sl_layout *layout) {
     return least.fits;
 }
 
+/* The same of LAYOUT with activations of half the size, which it then has. They change what is computed, and so are
+ * tried only where nothing else helps. */
+static bool can_fit_rounded(struct search *search, struct sl_layout *layout) {
+    if (!sl_layout_round(layout, search->job, &search->limits)) return false;
+    plan(search, layout);
+    return layout->planned && (layout->fits || can_fit(search, layout));
+}
+
 /* Without what it lacks memory for, as far as that goes. */
 static void plan_to_fit(struct search *search, struct sl_layout *layout) {
     plan(search, layout);
     if (!layout->planned) search->unplanned++;
     if (!layout->planned || layout->fits) return;
-    if (!can_fit(search, layout)) {
+    if (!can_fit(search, layout) && !can_fit_rounded(search, layout)) {
         search->too_large++;
         return;
     }

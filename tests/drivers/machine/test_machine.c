@@ -8,7 +8,10 @@
 
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "drivers/machine/machine.h"
+#include "drivers/machine/machine_file.h"
 #include "drivers/search/search_options.h"
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
@@ -125,6 +128,19 @@ static void cores_may_be_shared(void **state) {
     assert_int_equal(sl_machine_link(&laptop, 0, 7), SL_LINK_PACKAGE);
 }
 
+static void a_full_disk_is_told(void **state) {
+    const struct sl_machine machine = {.name = "none",
+                                       .kinds = 1,
+                                       .nodes = {{.count = 1, .places = 1, .speed = 1}},
+                                       .kernel = {1, 1, 1, 1, 1, 1},
+                                       .attention = 1,
+                                       .far = 1};
+    struct sl_error error = {0};
+    (void)state;
+    assert_int_equal(sl_machine_write(&machine, "/dev/full", &error), SL_FAILED);
+    assert_non_null(strstr(error.message, "/dev/full: "));
+}
+
 static void sizes_are_read(void **state) {
     (void)state;
     const struct {
@@ -156,6 +172,7 @@ int main(void) {
         cmocka_unit_test(coordinates_fill_nodes),
         cmocka_unit_test(near_places),
         cmocka_unit_test(cores_may_be_shared),
+        cmocka_unit_test(a_full_disk_is_told),
         cmocka_unit_test(sizes_are_read),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
