@@ -4,6 +4,7 @@
  * Which of them multiplies follows from the plan alone, so that several microbatches at once have the bits that each
  * has in a product of its own. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/few_rows.h"
@@ -29,7 +30,9 @@ enum {
      */
     SHARED_WEIGHTS = 1 << 15,
     SHARED_COLUMNS = 64,
-    UNTILED_ROWS = 8, /* of bf16, beyond which a matrix unit (AMX) is faster than vectors */
+    NARROW_COLUMNS = 512,   /* up to here threads take rows of weights each, which so are read from end to end */
+    PARTIAL_SUMS = 1 << 13, /* floats that such threads may need */
+    UNTILED_ROWS = 8,       /* of bf16, beyond which a matrix unit (AMX) is faster than vectors */
 };
 
 /* One of them multiplies; a row alone is multiplied by ONE, with their bits, unless NULL. */
@@ -168,6 +171,48 @@ static void multiply_columns(void *arg, int part) {
         (o->widens ? o->cpu->one_widening : o->cpu->one)(columns, o->n, o->k, o->a, b, bias, o->c + first);
 }
 
+/* The parts of a row's sums, of which each thread takes as many neighbours. */
+struct parts {
+    const struct one *one;
+    size_t depth, count, each;
+    float *sums; /* [count, n] */
+};
+
+static void multiply_parts(void *arg, int number) {
+    const struct parts *p = arg;
+    const struct one *o = p->one;
+    const size_t first = p->each * (size_t)number, end = first + p->each < p->count ? first + p->each : p->count;
+    for (size_t part = first; part < end; part++) {
+        const size_t from = part * p->depth, terms = o->k - from < p->depth ? o->k - from : p->depth;
+        (o->widens ? o->cpu->one_widening : o->cpu->one)(o->n, o->n, terms, (const float *)o->a + from,
+                                                         o->b + from * o->n * sl_dtype_size(o->weights), NULL,
+                                                         p->sums + part * o->n);
+    }
+}
+
+/* As a thread alone adds them. */
+static void add_parts(const struct parts *p, const float *bias, float *c) {
+    const size_t n = p->one->n;
+    memcpy(c, p->sums, n * sizeof *c);
+    for (size_t part = 1; part < p->count; part++) {
+        const float *sums = p->sums + part * n;
+        for (size_t i = 0; i < n; i++) c[i] += sums[i];
+    }
+    for (size_t i = 0; bias && i < n; i++) c[i] += bias[i];
+}
+
+/* Products of floats whose rows of weights are short; false where threads would have unequal shares of them. */
+static bool multiply_by_parts(const struct one *one, struct sl_crew *crew) {
+    _Alignas(SL_CACHE_LINE) float sums[PARTIAL_SUMS];
+    const size_t threads = (size_t)sl_crew_threads(crew), depth = sl_one_row_depth(one->k);
+    struct parts parts = {.one = one, .depth = depth, .count = (one->k + depth - 1) / depth, .sums = sums};
+    if (threads < 2 || parts.count % threads || parts.count * one->n > PARTIAL_SUMS) return false;
+    parts.each = parts.count / threads;
+    sl_crew_run(crew, (int)threads, multiply_parts, &parts);
+    add_parts(&parts, one->bias, one->c);
+    return true;
+}
+
 /* Parts begin at whole cache lines of C, and of bf16 too at whole vectors. */
 static void multiply_one(const struct sl_gemm *gemm, const void *a, enum sl_dtype weights, const void *b,
                          const float *bias, float *c, struct sl_crew *crew) {
@@ -183,7 +228,9 @@ static void multiply_one(const struct sl_gemm *gemm, const void *a, enum sl_dtyp
                       .b = b,
                       .bias = bias,
                       .c = c};
-    if (n * k >= SHARED_WEIGHTS) one.columns = sl_round_up((n + threads - 1) / threads, SHARED_COLUMNS);
+    const bool floats = gemm->dtype == SL_F32 && !gemm->transpose_b, shared = n * k >= SHARED_WEIGHTS;
+    if (shared && floats && n <= NARROW_COLUMNS && multiply_by_parts(&one, crew)) return;
+    if (shared) one.columns = sl_round_up((n + threads - 1) / threads, SHARED_COLUMNS);
     sl_crew_run(crew, (int)((n + one.columns - 1) / one.columns), multiply_columns, &one);
 }
 

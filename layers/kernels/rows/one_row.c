@@ -12,7 +12,6 @@ enum {
     NEAR = 2 << 20,  /* bytes of weights, up to which strips are faster: caches keep them, and answer soon */
     TOGETHER = 8,    /* rows of B that are read side by side, where they are far */
     COLUMNS = 1024,  /* whose sums stay in the first-level cache */
-    PART = 320,      /* few_rows.c's */
     BF16_PART = 128, /* gemm_blocked.c's */
 };
 
@@ -176,22 +175,16 @@ static inline __attribute__((always_inline)) void multiply(const struct operands
     }
 }
 
-/* The depth of few_rows.c's parts. */
-static inline size_t depth_of(size_t k) {
-    const size_t parts = (k + PART - 1) / PART;
-    return sl_round_up((k + parts - 1) / parts, 8);
-}
-
 static void multiply_f32(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
                          float *c) {
     const struct operands o = {a, b, n};
-    multiply(&o, columns, k, depth_of(k), bias, c, (struct types){SL_F32, SL_F32});
+    multiply(&o, columns, k, sl_one_row_depth(k), bias, c, (struct types){SL_F32, SL_F32});
 }
 
 static void multiply_widening(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
                               float *c) {
     const struct operands o = {a, b, n};
-    multiply(&o, columns, k, depth_of(k), bias, c, (struct types){SL_F32, SL_BF16});
+    multiply(&o, columns, k, sl_one_row_depth(k), bias, c, (struct types){SL_F32, SL_BF16});
 }
 
 static void multiply_bf16(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,

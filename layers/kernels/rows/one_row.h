@@ -21,6 +21,11 @@ struct sl_one_row {
     sl_one_row_multiply *bf16;     /* for CPUs that cannot multiply bf16: the bits of gemm_blocked.c */
 };
 
+/* Sums of f32 and widening are taken in parts of so many terms; the parts are added up in ascending order, then the
+ * bias.
+ */
+size_t sl_one_row_depth(size_t k);
+
 extern const struct sl_one_row sl_one_row_v2, sl_one_row_v3, sl_one_row_v4;
 
 /* For CPUs that multiply bf16: columns and n must be multiples of 32, k even. The bits of few_rows_bf16.c. */

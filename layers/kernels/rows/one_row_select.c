@@ -1,6 +1,14 @@
 /* one_row_select.c - picks the products of one row for the CPU that the process runs on. */
 #include "spmd/base/cpu_level.h"
 #include "layers/kernels/rows/one_row.h"
+#include "spmd/base/memory.h"
+
+enum { PART = 320 }; /* few_rows.c's */
+
+size_t sl_one_row_depth(size_t k) {
+    const size_t parts = (k + PART - 1) / PART;
+    return sl_round_up((k + parts - 1) / parts, 8);
+}
 
 const struct sl_one_row *sl_one_row_available(int i) {
     const struct sl_one_row *tables[] = {&sl_one_row_v4, &sl_one_row_v3, &sl_one_row_v2, NULL};

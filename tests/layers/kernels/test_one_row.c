@@ -168,7 +168,8 @@ static void multiply(struct operands *o, enum sl_dtype dtype, enum sl_dtype weig
     sl_gemm_release(&gemm);
 }
 
-/* Parts of equal and of unequal width; more threads than parts. The last product is too small to be shared. */
+/* Parts of equal and of unequal width; more threads than parts; of few columns those of sums, as many as threads, twice
+ * as many, or another number. The last product is too small to be shared. */
 static void threads_change_no_bit(void **state) {
     (void)state;
     static const size_t shapes[][2] = {{1024, 130}, {704, 256}, {256, 1024}, {64, 1000}, {64, 64}};
