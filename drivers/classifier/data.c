@@ -30,8 +30,8 @@ static void draw_normal(struct sl_key key, uint32_t count, float *values) {
         sl_random_normal(key, count, values);
         return;
     }
-    kernels->random_words(key, count, words);
-    kernels->normal(count, words, values);
+    kernels->draws->words(key, count, words);
+    kernels->draws->normal(count, words, values);
 }
 
 int classifier_dataset_draw(struct classifier_dataset *dataset, uint64_t seed, struct sl_error *error) {

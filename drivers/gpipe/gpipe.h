@@ -58,7 +58,8 @@ int gpipe_pass(struct gpipe_run *run, const struct sl_engine *engine);
 
 /* y = max(x, 0) */
 struct sl_module *gpipe_relu(int cols);
-/* A loss: the sum of x. Where OUTPUTS is given, it receives x of all microbatches, one after another. */
+/* A loss: the sum of x. OUTPUTS, in the device's memory, receives x of all microbatches, one after
+ * another; NULL: nobody wants it. */
 struct sl_module *gpipe_sum(int cols, float *outputs);
 /* INNER, but it fails as FAILURE says; the coordinate is the caller's to compare. */
 struct sl_module *gpipe_failing(struct sl_module *inner, const struct gpipe_failure *failure);

@@ -7,6 +7,7 @@
 #include "drivers/gpipe/gpipe.h"
 #include "layers/training/exchange.h"
 #include "layers/training/pipeline.h"
+#include "spmd/device/device.h"
 
 /* ---- the network ---- */
 
@@ -108,7 +109,7 @@ struct worker {
     struct sl_model model;
     struct sl_parameters parameters;
     struct sl_pipeline *pipeline;
-    float *outputs; /* as the run's */
+    float *outputs; /* as the run's, in the device's memory */
 };
 
 static struct sl_module *build_layer(const struct gpipe_network *network, const struct sl_mesh *mesh, int layer) {
@@ -139,7 +140,7 @@ static int build(struct worker *worker, struct sl_spmd *self) {
     worker->stage = build_stage(network, self->mesh, rank, ranks);
     if (run->failure && run->failure->coordinate == self->coordinate)
         worker->stage = gpipe_failing(worker->stage, run->failure);
-    worker->outputs = calloc(outputs_of(network), sizeof *worker->outputs);
+    worker->outputs = sl_device.take(outputs_of(network) * sizeof *worker->outputs);
     if (!worker->stage || !worker->outputs) return sl_fail(self, SL_FAILED, "no memory for the model");
     worker->model = (struct sl_model){.loops = 1, .stage = &worker->stage, .layers = 1};
     if (rank < ranks - 1) return SL_OK;
@@ -173,7 +174,7 @@ static int collect(struct worker *worker, struct sl_spmd *self) {
     const int last = axis < 0 ? 0 : sl_mesh_neighbour(self->mesh, 0, axis, self->mesh->axis[axis].size - 1);
     const size_t count = outputs_of(run->network);
     SL_TRY(sl_broadcast(self, &worker->world, SL_F32, worker->outputs, worker->outputs, count, last));
-    if (self->coordinate == 0) memcpy(run->outputs, worker->outputs, count * sizeof *run->outputs);
+    if (self->coordinate == 0) sl_device.copy(run->outputs, worker->outputs, count * sizeof *run->outputs);
     return sl_export(self, &worker->world, &worker->parameters, SL_GRADIENTS, 1.0f, &run->gradients);
 }
 
@@ -198,7 +199,7 @@ static int program(struct sl_spmd *self, void *arg) {
     sl_parameters_close(&worker.parameters);
     sl_module_free(worker.stage);
     sl_module_free(worker.model.loss);
-    free(worker.outputs);
+    sl_device.give(worker.outputs);
     return status;
 }
 

@@ -164,7 +164,7 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
                                 rows, rows + ROWS, rows + 2 * ROWS, rows + 3 * ROWS, rows + 4 * ROWS, y);
         return KERNEL_FLOATS;
     case SL_MACHINE_DROPOUT:
-        kernels->random_words(sl_key_of_seed(1), KERNEL_FLOATS, (uint32_t *)(void *)y);
+        kernels->draws->words(sl_key_of_seed(1), KERNEL_FLOATS, (uint32_t *)(void *)y);
         return KERNEL_FLOATS;
     case SL_MACHINE_OPTIMIZER:
         kernels->adamw(NEAR_FLOATS, &step, bench->a, NULL, bench->b, bench->c, bench->c + NEAR_FLOATS);

@@ -160,27 +160,87 @@ static int alignment_of(const void *a, const void *b, const float *bias, const f
     return all % VECTOR ? ANY : ALIGNED;
 }
 
-static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue_or_none) {
-    struct sl_cuda_queue *queue = queue_or_none ? queue_or_none : sl_cuda_queue();
+/* Operands, and how they lie. */
+struct call {
+    const void *a, *b;
+    const float *bias; /* NULL: none */
+    float *c;
+    int alignment;
+    bool accumulate;
+    cublasLtMatmulDescOpaque_t description;
+    cublasLtMatrixLayoutOpaque_t second, product;
+};
+
+static bool open_call(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct call *call) {
+    const struct cublas *cublas = gemm->state;
+    if (gemm->epilogue != SL_EPILOGUE_BIAS) call->bias = NULL;
+    call->alignment = alignment_of(call->a, call->b, call->bias, call->c);
+    call->second = cublas->second;
+    call->product = cublas->product;
+    if (cublas->exists[call->alignment]) return of(queue) && describe(queue, gemm, call->bias, &call->description);
+    sl_cuda_fail(queue, "cuBLAS", "no product for operands that lie at these addresses");
+    return false;
+}
+
+static int multiply(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, struct call *call) {
     struct cublas *cublas = gemm->state; /* which the library does not change */
     const struct of_queue *of_queue = of(queue);
-    const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
-    const int alignment = alignment_of(a, b, added, c);
-    const float one = 1.0f, kept = accumulate ? 1.0f : 0.0f;
-    cublasLtMatmulDescOpaque_t description;
-    if (!cublas->exists[alignment])
-        sl_cuda_fail(queue, "cuBLAS", "no product for operands that lie at these addresses");
-    if (!of_queue || !cublas->exists[alignment] || !describe(queue, gemm, added, &description)) return SL_FAILED;
+    const float one = 1.0f, kept = call->accumulate ? 1.0f : 0.0f;
     queue->busy = true;
-    return CUBLAS(queue, cublasLtMatmul(of_queue->handle, &description, &one, b, &cublas->first, a, &cublas->second,
-                                        &kept, c, &cublas->product, c, &cublas->product, &cublas->algorithm[alignment],
-                                        of_queue->workspace, WORKSPACE, queue->stream))
+    return CUBLAS(queue,
+                  cublasLtMatmul(of_queue->handle, &call->description, &one, call->b, &cublas->first, call->a,
+                                 &call->second, &kept, call->c, &call->product, call->c, &call->product,
+                                 &cublas->algorithm[call->alignment], of_queue->workspace, WORKSPACE, queue->stream))
                ? SL_OK
                : SL_FAILED;
 }
 
-const struct sl_gemm_backend sl_gemm_cublas = {
-    .name = "cublas", .on_device = true, .plan = plan, .execute = execute, .release = release};
-const struct sl_gemm_backend sl_gemm_cublas_tf32 = {
-    .name = "cublas-tf32", .on_device = true, .plan = plan, .execute = execute, .release = release};
+static struct sl_cuda_queue *queue_of(void *queue_or_none) { return queue_or_none ? queue_or_none : sl_cuda_queue(); }
+
+static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
+                   float *c, void *queue_or_none) {
+    struct sl_cuda_queue *queue = queue_of(queue_or_none);
+    struct call call = {.a = a, .b = b, .bias = bias, .c = c, .accumulate = accumulate};
+    return open_call(queue, gemm, &call) ? multiply(queue, gemm, &call) : SL_FAILED;
+}
+
+/* Whether COUNT products can be one, in which every row has the bits that it has alone: by the algorithm that was
+ * chosen for the rows of one of them, if it takes as many, and if each of them alone would lie as aligned. */
+static bool merges(struct sl_cuda_queue *queue, const struct sl_gemm *gemm, int count, struct call *call) {
+    const struct cublas *cublas = gemm->state;
+    const size_t row = (size_t)gemm->m * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
+    const size_t result = (size_t)gemm->m * (size_t)gemm->n * sizeof(float);
+    cublasLtMatmulHeuristicResult_t found;
+    if (call->alignment == ALIGNED && (row % VECTOR || result % VECTOR)) return false;
+    return describe_matrix(queue, &call->second, gemm->dtype, count * gemm->m, gemm->k) &&
+           describe_matrix(queue, &call->product, SL_F32, count * gemm->m, gemm->n) &&
+           !cublasLtMatmulAlgoCheck(of(queue)->handle, &call->description, (void *)&cublas->first, &call->second,
+                                    &call->product, &call->product, &cublas->algorithm[call->alignment], &found) &&
+           found.workspaceSize <= WORKSPACE;
+}
+
+static int execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                        bool accumulate, float *c, void *queue_or_none) {
+    struct sl_cuda_queue *queue = queue_of(queue_or_none);
+    const size_t row = (size_t)gemm->m * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
+    struct call call = {.a = a, .b = b, .bias = bias, .c = c, .accumulate = accumulate};
+    if (!open_call(queue, gemm, &call)) return SL_FAILED;
+    if (merges(queue, gemm, count, &call)) return multiply(queue, gemm, &call);
+    for (size_t i = 0; i < (size_t)count; i++)
+        SL_TRY(execute(gemm, (const char *)a + i * row, b, bias, accumulate, c + i * (size_t)gemm->m * (size_t)gemm->n,
+                       queue));
+    return SL_OK;
+}
+
+const struct sl_gemm_backend sl_gemm_cublas = {.name = "cublas",
+                                               .on_device = true,
+                                               .plan = plan,
+                                               .execute = execute,
+                                               .execute_many = execute_many,
+                                               .release = release};
+const struct sl_gemm_backend sl_gemm_cublas_tf32 = {.name = "cublas-tf32",
+                                                    .on_device = true,
+                                                    .plan = plan,
+                                                    .execute = execute,
+                                                    .execute_many = execute_many,
+                                                    .release = release};

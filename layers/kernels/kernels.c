@@ -1,7 +1,8 @@
 /* kernels.c - everything that is not a matrix product, built once per CPU level, or for devices.
  *
- * The build defines SL_KERNELS, the table's name, SL_SEQUENCE_KERNELS, SL_PUBLISHED_KERNELS, SL_ATTENTION_KERNELS,
- * SL_LATENT_KERNELS and SL_EXPERT_KERNELS, those of the tables beside it, and SL_LEVEL, the level's. */
+ * The build defines SL_KERNELS, the table's name, SL_SEQUENCE_KERNELS, SL_PUBLISHED_KERNELS, SL_DRAWS,
+ * SL_ATTENTION_KERNELS, SL_LATENT_KERNELS and SL_EXPERT_KERNELS, those of the tables beside it, and SL_LEVEL, the
+ * level's. */
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/fetch_internal.h"
 #include "spmd/device/offload.h"
@@ -17,68 +18,6 @@ enum {
 };
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-/* ---- random numbers ---- */
-
-static void random_words(struct sl_key key, uint32_t n, uint32_t *words) {
-    const uint32_t pairs = n / 2, half = pairs + (n & 1), key0 = key.word[0], key1 = key.word[1];
-    SL_ELEMENTWISE(is_device_ptr(words), simdlen(ABREAST))
-    for (uint32_t i = 0; i < pairs; i++) {
-        uint32_t y0, y1;
-        sl_threefry2x32((struct sl_key){{key0, key1}}, i, i + half, &y0, &y1);
-        words[i] = y0;
-        words[i + half] = y1;
-    }
-    if (n & 1) { /* the middle word's partner is the padding */
-        SL_ELEMENTWISE(is_device_ptr(words))
-        for (uint32_t i = pairs; i < half; i++) words[i] = sl_random_word((struct sl_key){{key0, key1}}, n, i);
-    }
-}
-
-/* Half COLUMN & 1 of the hash of (row, column / 2). */
-static uint32_t global_word(struct sl_key key, uint32_t row, uint32_t column) {
-    uint32_t y[2];
-    sl_threefry2x32(key, row, column / 2, &y[0], &y[1]);
-    return y[column & 1];
-}
-
-static void random_words_global(struct sl_key key, uint32_t first_row, uint32_t rows, uint32_t first_col, uint32_t cols,
-                                uint32_t *words) {
-    if (cols == 0) return;
-    /* Columns from an odd first one, then whole hashes, then perhaps a last column that is even. */
-    const uint32_t head = first_col & 1, pairs = (cols - head) / 2, first_pair = (first_col + head) / 2;
-    const uint32_t key0 = key.word[0], key1 = key.word[1];
-    SL_ROWS(is_device_ptr(words))
-    for (uint32_t r = 0; r < rows; r++) {
-        const uint32_t row = first_row + r;
-        uint32_t *first = words + (size_t)r * cols, *whole = first + head;
-        SL_LANES(simdlen(ABREAST))
-        for (uint32_t i = 0; i < pairs; i++) {
-            uint32_t y0, y1;
-            sl_threefry2x32((struct sl_key){{key0, key1}}, row, first_pair + i, &y0, &y1);
-            whole[2 * (size_t)i] = y0;
-            whole[2 * (size_t)i + 1] = y1;
-        }
-        if (head) first[0] = global_word((struct sl_key){{key0, key1}}, row, first_col);
-        if (head + 2 * pairs < cols)
-            first[cols - 1] = global_word((struct sl_key){{key0, key1}}, row, first_col + cols - 1);
-    }
-}
-
-static void truncated_normal(uint32_t n, const uint32_t *words, float scale, float *values) {
-    /* Values may lie where the words are: the compiler must not think that floats and words cannot meet. */
-    typedef uint32_t __attribute__((may_alias)) aliased;
-    const aliased *word = words;
-    SL_ELEMENTWISE(is_device_ptr(word, values), simdlen(ABREAST))
-    for (uint32_t i = 0; i < n; i++) values[i] = scale * sl_truncated_normal_of_word(word[i]);
-}
-
-static void normal(uint32_t n, const uint32_t *words, float *values) {
-    typedef uint32_t __attribute__((may_alias)) aliased; /* as above */
-    const aliased *word = words;
-    SL_ELEMENTWISE(is_device_ptr(word, values), simdlen(ABREAST))
-    for (uint32_t i = 0; i < n; i++) values[i] = sl_normal_of_word(word[i]);
-}
 
 /* ---- sums and products ---- */
 
@@ -186,34 +125,47 @@ SL_INLINE float element(const void *x, const bool half, size_t i) {
     return half ? sl_float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
-SL_INLINE void column_sums_of(size_t rows, size_t cols, const void *x, const bool half, bool accumulate, float *sums) {
+/* Elements of block B; on NVIDIA it is one, which the compiler is to know. */
+#define COUNT_OF(first, cols) (SL_BLOCK == 1 ? 1 : smaller(SL_BLOCK, (cols) - (first)))
+
+/* On devices a block's sums are registers. */
+SL_INLINE void column_sums_of(size_t parts, size_t rows, size_t cols, const void *x, const bool half, bool accumulate,
+                              float *sums) {
+    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK;
     SL_BLOCKS(is_device_ptr(x, sums))
-    for (size_t first = 0; first < cols; first += SL_BLOCK) {
-        const size_t end = smaller(first + SL_BLOCK, cols);
+    for (size_t b = 0; b < parts * blocks; b++) {
+        const size_t part = b / blocks, first = b % blocks * SL_BLOCK, count = COUNT_OF(first, cols);
+        float sum[SL_BLOCK], *to = sums + part * cols + first;
         SL_IN_BLOCK()
-        for (size_t c = first; c < end; c++) sums[c] = accumulate ? sums[c] : 0.0f;
-        size_t r = 0;
-        for (; r + 4 <= rows; r += 4) { /* sums are loaded and stored once for four rows */
-            const size_t row = r * cols, row1 = row + cols, row2 = row1 + cols, row3 = row2 + cols;
+        for (size_t c = 0; c < count; c++) sum[c] = accumulate ? to[c] : 0.0f;
+        size_t row = part * rows * cols + first;
+        const size_t end = row + rows * cols;
+        for (; row + 3 * cols < end; row += 4 * cols) { /* sums are loaded and stored once for four rows */
+            const size_t row1 = row + cols, row2 = row1 + cols, row3 = row2 + cols;
             SL_IN_BLOCK()
-            for (size_t c = first; c < end; c++)
-                sums[c] = (((sums[c] + element(x, half, row + c)) + element(x, half, row1 + c)) +
-                           element(x, half, row2 + c)) +
-                          element(x, half, row3 + c);
+            for (size_t c = 0; c < count; c++)
+                sum[c] =
+                    (((sum[c] + element(x, half, row + c)) + element(x, half, row1 + c)) + element(x, half, row2 + c)) +
+                    element(x, half, row3 + c);
         }
-        for (; r < rows; r++) {
+        for (; row < end; row += cols) {
             SL_IN_BLOCK()
-            for (size_t c = first; c < end; c++) sums[c] += element(x, half, r * cols + c);
+            for (size_t c = 0; c < count; c++) sum[c] += element(x, half, row + c);
         }
+        SL_IN_BLOCK()
+        for (size_t c = 0; c < count; c++) to[c] = sum[c];
     }
 }
 
 static void column_sums(size_t rows, size_t cols, const float *x, bool accumulate, float *sums) {
-    column_sums_of(rows, cols, x, false, accumulate, sums);
+    column_sums_of(1, rows, cols, x, false, accumulate, sums);
 }
 
-static void column_sums_bf16(size_t rows, size_t cols, const uint16_t *x, bool accumulate, float *sums) {
-    column_sums_of(rows, cols, x, true, accumulate, sums);
+static void part_sums(size_t parts, size_t rows, size_t cols, const void *x, bool half, float *sums) {
+    if (half)
+        column_sums_of(parts, rows, cols, x, true, false, sums);
+    else
+        column_sums_of(parts, rows, cols, x, false, false, sums);
 }
 
 /* ---- layer norm ---- */
@@ -263,28 +215,42 @@ static void layer_norm_backward_input(size_t rows, size_t cols, const float *dy,
     }
 }
 
-static void layer_norm_backward_weight(size_t rows, size_t cols, const float *dy, const float *normalized,
+static void layer_norm_backward_weight(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
                                        float *dscale, float *dbias) {
+    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK;
     SL_BLOCKS(is_device_ptr(dy, normalized, dscale, dbias))
-    for (size_t first = 0; first < cols; first += SL_BLOCK) {
-        const size_t end = smaller(first + SL_BLOCK, cols);
+    for (size_t b = 0; b < parts * blocks; b++) {
+        const size_t part = b / blocks, first = b % blocks * SL_BLOCK, count = COUNT_OF(first, cols);
+        float scale[SL_BLOCK], bias[SL_BLOCK], *to_scale = dscale + part * cols + first;
+        float *to_bias = dbias + part * cols + first;
         SL_IN_BLOCK()
-        for (size_t c = first; c < end; c++) dscale[c] = dbias[c] = 0.0f;
+        for (size_t c = 0; c < count; c++) scale[c] = bias[c] = 0.0f;
         for (size_t r = 0; r < rows; r++) {
-            const float *in = dy + r * cols, *unit = normalized + r * cols;
+            const float *in = dy + (part * rows + r) * cols + first;
+            const float *unit = normalized + (part * rows + r) * cols + first;
             SL_IN_BLOCK()
-            for (size_t c = first; c < end; c++) {
-                dscale[c] += in[c] * unit[c];
-                dbias[c] += in[c];
+            for (size_t c = 0; c < count; c++) {
+                scale[c] += in[c] * unit[c];
+                bias[c] += in[c];
             }
+        }
+        SL_IN_BLOCK()
+        for (size_t c = 0; c < count; c++) {
+            to_scale[c] = scale[c];
+            to_bias[c] = bias[c];
         }
     }
 }
 
-static void layer_norm_backward(size_t rows, size_t cols, const float *dy, const float *normalized, const float *rstd,
-                                const float *scale, float *dx, float *dscale, float *dbias) {
-    layer_norm_backward_input(rows, cols, dy, normalized, rstd, scale, dx);
-    layer_norm_backward_weight(rows, cols, dy, normalized, dscale, dbias);
+static void layer_norm_backward(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
+                                const float *rstd, const float *scale, float *dx, float *dscale, float *dbias) {
+    const size_t together = SL_TOGETHER ? parts : 1;
+    for (size_t part = 0; part < parts; part += together) {
+        const size_t row = part * rows, at = row * cols;
+        layer_norm_backward_input(together * rows, cols, dy + at, normalized + at, rstd + row, scale, dx + at);
+        layer_norm_backward_weight(together, rows, cols, dy + at, normalized + at, dscale + part * cols,
+                                   dbias + part * cols);
+    }
 }
 
 /* ---- activation and dropout ---- */
@@ -326,11 +292,17 @@ static void dropout_forward(size_t n, const float *x, const uint32_t *words, uin
 /* The sum in the order that XLA takes for a row on a CPU: what is left over from quads first, then quad by quad, then
  * the quad's halves. Where one class has nearly all the probability, 1 - p is a few units in the last place of this
  * sum, so the order decides over the gradient's third digit. */
-static inline float sum_by_quads(const float *x, size_t n) {
-    float quad[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (size_t i = n - n % 4; i < n; i++) quad[i % 4] += x[i];
-    for (size_t i = 0; i < n - n % 4; i++) quad[i % 4] += x[i];
-    return (quad[0] + quad[2]) + (quad[1] + quad[3]);
+SL_INLINE float sum_by_quads(const float *x, size_t n) {
+    const size_t quads = n - n % 4;
+    float sum0 = n % 4 > 0 ? x[quads] : 0.0f, sum1 = n % 4 > 1 ? x[quads + 1] : 0.0f;
+    float sum2 = n % 4 > 2 ? x[quads + 2] : 0.0f, sum3 = 0.0f;
+    for (size_t i = 0; i < quads; i += 4) {
+        sum0 += x[i];
+        sum1 += x[i + 1];
+        sum2 += x[i + 2];
+        sum3 += x[i + 3];
+    }
+    return (sum0 + sum2) + (sum1 + sum3);
 }
 
 static void softmax_cross_entropy(size_t rows, size_t classes, const float *logits, const int32_t *labels, float weight,
@@ -456,13 +428,10 @@ const struct sl_kernels SL_KERNELS = {
     .name = SL_LEVEL,
     .sequence = &SL_SEQUENCE_KERNELS,
     .published = &SL_PUBLISHED_KERNELS,
+    .draws = &SL_DRAWS,
     .attention = &SL_ATTENTION_KERNELS,
     .latent = &SL_LATENT_KERNELS,
     .experts = &SL_EXPERT_KERNELS,
-    .random_words = random_words,
-    .random_words_global = random_words_global,
-    .truncated_normal = truncated_normal,
-    .normal = normal,
     .fill = fill,
     .add = add,
     .add_settled = add_settled,
@@ -473,7 +442,7 @@ const struct sl_kernels SL_KERNELS = {
     .settle_bf16 = settle_bf16,
     .sum_of_squares = sum_of_squares,
     .column_sums = column_sums,
-    .column_sums_bf16 = column_sums_bf16,
+    .part_sums = part_sums,
     .layer_norm_forward = layer_norm_forward,
     .layer_norm_backward = layer_norm_backward,
     .silu_dropout_forward = silu_dropout_forward,

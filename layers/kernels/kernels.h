@@ -27,24 +27,30 @@ struct sl_adamw_step {
 
 enum { SL_SUM_ROOM = 1024 }; /* doubles: sums of the parts of an array that is added up on devices */
 
-struct sl_kernels {
-    const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
-    const struct sl_sequence_kernels *sequence;
-    const struct sl_published_kernels *published;
-    const struct sl_attention_kernels *attention;
-    const struct sl_latent_kernels *latent;
-    const struct sl_expert_kernels *experts;
-
+/* Random numbers (draws.c). */
+struct sl_draws {
     /* The N random words of KEY in JAX's layout. */
-    void (*random_words)(struct sl_key key, uint32_t n, uint32_t *words);
-    /* words [rows, cols] that depend on global position alone: word (r, c) is half c & 1 of the hash of
-     * (first_row + r, (first_col + c) / 2). */
-    void (*random_words_global)(struct sl_key key, uint32_t first_row, uint32_t rows, uint32_t first_col, uint32_t cols,
-                                uint32_t *words);
+    void (*words)(struct sl_key key, uint32_t n, uint32_t *words);
+    /* The same of COUNT keys, NEXT apart: words [count, n]. */
+    void (*words_each)(size_t count, const struct sl_key *keys, size_t next, uint32_t n, uint32_t *words);
+    /* words [rows, cols], whose rows begin STRIDE apart, that depend on global position alone: word (r, c) is half c &
+     * 1 of the hash of (first_row + r, (first_col + c) / 2). */
+    void (*words_global)(struct sl_key key, uint32_t first_row, uint32_t rows, uint32_t first_col, uint32_t cols,
+                         size_t stride, uint32_t *words);
     /* values [n] = scale * (standard normal truncated to (-2, 2)), made of words [n]. The two may be the same array. */
     void (*truncated_normal)(uint32_t n, const uint32_t *words, float scale, float *values);
     /* values [n] = standard normal, made of words [n]. The two may be the same array. */
     void (*normal)(uint32_t n, const uint32_t *words, float *values);
+};
+
+struct sl_kernels {
+    const char *name; /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
+    const struct sl_sequence_kernels *sequence;
+    const struct sl_published_kernels *published;
+    const struct sl_draws *draws;
+    const struct sl_attention_kernels *attention;
+    const struct sl_latent_kernels *latent;
+    const struct sl_expert_kernels *experts;
 
     /* y [n] = value */
     void (*fill)(size_t n, float value, float *y);
@@ -66,16 +72,17 @@ struct sl_kernels {
     void (*sum_of_squares)(size_t n, const float *x, double *room, double *sum);
     /* sums [cols] (+)= column sums of x [rows, cols], rows added in ascending order */
     void (*column_sums)(size_t rows, size_t cols, const float *x, bool accumulate, float *sums);
-    /* The same of x that is bf16. */
-    void (*column_sums_bf16)(size_t rows, size_t cols, const uint16_t *x, bool accumulate, float *sums);
+    /* sums [parts, cols] = the same of each part of x [parts, rows, cols]. HALF: x is bf16. */
+    void (*part_sums)(size_t parts, size_t rows, size_t cols, const void *x, bool half, float *sums);
 
     /* Over rows: normalized = (x - mean) * rstd, y = normalized * scale + bias; the variance is E[x^2] - E[x]^2 clamped
      * at 0 (flax's). x, normalized, y [rows, cols]; rstd [rows]; scale, bias [cols]. */
     void (*layer_norm_forward)(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
                                float epsilon, float *normalized, float *rstd, float *y);
-    /* dx [rows, cols], which must not be dy; dscale, dbias [cols]: sums over rows, overwritten. */
-    void (*layer_norm_backward)(size_t rows, size_t cols, const float *dy, const float *normalized, const float *rstd,
-                                const float *scale, float *dx, float *dscale, float *dbias);
+    /* Of PARTS of ROWS rows: dx [parts, rows, cols], which must not be dy; dscale, dbias [parts, cols]: sums over a
+     * part's rows, overwritten. */
+    void (*layer_norm_backward)(size_t parts, size_t rows, size_t cols, const float *dy, const float *normalized,
+                                const float *rstd, const float *scale, float *dx, float *dscale, float *dbias);
 
     /* y = silu(x), slope = silu'(x). If WORDS is not NULL, both are multiplied by mask / keep, where mask[i] is 1 if
      * words[i] >> 9 < threshold and 0 otherwise. All [n]; y may be x. */
@@ -104,6 +111,7 @@ struct sl_kernels {
                   float *first_moment, float *second_moment);
 };
 
+extern const struct sl_draws sl_draws_v2, sl_draws_v3, sl_draws_v4, sl_draws_device;
 extern const struct sl_kernels sl_kernels_v2, sl_kernels_v3, sl_kernels_v4; /* in builds for the CPU */
 extern const struct sl_kernels sl_kernels_device;                           /* in builds for devices */
 

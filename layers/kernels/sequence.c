@@ -152,46 +152,57 @@ SL_INLINE void fetch_elements(const void *x, const bool half, size_t first, size
         fetch(x, first, end);
 }
 
-SL_INLINE void backward_weight_of(size_t rows, size_t cols, const float *dy, const void *x, const bool half,
-                                  const float *rstd, float *dgamma, float *dbeta) {
+/* On devices a block's sums are registers. */
+SL_INLINE void backward_weight_of(size_t parts, size_t rows, size_t cols, const float *dy, const void *x,
+                                  const bool half, const float *rstd, float *dgamma, float *dbeta) {
+    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK;
     SL_BLOCKS(is_device_ptr(dy, x, rstd, dgamma, dbeta))
-    for (size_t first = 0; first < cols; first += SL_BLOCK) {
-        const size_t end = smaller(first + SL_BLOCK, cols);
+    for (size_t b = 0; b < parts * blocks; b++) {
+        const size_t part = b / blocks, first = b % blocks * SL_BLOCK;
+        const size_t count = SL_BLOCK == 1 ? 1 : smaller(SL_BLOCK, cols - first);
+        float gamma[SL_BLOCK], beta[SL_BLOCK], *to_gamma = dgamma + part * cols + first;
+        float *to_beta = dbeta + part * cols + first;
         SL_IN_BLOCK()
-        for (size_t c = first; c < end; c++) dgamma[c] = dbeta[c] = 0.0f;
-        size_t r = 0;
-        for (; r + 2 <= rows; r += 2) { /* sums are loaded and stored once for two rows */
-            const size_t at = r * cols, at1 = at + cols;
+        for (size_t c = 0; c < count; c++) gamma[c] = beta[c] = 0.0f;
+        size_t r = part * rows;
+        const size_t end = r + rows;
+        for (; r + 2 <= end; r += 2) { /* sums are loaded and stored once for two rows */
+            const size_t at = r * cols + first, at1 = at + cols;
             const float factor = rstd[r], factor1 = rstd[r + 1];
-            for (size_t row = r + AHEAD; row < smaller(r + AHEAD + 2, rows); row++)
-                fetch_elements(x, half, row * cols + first, row * cols + end);
+            for (size_t row = r + AHEAD; row < smaller(r + AHEAD + 2, end); row++)
+                fetch_elements(x, half, row * cols + first, row * cols + first + count);
             SL_IN_BLOCK()
-            for (size_t c = first; c < end; c++) {
+            for (size_t c = 0; c < count; c++) {
                 const float gradient = gradient_of(dy, half, at + c), gradient1 = gradient_of(dy, half, at1 + c);
                 const float in = element(x, half, at + c), in1 = element(x, half, at1 + c);
-                dgamma[c] = (dgamma[c] + gradient * (in * factor)) + gradient1 * (in1 * factor1);
-                dbeta[c] = (dbeta[c] + gradient) + gradient1;
+                gamma[c] = (gamma[c] + gradient * (in * factor)) + gradient1 * (in1 * factor1);
+                beta[c] = (beta[c] + gradient) + gradient1;
             }
         }
-        for (; r < rows; r++) {
-            const size_t at = r * cols;
+        for (; r < end; r++) {
+            const size_t at = r * cols + first;
             const float factor = rstd[r];
             SL_IN_BLOCK()
-            for (size_t c = first; c < end; c++) {
+            for (size_t c = 0; c < count; c++) {
                 const float gradient = gradient_of(dy, half, at + c);
-                dgamma[c] += gradient * (element(x, half, at + c) * factor);
-                dbeta[c] += gradient;
+                gamma[c] += gradient * (element(x, half, at + c) * factor);
+                beta[c] += gradient;
             }
+        }
+        SL_IN_BLOCK()
+        for (size_t c = 0; c < count; c++) {
+            to_gamma[c] = gamma[c];
+            to_beta[c] = beta[c];
         }
     }
 }
 
-static void rms_norm_backward_weight(size_t rows, size_t cols, const float *dy, const void *x, bool half,
+static void rms_norm_backward_weight(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
                                      const float *rstd, float *dgamma, float *dbeta) {
     if (half)
-        backward_weight_of(rows, cols, dy, x, true, rstd, dgamma, dbeta);
+        backward_weight_of(parts, rows, cols, dy, x, true, rstd, dgamma, dbeta);
     else
-        backward_weight_of(rows, cols, dy, x, false, rstd, dgamma, dbeta);
+        backward_weight_of(parts, rows, cols, dy, x, false, rstd, dgamma, dbeta);
 }
 
 /* ---- positions and tokens ---- */

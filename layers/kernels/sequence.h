@@ -38,9 +38,9 @@ struct sl_sequence_kernels {
     /* dx = rstd (dy gamma - x rstd^2 dots / whole); dx must be neither dy nor x */
     void (*rms_norm_backward_input)(size_t rows, size_t cols, size_t whole, const float *dy, const void *x, bool half,
                                     const float *rstd, const float *gamma, const float *dots, float *dx);
-    /* dgamma [cols] = sums over rows of dy x rstd, dbeta [cols] = sums over rows of dy. Both are overwritten; rows are
-     * added in ascending order. */
-    void (*rms_norm_backward_weight)(size_t rows, size_t cols, const float *dy, const void *x, bool half,
+    /* Of PARTS of ROWS rows: dgamma [parts, cols] = sums over a part's rows of dy x rstd, dbeta [parts, cols] = sums
+     * over them of dy. Both are overwritten; rows are added in ascending order. */
+    void (*rms_norm_backward_weight)(size_t parts, size_t rows, size_t cols, const float *dy, const void *x, bool half,
                                      const float *rstd, float *dgamma, float *dbeta);
 
     /* y = gelu(x), the tanh form (Hendrycks & Gimpel 2016): both [n], y may be x. */

@@ -14,6 +14,8 @@
  *                                devices, which otherwise get that in a copy
  *   SL_CREWS                     whether a kernel may have a crew's help (spmd/base/crew.h): false on devices
  *   SL_STREAMS                   whether a piece can be written past the caches: false on devices
+ *   SL_TOGETHER                  whether a kernel takes all parts that it is given in one region: on devices, where
+ * each region is a launch; on the host a part stays in the caches from one loop to the next
  *
  * SL_ELEMENTWISE, SL_ROWS and SL_BLOCKS begin a target region. TARGET are the region's clauses: is_device_ptr(x, y)
  * with every pointer that the loop uses, and a reduction if the loop has one. The dots are clauses of a simd loop. On
@@ -72,6 +74,11 @@
 #define SL_STREAMS true
 #define SL_CREWS true
 #define SL_PARAMETERS false
+#define SL_TOGETHER false
+#endif
+
+#ifndef SL_TOGETHER
+#define SL_TOGETHER true
 #endif
 
 #ifndef SL_PARAMETERS

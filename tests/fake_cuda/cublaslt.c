@@ -134,6 +134,18 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algorithm,
+                                       cublasLtMatmulHeuristicResult_t *result) {
+    FAKE_PRODUCT();
+    if (!handle || memcmp(c, d, sizeof *c) || !fit(description, a, b, d))
+        return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "no such product");
+    memset(result, 0, sizeof *result);
+    result->workspaceSize = algorithm->workspace;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 struct product {
     cublasLtMatmulDescOpaque_t description;
     cublasLtMatrixLayoutOpaque_t a_layout, b_layout;

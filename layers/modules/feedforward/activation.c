@@ -67,14 +67,13 @@ static const uint32_t *draw_words(const struct sl_module *module, const struct s
     uint32_t *words = sl_at(context, &dropout->words);
     if (source->layer_key && !dropout->whole) { /* each microbatch has its own keys */
         const size_t microbatches = sl_call_microbatches(context), count = (size_t)rows * cols / microbatches;
-        for (size_t i = 0; i < microbatches; i++)
-            context->kernels->random_words(source->layer_key[i * source->next_keys + (size_t)dropout->layer],
-                                           (uint32_t)count, words + i * count);
+        context->kernels->draws->words_each(microbatches, source->layer_key + dropout->layer, source->next_keys,
+                                            (uint32_t)count, words);
         return words;
     }
     const uint32_t first = dropout->whole ? cols * (uint32_t)sl_axis_index(context->self, dropout->axis) : 0;
     const struct sl_key key = sl_fold_in(source->step_key, (uint32_t)dropout->number);
-    context->kernels->random_words_global(key, source->first_row, rows, first, cols, words);
+    context->kernels->draws->words_global(key, source->first_row, rows, first, cols, cols, words);
     return words;
 }
 

@@ -43,10 +43,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     float *dscale = sl_at(context, &own->norm.sum[SCALE]), *dbias = sl_at(context, &own->norm.sum[BIAS]);
     (void)x;
     if (!dx) dx = sl_at(context, &own->unwanted);
-    for (size_t i = 0, at = 0; i < microbatches; i++, at += rows * cols)
-        context->kernels->layer_norm_backward(rows, cols, dy + at, normalized + at, rstd + i * rows,
-                                              sl_value(module, context, SCALE), dx + at, dscale + i * cols,
-                                              dbias + i * cols);
+    context->kernels->layer_norm_backward(microbatches, rows, cols, dy, normalized, rstd,
+                                          sl_value(module, context, SCALE), dx, dscale, dbias);
     return SL_OK;
 }
 

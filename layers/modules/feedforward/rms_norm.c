@@ -83,13 +83,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
     float *dgamma = sl_at(context, &own->norm.sum[GAMMA]),
           *dbeta = sl_at(context, own->norm.no_shift ? &own->no_shift : &own->norm.sum[BETA]);
-    const size_t microbatches = sl_call_microbatches(context), one = rows / microbatches;
+    const size_t microbatches = sl_call_microbatches(context);
     const bool half = context->storage != SL_F32;
-    for (size_t i = 0, at = 0; i < microbatches; i++, at += one * cols) {
-        const void *rows_of_x = (const char *)x + at * sl_dtype_size(context->storage);
-        kernels->rms_norm_backward_weight(one, cols, dy + at, rows_of_x, half, rstd + i * one, dgamma + i * cols,
-                                          dbeta + i * cols);
-    }
+    kernels->rms_norm_backward_weight(microbatches, rows / microbatches, cols, dy, x, half, rstd, dgamma, dbeta);
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &own->sums);
     kernels->rms_norm_dots(rows, cols, dy, x, half, gamma, dots);

@@ -274,13 +274,10 @@ static void add_rows(const struct sl_module *module, struct sl_context *context,
     const size_t whole = (size_t)dense->whole;
     const uint16_t *stored = sl_rounded_rows(context, microbatches * rows * whole, all);
     float *sums = sl_at(context, &dense->sums);
-    for (size_t i = 0; i < microbatches; i++) {
-        const size_t at = i * rows * whole;
-        if (stored)
-            context->kernels->column_sums_bf16(rows, whole, stored + at, false, sums + i * whole);
-        else
-            context->kernels->column_sums(rows, whole, all + at, false, sums + i * whole);
-    }
+    if (stored)
+        context->kernels->part_sums(microbatches, rows, whole, stored, true, sums);
+    else
+        context->kernels->part_sums(microbatches, rows, whole, all, false, sums);
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,

@@ -14,6 +14,11 @@ static size_t elements_of(const struct sl_parameter *parameter) {
     return elements;
 }
 
+/* Of the shard's element I. */
+static size_t global_index(const struct sl_parameter *parameter, const struct sl_spmd *self, size_t i) {
+    return sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims, parameter->shape, i);
+}
+
 /* Words of the shard by the element's global index: row and column of the array seen as [rows, last dim]. What is
  * contiguous in the shard's last dim is contiguous in the array, segment by segment. */
 static void words_by_position(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
@@ -24,11 +29,14 @@ static void words_by_position(const struct sl_parameter *parameter, const struct
     const int last = parameter->dims - 1;
     const int segments = last < parameter->spec.dims ? parameter->spec.dim[last].segments : 1;
     const size_t run = local[last] / (size_t)segments;
-    for (size_t i = 0; i < parameter->count; i += run) {
-        const size_t global =
-            sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims, parameter->shape, i);
-        kernels->random_words_global(key, (uint32_t)(global / cols), 1, (uint32_t)(global % cols), (uint32_t)run,
-                                     words + i);
+    for (size_t s = 0; s < local[last]; s += run) { /* rows that follow one another, a segment at a time */
+        for (size_t i = s, rows; i < parameter->count; i += rows * local[last]) {
+            const size_t global = global_index(parameter, self, i);
+            for (rows = 1; i + rows * local[last] < parameter->count; rows++)
+                if (global_index(parameter, self, i + rows * local[last]) != global + rows * cols) break;
+            kernels->draws->words_global(key, (uint32_t)(global / cols), (uint32_t)rows, (uint32_t)(global % cols),
+                                         (uint32_t)run, local[last], words + i);
+        }
     }
 }
 
@@ -38,12 +46,12 @@ static int words_in_flax_order(const struct sl_parameter *parameter, const struc
                                struct sl_spmd *self, uint32_t *words) {
     const size_t elements = elements_of(parameter);
     if (parameter->count == elements) {
-        kernels->random_words(parameter->key, (uint32_t)elements, words);
+        kernels->draws->words(parameter->key, (uint32_t)elements, words);
         return SL_OK;
     }
     uint32_t *const drawn = sl_device.take(elements * sizeof *drawn), *const all = malloc(elements * sizeof *all);
     if (drawn && all) {
-        kernels->random_words(parameter->key, (uint32_t)elements, drawn);
+        kernels->draws->words(parameter->key, (uint32_t)elements, drawn);
         sl_device.copy(all, drawn, elements * sizeof *all);
         for (size_t i = 0; i < parameter->count; i++) /* word i comes from position i or behind it */
             all[i] = all[sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims,
@@ -71,7 +79,7 @@ static int initialize(const struct sl_parameter *parameter, const struct sl_kern
             SL_TRY(words_in_flax_order(parameter, kernels, self, words));
         else
             words_by_position(parameter, kernels, self, parameter->key, words);
-        kernels->truncated_normal((uint32_t)parameter->count, words, parameter->scale, value);
+        kernels->draws->truncated_normal((uint32_t)parameter->count, words, parameter->scale, value);
         break;
     }
     return SL_OK;

@@ -54,13 +54,11 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const struct head_norm *norm = own(module);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t microbatches = sl_call_microbatches(context), width = (size_t)norm->width;
-    const size_t rows = (size_t)context->rows * (size_t)norm->heads, one = rows / microbatches;
+    const size_t rows = (size_t)context->rows * (size_t)norm->heads;
     const float *scale = sl_value(module, context, SCALE), *rstd = sl_at(context, &norm->norm.rstd);
     float *sum = sl_at(context, &norm->norm.sum[SCALE]), *unread = sl_at(context, &norm->no_shift);
     const bool half = context->storage != SL_F32;
-    for (size_t i = 0, at = 0; i < microbatches; i++, at += one * width)
-        kernels->rms_norm_backward_weight(one, width, dy + at, (const char *)x + at * sl_dtype_size(context->storage),
-                                          half, rstd + i * one, sum + i * width, unread + i * width);
+    kernels->rms_norm_backward_weight(microbatches, rows / microbatches, width, dy, x, half, rstd, sum, unread);
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &norm->sums);
     kernels->rms_norm_dots(rows, width, dy, x, half, scale, dots);

@@ -46,7 +46,7 @@ static void words_are_jax_words(void **state) {
     FOR_EACH_LEVEL(kernels) {
         for (int i = 0; i < COUNTS; i++) {
             uint32_t *words = device_array(counts[i], sizeof *words);
-            kernels->random_words(key, counts[i], words);
+            kernels->draws->words(key, counts[i], words);
             for (uint32_t w = 0; w < counts[i]; w++) assert_int_equal(words[w], sl_random_word(key, counts[i], w));
             release_array(words);
         }
@@ -61,13 +61,14 @@ static void global_words_depend_on_position_alone(void **state) {
         for (int f = 0; f < 5; f++) {
             for (int c = 0; c < 9; c++) {
                 const uint32_t rows = 3, first_row = 0xfffffffeu; /* row numbers are modulo 2^32 */
-                uint32_t *words = device_array((size_t)rows * cols[c], sizeof *words);
-                kernels->random_words_global(key, first_row, rows, first_cols[f], cols[c], words);
-                for (uint32_t i = 0; i < rows * cols[c]; i++) {
-                    const uint32_t column = first_cols[f] + i % cols[c];
+                const uint32_t stride = cols[c] + (uint32_t)f;
+                uint32_t *words = device_array((size_t)rows * stride, sizeof *words);
+                kernels->draws->words_global(key, first_row, rows, first_cols[f], cols[c], stride, words);
+                for (uint32_t i = 0; i < rows * stride; i++) {
+                    const uint32_t column = first_cols[f] + i % stride;
                     uint32_t y[2];
-                    sl_threefry2x32(key, first_row + i / cols[c], column / 2, &y[0], &y[1]);
-                    assert_int_equal(words[i], y[column & 1]);
+                    sl_threefry2x32(key, first_row + i / stride, column / 2, &y[0], &y[1]);
+                    assert_int_equal(words[i], i % stride < cols[c] ? y[column & 1] : 0);
                 }
                 release_array(words);
             }
@@ -84,13 +85,13 @@ static void truncated_normals_are_the_scalar_ones(void **state) {
             uint32_t *words = random_device_words(&numbers, n);
             if (n > 2) words[0] = 0, words[n - 1] = 0xffffffffu; /* both ends */
             float *values = device_floats(n);
-            kernels->truncated_normal(n, words, 0.25f, values);
+            kernels->draws->truncated_normal(n, words, 0.25f, values);
             for (uint32_t w = 0; w < n; w++) {
                 expect_close(name_of(kernels, "truncated_normal"), w, values[w],
                              0.25 * sl_truncated_normal_of_word(words[w]), 2e-6, 0.0);
                 assert_true(fabsf(values[w]) < 0.5f);
             }
-            kernels->truncated_normal(n, words, 0.25f, (float *)(void *)words);
+            kernels->draws->truncated_normal(n, words, 0.25f, (float *)(void *)words);
             assert_memory_equal(words, values, n * sizeof *values);
             release_array(words);
             release_array(values);
@@ -107,10 +108,10 @@ static void normals_are_the_scalar_ones(void **state) {
             uint32_t *words = random_device_words(&numbers, n);
             if (n > 2) words[0] = 0, words[n - 1] = 0xffffffffu; /* both ends */
             float *values = device_floats(n);
-            kernels->normal(n, words, values);
+            kernels->draws->normal(n, words, values);
             for (uint32_t w = 0; w < n; w++)
                 expect_close(name_of(kernels, "normal"), w, values[w], sl_normal_of_word(words[w]), 2e-6, 2e-6);
-            kernels->normal(n, words, (float *)(void *)words);
+            kernels->draws->normal(n, words, (float *)(void *)words);
             assert_memory_equal(words, values, n * sizeof *values);
             release_array(words);
             release_array(values);
@@ -171,11 +172,8 @@ static void rows_are_filled_and_summed(void **state) {
                 expect_column_sums(rows, cols, x, bias, accumulate, sums);
             }
             kernels->settle_bf16(rows * cols, x, rounded);
-            for (int accumulate = 0; accumulate < 2; accumulate++) {
-                memcpy(sums, bias, cols * sizeof *sums);
-                kernels->column_sums_bf16(rows, cols, rounded, accumulate, sums);
-                expect_column_sums(rows, cols, x, bias, accumulate, sums);
-            }
+            kernels->part_sums(1, rows, cols, rounded, true, sums);
+            expect_column_sums(rows, cols, x, bias, false, sums);
             release_array(x);
             release_array(bias);
             release_array(sums);
@@ -409,7 +407,8 @@ static void layer_norm_and_its_gradients(void **state) {
             struct norm_case n = make_norm_case(&numbers, shapes[s][0], shapes[s][1]);
             kernels->layer_norm_forward(n.rows, n.cols, n.x, n.scale, n.bias, (float)EPSILON, n.normalized, n.rstd,
                                         n.y);
-            kernels->layer_norm_backward(n.rows, n.cols, n.dy, n.normalized, n.rstd, n.scale, n.dx, n.dscale, n.dbias);
+            kernels->layer_norm_backward(1, n.rows, n.cols, n.dy, n.normalized, n.rstd, n.scale, n.dx, n.dscale,
+                                         n.dbias);
             expect_layer_norm(kernels, &n);
             free_norm_case(&n);
         }

@@ -103,7 +103,7 @@ static void run_rms_norm(const struct sl_sequence_kernels *kernels, size_t rows,
         kernels->rms_norm_forward(rows, p->cols, whole, p->x, p->sums, p->gamma, p->beta, (float)EPSILON, p->rstd,
                                   p->y);
         kernels->rms_norm_backward_input(rows, p->cols, whole, p->dy, p->x, false, p->rstd, p->gamma, p->dots, p->dx);
-        kernels->rms_norm_backward_weight(rows, p->cols, p->dy, p->x, false, p->rstd, p->dgamma, p->dbeta);
+        kernels->rms_norm_backward_weight(1, rows, p->cols, p->dy, p->x, false, p->rstd, p->dgamma, p->dbeta);
     }
 }
 
@@ -195,7 +195,7 @@ static void weight_gradients_add_rows_in_order(void **state) {
         struct norm_part p = make_norm_part(&numbers, ROWS, 0, COLS);
         for (int i = 0; i < ROWS * COLS; i++) p.x[i] = 2.0f;
         for (int r = 0; r < ROWS; r++) p.rstd[r] = r % 2 ? 0.5f : 0.25f;
-        kernels->rms_norm_backward_weight(ROWS, COLS, p.dy, p.x, false, p.rstd, p.dgamma, p.dbeta);
+        kernels->rms_norm_backward_weight(1, ROWS, COLS, p.dy, p.x, false, p.rstd, p.dgamma, p.dbeta);
         for (int c = 0; c < COLS; c++) {
             float dgamma = 0, dbeta = 0;
             for (int r = 0; r < ROWS; r++) {
@@ -250,7 +250,7 @@ static void rms_norm_rounds_what_is_stored(void **state) {
             }
             kernels->rms_norm_dots(rows, cols, dy, x, true, p.gamma, dots);
             kernels->rms_norm_backward_input(rows, cols, cols, dy, x, true, p.rstd, p.gamma, p.dots, dx);
-            kernels->rms_norm_backward_weight(rows, cols, dy, x, true, p.rstd, dgamma, dbeta);
+            kernels->rms_norm_backward_weight(1, rows, cols, dy, x, true, p.rstd, dgamma, dbeta);
             for (size_t r = 0; r < rows; r++) /* COLS terms of at most 4.5, which lanes may add in another order */
                 expect_close(at_level(level, "dots"), r, dots[r], p.dots[r], 0, 4.5 * (double)cols * 0x1p-22);
             assert_memory_equal(dx, p.dx, n * sizeof *dx);

@@ -148,7 +148,7 @@ static void check_numbers(struct rig *rig, const struct sl_module *dropout, uint
         assert_int_equal(rig->y[i] != 0.0f, !(global_word(step_key, i / 16, i % 16) >> 31));
     rig->context.dropout.layer_key = key;
     assert_int_equal(dropout->type->forward(dropout, &rig->context, rig->x, rig->y), SL_OK);
-    rig->context.kernels->random_words(key[layer], COUNT, words);
+    rig->context.kernels->draws->words(key[layer], COUNT, words);
     for (uint32_t i = 0; i < COUNT; i++) assert_int_equal(rig->y[i] != 0.0f, !(words[i] >> 31));
 }
 

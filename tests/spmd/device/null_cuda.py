@@ -3,6 +3,7 @@
     null_cuda.py --table BUILD PROGRAM ARGUMENT...    a step's launches, waits, copies and so on, as a table
 """
 import collections
+import math
 import os
 import re
 import struct
@@ -11,6 +12,7 @@ import sys
 import tempfile
 
 MOST_WAITS = 4  # of a step, but for those of its collectives
+TEXT_FILE = "text"  # is replaced by a file of text that is long enough for any job
 MOST_MOVES = 2000  # copies and regions of the collectives of a step of the transformer, cut over two coordinates
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2")
 ALLOCATES = ("cudaMalloc", "cudaMallocHost", "cudaMallocManaged", "cudaFree", "cudaFreeHost", "cuMemAlloc_v2",
@@ -26,6 +28,11 @@ def run(build, record, program, *arguments):
                        FAKE_CUDA_DEVICES=devices, FAKE_CUDA_RECORD=record, OMP_TARGET_OFFLOAD="MANDATORY",
                        XDG_CACHE_HOME=os.path.dirname(record))
     open(record, "w", encoding="ascii").close()
+    text = os.path.join(os.path.dirname(record), TEXT_FILE)
+    if TEXT_FILE in arguments and not os.path.exists(text):
+        with open(text, "w", encoding="ascii") as file:
+            file.writelines(f"{number} bottles of beer on the wall\n" for number in range(2000))
+    arguments = [text if argument == TEXT_FILE else argument for argument in arguments]
     result = subprocess.run([program, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
                             text=True, timeout=250)
     with open(record, encoding="ascii") as file:
@@ -99,8 +106,20 @@ ALONE = ("--mesh", "data=1,model=1", "--schedule", "plain")
 EIGHT = ("--mesh", "data=2,model=4", "--engine", "nccl", "--rng", "global")
 HERE = ("--mesh", "data=2,model=4", "--engine", "local")
 CUT = ("train", "--mesh", "data=1,pipe=1,tensor=2", "--engine", "local", "--data", "README.md")
+NARROW = ("train", "--data", TEXT_FILE, "--batch", "16", "--sequence", "32", "--model-dimension", "64", "--n-heads", "4",
+          "--blocks", "2", "--layers-per-block", "2")
 TEXT = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", "README.md", "--batch", "4", "--sequence", "32",
         "--model-dimension", "64", "--n-heads", "2", "--blocks", "1", "--layers-per-block", "2")
+# Jobs of the size that a GPU is bought for, and the most regions and products together of a step.
+ARTICLE = (*ALONE, "--layers", "16", "--hidden", "2048", "--expansion", "4", "--batch", "512", "--microbatches", "8")
+BLOCKS = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", TEXT_FILE, "--batch", "8", "--sequence", "1024",
+          "--model-dimension", "768", "--n-heads", "12", "--blocks", "12", "--layers-per-block", "1", "--precision", "bf16")
+LAUNCHES = (
+    (700, "looping_pipeline", *ARTICLE, "--precision", "bf16"),
+    (700, "looping_pipeline", *ARTICLE, "--precision", "tf32"),
+    (1200, "transformer", *BLOCKS, "--schedule", "gpipe", "--wgrad-group", "8"),
+    (1200, "transformer", *BLOCKS, "--microbatches", "1"),
+)
 JOBS = (
     ("looping_pipeline", *ALONE),
     ("looping_pipeline", *ALONE, "--precision", "bf16", "--clip", "1"),
@@ -111,7 +130,15 @@ JOBS = (
     ("transformer", *TEXT),
     ("transformer", *TEXT, "--precision", "bf16", "--clip", "1"),
     ("transformer", *CUT),
+    ("transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "nccl"),
+    ("transformer", *NARROW, "--mesh", "data=2,pipe=2,tensor=2", "--engine", "local"),
+    ("transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", "--fsdp"),
+    ("transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--fsdp"),
+    ("transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", "--experts", "8"),
+    ("transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--experts", "8"),
 )
+# Their steps are microbatches, or epochs: what they do once they do in runs of any length.
+OTHERS = (("gpipe", "--microbatches"), ("gpipe", "--microbatches", "--engine", "nccl"))
 
 
 def launches(lines):
@@ -134,14 +161,36 @@ def compare_runtimes(points, build, work, driver):
                      f"number {differ}: {one[differ:differ + 1]}", f"but {other[differ:differ + 1]}", llvm.stderr[-300:])
 
 
+def coordinates(arguments):
+    mesh = next((mesh for option, mesh in zip(arguments, arguments[1:]) if option == "--mesh"), "")
+    return math.prod(int(size) for size in re.findall("=([0-9]+)", mesh))
+
+
+def bound_launches(points, build, work):
+    for most, driver, *arguments in LAUNCHES:
+        counts = step(build, os.path.join(work, "record"), os.path.join(build, "drivers", driver), *arguments)
+        launches = counts["launch"] + counts["product"]
+        name = f"{driver} {' '.join(a for a in arguments if a not in ARTICLE + BLOCKS[:-1])}"
+        points.point(launches <= most, f"{launches:g} launches in a step, at most {most}: {name}", counts)
+
+
+def bound_others(points, build, work):
+    for driver, steps, *arguments in OTHERS:
+        counts = step(build, os.path.join(work, "record"), os.path.join(build, "drivers", driver), *arguments, steps=steps)
+        points.point(not counts.get("wait") and not counts.get("allocate"),
+                     f"{counts['launch']:g} launches and no wait for a microbatch: {driver} {' '.join(arguments)}", counts)
+
+
 def bound_steps(points, build, work):
     record = os.path.join(work, "record")
     for driver, *arguments in JOBS:
         counts = step(build, record, os.path.join(build, "drivers", driver), *arguments)
         name = f"{driver} {' '.join(a for a in arguments if a not in TEXT + ALONE + EIGHT[4:] + CUT[5:])}".strip()
-        waits = counts.get("wait", 0) / (8 if HERE[1] in arguments else 2 if CUT[2] in arguments else 1)
+        waits = counts.get("wait", 0) / coordinates(arguments)
         points.point(waits <= MOST_WAITS, f"a coordinate waits {waits:g} times in a step: {name}", counts)
-        points.point(not counts.get("allocate") and not counts.get("load"), f"it allocates and loads nothing: {name}", counts)
+        grows = driver == "transformer" and "nccl" in arguments  # its rooms, as many as messages are under way by chance
+        points.point((grows or not counts.get("allocate")) and not counts.get("load"),
+                     f"it {'loads' if grows else 'allocates and loads'} nothing: {name}", counts)
         points.point(not counts.get("copy host>device"), f"no region takes from the host's memory: {name}", counts)
         if driver == "transformer" and CUT[2] in arguments:
             moves = counts["launch for a collective"] + counts["copy device>device"]
@@ -163,6 +212,8 @@ def main():
         points.point(result.returncode == 0 and not lines, "--help asks nothing of a GPU", lines[:3])
         compare_runtimes(points, build, work, driver)
         bound_steps(points, build, work)
+        bound_launches(points, build, work)
+        bound_others(points, build, work)
     print(f"1..{points.count}")
 
 

@@ -1,0 +1,157 @@
+"""kernels.py PROGRAM... - what the machine code of the programs' target regions needs of a GPU; prints TAP.
+
+    kernels.py --table PROGRAM...      the same as a table: registers, local memory, shared memory, bytes of code, mode
+
+Nothing but the programs is needed: the facts are in the images that they carry (ELF, with NVIDIA's sections). A kernel's
+frame is memory of its own for each thread: where registers were spilled, and arrays that they do not hold.
+"""
+import collections
+import re
+import struct
+import sys
+
+MOST_REGISTERS = 128
+MACHINE_CUDA = 190
+SYMBOLS, FRAME, REGISTERS = 2, 0x11, 0x2F  # a section's type; attributes of .nv.info
+VALUE_OF_SIZE = 4  # an attribute's format
+MODES = {1: "generic", 2: "SPMD", 3: "generic as SPMD"}
+
+# What does not keep to the rules yet, and how far it goes: registers, bytes of frame. None of these may grow.
+KNOWN = {
+    "attention.c forward": (255, 512),
+    "attention.c backward": (255, 1152),
+    "attention_latent.c forward": (255, 256),
+    "reduce.c reduce_few": (64, 64),
+    "words_global": (254, 0),
+}
+# Files whose functions have names that others have, by a function that only they have.
+FILES = {"attention.c": "sum_heads", "attention_latent.c": "absorb", "reduce.c": "reduce_few"}
+
+Kernel = collections.namedtuple("Kernel", "name registers frame shared code mode")
+
+
+class Image:
+    """An ELF file for GPUs in DATA."""
+
+    def __init__(self, data):
+        self.data = data
+        start, = struct.unpack_from("<Q", data, 40)
+        count, names = struct.unpack_from("<HH", data, 60)
+        fields = [struct.unpack_from("<IIQQQQIIQQ", data, start + 64 * i) for i in range(count)]
+        self.sections = [(self.text(fields[names][4] + f[0]), f) for f in fields]
+        _, table = next(section for section in self.sections if section[1][1] == SYMBOLS)
+        strings = fields[table[6]][4]
+        self.symbols = []
+        for at in range(table[4], table[4] + table[5], 24):
+            name, _, _, section, value, size = struct.unpack_from("<IBBHQQ", data, at)
+            self.symbols.append((self.text(strings + name), section, value, size))
+
+    def text(self, at):
+        return self.data[at : self.data.index(b"\0", at)].decode()
+
+    def attributes(self, wanted):
+        """Of all kernels, by name: .nv.info has pairs of a symbol and a number."""
+        values = {}
+        for name, fields in self.sections:
+            at, end = fields[4], fields[4] + fields[5]
+            while name == ".nv.info" and at < end:
+                form, attribute, size = struct.unpack_from("<BBH", self.data, at)
+                at += 4
+                if form != VALUE_OF_SIZE:
+                    continue
+                if attribute == wanted:
+                    symbol, value = struct.unpack_from("<II", self.data, at)
+                    values[self.symbols[symbol][0]] = value
+                at += size
+        return values
+
+    def modes(self):
+        modes = {}
+        for name, section, value, _ in self.symbols:
+            if name.endswith("_kernel_environment"):
+                at = self.sections[section][1][4] + value
+                modes[name[: -len("_kernel_environment")]] = MODES.get(self.data[at + 2], "unknown")
+        return modes
+
+    def kernels(self):
+        sizes = {name: fields[5] for name, fields in self.sections}
+        registers, frames, modes = self.attributes(REGISTERS), self.attributes(FRAME), self.modes()
+        return [
+            Kernel(name, registers[name], frames.get(name, 0), sizes.get(f".nv.shared.{name}", 0), sizes[f".text.{name}"],
+                   mode)
+            for name, mode in sorted(modes.items())
+        ]
+
+
+def images(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    at = data.find(b"\x7fELF", 1)
+    while at >= 0:
+        if struct.unpack_from("<H", data, at + 18)[0] == MACHINE_CUDA:
+            yield Image(data[at:])
+        at = data.find(b"\x7fELF", at + 1)
+
+
+def kernels_of(paths):
+    """All of them once: programs share most. Kernels are called __omp_offloading_DEVICE_FILE_FUNCTION_lLINE."""
+    found = {}
+    for path in paths:
+        for image in images(path):
+            for kernel in image.kernels():
+                found.setdefault(kernel.name, kernel)
+    return list(found.values())
+
+
+def place(name):
+    """(number of the source file, function, line)"""
+    file, function, line = re.fullmatch(r"__omp_offloading_[0-9a-f]+_([0-9a-f]+)_(.*)_l([0-9]+)", name).groups()
+    return file, function, int(line)
+
+
+def titles(kernels):
+    """Names to read, by kernel: functions, with their file where another file has the same."""
+    members = collections.defaultdict(set)
+    for kernel in kernels:
+        file, function, _ = place(kernel.name)
+        members[file].add(function)
+    files = {file: name for file, functions in members.items() for name, mark in FILES.items() if mark in functions}
+    names = {}
+    for kernel in kernels:
+        file, function, _ = place(kernel.name)
+        names[kernel.name] = f"{files[file]} {function}" if file in files else function
+    return names
+
+
+def judge(kernels):
+    """(passed, what is tested, why not) for each kernel."""
+    names = titles(kernels)
+    for kernel in kernels:
+        title = names[kernel.name]
+        registers, frame = KNOWN.get(title, (MOST_REGISTERS, 0))
+        facts = f"{kernel.registers} registers, {kernel.frame} bytes of frame, {kernel.mode}"
+        passed = kernel.registers <= registers and kernel.frame <= frame and kernel.mode != "generic"
+        yield passed, f"{title}, line {place(kernel.name)[2]}: {facts}", f"at most {registers} and {frame}, and no generic mode"
+
+
+def main():
+    table = sys.argv[1] == "--table"
+    kernels = kernels_of(sys.argv[2:] if table else sys.argv[1:])
+    if table:
+        names = titles(kernels)
+        print("| kernel | registers | frame | shared | code | mode |\n| --- | ---: | ---: | ---: | ---: | --- |")
+        for kernel in sorted(kernels, key=lambda kernel: (names[kernel.name], place(kernel.name)[2])):
+            print(f"| `{names[kernel.name]}` | {kernel.registers} | {kernel.frame} | {kernel.shared} | {kernel.code} | {kernel.mode} |")
+        return
+    count = 0
+    for passed, name, why in judge(kernels):
+        count += 1
+        print(f"{'' if passed else 'not '}ok {count} - {name}")
+        if not passed:
+            print(f"# {why}")
+    count += 1
+    print(f"{'ok' if len(kernels) >= 50 else 'not ok'} {count} - the programs carry {len(kernels)} kernels")
+    print(f"1..{count}")
+
+
+main()
