@@ -156,6 +156,7 @@ static void bf16_caches_give_the_tokens_of_the_whole_model(void **state) {
             char mesh[MAX_LAYOUTS][LAYOUT];
             const int layouts = list_layouts(size, mesh);
             for (int i = 0; i < layouts; i++) {
+                if (test_is_small && (i + size) % 3 != (int)form) continue;
                 job.mesh = mesh[i];
                 *other = *trial;
                 other->made.cache = form;
