@@ -54,7 +54,10 @@ static _Atomic int moved; /* coordinates whose values are others after a step th
 
 static int train_spoilt(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
     struct sl_parameters *parameters = sl_trainer_parameters(trainer);
+    struct sl_group world;
     if (job->user) spoil(self, job->user, parameters);
+    SL_TRY(sl_group_axes(self, "*", &world));
+    SL_TRY(sl_barrier(self, &world)); /* replicas read what others hold together with them */
     float *before = copy_values(parameters);
     const int status = train_steps(self, job, trainer, 0, 1);
     float *after = copy_values(parameters);
