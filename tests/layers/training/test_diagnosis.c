@@ -55,10 +55,13 @@ static _Atomic int moved; /* coordinates whose values are others after a step th
 static int train_spoilt(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
     struct sl_parameters *parameters = sl_trainer_parameters(trainer);
     struct sl_group world;
-    if (job->user) spoil(self, job->user, parameters);
     SL_TRY(sl_group_axes(self, "*", &world));
-    SL_TRY(sl_barrier(self, &world)); /* replicas read what others hold together with them */
+    for (int turn = 0; turn < world.size; turn++) { /* replicas hold values together */
+        if (job->user && turn == world.rank) spoil(self, job->user, parameters);
+        SL_TRY(sl_barrier(self, &world));
+    }
     float *before = copy_values(parameters);
+    SL_TRY(sl_barrier(self, &world)); /* before any of them is updated */
     const int status = train_steps(self, job, trainer, 0, 1);
     float *after = copy_values(parameters);
     size_t count = 0;
