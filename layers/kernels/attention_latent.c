@@ -293,7 +293,7 @@ SL_INLINE void weigh(const struct query *query, const struct part *part, const f
     const size_t latent = query->shape.latent, whole = part->lanes / LANES * LANES;
     EACH_TILE()
     for (size_t lane = 0; lane < whole; lane += LANES) exponentials_of(query, part, lane, keys, p, LANES);
-    if (whole < part->lanes) exponentials_of(query, part, whole, keys, p, HALF);
+    if (LANES > 1 && whole < part->lanes) exponentials_of(query, part, whole, keys, p, HALF);
     if (!first) scale_means(query, part, part->factor, false);
     multiply_parts((struct product){part->end - part->first,
                                     latent,

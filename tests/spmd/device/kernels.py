@@ -25,7 +25,7 @@ KNOWN = {
     "words_global": (254, 0),
 }
 # Files whose functions have names that others have, by a function that only they have.
-FILES = {"attention.c": "sum_heads", "attention_latent.c": "absorb", "reduce.c": "reduce_few"}
+FILES = {"attention.c": "sum_heads", "attention_latent.c": "make_table", "reduce.c": "reduce_few"}
 
 Kernel = collections.namedtuple("Kernel", "name registers frame shared code mode")
 
