@@ -52,6 +52,12 @@ static bool same_shape(const struct sl_array *a, const struct sl_array *b) {
     return a->dims == b->dims && !memcmp(a->shape, b->shape, (size_t)a->dims * sizeof *a->shape);
 }
 
+/* Infinite where only one of both is finite, or they have nothing in common. */
+static double distance(double x, double y) {
+    if (x == y || (isnan(x) && isnan(y))) return 0;
+    return isfinite(x - y) ? fabs(x - y) : (double)INFINITY;
+}
+
 static void compare_values(struct row *row) {
     const struct sl_array *a = &row->tensor[0]->array, *b = &row->tensor[1]->array;
     const size_t count = sl_array_elements(a), size = sl_dtype_size(a->dtype);
@@ -61,15 +67,16 @@ static void compare_values(struct row *row) {
     if (same_dtype && (!count || !memcmp(bits[0], bits[1], count * size))) return;
     for (size_t i = 0; i < count; i++) {
         const double x = sl_load_float(a->dtype, bits[0], i), y = sl_load_float(b->dtype, bits[1], i);
-        const double difference = fabs(x - y), larger = fmax(fabs(x), fabs(y));
+        const double difference = distance(x, y), larger = fmax(fabs(x), fabs(y));
+        const double relative = isinf(difference) ? difference : larger > 0 ? difference / larger : 0;
         row->differ += same_dtype ? memcmp(bits[0] + i * size, bits[1] + i * size, size) != 0 : x != y;
         squares[0] += x * x;
         squares[1] += y * y;
         apart += difference * difference;
         if (difference > row->largest) row->largest = difference, row->largest_at = i;
-        if (difference > row->relative * larger) row->relative = difference / larger, row->relative_at = i;
+        if (relative > row->relative) row->relative = relative, row->relative_at = i;
     }
-    row->norm = apart > 0 ? sqrt(apart / fmax(squares[0], squares[1])) : 0;
+    if (apart > 0) row->norm = isinf(apart) ? apart : sqrt(apart / fmax(squares[0], squares[1]));
 }
 
 /* Both stores are sorted by name. */
@@ -210,8 +217,9 @@ static void print_notes(FILE *file, const struct comparison *c) {
 
 static void print_text(FILE *file, const struct comparison *c) {
     for (int side = 0; side < 2; side++) {
-        const char *step = sl_store_note(&c->store[side], "step");
-        fprintf(file, "%c: %s%s%s\n", "AB"[side], c -> store[side].path, step ? ", step " : "", step ? step : "");
+        const struct sl_store *store = &c->store[side];
+        const char *step = sl_store_note(store, "step");
+        fprintf(file, "%c: %s%s%s\n", side ? 'B' : 'A', store->path, step ? ", step " : "", step ? step : "");
     }
     print_notes(file, c);
     print_rows(file, c);
