@@ -9,6 +9,7 @@
  * where gradients are rounded. A layer's products give (5 + e) h columns. Norms add up what each coordinate has of a
  * row. */
 #include <math.h>
+#include <stdint.h>
 
 #include "drivers/plan/plan.h"
 
@@ -27,14 +28,18 @@ static struct plan_traffic traffic(const char *operation, double times, double a
     return times > 0 ? (struct plan_traffic){operation, times, all / times} : none;
 }
 
-/* FSDP gathers kernels for each use, and scatters the sums of their gradients; all else is summed once. */
+/* FSDP gathers kernels for each use, and scatters the sums of their gradients; all else is summed once. What replicas
+ * have as bf16 is gathered so. */
 static struct plan_traffic data_traffic(const struct plan_layout *layout, const struct plan_share *share,
                                         int microbatches) {
     const double part = (layout->data - 1.0) / layout->data, bytes = plan_gradient_bytes(layout->precision);
-    const double kernels = part * bytes * share->kernels, rest = 2 * part * bytes * share->rest;
-    if (!layout->trains) return layout->zero >= 3 ? traffic("gather", microbatches, microbatches * kernels) : none;
-    if (layout->zero < 3) return traffic(layout->zero ? "scatter, then gather" : "all-reduce", 1, 2 * kernels + rest);
-    return traffic("gather twice, scatter", 3.0 * microbatches, 3.0 * microbatches * kernels + rest);
+    const double scattered = part * bytes * share->kernels;
+    const double gathered = part * plan_element_bytes(layout->precision) * share->kernels;
+    const double halves = part * sizeof(uint16_t) * plan_count_halves(layout, share);
+    const double rest = 2 * part * bytes * share->rest - halves;
+    if (!layout->trains) return layout->zero >= 3 ? traffic("gather", microbatches, microbatches * gathered) : none;
+    if (layout->zero < 3) return traffic(layout->zero ? "scatter, then gather" : "all-reduce", 1, 2 * scattered + rest);
+    return traffic("gather twice, scatter", 3.0 * microbatches, microbatches * (2 * gathered + scattered) + rest);
 }
 
 /* Forward, and again where it is recomputed; backward, once or twice. Messages are float, whatever is kept. */

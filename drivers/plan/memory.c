@@ -82,7 +82,8 @@ struct plan_share plan_share_of(const struct plan_job *job, const struct plan_la
         return share;
     }
     share.kernels = share.layers * layer_kernels(job, tensor);
-    share.rest = share.layers * layer_rest(job, tensor) + share_of_table(job, layout, &share);
+    share.table = share_of_table(job, layout, &share);
+    share.rest = share.layers * layer_rest(job, tensor) + share.table;
     if (share.first) share.rest += (double)job->hidden * job->sequence / tensor;
     if (share.last) share.rest += 2.0 * job->hidden / tensor;
     return share;
@@ -100,6 +101,18 @@ double plan_gradient_bytes(int precision) { return exact_bytes(precision); }
 /* In mixed precision values are float, with a copy in bf16 for products. */
 static double value_bytes(int precision) {
     return precision == PLAN_MIXED ? F32 + BF16 : plan_element_bytes(precision);
+}
+
+/* ZeRO divides the float values of what modules read as bf16; FSDP has divided the kernels. */
+double plan_count_halves(const struct plan_layout *layout, const struct plan_share *share) {
+    if (layout->precision != PLAN_MIXED || !layout->trains || !layout->zero || layout->data == 1) return 0;
+    return share->table + (layout->zero < 3 ? share->kernels : 0);
+}
+
+static double parameter_bytes(const struct plan_layout *layout, const struct plan_share *share) {
+    const double data = layout->data, kernels = share->kernels / (layout->zero >= 3 ? data : 1);
+    const double others = (1 - 1 / data) * plan_count_halves(layout, share);
+    return (kernels + share->rest) * value_bytes(layout->precision) - F32 * others;
 }
 
 static double optimizer_bytes(const struct plan_job *job, int precision) {
@@ -169,7 +182,7 @@ static struct plan_memory memory_at(const struct plan_job *job, const struct pla
     const double data = layout->data, kernels = share.kernels / (layout->zero >= 3 ? data : 1);
     const bool both = share.first && share.last && job->parameters == 0;
     const double twice = both ? table_parameters(job) / layout->tensor : 0;
-    struct plan_memory memory = {.parameters = (kernels + share.rest) * value_bytes(layout->precision),
+    struct plan_memory memory = {.parameters = parameter_bytes(layout, &share),
                                  .activations = activation_bytes(job, layout, &share),
                                  .code = job->code * gibibyte};
     if (!layout->trains) return memory;

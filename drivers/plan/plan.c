@@ -190,10 +190,9 @@ int main(int argc, char **argv) {
         .program = "plan",
         .summary = "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
                    "layers, communication, replicas on nodes, and a search over layouts. So far these explain by "
-                   "formulas, for "
-                   "a model on paper that transformer can train. plan measure measures this machine; plan memory "
-                   "--driver NAME and plan search "
-                   "--driver NAME plan a real run, byte for byte and with measured rates.",
+                   "formulas, for a model on paper that transformer can train. plan measure measures this machine; "
+                   "plan memory --driver NAME and plan search --driver NAME plan a real run, byte for byte and with "
+                   "measured rates.",
         .section = SL_SECTIONS({"Plan", plan_table, &config}, {"Layout", layout_table, &config},
                                {"Pipeline", pipeline_table, &config}, {"Model", model_table, &config},
                                {"Devices", device_table, &config}),

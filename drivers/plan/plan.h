@@ -130,7 +130,8 @@ struct plan_share {
     int layers;
     bool first, last; /* it begins the pipeline, it ends it */
     double kernels, rest;
-    double kept; /* microbatches */
+    double table; /* of the rest, the token table */
+    double kept;  /* microbatches */
 };
 
 struct plan_share plan_share_of(const struct plan_job *job, const struct plan_layout *layout, enum plan_place place);
@@ -150,6 +151,8 @@ double plan_head_share(const struct plan_job *job, int stages);
 /* Bytes of an element of what the passes compute, and of a gradient. */
 double plan_element_bytes(int precision);
 double plan_gradient_bytes(int precision);
+/* Parameters that replicas have as bf16, each with float values of its own part alone. */
+double plan_count_halves(const struct plan_layout *layout, const struct plan_share *share);
 struct plan_memory plan_memory_of(const struct plan_job *job, const struct plan_layout *layout);
 double plan_memory_total(const struct plan_memory *memory);
 

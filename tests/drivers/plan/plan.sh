@@ -156,8 +156,8 @@ holds 'parameters by hand' '{"section":"model","parameters":1920,"layer":872,"em
 call --section memory --json --parameters 1e9 --data 4 --stages 2 --tensor 2 --zero 3
 holds 'what ZeRO shares' \
     "$row\"data\",\"devices\":4,\"parameters\":6000000000,\"gradients\":4000000000,\"optimizer\":8000000000," \
-    "$row\"data, ZeRO 1: optimizer states\",\"devices\":4,\"parameters\":6000000000,\"gradients\":4000000000,\"optimizer\":2000000000," \
-    "$row\"data, ZeRO 2: no more of one stage\",\"devices\":4,\"parameters\":6000000000,\"gradients\":4000000000,\"optimizer\":2000000000," \
+    "$row\"data, ZeRO 1: optimizer states\",\"devices\":4,\"parameters\":3000000000,\"gradients\":4000000000,\"optimizer\":2000000000," \
+    "$row\"data, ZeRO 2: no more of one stage\",\"devices\":4,\"parameters\":3000000000,\"gradients\":4000000000,\"optimizer\":2000000000," \
     "$row\"data, ZeRO 3 (FSDP): kernels too\",\"devices\":4,\"parameters\":1500000000,\"gradients\":1000000000,\"optimizer\":2000000000," \
     "$row\"pipeline: grouped\",\"devices\":2,\"parameters\":3000000000," "$row\"tensor\",\"devices\":2,\"parameters\":3000000000," \
     "$row\"all: ZeRO 3, interleaved\",\"devices\":16,\"parameters\":375000000,\"gradients\":250000000,\"optimizer\":500000000,"
