@@ -3,7 +3,18 @@
 
 #include <stdlib.h>
 
-#include "drivers/text/documents.h"
+int sl_document_encode(struct sl_encoder *encoder, const struct sl_document *document, const char *key, bool special,
+                       struct sl_token_list *list, struct sl_error *error) {
+    const char *text;
+    char *owned;
+    size_t bytes;
+    SL_TRY(sl_document_text(document, key, &text, &bytes, &owned, error));
+    const int status = sl_encode(encoder, text, bytes, special, list, error);
+    free(owned);
+    return status;
+}
+
+/* ---- a text ---- */
 
 /* What one walk over the files needs. */
 struct walk {
@@ -14,17 +25,12 @@ struct walk {
 
 static int add_document(struct walk *walk, const struct sl_document *document, struct sl_token_list *list,
                         struct sl_error *error) {
-    const int32_t end = sl_token_end(walk->encoding->tokenizer);
-    const char *text;
-    char *owned;
-    size_t bytes;
+    const struct sl_text_encoding *encoding = walk->encoding;
+    const int32_t end = sl_token_end(encoding->tokenizer);
     if (end >= 0 && !sl_token_list_add(list, end))
         return sl_error_set(error, SL_FAILED, "no memory for a text's tokens");
-    SL_TRY(sl_document_text(document, walk->encoding->key, &text, &bytes, &owned, error));
-    const int status = sl_encode(walk->encoder, text, bytes, walk->encoding->special, list, error);
-    free(owned);
     walk->documents++;
-    return status;
+    return sl_document_encode(walk->encoder, document, encoding->key, encoding->special, list, error);
 }
 
 static int encode_file(void *arg, const struct sl_token_file *file, int32_t **encoded, int64_t *count,

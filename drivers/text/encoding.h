@@ -2,8 +2,14 @@
 #ifndef SL_DRIVERS_TEXT_ENCODING_H
 #define SL_DRIVERS_TEXT_ENCODING_H
 
+#include "drivers/text/documents.h"
 #include "layers/storage/tokens.h"
 #include "layers/tokenizers/tokenizer.h"
+
+/* Adds the tokens of DOCUMENT to LIST. KEY: under which an object of JSON has its text; SPECIAL: what is spelled as a
+ * special token is one. */
+int sl_document_encode(struct sl_encoder *encoder, const struct sl_document *document, const char *key, bool special,
+                       struct sl_token_list *list, struct sl_error *error);
 
 struct sl_text_encoding {
     const struct sl_tokenizer *tokenizer;

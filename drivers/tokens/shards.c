@@ -7,7 +7,7 @@
 #include "drivers/common/interrupt.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/progress.h"
-#include "drivers/text/documents.h"
+#include "drivers/text/encoding.h"
 #include "drivers/tokens/shard_writer.h"
 #include "drivers/tokens/tokens.h"
 #include "spmd/spmd.h"
@@ -47,14 +47,8 @@ struct worker {
 /* ---- encoding ---- */
 
 static int encode_item(const struct work *w, struct sl_encoder *encoder, struct item *item, struct sl_error *error) {
-    const char *text;
-    char *owned;
-    size_t bytes;
-    SL_TRY(sl_document_text(&item->document, w->config->text_key, &text, &bytes, &owned, error));
     item->tokens.count = 0;
-    const int status = sl_encode(encoder, text, bytes, w->config->special, &item->tokens, error);
-    free(owned);
-    return status;
+    return sl_document_encode(encoder, &item->document, w->config->text_key, w->config->special, &item->tokens, error);
 }
 
 static void note_failure(struct work *w, int number, const struct sl_error *error) {
