@@ -21,6 +21,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
+from prompts import PROMPTS
+
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data/published")
 TOKENS = [5, 17, 3, 60, 42, 42, 7, 0, 31, 12, 9, 33]
 NONE = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -123,26 +125,6 @@ def write_step(path, tokens, out):
 
 # ---- a real model ----
 
-PROMPTS = """The capital of France is
-It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a
-Once upon a time there was a
-def fibonacci(n):
-The quick brown fox jumps over
-2 + 2 =
-In the beginning God created
-To be, or not to be, that is
-Water boils at a temperature of
-The mitochondria is the powerhouse of
-Der schnelle braune Fuchs
-Il était une fois
-SELECT name FROM users WHERE
-<html><head><title>
-Roses are red, violets are
-The president of the United States lives in
-My favourite food is pizza because
-1, 1, 2, 3, 5, 8,
-Albert Einstein was born in
-E = mc"""
 LAYOUTS = ["data=1", "data=2", "pipe=2", "pipe=3", "pipe=5", "pipe=6", "tensor=3", "pipe=2,tensor=3", "data=2,pipe=3", "mpirun"]
 STEPS = [["data=1"], ["data=2,pipe=3"], ["data=1,pipe=2,tensor=3"]]
 LICENSE = "/usr/share/common-licenses/GPL-3"
