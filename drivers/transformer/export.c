@@ -2,6 +2,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,11 +61,57 @@ static bool is_folder(const char *path) {
 }
 
 static void remark_on_none(void) {
-    sl_remark("no tokenizer is written: a folder's, or a tokenizer.json, is copied to a folder, a GGUF file's to a "
-              "GGUF file");
+    sl_remark("no tokenizer is written: a folder has any that --tokenizer takes, a GGUF file only that of another one");
 }
 
-static int copy_tokenizer(const struct transformer_job *job, struct sl_error *error) {
+/* The file of a tokenizer, and its metadata where it is a GGUF file. */
+struct source {
+    struct sl_contents contents;
+    struct sl_gguf gguf;
+    const struct sl_gguf *vocabulary; /* of a GGUF file that has a tokenizer; NULL: it is none */
+};
+
+static bool is_gguf(const struct sl_contents *contents) {
+    return contents->count >= 4 && !memcmp(contents->bytes, "GGUF", 4);
+}
+
+/* PATH is a file, or NULL. */
+static int open_source(struct source *source, const char *path, struct sl_error *error) {
+    *source = (struct source){0};
+    if (!path || is_folder(path)) return SL_OK;
+    SL_TRY(sl_contents_open(&source->contents, path, error));
+    if (!is_gguf(&source->contents)) return SL_OK;
+    SL_TRY(sl_gguf_open(&source->gguf, &source->contents, path, error));
+    if (sl_gguf_find(&source->gguf, "tokenizer.ggml.tokens")) source->vocabulary = &source->gguf;
+    return SL_OK;
+}
+
+static void close_source(struct source *source) {
+    sl_gguf_close(&source->gguf);
+    sl_contents_close(&source->contents);
+}
+
+/* The template of a chat in a GGUF file, for the caller to free; NULL: there is none. */
+static char *template_of(const struct sl_gguf *vocabulary) {
+    const struct sl_gguf_value *value = vocabulary ? sl_gguf_find(vocabulary, "tokenizer.chat_template") : NULL;
+    if (!value || value->array || value->type != SL_GGUF_STRING) return NULL;
+    struct sl_gguf_cursor cursor = sl_gguf_begin(value);
+    const struct sl_gguf_text text = sl_gguf_next_text(&cursor);
+    return strndup(text.bytes, text.count);
+}
+
+/* A file of any kind becomes a folder's. */
+static int rewrite_tokenizer(const struct transformer_job *job, const struct source *source, struct sl_error *error) {
+    struct sl_tokenizer *tokenizer;
+    SL_TRY(sl_tokenizer_open(&tokenizer, job->config->tokenizer, NULL, error));
+    char *chat = template_of(source->vocabulary);
+    const int status = sl_tokenizer_publish(tokenizer, job->config->to, chat, error);
+    free(chat);
+    sl_tokenizer_close(tokenizer);
+    return status;
+}
+
+static int copy_tokenizer(const struct transformer_job *job, const struct source *source, struct sl_error *error) {
     const char *from = job->config->tokenizer, *slash = from ? strrchr(from, '/') : NULL;
     const char *name = slash ? slash + 1 : from;
     char folder[SL_MAX_PATH];
@@ -75,6 +122,7 @@ static int copy_tokenizer(const struct transformer_job *job, struct sl_error *er
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - from + 1) : 1, slash ? from : ".");
     if (from && (!strcmp(name, "tokenizer.json") || !strcmp(name, "tokenizer.model")))
         return copy_file(folder, job->config->to, name, error);
+    if (from && (source->vocabulary || !is_gguf(&source->contents))) return rewrite_tokenizer(job, source, error);
     remark_on_none();
     return SL_OK;
 }
@@ -84,33 +132,26 @@ static int copy_tokenizer(const struct transformer_job *job, struct sl_error *er
 static int write_folder(const struct transformer_job *job, struct sl_publishing *publishing, struct sl_error *error) {
     const json_t *config = job->published.weights.config;
     const struct sl_published_family *family = publishing->publication->family;
+    struct source source;
     if (config && job->published.family == family) publishing->config = config;
-    SL_TRY(copy_tokenizer(job, error));
-    return sl_publish_folder(publishing, job->config->to, error);
-}
-
-static bool is_gguf(const struct sl_contents *contents) {
-    return contents->count >= 4 && !memcmp(contents->bytes, "GGUF", 4);
+    int status = open_source(&source, job->config->tokenizer, error);
+    publishing->vocabulary = source.vocabulary;
+    if (status == SL_OK) status = copy_tokenizer(job, &source, error);
+    if (status == SL_OK) status = sl_publish_folder(publishing, job->config->to, error);
+    close_source(&source);
+    return status;
 }
 
 static int write_gguf(const struct transformer_job *job, struct sl_publishing *publishing, struct sl_error *error) {
-    const char *from = job->config->tokenizer;
-    struct sl_contents contents = {0};
-    struct sl_gguf gguf = {0};
+    struct source source;
     char path[SL_MAX_PATH];
-    int status = SL_OK;
     if (snprintf(path, sizeof path, "%s/model.gguf", job->config->to) >= SL_MAX_PATH)
         return sl_error_set(error, SL_BAD_INPUT, "--to %.100s...: the path is too long", job->config->to);
-    if (from && !is_folder(from)) status = sl_contents_open(&contents, from, error);
-    if (status == SL_OK && is_gguf(&contents)) {
-        status = sl_gguf_open(&gguf, &contents, from, error);
-        publishing->vocabulary = &gguf;
-    } else if (status == SL_OK) {
-        remark_on_none();
-    }
+    int status = open_source(&source, job->config->tokenizer, error);
+    publishing->vocabulary = source.vocabulary;
+    if (status == SL_OK && !source.vocabulary) remark_on_none();
     if (status == SL_OK) status = sl_publish_gguf(publishing, path, error);
-    sl_gguf_close(&gguf);
-    sl_contents_close(&contents);
+    close_source(&source);
     return status;
 }
 

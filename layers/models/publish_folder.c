@@ -8,6 +8,7 @@
 #include "layers/models/publish_files.h"
 #include "layers/models/published_internal.h"
 #include "layers/storage/draft.h"
+#include "layers/storage/json_file.h"
 #include "layers/storage/safetensors.h"
 
 static const enum sl_dtype dtypes[] = {[SL_WEIGHT_F32] = SL_F32, [SL_WEIGHT_F16] = SL_F16, [SL_WEIGHT_BF16] = SL_BF16};
@@ -89,18 +90,6 @@ static int place(const char *to, const char *name, char path[SL_MAX_PATH], struc
     return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", to);
 }
 
-static int write_json(json_t *json, const char *to, const char *name, struct sl_error *error) {
-    struct sl_draft draft = {0};
-    char path[SL_MAX_PATH], *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
-    json_decref(json);
-    if (!text) return sl_error_set(error, SL_FAILED, "no memory for %s", name);
-    int status = place(to, name, path, error);
-    if (status == SL_OK) status = sl_draft_open(&draft, path, SL_LINKS_REPLACED, error);
-    if (status == SL_OK) status = sl_draft_finish(&draft, sl_draft_write(&draft, text, strlen(text)), error);
-    free(text);
-    return status;
-}
-
 /* Tensors [FIRST, END) as the file NAME. */
 static int write_tensors(const struct sl_publishing *p, const char *to, const char *name, int first, int end,
                          struct sl_error *error) {
@@ -150,7 +139,7 @@ static int write_shards(const struct sl_publishing *p, const char *to, int files
         status = write_tensors(p, to, name, first, end, error);
     }
     json_t *index = json_pack("{s{sI} so}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
-    if (status == SL_OK) return write_json(index, to, "model.safetensors.index.json", error);
+    if (status == SL_OK) return sl_json_write(index, to, "model.safetensors.index.json", error);
     json_decref(index);
     return status;
 }
@@ -162,5 +151,5 @@ int sl_publish_folder(const struct sl_publishing *p, const char *to, struct sl_e
         SL_TRY(write_shards(p, to, files, error));
     else
         SL_TRY(write_tensors(p, to, "model.safetensors", 0, p->publication->count, error));
-    return write_json(sl_publish_config(p), to, "config.json", error);
+    return sl_json_write(sl_publish_config(p), to, "config.json", error);
 }

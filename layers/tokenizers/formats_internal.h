@@ -25,6 +25,11 @@ int sl_unspell_bytes(const char *text, size_t count, char *bytes);
 int sl_unspell_spaces(const char *text, size_t count, char *bytes);
 /* The byte that a piece such as "<0x0A>" stands for; -1: none. */
 int sl_unspell_byte_piece(const char *text, size_t count);
+/* The ways back: write what stands for COUNT BYTES to TEXT, which has room for 3 bytes each, or for 6; return how many
+ * they are. */
+size_t sl_spell_bytes(const char *bytes, size_t count, char *text);
+size_t sl_spell_spaces(const char *bytes, size_t count, char *text);
+size_t sl_spell_byte_piece(int byte, char text[6]);
 /* The rank of a score: pieces of the greatest score merge first. */
 uint32_t sl_rank_of_score(float score);
 /* "LEFT RIGHT", RANK-th of a list of merges, as tokens' texts are spelled. */

@@ -4,6 +4,8 @@
 
 #include "layers/tokenizers/formats_internal.h"
 
+static const char mark[] = "\xe2\x96\x81"; /* U+2581 */
+
 /* GPT-2's characters for bytes: printable ones stand for themselves, the others for those from U+0100 on. */
 static bool stands_for_itself(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
@@ -30,8 +32,19 @@ int sl_unspell_bytes(const char *text, size_t count, char *bytes) {
     return written;
 }
 
+size_t sl_spell_bytes(const char *bytes, size_t count, char *text) {
+    size_t written = 0;
+    for (size_t i = 0; i < count; i++) {
+        const int byte = (unsigned char)bytes[i];
+        int32_t point = 0x100;
+        for (int other = 0; other < byte; other++) point += !stands_for_itself(other);
+        if (stands_for_itself(byte)) point = byte;
+        written += (size_t)utf8proc_encode_char(point, (utf8proc_uint8_t *)text + written);
+    }
+    return written;
+}
+
 int sl_unspell_spaces(const char *text, size_t count, char *bytes) {
-    static const char mark[] = "\xe2\x96\x81"; /* U+2581 */
     int written = 0;
     for (size_t at = 0; at < count; written++) {
         if (written == SL_LONGEST_TOKEN) return -1;
@@ -42,8 +55,24 @@ int sl_unspell_spaces(const char *text, size_t count, char *bytes) {
     return written;
 }
 
+size_t sl_spell_spaces(const char *bytes, size_t count, char *text) {
+    size_t written = 0;
+    for (size_t i = 0; i < count; i++) {
+        const bool space = bytes[i] == ' ';
+        memcpy(text + written, space ? mark : &bytes[i], space ? 3 : 1);
+        written += space ? 3 : 1;
+    }
+    return written;
+}
+
+static const char digits[] = "0123456789ABCDEF";
+
+size_t sl_spell_byte_piece(int byte, char text[6]) {
+    memcpy(text, (char[]){'<', '0', 'x', digits[byte / 16], digits[byte % 16], '>'}, 6);
+    return 6;
+}
+
 int sl_unspell_byte_piece(const char *text, size_t count) {
-    static const char digits[] = "0123456789ABCDEF";
     if (count != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
     const char *high = text[3] ? strchr(digits, text[3]) : NULL, *low = text[4] ? strchr(digits, text[4]) : NULL;
     return high && low ? (int)(16 * (high - digits) + (low - digits)) : -1;

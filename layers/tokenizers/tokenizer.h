@@ -71,5 +71,12 @@ int sl_encode(struct sl_encoder *encoder, const char *text, size_t bytes, bool s
 int sl_decode(const struct sl_tokenizer *tokenizer, const int32_t *token, size_t count, char **text, size_t *bytes,
               struct sl_error *error);
 
+/* Writes the tokenizer as tokenizer.json, and the tokens that begin and end a text as tokenizer_config.json, into
+ * FOLDER, as Hugging Face's libraries open them; CHAT: the template of a chat, which goes with them; NULL: none. There,
+ * too, no token that begins a text is added. SL_BAD_INPUT: a token is no UTF-8, or a path cannot be written; SL_FAILED:
+ * the file system fails, or there is no memory. */
+int sl_tokenizer_publish(const struct sl_tokenizer *tokenizer, const char *folder, const char *chat,
+                         struct sl_error *error);
+
 SL_END_C
 #endif

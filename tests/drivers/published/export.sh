@@ -1,7 +1,7 @@
 #!/bin/sh
 # export.sh DRIVERS DATA DEVICE - models that are written for other programs: read again they give the same logits; a disk that is
 # full leaves nothing half written. reference.py has the other programs' word. Prints TAP.
-driver=$1/transformer device=$3
+driver=$1/transformer tokens_driver=$1/tokens device=$3
 data=$(cd "$2" && pwd)
 models=$data/published
 tool=$(cd "$(dirname "$0")" && pwd)/published.py
@@ -96,6 +96,20 @@ cp -r "$models/gpt2" folder && cp "$data/tokenizers/gpt2.json" folder/tokenizer.
 writes copied --model folder --format hf
 cmp folder/tokenizer.json copied/tokenizer.json
 point "a folder's tokenizer is copied"
+
+# remade FORMAT TOKENIZER: what a folder is given instead of a file of another kind makes the same tokens.
+echo "It's 1999 or 2026:  naïve – and\na tab\t, don't   you?" >words
+remade() {
+    writes $1 --model "$models/gpt2" --format hf --tokenizer "$2"
+    "$tokens_driver" encode --tokenizer "$2" <words >wanted && "$tokens_driver" encode --tokenizer $1 <words | cmp -s wanted &&
+        python3 -c "import json; json.load(open('$1/tokenizer_config.json'))"
+    point "$1: a tokenizer that is made anew"
+}
+cp "$data/tokenizers/pieces.json" pieces.other
+remade smollm.hf "$data/tokenizers/smollm.gguf"
+remade pieces.hf pieces.other
+grep -q '"eos_token": "<|' smollm.hf/tokenizer_config.json && ! grep -q 'is written' err
+point 'the tokens that begin and end a text'
 
 # ---- what is refused, and full disks ----
 

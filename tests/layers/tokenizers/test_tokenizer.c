@@ -52,27 +52,34 @@ static void expect_case(struct sl_encoder *encoder, const json_t *object) {
     sl_token_list_free(&list);
 }
 
+/* Returns how many cases there are of FILE. */
+static int expect_cases(const struct sl_tokenizer *tokenizer, const char *name) {
+    char line[4096];
+    int cases = 0;
+    struct sl_encoder *encoder = encoder_of(tokenizer);
+    FILE *file = fopen(SL_TEST_DATA "/tokenizers/cases.jsonl", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        json_t *object = json_loads(line, JSON_ALLOW_NUL, NULL);
+        assert_non_null(object);
+        if (!strcmp(json_string_value(json_object_get(object, "tokenizer")), name)) {
+            /* ranks are compared without special tokens; here they are after them */
+            const bool special = strstr(json_string_value(json_object_get(object, "text")), "<|") != NULL;
+            if (!special || !pattern_of(name)) expect_case(encoder, object), cases++;
+        }
+        json_decref(object);
+    }
+    fclose(file);
+    sl_encoder_close(encoder);
+    return cases;
+}
+
 static void test_references(void **state) {
     (void)state;
-    char line[4096];
     int cases = 0;
     for (int f = 0; f < FILES; f++) {
         struct sl_tokenizer *tokenizer = open_file(files[f]);
-        struct sl_encoder *encoder = encoder_of(tokenizer);
-        FILE *file = fopen(SL_TEST_DATA "/tokenizers/cases.jsonl", "r");
-        assert_non_null(file);
-        while (fgets(line, sizeof line, file)) {
-            json_t *object = json_loads(line, JSON_ALLOW_NUL, NULL);
-            assert_non_null(object);
-            if (!strcmp(json_string_value(json_object_get(object, "tokenizer")), files[f])) {
-                /* ranks are compared without special tokens; here they are after them */
-                const bool special = strstr(json_string_value(json_object_get(object, "text")), "<|") != NULL;
-                if (!special || !pattern_of(files[f])) expect_case(encoder, object), cases++;
-            }
-            json_decref(object);
-        }
-        fclose(file);
-        sl_encoder_close(encoder);
+        cases += expect_cases(tokenizer, files[f]);
         sl_tokenizer_close(tokenizer);
     }
     assert_int_equal(cases, 107);
@@ -221,9 +228,12 @@ static int make_files(void **state) {
 
 static int remove_files(void **state) {
     (void)state;
-    char path[FOLDER + 20];
-    snprintf(path, sizeof path, "%s/file", folder);
-    unlink(path);
+    static const char *const made[] = {"file", "tokenizer.json", "tokenizer_config.json"};
+    char path[FOLDER + 30];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, made[i]);
+        unlink(path);
+    }
     return rmdir(folder);
 }
 
@@ -331,11 +341,53 @@ static void test_decode(void **state) {
     sl_tokenizer_close(tokenizer);
 }
 
+/* ---- as Hugging Face's libraries open them ---- */
+
+static void expect_same_tokens(struct sl_encoder *encoder, struct sl_encoder *published) {
+    char text[400];
+    for (int i = 0; i < 500; i++) {
+        const size_t bytes = draw_text(text, sizeof text);
+        struct sl_token_list list = {0}, same = {0};
+        assert_int_equal(sl_encode(encoder, text, bytes, true, &list, NULL), SL_OK);
+        assert_int_equal(sl_encode(published, text, bytes, true, &same, NULL), SL_OK);
+        assert_int_equal(list.count, same.count);
+        if (list.count) assert_memory_equal(list.token, same.token, list.count * sizeof *list.token);
+        sl_token_list_free(&list);
+        sl_token_list_free(&same);
+    }
+}
+
+static void test_published(void **state) {
+    (void)state;
+    int cases = 0;
+    srand(7);
+    for (int f = 0; f < FILES; f++) {
+        struct sl_tokenizer *tokenizer = open_file(files[f]), *published;
+        struct sl_error error = {0};
+        assert_int_equal(sl_tokenizer_publish(tokenizer, folder, "{{ a template }}", &error), SL_OK);
+        if (sl_tokenizer_open(&published, folder, NULL, &error)) fail_msg("%s: %s", files[f], error.message);
+        assert_int_equal(sl_tokenizer_vocabulary(published), sl_tokenizer_vocabulary(tokenizer));
+        assert_int_equal(sl_token_begin(published), sl_token_begin(tokenizer));
+        assert_int_equal(sl_token_end(published), sl_token_end(tokenizer));
+        cases += expect_cases(published, files[f]);
+        struct sl_encoder *encoder = encoder_of(tokenizer), *other = encoder_of(published);
+        expect_same_tokens(encoder, other);
+        sl_encoder_close(encoder);
+        sl_encoder_close(other);
+        sl_tokenizer_close(tokenizer);
+        sl_tokenizer_close(published);
+    }
+    assert_int_equal(cases, 107);
+    struct sl_tokenizer *tokenizer = open_file("gpt2.json");
+    assert_int_equal(sl_tokenizer_publish(tokenizer, "nowhere/at/all", NULL, NULL), SL_BAD_INPUT);
+    sl_tokenizer_close(tokenizer);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_references), cmocka_unit_test(test_round_trips), cmocka_unit_test(test_memory),
         cmocka_unit_test(test_special),    cmocka_unit_test(test_threads),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_truncated),  cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_truncated),  cmocka_unit_test(test_decode),      cmocka_unit_test(test_published),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("tokenizers", tests, make_files, remove_files);
