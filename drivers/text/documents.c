@@ -1,9 +1,12 @@
 /* documents.c - walks over files and lines. */
 #include "drivers/text/documents.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "spmd/base/file.h"
 
 static bool ends_with(const char *text, const char *end) {
     const size_t count = strlen(text), length = strlen(end);
@@ -15,8 +18,7 @@ static bool is_blank(const char *bytes, size_t count) {
     return !count;
 }
 
-/* The next line that is not blank. */
-static bool next_line(struct sl_document_lines *lines, struct sl_document *document) {
+bool sl_document_next_line(struct sl_document_lines *lines, struct sl_document *document) {
     const struct sl_token_file *file = lines->file;
     while (lines->at < file->contents.count) {
         const char *begin = (const char *)file->contents.bytes + lines->at;
@@ -32,7 +34,8 @@ static bool next_line(struct sl_document_lines *lines, struct sl_document *docum
 
 bool sl_document_next(struct sl_document_lines *lines, struct sl_document *document) {
     const struct sl_token_file *file = lines->file;
-    if (ends_with(file->path, ".jsonl") || ends_with(file->path, ".jsonl.gz")) return next_line(lines, document);
+    if (ends_with(file->path, ".jsonl") || ends_with(file->path, ".jsonl.gz"))
+        return sl_document_next_line(lines, document);
     if (lines->at == file->contents.count) return false;
     *document = (struct sl_document){file->contents.bytes, file->contents.count, file->path, 0};
     lines->at = file->contents.count;
@@ -63,4 +66,38 @@ int sl_document_text(const struct sl_document *document, const char *key, const 
     }
     json_decref(object);
     return status;
+}
+
+/* ---- a file of lines ---- */
+
+/* Makes room for more bytes, twice as many as there are. */
+static bool grow(struct sl_contents *contents, size_t *room) {
+    if (contents->count < *room) return true;
+    *room = *room ? 2 * *room : SL_MOST_COPIED;
+    void *bytes = realloc(contents->bytes, *room);
+    if (bytes) contents->bytes = bytes;
+    return bytes != NULL;
+}
+
+static int read_all(struct sl_contents *contents, FILE *stream, const char *path, struct sl_error *error) {
+    size_t room = 0, got = 1;
+    while (got) {
+        if (contents->count >= sl_tokens_most_unpacked)
+            return sl_error_set(error, SL_BAD_INPUT, "%s: more than %zu bytes", path, sl_tokens_most_unpacked);
+        if (!grow(contents, &room)) return sl_error_set(error, SL_FAILED, "%s: out of memory", path);
+        got = fread((char *)contents->bytes + contents->count, 1, room - contents->count, stream);
+        contents->count += got;
+    }
+    if (!ferror(stream)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
+}
+
+int sl_document_lines_open(struct sl_token_file *file, struct sl_error *error) {
+    const char *reason;
+    FILE *stream = sl_file_read(file->path, SL_FILE_REGULAR | SL_FILE_PIPE, &reason);
+    if (!stream) return sl_error_set(error, SL_BAD_INPUT, "%s: cannot be opened: %s", file->path, reason);
+    const int status = read_all(&file->contents, stream, file->path, error);
+    fclose(stream);
+    if (status || !sl_contents_are_packed(&file->contents)) return status;
+    return sl_contents_unpack(&file->contents, file->path, sl_tokens_most_unpacked, error);
 }

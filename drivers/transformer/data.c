@@ -127,7 +127,7 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
 int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *own = config->eval_data;
-    if (!transformer_reads_data(job->command)) return SL_OK;
+    if (!transformer_reads_data(job->command) || config->questions) return SL_OK;
     if (job->command == TRANSFORMER_TRAIN || !own) SL_TRY(open_parts(job, error));
     if (own) SL_TRY(open_whole(job, error));
     SL_TRY(encode(job, &job->tokens, "--data", config->data, config->validation, error));

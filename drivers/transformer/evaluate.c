@@ -20,6 +20,7 @@ static int add_batch(struct sl_worker *worker, const struct sl_batch *batch, str
 }
 
 int64_t transformer_scored(const struct transformer_job *job) {
+    if (job->choices.count) return job->choices.samples.count;
     if (job->eval_tokens.files) return sl_tokens_windows(&job->eval_tokens, true, job->job.sequence);
     return (int64_t)job->config->evaluate_batches * job->job.options->batch;
 }
@@ -33,7 +34,7 @@ int transformer_evaluate(struct sl_worker *worker, struct transformer_watch *wat
         SL_TRY(transformer_fetch(worker, true, b * batch, &samples));
         SL_TRY(add_batch(worker, &samples, watch, &own));
     }
-    SL_TRY(sl_trainer_sum(worker->trainer, &own, &sums));
+    SL_TRY(sl_trainer_sum(worker->trainer, 1, &own, &sums));
     *score = (struct transformer_score){sums.loss / sums.rows, sums.rows};
     return SL_OK;
 }
@@ -42,7 +43,9 @@ static int watch_and_evaluate(struct sl_worker *worker, struct transformer_score
     struct transformer_job *job = transformer_job_of(worker);
     struct transformer_watch *watch = NULL;
     int status = transformer_open_watch(&watch, worker);
-    if (status == SL_OK) status = transformer_evaluate(worker, watch, score);
+    const bool chooses = transformer_job_of(worker)->choices.count;
+    if (status == SL_OK)
+        status = chooses ? transformer_score_choices(worker, watch) : transformer_evaluate(worker, watch, score);
     if (status == SL_OK) status = transformer_gather_watches(watch);
     transformer_close_watch(watch);
     return status == SL_OK ? sl_memory_gather_held(worker->self, job->training.memory) : status;
@@ -77,7 +80,7 @@ static void print_times(const struct transformer_times *times) {
            100 * times->utilization);
 }
 
-static void print_stream(const struct transformer_job *job) {
+void transformer_print_stream(const struct transformer_job *job) {
     printf("%.3g sequences/s: ", sequences_per_second(job));
     print_times(&job->stream.measured);
     printf("; simulated: ");
@@ -85,7 +88,7 @@ static void print_stream(const struct transformer_job *job) {
     putchar('\n');
 }
 
-static json_t *json_times(const struct transformer_times *times) {
+json_t *transformer_json_times(const struct transformer_times *times) {
     return json_pack("{so so so so}", "ms", sl_json_real(times->all), "ramp_up_ms", sl_json_real(times->ramp_up),
                      "ramp_down_ms", sl_json_real(times->ramp_down), "utilization", sl_json_real(times->utilization));
 }
@@ -99,7 +102,7 @@ static void print_table(const struct transformer_job *job) {
     printf("; ");
     transformer_print_scored(job, stdout);
     printf("\n");
-    print_stream(job);
+    transformer_print_stream(job);
     sl_memory_print_end(stdout, job->training.memory, &job->job.mesh, false);
     sl_table_begin(&table, stdout, sizeof column / sizeof *column, column);
     sl_table_cell(&table, "%.9g", job->score.loss);
@@ -124,8 +127,9 @@ static int print_json(const struct transformer_job *job, struct sl_error *error)
                                    (json_int_t)job->score.tokens, "evaluation_loss", sl_json_real(loss), "parameters",
                                    (json_int_t)sl_transformer_parameters(&job->model), "sequences_per_second",
                                    sl_json_real(sequences_per_second(job)), "measured",
-                                   json_times(&job->stream.measured), "simulated", json_times(&job->stream.simulated),
-                                   "memory", sl_memory_json(job->training.memory, &job->job.mesh), "processes",
+                                   transformer_json_times(&job->stream.measured), "simulated",
+                                   transformer_json_times(&job->stream.simulated), "memory",
+                                   sl_memory_json(job->training.memory, &job->job.mesh), "processes",
                                    sl_memory_json_processes(job->training.memory, &job->job.mesh)),
                          error);
 }
@@ -137,6 +141,7 @@ int transformer_run_evaluation(struct transformer_job *job, const struct sl_engi
     SL_TRY(sl_memory_refuse(&job->job, engine, job->training.memory, error));
     if (!sl_speaks(engine)) return SL_OK;
     SL_TRY(transformer_judge_stream(job, error));
+    if (job->choices.count) return transformer_report_choices(job, error);
     SL_TRY(transformer_count_bytes(job, error));
     if (job->config->common.json) return print_json(job, error);
     print_table(job);

@@ -21,13 +21,14 @@ static int train(struct transformer_job *job, struct sl_engine *engine, struct s
     return sl_training_run(&job->training, engine, error);
 }
 
-static int start(struct transformer_job *job, enum transformer_command command, const struct transformer_config *config,
+static int start(struct transformer_job *job, enum transformer_command command, struct transformer_config *config,
                  struct sl_error *error) {
     struct sl_mesh mesh;
     struct sl_engine engine;
     SL_TRY(sl_common_open(&config->common, &mesh, &engine, error));
     if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
     job->one_machine = engine.table == &sl_engine_local;
+    if (config->questions) SL_TRY(transformer_read_choices(job, config, &mesh, error));
     SL_TRY(transformer_prepare(job, command, config, &mesh, &engine, error));
     if (engine.table->apart) SL_TRY(transformer_sign(job, error));
     engine.error = error;
@@ -45,8 +46,8 @@ static int run(const struct sl_command *command, const char *program, int argc, 
 /* In the order of enum transformer_command. */
 static const struct sl_command commands[] = {
     {"train", "transformer train", "Trains the transformer on a text.", run},
-    {"evaluate", "transformer evaluate", "The mean loss over a text, or over the part of one that is kept for it.",
-     run},
+    {"evaluate", "transformer evaluate",
+     "The mean loss over a text, or over the part of one that is kept for it; or answers to questions.", run},
     {"generate", "transformer generate", "Continues a prompt.", run},
     {"export", "transformer export", "Writes a model for Hugging Face's library or llama.cpp.", run},
     {0},
@@ -75,11 +76,11 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
             {"Evaluation and samples", transformer_sample_table, &config}, {"Speed", transformer_speed_table, &config},
             {"Generation", transformer_generation_table, &config}),
-        [TRANSFORMER_EVALUATE] =
-            SL_SECTIONS({"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
-                        {"Data", transformer_data_table, &config}, {"Model", transformer_model_table, &config},
-                        {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
-                        {"Schedule", transformer_schedule_table, &config}),
+        [TRANSFORMER_EVALUATE] = SL_SECTIONS(
+            {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
+            {"Data", transformer_data_table, &config}, {"Multiple choice", transformer_choice_table, &config},
+            {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},
+            {"Layout", sl_layout_table, training}, {"Schedule", transformer_schedule_table, &config}),
         [TRANSFORMER_GENERATE] = SL_SECTIONS(
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
             {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},

@@ -3,6 +3,7 @@
 #define SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 
 #include "drivers/search/search_options.h"
+#include "drivers/text/choices.h"
 #include "drivers/text/encoding.h"
 #include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
@@ -37,6 +38,8 @@ struct transformer_config {
     bool special;
     double validation;
     int stride;
+    const char *questions, *between; /* questions, and what stands between a prompt and a choice */
+    bool bare_choices;               /* nothing does */
     int evaluate_every, evaluate_batches, sample_every;
     bool measure_peak;
     /* generation */
@@ -55,7 +58,7 @@ struct transformer_config {
 /* A subcommand's own tables, over the config. */
 extern const struct sl_option transformer_model_table[], transformer_parameter_table[], transformer_schedule_table[],
     transformer_data_table[], transformer_sample_table[], transformer_speed_table[], transformer_generation_table[],
-    transformer_ending_table[], transformer_export_table[];
+    transformer_choice_table[], transformer_ending_table[], transformer_export_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -89,6 +92,7 @@ struct transformer_job {
     bool speaks;                  /* this process does, for the others */
     struct sl_tokens tokens;      /* the data, where there is any */
     struct sl_tokens eval_tokens; /* what is scored whole in place of a part of the data; no files: nothing is */
+    struct sl_choices choices;    /* questions that are scored in place of all data; none: there are no such */
     struct sl_store params;       /* given values */
     struct sl_prompts prompts;
     bool publishes; /* the model is a published one */
@@ -103,6 +107,7 @@ struct transformer_job {
     struct transformer_score score;
     double scored_bytes;              /* that the scored tokens stand for; NaN: nobody knows */
     struct transformer_stream stream; /* of evaluate */
+    double *choice_scores;            /* [samples of choices]: sums of log-probabilities */
 };
 
 /* With --model: opens it, and takes over its sizes. Before all else. Who EXPORTS may have values of its own. */
@@ -219,6 +224,20 @@ struct transformer_watch;
 int transformer_evaluate(struct sl_worker *worker, struct transformer_watch *watch, struct transformer_score *score);
 /* Sequences that this scores. */
 int64_t transformer_scored(const struct transformer_job *job);
+
+/* choices.c: reads the questions of --choices, if there are any, and sets CONFIG's vocabulary, batch and sequence by
+ * them. Before transformer_prepare. */
+int transformer_read_choices(struct transformer_job *job, struct transformer_config *config, const struct sl_mesh *mesh,
+                             struct sl_error *error);
+/* Adds to BUDGET what scoring them takes. */
+void transformer_plan_choices(const struct transformer_job *job, struct sl_budget *budget);
+/* Scores all choices. Collective over the mesh. */
+int transformer_score_choices(struct sl_worker *worker, struct transformer_watch *watch);
+/* Prints how many answers were right. */
+int transformer_report_choices(const struct transformer_job *job, struct sl_error *error);
+/* How fast an evaluation went, for people and for programs. */
+void transformer_print_stream(const struct transformer_job *job);
+json_t *transformer_json_times(const struct transformer_times *times);
 
 /* What a coordinate notes of an evaluation (stream.c). */
 /* Memory of the job's stream, before the run; and what is to be said of it, after. */

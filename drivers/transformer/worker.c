@@ -11,6 +11,7 @@ static size_t batch_tokens(const struct sl_worker *worker) {
 int transformer_plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
     const struct transformer_job *job = transformer_job_of(worker);
     sl_budget_add(budget, SL_MEMORY_BATCH, 2 * batch_tokens(worker) * sizeof(int32_t));
+    transformer_plan_choices(job, budget);
     const bool samples = job->command == TRANSFORMER_TRAIN && job->config->sample_every;
     return samples || job->command == TRANSFORMER_GENERATE ? transformer_plan_sampler(worker, budget) : SL_OK;
 }
@@ -79,9 +80,13 @@ int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, 
     const struct transformer_worker *own = worker->own;
     const int64_t mine = first + (int64_t)sl_axis_index(worker->self, sl_data_axis) * worker->job->local;
     const struct sl_tokens *tokens = evaluation && job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
-    const int status = sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, worker->job->local,
-                                       worker->job->sequence, own->inputs, own->labels, &worker->self->error);
     *batch = (struct sl_batch){
         .rows = worker->job->local * worker->job->sequence, .tokens = own->inputs, .labels = own->labels};
-    return status;
+    if (job->choices.count) {
+        sl_samples_fetch(&job->choices.samples, mine, worker->job->local, worker->job->sequence, own->inputs,
+                         own->labels);
+        return SL_OK;
+    }
+    return sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, worker->job->local, worker->job->sequence,
+                           own->inputs, own->labels, &worker->self->error);
 }

@@ -414,20 +414,25 @@ int sl_trainer_stream(struct sl_trainer *t, const struct sl_batch *batch, struct
     return SL_OK;
 }
 
-/* In doubles: there may be more rows than a float can count. */
-int sl_trainer_sum(struct sl_trainer *t, const struct sl_metrics *own, struct sl_metrics *metrics) {
-    enum { NUMBERS = sizeof *own / sizeof(double), WORDS = sizeof *own / sizeof(int32_t) };
-    const struct sl_group *world = &t->updates.world;
+/* Number I of ALL [coordinates, count]. In doubles: there may be more rows than a float can count. */
+static struct sl_metrics sum_of(const struct sl_trainer *t, const struct sl_metrics *all, size_t count, size_t i) {
+    enum { NUMBERS = sizeof *all / sizeof(double) };
     const double copies = copies_of(t);
     double sum[NUMBERS] = {0};
-    struct sl_metrics *all = calloc((size_t)world->size, sizeof *all);
-    if (!all) return sl_fail(t->self, SL_FAILED, "no memory to sum metrics");
-    const int status = sl_all_gather(t->self, world, SL_I32, own, all, WORDS);
-    for (int c = 0; c < world->size && status == SL_OK; c++) {
-        const double number[NUMBERS] = {all[c].loss, all[c].correct, all[c].rows, all[c].auxiliary};
-        for (int i = 0; i < NUMBERS; i++) sum[i] += number[i];
+    for (size_t c = 0; c < (size_t)t->updates.world.size; c++) {
+        const struct sl_metrics *own = &all[c * count + i];
+        const double number[NUMBERS] = {own->loss, own->correct, own->rows, own->auxiliary};
+        for (int n = 0; n < NUMBERS; n++) sum[n] += number[n];
     }
-    *metrics = (struct sl_metrics){sum[0] / copies, sum[1] / copies, sum[2] / copies, sum[3] / copies};
+    return (struct sl_metrics){sum[0] / copies, sum[1] / copies, sum[2] / copies, sum[3] / copies};
+}
+
+int sl_trainer_sum(struct sl_trainer *t, size_t count, const struct sl_metrics *own, struct sl_metrics *metrics) {
+    const struct sl_group *world = &t->updates.world;
+    struct sl_metrics *all = calloc((size_t)world->size * count, sizeof *all);
+    if (!all) return sl_fail(t->self, SL_FAILED, "no memory to sum metrics");
+    const int status = sl_all_gather(t->self, world, SL_I32, own, all, count * (sizeof *own / sizeof(int32_t)));
+    for (size_t i = 0; i < count; i++) metrics[i] = sum_of(t, all, count, i);
     free(all);
     return status;
 }

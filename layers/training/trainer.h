@@ -105,8 +105,9 @@ int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch
  * last. */
 int sl_trainer_stream(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_trace *trace,
                       struct sl_metrics *own);
-/* Collective over the mesh: *METRICS as for a step, of what the coordinates have in OWN. SL_FAILED without memory. */
-int sl_trainer_sum(struct sl_trainer *trainer, const struct sl_metrics *own, struct sl_metrics *metrics);
+/* Collective over the mesh: METRICS [count], each as for a step, of what the coordinates have in OWN [count]. SL_FAILED
+ * without memory. */
+int sl_trainer_sum(struct sl_trainer *trainer, size_t count, const struct sl_metrics *own, struct sl_metrics *metrics);
 
 /* Collective: assembles all values, or the mean gradients of the last step, under their global names in STORE on
  * coordinate 0. */

@@ -391,6 +391,11 @@ refuses '--eval-data text: needs --evaluate-every N' $train --eval-data text
 refuses 'nothing: cannot be opened: No such file' $evaluate --eval-data nothing
 refuses "--eval-data: \"\" is not " $evaluate --eval-data ''
 refuses '--stride: "-1" is not an integer from 0 to' $evaluate --stride -1
+refuses "--choices: \"\" is not FILE" $evaluate --choices ''
+refuses '--target-delimiter: "" is not TEXT' $evaluate --target-delimiter ''
+refuses '--bare-choices=1: takes no value' $evaluate --bare-choices=1
+refuses '--choices: no such option' $train --choices text
+refuses '--choices and --data: the choices are what is scored, one by one: leave --data out' $evaluate --choices text
 refuses '--context: "-1" is not an integer from 0 to' $train --context -1
 refuses '--stop: "" is not ' $generate --stop ''
 refuses "--text-key: \"\" is not " $evaluate --text-key ''

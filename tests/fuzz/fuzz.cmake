@@ -2,6 +2,7 @@
 set(parsers
     adopt
     checkpoint
+    choices
     csv
     documents
     idx

@@ -55,6 +55,22 @@ for layout in pipe=3 tensor=3 data=2,pipe=2 pipe=5,tensor=3; do
     point "the same on $layout ($(cat difference))"
 done
 
+# ---- questions ----
+
+cat >questions.jsonl <<'END'
+{"prompt": "The capital of France is", "choices": ["Berlin", "Madrid", "Paris", "Rome"], "answer": 2}
+{"prompt": "Two plus two equals", "choices": ["seven", "four", "nine"], "answer": 1}
+{"prompt": "Water freezes when it gets", "choices": ["hot", "cold"], "answer": 1}
+{"prompt": "The opposite of up is", "choices": ["down", "bread", "seventeen"], "answer": 0}
+END
+call evaluate --model "$model" --choices questions.jsonl --json
+grep scores out >one
+[ $status = 0 ] && [ "$(values accuracy)" = 1.0 ] && [ "$(values choices)" = 12 ]
+point 'four questions with choices'
+call evaluate --model "$model" --choices questions.jsonl --json --mesh data=2,pipe=3
+[ $status = 0 ] && grep scores out | cmp -s - one
+point 'the same bits on data=2,pipe=3'
+
 # ---- texts ----
 
 for n in 1 2 3 4 5 6; do

@@ -1,0 +1,55 @@
+/* samples.c - a list of sequences that grows, and batches of them. */
+#include "drivers/text/samples.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool make_room(struct sl_samples *samples) {
+    if ((size_t)samples->count < samples->room) return true;
+    const size_t room = samples->room ? 2 * samples->room : 64;
+    size_t *end = realloc(samples->end, room * sizeof *end);
+    if (!end) return false;
+    samples->end = end;
+    samples->room = room;
+    return true;
+}
+
+static size_t begin_of(const struct sl_samples *samples, int64_t i) { return i ? samples->end[i - 1] : 0; }
+
+int sl_samples_add(struct sl_samples *samples, const int32_t *token, size_t count, size_t from, int sequence,
+                   struct sl_error *error) {
+    const size_t most = (size_t)sequence + 1, first = count > most ? count - most : 0;
+    bool room = make_room(samples);
+    for (size_t i = first; room && i + 1 < count; i++) {
+        const bool scored = i + 1 >= from;
+        room = sl_token_list_add(&samples->inputs, token[i]) &&
+               sl_token_list_add(&samples->labels, scored ? token[i + 1] : -1);
+        samples->scored += scored;
+    }
+    if (!room) return sl_error_set(error, SL_FAILED, "no memory for samples");
+    const int inputs = (int)(count - first) - 1;
+    samples->longest = inputs > samples->longest ? inputs : samples->longest;
+    samples->end[samples->count++] = samples->labels.count;
+    return SL_OK;
+}
+
+static void fetch(const struct sl_samples *samples, int64_t i, int sequence, int32_t *inputs, int32_t *labels) {
+    const size_t begin = i < samples->count ? begin_of(samples, i) : 0;
+    const size_t count = i < samples->count ? samples->end[i] - begin : 0;
+    if (count) memcpy(inputs, samples->inputs.token + begin, count * sizeof *inputs);
+    if (count) memcpy(labels, samples->labels.token + begin, count * sizeof *labels);
+    for (size_t t = count; t < (size_t)sequence; t++) inputs[t] = 0, labels[t] = -1;
+}
+
+void sl_samples_fetch(const struct sl_samples *samples, int64_t first, int64_t rows, int sequence, int32_t *inputs,
+                      int32_t *labels) {
+    for (int64_t r = 0; r < rows; r++)
+        fetch(samples, first + r, sequence, inputs + r * sequence, labels + r * sequence);
+}
+
+void sl_samples_free(struct sl_samples *samples) {
+    free(samples->end);
+    sl_token_list_free(&samples->inputs);
+    sl_token_list_free(&samples->labels);
+    *samples = (struct sl_samples){0};
+}

@@ -1,0 +1,29 @@
+/* samples.h - sequences of tokens, of which some are scored. */
+#ifndef SL_DRIVERS_TEXT_SAMPLES_H
+#define SL_DRIVERS_TEXT_SAMPLES_H
+
+#include "layers/tokenizers/tokenizer.h"
+
+/* Zero-initialize; free with sl_samples_free. */
+struct sl_samples {
+    int64_t count;
+    size_t *end, room;                   /* [count]: where in the lists a sample ends; and for how many there is room */
+    struct sl_token_list inputs, labels; /* of all samples; label -1: what follows the input is not scored */
+    int64_t scored;                      /* labels that are */
+    int longest;                         /* inputs of the longest sample */
+};
+
+/* Adds the sample of COUNT tokens, of which those from number FROM on are scored; FROM is 1 or more. Where it has more
+ * than SEQUENCE inputs, its beginning is left out; so SEQUENCE must have room for all that are scored. SL_FAILED
+ * without memory. */
+int sl_samples_add(struct sl_samples *samples, const int32_t *token, size_t count, size_t from, int sequence,
+                   struct sl_error *error);
+
+/* Writes samples [FIRST, FIRST + ROWS): inputs and labels [rows, sequence]. Samples past the last, and what a short one
+ * lacks, get inputs 0 and labels -1. */
+void sl_samples_fetch(const struct sl_samples *samples, int64_t first, int64_t rows, int sequence, int32_t *inputs,
+                      int32_t *labels);
+
+void sl_samples_free(struct sl_samples *samples);
+
+#endif
