@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 
+import gpu_model
 from programs import Failure, json_lines, note
 
 HELP = (
@@ -184,6 +185,7 @@ class Suite:
             result[name] = min(run[name] for run in ours)
         result |= {"gflop": ours[0]["gflop"], "ratio_of_best": result["ms"] / result["floor_ms"], "plain": plain}
         self.add_shares(result, precision)
+        self.add_prediction(result, precision)
         return result | {"peers": {name: peer["ms"] for name, peer in others.items()}, "peer_runs": others}
 
     def add_shares(self, result, precision):
@@ -196,6 +198,14 @@ class Suite:
         result["peak_tflops"] = rate * max(1, result["devices"])
         for share, ms in (("products_share_of_peak", result["library_ms"]), ("step_share_of_peak", result["ms"])):
             result[share] = result["gflop"] / ms / result["peak_tflops"]  # GFLOP/ms are TFLOP/s
+
+    def add_prediction(self, result, precision):
+        """For an H100's figures, with all on one GPU; nothing where the build was brought without what counts."""
+        if self.on_gpu:
+            try:
+                result["predicted"] = gpu_model.article(self.build, gpu_model.H100, self.model, precision)
+            except Failure as failure:
+                note(f"no prediction: {failure}")
 
     def article_step_tf32(self):
         return self.step("tf32")

@@ -16,6 +16,7 @@ import sys
 
 import compare
 import gpu
+import gpu_model
 import level
 import report
 from programs import Failure, note
@@ -39,6 +40,8 @@ def read_options():
     parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch and Open MPI and race them")
     parser.add_argument("--quick", action="store_true", help="few steps, no prices, predictions and synthesis unless they are named: does it run, and about how fast")
     parser.add_argument("--gpu", action="store_true", help=gpu.HELP)
+    parser.add_argument("--predict", nargs="?", const="H100", metavar="FIGURES", help="without a GPU: steps on one of these FIGURES, from what "
+                        "build/cuda asks of it; H100, or with others, as in H100,bandwidth=4800: " + ", ".join(gpu_model.H100))
     parser.add_argument("--build", metavar="DIR", help="a build to use as it is; else build/host or build/cuda")
     parser.add_argument("--level", choices=level.LEVELS, help="instructions of older CPUs: " + ", ".join(level.LEVELS))
     parser.add_argument("--compare", metavar="OLD.json", help="then compare with what an earlier run wrote")
@@ -47,6 +50,8 @@ def read_options():
     options = parser.parse_args()
     if options.gpu and (options.only or options.peers or options.level or options.compare or options.against):
         parser.error("--gpu has benchmarks and peers of its own: it goes with --json, --quick and --build alone")
+    if options.predict is not None and (options.gpu or options.only or options.peers or options.level or options.compare or options.against):
+        parser.error("--predict goes with --json and --build alone")
     if options.measured and not options.compare:
         parser.error("--measured goes with --compare")
     if options.against and (options.compare or options.peers):
@@ -103,6 +108,17 @@ def measure(options, about):
         report.print_all(results, suite.peers.absent, about)
 
 
+def predict(options):
+    """Measures nothing."""
+    figures, build = gpu_model.read_gpu(options.predict), options.build or "build/cuda"
+    results = {name: report.rounded(gpu_model.step(build, figures, *job)) for name, job in gpu_model.JOBS.items()}
+    if options.json:
+        for name, result in results.items():
+            print(json.dumps({"job": name, "gpu": figures} | result), flush=True)
+    else:
+        gpu_model.print_all(results, figures)
+
+
 def print_comparison(lines, options):
     """The exit status: 1 where something became slower."""
     if options.json:
@@ -118,6 +134,9 @@ def main():
     os.chdir(pathlib.Path(__file__).parent.parent)
     try:
         level.force(options.level)
+        if options.predict is not None:
+            predict(options)
+            return 0
         if options.compare:
             compare.read(options.compare)  # bad input is told before anything is measured
         if options.measured:

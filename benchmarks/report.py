@@ -288,6 +288,9 @@ def print_gpu(results, absent, about):
     print_table(rows)
     for name, reason in absent.items():
         print(f"absent: {name}: {reason}")
+    predicted = {result["benchmark"]: result["predicted"] for result in results if "predicted" in result}
+    if predicted:
+        print("\npredicted for one H100, plain:", *gpu_model.table(predicted), sep="\n")
     for result in results:
         if result["benchmark"] == "launch":
             print("launch: {region_us:.1f} us a target region, {product_us:.1f} a product,".format(**result), end=" ")

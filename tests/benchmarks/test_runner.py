@@ -214,6 +214,9 @@ def bad_options(work):
     refuses("--gpu has benchmarks", "--gpu", "--level", "avx2")
     refuses("name the folder of a build", "--build", work, "--against", work)
     refuses("name the folder of a build", "--build", work)
+    refuses("--predict goes with", "--predict", "H100", "--gpu")
+    refuses('--predict: "H300" is neither', "--predict", "H300")
+    refuses("has no looping_pipeline and tests/null_cuda", "--predict", "--build", work)
 
 
 # ---- what saving memory costs

@@ -11,11 +11,11 @@
  *   FAKE_CUDA_FAIL=f@n    the nth call of function f from now on fails; f = "work": the nth piece of work on a stream
  *   FAKE_CUDA_IDLE=1      large work is not done: no products, no copies of more than 64 KB; memory comes as zeros
  *   FAKE_CUDA_RECORD=file a line a call is written there, after the number of the thread that calls:
- *       call FUNCTION
+ *       call FUNCTION [BYTES]                      bytes: that the call of a communicator hands over
  *       launch KERNEL GRID BLOCK PARAMETER...      a parameter: a number, or ALLOCATION+OFFSET
  *       copy KIND>KIND BYTES                       kinds: device, pinned, host
  *       take device|pinned ALLOCATION BYTES        numbered in their order, but for the driver's own
- *       product M N K
+ *       product M N K bf16|tf32|f32 BYTES          bytes: of the operands, and of the result once more where it is added to
  *
  * Built as the libraries that a program for GPUs is linked with (tests/spmd/device/null_cuda.cmake), the same code is
  * a GPU that computes nothing, and tells what a step asks for. */

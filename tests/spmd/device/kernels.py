@@ -1,6 +1,8 @@
 """kernels.py PROGRAM... - what the machine code of the programs' target regions needs of a GPU; prints TAP.
 
-    kernels.py --table PROGRAM...      the same as a table: registers, local memory, shared memory, bytes of code, mode
+    kernels.py --table PROGRAM...      the same as a table: mode, registers, frame, barriers, shared memory
+    kernels.py --check FILE TOOLS PROGRAM...    whether FILE, of the documentation, has that table; skipped where it says
+                                                that it was made by other TOOLS
 
 Nothing but the programs is needed: the facts are in the images that they carry (ELF, with NVIDIA's sections). A kernel's
 frame is memory of its own for each thread: where registers were spilled, and arrays that they do not hold.
@@ -14,6 +16,7 @@ MOST_REGISTERS = 128
 MACHINE_CUDA = 190
 SYMBOLS, FRAME, REGISTERS = 2, 0x11, 0x2F  # a section's type; attributes of .nv.info
 VALUE_OF_SIZE = 4  # an attribute's format
+INSTRUCTION, OPERATION, BARRIER = 16, 0x1FF, 0x11D  # bytes of one; its bits that say what it does; a barrier among warps
 MODES = {1: "generic", 2: "SPMD", 3: "generic as SPMD"}
 
 # What does not keep to the rules yet, and how far it goes: registers, bytes of frame. None of these may grow.
@@ -27,7 +30,7 @@ KNOWN = {
 # Files whose functions have names that others have, by a function that only they have.
 FILES = {"attention.c": "sum_heads", "attention_latent.c": "make_table", "reduce.c": "reduce_few"}
 
-Kernel = collections.namedtuple("Kernel", "name registers frame shared code mode")
+Kernel = collections.namedtuple("Kernel", "name registers frame shared barriers mode")
 
 
 class Image:
@@ -75,12 +78,18 @@ class Image:
 
     def kernels(self):
         sizes = {name: fields[5] for name, fields in self.sections}
+        code = {name: self.data[fields[4] : fields[4] + fields[5]] for name, fields in self.sections}
         registers, frames, modes = self.attributes(REGISTERS), self.attributes(FRAME), self.modes()
         return [
-            Kernel(name, registers[name], frames.get(name, 0), sizes.get(f".nv.shared.{name}", 0), sizes[f".text.{name}"],
-                   mode)
+            Kernel(name, registers[name], frames.get(name, 0), sizes.get(f".nv.shared.{name}", 0),
+                   barriers(code[f".text.{name}"]), mode)
             for name, mode in sorted(modes.items())
         ]
+
+
+def barriers(code):
+    """Instructions of CODE at which a block's warps wait for each other."""
+    return sum(struct.unpack_from("<H", code, at)[0] & OPERATION == BARRIER for at in range(0, len(code), INSTRUCTION))
 
 
 def images(path):
@@ -134,14 +143,42 @@ def judge(kernels):
         yield passed, f"{title}, line {place(kernel.name)[2]}: {facts}", f"at most {registers} and {frame}, and no generic mode"
 
 
+def table(kernels):
+    """Its lines."""
+    names = titles(kernels)
+    yield "| kernel | mode | registers | frame | barriers | shared |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: |"
+    for kernel in sorted(kernels, key=lambda kernel: (names[kernel.name], place(kernel.name)[2])):
+        facts = kernel.mode, kernel.registers, kernel.frame, kernel.barriers, kernel.shared
+        yield f"| `{names[kernel.name]}` | {' | '.join(map(str, facts))} |"
+
+
+def check(path, tools, kernels):
+    """Prints one point: whether the file has the table that is made here."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    made = re.search(r"^Made by (.*):$", text, re.MULTILINE)
+    name = f"{path} has the table of all kernels"
+    if not made or made[1] != tools:
+        print(f"ok 1 - {name} # SKIP it was made by {made[1] if made else 'nobody'}, here is {tools}\n1..1")
+        return
+    written = [line for line in text.splitlines() if line.startswith("| ")]
+    lines = list(table(kernels))
+    differ = sorted(set(written) ^ set(lines))
+    print(f"{'ok' if written == lines else 'not ok'} 1 - {name}")
+    for line in differ:
+        print(f"# {'missing' if line in lines else 'too much'}: {line}")
+    print("1..1")
+
+
 def main():
-    table = sys.argv[1] == "--table"
-    kernels = kernels_of(sys.argv[2:] if table else sys.argv[1:])
-    if table:
-        names = titles(kernels)
-        print("| kernel | registers | frame | shared | code | mode |\n| --- | ---: | ---: | ---: | ---: | --- |")
-        for kernel in sorted(kernels, key=lambda kernel: (names[kernel.name], place(kernel.name)[2])):
-            print(f"| `{names[kernel.name]}` | {kernel.registers} | {kernel.frame} | {kernel.shared} | {kernel.code} | {kernel.mode} |")
+    option = sys.argv[1]
+    kernels = kernels_of(sys.argv[{"--table": 2, "--check": 4}.get(option, 1) :])
+    if option == "--table":
+        print("\n".join(table(kernels)))
+        return
+    if option == "--check":
+        check(*sys.argv[2:4], kernels)
         return
     count = 0
     for passed, name, why in judge(kernels):

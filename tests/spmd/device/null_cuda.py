@@ -61,8 +61,8 @@ def account(lines):
     return counts
 
 
-def step(build, record, program, *arguments, steps="--steps"):
-    """What one step asks for: the difference between four steps and two, halved."""
+def step(build, record, program, *arguments, steps="--steps", account=account):
+    """What one step asks for, by ACCOUNT: the difference between four steps and two, halved."""
     run(build, record, program, *arguments, steps, "1")  # what it measures of the machine once, it keeps
     few, few_lines = run(build, record, program, *arguments, steps, "2")
     more, more_lines = run(build, record, program, *arguments, steps, "4")
@@ -217,4 +217,5 @@ def main():
     print(f"1..{points.count}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""gpu_model - a step on a GPU that is named by figures, from what a GPU that computes nothing was asked for.
+
+The account of a run (tests/fake_cuda/fake.h) has each product with its sizes, type and bytes, and each kernel with its
+blocks and its parameters. From the parameters come the bytes that a kernel reads and writes at least: each array once.
+A product or a kernel takes as long as its arithmetic or its bytes, whichever is longer, and never less than the shortest
+kernel. Kernels with fewer blocks than the GPU has processors get that share of its bandwidth and arithmetic. The host
+enqueues while the device computes, so a step takes the longer of both, and then its waits.
+
+What is left out: latency within a kernel (rows that follow each other, reductions, barriers), caches, work that overlaps
+on the device, waiting of pipelines. Where these count, a step takes longer than predicted.
+"""
+
+import collections
+import pathlib
+import re
+import sys
+import tempfile
+
+from programs import Failure
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/spmd/device"))
+
+# An H100 SXM. Of NVIDIA's data sheet: dense products in TFLOP/s, float32 outside of tensor cores, memory, PCIe and NVLink
+# in one direction, all in GB/s. The others are assumed: shares of these that products and kernels reach, and what a
+# launch takes the host, the shortest kernel the device, and a wait.
+H100 = {
+    "bf16": 989.4, "tf32": 494.7, "f32": 66.9, "bandwidth": 3350.0, "pcie": 64.0, "link": 450.0, "processors": 132.0,
+    "products_reach": 0.75, "kernels_reach": 0.9, "launch_us": 2.5, "kernel_us": 2.0, "wait_us": 10.0,
+}
+SHARES = ("products_reach", "kernels_reach")
+GPUS = {"H100": H100}
+
+
+def read_gpu(text):
+    """H100, with other figures where TEXT says so: "H100,bandwidth=4800"."""
+    gpu = {}
+    for word in text.split(","):
+        name, equals, value = word.partition("=")
+        if not equals and name in GPUS and not gpu:
+            gpu = dict(GPUS[name])
+            continue
+        gpu = gpu or dict(H100)
+        if name not in H100:
+            raise Failure(f'--predict: "{word}" is neither {", ".join(GPUS)} nor NAME=NUMBER with {", ".join(H100)}', 2)
+        try:
+            gpu[name] = float(value)
+        except ValueError:
+            gpu[name] = -1.0
+        if not 0 < gpu[name] < 1e9 or (name in SHARES and gpu[name] > 1):
+            limit = "at most 1" if name in SHARES else "below 1e9"
+            raise Failure(f'--predict: {name}: "{value}" is not a number above 0, {limit}', 2)
+    return gpu
+
+
+# ---- what a kernel reads and writes
+
+HALF = {0: 4, 1: 2}  # bytes of an element by the parameter that says whether it is bf16
+
+
+def pairs(queries):
+    """Of a query and a key that it sees."""
+    return queries * (queries + 1) // 2
+
+
+# By kernel, from its parameters in the order in which the compiler hands them over: all numbers, None for a pointer.
+BYTES = {
+    "fill": lambda p: 4 * p[0],
+    "add": lambda p: 12 * p[0],
+    "multiply": lambda p: 12 * p[0],
+    "round_bf16": lambda p: 6 * p[0],
+    "column_sums_of": lambda p: p[1] * p[2] * (p[5] * HALF[p[7]] + 4 + 4 * p[4]),
+    "words_of_keys": lambda p: 4 * p[0] * p[8],
+    "layer_norm_forward": lambda p: 12 * p[0] * p[2],
+    "layer_norm_backward_input": lambda p: 12 * p[0] * p[2],
+    "layer_norm_backward_weight": lambda p: 8 * p[1] * p[2] * p[5],
+    "silu_masked": lambda p: p[0] * (16 if p[1] else 12),
+    "softmax_cross_entropy": lambda p: 8 * p[0] * p[2],
+    "add_losses": lambda p: 12 * p[0],
+    "adamw_of": lambda p: (p[1] - p[0]) * (32 if p[2] else 28),
+    "copy_block": lambda p: 8 * p[0] * p[5],
+    "square_sums": lambda p: 4 * p[0] * p[2],
+    "rms_norm_forward": lambda p: 8 * p[0] * p[2],
+    "dots_of": lambda p: p[0] * p[1] * (4 + HALF[p[3]]),
+    "backward_input_of": lambda p: p[0] * p[1] * (8 + HALF[p[7]]),
+    "backward_weight_of": lambda p: p[1] * p[2] * p[5] * (4 + HALF[p[8]]),
+    "sl_gelu_forward_device": lambda p: 8 * (p[1] - p[0]),
+    "sl_gelu_backward_device": lambda p: 12 * (p[1] - p[0]),
+    "lookup": lambda p: p[0] * p[4] * (4 + HALF[p[8]]),
+    "scatter_add": lambda p: 12 * p[0] * p[1],
+    "softmax_chunk": lambda p: 8 * p[0] * p[2],
+    "softmax_gradient": lambda p: p[0] * p[4] * (8 + HALF[p[10]]),
+    "softmax_dlogits": lambda p: 8 * p[0] * p[2],
+    "softmax_losses": lambda p: 20 * p[0],
+    "forward": lambda p: 16 * p[2] * p[3] * p[0] * p[6],
+    "backward": lambda p: 32 * p[1] * p[2] * p[3] * p[4],
+}
+# Arithmetic that counts beside the bytes: attention, in float32 without tensor cores. Two products forward, five backward.
+FLOPS = {
+    "forward": lambda p: 4 * p[6] * p[2] * p[0] * pairs(p[3]),
+    "backward": lambda p: 10 * p[4] * p[1] * p[3] * pairs(p[2]),
+}
+PARAMETERS = {"forward": 21, "backward": 31}  # other files have functions of these names
+OPTIMIZERS = ("adamw_of",)
+
+
+def number(word):
+    """A parameter's; None for a pointer."""
+    return int(word, 0) if re.fullmatch("0x[0-9a-f]+|[0-9]+", word) else None
+
+
+def function_of(name):
+    return re.fullmatch(r"__omp_offloading_[0-9a-f]+_[0-9a-f]+_(.*)_l[0-9]+", name).group(1)
+
+
+def price_launch(name, blocks, parameters, gpu):
+    """(part of the step, bytes, seconds on the device)"""
+    function = function_of(name)
+    shortest = 1e-6 * gpu["kernel_us"]
+    if function not in BYTES or len(parameters) != PARAMETERS.get(function, len(parameters)):
+        return f"unknown {function}", 0, shortest
+    share = min(1.0, blocks / gpu["processors"]) * gpu["kernels_reach"]
+    moved = BYTES[function](parameters)
+    flops = FLOPS[function](parameters) if function in FLOPS else 0
+    seconds = max(moved / (share * gpu["bandwidth"] * 1e9), flops / (share * gpu["f32"] * 1e12), shortest)
+    part = "attention" if function in FLOPS else "optimizer" if function in OPTIMIZERS else "kernels"
+    return part, moved, seconds
+
+
+def price_product(m, n, k, kind, moved, gpu):
+    """(flops, seconds)"""
+    flops = 2 * m * n * k
+    arithmetic = flops / (gpu["products_reach"] * gpu[kind] * 1e12)
+    memory = moved / (gpu["kernels_reach"] * gpu["bandwidth"] * 1e9)
+    return flops, max(arithmetic, memory, 1e-6 * gpu["kernel_us"])
+
+
+def price_copy(kinds, moved, gpu):
+    if kinds == "device>device":
+        return 2 * moved / (gpu["kernels_reach"] * gpu["bandwidth"] * 1e9)
+    return moved / (gpu["pcie"] * 1e9)
+
+
+def totals(lines, gpu, waits):
+    """Of an account's LINES, by (part, "count", "bytes", "flops" or "s"). WAITS: the calls that wait."""
+    sums = collections.Counter()
+
+    def add(part, **more):
+        sums[part, "count"] += 1
+        for name, value in more.items():
+            sums[part, name] += value
+
+    for _, kind, name, *rest in lines:
+        if kind == "launch":
+            part, moved, seconds = price_launch(name, int(rest[0]), [number(word) for word in rest[3:]], gpu)
+            add(part, bytes=moved, s=seconds)
+        elif kind == "product":
+            m, n, k, moved = int(name), int(rest[0]), int(rest[1]), int(rest[3])
+            flops, seconds = price_product(m, n, k, rest[2], moved, gpu)
+            add("products", bytes=moved, flops=flops, s=seconds)
+        elif kind == "copy":
+            add("communication", bytes=int(rest[0]), s=price_copy(name, int(rest[0]), gpu))
+        elif kind == "call" and name.startswith("nccl") and rest:
+            add("communication", bytes=int(rest[0]), s=int(rest[0]) / (gpu["link"] * 1e9))
+        elif kind == "call" and name in waits:
+            add("waits", s=1e-6 * gpu["wait_us"])
+    return sums
+
+
+PARTS = ("products", "attention", "optimizer", "kernels", "communication")
+
+
+def predict(sums, gpu, devices=1):
+    """The step, in milliseconds, of the totals of one on all DEVICES, which have equal shares of it."""
+
+    def of(part, name):
+        return sum(value for (key, field), value in sums.items() if key.split()[0] == part and field == name) / devices
+
+    unknown = sorted({part.split()[1] for part, _ in sums if part.startswith("unknown ")})
+    launches = sum(of(part, "count") for part in ("products", "attention", "optimizer", "kernels", "unknown"))
+    result = {f"{part}_ms": 1e3 * of(part, "s") for part in PARTS}
+    result["kernels_ms"] += 1e3 * of("unknown", "s")
+    device = sum(result.values())
+    host, waits = 1e-3 * gpu["launch_us"] * launches, 1e3 * of("waits", "s")
+    step = max(device, host) + waits
+    floor = result["products_ms"] + result["optimizer_ms"]
+    return result | {
+        "launches": launches, "gflop": of("products", "flops") / 1e9, "waits_ms": waits, "device_ms": device,
+        "kernel_gb": sum(of(part, "bytes") for part in ("attention", "optimizer", "kernels")) / 1e9,
+        "product_gb": of("products", "bytes") / 1e9, "host_ms": host, "ms": step, "floor_ms": floor,
+        "share_of_floor": floor / step if step else 0.0, "unknown": unknown,
+    }
+
+
+# ---- jobs
+
+ALONE = "--mesh data=1,model=1 --schedule plain"
+ARTICLE = "--layers 16 --hidden 2048 --expansion 4 --batch 512 --microbatches 8"
+BLOCKS = ("train --data text --batch 8 --sequence 1024 --model-dimension 768 --n-heads 12 --blocks 12 "
+          "--layers-per-block 1 --precision bf16")
+JOBS = {
+    "article, bf16": ("looping_pipeline", f"{ALONE} {ARTICLE} --precision bf16", 1),
+    "article, tf32": ("looping_pipeline", f"{ALONE} {ARTICLE} --precision tf32", 1),
+    "article, bf16, two GPUs": ("looping_pipeline", "--mesh data=2,model=1 --schedule plain --engine nccl "
+                                f"{ARTICLE} --precision bf16", 2),
+    "transformer, bf16": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1 --schedule gpipe --wgrad-group 8", 1),
+    "transformer, bf16, defaults": ("transformer", f"{BLOCKS} --mesh data=1,pipe=1,tensor=1", 1),
+}
+
+
+def step(build, gpu, program, options, devices=1):
+    """A step of the driver PROGRAM, as predicted."""
+    import null_cuda
+
+    build = pathlib.Path(build)
+    driver = build / "drivers" / program
+    if not (build / "tests/null_cuda").is_dir() or not driver.exists():
+        raise Failure(f"{build} has no {program} and tests/null_cuda: cmake --build {build} --target {program} sl_null_cuda", 2)
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            sums = null_cuda.step(str(build), f"{work}/record", str(driver), *options.split(),
+                                  account=lambda lines: totals(lines, gpu, null_cuda.WAITS))
+        except RuntimeError as error:
+            raise Failure(str(error)) from error
+    return predict(sums, gpu, devices)
+
+
+def article(build, gpu, model, precision):
+    """A step of the article's MODEL, as predicted."""
+    sizes = " ".join(f"--{name} {value}" for name, value in model.items())
+    return step(build, gpu, "looping_pipeline", f"{ALONE} {sizes} --precision {precision}")
+
+
+def table(results):
+    """Markdown: a row a job, by name."""
+    yield "| job | launches | products ms | attention | optimizer | other kernels | copies, NCCL | device | host | waits | step | floor / step |"
+    yield "| --- |" + " ---: |" * 11
+    for name, result in results.items():
+        times = [result[f"{part}_ms"] for part in (*PARTS, "device", "host", "waits")]
+        cells = [f"{result['launches']:.0f}", *(f"{ms:.2f}" for ms in times), f"{result['ms']:.2f}"]
+        yield f"| {name} | {' | '.join(cells)} | {100 * result['share_of_floor']:.0f} % |"
+
+
+def print_all(results, gpu):
+    print("A GPU of " + ", ".join(f"{name} {value:g}" for name, value in gpu.items()) + "\n")
+    print("\n".join(table(results)))
+    unknown = sorted({name for result in results.values() for name in result["unknown"]})
+    if unknown:
+        print(f"\nkernels whose bytes are not known, at {gpu['kernel_us']:g} us each: {', '.join(unknown)}")

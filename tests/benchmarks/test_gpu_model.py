@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""test_gpu_model.py [BUILD] - predicted steps of a GPU: the arithmetic on fixed accounts, or with BUILD, one of the preset
+cuda, that all of two real steps is known; prints TAP."""
+
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.dont_write_bytecode = True
+
+import gpu_model
+from programs import Failure
+
+points = 0
+
+
+def point(right, text):
+    global points
+    points += 1
+    print(f"{'ok' if right else 'not ok'} {points} - {text}", flush=True)
+
+
+def close(left, right):
+    return abs(left - right) <= 1e-9 * abs(right)
+
+
+# Round numbers: a TFLOP/s, a GB/s, ten processors.
+GPU = dict.fromkeys(gpu_model.H100, 1.0) | {"bf16": 4.0, "tf32": 2.0, "processors": 10.0, "kernel_us": 3.0, "wait_us": 7.0}
+
+
+def total(*lines):
+    return gpu_model.totals([line.split() for line in lines], GPU, ("cudaStreamSynchronize",))
+
+
+def launch(function, blocks, *parameters):
+    return f"1 launch __omp_offloading_2b_1f_{function}_l30 {blocks} 128 0xffffffffffffffff {' '.join(parameters)}"
+
+
+def products():
+    sums = total("1 product 1000 1000 1000 bf16 8000", "1 product 1000 1000 1000 tf32 16000", "1 product 1000 1 1 f32 8000")
+    result = gpu_model.predict(sums, GPU)
+    # 2 GFLOP at 4 and at 2 TFLOP/s; 8 KB at 1 GB/s.
+    point(close(result["products_ms"], 0.5 + 1.0 + 8e-3), "a product takes its arithmetic, by type, or its bytes")
+    point(close(result["gflop"], 4.000002) and result["launches"] == 3, "their arithmetic is counted")
+
+
+def kernels():
+    result = gpu_model.predict(total(launch("add", 10, "0xf4240", "1+0", "2+0")), GPU)
+    point(close(result["kernels_ms"], 12.0) and close(result["kernel_gb"], 0.012), "a sum of a million moves 12 MB")
+    result = gpu_model.predict(total(launch("add", 5, "0xf4240", "1+0", "2+0")), GPU)
+    point(close(result["kernels_ms"], 24.0), "on half of the processors it takes twice as long")
+    result = gpu_model.predict(total(launch("add", 20, "0x1", "1+0", "2+0")), GPU)
+    point(close(result["kernels_ms"], 3e-3), "none is shorter than the shortest")
+    sums = launch("column_sums_of", 10, "0x8", "0x2", "0x8", "1+0", "0", "0x64", "2+0", "0x1")
+    point(gpu_model.predict(total(sums), GPU)["kernel_gb"] == 2 * 8 * (100 * 2 + 4) / 1e9, "column sums of bf16")
+    adamw = launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0")
+    result = gpu_model.predict(total(adamw), GPU)
+    point(close(result["optimizer_ms"], 0.028) and result["kernels_ms"] == 0, "AdamW reads four arrays and writes three")
+    heads = ["0x2", "0x1", "0x1", "0x64", "0", "0x64", "0x8", *["0"] * 14]
+    result = gpu_model.predict(total(launch("forward", 10, *heads)), GPU)
+    point(close(result["attention_ms"], 1e3 * 16 * 100 * 2 * 8 / 1e9), "attention forward: q, k, v and o")
+    fast = GPU | {"bandwidth": 1e6}
+    lines = [launch("forward", 10, *heads).split()]
+    result = gpu_model.predict(gpu_model.totals(lines, fast | {"kernel_us": 1e-9}, ()), fast)
+    point(close(result["attention_ms"], 1e3 * 4 * 8 * 2 * 5050 / 1e12), "or the products of pairs that are seen")
+    result = gpu_model.predict(total(launch("forward", 10, "0x1"), launch("other", 10, "0x1")), GPU)
+    point(result["unknown"] == ["forward", "other"] and close(result["kernels_ms"], 6e-3), "what is not known is told")
+
+
+def steps():
+    lines = ["1 product 1000 1000 1000 bf16 8000", launch("adamw_of", 10, "0", "0x3e8", "0", "1+0", "0"),
+             "1 call cudaStreamSynchronize", "1 call cuLaunchKernel", "1 call ncclAllReduce 1000",
+             "1 copy device>device 1000", "1 copy pinned>device 1000", "1 take device 1 1000"]
+    result = gpu_model.predict(total(*lines), GPU)
+    point(close(result["communication_ms"], 4e-3), "a copy reads and writes; what is sent or comes from the host passes once")
+    point(close(result["device_ms"], 0.5 + 0.028 + 4e-3) and close(result["ms"], 0.532 + 7e-3), "a step: the device's, and its waits")
+    point(close(result["share_of_floor"], 0.528 / 0.539), "its floor has products and optimizer")
+    slow = gpu_model.predict(total(*lines), GPU | {"launch_us": 1000.0})
+    point(close(slow["ms"], 2.0 + 7e-3), "or the host's, where that takes longer")
+    halves = gpu_model.predict(total(*lines), GPU, 2)
+    point(close(halves["ms"], result["ms"] / 2), "two devices share it")
+
+
+def figures():
+    point(gpu_model.read_gpu("H100") == gpu_model.H100, "H100 has its own figures")
+    told = gpu_model.read_gpu("bandwidth=4800,launch_us=2")
+    point(told == gpu_model.H100 | {"bandwidth": 4800.0, "launch_us": 2.0}, "others in place of them")
+    for text in ("H200", "", "speed=1", "bf16=0", "bf16=x", "bf16=nan", "bf16=inf", "kernels_reach=1.5", "bf16=1,H100"):
+        try:
+            gpu_model.read_gpu(text)
+            point(False, f'"{text}" is refused')
+        except Failure as failure:
+            point(failure.status == 2 and str(failure).startswith("--predict: "), f'"{text}" is refused: {failure}')
+
+
+def real(build):
+    """Two steps on the GPU that computes nothing."""
+    article = gpu_model.step(build, gpu_model.H100, *gpu_model.JOBS["article, bf16"])
+    point(article["unknown"] == [], "the bytes of all kernels of the article's step are known")
+    # Two layers of 2048 x 8192 a block: three products of each, but for the first layer's input; first and last layer.
+    gflop = 2 * 512 * (3 * 16 * 2 * 2048 * 8192 + 2 * 784 * 2048 + 3 * 2048 * 10) / 1e9
+    point(close(article["gflop"], gflop), f"its products have {gflop:.1f} GFLOP")
+    adamw = 28 * (16 * 2 * 2048 * 8192 + 784 * 2048 + 2048 * 10)
+    bound = 1e3 * adamw / (0.9 * 3350e9)
+    point(bound < article["optimizer_ms"] < 1.001 * bound, "its optimizer moves 28 bytes a parameter, and biases'")
+    blocks = gpu_model.step(build, gpu_model.H100, *gpu_model.JOBS["transformer, bf16"])
+    point(blocks["unknown"] == [], f"and all of the transformer's: {blocks['unknown']}")
+
+
+if len(sys.argv) > 1:
+    real(sys.argv[1])
+else:
+    products()
+    kernels()
+    steps()
+    figures()
+print(f"1..{points}")
