@@ -13,6 +13,7 @@ on the device, waiting of pipelines. Where these count, a step takes longer than
 import collections
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -210,17 +211,19 @@ JOBS = {
 
 def step(build, gpu, program, options, devices=1):
     """A step of the driver PROGRAM, as predicted."""
-    import null_cuda
-
     build = pathlib.Path(build)
     driver = build / "drivers" / program
     if not (build / "tests/null_cuda").is_dir() or not driver.exists():
         raise Failure(f"{build} has no {program} and tests/null_cuda: cmake --build {build} --target {program} sl_null_cuda", 2)
+    try:
+        import null_cuda
+    except ImportError as error:  # a build that was brought without its tests' sources
+        raise Failure("tests/spmd/device/null_cuda.py is not here") from error
     with tempfile.TemporaryDirectory() as work:
         try:
             sums = null_cuda.step(str(build), f"{work}/record", str(driver), *options.split(),
                                   account=lambda lines: totals(lines, gpu, null_cuda.WAITS))
-        except RuntimeError as error:
+        except (RuntimeError, subprocess.SubprocessError) as error:
             raise Failure(str(error)) from error
     return predict(sums, gpu, devices)
 

@@ -15,7 +15,7 @@
  *       launch KERNEL GRID BLOCK PARAMETER...      a parameter: a number, or ALLOCATION+OFFSET
  *       copy KIND>KIND BYTES                       kinds: device, pinned, host
  *       take device|pinned ALLOCATION BYTES        numbered in their order, but for the driver's own
- *       product M N K bf16|tf32|f32 BYTES          bytes: of the operands, and of the result once more where it is added to
+ *       product M N K bf16|tf32|f32 BYTES          bytes: of all operands; what is added to comes and leaves
  *
  * Built as the libraries that a program for GPUs is linked with (tests/spmd/device/null_cuda.cmake), the same code is
  * a GPU that computes nothing, and tells what a step asks for. */
