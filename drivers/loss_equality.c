@@ -13,6 +13,8 @@
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/common/streams.h"
+#include "drivers/search/forecast.h"
+#include "drivers/speed/profile_report.h"
 #include "drivers/training/memory_check.h"
 #include "drivers/training/shardings_report.h"
 #include "drivers/training/training.h"
@@ -50,6 +52,9 @@ struct trial {
     struct sl_store *to;         /* receives the trained values, or NULL */
     struct sl_memory *memory;    /* [coordinates] */
     struct sl_trace_file *trace; /* of all steps but the first; NULL: none */
+    struct sl_profile *profile;  /* [coordinates], of all steps but the first; NULL: none */
+    struct sl_forecast forecast;
+    struct sl_step_times times;
     /* Written by coordinate 0: of each step, and over all rows of all steps. */
     double *loss;
     double accumulated, accuracy;
@@ -63,6 +68,23 @@ static int log_step(const struct trial *trial, int step, struct sl_error *error)
     if (!trial->log_every || ((step + 1) % trial->log_every && step + 1 < trial->steps)) return SL_OK;
     printf("step %d: loss %.9g\n", step, trial->loss[step]);
     return sl_stdout_finish(error); /* who follows a log sees each line at once */
+}
+
+/* From the second step on: the first one touches memory and generates code. */
+static void start_records(struct trial *trial, struct sl_worker *worker) {
+    struct sl_spmd *self = worker->self;
+    if (trial->trace) sl_trainer_set_trace(worker->trainer, sl_trace_file_of(trial->trace, self));
+    if (!trial->profile) return;
+    sl_profile_start(&trial->profile[self->coordinate], self);
+    sl_trainer_set_profile(worker->trainer, &trial->profile[self->coordinate]);
+}
+
+static int gather_records(struct trial *trial, struct sl_spmd *self) {
+    if (trial->profile) {
+        sl_profile_end(&trial->profile[self->coordinate], SL_WORK_OTHER);
+        SL_TRY(sl_gather_records(self, trial->profile, sizeof *trial->profile));
+    }
+    return trial->trace ? sl_gather_traces(self, trial->trace->trace) : SL_OK;
 }
 
 static int take_steps(struct trial *trial, struct sl_worker *worker) {
@@ -80,15 +102,16 @@ static int take_steps(struct trial *trial, struct sl_worker *worker) {
         if (stop) return sl_fail(self, SL_FAILED, "interrupted in step %d of %s", step, trial->name);
         if (self->coordinate == 0) {
             trial->loss[step] = metrics.loss / metrics.rows;
+            sl_step_times_add(&trial->times, 1e3 * (sl_now() - began));
             if (trial->trace && step) sl_trace_file_step(trial->trace, step, began, sl_now(), trial->loss[step]);
             SL_TRY(log_step(trial, step, &self->error));
         }
         loss += metrics.loss;
         correct += metrics.correct;
         rows += metrics.rows;
-        if (trial->trace && !step) sl_trainer_set_trace(worker->trainer, sl_trace_file_of(trial->trace, self));
+        if (!step) start_records(trial, worker);
     }
-    if (trial->trace) SL_TRY(sl_gather_traces(self, trial->trace->trace));
+    if (trial->steps) SL_TRY(gather_records(trial, self));
     if (self->coordinate == 0) {
         trial->accumulated = loss / rows;
         trial->accuracy = correct / rows;
@@ -157,13 +180,46 @@ static json_t *losses(const struct trial *trial) {
     return list;
 }
 
-static int report_json(const struct trial *trial, double difference, bool identical, bool equal,
-                       struct sl_error *error) {
+/* Of one of the compared runs. */
+static struct sl_training_measured measured_of(struct trial *trial) {
+    return sl_training_measure(&trial->experiment.job, &trial->times, trial->profile, COMPARED_STEPS - 1,
+                               trial->memory);
+}
+
+/* Predictions are made by what the runs have shown. */
+static void forecast(struct trial *trial, const struct sl_engine *engine) {
+    for (int i = SINGLE; i < TRIALS; i++) {
+        trial[i].forecast.job = &trial[i].experiment.job;
+        trial[i].forecast.engine = engine;
+        sl_forecast_settle(&trial[i].forecast, trial[i].profile, COMPARED_STEPS - 1, 0);
+    }
+}
+
+static void add_forecast(json_t *object, struct trial *trial) {
+    const struct sl_training_measured measured = measured_of(trial);
+    json_object_set_new(object, "median_ms", sl_json_real(measured.median));
+    json_object_set_new(object, "held_bytes", json_integer((json_int_t)measured.bytes));
+    if (!trial->forecast.told.made) return;
+    json_object_set_new(object, "predicted", sl_forecast_json(&trial->forecast));
+    if (!isnan(measured.bubble)) json_object_set_new(object, "measured_bubble", sl_json_real(measured.bubble));
+}
+
+static void print_forecasts(struct trial *trial) {
+    for (int i = SINGLE; i < TRIALS; i++) {
+        const struct sl_training_measured measured = measured_of(&trial[i]);
+        if (!trial[i].forecast.told.made) continue;
+        printf("%s: ", trial[i].schedule);
+        sl_forecast_print(&trial[i].forecast, stdout, &measured);
+    }
+}
+
+static int report_json(struct trial *trial, double difference, bool identical, bool equal, struct sl_error *error) {
     json_t *object = json_pack("{s{so}}", "train", "loss", losses(&trial[TRAIN]));
     for (int i = SINGLE; i < TRIALS; i++) {
         json_object_set_new(object, trial[i].name,
                             json_pack("{so so so}", "loss", losses(&trial[i]), "accumulated",
                                       sl_json_real(trial[i].accumulated), "accuracy", sl_json_real(trial[i].accuracy)));
+        add_forecast(json_object_get(object, trial[i].name), &trial[i]);
     }
     json_object_set_new(json_object_get(object, trial[LOOPING].name), "schedule", json_string(trial[LOOPING].schedule));
     json_object_set_new(object, "max_relative_difference", sl_json_real(difference));
@@ -172,7 +228,7 @@ static int report_json(const struct trial *trial, double difference, bool identi
     return sl_json_print(stdout, "stdout", object, error);
 }
 
-static void report_table(const struct trial *trial, double difference, bool identical, bool equal) {
+static void report_table(struct trial *trial, double difference, bool identical, bool equal) {
     struct sl_column column[] = {{"layout", -10}, {"mesh", -22},    {"step 0", 16}, {"step 1", 16},
                                  {"step 2", 16},  {"accuracy", 10}, {"loss", 10}};
     struct sl_table table;
@@ -193,6 +249,7 @@ static void report_table(const struct trial *trial, double difference, bool iden
     }
     printf("\nlargest relative difference %.3g%s: %s\n", difference, identical ? ", the same bits" : "",
            equal ? "equal" : "NOT equal");
+    print_forecasts(trial);
     sl_memory_print_end(stdout, trial[LOOPING].memory, &trial[LOOPING].experiment.job.mesh, false);
 }
 
@@ -228,7 +285,8 @@ static int prepare(struct trial *trial, const struct config *config, const struc
                                 sl_mesh_print(on, name, sizeof name), reason.message);
         }
         trial[i].memory = calloc((size_t)on->size, sizeof *trial[i].memory);
-        if (!trial[i].memory) return sl_error_set(error, SL_FAILED, "no memory");
+        if (i != TRAIN) trial[i].profile = calloc((size_t)on->size, sizeof *trial[i].profile);
+        if (!trial[i].memory || (i != TRAIN && !trial[i].profile)) return sl_error_set(error, SL_FAILED, "no memory");
         if (i == LOOPING && third->schedule_file) trial[i].schedule = last->name;
         if (engine->table == &sl_engine_local && !model.training.dry_run)
             SL_TRY(classifier_experiment_check_memory(&trial[i].experiment, engine, error));
@@ -309,6 +367,7 @@ static int compare(const struct config *config, struct trial *trial, struct clas
     }
     if (!sl_speaks(&engine)) return SL_OK;
     const double difference = largest_difference(trial, &identical), tolerance = tolerance_of(&config->model);
+    forecast(trial, &engine);
     if (config->common.json)
         SL_TRY(report_json(trial, difference, identical, difference <= tolerance, error));
     else
@@ -352,6 +411,7 @@ int main(int argc, char **argv) {
         classifier_experiment_free(&trial[i].experiment);
         free(trial[i].loss);
         free(trial[i].memory);
+        free(trial[i].profile);
     }
     sl_store_free(&trained);
     sl_trace_file_free(&trace);

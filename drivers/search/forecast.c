@@ -40,20 +40,45 @@ static const struct sl_forecast *forecast_of(const struct sl_training_forecast *
     return (const struct sl_forecast *)told;
 }
 
-static void print(const struct sl_training_forecast *told, FILE *stream, const struct sl_training_measured *measured) {
-    const struct sl_forecast *forecast = forecast_of(told);
-    const struct sl_prediction *own = &forecast->own;
-    const struct sl_layout *best = &forecast->best;
+/* Times, or why there are none. */
+static void print_times(const struct sl_forecast *forecast, FILE *stream, const struct sl_training_measured *measured) {
+    if (forecast->timed)
+        fprintf(stream, "predicted %.4g ms a step, ", forecast->own.ms);
+    else
+        fprintf(stream, "predicted no time, as steps show rates from the second on; ");
+    if (measured->steps > 1)
+        fprintf(stream, "measured %.4g (%.4g to %.4g)", measured->median, measured->fast, measured->slow);
+    else if (measured->steps == 1)
+        fprintf(stream, "measured the first step alone, %.4g ms, which touches memory", measured->median);
+    else
+        fprintf(stream, "measured no step");
+}
+
+/* What holds the run back. */
+static void print_hindrance(const struct sl_forecast *forecast, FILE *stream,
+                            const struct sl_training_measured *measured) {
     double ms;
-    const char *name = hindrance(own, &ms);
-    fprintf(stream, "predicted %.4g ms a step, measured %.4g (%.4g to %.4g); planned %.1f MB a coordinate, held %.1f",
-            own->ms, measured->median, measured->fast, measured->slow, own->bytes / 1e6, measured->bytes / 1e6);
-    if (!isnan(measured->bubble))
-        fprintf(stream, "; bubble predicted %.1f %%, measured %.1f %%", 100 * own->bubble, 100 * measured->bubble);
-    fprintf(stream, "\nbeside products most goes to %s, %.3g ms", name, ms);
+    const char *name = hindrance(&forecast->own, &ms);
+    if (forecast->timed)
+        fprintf(stream, "beside products most goes to %s, %.3g ms", name, ms);
+    else
+        fprintf(stream, "beside products most would go to %s on a typical core", name);
     if (measured->taken > much)
         fprintf(stream, "; other programs had the cores for %.0f %% of the time", 100 * measured->taken);
-    if (!forecast->searched)
+}
+
+void sl_forecast_print(const struct sl_forecast *forecast, FILE *stream, const struct sl_training_measured *measured) {
+    const struct sl_prediction *own = &forecast->own;
+    const struct sl_layout *best = &forecast->best;
+    print_times(forecast, stream, measured);
+    fprintf(stream, "; planned %.1f MB a coordinate, held %.1f", own->bytes / 1e6, measured->bytes / 1e6);
+    if (!isnan(measured->bubble))
+        fprintf(stream, "; bubble predicted %.1f %%, measured %.1f %%", 100 * own->bubble, 100 * measured->bubble);
+    putc('\n', stream);
+    print_hindrance(forecast, stream, measured);
+    if (!forecast->options)
+        fprintf(stream, "\n");
+    else if (!forecast->searched)
         fprintf(stream, "; other layouts are predicted after %g s of steps\n", searched);
     else if (best->fits && best->prediction.ms < (1 - worth) * own->ms)
         fprintf(stream, "; predicted to take %.0f %% less: %s\n", 100 * (1 - best->prediction.ms / own->ms),
@@ -62,17 +87,24 @@ static void print(const struct sl_training_forecast *told, FILE *stream, const s
         fprintf(stream, "; no layout is predicted to be more than %.0f %% faster\n", 100 * worth);
 }
 
-static json_t *json(const struct sl_training_forecast *told) {
-    const struct sl_forecast *forecast = forecast_of(told);
+static void print(const struct sl_training_forecast *told, FILE *stream, const struct sl_training_measured *measured) {
+    sl_forecast_print(forecast_of(told), stream, measured);
+}
+
+/* What the time consists of. */
+static void add_shares(json_t *object, const struct sl_prediction *own) {
+    for (int i = 0; i < SL_SHARES; i++) json_object_set_new(object, share_name[i], sl_json_real(own->share_ms[i]));
+    json_object_set_new(object, "reduce_ms", sl_json_real(own->reduce_ms));
+    json_object_set_new(object, "optimizer_ms", sl_json_real(own->optimizer_ms));
+}
+
+json_t *sl_forecast_json(const struct sl_forecast *forecast) {
     const struct sl_layout *best = &forecast->best;
-    json_t *object = json_pack("{sf sf sI}", "ms", forecast->own.ms, "bubble", forecast->own.bubble, "bytes",
+    const double ms = forecast->timed ? forecast->own.ms : (double)NAN;
+    const double bubble = forecast->timed ? forecast->own.bubble : (double)NAN;
+    json_t *object = json_pack("{so so sI}", "ms", sl_json_real(ms), "bubble", sl_json_real(bubble), "bytes",
                                (json_int_t)forecast->own.bytes);
-    for (int i = 0; object && i < SL_SHARES; i++)
-        json_object_set_new(object, share_name[i], sl_json_real(forecast->own.share_ms[i]));
-    if (object) {
-        json_object_set_new(object, "reduce_ms", sl_json_real(forecast->own.reduce_ms));
-        json_object_set_new(object, "optimizer_ms", sl_json_real(forecast->own.optimizer_ms));
-    }
+    if (object && forecast->timed) add_shares(object, &forecast->own);
     if (object && forecast->searched && best->fits) {
         json_object_set_new(object, "better_ms", sl_json_real(best->prediction.ms));
         json_object_set_new(object, "better_layout", json_string(best->text));
@@ -80,35 +112,42 @@ static json_t *json(const struct sl_training_forecast *told) {
     return object;
 }
 
+static json_t *json(const struct sl_training_forecast *told) { return sl_forecast_json(forecast_of(told)); }
+
 /* What cannot be predicted is not told: the run has been done all the same. */
-static void settle(struct sl_training_forecast *told, const struct sl_training *training, int64_t steps,
-                   double seconds) {
-    struct sl_forecast *forecast = (struct sl_forecast *)told;
-    struct sl_machine *machine = told->made || steps < 1 ? NULL : malloc(sizeof *machine);
-    struct sl_job *job = training->job;
+void sl_forecast_settle(struct sl_forecast *forecast, const struct sl_profile *profile, int64_t steps, double seconds) {
+    struct sl_machine *machine = forecast->told.made ? NULL : malloc(sizeof *machine);
+    struct sl_job *job = forecast->job;
     struct sl_error why = {0};
     if (!machine) return;
-    int status = sl_observe(machine, job, forecast->engine, training->profile, steps, &why);
-    forecast->searched = seconds >= searched;
+    int status = sl_observe(machine, job, forecast->engine, profile, steps, &why);
+    forecast->timed = steps > 0;
+    forecast->searched = forecast->options && forecast->timed && seconds >= searched;
     if (status == SL_OK && forecast->searched)
-        status = sl_search_compare(job, forecast->engine, training->command, forecast->options, machine, &forecast->own,
+        status = sl_search_compare(job, forecast->engine, forecast->command, forecast->options, machine, &forecast->own,
                                    &forecast->best, &why);
     else if (status == SL_OK)
         status = sl_search_predict(job, forecast->engine, machine, &forecast->own, &why);
-    told->made = status == SL_OK;
+    forecast->told.made = status == SL_OK;
     free(machine);
+}
+
+static void settle(struct sl_training_forecast *told, const struct sl_training *training, int64_t steps,
+                   double seconds) {
+    sl_forecast_settle((struct sl_forecast *)told, training->profile, steps, seconds);
 }
 
 int sl_forecast_make(struct sl_forecast *forecast, struct sl_training *training, const struct sl_engine *engine,
                      const struct sl_search_options *options, struct sl_error *error) {
-    *forecast = (struct sl_forecast){.engine = engine, .options = options};
+    *forecast =
+        (struct sl_forecast){.job = training->job, .engine = engine, .command = training->command, .options = options};
     if (!training->job->type->copy || training->job->sizes_only) return SL_OK;
     training->watched = true;
     if (!sl_speaks(engine)) return SL_OK;
     if (options->machine)
         SL_TRY(sl_search_compare(training->job, engine, training->command, options, NULL, &forecast->own,
                                  &forecast->best, error));
-    forecast->searched = options->machine != NULL;
+    forecast->timed = forecast->searched = options->machine != NULL;
     forecast->told = (struct sl_training_forecast){options->machine != NULL, settle, print, json};
     training->forecast = &forecast->told;
     return SL_OK;

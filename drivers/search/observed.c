@@ -105,9 +105,10 @@ static void scale(struct sl_machine *machine, const struct sl_job *job, const st
 
 int sl_observe(struct sl_machine *machine, struct sl_job *job, const struct sl_engine *engine,
                const struct sl_profile *profile, int64_t steps, struct sl_error *error) {
-    const struct seen seen = look(profile, job->mesh.size, steps);
     struct sl_prediction own;
     begin(machine, job, engine);
+    if (steps < 1) return SL_OK;
+    const struct seen seen = look(profile, job->mesh.size, steps);
     SL_TRY(sl_search_predict(job, engine, machine, &own, error));
     scale(machine, job, &seen, &own);
     return SL_OK;

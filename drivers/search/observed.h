@@ -7,8 +7,8 @@
 #include "layers/modules/profile.h"
 
 /* MACHINE has the rates at which JOB's coordinates have computed in STEPS steps, of which PROFILE [coordinates] tells.
- * How rates depend on shapes, and what cannot be seen in one run, is typical of a core of our time. SL_BAD_INPUT, or
- * another status, where the job cannot be predicted. */
+ * Of no steps the rates are typical. How rates depend on shapes, and what cannot be seen in one run, is typical of a
+ * core of our time. SL_BAD_INPUT, or another status, where the job cannot be predicted. */
 int sl_observe(struct sl_machine *machine, struct sl_job *job, const struct sl_engine *engine,
                const struct sl_profile *profile, int64_t steps, struct sl_error *error);
 

@@ -1,12 +1,13 @@
 /* memory_check.c - compares what a run needs with what there is. */
 #include "drivers/training/memory_check.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "drivers/training/memory_options.h"
 
-double sl_memory_of_parameters(const struct sl_job *job, double parameters) {
-    const struct sl_training_options *options = job->options;
+/* Floats of a parameter that the coordinates together have, where JOB has OPTIONS. */
+static double copies_of(const struct sl_job *job, const struct sl_training_options *options) {
     const double replicas = options->fsdp ? 1 : job->data, states = options->zero ? 1 : replicas;
     const double gradients = options->zero == 2 ? 1 : replicas;
     const bool stored = options->storage == 1, rounded = job->precision == SL_BF16;
@@ -14,7 +15,11 @@ double sl_memory_of_parameters(const struct sl_job *job, double parameters) {
     double copies = alone ? 0 : replicas;
     if (!job->forward_only) copies += gradients + sl_optimizer_states(&job->optimizer) * states;
     if (rounded || alone || (stored && !job->forward_only)) copies += replicas / 2;
-    return sizeof(float) * parameters * copies;
+    return copies;
+}
+
+double sl_memory_of_parameters(const struct sl_job *job, double parameters) {
+    return sizeof(float) * parameters * copies_of(job, job->options);
 }
 
 /* ---- by sizes alone ---- */
@@ -26,10 +31,102 @@ static enum sl_limit exceeded(const struct sl_limits *limits, double bytes) {
     return limit < SL_LIMIT_DEVICE ? (enum sl_limit)limit : SL_LIMITS;
 }
 
-/* Planning takes time with the square of a stage's parameters, and what is far too large no option makes fit. */
+/* Planning takes time with the square of a stage's parameters, and what is far too large no options of this machine
+ * make fit. */
 static bool can_be_planned(const struct sl_job *job, double bytes, double room) {
     enum { MOST_LAYERS = 256, FAR = 1024 };
     return job->layers / job->ranks <= MOST_LAYERS && bytes < FAR * room;
+}
+
+/* What would make a job fit that cannot be planned. */
+struct advice {
+    const struct sl_job *job;
+    const struct sl_memory_need *need;
+    double room;
+    char *text;
+    size_t size;
+    int count;
+};
+
+static void advise(struct advice *advice, const char *what, double bytes) {
+    char figure[32];
+    const size_t used = strlen(advice->text);
+    snprintf(advice->text + used, advice->size - used, "%s%s (%s)",
+             advice->count++ ? ", or with " : "; by sizes alone it would fit with ", what,
+             sl_bytes_describe(bytes, figure, sizeof figure));
+}
+
+/* A batch that leaves room for the parameters. */
+static void try_batch(struct advice *advice) {
+    const struct sl_memory_need *need = advice->need;
+    const double batch = advice->job->options->batch, rows = need->activations + need->data;
+    const double fits = floor(batch * (advice->room - need->parameters) / rows);
+    char what[48];
+    if (!(fits >= 1 && fits < batch)) return;
+    snprintf(what, sizeof what, "--batch %.0f", fits);
+    advise(advice, what, need->parameters + rows * fits / batch);
+}
+
+/* As many bytes as the coordinates have together where replicas divide all parameters among them. */
+static double divided(const struct advice *advice, bool stored) {
+    const struct sl_job *job = advice->job;
+    const struct sl_memory_need *need = advice->need;
+    struct sl_training_options options = *job->options;
+    options.fsdp = true;
+    options.storage = stored ? 1 : options.storage;
+    return need->parameters * copies_of(job, &options) / copies_of(job, job->options) + need->activations + need->data;
+}
+
+/* On as many machines as it takes with a coordinate each, if a mesh has so many. */
+static void try_machines(struct advice *advice, bool stored) {
+    const double bytes = divided(advice, stored), machines = ceil(bytes / advice->room);
+    char what[96];
+    if (stored && bytes >= divided(advice, false)) return;
+    if (machines < 2 || machines > SL_MAX_COORDINATES) return;
+    snprintf(what, sizeof what, "--engine mpi --fsdp%s on %.0f machines with as much", stored ? " --storage bf16" : "",
+             machines);
+    advise(advice, what, bytes / machines);
+}
+
+/* The same with fewer layers; where not even one fits, with fewer parameters. */
+static void try_smaller(struct advice *advice) {
+    const struct sl_memory_need *need = advice->need;
+    const double model = need->parameters + need->activations, room = advice->room - need->data;
+    const double layers = floor(advice->job->layers * room / model);
+    char what[96];
+    if (room <= 0 || model <= room) return;
+    if (layers >= 1)
+        snprintf(what, sizeof what, "about %.0f of its %d layers", layers, advice->job->layers);
+    else
+        snprintf(what, sizeof what, "a model of 1/%.0f of its size", ceil(model / room));
+    advise(advice, what,
+           need->data + (layers >= 1 ? model * layers / advice->job->layers : model / ceil(model / room)));
+}
+
+/* What no mesh of machines like this one holds: what each machine of the largest mesh would need, and what model those
+ * with as much memory as this one would hold. */
+static void try_largest_mesh(struct advice *advice) {
+    const bool stored = divided(advice, true) < divided(advice, false);
+    const char *rounded = stored ? " --storage bf16" : "";
+    const double each = divided(advice, stored) / SL_MAX_COORDINATES, times = ceil(each / advice->room);
+    char what[128];
+    if (each <= advice->room) return;
+    snprintf(what, sizeof what, "--engine mpi --fsdp%s on %d machines with more", rounded, SL_MAX_COORDINATES);
+    advise(advice, what, each);
+    snprintf(what, sizeof what, "a model of 1/%.0f of its size on %d with as much", times, SL_MAX_COORDINATES);
+    advise(advice, what, each / times);
+}
+
+static char *advise_by_sizes(const struct sl_job *job, const struct sl_memory_need *need, double room, char *text,
+                             size_t size) {
+    struct advice advice = {job, need, room, text, size, 0};
+    *text = '\0';
+    try_batch(&advice);
+    try_machines(&advice, false);
+    try_machines(&advice, true);
+    try_largest_mesh(&advice);
+    try_smaller(&advice);
+    return text;
 }
 
 int sl_memory_check(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory_need *need,
@@ -37,7 +134,7 @@ int sl_memory_check(const struct sl_job *job, const struct sl_engine *engine, co
     const double bytes = need->parameters + need->activations + need->data;
     const struct sl_limits limits = sl_limits_now();
     const enum sl_limit limit = exceeded(&limits, bytes);
-    char has[128];
+    char has[128], advice[400];
     bool planned;
     if (limit == SL_LIMITS) return SL_OK;
     if (can_be_planned(job, bytes, limits.room[limit])) {
@@ -45,9 +142,10 @@ int sl_memory_check(const struct sl_job *job, const struct sl_engine *engine, co
         if (status || planned) return status;
     }
     return sl_error_set(error, SL_BAD_INPUT,
-                        "the run needs at least %.1f GB (parameters %.1f, activations %.1f, data %.1f), and %s",
+                        "the run needs at least %.1f GB (parameters %.1f, activations %.1f, data %.1f), and %s%s",
                         bytes / 1e9, need->parameters / 1e9, need->activations / 1e9, need->data / 1e9,
-                        sl_limit_describe(limit, limits.room[limit], limits.whole[limit], has, sizeof has));
+                        sl_limit_describe(limit, limits.room[limit], limits.whole[limit], has, sizeof has),
+                        advise_by_sizes(job, need, limits.room[limit], advice, sizeof advice));
 }
 
 /* ---- by planning ---- */

@@ -125,6 +125,13 @@ static void keep_peak(const struct sl_job *job, const struct sl_peak *peak) {
         remark(&error, "what products reach is not kept for other runs");
 }
 
+/* PEAK is from now on what was measured today. */
+static void take_peak(const struct sl_job *job, double flops, struct sl_peak *peak) {
+    peak->flops = flops;
+    sl_peak_date(peak->date);
+    keep_peak(job, peak);
+}
+
 int sl_peak_find(struct sl_worker *worker, bool anew, struct sl_peak *peak) {
     struct sl_spmd *self = worker->self;
     const bool speaks = self->coordinate == 0;
@@ -135,9 +142,13 @@ int sl_peak_find(struct sl_worker *worker, bool anew, struct sl_peak *peak) {
     SL_TRY(sl_psum(self, sl_trainer_world(worker->trainer), SL_F32, &known, &known, 1));
     if (known > 0) return SL_OK;
     SL_TRY(measure(worker, &best));
-    if (!speaks) return SL_OK;
-    peak->flops = best;
-    sl_peak_date(peak->date);
-    keep_peak(worker->job, peak);
+    if (speaks) take_peak(worker->job, best, peak);
+    return SL_OK;
+}
+
+int sl_peak_raise(struct sl_worker *worker, struct sl_peak *peak) {
+    double best;
+    SL_TRY(measure(worker, &best));
+    if (worker->self->coordinate == 0 && best > peak->flops) take_peak(worker->job, best, peak);
     return SL_OK;
 }

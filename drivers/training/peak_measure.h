@@ -12,4 +12,8 @@
  * the file cannot be read or written ends nothing: a line on stderr says so, unless it was for want of memory. */
 int sl_peak_find(struct sl_worker *worker, bool anew, struct sl_peak *peak);
 
+/* Every coordinate calls it, where a run has been faster than PEAK: measures it again, and takes and keeps the result
+ * if that is more. */
+int sl_peak_raise(struct sl_worker *worker, struct sl_peak *peak);
+
 #endif

@@ -212,19 +212,30 @@ static json_t *options_of(const struct sl_signature *signature) {
 
 static int run_of(const struct sl_training *training) { return sl_schedule_run(&training->job->schedule, SL_FORWARD); }
 
-static struct sl_training_measured measured_of(struct sl_training *training) {
-    struct sl_step_times *times = &training->report.times;
-    const int coordinates = training->job->mesh.size;
+/* Steps that the profile has. */
+static int64_t steps_profiled(const struct sl_training *training) {
+    const int64_t done = sl_training_done(training) - 1;
+    return !training->job->options->profile && done > WATCHED ? WATCHED : done;
+}
+
+struct sl_training_measured sl_training_measure(const struct sl_job *job, struct sl_step_times *times,
+                                                const struct sl_profile *profile, int64_t profiled,
+                                                const struct sl_memory *memory) {
     /* A wait for one without a core is no bubble. */
-    const bool shared =
-        training->job->sharing.cores > 0 && training->job->sharing.coordinates > training->job->sharing.cores;
-    return (struct sl_training_measured){
-        .median = sl_step_times_median(times),
-        .fast = sl_step_times_quantile(times, 0.1),
-        .slow = sl_step_times_quantile(times, 0.9),
-        .bytes = sl_memory_most(training->memory, &training->job->mesh),
-        .bubble = shared ? (double)NAN : sl_profile_bubble(training->profile, coordinates),
-        .taken = shared ? (double)NAN : sl_profile_no_core(training->profile, coordinates)};
+    const bool shared = job->sharing.cores > 0 && job->sharing.coordinates > job->sharing.cores;
+    const bool known = !shared && profiled > 0;
+    return (struct sl_training_measured){.steps = times->count,
+                                         .median = sl_step_times_median(times),
+                                         .fast = sl_step_times_quantile(times, 0.1),
+                                         .slow = sl_step_times_quantile(times, 0.9),
+                                         .bytes = sl_memory_most(memory, &job->mesh),
+                                         .bubble = known ? sl_profile_bubble(profile, job->mesh.size) : (double)NAN,
+                                         .taken = known ? sl_profile_no_core(profile, job->mesh.size) : (double)NAN};
+}
+
+static struct sl_training_measured measured_of(struct sl_training *training) {
+    return sl_training_measure(training->job, &training->report.times, training->profile, steps_profiled(training),
+                               training->memory);
 }
 
 static void add_forecast(struct sl_training *training, json_t *object) {
@@ -252,12 +263,6 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     if (object && !sl_training_done(training) && options->resume)
         json_object_set_new(object, "nothing_to_do", json_true());
     return sl_report_print(&training->report, object, error);
-}
-
-/* Steps that the profile has. */
-static int64_t steps_profiled(const struct sl_training *training) {
-    const int64_t done = sl_training_done(training) - 1;
-    return !training->job->options->profile && done > WATCHED ? WATCHED : done;
 }
 
 static void print_forecast(struct sl_training *training) {

@@ -33,6 +33,7 @@ struct sl_training_type {
 
 /* What was measured: ms of the median step, and of the fast and slow tenth of them; bytes of the fullest coordinate. */
 struct sl_training_measured {
+    int64_t steps; /* of one, its times are that one's; of none NaN */
     double median, fast, slow, bytes;
     /* Shares of the passes' time, NaN where nobody knows, as where coordinates share cores: in which coordinates had
      * nothing to compute; and in which other programs had their cores. */
@@ -42,8 +43,8 @@ struct sl_training_measured {
 /* What was predicted of a run, and is told at its end. */
 struct sl_training_forecast {
     bool made;
-    /* When the training has ended: makes it, by the profile of STEPS steps, if it has not been made. The run's steps
-     * took SECONDS. */
+    /* When the training has ended: makes it, by the profile of STEPS steps, if it has not been made; of no steps, as
+     * far as no times are needed. The run's steps took SECONDS. */
     void (*settle)(struct sl_training_forecast *forecast, const struct sl_training *training, int64_t steps,
                    double seconds);
     /* For people, beside what was measured; as JSON, NULL without memory. */
@@ -76,6 +77,12 @@ struct sl_training {
     struct sl_store gradients;
     bool interrupted;
 };
+
+/* What a run of JOB tells: of the TIMES of its steps, of PROFILE, which has PROFILED of them, and of MEMORY. The last
+ * two are [coordinates]. */
+struct sl_training_measured sl_training_measure(const struct sl_job *job, struct sl_step_times *times,
+                                                const struct sl_profile *profile, int64_t profiled,
+                                                const struct sl_memory *memory);
 
 /* Gives ENGINE the delay that the options ask for. SL_BAD_INPUT where it has none. */
 int sl_training_delay(const struct sl_training_options *options, struct sl_engine *engine, struct sl_error *error);

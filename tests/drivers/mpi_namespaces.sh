@@ -75,10 +75,14 @@ for test in channel collectives; do
     point "test_$test"
 done
 
-"$drivers/loss_equality" --json >expected
+# Without what was measured, and predicted by that.
+results() {
+    sed -E 's/,"median_ms":[^,]*,"held_bytes":[0-9]*(,"predicted":\{[^}]*\})?(,"measured_bubble":[^,}]*)?//g' "$1"
+}
+"$drivers/loss_equality" --json | results - >expected
 launch 8 "$drivers/loss_equality" --engine mpi --json >out 2>err
 status=$?
-[ $status = 0 ] && cmp -s out expected
+[ $status = 0 ] && results out | cmp -s - expected
 point 'loss_equality prints the same bits'
 
 # begin ARGUMENT...: a training in the background, whose processes leave their ids; returns when it is under way.

@@ -8,7 +8,7 @@ number='(null|-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?)'
 step="\\{\"step\":[0-9]+,\"loss\":$number,\"accuracy\":$number,\"ms\":$number,\"lr\":$number\\}"
 bytes='\{"coordinate":[0-9]+,"parameters":[0-9]+,"gradients":[0-9]+,"optimizer":[0-9]+,"activations":[0-9]+(,"[a-z]+":[0-9]+)*,"total":[0-9]+\}'
 last="\\{\"parameters\":[0-9]+,\"parameters_stacked\":[0-9]+,\"final_loss\":$number,\"first_step_ms\":$number,"
-last="$last\"median_ms\":$number,\"peak_bytes\":[0-9]+,\"memory\":\\[($bytes(,$bytes)*)\\],\"processes\":\\[[^{]*\\{[^}]*\\}\\],\"options\":\\{\"--[^}]*\\},\"coordinates\":[0-9]+,\"cores\":[0-9]+,\"fused\":[0-9]+(,\"predicted\":\\{[^}]*\\}(,\"measured_bubble\":$number)?)?"
+last="$last\"median_ms\":$number,\"peak_bytes\":[0-9]+,\"memory\":\\[($bytes(,$bytes)*)\\],\"processes\":\\[[^{]*\\{[^}]*\\}\\],\"options\":\\{\"--[^}]*\\},\"coordinates\":[0-9]+,\"cores\":[0-9]+,\"fused\":[0-9]+,\"predicted\":\\{[^}]*\\}(,\"measured_bubble\":$number)?"
 cut="$last,\"interrupted\":true\\}"
 last="$last\\}"
 

@@ -41,6 +41,17 @@ call $train --measure-peak
 [ $status = 0 ] && ! reached | grep -q 2001 && [ "$(grep -c '"host"' "$kept")" = 1 ] && ! grep -q 2001 "$kept"
 point 'it is measured anew for whoever asks'
 
+sed 's/"flops_per_second": .*/"flops_per_second": 1000,/; s/"date": .*/"date": "2001-02-03"/' measured >"$kept"
+call $train --json
+[ $status = 0 ] && [ ! -s err ] && ! grep -q 2001-02-03 "$kept" && tail -n 1 out | grep -q '"mfu":0\.[0-9]*,' && ! grep -q 2001-02-03 out
+point 'a run that is faster than what was kept measures it again'
+sed 's/"flops_per_second": .*/"flops_per_second": 1000,/; s/"date": .*/"date": "2001-02-03"/' measured >"$kept"
+call $train --profile
+[ $status = 0 ] && [ ! -s err ] && grep -q '"date": "2001-02-03"' "$kept" &&
+    grep -q 'of 0.0 GFLOP/s, measured 2001-02-03 with slower cores than the run had, ' out
+point 'not beside a profile, where a line says what is wrong'
+cp measured "$kept"
+
 for damage in '{' '{"peaks":[{"host":"a"}]}'; do
     printf '%s' "$damage" >"$kept"
     call $train

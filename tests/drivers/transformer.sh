@@ -28,7 +28,7 @@ step="\\{\"step\":[0-9]+,\"loss\":$number,\"lr\":$number,$rates,\"ms\":$number"
 last="\\{\"parameters\":[0-9]+,\"final_loss\":$number,\"median_ms\":$number,$rates,"
 last="$last\"products_flops_per_second\":$number,\"coordinate_bytes\":$number,\"peak_bytes\":[0-9]+,"
 last="$last\"products_measured\":\"[0-9]{4}-[0-9]{2}-[0-9]{2}\""
-last="$last,\"memory\":\\[\\{\"coordinate\":0,[^]]*\\],\"processes\":\\[\\{[^}]*\\}\\],\"options\":\\{\"--[^}]*\\},\"coordinates\":[0-9]+,\"cores\":[0-9]+,\"fused\":[0-9]+(,\"predicted\":\\{[^}]*\\}(,\"measured_bubble\":$number)?)?"
+last="$last,\"memory\":\\[\\{\"coordinate\":0,[^]]*\\],\"processes\":\\[\\{[^}]*\\}\\],\"options\":\\{\"--[^}]*\\},\"coordinates\":[0-9]+,\"cores\":[0-9]+,\"fused\":[0-9]+,\"predicted\":\\{[^}]*\\}(,\"measured_bubble\":$number)?"
 
 call $train --steps 3 --json --metrics metrics
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -cxE "$step\\}" out)" = 3 ] && [ "$(grep -cxE "$last\\}" out)" = 1 ] &&

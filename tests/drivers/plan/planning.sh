@@ -80,8 +80,27 @@ call $classifier --mesh data=1,model=2 --steps 5
 [ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (.*; planned .* held ' out && grep -q '^beside products most goes to ' out
 point 'for people, too'
 call $classifier --mesh data=1,model=2 --steps 1
-[ $status = 0 ] && ! grep -q '^predicted' out
-point 'one step shows nothing'
+[ $status = 0 ] && grep -q '^predicted no time, .* measured the first step alone, [0-9.e+]* ms, .*; planned \([0-9.]*\) MB a coordinate, held \1$' out &&
+    grep -q '^beside products most would go to .* on a typical core; other layouts ' out
+point 'one step shows no rates, but bytes'
+call $classifier --mesh data=1,model=2 --steps 1 --json
+[ $status = 0 ] && tail -n 1 out | grep -q '"predicted":{"ms":null,"bubble":null,"bytes":[0-9]*}' && ! grep -q measured_bubble out
+point 'and says so in JSON'
+call $classifier --mesh data=1,model=2 --steps 0
+[ $status = 0 ] && grep -q '^predicted no time, .*; measured no step; planned ' out
+point 'no step shows less'
+call $classifier --mesh data=1,model=2 --steps 1 --machine "$laptop"
+[ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured the first step alone' out
+point 'a machine predicts all the same'
+"$drivers/loss_equality" --mesh data=1,model=2 --layers 4 --hidden 32 --batch 64 --steps 1 >out 2>err
+status=$?
+[ $status = 0 ] && [ "$(grep -cE '^(single|pipeline|looping): predicted [0-9.e+]* ms a step, measured [0-9.e+]* \(.*; planned ([0-9.]*) MB a coordinate, held \2(;|$)' out)" = 3 ] &&
+    [ "$(grep -c '^beside products most goes to ' out)" = 3 ]
+point 'each of the compared runs tells both'
+"$drivers/loss_equality" --mesh data=1,model=2 --layers 4 --hidden 32 --batch 64 --steps 1 --json >out 2>err
+status=$?
+[ $status = 0 ] && [ "$(grep -o '"held_bytes": *\([0-9]*\),"predicted":{"ms":[0-9.e+-]*,"bubble":[0-9.e+-]*,"bytes":\1[,}]' out | wc -l)" = 3 ]
+point 'in JSON, too: held is what was planned'
 
 # ---- the search ----
 
