@@ -10,7 +10,7 @@ export XDG_CACHE_HOME="$work/cache"
 kept=$XDG_CACHE_HOME/shardloop/peaks.json
 
 # reached: the peak that the last call has told, and when it was measured.
-reached() { sed -n 's/^parameters .* mfu [0-9.]* of \([0-9.]*\) GFLOP\/s, measured \([0-9-]*\), .*/\1 \2/p' out; }
+reached() { sed -n 's/^parameters .* mfu [0-9.]* of \([0-9.]*\) GFLOP\/s, measured \([0-9-]*\)[, ].*/\1 \2/p' out; }
 
 # goes_on NAME TEXT: the last call ended well, tells a peak, and has one line on stderr with TEXT; none where TEXT is "".
 goes_on() {
