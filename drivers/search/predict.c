@@ -52,7 +52,8 @@ static void count_parameters(struct rank *rank, const struct sl_job *job, const 
     for (int r = 0; r < parameters->ranges; r++) {
         const struct sl_range *range = &parameters->range[r];
         const int loop = r % parameters->loops; /* tied ones with the first's */
-        if (range->room) rank->reads = false;   /* gradients are soon gone */
+        if (sl_range_is_frozen(parameters, r)) continue;
+        if (range->room) rank->reads = false; /* gradients are soon gone */
         if (!sl_range_is_sharded(parameters, r)) rank->summed[loop] += (double)range->used;
         if (range->own_floats) rank->halved[loop] += (double)range->used;
         rank->updated[loop] += (double)range->shard_count;

@@ -244,6 +244,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
         .data_axis = sl_job_axis(job, SL_JOB_DATA),
         .optimizer = job->optimizer,
         .clip = (float)of->clip,
+        .freeze = of->freeze,
         .accumulate = of->accumulate,
         .zero = of->zero,
         .offload_weights = of->offload & SL_OFFLOAD_WEIGHTS,

@@ -76,6 +76,10 @@ const struct sl_option sl_rate_table[] = {
      .help = "learning rate at the end of the cosine"},
     {"clip", SL_OPTION_REAL, FIELD(clip), .min = 0, .max = 1e30, .keep = SL_KEPT_RUN,
      .help = "scale the gradients down so that the norm of all of them is at most X; 0: never"},
+    {"freeze", SL_OPTION_TEXT, FIELD(freeze), .value = "PATTERN,...", .keep = SL_KEPT_STATE,
+     .help =
+         "parameters that stay as they are, by patterns of their names as a shell has them, such as \"blocks.0.*\": "
+         "nothing is computed for their gradients, and they have no optimizer state"},
     {0},
 };
 

@@ -44,6 +44,7 @@ struct sl_training_options {
     /* By sl_rate_table. */
     double learning_rate, least_rate, clip;
     int warmup, lr_schedule; /* enum sl_rate_schedule */
+    const char *freeze;      /* patterns of parameters that stay as they are; NULL: none */
     /* By sl_record_table. */
     const char *metrics, *gradients, *trace; /* files; NULL: none */
     int log_every;                           /* steps from one printed line to the next; 0: the driver's choice */

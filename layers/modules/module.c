@@ -107,6 +107,19 @@ static int check_type(const struct sl_module *module, const struct sl_plan *plan
                         plan->name, type->name);
 }
 
+/* A module without children whose parameters are all frozen needs no W. If a part of them is, its W must leave that
+ * out. */
+static int freeze(struct sl_module *module, const struct sl_plan *plan) {
+    int frozen = 0;
+    for (int i = 0; i < module->parameters; i++) frozen += plan->parameters->list[module->parameter[i]].frozen;
+    module->frozen = frozen > 0 && frozen == module->parameters && module->children == 0;
+    if (frozen == 0 || module->frozen || module->type->spares || plan->forward_only) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%s%s: a part of its parameters is frozen, and its type cannot leave a part out: freeze all of "
+                        "them or none, or let its backward_weight ask sl_is_frozen, and set spares",
+                        plan->name, module->type->name);
+}
+
 /* A parent keeps for its children; if it does not, sl_module_lacks will say so. */
 static int check_kept(const struct sl_module *module, const struct sl_plan *plan) {
     const struct sl_module_type *type = module->type;
@@ -151,6 +164,7 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     plan->storage = storage;
     if (status == SL_OK) status = check_type(module, plan);
     if (status == SL_OK) status = check_kept(module, plan);
+    if (status == SL_OK) status = freeze(module, plan);
     module->weights_follow = weights_follow(module, plan);
     if (module->weights_follow) module->keeps_gradient = false;
     if (storage != SL_F32 && !plan->forward_only) plan_rooms(module, plan);
@@ -398,6 +412,7 @@ int sl_module_backward_weight_whole(const struct sl_module *module, const struct
 int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
                              const float *dy) {
     struct sl_context one = *context;
+    if (module->frozen) return SL_OK;
     one.accumulate = context->accumulate || context->microbatch > 0;
     if (context->storage != SL_F32 && !module->type->needs_no_gradient) {
         const size_t n = (size_t)context->rows * (size_t)module->out;

@@ -262,6 +262,7 @@ struct sl_module_type {
     bool dx_may_be_x;     /* backward_input may be given the same array for both, and W does without x */
     bool stores;          /* it takes x and dy as they are kept, in context->storage */
     bool fuses;           /* forward and backward_input take the rows of several microbatches at once */
+    bool spares;          /* W leaves out parameters of which sl_is_frozen says that they are */
     unsigned reads;       /* SL_READS_LABELS and the like; steps refuse batches without it */
     size_t bytes;         /* size of the type's own struct, which begins with a struct sl_module; 0: none */
     void (*release)(struct sl_module *module); /* frees what the own struct holds; NULL: nothing */
@@ -276,6 +277,7 @@ struct sl_module {
     bool keeps_input, keeps_gradient;
     bool reads_stored, reads_stored_gradient; /* where x, or dy, is stored as bf16, forward, or I, reads only that */
     bool weights_follow; /* W follows I at once, while x and dy are near: so nobody has to keep dy for it */
+    bool frozen;         /* all its parameters are, and it has no children: nobody calls W */
     int parameters;
     int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order in which plan declares them */
     /* Where the storage is bf16: x and dy widened for a type that does not store, or dy as bf16 for W that follows I.
@@ -374,7 +376,12 @@ static inline const uint16_t *sl_rounded_value(const struct sl_module *module, c
                                                int i) {
     return sl_parameter_rounded(context->parameters, module->parameter[i]);
 }
-/* The gradient of the module's parameter I. */
+/* Whether the module's parameter I is frozen, and has no gradient. Where all are, no W is called, unless for children.
+ */
+static inline bool sl_is_frozen(const struct sl_module *module, const struct sl_context *context, int i) {
+    return context->parameters->list[module->parameter[i]].frozen;
+}
+/* The gradient of the module's parameter I, unless it is frozen. */
 static inline float *sl_gradient(const struct sl_module *module, const struct sl_context *context, int i) {
     return sl_parameter_gradient(context->parameters, module->parameter[i]);
 }
@@ -416,7 +423,7 @@ int sl_module_backward_input_each(const struct sl_module *module, struct sl_cont
 /* W of the microbatches of an I, group after group. */
 int sl_module_backward_weight_each(const struct sl_module *module, const struct sl_context *context, const float *x,
                                    const float *dy);
-/* W of the microbatch whose I has just been called. */
+/* W of the microbatch whose I has just been called; nothing where the module is frozen. */
 int sl_module_weights_follow(const struct sl_module *module, const struct sl_context *context, const float *x,
                              const float *dy);
 /* Call a module whose type does not store where the storage is bf16. X and DY are bf16, but dy in I is float. */
@@ -475,7 +482,7 @@ static inline int sl_module_backward_input(const struct sl_module *module, struc
 }
 static inline int sl_module_backward_weight_plain(const struct sl_module *module, struct sl_context *context,
                                                   const float *x, const float *dy) {
-    if (!module->type->backward_weight || module->weights_follow) return SL_OK;
+    if (!module->type->backward_weight || module->weights_follow || module->frozen) return SL_OK;
     if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
     if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
     if (context->storage != SL_F32 && !module->type->stores)

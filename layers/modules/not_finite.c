@@ -142,7 +142,7 @@ static void look_at_gradients(const struct sl_module *module, const struct sl_co
     struct sl_not_finite *found = context->not_finite;
     for (int i = 0; i < module->parameters; i++) {
         const struct sl_parameter *parameter = &context->parameters->list[module->parameter[i]];
-        if (sl_range_is_sharded(context->parameters, parameter->range)) continue;
+        if (parameter->frozen || sl_range_is_sharded(context->parameters, parameter->range)) continue;
         const struct seen seen = look_at(SL_F32, sl_gradient(module, context, i), parameter->count);
         if (!seen.found) continue;
         const struct sl_not_finite_order order = {WEIGHT_GRADIENT, found->pass, context->microbatch, 0};

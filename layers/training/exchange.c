@@ -270,6 +270,7 @@ int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct 
         for (int i = 0; i < parts.count && status == SL_OK && self->coordinate == 0; i++) {
             const struct sl_parameter *parameter = &parts.list[i].parameter;
             char name[128];
+            if (state != SL_VALUES && parameter->frozen) continue;
             name_of(parameters, state, parameter->name, name);
             if (!sl_store_find(store, name) &&
                 !sl_store_declare(store, name, SL_F32, parameter->dims, parameter->shape))

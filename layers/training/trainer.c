@@ -118,6 +118,34 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
     return SL_OK;
 }
 
+/* Each pattern of freeze matches a parameter of some stage, and one is left to train. */
+static int check_frozen(struct sl_trainer *t) {
+    enum { MOST = 64 };
+    const char *list = t->parameters.frozen;
+    float found[MOST + 1] = {0}; /* by each pattern; then what trains */
+    char pattern[SL_MAX_PATTERN];
+    int patterns = 0;
+    if (!list) return SL_OK;
+    while (patterns <= MOST && sl_pattern_at(list, patterns, pattern)) patterns++;
+    if (patterns > MOST) return sl_fail(t->self, SL_BAD_INPUT, "freeze: more than %d patterns", MOST);
+    for (int i = 0; i < t->parameters.count; i++) {
+        const struct sl_parameter *parameter = &t->parameters.list[i];
+        found[patterns] += !parameter->frozen;
+        for (int p = 0; sl_pattern_at(list, p, pattern); p++) found[p] += sl_patterns_match(pattern, parameter->name);
+    }
+    SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, found, found, (size_t)patterns + 1));
+    for (int p = 0; sl_pattern_at(list, p, pattern); p++)
+        if (found[p] == 0.0f)
+            return sl_fail(
+                t->self, SL_BAD_INPUT,
+                "freeze: no parameter matches \"%.80s\": names are those in checkpoints, as --show-shardings "
+                "lists them",
+                pattern);
+    if (found[patterns] == 0.0f)
+        return sl_fail(t->self, SL_BAD_INPUT, "freeze: \"%.80s\" matches all parameters: none is left to train", list);
+    return SL_OK;
+}
+
 /* Whether the members of data, of which each updates a part of the values, hold these together. */
 static bool holds_together(const struct sl_trainer *t) {
     return t->options.zero && !t->parameters.turns && data_of(t)->size > 1 && sl_device.shares_memory &&
@@ -170,6 +198,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     SL_TRY(tie(t, model));
     t->parameters.data_axis = options->data_axis;
     t->parameters.values_only = options->pipeline.forward_only;
+    t->parameters.frozen = options->pipeline.forward_only ? NULL : options->freeze;
     t->parameters.stage_axis = options->pipeline.axis;
     if (options->offload_weights && !options->pipeline.forward_only)
         SL_TRY(sl_parameters_begin_turns(&t->parameters, &self->error));
@@ -178,6 +207,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->parameters.far_states = options->offload_optimizer && !options->pipeline.forward_only;
     t->parameters.far_directory = options->offload_directory;
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
+    SL_TRY(check_frozen(t));
     t->parameters.shards_floats = shards_floats(t);
     SL_TRY(plan_rooms(t, model));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);

@@ -335,7 +335,7 @@ int sl_updates_finish(struct sl_updates *u) {
 int sl_updates_sum(struct sl_updates *u) {
     for (int r = 0; r < u->parameters->ranges && u->apart; r++) {
         struct sl_range *range = &u->parameters->range[r];
-        if (range->count == 0 || !reads(u, r)) continue;
+        if (range->count == 0 || sl_range_is_frozen(u->parameters, r) || !reads(u, r)) continue;
         SL_TRY(sl_psum_scatter(u->self, &u->sums, SL_F32, range->gradient, range->sum, range->shard_count));
     }
     u->apart = false;

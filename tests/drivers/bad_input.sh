@@ -374,6 +374,10 @@ for value in -1 x nan 1e31; do
     refuses "--clip: \"$value\" is not a number from 0" $train --clip "$value"
 done
 refuses '--recompute: "some" is not one of none|selective|full' $train --recompute some
+refuses 'freeze: no parameter matches "nope": names are those in checkpoints' $train --freeze nope
+refuses 'freeze: no parameter matches "*.kernels"' $train --freeze '*.bias,*.kernels'
+refuses 'freeze: "*" matches all parameters: none is left to train' $train --freeze '*'
+refuses '--freeze: "" is not PATTERN,...' $train --freeze ''
 refuses '--storage: "f16" is not one of f32|bf16' $train --storage f16
 refuses '--offload: "some" is not none or a list of optimizer|activations|weights' $train --offload some
 refuses 'nowhere: no file can be made there: No such file or directory' $train --offload optimizer --offload-dir nowhere

@@ -57,11 +57,14 @@ int sl_affine_backward_weight(const struct sl_module *module, struct sl_context 
     const struct sl_products *products = products_of(module);
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     const size_t outputs = rows * (size_t)module->out;
-    const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
-    const void *b = sl_products_kept(products, context, &products->dy, outputs, dy);
+    if (!sl_is_frozen(module, context, SL_AFFINE_KERNEL)) {
+        const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
+        const void *b = sl_products_kept(products, context, &products->dy, outputs, dy);
+        SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, context->accumulate,
+                                    sl_gradient(module, context, SL_AFFINE_KERNEL)));
+    }
+    if (sl_is_frozen(module, context, SL_AFFINE_BIAS)) return SL_OK;
     const float *whole_dy = sl_widen(context, &((const struct sl_affine *)module)->whole_dy, outputs, dy);
-    SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, context->accumulate,
-                                sl_gradient(module, context, SL_AFFINE_KERNEL)));
     context->kernels->column_sums(rows, (size_t)module->out, whole_dy, context->accumulate,
                                   sl_gradient(module, context, SL_AFFINE_BIAS));
     return SL_OK;

@@ -157,16 +157,17 @@ static int add_weight_gradients(const struct sl_module *module, struct sl_contex
     const struct expert_dense *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t rows = rows_of_one(module, context), whole = (size_t)dense->whole;
-    float *kernel = sl_gradient(module, context, SL_AFFINE_KERNEL);
+    float *kernel = sl_gradient(module, context, SL_AFFINE_KERNEL); /* NULL: it is frozen */
     float *bias = sl_gradient(module, context, SL_AFFINE_BIAS);
     const float *all;
     SL_TRY(gather_gradient(module, context, dy, &all));
     for (size_t e = 0; e < dense->here; e++) {
         const void *a = operand_of(module, context, &products->x, e, (size_t)module->in, x);
         const void *b = operand_of(module, context, &products->dy, e, whole, all);
-        SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, accumulate,
-                                    kernel + e * kernel_size(module)));
-        context->kernels->column_sums(rows, whole, all + e * rows * whole, accumulate, bias + e * whole);
+        if (kernel)
+            SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, accumulate,
+                                        kernel + e * kernel_size(module)));
+        if (bias) context->kernels->column_sums(rows, whole, all + e * rows * whole, accumulate, bias + e * whole);
     }
     return SL_OK;
 }
@@ -187,6 +188,7 @@ static const struct sl_module_type expert_dense = {.name = "expert_dense",
                                                    .forward = forward,
                                                    .backward_input = backward_input,
                                                    .backward_weight = backward_weight,
+                                                   .spares = true,
                                                    .bytes = sizeof(struct expert_dense),
                                                    .release = release};
 

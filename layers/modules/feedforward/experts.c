@@ -315,8 +315,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     struct sl_context slots = over_slots(module, context);
-    SL_TRY(sl_products_multiply(context, &own(module)->router.weight_gradient, x, at(module, context, D_LOGITS), NULL,
-                                context->accumulate, sl_gradient(module, context, 0)));
+    if (!sl_is_frozen(module, context, 0))
+        SL_TRY(sl_products_multiply(context, &own(module)->router.weight_gradient, x, at(module, context, D_LOGITS),
+                                    NULL, context->accumulate, sl_gradient(module, context, 0)));
     SL_TRY(sl_module_backward_weight(module->child[EXPERTS], &slots, at(module, context, TAKEN),
                                      at(module, context, D_MADE)));
     return module->children == SHARED ? SL_OK : sl_module_backward_weight(module->child[SHARED], context, x, dy);
@@ -329,6 +330,7 @@ static const struct sl_module_type type = {.name = "experts",
                                            .forward = forward,
                                            .backward_input = backward_input,
                                            .backward_weight = backward_weight,
+                                           .spares = true,
                                            .bytes = sizeof(struct experts),
                                            .release = release};
 

@@ -56,6 +56,7 @@ static const struct sl_module_type layer_norm = {.name = "layer_norm",
                                                  .needs_no_gradient = true,
                                                  .stores = true,
                                                  .backward_weight = sl_norm_backward_weight,
+                                                 .spares = true,
                                                  .fuses = true,
                                                  .bytes = sizeof(struct layer_norm)};
 

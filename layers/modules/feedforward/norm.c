@@ -19,8 +19,10 @@ int sl_norm_backward_weight(const struct sl_module *module, struct sl_context *c
                             const float *dy) {
     const struct sl_norm *norm = (const struct sl_norm *)module;
     (void)x, (void)dy;
-    for (int i = SL_NORM_FACTOR; i <= last_of(norm); i++)
+    for (int i = SL_NORM_FACTOR; i <= last_of(norm); i++) {
+        if (sl_is_frozen(module, context, i)) continue;
         context->kernels->column_sums((size_t)context->wgrad_group, (size_t)module->in, sl_at(context, &norm->sum[i]),
                                       context->accumulate, sl_gradient(module, context, i));
+    }
     return SL_OK;
 }

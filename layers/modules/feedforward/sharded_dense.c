@@ -341,13 +341,14 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group, whole = (size_t)dense->whole;
     const bool peers = dense->group >= 0; /* which sum and gather floats */
     const float *all = peers ? sl_at(context, &dense->columns) : dy;
+    if (dense->biased && !sl_is_frozen(module, context, SL_AFFINE_BIAS))
+        context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
+                                      context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
+    if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* for all peers */
     if (peers && !is_gathered(module, context)) {
         dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
         SL_TRY(gather_gradient(module, context, rows, dy, &all));
     }
-    if (dense->biased)
-        context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
-                                      context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
     const void *b = peers ? sl_products_operand(products, context, &products->dy, rows * whole, all)
                           : sl_products_kept(products, context, &products->dy, rows * whole, all);
@@ -368,6 +369,7 @@ static void release(struct sl_module *module) { sl_products_release(&((struct sh
      .backward_input = backward_input,                                                                                 \
      .backward_weight = backward_weight,                                                                               \
      .stores = true,                                                                                                   \
+     .spares = true,                                                                                                   \
      .fuses = true,                                                                                                    \
      .bytes = sizeof(struct sharded),                                                                                  \
      .release = release}

@@ -9,14 +9,15 @@ enum { MOST = 1 << 18 /* elements of each tensor that are brought at a time */ }
 static size_t state_floats(const struct sl_parameters *parameters) {
     size_t floats = 0;
     for (int r = 0; r < parameters->ranges; r++)
-        floats += (size_t)parameters->states * parameters->range[r].shard_count;
+        if (!sl_range_is_frozen(parameters, r)) floats += (size_t)parameters->states * parameters->range[r].shard_count;
     return floats;
 }
 
 size_t sl_far_piece(const struct sl_parameters *parameters) {
     size_t most = 0;
     for (int r = 0; r < parameters->ranges; r++)
-        if (parameters->range[r].shard_count > most) most = parameters->range[r].shard_count;
+        if (!sl_range_is_frozen(parameters, r) && parameters->range[r].shard_count > most)
+            most = parameters->range[r].shard_count;
     return most < MOST ? most : MOST;
 }
 
@@ -29,6 +30,7 @@ int sl_parameters_open_far(struct sl_parameters *parameters, struct sl_error *er
     size_t next = 0;
     if (!parameters->far_states || parameters->values_only || floats == 0) return SL_OK;
     for (int r = 0; r < parameters->ranges; r++) {
+        if (sl_range_is_frozen(parameters, r)) continue;
         parameters->range[r].far = next;
         next += (size_t)parameters->states * parameters->range[r].shard_count;
     }

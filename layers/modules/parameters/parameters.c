@@ -10,7 +10,7 @@
 #include "spmd/flax.h"
 
 int sl_parameters_open(struct sl_parameters *parameters, int loops) {
-    *parameters = (struct sl_parameters){.loops = loops, .ranges = 3 * loops + 1};
+    *parameters = (struct sl_parameters){.loops = loops, .ranges = 5 * loops + 1};
     parameters->range = calloc((size_t)parameters->ranges, sizeof *parameters->range);
     return parameters->range ? SL_OK : SL_FAILED;
 }
@@ -66,9 +66,10 @@ static bool is_sharded_over(const struct sl_spec *spec, const char *axis) {
 }
 
 static int range_of(const struct sl_parameters *parameters, const struct sl_parameter *parameter) {
-    if (parameter->tied) return sl_tied_range(parameters);
-    const bool sharded = is_sharded_over(&parameter->spec, parameters->data_axis);
-    return parameter->range + (sharded ? parameters->loops : 0);
+    const int first = parameter->frozen ? sl_tied_range(parameters) + 1 : 0;
+    if (parameter->tied && !parameter->frozen) return sl_tied_range(parameters);
+    const bool sharded = !parameter->tied && is_sharded_over(&parameter->spec, parameters->data_axis);
+    return first + parameter->range + (sharded ? parameters->loops : 0);
 }
 
 int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh *mesh,
@@ -95,7 +96,8 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     declared->mark = sl_hash(parameter->name, strlen(parameter->name));
     declared->count = count;
     declared->decay = sl_rule_decays(parameters->decays, parameter->name);
-    declared->range = range_of(parameters, parameter);
+    declared->frozen = sl_patterns_match(parameters->frozen, parameter->name);
+    declared->range = before >= 0 ? parameters->list[before].range : range_of(parameters, declared);
     declared->second = before >= 0;
     struct sl_range *range = &parameters->range[declared->range];
     declared->offset = before >= 0 ? parameters->list[before].offset : range->used;
@@ -231,7 +233,7 @@ struct sl_parameter_bytes sl_parameters_each_bytes(const struct sl_parameters *p
         const struct sl_range *range = &parameters->range[r];
         const size_t near = sl_range_takes_turns(parameters, r) ? 0 : sizeof(float);
         bytes.values += sl_range_value_floats(range) * near / members_of(parameters, r);
-        if (parameters->values_only) continue;
+        if (!sl_range_trains(parameters, r)) continue;
         const size_t floats = range->room ? range->shard_count : range->count;
         bytes.gradients += floats * (is_declared_twice(parameters, r) ? 2 : 1) * near;
         bytes.states += (size_t)parameters->states * range->shard_count * sizeof(float);
@@ -344,7 +346,7 @@ int sl_parameters_take(struct sl_parameters *parameters, struct sl_error *error)
         if (!turns)
             place_values(parameters, range, members_of(parameters, r),
                          sl_range_is_common(parameters, r) ? &common : &next);
-        if (parameters->values_only) continue;
+        if (!sl_range_trains(parameters, r)) continue;
         if (!turns) place_gradient(parameters, range, &next);
         const int states = parameters->far_states ? 0 : parameters->states;
         if (sl_device.shares_memory) /* the optimizer reads before it writes */
@@ -380,7 +382,7 @@ void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *f
     const size_t begin = parameter->offset > range->shard ? parameter->offset : range->shard;
     const size_t stop = end < shard_end ? end : shard_end;
     *first = begin - parameter->offset;
-    *count = stop > begin ? stop - begin : 0;
+    *count = stop > begin && !parameter->frozen ? stop - begin : 0;
 }
 
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range) {

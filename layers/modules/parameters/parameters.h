@@ -11,6 +11,8 @@
  *                          first kind; else nothing
  *     3 loops              tied parameters, which the first and the last stage use: the two stages' gradients are
  *                          added up first
+ *     from 3 loops + 1 on  frozen parameters: loop l's that every member of the data axis holds, then loop l's that are
+ *                          sharded over it. They have values alone
  *
  * Parameters are declared while modules are planned. Storage is taken later, so the memory can be computed without
  * being taken. If a model is planned again over the same parameters, for another number of rows, it finds what the
@@ -38,6 +40,7 @@ struct sl_parameter {
     enum sl_initializer initializer;
     float scale; /* scale of the truncated normal */
     bool decay;  /* the rules say that weight decay applies */
+    bool frozen; /* it stays as it is: there is no gradient and no optimizer state */
     bool kernel; /* all who read it read it as sl_plan_kernel_type says */
     struct sl_key key;
     /* The key draws the whole array in JAX's layout. Otherwise a word follows from the element's global index. */
@@ -77,6 +80,7 @@ struct sl_parameters {
     /* Set after opening: axis of the data (NULL: it shards nothing), axis of the stages. */
     const char *data_axis, *stage_axis;
     const struct sl_decay_rule *decays; /* set after opening: which parameters have weight decay; NULL: all */
+    const char *frozen;                 /* set after opening: patterns of those that stay as they are; NULL: none */
     int states;                         /* set before the layout: the optimizer's tensors, with */
     const char *const *state_name;      /* [states] their names */
     /* Another coordinate has the same tied parameters, and its copies count. */
@@ -117,12 +121,21 @@ struct sl_parameters {
 int sl_parameters_open(struct sl_parameters *parameters, int loops);
 void sl_parameters_close(struct sl_parameters *parameters);
 
-static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, int range) {
-    return range >= parameters->loops && range < 2 * parameters->loops;
+/* The range of tied parameters, unless they are frozen: after it come the ranges of those. */
+static inline int sl_tied_range(const struct sl_parameters *parameters) { return 3 * parameters->loops; }
+static inline bool sl_range_is_frozen(const struct sl_parameters *parameters, int range) {
+    return range > sl_tied_range(parameters);
 }
 
-/* The range of tied parameters. */
-static inline int sl_tied_range(const struct sl_parameters *parameters) { return 3 * parameters->loops; }
+static inline bool sl_range_is_sharded(const struct sl_parameters *parameters, int range) {
+    const bool frozen = range > sl_tied_range(parameters) + parameters->loops;
+    return (range >= parameters->loops && range < 2 * parameters->loops) || frozen;
+}
+
+/* Whether RANGE has gradients and optimizer state. */
+static inline bool sl_range_trains(const struct sl_parameters *parameters, int range) {
+    return !parameters->values_only && !sl_range_is_frozen(parameters, range);
+}
 
 /* The values of RANGE from element FIRST on, which must be this coordinate's own where the others are not there. */
 static inline float *sl_range_values(const struct sl_range *range, size_t first) {
@@ -185,7 +198,7 @@ void sl_parameters_seed(struct sl_parameters *parameters, uint64_t seed);
 bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct sl_spmd *self, int i, bool shared);
 
 /* The part of parameter I that this coordinate updates, and for which it has optimizer state: elements [*FIRST, *FIRST
- * + *COUNT) of its shard. */
+ * + *COUNT) of its shard; none of what is frozen. */
 void sl_parameter_share(const struct sl_parameters *parameters, int i, size_t *first, size_t *count);
 
 /* Elements [FIRST, FIRST + COUNT) of this coordinate's part of state tensor STATE of RANGE, wherever it lies. SL_FAILED
@@ -243,13 +256,14 @@ void sl_parameters_round(const struct sl_parameters *parameters, const struct sl
 int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error);
 
 /* Addresses of parameter I on this coordinate: its values, unless they are bf16 alone, or only its range's own ones are
- * there; its gradient; and its bf16 values, each [count]. */
+ * there; its gradient, NULL if it is frozen; and its bf16 values, each [count]. */
 static inline float *sl_parameter_value(const struct sl_parameters *parameters, int i) {
     return parameters->range[parameters->list[i].range].value + parameters->list[i].offset;
 }
 static inline float *sl_parameter_gradient(const struct sl_parameters *parameters, int i) {
     const struct sl_parameter *parameter = &parameters->list[i];
     const struct sl_range *range = &parameters->range[parameter->range];
+    if (parameter->frozen) return NULL;
     return (parameter->second ? range->second : range->gradient) + parameter->offset;
 }
 static inline uint16_t *sl_parameter_rounded(const struct sl_parameters *parameters, int i) {

@@ -1,4 +1,4 @@
-/* rules.h - rules on parameters' names: partition specs and weight decay. */
+/* rules.h - rules on parameters' names: partition specs, weight decay, what is frozen. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_RULES_H
 #define SL_LAYERS_MODULES_PARAMETERS_RULES_H
 
@@ -24,6 +24,14 @@ struct sl_decay_rule {
 /* Returns whether NAME has weight decay by the first of RULES whose pattern matches; true if none does or RULES is
  * NULL. */
 bool sl_rule_decays(const struct sl_decay_rule *rules, const char *name);
+
+enum { SL_MAX_PATTERN = 256 };
+
+/* Whether LIST, patterns with commas between them, has a pattern of number I, from 0; it is copied to PATTERN
+ * [SL_MAX_PATTERN], where a longer one is cut. */
+bool sl_pattern_at(const char *list, int i, char *pattern);
+/* Whether one of them matches NAME. Of a LIST that is NULL none does. */
+bool sl_patterns_match(const char *list, const char *name);
 
 SL_END_C
 #endif

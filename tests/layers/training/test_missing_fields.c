@@ -59,6 +59,11 @@ static int plan_scale_twice(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_scale(module, plan));
     return plan_scale(module, plan);
 }
+static int plan_two(struct sl_module *module, struct sl_plan *plan) {
+    const size_t shape[] = {(size_t)module->in};
+    SL_TRY(plan_scale(module, plan));
+    return sl_plan_parameter(plan, "shift", SL_INIT_ZEROS, 0, 1, shape);
+}
 static int fail_silently(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     return (void)module, (void)context, (void)x, (void)y, SL_BAD_INPUT;
 }
@@ -68,6 +73,11 @@ static const struct sl_module_type unweighed = {
     .name = "unweighed", .plan = plan_scale, .forward = square, .backward_input = square_back};
 static const struct sl_module_type small = {
     .name = "small", .plan = plan_input, .forward = square, .backward_input = square_back, .bytes = 4};
+static const struct sl_module_type has_two = {.name = "two",
+                                              .plan = plan_two,
+                                              .forward = square,
+                                              .backward_input = square_back,
+                                              .backward_weight = read_gradient};
 static const struct sl_module_type scales_twice = {.name = "scales",
                                                    .plan = plan_scale_twice,
                                                    .forward = square,
@@ -249,6 +259,7 @@ FAULT(one_axis, t->options.data_axis = "model")
 FAULT(wrong_data_axis, t->options.data_axis = "dta")
 FAULT(no_line, t->type = &silent)
 FAULT(no_weights, t->type = &unweighed)
+FAULT(part_frozen, t->type = &has_two; t->options.freeze = "*.none,back.own.sc*")
 FAULT(small_struct, t->type = &small)
 FAULT(same_states, t->options.optimizer.method = &doubled)
 FAULT(no_layout, t->forgets_layout = true)
@@ -297,6 +308,7 @@ static const struct fault faults[] = {
     {"module type dense was given no dy in backward: the module around it must set keeps_gradient", no_child_gradient,
      true},
     {"no optimizer was chosen (its method is NULL)", no_method, true},
+    {"back.own.two: a part of its parameters is frozen, and its type cannot leave a part out", part_frozen, true},
     {"optimizer doubled: two of its states have the name velocity", same_states, true},
     {"option clip is nan", no_clip, true},
     {"option accumulate is -1", no_passes, true},

@@ -180,6 +180,28 @@ static void the_first_rule_that_matches_decides(void **state) {
     assert_true(sl_rule_decays(NULL, "blocks.3.bias"));
 }
 
+static void patterns_are_apart_by_commas(void **state) {
+    static const char list[] = "blocks.0.*,,*.bias";
+    char pattern[SL_MAX_PATTERN];
+    (void)state;
+    assert_true(sl_patterns_match(list, "blocks.0.up.kernel"));
+    assert_true(sl_patterns_match(list, "head.bias"));
+    assert_false(sl_patterns_match(list, "blocks.10.up.kernel"));
+    assert_false(sl_patterns_match(list, "head.biases"));
+    assert_false(sl_patterns_match(NULL, "head.bias"));
+    assert_true(sl_pattern_at(list, 1, pattern));
+    assert_string_equal(pattern, "");
+    assert_true(sl_pattern_at(list, 2, pattern));
+    assert_string_equal(pattern, "*.bias");
+    assert_false(sl_pattern_at(list, 3, pattern));
+    assert_false(sl_pattern_at(NULL, 0, pattern));
+    char longer[2 * SL_MAX_PATTERN];
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = 0;
+    assert_true(sl_pattern_at(longer, 0, pattern));
+    assert_int_equal(strlen(pattern), SL_MAX_PATTERN - 1);
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
@@ -188,6 +210,7 @@ int main(void) {
         cmocka_unit_test(sharing_the_state_out_changes_no_bits),
         cmocka_unit_test(a_rule_leaves_biases_and_norms_out),
         cmocka_unit_test(the_first_rule_that_matches_decides),
+        cmocka_unit_test(patterns_are_apart_by_commas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
