@@ -16,21 +16,38 @@ static bool make_room(struct sl_samples *samples) {
 
 static size_t begin_of(const struct sl_samples *samples, int64_t i) { return i ? samples->end[i - 1] : 0; }
 
+static bool add_label(struct sl_samples *samples, const int32_t *token, bool scored) {
+    samples->scored += scored;
+    return sl_token_list_add(&samples->inputs, token[0]) && sl_token_list_add(&samples->labels, scored ? token[1] : -1);
+}
+
+/* The sample has got all of its INPUTS, if there was ROOM. */
+static int end_sample(struct sl_samples *samples, bool room, size_t inputs, struct sl_error *error) {
+    if (!room) return sl_error_set(error, SL_FAILED, "no memory for samples");
+    samples->longest = (int)inputs > samples->longest ? (int)inputs : samples->longest;
+    samples->end[samples->count++] = samples->labels.count;
+    return SL_OK;
+}
+
 int sl_samples_add(struct sl_samples *samples, const int32_t *token, size_t count, size_t from, int sequence,
                    struct sl_error *error) {
     const size_t most = (size_t)sequence + 1, first = count > most ? count - most : 0;
     bool room = make_room(samples);
-    for (size_t i = first; room && i + 1 < count; i++) {
-        const bool scored = i + 1 >= from;
-        room = sl_token_list_add(&samples->inputs, token[i]) &&
-               sl_token_list_add(&samples->labels, scored ? token[i + 1] : -1);
-        samples->scored += scored;
-    }
-    if (!room) return sl_error_set(error, SL_FAILED, "no memory for samples");
-    const int inputs = (int)(count - first) - 1;
-    samples->longest = inputs > samples->longest ? inputs : samples->longest;
-    samples->end[samples->count++] = samples->labels.count;
-    return SL_OK;
+    for (size_t i = first; room && i + 1 < count; i++) room = add_label(samples, token + i, i + 1 >= from);
+    return end_sample(samples, room, count - first - 1, error);
+}
+
+int sl_samples_add_marked(struct sl_samples *samples, const int32_t *token, const int32_t *mark, size_t count,
+                          struct sl_error *error) {
+    bool room = make_room(samples);
+    for (size_t i = 0; room && i + 1 < count; i++) room = add_label(samples, token + i, mark[i + 1]);
+    return end_sample(samples, room, count - 1, error);
+}
+
+int64_t sl_samples_scored(const struct sl_samples *samples, int64_t i) {
+    int64_t scored = 0;
+    for (size_t at = begin_of(samples, i); at < samples->end[i]; at++) scored += samples->labels.token[at] >= 0;
+    return scored;
 }
 
 static void fetch(const struct sl_samples *samples, int64_t i, int sequence, int32_t *inputs, int32_t *labels) {

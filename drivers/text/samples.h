@@ -19,6 +19,14 @@ struct sl_samples {
 int sl_samples_add(struct sl_samples *samples, const int32_t *token, size_t count, size_t from, int sequence,
                    struct sl_error *error);
 
+/* The same of a sample whose tokens have marks [count]: those with 1 are scored, those with 0 are not. It has all of
+ * its COUNT tokens. */
+int sl_samples_add_marked(struct sl_samples *samples, const int32_t *token, const int32_t *mark, size_t count,
+                          struct sl_error *error);
+
+/* Labels of sample I that are scored. */
+int64_t sl_samples_scored(const struct sl_samples *samples, int64_t i);
+
 /* Writes samples [FIRST, FIRST + ROWS): inputs and labels [rows, sequence]. Samples past the last, and what a short one
  * lacks, get inputs 0 and labels -1. */
 void sl_samples_fetch(const struct sl_samples *samples, int64_t first, int64_t rows, int sequence, int32_t *inputs,

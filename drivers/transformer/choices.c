@@ -10,6 +10,21 @@
 #include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
 
+/* ---- options ---- */
+
+const struct sl_option transformer_choice_table[] = {
+    {"choices", SL_OPTION_TEXT, offsetof(struct transformer_config, questions), .value = "FILE", .path = SL_PATH_TEXT,
+     .keep = SL_KEPT_FREE,
+     .help = "in place of data, questions to answer by choosing the likeliest text: each line of FILE is an object of "
+             "JSON with \"prompt\" (or \"context\"), \"choices\" (texts) and \"answer\" (the number of the right one, "
+             "from 0)"},
+    {"target-delimiter", SL_OPTION_TEXT, offsetof(struct transformer_config, between), .value = "TEXT",
+     .keep = SL_KEPT_FREE, .help = "with --choices: what stands between a prompt and a choice"},
+    {"bare-choices", SL_OPTION_FLAG, offsetof(struct transformer_config, bare_choices),
+     .help = "with --choices: nothing stands between them"},
+    {0},
+};
+
 /* ---- before the run ---- */
 
 /* What has no meaning beside questions. */

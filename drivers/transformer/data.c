@@ -39,7 +39,8 @@ static void remark_files(const char *option, const char *path, const struct sl_t
 
 bool transformer_takes_given_tokens(const struct transformer_job *job) {
     const struct transformer_config *config = job->config;
-    return config->data == transformer_default_data && config->params && sl_store_find(&job->params, "tokens");
+    return !config->chat && config->data == transformer_default_data && config->params &&
+           sl_store_find(&job->params, "tokens");
 }
 
 /* Says in ERROR where the name of the data is from, if nobody gave it. */
@@ -127,7 +128,7 @@ static int set_stride(struct transformer_job *job, struct sl_error *error) {
 int transformer_open_data(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const char *own = config->eval_data;
-    if (!transformer_reads_data(job->command) || config->questions) return SL_OK;
+    if (!transformer_reads_data(job->command) || config->questions || config->chat) return SL_OK;
     if (job->command == TRANSFORMER_TRAIN || !own) SL_TRY(open_parts(job, error));
     if (own) SL_TRY(open_whole(job, error));
     SL_TRY(encode(job, &job->tokens, "--data", config->data, config->validation, error));
@@ -158,6 +159,8 @@ static double bytes_of(const struct sl_tokenizer *tokenizer, const int32_t *labe
 int transformer_count_bytes(struct transformer_job *job, struct sl_error *error) {
     const struct sl_tokens *scored = job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
     const int sequence = job->config->sequence;
+    job->scored_bytes = NAN;
+    if (job->chats.samples.count) return SL_OK; /* answers are parts of texts, with tokens that are no text */
     job->scored_bytes = sl_tokens_are_bytes(scored) ? job->score.tokens : NAN;
     if (!job->tokenizer || sl_tokens_are_bytes(scored)) return SL_OK;
     int32_t *labels = malloc((size_t)sequence * sizeof *labels);
@@ -176,6 +179,10 @@ int transformer_count_bytes(struct transformer_job *job, struct sl_error *error)
 void transformer_print_scored(const struct transformer_job *job, FILE *stream) {
     const struct sl_tokens *data = &job->tokens;
     const struct transformer_config *config = job->config;
+    if (job->chats.samples.count) {
+        transformer_print_chats(job, stream);
+        return;
+    }
     if (job->eval_tokens.files) {
         fprintf(stream, "--eval-data %s, all of its %" PRId64 " tokens", config->eval_data, job->eval_tokens.count);
         if (config->stride && config->stride < config->sequence)

@@ -21,6 +21,7 @@ static int add_batch(struct sl_worker *worker, const struct sl_batch *batch, str
 
 int64_t transformer_scored(const struct transformer_job *job) {
     if (job->choices.count) return job->choices.samples.count;
+    if (job->chats.samples.count) return transformer_chats_scored(job);
     if (job->eval_tokens.files) return sl_tokens_windows(&job->eval_tokens, true, job->job.sequence);
     return (int64_t)job->config->evaluate_batches * job->job.options->batch;
 }

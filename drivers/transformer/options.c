@@ -111,17 +111,6 @@ const struct sl_option transformer_data_table[] = {
     {0},
 };
 
-const struct sl_option transformer_choice_table[] = {
-    {"choices", SL_OPTION_TEXT, FIELD(questions), .value = "FILE", .path = SL_PATH_TEXT, .keep = SL_KEPT_FREE,
-     .help = "in place of data, questions to answer by choosing the likeliest text: each line of FILE is an object of "
-             "JSON with \"prompt\" (or \"context\"), \"choices\" (texts) and \"answer\" (the number of the right one, "
-             "from 0)"},
-    {"target-delimiter", SL_OPTION_TEXT, FIELD(between), .value = "TEXT", .keep = SL_KEPT_FREE,
-     .help = "with --choices: what stands between a prompt and a choice"},
-    {"bare-choices", SL_OPTION_FLAG, FIELD(bare_choices), .help = "with --choices: nothing stands between them"},
-    {0},
-};
-
 const struct sl_option transformer_schedule_table[] = {
     {"schedule", SL_OPTION_TEXT, FIELD(training.schedule), .value = "NAME", .keep = SL_KEPT_FREE,
      .help = "order of the pipeline's work: one of the schedules below"},
@@ -365,6 +354,9 @@ static int prepare_training(struct transformer_job *job, struct sl_error *error)
     training->steps = config->common.steps;
     training->rate = sl_training_rate(&config->training, training->steps);
     training->from = config->params ? &job->params : NULL;
+    if (job->chats.samples.count)
+        snprintf(training->heading.data, sizeof training->heading.data, "%lld conversations for training",
+                 (long long)job->chat_training);
     if (job->tokens.format)
         snprintf(training->heading.data, sizeof training->heading.data, "%s, %lld tokens for training",
                  job->tokens.format->name, (long long)job->tokens.training);
@@ -471,6 +463,7 @@ int transformer_sign(const struct transformer_job *job, struct sl_error *error) 
     SL_TRY(sl_sign_file(signature, "--model", config->model, error));
     SL_TRY(sl_sign_file(signature, "--prompts", config->prompts, error));
     SL_TRY(sl_sign_file(signature, "--choices", config->questions, error));
+    SL_TRY(sl_sign_file(signature, "--chat", config->chat, error));
     SL_TRY(sl_sign_file(signature, "--schedule-file", config->training.schedule_file, error));
     SL_TRY(sl_job_sign(&job->job, signature, error));
     SL_TRY(sl_sign_tokens(signature, "data", &job->tokens, error));
@@ -486,6 +479,7 @@ void transformer_finish(struct transformer_job *job) {
     sl_prompts_free(&job->prompts);
     transformer_close_stream(job);
     sl_choices_free(&job->choices);
+    sl_chats_free(&job->chats);
     free(job->choice_scores);
     sl_store_free(&job->exported);
     transformer_close_model(job);

@@ -28,6 +28,7 @@ static int start(struct transformer_job *job, enum transformer_command command, 
     SL_TRY(sl_common_open(&config->common, &mesh, &engine, error));
     if (config->common.show_placement) return sl_placement_report(&mesh, &engine, config->common.json, error);
     job->one_machine = engine.table == &sl_engine_local;
+    if (config->chat) SL_TRY(transformer_read_chats(job, config, command, sl_speaks(&engine), error));
     if (config->questions) SL_TRY(transformer_read_choices(job, config, &mesh, error));
     SL_TRY(transformer_prepare(job, command, config, &mesh, &engine, error));
     if (engine.table->apart) SL_TRY(transformer_sign(job, error));
@@ -68,19 +69,20 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
     const struct sl_option_section *const sections[COMMANDS] = {
         [TRANSFORMER_TRAIN] = SL_SECTIONS(
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
-            {"Data", transformer_data_table, &config}, {"Model", transformer_model_table, &config},
-            {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
-            {"Schedule", transformer_schedule_table, &config}, {"Pipeline", sl_pipeline_table, training},
-            {"Plan", sl_search_table, &config.search}, sl_optimizer_section(&training->optimizer),
-            {"Learning rate", sl_rate_table, training}, {"Records", sl_record_table, training},
-            {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
+            {"Data", transformer_data_table, &config}, {"Conversations", transformer_chat_table, &config},
+            {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},
+            {"Layout", sl_layout_table, training}, {"Schedule", transformer_schedule_table, &config},
+            {"Pipeline", sl_pipeline_table, training}, {"Plan", sl_search_table, &config.search},
+            sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
+            {"Records", sl_record_table, training}, {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
             {"Evaluation and samples", transformer_sample_table, &config}, {"Speed", transformer_speed_table, &config},
             {"Generation", transformer_generation_table, &config}),
         [TRANSFORMER_EVALUATE] = SL_SECTIONS(
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
-            {"Data", transformer_data_table, &config}, {"Multiple choice", transformer_choice_table, &config},
-            {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},
-            {"Layout", sl_layout_table, training}, {"Schedule", transformer_schedule_table, &config}),
+            {"Data", transformer_data_table, &config}, {"Conversations", transformer_chat_table, &config},
+            {"Multiple choice", transformer_choice_table, &config}, {"Model", transformer_model_table, &config},
+            {"Parameters", transformer_parameter_table, &config}, {"Layout", sl_layout_table, training},
+            {"Schedule", transformer_schedule_table, &config}),
         [TRANSFORMER_GENERATE] = SL_SECTIONS(
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_common_table, &config.common},
             {"Model", transformer_model_table, &config}, {"Parameters", transformer_parameter_table, &config},

@@ -3,6 +3,7 @@
 #define SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 
 #include "drivers/search/search_options.h"
+#include "drivers/text/chats.h"
 #include "drivers/text/choices.h"
 #include "drivers/text/encoding.h"
 #include "drivers/training/peak_measure.h"
@@ -38,6 +39,8 @@ struct transformer_config {
     bool special;
     double validation;
     int stride;
+    const char *chat;                /* conversations */
+    int chat_template;               /* enum sl_chat_template */
     const char *questions, *between; /* questions, and what stands between a prompt and a choice */
     bool bare_choices;               /* nothing does */
     int evaluate_every, evaluate_batches, sample_every;
@@ -58,7 +61,7 @@ struct transformer_config {
 /* A subcommand's own tables, over the config. */
 extern const struct sl_option transformer_model_table[], transformer_parameter_table[], transformer_schedule_table[],
     transformer_data_table[], transformer_sample_table[], transformer_speed_table[], transformer_generation_table[],
-    transformer_choice_table[], transformer_ending_table[], transformer_export_table[];
+    transformer_choice_table[], transformer_chat_table[], transformer_ending_table[], transformer_export_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -92,6 +95,8 @@ struct transformer_job {
     bool speaks;                  /* this process does, for the others */
     struct sl_tokens tokens;      /* the data, where there is any */
     struct sl_tokens eval_tokens; /* what is scored whole in place of a part of the data; no files: nothing is */
+    struct sl_chats chats;        /* conversations in place of all data; none: there are no such */
+    int64_t chat_training;        /* the first of them, which are for training */
     struct sl_choices choices;    /* questions that are scored in place of all data; none: there are no such */
     struct sl_store params;       /* given values */
     struct sl_prompts prompts;
@@ -224,6 +229,16 @@ struct transformer_watch;
 int transformer_evaluate(struct sl_worker *worker, struct transformer_watch *watch, struct transformer_score *score);
 /* Sequences that this scores. */
 int64_t transformer_scored(const struct transformer_job *job);
+
+/* chats.c: reads the conversations of --chat, and sets CONFIG's vocabulary by them. Before transformer_prepare. */
+int transformer_read_chats(struct transformer_job *job, struct transformer_config *config,
+                           enum transformer_command command, bool speaks, struct sl_error *error);
+/* How many of them an evaluation scores. */
+int64_t transformer_chats_scored(const struct transformer_job *job);
+/* Of a batch whose first sample is FIRST, and this replica's MINE. */
+void transformer_fetch_chats(struct sl_worker *worker, bool evaluation, int64_t first, int64_t mine,
+                             struct sl_batch *batch);
+void transformer_print_chats(const struct transformer_job *job, FILE *stream);
 
 /* choices.c: reads the questions of --choices, if there are any, and sets CONFIG's vocabulary, batch and sequence by
  * them. Before transformer_prepare. */

@@ -82,6 +82,10 @@ int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, 
     const struct sl_tokens *tokens = evaluation && job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
     *batch = (struct sl_batch){
         .rows = worker->job->local * worker->job->sequence, .tokens = own->inputs, .labels = own->labels};
+    if (job->chats.samples.count) {
+        transformer_fetch_chats(worker, evaluation, first, mine, batch);
+        return SL_OK;
+    }
     if (job->choices.count) {
         sl_samples_fetch(&job->choices.samples, mine, worker->job->local, worker->job->sequence, own->inputs,
                          own->labels);

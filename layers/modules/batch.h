@@ -15,6 +15,9 @@ struct sl_batch {
     const float *inputs;            /* [rows, in] */
     const int32_t *labels, *tokens; /* [rows] */
     const float *targets;           /* [rows, out]: what the model's outputs should be, for a regression */
+    /* To train on rows of which some have label -1: how many have not, in the whole step, over all replicas and passes;
+     * the loss is the mean over these. 0: over all rows. */
+    double counted;
 };
 
 /* Rows [FIRST, FIRST + ROWS) of BATCH, whose inputs have IN columns and whose targets have OUT. */

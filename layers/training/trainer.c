@@ -315,6 +315,12 @@ static int end_pass(struct sl_trainer *t, struct sl_pipeline_step *step, bool la
     return SL_OK;
 }
 
+/* A row's part in the mean loss of this replica, of whose gradients the mean over data follows. */
+static float weight_of(const struct sl_trainer *t, const struct sl_batch *batch) {
+    if (batch->counted > 0) return (float)(data_of(t)->size / batch->counted);
+    return 1.0f / (float)(local_rows(t) * (uint32_t)passes(t));
+}
+
 /* Pass number PASS of this step over the pipeline: its rows of the batch. */
 static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_batch *batch, int pass) {
     const uint32_t rows = local_rows(t), first = (uint32_t)pass * rows;
@@ -326,7 +332,7 @@ static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_bat
         .unread = true,
         .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),
         .layer_key = t->options.step_keys ? t->options.step_keys(t->options.arg) : NULL,
-        .weight = 1.0f / (float)(rows * (uint32_t)passes(t)),
+        .weight = weight_of(t, batch),
     };
 }
 

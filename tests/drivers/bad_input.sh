@@ -399,6 +399,11 @@ refuses "--choices: \"\" is not FILE" $evaluate --choices ''
 refuses '--target-delimiter: "" is not TEXT' $evaluate --target-delimiter ''
 refuses '--bare-choices=1: takes no value' $evaluate --bare-choices=1
 refuses '--choices: no such option' $train --choices text
+for command in "$train" "$evaluate"; do
+    refuses "--chat: \"\" is not FILE" $command --chat ''
+    refuses '--chat-template: "alpaca" is not one of auto|chatml|llama3' $command --chat-template alpaca
+    refuses '--chat and --data: the conversations are all the data: leave --data out' $command --chat text
+done
 refuses '--choices and --data: the choices are what is scored, one by one: leave --data out' $evaluate --choices text
 refuses '--context: "-1" is not an integer from 0 to' $train --context -1
 refuses '--stop: "" is not ' $generate --stop ''

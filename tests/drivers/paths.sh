@@ -30,7 +30,7 @@ use_of() {
     metrics | trace | output | save-options) echo stream ;;
     gradients | logits) echo replaced ;;
     save) echo saved ;;
-    schedule-file | file | costs | compare | machine | prompts | choices | @) echo text ;;
+    schedule-file | file | costs | compare | machine | prompts | choices | chat | @) echo text ;;
     params | resume) echo checkpoint ;;
     data | eval-data | tokenizer | model) echo data ;;
     RUN) echo run ;;

@@ -1,6 +1,7 @@
 # Harnesses, one a parser. A new one is a file fuzz_NAME.c, a folder seeds/NAME and a word in this list.
 set(parsers
     adopt
+    chats
     checkpoint
     choices
     csv

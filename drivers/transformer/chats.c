@@ -1,0 +1,117 @@
+/* chats.c - conversations in place of data: batches of them, in training and in evaluation.
+ *
+ * The loss is the mean over all tokens of a step's batch that are scored, wherever they are: a token counts the same
+ * in a conversation with one answer and in one with many, in each microbatch, pass and replica. So each coordinate
+ * counts those of the whole batch, which it knows by the samples' numbers. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "drivers/transformer/transformer.h"
+#include "layers/storage/tokens.h"
+
+/* ---- options ---- */
+
+const struct sl_option transformer_chat_table[] = {
+    {"chat", SL_OPTION_TEXT, offsetof(struct transformer_config, chat), .value = "FILE", .path = SL_PATH_TEXT,
+     .keep = SL_KEPT_RUN,
+     .help =
+         "in place of data, conversations, of which what the assistant says is learned or scored: each line of FILE "
+         "is an object of JSON with \"messages\", which have \"role\" and \"content\". --validation keeps the last of "
+         "them for --evaluate-every; evaluate takes all"},
+    {"chat-template", SL_OPTION_CHOICE, offsetof(struct transformer_config, chat_template),
+     .value = "auto|chatml|llama3", .keep = SL_KEPT_RUN,
+     .help = "with --chat: how messages are written; auto: as the tokenizer's special tokens say"},
+    {0},
+};
+
+/* ---- before the run ---- */
+
+/* What has no meaning beside conversations. */
+static int check_options(const struct transformer_config *config, enum transformer_command command,
+                         struct sl_error *error) {
+    static const char *const others[] = {"data",    "eval-data", "evaluate-batches", "stride", "text-key",
+                                         "special", "choices",   "validation",       NULL};
+    for (int i = 0; others[i]; i++)
+        if (sl_option_given(config->common.command, others[i]) &&
+            (command == TRANSFORMER_EVALUATE || strcmp(others[i], "validation")))
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "--chat and --%s: the conversations are all the data: leave --%s out", others[i],
+                                others[i]);
+    if (!config->experts) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "--chat and --experts: experts are balanced over all tokens, not over answers");
+}
+
+static void remark(const struct transformer_config *config, const struct sl_chats *chats) {
+    static const char *const names[] = {[SL_CHAT_CHATML] = "ChatML", [SL_CHAT_LLAMA3] = "Llama 3"};
+    sl_remark("--chat %s: %" PRId64 " conversations (%s), %" PRId64
+              " tokens of answers; longer than --sequence: %" PRId64 " shortened, %" PRId64 " left out",
+              config->chat, chats->samples.count, names[chats->template], chats->samples.scored, chats->shortened,
+              chats->left_out);
+}
+
+/* The last of them are kept for evaluation. */
+static int divide(struct transformer_job *job, const struct transformer_config *config,
+                  enum transformer_command command, struct sl_error *error) {
+    const int64_t count = job->chats.samples.count;
+    if (command == TRANSFORMER_EVALUATE) return SL_OK;
+    job->chat_training = count - (int64_t)((double)count * config->validation);
+    if (!config->evaluate_every || job->chat_training < count) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT,
+                        "--validation %g keeps none of %" PRId64 " conversations to evaluate on: give a larger share",
+                        config->validation, count);
+}
+
+int transformer_read_chats(struct transformer_job *job, struct transformer_config *config,
+                           enum transformer_command command, bool speaks, struct sl_error *error) {
+    SL_TRY(check_options(config, command, error));
+    job->config = config;
+    job->model.vocabulary = config->vocabulary;
+    SL_TRY(transformer_open_tokenizer(job, true, error));
+    if (!config->vocabulary) config->vocabulary = job->tokenizer ? sl_tokenizer_vocabulary(job->tokenizer) : 256;
+    const struct sl_chat_text text = {.tokenizer = job->tokenizer,
+                                      .template = (enum sl_chat_template)config->chat_template,
+                                      .sequence = config->sequence,
+                                      .vocabulary = config->vocabulary};
+    SL_TRY(sl_chats_read(&job->chats, config->chat, &text, error));
+    SL_TRY(divide(job, config, command, error));
+    if (speaks) remark(config, &job->chats);
+    return SL_OK;
+}
+
+int64_t transformer_chats_scored(const struct transformer_job *job) {
+    return job->chats.samples.count - job->chat_training;
+}
+
+/* ---- batches ---- */
+
+/* Sample NUMBER of a training: each epoch takes every conversation once, in an order of its own. */
+static int64_t conversation(const struct transformer_job *job, int64_t number) {
+    const int64_t count = job->chat_training, epoch = number / count;
+    return sl_tokens_shuffle(job->job.seed, epoch, count, number % count);
+}
+
+void transformer_fetch_chats(struct sl_worker *worker, bool evaluation, int64_t first, int64_t mine,
+                             struct sl_batch *batch) {
+    const struct transformer_job *job = transformer_job_of(worker);
+    const struct transformer_worker *own = worker->own;
+    const struct sl_samples *samples = &job->chats.samples;
+    const int64_t local = worker->job->local, all = local * worker->job->data;
+    const int sequence = worker->job->sequence;
+    int64_t counted = 0;
+    if (evaluation) {
+        sl_samples_fetch(samples, job->chat_training + mine, local, sequence, own->inputs, own->labels);
+        return;
+    }
+    for (int64_t i = 0; i < local; i++)
+        sl_samples_fetch(samples, conversation(job, mine + i), 1, sequence, own->inputs + i * sequence,
+                         own->labels + i * sequence);
+    for (int64_t i = 0; i < all; i++) counted += sl_samples_scored(samples, conversation(job, first + i));
+    batch->counted = (double)counted;
+}
+
+/* ---- what is said of them ---- */
+
+void transformer_print_chats(const struct transformer_job *job, FILE *stream) {
+    fprintf(stream, "--chat %s, %" PRId64 " conversations", job->config->chat, transformer_chats_scored(job));
+}
