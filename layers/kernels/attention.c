@@ -196,7 +196,7 @@ SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, f
 
 /* o [queries, v's columns] (+)= p [keys, queries]^T v */
 SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows v, bool accumulate, float *o,
-                          size_t stride) {
+                          size_t stride, struct wanted *wanted) {
     for (size_t first = 0; first < sight->queries;) {
         const struct strip s = strip_of_queries(sight, first);
         multiply((struct product){s.count,
@@ -205,13 +205,14 @@ SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows
                                   o + first * stride,
                                   stride,
                                   {{s.end, p + first, 1, BLOCK, v.at, v.stride}},
-                                  NULL});
+                                  wanted});
         first += s.count;
     }
 }
 
 /* O and LOGSUM begin at the block's first query. */
-SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries, float *o, float *logsum) {
+SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries, float *o, float *logsum,
+                             struct wanted *wanted) {
     struct turned q;
     struct softmax s;
     _Alignas(SL_CACHE_LINE) float scores[BLOCK * BLOCK], near[2 * BLOCK * DEPTH];
@@ -225,12 +226,12 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
         const struct sight sight = {queries, smaller(BLOCK, seen - from),
                                     (int64_t)from - (int64_t)(h->position + first)};
         make_scores(&sight, true, from_row(h->k, from), from_row(h->k_rope, from), from_row(h->q, first),
-                    from_row(h->q_rope, first), h->scale * per_log_2, from == 0, &q, near, scores, NULL);
+                    from_row(h->q_rope, first), h->scale * per_log_2, from == 0, &q, near, scores, wanted);
         exponentials(&sight, &s, scores);
         if (from) scale_rows(queries, s.factor, width, stride, o);
         for (size_t c = 0; c < width; c += step) {
             const struct rows v = columns_of(from_row(h->v, from), sight.keys, c, smaller(step, width - c), near);
-            add_values(&sight, scores, v, from > 0, o + c, stride);
+            add_values(&sight, scores, v, from > 0, o + c, stride, wanted);
         }
     }
     for (size_t i = 0; i < queries; i++) {
@@ -278,7 +279,9 @@ static void forward(const struct sl_attention *shape, const float *q, const floa
                      count = smaller(BLOCK, queries - first);
         const size_t at = row * (heads * width) + head * width;
         const struct head h = head_of(&all, number, q, q_rope, k, v, k_rope);
-        forward_block(&h, first, count, o + at, logsum + head * (sequences * queries) + row);
+        struct wanted next = {.count = 0};
+        if (ASKS) want_block(&all, unit + 1, blocks, BLOCK, q, k, v, o, &next);
+        forward_block(&h, first, count, o + at, logsum + head * (sequences * queries) + row, ASKS ? &next : NULL);
         if (rounds) settle_rows(count, width, heads * width, at, o, stored);
     }
 }

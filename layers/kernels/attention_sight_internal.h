@@ -1,7 +1,9 @@
-/* attention_sight_internal.h - which keys the queries of a block see, strip by strip. */
+/* attention_sight_internal.h - which keys the queries of a block see, strip by strip, and which rows the next
+ * block will read. */
 #ifndef SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_SIGHT_INTERNAL_H
 
+#include "layers/kernels/attention.h"
 #include "layers/kernels/tiles_internal.h"
 
 /* Queries, or keys, in a strip. */
@@ -10,6 +12,8 @@ enum { STRIP = 32 };
 #else
 enum { STRIP = 16 };
 #endif
+
+enum { NARROW = 64 }; /* columns of a head whose rows are asked for, at most */
 
 /* A block of queries and one of keys. Query i sees key j if j + ahead <= i. */
 struct sight {
@@ -35,6 +39,26 @@ SL_INLINE struct strip strip_of_queries(const struct sight *s, size_t first) {
 SL_INLINE struct strip strip_of_keys(const struct sight *s, size_t first) {
     const size_t count = smaller(all_see_all(s) ? s->keys : STRIP, s->keys - first);
     return (struct strip){first, count, clamp((int64_t)first + s->ahead, s->queries), s->queries};
+}
+
+/* Of forward's block NUMBER, each head having BLOCKS of up to BLOCK queries: the rows that no block of its head has
+ * read or written before. Rows of a head lie a long way apart, and CPUs do not guess where the next one's are. Lines of
+ * a wide row are neighbours, which CPUs fetch by themselves: asking for them takes time, and saves none. Keys that are
+ * bf16 are not asked for. */
+SL_INLINE void want_block(const struct sl_attention *shape, size_t number, size_t blocks, size_t block, const float *q,
+                          const void *k, const void *v, const float *o, struct wanted *wanted) {
+    const size_t heads = shape->heads, width = shape->width, first = number % blocks * block;
+    const size_t sequence = number / blocks / heads, head = number / blocks % heads;
+    if (sequence >= shape->sequences || width > NARROW || shape->keys != SL_F32) return;
+    const size_t query = ((sequence * shape->queries + first) * heads + head) * width;
+    const size_t seen = first ? shape->position + first : 0; /* keys, by the blocks before */
+    const size_t key = (sequence * shape->key_rows + seen) * shape->key_stride;
+    const float *const of_keys[] = {v, k};
+    wanted->rows = smaller(block, shape->queries - first);
+    want(wanted, 1, &o, query, heads * width, width);
+    if (seen + wanted->rows <= shape->key_rows)
+        want(wanted, 2, of_keys, key + sl_attention_key_head(shape, head) * width, shape->key_stride, width);
+    want(wanted, 1, &q, query, heads * width, width);
 }
 
 #endif

@@ -11,13 +11,15 @@
 #include "spmd/device/offload.h"
 
 /* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. A tile of one vector
- * has TALL rows. REST: rows and depth of a product whose columns fill no vector, at most. TILES: a function that has
- * the code of all tiles, so that there is little of it. SETTLE: a pointer is in a register from here on. */
+ * has TALL rows. REST: rows and depth of a product whose columns fill no vector, at most. ASKS: 1 if tiles ask
+ * for what is wanted. TILES: a function that has the code of all tiles, so that there is little of it. SETTLE: a
+ * pointer is in a register from here on. */
 #if defined(SL_DEVICE_CUDA)
 #define EACH_TILE(...) SL_PRAGMA(omp parallel for __VA_ARGS__)
 #define TILES SL_INLINE
 #define SETTLE(pointer) (void)(pointer)
 enum { DOWN = 4, TALL = 4, PAIR = 1, REST = 32 };
+enum { ASKS = 0 };
 
 SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
     (void)row;
@@ -29,6 +31,7 @@ SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
 #define TILES static __attribute__((noinline, unused))
 #define SETTLE(pointer) __asm__("" : "+r"(pointer))
 enum { DOWN = LANES == 16 ? 8 : LANES == 8 ? 6 : 4, TALL = LANES == 4 ? 8 : LANES == 8 ? 12 : 16, PAIR = 2, REST = 64 };
+enum { ASKS = 1 };
 #endif
 enum { TERMS = 2, WANTED = 8, ASKED = 16 };
 
