@@ -17,10 +17,13 @@
 /* ---- numbers for the script ---- */
 
 /* Five digits are more than can be seen, and half of what all would take. */
+/* Without memory ARRAY or VALUE is NULL, and the page lacks something: *COMPLETE becomes false. */
+static void append(json_t *array, json_t *value, bool *complete) { *complete &= !json_array_append_new(array, value); }
+
 static json_t *number(double value) { return isnan(value) ? json_null() : json_real(value); }
 
 static json_t *series_of(const struct report_plot *plot, const struct report_runs *runs, int run,
-                         const struct report_range *range) {
+                         const struct report_range *range, bool *complete) {
     struct report_bucket bucket[REPORT_MOST_BUCKETS];
     const struct report_series *series = &runs->run[run].series[plot->quantity];
     const int begin = report_plot_begin(plot, &runs->run[run]);
@@ -29,35 +32,36 @@ static json_t *series_of(const struct report_plot *plot, const struct report_run
     const bool whole = count == series->count - begin;
     json_t *x = json_array(), *y = json_array(), *low = json_array(), *high = json_array();
     for (int i = 0; i < count; i++) {
-        json_array_append_new(x, json_integer((json_int_t)bucket[i].step));
-        json_array_append_new(y, number(bucket[i].mean));
+        append(x, json_integer((json_int_t)bucket[i].step), complete);
+        append(y, number(bucket[i].mean), complete);
         if (whole) continue;
-        json_array_append_new(low, number(bucket[i].low));
-        json_array_append_new(high, number(bucket[i].high));
+        append(low, number(bucket[i].low), complete);
+        append(high, number(bucket[i].high), complete);
     }
     return json_pack("{si so so so so}", "run", run, "x", x, "y", y, "low", low, "high", high);
 }
 
-static json_t *plot_data(const struct report_plot *plot, const struct report_runs *runs) {
+static void add_plot(json_t *plots, const struct report_plot *plot, const struct report_runs *runs, bool *complete) {
     struct report_range range;
-    if (!report_plot_range(plot, runs, &range)) return NULL;
+    if (!report_plot_range(plot, runs, &range)) return;
     json_t *series = json_array();
     for (int i = 0; i < runs->count; i++)
-        if (runs->run[i].series[plot->quantity].count) json_array_append_new(series, series_of(plot, runs, i, &range));
-    return json_pack("{ss sb sI sI so}", "id", plot->name, "noisy", plot->noisy, "first", (json_int_t)range.first,
-                     "last", (json_int_t)range.last, "series", series);
+        if (runs->run[i].series[plot->quantity].count)
+            append(series, series_of(plot, runs, i, &range, complete), complete);
+    append(plots,
+           json_pack("{ss sb sI sI so}", "id", plot->name, "noisy", plot->noisy, "first", (json_int_t)range.first,
+                     "last", (json_int_t)range.last, "series", series),
+           complete);
 }
 
 /* As JSON in a script element, which the first < of "</script>" would end. */
 static int write_data(FILE *file, const struct report_runs *runs, struct sl_error *error) {
     json_t *names = json_array(), *plots = json_array();
-    for (int i = 0; i < runs->count; i++) json_array_append_new(names, json_string(runs->run[i].name));
-    for (int p = 0; p < REPORT_PLOTS; p++) {
-        json_t *plot = plot_data(&report_plots[p], runs);
-        if (plot) json_array_append_new(plots, plot);
-    }
+    bool complete = true;
+    for (int i = 0; i < runs->count; i++) append(names, json_string(runs->run[i].name), &complete);
+    for (int p = 0; p < REPORT_PLOTS; p++) add_plot(plots, &report_plots[p], runs, &complete);
     json_t *data = json_pack("{so so}", "runs", names, "plots", plots);
-    char *text = data ? json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(5)) : NULL;
+    char *text = data && complete ? json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(5)) : NULL;
     json_decref(data);
     if (!text) return sl_error_set(error, SL_FAILED, "no memory for the page");
     fputs("<script type=\"application/json\" id=\"data\">", file);

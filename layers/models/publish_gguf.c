@@ -181,8 +181,14 @@ static int put_tensors(struct stream *s, const struct sl_publishing *p, struct s
 /* The numbers of tensors and of values are known at last. */
 static void put_head(struct stream *s, const struct sl_publishing *p) {
     const uint64_t numbers[] = {(uint64_t)p->publication->count + has_divisors(p), s->values};
-    if (!s->number && pwrite(s->draft.descriptor, numbers, sizeof numbers, 8) != (ssize_t)sizeof numbers)
-        s->number = errno ? errno : ENOSPC;
+    for (size_t done = 0; !s->number && done < sizeof numbers;) {
+        const void *left = (const char *)numbers + done;
+        const ssize_t written = pwrite(s->draft.descriptor, left, sizeof numbers - done, (off_t)(8 + done));
+        if (written > 0)
+            done += (size_t)written;
+        else if (written == 0 || errno != EINTR)
+            s->number = written ? errno : ENOSPC;
+    }
 }
 
 static int write_all(struct stream *s, const struct sl_publishing *p, struct sl_error *error) {

@@ -47,14 +47,22 @@ static json_t *vocabulary_of(const struct sl_tokenizer *t) {
     return vocabulary;
 }
 
+/* JSON, or NULL, and JSON is freed, if it is not COMPLETE. */
+static json_t *if_complete(json_t *json, bool complete) {
+    if (complete) return json;
+    json_decref(json);
+    return NULL;
+}
+
 static json_t *special_of(const struct sl_tokenizer *t) {
     json_t *special = json_array();
+    bool complete = special;
     for (int32_t token = 0; token < t->count; token++)
         if (t->token[token].kind == SL_TOKEN_SPECIAL)
-            json_array_append_new(special,
-                                  json_pack("{si so sb sb sb sb sb}", "id", token, "content", name_of(t, token),
-                                            "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1));
-    return special;
+            complete &= !json_array_append_new(special, json_pack("{si so sb sb sb sb sb}", "id", token, "content",
+                                                                  name_of(t, token), "single_word", 0, "lstrip", 0,
+                                                                  "rstrip", 0, "normalized", 0, "special", 1));
+    return if_complete(special, complete);
 }
 
 /* ---- merges ---- */
@@ -84,9 +92,7 @@ static json_t *merges_of(const struct sl_tokenizer *t) {
         if (t->merge[i].left >= 0) sorted[count++] = t->merge[i];
     qsort(sorted, count, sizeof *sorted, earlier);
     for (size_t i = 0; i < count && merges; i++) {
-        if (!json_array_append_new(merges, merge_of(t, &sorted[i]))) continue;
-        json_decref(merges);
-        merges = NULL;
+        merges = if_complete(merges, !json_array_append_new(merges, merge_of(t, &sorted[i])));
     }
     free(sorted);
     return merges;
@@ -125,10 +131,9 @@ static json_t *pre_tokenizer_of(const struct sl_tokenizer *t) {
 static json_t *decoder_of(const struct sl_tokenizer *t) {
     if (!t->pieces) return bytes_step(true);
     json_t *steps = json_pack("[o {ss} {ss}]", replacement(mark, " "), "type", "ByteFallback", "type", "Fuse");
-    if (t->prefix)
-        json_array_append_new(steps,
-                              json_pack("{ss ss si si}", "type", "Strip", "content", " ", "start", 1, "stop", 0));
-    return json_pack("{ss so}", "type", "Sequence", "decoders", steps);
+    const bool complete = !t->prefix || !json_array_append_new(steps, json_pack("{ss ss si si}", "type", "Strip",
+                                                                                "content", " ", "start", 1, "stop", 0));
+    return json_pack("{ss so}", "type", "Sequence", "decoders", if_complete(steps, complete));
 }
 
 static json_t *name_or_null(const struct sl_tokenizer *t, int32_t token) {
@@ -154,8 +159,7 @@ static json_t *config_of(const struct sl_tokenizer *t, const char *chat) {
     json_t *config =
         json_pack("{ss so so sb}", "tokenizer_class", "PreTrainedTokenizerFast", "bos_token", name_or_null(t, t->begin),
                   "eos_token", name_or_null(t, t->end), "clean_up_tokenization_spaces", 0);
-    if (chat) json_object_set_new(config, "chat_template", json_string(chat));
-    return config;
+    return if_complete(config, !chat || !json_object_set_new(config, "chat_template", json_string(chat)));
 }
 
 /* Names in JSON are UTF-8 without zeros. */

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""sweep.py DRIVERS DATA [FAIL_NTH] [FAIL_IO] - small jobs of drivers, again and again, while one allocation fails
+or all from one on (FAIL_NTH is fail_nth.c, built), or one call on files (FAIL_IO is fail_io.c): exit 0, 2 or 3; 0 with
+the output and the files of a run without faults and nothing on stderr, otherwise one line on stderr that begins with the
+driver's name; no file half written, nor a temporary one left; no crash, no hang. Lines that tell what a run goes on with
+(NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, more numbers, more jobs, and the allocations of libraries, too."""
+
+import collections
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+drivers, data = (os.path.abspath(path) for path in sys.argv[1:3])
+shims = [os.path.abspath(path) for path in sys.argv[3:]]
+long = bool(os.environ.get("SL_TEST_LONG"))
+tries = 50 if long else 3  # of each kind of fault, of each job
+seconds = 20
+tiny = ("--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2 "
+        "--batch 8 --data ../text")
+few = "--hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=1,model=2"
+train = f"transformer train --mesh data=1,tensor=2 {tiny} --steps 3 --save-every 1 --save saved"
+jobs = {  # of those whose stdout tells times, only the files are compared
+    "train": train,
+    "export hf": f"transformer export --model {data}/published/llama --format hf --to written",
+    "export gguf": f"transformer export --model {data}/published/llama --format gguf --to written.gguf",
+    "generate": f"transformer generate --mesh data=1 {tiny} --params ../before/step-00000003.safetensors --prompt a".replace(
+        " --batch 8 --data ../text", ""),
+    "looping_pipeline": f"looping_pipeline {few} --steps 2 --gradients gradients",
+    "loss_equality": f"loss_equality {few} --steps 1",
+    "gpipe": "gpipe",
+    "schedule": "schedule --stages 3 --microbatches 4 --simulate --check",
+    "schedule --file": f"schedule --file {data}/schedules/DualPipeV_pp3_v2_m6.csv --format svg",
+    "sharding": "sharding",
+    "export tokenizer": f"transformer export --model {data}/published/gpt2 --tokenizer {data}/tokenizers/smollm.gguf --format hf --to written",
+    "report": "report ../metrics --output page",
+    "diff": "diff ../before/step-00000002.safetensors ../before/step-00000003.safetensors",
+}
+timed = ("train", "looping_pipeline", "loss_equality", "gpipe")
+allocating = [name for name in jobs if long or name not in ("looping_pipeline", "loss_equality", "gpipe")]  # little_memory.sh has these
+files = {  # which calls a job has: checkpoints are written through memory
+    "train": ("open", "fallocate", "fsync", "rename", "unlink", "close"),
+    "export gguf": ("open", "write", "fsync", "rename", "close"),
+}
+if long:
+    files["export hf"] = ("open", "fallocate", "write", "fsync", "rename", "close")
+notes = re.compile(r"transformer: (saved in |no tokenizer is written|\S*peaks\.json[.\w]*: )")
+points = 0
+work = tempfile.mkdtemp()
+here = os.path.join(work, "here")
+runs = collections.Counter()
+
+
+def point(name, bad):
+    global points
+    points += 1
+    print(f"{'not ' if bad else ''}ok {points} - {name}", flush=True)
+    for line in bad[:8]:
+        print(f"# {line}")
+
+
+def tree():
+    found = {}
+    for folder, _, names in os.walk(here):
+        for name in names:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, here)] = file.read()
+    return found
+
+
+def run(name, faults):
+    """status, stdout, stderr and files"""
+    shutil.rmtree(here, ignore_errors=True)
+    os.mkdir(here)
+    driver, *arguments = jobs[name].split()
+    try:
+        done = subprocess.run([os.path.join(drivers, driver), *arguments], cwd=here, env={**os.environ, **faults},
+                              input=b"a text", capture_output=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return "hangs", b"", b"", {}
+    said = done.stderr.decode(errors="replace").splitlines(keepends=True)
+    told = [line for line in said if not notes.match(line)]
+    return done.returncode, done.stdout, "".join(told), tree()
+
+
+def judge(name, whole, result, may_leave):
+    """What is wrong with a run with a fault, beside one without."""
+    status, out, err, left = result
+    if status == whole[0]:
+        if err != whole[2]:
+            return f"status {status} and on stderr: {err[:200]!r}"
+        if name not in timed and out != whole[1]:
+            return f"status {status} with another output"
+        if any(left.get(path) != content for path, content in whole[3].items()):
+            return f"status {status} without a file, or with another one: {sorted(left)}"
+    elif status not in (2, 3):
+        return f"status {status}: {err[:200]!r}"
+    elif err.count("\n") != 1 or not re.match(re.escape(jobs[name].split()[0]), err):
+        return f"status {status}, {err.count(chr(10))} lines: {err[:300]!r}"
+    for path, content in left.items():
+        if path in whole[3] and content != whole[3][path]:
+            return f"status {status}: {path} is half written"
+        if path not in whole[3] and not may_leave and not re.fullmatch(r"saved/step-0000000\d.safetensors", path):
+            return f"status {status}: {path} is left"
+    return None
+
+
+def errors(call):
+    if call == "fallocate":
+        return "EIO", "ENOSPC", "EINTR"
+    return ("EIO", "ENOSPC", "EINTR", "short") if call == "write" else ("EIO", "ENOSPC", "EINTR") if long else ("EIO", "EINTR")
+
+
+def count(name, faults):
+    path = os.path.join(work, "count")
+    if os.path.exists(path):
+        os.remove(path)
+    whole = run(name, {**faults, "FAIL_COUNT": path, "IO_COUNT": path})
+    with open(path) as file:
+        return whole, int(file.read())
+
+
+def sweep(name, faults, variable, kind, may_leave=False):
+    """One run for each number there is, or for so many of them."""
+    whole, number = count(name, faults)
+    bad = []
+    ended = collections.Counter()
+    if whole[0] not in (0, 1):
+        bad.append(f"without faults: status {whole[0]}: {whole[2][:300]!r}")
+    if not number:
+        bad.append("there is none")
+    chosen = [1 + number * i // tries for i in range(tries)] if number > tries else range(1, number + 1)
+    for nth in chosen if not bad else []:
+        result = run(name, {**faults, variable: str(nth)})
+        ended[result[0]] += 1
+        wrong = judge(name, whole, result, may_leave)
+        if wrong:
+            bad.append(f"number {nth}: {wrong}")
+    runs[kind] += sum(ended.values())
+    return bad, number, dict(ended)
+
+
+os.mkdir(os.path.join(work, "before"))
+with open(os.path.join(work, "text"), "w") as text:
+    text.write("".join(f"{i} times {i} is {i * i}. " for i in range(100)))
+jobs["before"] = train.replace("--save saved", "--save ../before --metrics ../metrics")
+begun = run("before", {})
+point("a run without faults", [] if begun[0] == 0 else [begun[2]])
+
+for shim in shims:
+    if "fail_nth" in shim:
+        for name in allocating:
+            bad, told = [], []
+            for whose in ({}, {"FAIL_LIBRARIES": "1"}) if long else ({},):
+                for after in ({}, {"FAIL_AFTER": "1"}):
+                    found, number, ended = sweep(name, {"LD_PRELOAD": shim, **whose, **after}, "FAIL_NTH", "allocations")
+                    bad += [f"{' '.join([*whose, *after])} {line}" for line in found]
+                    told.append(f"{number}: {ended}")
+            point(f"{name}: allocations fail ({'; '.join(told)})", bad)
+    else:
+        for name in files:
+            for call in files[name]:
+                bad, told = [], []
+                for error in errors(call):
+                    for after in ({}, {"IO_AFTER": "1"}) if error != "EINTR" else ({},):  # no signal comes for ever
+                        faults = {"LD_PRELOAD": shim, "IO_CALL": call, "IO_ERROR": error, **after}
+                        found, number, ended = sweep(name, faults, "IO_NTH", "calls on files", call == "unlink")
+                        bad += [f"{error}{' after' if after else ''} {line}" for line in found]
+                        told.append(f"{error} {ended}")
+                point(f"{name}: {call} fails (of {number}: {'; '.join(told)})", bad)
+print("# " + ", ".join(f"{number} runs with faults in {kind}" for kind, number in runs.items()))
+print(f"1..{points}")
+shutil.rmtree(work)
