@@ -1,5 +1,5 @@
 /* json_file.c - a JSON file of a folder, written whole or not at all. */
-#include "layers/storage/json_file.h"
+#include "layers/storage/json_file_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

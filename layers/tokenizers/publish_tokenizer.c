@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/storage/json_file.h"
+#include "layers/storage/json_file_internal.h"
 #include "layers/tokenizers/formats_internal.h"
 
 static const char mark[] = "\xe2\x96\x81"; /* U+2581, a space of SentencePiece's */

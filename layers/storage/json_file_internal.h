@@ -1,6 +1,6 @@
-/* json_file.h - a JSON file of a folder, written whole or not at all. */
-#ifndef SL_LAYERS_STORAGE_JSON_FILE_H
-#define SL_LAYERS_STORAGE_JSON_FILE_H
+/* json_file_internal.h - a JSON file of a folder, written whole or not at all. */
+#ifndef SL_LAYERS_STORAGE_JSON_FILE_INTERNAL_H
+#define SL_LAYERS_STORAGE_JSON_FILE_INTERNAL_H
 
 #include <jansson.h>
 
