@@ -91,7 +91,8 @@ int transformer_load_model(struct sl_worker *worker) {
 }
 
 int transformer_publish(const struct transformer_job *job, struct sl_store *store, struct sl_error *error) {
-    struct sl_publication publication = {.family = job->published.family, .transformer = &job->model, .values = store};
+    struct sl_publication publication = {
+        .family = job->published.family, .transformer = &job->model, .values = store, .partial = true};
     struct sl_store named = {0};
     int status = sl_publication_open(&publication, error);
     if (status == SL_OK) status = sl_publication_copy(&publication, &named, error);

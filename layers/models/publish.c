@@ -67,7 +67,9 @@ static int list_one(struct sl_publication *p, const char *own, const char *name,
     if (about->part < 2) return add(p, about, name, from, error);
     struct sl_published_tensor *last = p->count ? &p->tensor[p->count - 1] : NULL;
     const struct sl_array *first = last ? &last->part[0]->array : NULL;
-    if (!first || strcmp(last->name, name) != 0 || first->dims != from->array.dims ||
+    const bool beside = last && !strcmp(last->name, name);
+    if (!beside && p->partial) return SL_OK;
+    if (!beside || first->dims != from->array.dims ||
         memcmp(first->shape, from->array.shape, (size_t)first->dims * sizeof *first->shape) != 0)
         return sl_error_set(error, SL_BAD_INPUT, "%s has another shape than what stands beside it", own);
     last->part[about->part - 1] = from;
@@ -90,11 +92,21 @@ static int list_end(struct sl_publication *p, const struct sl_published_name *ab
     return list_one(p, about->own, name, about, error);
 }
 
-static int check_whole(const struct sl_publication *p, struct sl_error *error) {
-    for (int i = 0; i < p->count; i++)
-        for (int part = 0; p->tensor[i].about->part && part < PARTS; part++)
-            if (!p->tensor[i].part[part])
-                return sl_error_set(error, SL_BAD_INPUT, "a part of %s is missing", p->tensor[i].name);
+static bool is_whole(const struct sl_published_tensor *tensor) {
+    for (int part = 0; tensor->about->part && part < PARTS; part++)
+        if (!tensor->part[part]) return false;
+    return true;
+}
+
+static int keep_whole(struct sl_publication *p, struct sl_error *error) {
+    int kept = 0;
+    for (int i = 0; i < p->count; i++) {
+        if (is_whole(&p->tensor[i]))
+            p->tensor[kept++] = p->tensor[i];
+        else if (!p->partial)
+            return sl_error_set(error, SL_BAD_INPUT, "a part of %s is missing", p->tensor[i].name);
+    }
+    p->count = kept;
     return SL_OK;
 }
 
@@ -106,7 +118,7 @@ int sl_publication_open(struct sl_publication *p, struct sl_error *error) {
     SL_TRY(list_end(p, ends++, error));
     for (int layer = 0; layer < p->transformer->blocks; layer++) SL_TRY(list_layer(p, layer, error));
     for (; ends->own; ends++) SL_TRY(list_end(p, ends, error));
-    return check_whole(p, error);
+    return keep_whole(p, error);
 }
 
 void sl_publication_close(struct sl_publication *p) {

@@ -23,6 +23,7 @@ struct sl_publication {
     const struct sl_transformer *transformer;
     const struct sl_store *values; /* whole float32 tensors by the parameters' names; others are left out */
     bool gguf;                     /* as a GGUF file has them, not a folder */
+    bool partial; /* tensors of which the values lack a part are left out; otherwise they are an error */
     /* Filled in. */
     int count, capacity;
     struct sl_published_tensor *tensor;

@@ -1,6 +1,7 @@
 #!/bin/sh
-# freeze.sh DRIVERS - parameters that --freeze names keep their bits, and take no gradients and no state; prints TAP.
+# freeze.sh DRIVERS DATA - parameters that --freeze names keep their bits, and take no gradients and no state; prints TAP.
 drivers=$1
+data=$(cd "$2" && pwd) tool=$(cd "$(dirname "$0")" && pwd)/published/published.py
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
 . "$(dirname "$0")/../rigs/points.sh"
 driver=$drivers/transformer
@@ -141,6 +142,18 @@ point '--params: another run may freeze what it likes'
 call evaluate --params half
 [ $status = 0 ] && [ ! -s err ]
 point 'evaluate takes what has been trained'
+
+# A tensor of a published model that is three parameters has no gradient where one of them is frozen.
+python3 "$tool" tokens tokens.safetensors
+call train --model "$data/published/gpt2" --data tokens.safetensors --mesh data=1,pipe=2 --sequence 16 --batch 4 --steps 1 --freeze '*.gqa.k.kernel,*.gqa.q.bias' --gradients gradients
+python3 - gradients >left <<'END'
+import json, sys
+with open(sys.argv[1], "rb") as file:
+    header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+print(sum("c_attn" in name for name in header), sum("c_proj" in name for name in header))
+END
+[ $status = 0 ] && [ "$(cat left)" = '0 8' ]
+point 'gradients under published names: what is frozen in part has none'
 
 # ---- patterns that are wrong ----
 
