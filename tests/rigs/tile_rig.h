@@ -137,7 +137,7 @@ static inline void close_worker(struct worker *worker) {
 
 /* NaNs: nothing may be read that was not written before. */
 static inline void poison(void *data, size_t count) {
-    void *nans = malloc(sizeof(float) * count + 1);
+    void *nans = count ? malloc(sizeof(float) * count) : NULL;
     if (!nans) return;
     memset(nans, 0xff, sizeof(float) * count);
     sl_device.copy(data, nans, sizeof(float) * count);
