@@ -124,6 +124,11 @@ examples() {
         "build/${example%.c}" || return
     done
 }
+examples_alone() {
+    for example in "$prefix/share/doc/shardloop/examples"/*.c; do
+        with_flags '--cflags --libs' "$cc" -std=gnu11 -O2 -fopenmp-simd "$example" -o example -lm && ./example || return
+    done
+}
 # The library is not built again; that it can be linked is known once it is configured.
 subdirectory() {
     configure within -DSL_MPI=OFF && cmake --build build --target user && [ ! -e build/shardloop/drivers ]
@@ -156,6 +161,7 @@ fi
 attempt 'a program in C by pkg-config' run_linked "$cc" -std=gnu11 program.c
 attempt 'a program that names headers without shardloop/' run_linked "$cc" -std=gnu11 old.c
 attempt 'the installed examples by find_package' examples
+[ "$device" != cpu ] || attempt 'each installed example by pkg-config' examples_alone
 attempt 'the sources within another project' subdirectory
 if [ -n "$cxx" ]; then
     attempt 'programs in C and C++ by find_package' find_package
