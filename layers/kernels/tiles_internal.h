@@ -206,7 +206,7 @@ SL_INLINE void all_tiles(const struct product *p, size_t cols, const bool by_row
         if (p->wanted && p->wanted->count) ask(p->wanted);
         tiles(p, t / across * DOWN, t % across * (PAIR * LANES), by_rows, DOWN, PAIR);
     }
-    if (paired == cols) return;
+    if (PAIR == 1 || paired == cols) return;
     EACH_TILE()
     for (size_t row = 0; row < p->rows; row += TALL) tiles(p, row, paired, by_rows, TALL, 1);
 }
