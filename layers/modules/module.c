@@ -107,11 +107,16 @@ static int check_type(const struct sl_module *module, const struct sl_plan *plan
                         plan->name, type->name);
 }
 
+static int count_frozen(const struct sl_module *module, const struct sl_plan *plan) {
+    int frozen = 0;
+    for (int i = 0; i < module->parameters; i++) frozen += plan->parameters->list[module->parameter[i]].frozen;
+    return frozen;
+}
+
 /* A module without children whose parameters are all frozen needs no W. If a part of them is, its W must leave that
  * out. */
 static int freeze(struct sl_module *module, const struct sl_plan *plan) {
-    int frozen = 0;
-    for (int i = 0; i < module->parameters; i++) frozen += plan->parameters->list[module->parameter[i]].frozen;
+    const int frozen = count_frozen(module, plan);
     module->frozen = frozen > 0 && frozen == module->parameters && module->children == 0;
     if (frozen == 0 || module->frozen || module->type->spares || plan->forward_only) return SL_OK;
     return sl_error_set(plan->error, SL_BAD_INPUT,
@@ -120,10 +125,11 @@ static int freeze(struct sl_module *module, const struct sl_plan *plan) {
                         plan->name, module->type->name);
 }
 
-/* A parent keeps for its children; if it does not, sl_module_lacks will say so. */
+/* A parent keeps for its children; if it does not, sl_module_lacks will say so. What is frozen needs less. */
 static int check_kept(const struct sl_module *module, const struct sl_plan *plan) {
     const struct sl_module_type *type = module->type;
     if (!type->backward_input || plan->forward_only || module->children > 0) return SL_OK;
+    if (count_frozen(module, plan) > 0) return SL_OK;
     if (!module->keeps_input && !type->needs_no_input)
         return refuse_unkept(plan, "keeps_input", "backward", "x", "needs_no_input");
     if (type->backward_weight && !module->keeps_gradient && !type->needs_no_gradient)
@@ -136,7 +142,7 @@ static int check_kept(const struct sl_module *module, const struct sl_plan *plan
 static bool weights_follow(const struct sl_module *module, const struct sl_plan *plan) {
     const bool alone = plan->wgrad_group == 1 && sl_plan_run(plan) == 1;
     return plan->weights_follow && plan->nobody_waits && alone && plan->stash != plan->again && module->children == 0 &&
-           module->type->backward_weight;
+           module->type->backward_weight && !module->frozen;
 }
 
 /* Rooms for x and dy in another type than they are given in. */
@@ -166,7 +172,7 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     if (status == SL_OK) status = check_kept(module, plan);
     if (status == SL_OK) status = freeze(module, plan);
     module->weights_follow = weights_follow(module, plan);
-    if (module->weights_follow) module->keeps_gradient = false;
+    if (module->weights_follow || module->frozen) module->keeps_gradient = false;
     if (storage != SL_F32 && !plan->forward_only) plan_rooms(module, plan);
     plan->module = parent;
     plan->name[prefix] = '\0';

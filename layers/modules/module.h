@@ -14,8 +14,8 @@
  * given dy again in W; other modules are given NULL there. Whoever owns the module keeps these rows in the stash,
  * consecutive microbatches one after another. Anything else that backward needs, the module itself keeps in stash
  * arrays that it has declared. A type whose backward functions can do without x says needs_no_input, and one whose W
- * can do without dy says needs_no_gradient: planning refuses modules that neither keep nor say so, which would read
- * NULL.
+ * can do without dy says needs_no_gradient: planning refuses modules that neither keep nor say so, unless a part of
+ * them is frozen (sl_plan_trains): they would read NULL.
  *
  * A type that needs more fields than struct sl_module has its own struct, which begins with a struct sl_module:
  *
@@ -255,9 +255,7 @@ struct sl_module_type {
                             const float *dy, float *dx, uint16_t *dx_stored);
     /* Backward does without x, W does without dy. A type with children need not say so: it keeps what they keep. */
     bool needs_no_input, needs_no_gradient;
-    /* Forward and backward_input see to context->result, in the pass that computes y or dx. For types that store and
-     * fuse. All others are not asked: their parent rounds what they leave. */
-    bool rounds_result;
+    bool rounds_result;   /* forward and backward_input see to context->result; for types that store and fuse */
     bool rounds_gradient; /* I rounds dy as it reads it where context->storage is bf16: so nobody else need do so */
     bool dx_may_be_x;     /* backward_input may be given the same array for both, and W does without x */
     bool stores;          /* it takes x and dy as they are kept, in context->storage */
@@ -280,8 +278,7 @@ struct sl_module {
     bool frozen;         /* all its parameters are, and it has no children: nobody calls W */
     int parameters;
     int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order in which plan declares them */
-    /* Where the storage is bf16: x and dy widened for a type that does not store, or dy as bf16 for W that follows I.
-     */
+    /* Where the storage is bf16: x and dy widened for a type that does not store, or dy as bf16 for W that follows. */
     struct sl_place room_x, room_dy;
     int children;
     struct sl_module **child; /* owned */
@@ -348,6 +345,10 @@ int sl_plan_cache_once(struct sl_plan *plan, size_t columns, int *number);
 /* *GROUP is the number of the group over AXES, -1 if the coordinate is alone along them. */
 int sl_plan_group(const struct sl_plan *plan, const char *axes, int *group);
 
+/* Whether W computes a gradient of its parameter I. Where it does not, what W alone reads need not be kept. */
+static inline bool sl_plan_trains(const struct sl_plan *plan, int i) {
+    return !plan->forward_only && !plan->parameters->list[plan->module->parameter[i]].frozen;
+}
 /* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
 /* All who read parameter I of the planned module read it as sl_plan_kernel_type says. So it needs no float values where
@@ -376,8 +377,7 @@ static inline const uint16_t *sl_rounded_value(const struct sl_module *module, c
                                                int i) {
     return sl_parameter_rounded(context->parameters, module->parameter[i]);
 }
-/* Whether the module's parameter I is frozen, and has no gradient. Where all are, no W is called, unless for children.
- */
+/* Whether parameter I is frozen: it has no gradient. Where all are, no W is called, unless for children. */
 static inline bool sl_is_frozen(const struct sl_module *module, const struct sl_context *context, int i) {
     return context->parameters->list[module->parameter[i]].frozen;
 }

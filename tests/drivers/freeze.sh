@@ -110,14 +110,17 @@ for layout in --mesh=data=1 '--mesh data=2,pipe=2,tensor=2' '--mesh data=2 --no-
         call train $model $common --steps 1 $layout --dry-run
         values optimizer >all_states
         values gradients >all_gradients
+        values kept >all_kept
         call train $model $common --steps 1 $layout --freeze "$freeze" --dry-run
         values optimizer >states
         values gradients >gradients
+        values kept >kept
         # Numbers of the dry run and of the last line, which has all coordinates in it.
         planned=$(grep -o '"\(parameters\|gradients\|optimizer\|kept\|recomputed\|workspace\|handover\|caches\|batch\|offloaded\)":[0-9]*' out)
         train held --steps 1 $layout --freeze "$freeze"
         held=$(grep '"memory"' out | sed 's/.*"memory":\[//' | grep -o '"\(parameters\|gradients\|optimizer\|kept\|recomputed\|workspace\|handover\|caches\|batch\|offloaded\)":[0-9]*')
         [ $status = 0 ] && [ "$planned" ] && [ "$planned" = "$held" ] &&
+            [ "$(awk '{ s += $1 } END { print s }' kept)" -lt "$(awk '{ s += $1 } END { print s }' all_kept)" ] &&
             [ "$(awk '{ s += $1 } END { print s }' gradients)" -lt "$(awk '{ s += $1 } END { print s }' all_gradients)" ] &&
             [ "$(awk '{ s += $1 } END { print s }' states)" -le "$(awk '{ s += $1 } END { print s }' all_states)" ]
         point "held as planned, and less: $freeze $layout"

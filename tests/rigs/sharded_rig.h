@@ -33,6 +33,7 @@ struct job {
     enum sl_phase phase;
     bool recompute, forward_only, without_dx;
     bool initial;         /* parameters have their initial values */
+    const char *frozen;   /* patterns of parameters; NULL: none */
     const float *x;       /* [ALL, in] */
     const float *dy;      /* [tensor][ALL, out]: shares of a sum for SUMMED, else one */
     const char *unopened; /* axis without a group */
@@ -171,6 +172,7 @@ static inline int plan_worker(struct sl_spmd *self, struct worker *worker, const
     if (!module || sl_parameters_open(&worker->parameters, 1)) return sl_fail(self, SL_FAILED, "no memory");
     worker->parameters.data_axis = "data";
     worker->parameters.working_bf16 = job->working_bf16;
+    worker->parameters.frozen = job->frozen;
     worker->microbatches = microbatches_of(self->mesh);
     const char *axes[3] = {0};
     int opened = 0;
@@ -314,7 +316,8 @@ static inline int set_values(struct worker *worker, const struct job *job) {
         struct sl_array array = {SL_F32, parameter->dims, {parameter->shape[0], parameter->shape[1]}, whole};
         make_values(i, sl_array_elements(&array), whole);
         sl_spec_slice(&parameter->spec, self->mesh, self->coordinate, &array, own);
-        sl_device.copy(sl_parameter_gradient(parameters, i), worker->nans, parameter->count * sizeof(float));
+        if (!parameter->frozen)
+            sl_device.copy(sl_parameter_gradient(parameters, i), worker->nans, parameter->count * sizeof(float));
         if (job->initial) continue;
         sl_device.copy(sl_parameter_value(parameters, i), own, parameter->count * sizeof(float));
     }
@@ -334,6 +337,7 @@ static inline void hand_over(struct worker *worker, struct trial *trial) {
     for (int i = 0; i < parameters->count; i++) {
         const size_t bytes = parameters->list[i].count * sizeof(float);
         sl_device.copy(trial->value[own][i], sl_parameter_value(parameters, i), bytes);
+        if (parameters->list[i].frozen) continue;
         sl_device.copy(trial->gradient[own][i], sl_parameter_gradient(parameters, i), bytes);
     }
     sl_sums_read(worker->context.sums, &worker->metrics);

@@ -12,10 +12,11 @@ int sl_affine_plan(struct sl_module *module, struct sl_plan *plan, const size_t 
                                             .rows = plan->rows,
                                             .wgrad_rows = plan->rows * plan->wgrad_group,
                                             .epilogue = epilogue};
-    module->keeps_input = module->keeps_gradient = !plan->forward_only;
     SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, kernel, kernel_spec));
     SL_TRY(sl_plan_parameter_sharded(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &kernel[1], bias_spec));
-    if (plan->storage != SL_F32 && !plan->forward_only)
+    module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
+    module->keeps_gradient = module->keeps_input || sl_plan_trains(plan, SL_AFFINE_BIAS);
+    if (plan->storage != SL_F32 && sl_plan_trains(plan, SL_AFFINE_BIAS))
         sl_plan_workspace(plan, (size_t)shape.wgrad_rows * (size_t)module->out * sizeof(float),
                           &((struct sl_affine *)module)->whole_dy);
     return sl_products_plan(&((struct sl_affine *)module)->products, plan, &shape);

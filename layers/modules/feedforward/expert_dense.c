@@ -44,7 +44,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_parameters(dense, plan));
     if (dense->group >= 0)
         sl_plan_workspace(plan, (size_t)plan->rows * (size_t)dense->whole * sizeof(float), &dense->columns);
-    module->keeps_input = module->keeps_gradient = !plan->forward_only;
+    module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
+    module->keeps_gradient = module->keeps_input || sl_plan_trains(plan, SL_AFFINE_BIAS);
     const int rows = plan->rows / (int)dense->here;
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = module->in,
@@ -55,8 +56,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const enum sl_operation back = SL_ALL_GATHER;
     const double all = sizeof(float) * (double)plan->rows * dense->whole;
     sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM_SCATTER, dense->axis, all, 1);
-    for (int part = SL_LOAD_INPUT; part < SL_LOAD_PARTS && !plan->forward_only; part++)
-        sl_load_call(plan, (enum sl_load_part)part, back, dense->axis, all, 1);
+    if (!plan->forward_only) sl_load_call(plan, SL_LOAD_INPUT, back, dense->axis, all, 1);
+    if (module->keeps_gradient) sl_load_call(plan, SL_LOAD_WEIGHT, back, dense->axis, all, 1);
     sl_load_repeat(plan, (double)dense->here);
     const int status = sl_products_plan(&dense->products, plan, &shape);
     sl_load_repeat(plan, 1);
@@ -162,11 +163,12 @@ static int add_weight_gradients(const struct sl_module *module, struct sl_contex
     const float *all;
     SL_TRY(gather_gradient(module, context, dy, &all));
     for (size_t e = 0; e < dense->here; e++) {
-        const void *a = operand_of(module, context, &products->x, e, (size_t)module->in, x);
-        const void *b = operand_of(module, context, &products->dy, e, whole, all);
-        if (kernel)
+        if (kernel) {
+            const void *a = operand_of(module, context, &products->x, e, (size_t)module->in, x);
+            const void *b = operand_of(module, context, &products->dy, e, whole, all);
             SL_TRY(sl_products_multiply(context, &products->weight_gradient, a, b, NULL, accumulate,
                                         kernel + e * kernel_size(module)));
+        }
         if (bias) context->kernels->column_sums(rows, whole, all + e * rows * whole, accumulate, bias + e * whole);
     }
     return SL_OK;
@@ -176,8 +178,10 @@ static int add_weight_gradients(const struct sl_module *module, struct sl_contex
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     const size_t rows = (size_t)context->rows;
-    for (int m = 0; m < context->wgrad_group; m++, x += rows * (size_t)module->in, dy += rows * (size_t)module->out)
+    for (int m = 0; m < context->wgrad_group; m++, dy += rows * (size_t)module->out) {
         SL_TRY(add_weight_gradients(module, context, context->accumulate || m > 0, x, dy));
+        if (x) x += rows * (size_t)module->in;
+    }
     return SL_OK;
 }
 

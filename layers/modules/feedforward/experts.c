@@ -136,6 +136,7 @@ static struct sl_context over_slots(const struct sl_module *module, const struct
 static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     const struct sl_routing *routing = &experts->routing;
     struct sl_place *place = experts->place;
+    const struct sl_module *inner = experts->module.child[EXPERTS];
     const size_t columns = (size_t)experts->module.in, rows = routing->rows, pairs = rows * routing->choices;
     SL_TRY(sl_plan_array(plan, rows * routing->experts, SL_UNTIL_INPUT, &place[PROBABILITIES]));
     SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[CHOSEN]));
@@ -144,14 +145,17 @@ static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     SL_TRY(sl_plan_array(plan, experts->slots, SL_UNTIL_INPUT, &place[PAIR_OF]));
     SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_INPUT, &place[SHARES]));
     SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_RETURN, &place[SUMS]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_WEIGHT, &place[TAKEN]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, inner->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN,
+                         &place[TAKEN]));
     SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_INPUT, &place[RETURNED]));
     if (experts->data_group >= 0) SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[WAY]));
     if (experts->module.children > SHARED) SL_TRY(sl_plan_array(plan, rows * columns, SL_UNTIL_RETURN, &place[PART]));
     if (plan->forward_only) return SL_OK;
-    SL_TRY(sl_plan_array(plan, rows * routing->experts, SL_FROM_INPUT, &place[D_LOGITS]));
+    SL_TRY(sl_plan_array(plan, rows * routing->experts, sl_plan_trains(plan, 0) ? SL_FROM_INPUT : SL_UNTIL_RETURN,
+                         &place[D_LOGITS]));
     SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_RETURN, &place[D_GATES]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_FROM_INPUT, &place[D_MADE]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, inner->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN,
+                         &place[D_MADE]));
     return sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[D_SENT]);
 }
 
@@ -175,8 +179,9 @@ static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_children(experts, plan));
     count(experts, plan);
     SL_TRY(plan_router(experts, plan));
-    module->keeps_input = !plan->forward_only;
-    module->keeps_gradient = module->children > SHARED && module->child[SHARED]->keeps_gradient;
+    const struct sl_module *shared = module->children > SHARED ? module->child[SHARED] : NULL;
+    module->keeps_input = sl_plan_trains(plan, 0) || (shared && shared->keeps_input);
+    module->keeps_gradient = shared && shared->keeps_gradient;
     return plan_tensors(experts, plan);
 }
 

@@ -18,6 +18,9 @@ void sl_products_release(struct sl_products *products) {
     sl_gemm_release(&products->weight_gradient);
 }
 
+/* Whether the kernel has a gradient. */
+static bool trains(const struct sl_plan *plan) { return sl_plan_trains(plan, 0); }
+
 /* Products of floats widen what W is given as bf16. */
 static void plan_widened(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const size_t rows = (size_t)shape->wgrad_rows;
@@ -27,7 +30,7 @@ static void plan_widened(struct sl_products *products, struct sl_plan *plan, con
 
 static void plan_operands(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const size_t run = sl_plan_run(plan) * (size_t)shape->rows;
-    const size_t group = plan->forward_only ? 0 : (size_t)shape->wgrad_rows, rows = run > group ? run : group;
+    const size_t group = trains(plan) ? (size_t)shape->wgrad_rows : 0, rows = run > group ? run : group;
     sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(uint16_t), &products->x);
     if (!plan->forward_only) sl_plan_workspace(plan, rows * (size_t)shape->out * sizeof(uint16_t), &products->dy);
 }
@@ -55,7 +58,7 @@ static void count(const struct sl_plan *plan, const struct sl_products_shape *sh
     sl_load_product(plan, SL_LOAD_FORWARD, &forward);
     if (plan->forward_only) return;
     if (plan->has_dx || loss) sl_load_product(plan, SL_LOAD_INPUT, &input);
-    sl_load_product(plan, SL_LOAD_WEIGHT, &weight);
+    if (trains(plan)) sl_load_product(plan, SL_LOAD_WEIGHT, &weight);
     if (shape->epilogue != SL_EPILOGUE_NONE)
         sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, (double)shape->rows * out);
 }
@@ -69,7 +72,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     plan_kernel(products, plan, shape);
     if (shape->precision == SL_BF16)
         plan_operands(products, plan, shape);
-    else if (plan->storage != SL_F32 && !plan->forward_only)
+    else if (plan->storage != SL_F32 && trains(plan))
         plan_widened(products, plan, shape);
     if (plan->sizes_only) return SL_OK;
     SL_TRY(sl_gemm_plan(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
@@ -77,6 +80,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     if (plan->forward_only) return SL_OK;
     SL_TRY(sl_gemm_plan(&products->input_gradient, plan->gemm, shape->precision, rows, in, out, false, !transposed,
                         SL_EPILOGUE_NONE, plan->error));
+    if (!trains(plan)) return SL_OK;
     return sl_gemm_plan(&products->weight_gradient, plan->gemm, shape->precision, transposed ? out : in,
                         transposed ? in : out, shape->wgrad_rows, true, false, SL_EPILOGUE_NONE, plan->error);
 }

@@ -66,25 +66,26 @@ static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
         plan->groups->shares[dense->data_group] = true;
         return SL_OK;
     }
-    sl_scatters_add(plan->scatters, rows * columns);
+    if (sl_plan_trains(plan, SL_AFFINE_KERNEL)) sl_scatters_add(plan->scatters, rows * columns);
     dense->gathered = sl_gathers_add(plan->gathers, plan->loop, kernel, rows, columns, dtype);
     return dense->gathered < 0 ? sl_error_set(plan->error, SL_FAILED, "no memory to gather kernels") : SL_OK;
 }
 
 static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
     const size_t in = (size_t)dense->module.in, out = (size_t)dense->whole;
-    const size_t group = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
+    const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
+    const size_t group = (size_t)plan->rows * (size_t)(trains ? plan->wgrad_group : 1);
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     const bool working = plan->parameters->working_bf16;
-    const bool rounds_only = plan->forward_only && sl_plan_kernel_type(plan) == SL_BF16 && (working || !plan->caches);
+    const bool rounds_only = !trains && sl_plan_kernel_type(plan) == SL_BF16 && (working || !plan->caches);
     if (dense->group >= 0 && working && plan->caches)
         sl_plan_workspace(plan, in * out * sizeof(uint16_t), &dense->exchanged);
     if (dense->group >= 0) sl_plan_workspace(plan, rows * out * sizeof(float), &dense->columns);
-    if (dense->group >= 0 && plan->storage != SL_F32 && !plan->forward_only)
+    if (dense->group >= 0 && plan->storage != SL_F32 && trains)
         sl_plan_workspace(plan, group * (size_t)dense->module.out * sizeof(float), &dense->own_dy);
     if (dense->data_group < 0 || dense->gathered >= 0) return;
     sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32), &dense->kernel);
-    if (plan->forward_only) return;
+    if (!trains) return;
     const size_t shard = plan->parameters->list[dense->module.parameter[SL_AFFINE_KERNEL]].count;
     sl_plan_workspace(plan, shard * sizeof(float), &dense->shard);
 }
@@ -104,10 +105,11 @@ static void count(const struct sharded *dense, const struct sl_plan *plan) {
     if (dense->gathered < 0) sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, data, bytes * each, each);
     if (plan->forward_only) return;
     sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, all, each);
-    if (!keeps_columns(plan))
+    const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
+    if (trains && !keeps_columns(plan))
         sl_load_call(plan, SL_LOAD_WEIGHT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, all, 1 / group);
     if (dense->gathered < 0 && plan->has_dx) sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, data, bytes * each, each);
-    sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, sizeof(float) * kernel / group, 1 / group);
+    if (trains) sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, sizeof(float) * kernel / group, 1 / group);
 }
 
 /* With peers the bias is added after the sum, and so once. */
@@ -120,10 +122,11 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
     if (plan->load) count(dense, plan);
-    module->keeps_input = module->keeps_gradient = !plan->forward_only;
+    module->keeps_input = module->keeps_gradient = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     module->reads_stored = plan->precision == SL_BF16;
     module->reads_stored_gradient = module->reads_stored && dense->group < 0;
-    if (dense->biased) SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
+    if (dense->biased && sl_plan_trains(plan, SL_AFFINE_BIAS))
+        SL_TRY(sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = module->in,
                                             .out = dense->whole,
@@ -289,7 +292,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const void *kernel;
     (void)x;
     SL_TRY(gather_gradient(module, context, rows, dy, &all));
-    if (dense->biased) add_rows(module, context, all);
+    if (dense->biased && !sl_is_frozen(module, context, SL_AFFINE_BIAS)) add_rows(module, context, all);
     if (!dx) return SL_OK; /* nor does any peer need it: they are in the same stage */
     SL_TRY(gather_weights(module, context, &kernel));
     const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, all);

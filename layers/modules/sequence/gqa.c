@@ -128,7 +128,8 @@ static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
     SL_TRY(plan_tensor(plan, gqa->columns, SL_UNTIL_INPUT, &kept[QUERIES]));
     SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[KEYS]));
     SL_TRY(plan_tensor(plan, gqa->key_columns, SL_UNTIL_INPUT, &kept[VALUES]));
-    SL_TRY(plan_tensor(plan, gqa->columns, SL_UNTIL_WEIGHT, &kept[OUTPUT]));
+    SL_TRY(plan_tensor(plan, gqa->columns, gqa->module.child[OUT]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_INPUT,
+                       &kept[OUTPUT]));
     return sl_plan_array(plan, (size_t)plan->rows * gqa->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values);
 }
 

@@ -31,9 +31,11 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_norm_count(plan, module->in);
     if (plan->forward_only) return SL_OK;
     sl_plan_workspace(plan, width * size, &norm->part);
-    sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, norm->axis, (double)(width * size) / plan->wgrad_group,
-                 1.0 / plan->wgrad_group);
-    return sl_plan_array(plan, width, SL_FROM_INPUT, &norm->norm.sum[SCALE]);
+    if (sl_plan_trains(plan, SCALE))
+        sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, norm->axis, (double)(width * size) / plan->wgrad_group,
+                     1.0 / plan->wgrad_group);
+    return sl_plan_array(plan, width, sl_plan_trains(plan, SCALE) ? SL_FROM_INPUT : SL_UNTIL_RETURN,
+                         &norm->norm.sum[SCALE]);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {

@@ -32,7 +32,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_expect_sharded(plan, 0, 1, positions->axis, 1));
     module->keeps_gradient = !plan->forward_only;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 3 * floats);
-    if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, 3 * floats);
+    if (sl_plan_trains(plan, 0)) sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, 3 * floats);
     return SL_OK;
 }
 

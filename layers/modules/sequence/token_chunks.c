@@ -36,7 +36,7 @@ static void count(const struct sl_token_chunks *chunks, const struct sl_plan *pl
                                           true,
                                           (double)shape->rows / shape->wgrad_rows};
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_SOFTMAX, logits);
-    if (plan->forward_only) return;
+    if (!sl_plan_trains(plan, 0)) return;
     if (!chunks->keeps_logits) sl_load_product(plan, SL_LOAD_WEIGHT, &again);
     sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_SOFTMAX, logits);
 }
@@ -64,12 +64,13 @@ static int plan_products(struct sl_token_chunks *chunks, struct sl_plan *plan, s
 int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, const struct sl_token_table *table,
                          size_t rows) {
     const size_t whole = sl_token_chunk(&table->vocabulary), run = rows * sl_plan_run(plan);
-    const size_t group = plan->forward_only ? 0 : rows * (size_t)plan->wgrad_group, most = run > group ? run : group;
+    const bool trains = sl_plan_trains(plan, 0);
+    const size_t group = trains ? rows * (size_t)plan->wgrad_group : 0, most = run > group ? run : group;
     chunks->classes = sl_token_classes(table);
     chunks->columns = (size_t)table->vocabulary.dimension;
     chunks->chunk = whole < chunks->classes ? whole : chunks->classes;
     chunks->chunks = (chunks->classes + chunks->chunk - 1) / chunks->chunk;
-    chunks->keeps_logits = whole == (size_t)table->vocabulary.size && !plan->forward_only;
+    chunks->keeps_logits = whole == (size_t)table->vocabulary.size && trains;
     SL_TRY(plan_products(chunks, plan, rows));
     sl_plan_workspace(plan, run * sizeof(float), &chunks->scales);
     if (!plan->forward_only) sl_plan_workspace(plan, run * chunks->chunk * sizeof(float), &chunks->p);

@@ -35,7 +35,7 @@ static void count(const struct sl_token_table *table, const struct sl_plan *plan
     const bool travels = table->division != SL_UNDIVIDED;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 2 * floats);
     if (travels) sl_load_call(plan, SL_LOAD_FORWARD, there, table->axis, bytes * floats, 1);
-    if (plan->forward_only) return;
+    if (!sl_plan_trains(plan, 0)) return;
     sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, 3 * floats);
     if (travels) sl_load_call(plan, SL_LOAD_WEIGHT, there, table->axis, bytes * floats, 1);
     if (is_summed(table)) sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, table->axis, bytes * part / group, 1 / group);
@@ -45,13 +45,15 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct embedding *embedding = (struct embedding *)module;
     struct sl_token_table *table = &embedding->table;
     SL_TRY(sl_token_plan(table, plan));
-    const size_t group = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
+    SL_TRY(sl_token_plan_table(table, plan, SL_TABLE_LOOKUP, is_summed(table)));
+    const bool trains = sl_plan_trains(plan, 0);
+    const size_t group = (size_t)plan->rows * (size_t)(trains ? plan->wgrad_group : 1);
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     const size_t elements = sl_token_rows(table, rows) * (size_t)table->vocabulary.dimension;
-    module->keeps_gradient = !plan->forward_only;
+    module->keeps_gradient = trains;
     if (plan->load) count(table, plan);
     if (table->division != SL_UNDIVIDED) sl_plan_workspace(plan, elements * sizeof(float), &embedding->whole);
-    return sl_token_plan_table(table, plan, SL_TABLE_LOOKUP, is_summed(table));
+    return SL_OK;
 }
 
 /* ---- the three divisions, and their transposes ---- */

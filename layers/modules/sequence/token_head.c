@@ -36,19 +36,24 @@ static size_t columns_of(const struct sl_module *module) {
 
 /* ---- planning ---- */
 
+/* How long what W reads lasts, unless the table is frozen. */
+static enum sl_lifetime until_weight(const struct sl_plan *plan) {
+    return sl_plan_trains(plan, 0) ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
+}
+
 /* All channels of a coordinate's tokens, and their labels. */
 static int plan_whole(struct token_head *head, struct sl_plan *plan, size_t rows) {
     const size_t columns = (size_t)head->table.vocabulary.dimension;
     sl_token_plan_labels(&head->table, plan, &head->labels);
     if (alone(&head->table.module)) return SL_OK;
     sl_plan_workspace(plan, rows * sl_plan_run(plan) * columns * sizeof(float), &head->whole);
-    return sl_plan_array(plan, rows * columns, SL_UNTIL_WEIGHT, &head->kept_x);
+    return sl_plan_array(plan, rows * columns, until_weight(plan), &head->kept_x);
 }
 
 static int plan_softmax(struct token_head *head, struct sl_plan *plan, size_t rows) {
     const size_t run = rows * sl_plan_run(plan), size = sizeof(float);
-    SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_WEIGHT, &head->maxima));
-    SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_WEIGHT, &head->sums));
+    SL_TRY(sl_plan_array(plan, rows, until_weight(plan), &head->maxima));
+    SL_TRY(sl_plan_array(plan, rows, until_weight(plan), &head->sums));
     sl_plan_workspace(plan, run * size, &head->argmaxima);
     sl_plan_workspace(plan, run * size, &head->scales);
     sl_plan_workspace(plan, 2 * run * size, &head->sums_targets);
@@ -91,7 +96,7 @@ static void count(const struct token_head *head, const struct sl_plan *plan) {
     if (plan->forward_only) return;
     if (table->division != SL_UNDIVIDED)
         sl_load_call(plan, SL_LOAD_FORWARD, by_tokens ? SL_ALL_TO_ALL : SL_PSUM_SCATTER, table->axis, bytes, 1);
-    if (by_tokens)
+    if (by_tokens && sl_plan_trains(plan, 0))
         sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, table->axis, size * classes * table->vocabulary.dimension / group,
                      1 / group);
 }
@@ -102,7 +107,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT, "%stoken_head: what generates has no backward", plan->name);
     SL_TRY(sl_token_plan(&head->table, plan));
     SL_TRY(sl_token_plan_table(&head->table, plan, SL_TABLE_HEAD, head->table.division == SL_BY_TOKENS));
-    module->keeps_input = !plan->forward_only && alone(module);
+    module->keeps_input = sl_plan_trains(plan, 0) && alone(module);
     module->out = module->in;
     if (plan->caches) return plan_last(head, plan);
     const size_t rows = sl_token_rows(&head->table, (size_t)plan->rows);

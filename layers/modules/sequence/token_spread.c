@@ -130,7 +130,7 @@ static int begin_back(const struct sl_module *module, struct sl_context *context
 
 /* Products of floats read x as floats: of a call, or of a group of weight gradients. */
 static void plan_wide(struct spread *spread, struct sl_plan *plan, size_t rows) {
-    const size_t group = plan->forward_only ? 1 : (size_t)plan->wgrad_group;
+    const size_t group = sl_plan_trains(plan, 0) ? (size_t)plan->wgrad_group : 1;
     spread->widens = spread->table.vocabulary.halves && plan->precision == SL_F32;
     if (!spread->widens) return;
     sl_plan_workspace(plan, rows * group * (size_t)spread->table.vocabulary.dimension * sizeof(float), &spread->wide_x);
@@ -152,7 +152,7 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_token_chunks_plan(&spread->chunks, plan, table, rows));
     sl_token_plan_labels(table, plan, &spread->labels);
     plan_wide(spread, plan, rows);
-    if (plan->forward_only) return SL_OK;
+    if (!sl_plan_trains(plan, 0)) return SL_OK;
     SL_TRY(sl_plan_stash(plan, words_of(module, rows * (size_t)table->vocabulary.dimension), &spread->kept_x));
     SL_TRY(sl_plan_stash(plan, rows, &spread->maxima));
     return sl_plan_stash(plan, rows, &spread->sums);
@@ -191,7 +191,7 @@ static int share(const struct sl_module *module, struct sl_context *context, con
     SL_TRY(sl_token_chunks_forward(module, &spread->chunks, context, &s, read_x(module, context, to.elements, to.x),
                                    reads_halves(spread), trains ? to.dx : NULL));
     if (!trains) return SL_OK;
-    copy_floats(sl_at(context, &spread->kept_x), from.x, from.words);
+    if (!sl_is_frozen(module, context, 0)) copy_floats(sl_at(context, &spread->kept_x), from.x, from.words);
     add_label_rows(module, context, &s, to.row);
     return SL_OK;
 }
@@ -201,8 +201,10 @@ static int share_back(const struct sl_module *module, struct sl_context *context
                       float *dx) {
     const struct backward_rows from = backward_rows(module, context, dy);
     (void)x;
-    copy_floats(sl_at(context, &own(module)->maxima), from.maxima, from.rows);
-    copy_floats(sl_at(context, &own(module)->sums), from.sums, from.rows);
+    if (!sl_is_frozen(module, context, 0)) {
+        copy_floats(sl_at(context, &own(module)->maxima), from.maxima, from.rows);
+        copy_floats(sl_at(context, &own(module)->sums), from.sums, from.rows);
+    }
     if (dx) copy_floats(dx, dy, from.elements + NUMBERS_BACK * from.rows);
     return SL_OK;
 }

@@ -69,7 +69,8 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
 }
 
 void sl_token_plan_labels(const struct sl_token_table *table, struct sl_plan *plan, struct sl_place *place) {
-    const size_t group = (size_t)plan->rows * (size_t)(plan->forward_only ? 1 : plan->wgrad_group);
+    const bool trains = plan->module->parameters > 0 && sl_plan_trains(plan, 0);
+    const size_t group = (size_t)plan->rows * (size_t)(trains ? plan->wgrad_group : 1);
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     if (table->division == SL_BY_TOKENS) sl_plan_workspace(plan, sl_token_rows(table, rows) * sizeof(int32_t), place);
 }
@@ -94,7 +95,7 @@ int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, enum
     SL_TRY(sl_plan_expect_sharded(plan, 0, 0, rows, 1));
     SL_TRY(sl_plan_expect_sharded(plan, 0, 1, NULL, 1));
     const size_t part = sl_token_classes(table) * shape[1];
-    if (summed && !plan->forward_only) sl_plan_workspace(plan, part * sizeof(float), &table->gradient);
+    if (summed && sl_plan_trains(plan, 0)) sl_plan_workspace(plan, part * sizeof(float), &table->gradient);
     return SL_OK;
 }
 

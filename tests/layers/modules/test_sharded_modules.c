@@ -270,6 +270,48 @@ static void forward_alone_keeps_nothing(void **state) {
     }
 }
 
+/* ---- what is frozen ---- */
+
+/* A frozen dense module keeps neither x nor dy, one of which the bias trains, its sums. */
+static void frozen_kernels_keep_nothing(void **state) {
+    (void)state;
+    draw(6);
+    for (int i = 0; i < MESHES * 4; i++) {
+        struct job job = {.kind = i % 2 ? SUMMED : SHARDED, .group = 2, .window = 4, .x = x, .dy = dy};
+        job.kernel_rule = i / 2 % 2 ? "tensor" : "tensor,data";
+        job.precision = i / MESHES % 2 ? SL_BF16 : SL_F32;
+        run_trial(meshes[i % MESHES], job, false, &other);
+        assert_true(other.keeps);
+        job.frozen = i / MESHES / 2 ? "a.*" : "*.kernel";
+        run_trial(meshes[i % MESHES], job, false, &trial);
+        assert_false(trial.keeps);
+        assert_int_equal(trial.stash[0], i / MESHES / 2 ? 0 : (OUT * sizeof(float) + 63) / 64 * 16);
+        expect_same_bits("y", ALL * OUT, trial.whole_y, other.whole_y);
+        expect_same_bits("dx", ALL * IN, trial.whole_dx, other.whole_dx);
+        if (i / MESHES < 2) expect_same_bits("dbias", OUT, trial.whole_gradient[1], other.whole_gradient[1]);
+    }
+}
+
+/* The same of modules together: what trains has its bits, and less is kept. */
+static void frozen_parts_of_a_block_keep_less(void **state) {
+    (void)state;
+    static const char *const frozen[] = {"*.up.*", "*.kernel", "*.gamma,*.beta", "*.down.kernel", "*.bias", "*"};
+    draw(7);
+    for (int i = 0; i < MESHES * 6; i++) {
+        struct job job = block();
+        job.precision = i % 2 ? SL_BF16 : SL_F32;
+        run_trial(meshes[i % MESHES], job, false, &other);
+        job.frozen = frozen[i / MESHES];
+        run_trial(meshes[i % MESHES], job, i % 2, &trial);
+        expect_same_bits("dx", ALL * IN, trial.whole_dx, other.whole_dx);
+        assert_true(trial.stash[0] < other.stash[0]);
+        for (int p = 0; p < trial.count; p++)
+            if (!trial.parameter[p].frozen)
+                expect_same_bits(trial.parameter[p].name, elements_of(&trial.parameter[p]), trial.whole_gradient[p],
+                                 other.whole_gradient[p]);
+    }
+}
+
 /* ---- gradients ---- */
 
 /* On one coordinate, whose mesh has no such axis. */
@@ -363,6 +405,8 @@ int main(void) {
         cmocka_unit_test(blocks_are_those_of_one_coordinate),
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(forward_alone_keeps_nothing),
+        cmocka_unit_test(frozen_kernels_keep_nothing),
+        cmocka_unit_test(frozen_parts_of_a_block_keep_less),
         cmocka_unit_test(gradients_are_those_of_forward),
         cmocka_unit_test(bad_input_is_refused),
     };
