@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "spmd/base/bf16.h"
+#include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
 enum { PIECE = 1 << 20 /* floats that travel at once */, HALVES = 4096 /* bf16 that are converted at once */ };
@@ -227,7 +228,7 @@ static int stream(struct exchange *x, int owner, const struct parts *parts) {
 }
 
 static int exchange_all(struct exchange *x) {
-    x->sent = malloc(2 * PIECE * sizeof *x->sent);
+    x->sent = sl_memory_take(2 * PIECE * sizeof *x->sent); /* the heap would keep it */
     x->received = x->sent + PIECE;
     int status = x->sent ? SL_OK : sl_fail(x->self, SL_FAILED, "no memory to exchange parameters");
     for (int owner = 0; owner < x->world->size && status == SL_OK; owner++) {
@@ -236,7 +237,7 @@ static int exchange_all(struct exchange *x) {
         if (status == SL_OK) status = stream(x, owner, &parts);
         free(parts.list);
     }
-    free(x->sent);
+    sl_memory_give(x->sent);
     return status;
 }
 

@@ -93,6 +93,10 @@ agrees 'train 60 layers in bf16' 'transformer train' $deep --mesh pipe=2 --sched
     --batch 4 --steps 2 --recompute full
 agrees 'evaluate 60 layers in bf16' 'transformer evaluate' $deep --mesh data=2 --data text --batch 4 --evaluate-batches 2
 agrees 'generate of 60 layers in bf16' 'transformer generate' $deep --mesh tensor=2 --prompt abc --length 40 --samples 2
+rm -rf saved
+agrees 'train and save' 'transformer train' $model --mesh data=2,pipe=2,tensor=2 --data text --batch 16 --steps 2 --save saved
+grep -o '"freed":[0-9]*' processes | awk -F: '{ exit !($2 < 8e6) }'
+point 'what a checkpoint takes to be written is given back'
 agrees 'train with samples' 'transformer train' $model --mesh pipe=2 --data text --batch 16 --steps 2 --sample-every 1
 agrees 'looping_pipeline' looping_pipeline --steps 2
 agrees 'a large batch' looping_pipeline --steps 1 --mesh data=1,model=1 --schedule single --batch 8192 --hidden 512
