@@ -192,6 +192,16 @@ static void free_copy(struct sl_job *copy);
 static int open_worker(struct sl_worker *worker, struct sl_trainer_options *options);
 static void close_worker(struct sl_worker *worker);
 
+/* Of a model that nobody has given values for. */
+static bool fewer_layers(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                         char text[SL_ATTEMPT_TEXT]) {
+    const struct classifier_experiment *own = job->own;
+    variant->layers = own->options.layers >> (attempt + 1);
+    snprintf(text, SL_ATTEMPT_TEXT, "--layers %d", variant->layers);
+    return variant->layers > 0 && !job->options->checkpoints.resume;
+}
+
+static sl_attempt *const smaller_attempts[] = {fewer_layers, NULL};
 static const char *const axes[] = {[SL_JOB_DATA] = "data", [SL_JOB_PIPE] = "model", NULL};
 static const struct sl_job_type classifier_job = {.model = "the classifier",
                                                   .axes = axes,
@@ -200,7 +210,8 @@ static const struct sl_job_type classifier_job = {.model = "the classifier",
                                                   .close = close_worker,
                                                   .plan_bytes = plan_bytes,
                                                   .copy = copy_job,
-                                                  .free_copy = free_copy};
+                                                  .free_copy = free_copy,
+                                                  .smaller = smaller_attempts};
 
 int classifier_experiment_prepare(struct classifier_experiment *experiment, const struct sl_mesh *mesh,
                                   const struct sl_engine *engine, const struct classifier_options *options,
@@ -232,6 +243,7 @@ static struct sl_job *copy_job(const struct sl_job *from, const struct sl_varian
     struct classifier_experiment *copy = calloc(1, sizeof *copy);
     struct classifier_options changed = old->options;
     changed.training = variant->options;
+    if (variant->layers) changed.layers = variant->layers;
     if (!copy) return NULL;
     if (classifier_experiment_prepare(copy, &variant->mesh, engine, &changed, old->dataset, from->seed, error)) {
         free(copy);

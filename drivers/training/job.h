@@ -25,6 +25,7 @@ struct sl_variant {
     int spread_head;     /* the way in which the pipeline's ranks share the head, one of the job type's */
     bool latent_cache;
     int length, in_flight;
+    int layers, layers_per_block; /* of a smaller model; blocks of layers where models have blocks */
 };
 
 enum { SL_ATTEMPT_TEXT = 96 };
@@ -60,8 +61,9 @@ struct sl_job_type {
     /* The ways in which so many RANKS could share JOB's head that are worth a try, a word each, as a variant numbers
      * them from 1 on; NULL where one is not. NULL instead of a function: heads are not shared. */
     void (*heads)(const struct sl_job *job, int ranks, const char *way[SL_JOB_HEADS]);
-    /* Beside those of all drivers, tried before them and after them; NULL ends each, NULL: none. */
-    sl_attempt *const *gentle, *const *harsh;
+    /* Beside those of all drivers, tried before them and after them, and those that make another model, where no others
+     * are enough; NULL ends each, NULL: none. */
+    sl_attempt *const *gentle, *const *harsh, *const *smaller;
 };
 
 struct sl_job {

@@ -11,7 +11,7 @@
 #include "collectives/engines.h"
 
 enum { MOST_TOLD = 3, MOST_PASSES = 4096, MOST_MICROBATCHES = 256 }; /* a table of more takes long to make */
-static const double most_seconds = 2;                                /* for all plannings together */
+static const double most_seconds = 2; /* for all plannings together, and as long for those of something else */
 
 /* ---- one planning ---- */
 
@@ -168,16 +168,29 @@ static bool fewer_replicas(const struct sl_job *job, int attempt, struct sl_vari
     return true;
 }
 
+/* It learns something else. */
+static bool learn_from_less(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                            char text[SL_ATTEMPT_TEXT]) {
+    struct sl_training_options *options = &variant->options;
+    options->batch = job->options->batch >> (attempt + 1);
+    snprintf(text, SL_ATTEMPT_TEXT, "--batch %d", options->batch);
+    return !job->forward_only && options->batch >= job->data;
+}
+
 /* The gentlest first. */
 static sl_attempt *const general[] = {
     shard_states,   group_less,   one_forward_one_backward, accumulate,     cut_smaller, shard_parameters, recompute,
     offload_states, round_stored, round_operands,           fewer_replicas, NULL};
+/* Those that change what a run does, where no others are enough. */
+static sl_attempt *const changing[] = {learn_from_less, NULL};
 
-/* The driver's gentle ones, those of all drivers, the driver's others: number I; NULL after the last. */
-static sl_attempt *attempt_of(const struct sl_job *job, int i) {
-    sl_attempt *const *const lists[] = {job->type->gentle, general, job->type->harsh};
+/* The driver's gentle ones, those of all drivers, the driver's others: number I; NULL after the last. CHANGES: those
+ * that change what the run does. */
+static sl_attempt *attempt_of(const struct sl_job *job, bool changes, int i) {
+    const struct sl_job_type *type = job->type;
+    sl_attempt *const *const lists[2][3] = {{type->gentle, general, type->harsh}, {changing, type->smaller}};
     for (int l = 0; l < 3; l++) {
-        for (sl_attempt *const *list = lists[l]; list && *list; list++)
+        for (sl_attempt *const *list = lists[changes][l]; list && *list; list++)
             if (i-- == 0) return *list;
     }
     return NULL;
@@ -185,105 +198,166 @@ static sl_attempt *attempt_of(const struct sl_job *job, int i) {
 
 /* ---- the search ---- */
 
+enum { OPTIONS_TEXT = 320 };
+
+/* Options, and the bytes that the job needs with them. */
+struct way {
+    char text[OPTIONS_TEXT];
+    double bytes;
+};
+struct ways {
+    struct way way[MOST_TOLD];
+    int count;
+};
+
 struct search {
     const struct sl_job *job;
     const struct sl_engine *engine;
     const struct sl_memory *given; /* [coordinates] of the job itself: limits, hosts, processes */
     struct sl_memory *memory;      /* [coordinates] of an attempt */
-    double began, extra;           /* sl_now(); bytes beside what is planned */
+    double until, extra, need;     /* sl_now(); bytes beside what is planned; those of the job itself */
     enum sl_limit limit;           /* the figures are those of the coordinates that share it */
     int fullest;
-    char told[MOST_TOLD][SL_ATTEMPT_TEXT + 32]; /* with figures */
-    int count;
 };
 
 /* The bytes of coordinates that share the exceeded limit, where the job is VARIANT; NAN where it cannot be planned.
  * *FITS: whether all fits. */
 static double plan_with(struct search *search, const struct sl_variant *variant, bool *fits) {
-    const struct sl_mesh *mesh = &search->job->mesh;
+    const struct sl_job *job = search->job;
     struct sl_error unread = {0};
     struct sl_misfit misfit = {0};
-    struct sl_job *copy = search->job->type->copy(search->job, variant, search->engine, &unread);
+    struct sl_job *copy = job->type->copy(job, variant, search->engine, &unread);
     const bool planned = copy && plan(copy, search->engine, search->memory);
-    if (copy) search->job->type->free_copy(copy);
+    if (copy) job->type->free_copy(copy);
     if (!planned) return NAN;
-    for (int c = 0; c < mesh->size; c++) {
+    for (int c = 0; c < job->mesh.size; c++) {
         const struct sl_budget budget = search->memory[c].planned;
         search->memory[c] = search->given[c];
         search->memory[c].planned = budget;
     }
-    search->memory[0].planned.bytes[SL_MEMORY_BATCH] += (uint64_t)search->extra;
-    *fits = sl_memory_fits(search->memory, mesh, &misfit);
-    return sl_memory_sharing(search->memory, mesh, search->fullest, search->limit).need;
+    const double extra = search->extra * variant->options.batch / job->options->batch; /* a batch's examples */
+    search->memory[0].planned.bytes[SL_MEMORY_BATCH] += (uint64_t)extra;
+    *fits = sl_memory_fits(search->memory, &job->mesh, &misfit);
+    return sl_memory_sharing(search->memory, &job->mesh, search->fullest, search->limit).need;
 }
 
-static bool has_time(const struct search *search) { return sl_now() - search->began < most_seconds; }
+static bool has_time(const struct search *search) { return sl_now() < search->until; }
 
-/* The first attempt of a kind that is enough. */
-static void try_kind(struct search *search, sl_attempt *attempt) {
-    char text[SL_ATTEMPT_TEXT], need[32];
+static void add(struct ways *ways, const struct way *way) {
+    if (ways->count < MOST_TOLD) ways->way[ways->count++] = *way;
+}
+
+/* The first attempt of a kind that is enough where the job is BASE otherwise; false: none is, and WAY is the one that
+ * needs least, if it helps. */
+static bool try_kind(struct search *search, const struct sl_variant *base, double need, sl_attempt *attempt,
+                     struct way *way) {
+    *way = (struct way){.bytes = need};
     for (int i = 0; has_time(search); i++) {
-        struct sl_variant variant = variant_of(search->job);
+        struct sl_variant variant = *base;
+        char text[SL_ATTEMPT_TEXT];
         bool fits = false;
-        if (!attempt(search->job, i, &variant, text)) return;
+        if (!attempt(search->job, i, &variant, text)) return false;
         const double bytes = plan_with(search, &variant, &fits);
-        if (!fits || isnan(bytes)) continue;
-        snprintf(search->told[search->count++], sizeof *search->told, "%s (%s)", text,
-                 sl_bytes_describe(bytes, need, sizeof need));
-        return;
+        if (isnan(bytes) || (!fits && bytes >= way->bytes)) continue;
+        snprintf(way->text, sizeof way->text, "%s", text);
+        way->bytes = bytes;
+        if (fits) return true;
     }
+    return false;
 }
 
-/* The last attempt of every kind that needs less than without it, together: as far as options help. */
-static void try_all(struct search *search, double need, char *told, size_t size) {
-    struct sl_variant variant = variant_of(search->job);
-    char all[256] = "", text[SL_ATTEMPT_TEXT], figure[32];
+/* The last attempt of every kind that needs less than without it, together, until they are enough: WAY. The job becomes
+ * VARIANT. */
+static bool try_all(struct search *search, struct sl_variant *variant, struct way *way) {
     bool fits = false;
     sl_attempt *attempt;
-    for (int k = 0; (attempt = attempt_of(search->job, k)); k++) {
+    for (int k = 0; !fits && (attempt = attempt_of(search->job, false, k)); k++) {
         for (int i = 0; has_time(search); i++) {
-            struct sl_variant next = variant;
+            struct sl_variant next = *variant, alone = variant_of(search->job);
+            char text[SL_ATTEMPT_TEXT], other[SL_ATTEMPT_TEXT];
             bool enough = false;
+            const size_t used = strlen(way->text);
             if (!attempt(search->job, i, &next, text)) break;
             const double bytes = plan_with(search, &next, &enough);
-            if (!(bytes < need)) continue;
-            struct sl_variant alone = variant_of(search->job);
-            char other[SL_ATTEMPT_TEXT];
+            if (!(bytes < way->bytes) || used + strlen(text) + 2 > sizeof way->text) continue;
             if (attempt(search->job, i + 1, &alone, other)) continue; /* a later one needs no more */
-            variant = next, need = bytes, fits = enough;
-            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? " " : "", text);
+            snprintf(way->text + used, sizeof way->text - used, "%s%s", used ? " " : "", text);
+            *variant = next, way->bytes = bytes, fits = enough;
         }
-        if (fits) break;
     }
-    if (*all)
-        snprintf(told, size, fits ? "; it would fit with %s (%s)" : "; with %s it would still need %s", all,
-                 sl_bytes_describe(need, figure, sizeof figure));
+    return fits;
 }
 
-static void advise(struct search *search, double need, char *told, size_t size) {
+/* What changes the run: into FIT what is enough alone. Of others, where the job is BASE and needs as much as it says,
+ * into BESIDE what is enough then, and into NEAR what is not. */
+static void try_changes(struct search *search, const struct sl_variant *base, double need, struct ways *fit,
+                        struct ways *beside, struct ways *near) {
+    const struct sl_variant same = variant_of(search->job);
     sl_attempt *attempt;
-    for (int k = 0; search->count < MOST_TOLD && (attempt = attempt_of(search->job, k)); k++) try_kind(search, attempt);
-    if (!search->count) try_all(search, need, told, size);
-    for (int i = 0; i < search->count; i++) {
-        const char *before = i == 0 ? "; it would fit with " : i + 1 < search->count ? ", " : " or ";
-        snprintf(told + strlen(told), size - strlen(told), "%s%s", before, search->told[i]);
+    struct way way;
+    search->until = sl_now() + most_seconds;
+    for (int k = 0; fit->count < MOST_TOLD && (attempt = attempt_of(search->job, true, k)); k++) {
+        if (try_kind(search, &same, search->need, attempt, &way))
+            add(fit, &way);
+        else if (base && try_kind(search, base, need, attempt, &way))
+            add(beside, &way);
+        else if (*way.text)
+            add(near, &way);
     }
+}
+
+/* "; it would fit with A (1.20 GB), B (1.10 GB) or C (1.00 GB)". */
+static void tell(const struct ways *ways, const char *begin, const char *last, char *told, size_t size) {
+    char figure[32];
+    for (int i = 0; i < ways->count; i++) {
+        const size_t used = strlen(told);
+        const char *before = i == 0 ? begin : i + 1 < ways->count ? ", " : last;
+        snprintf(told + used, size - used, "%s%s (%s)", before, ways->way[i].text,
+                 sl_bytes_describe(ways->way[i].bytes, figure, sizeof figure));
+    }
+}
+
+/* Three ways to fit; where there are fewer, what comes nearest. */
+static void advise(struct search *search, char *told, size_t size) {
+    const struct sl_variant same = variant_of(search->job);
+    struct sl_variant all = same;
+    struct way way, together = {.bytes = search->need};
+    struct ways fit = {.count = 0}, beside = {.count = 0}, near = {.count = 0};
+    char figure[32];
+    sl_attempt *attempt;
+    for (int k = 0; fit.count < MOST_TOLD && (attempt = attempt_of(search->job, false, k)); k++)
+        if (try_kind(search, &same, search->need, attempt, &way)) add(&fit, &way);
+    const bool alone = fit.count > 0, enough = !alone && try_all(search, &all, &together);
+    const bool adds = !alone && !enough && *together.text;
+    if (enough) add(&fit, &together);
+    try_changes(search, adds ? &all : NULL, together.bytes, &fit, &beside, &near);
+    tell(&fit, "; it would fit with ", " or ", told, size);
+    if (fit.count == MOST_TOLD || alone || enough) return;
+    if (adds)
+        snprintf(told + strlen(told), size - strlen(told), "; with %s it would still need %s", together.text,
+                 sl_bytes_describe(together.bytes, figure, sizeof figure));
+    tell(&beside, "; beside these it would fit with ", " or ", told, size);
+    const char *nearest = beside.count ? ", and come nearest with "
+                          : adds       ? "; beside these it would come nearest with "
+                                       : "; it would come nearest with ";
+    tell(&near, nearest, " or ", told, size);
 }
 
 /* ---- the line ---- */
 
 static int refuse(const struct sl_job *job, const struct sl_engine *engine, const struct sl_memory *memory,
                   double extra, const struct sl_misfit *misfit, struct sl_error *error) {
-    char needs[32], most[32], own[32], who[128], has[128], told[400] = "", of[200] = "";
+    char needs[32], most[32], own[32], who[128], has[128], told[600] = "", of[200] = "";
     struct search search = {.job = job,
                             .engine = engine,
                             .given = memory,
-                            .began = sl_now(),
+                            .until = sl_now() + most_seconds,
                             .extra = extra,
+                            .need = misfit->need,
                             .limit = misfit->limit,
                             .fullest = misfit->fullest};
     search.memory = calloc((size_t)job->mesh.size, sizeof *search.memory);
-    if (search.memory && job->type->copy && sl_speaks(engine)) advise(&search, misfit->need, told, sizeof told);
+    if (search.memory && job->type->copy && sl_speaks(engine)) advise(&search, told, sizeof told);
     free(search.memory);
     sl_mesh_describe(&job->mesh, misfit->fullest, who, sizeof who);
     if (misfit->others)

@@ -91,6 +91,9 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     job->model.recomputation = variant->options.recompute;
     job->model.fsdp = variant->options.fsdp;
     change_generation(copy, variant);
+    if (variant->layers) job->model.blocks = copy->config.blocks = variant->layers;
+    if (variant->layers_per_block)
+        job->model.layers_per_block = copy->config.layers_per_block = variant->layers_per_block;
     job->job = (struct sl_job){.type = from->type,
                                .options = &copy->config.training,
                                .own = job,
@@ -180,5 +183,17 @@ static bool smaller_batch(const struct sl_job *job, int attempt, struct sl_varia
     return own->command == TRANSFORMER_EVALUATE && variant->options.batch > 0;
 }
 
+/* Where nobody has given values for so many; of a single block fewer layers. */
+static bool fewer_layers(const struct sl_job *job, int attempt, struct sl_variant *variant,
+                         char text[SL_ATTEMPT_TEXT]) {
+    const struct transformer_job *own = job->own;
+    const bool blocks = own->model.blocks > 1;
+    int *count = blocks ? &variant->layers : &variant->layers_per_block;
+    *count = (blocks ? own->model.blocks : own->model.layers_per_block) >> (attempt + 1);
+    snprintf(text, SL_ATTEMPT_TEXT, "--%s %d", blocks ? "blocks" : "layers-per-block", *count);
+    return *count > 0 && !own->publishes && !own->config->params && !job->options->checkpoints.resume;
+}
+
+sl_attempt *const transformer_smaller_attempts[] = {fewer_layers, NULL};
 sl_attempt *const transformer_gentle_attempts[] = {cache_latents, spread_head, NULL};
 sl_attempt *const transformer_harsh_attempts[] = {smaller_batch, fewer_in_flight, shorter_samples, NULL};

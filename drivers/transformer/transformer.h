@@ -207,7 +207,8 @@ struct sl_job *transformer_copy_job(const struct sl_job *job, const struct sl_va
                                     const struct sl_engine *engine, struct sl_error *error);
 void transformer_free_copy(struct sl_job *copy);
 void transformer_heads(const struct sl_job *job, int ranks, const char *way[SL_JOB_HEADS]);
-extern sl_attempt *const transformer_gentle_attempts[], *const transformer_harsh_attempts[];
+extern sl_attempt *const transformer_gentle_attempts[], *const transformer_harsh_attempts[],
+                                                            *const transformer_smaller_attempts[];
 
 /* What a coordinate has of its own (sl_worker.own) while a program runs. */
 struct transformer_sampler;

@@ -62,6 +62,7 @@ const struct sl_job_type transformer_job_type = {
     .heads = transformer_heads,
     .gentle = transformer_gentle_attempts,
     .harsh = transformer_harsh_attempts,
+    .smaller = transformer_smaller_attempts,
 };
 
 int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, struct transformer_job *job, bool *opened) {

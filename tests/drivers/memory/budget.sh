@@ -115,8 +115,8 @@ point 'every run of a comparison'
 # ---- what does not fit ----
 
 # refused NAME TEXT DRIVER ARGUMENT...: status 2 and one line with TEXT in it. Each option of the line, given to the same
-# command, needs as much as the line says, beside $data bytes of examples, and what processes take besides where the line
-# counts it.
+# command, needs as much as the line says, beside $data bytes of examples, all of a batch of 1048576 rows, and what
+# processes take besides where the line counts it.
 data=0
 refused() {
     name=$1 text=$2
@@ -124,7 +124,7 @@ refused() {
     run "$@"
     [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "$text" err
     point "$name"
-    sed 's/.*; it would fit with //; s/ or /, /g; s/), /)\n/g' err | grep -o '^--.*([0-9.]* [MG]B)$' >options
+    sed 's/; with .*//; s/.*; it would fit with //; s/ or /, /g; s/), /)\n/g' err | grep -o '^--.*([0-9.]* [MG]B)$' >options
     [ -s options ] && [ "$(wc -l <options)" -le 3 ]
     point "$name: with options"
     bad=
@@ -133,7 +133,9 @@ refused() {
         figure=$(echo "$line" | sed 's/.*(\([0-9.]*\) .*/\1/')
         scale=$(case $line in *GB*) echo 1e9 ;; *) echo 1e6 ;; esac)
         limited= run "$@" ${line% (*} --dry-run --json
-        { totals out; [ "$counts" = 0 ] || besides out; } | awk -v figure="$figure" -v scale=$scale -v sum=$data \
+        rows=$(echo "$line" | sed -n 's/.*--batch \([0-9]*\).*/\1/p')
+        examples=$((data / 1048576 * ${rows:-1048576}))
+        { totals out; [ "$counts" = 0 ] || besides out; } | awk -v figure="$figure" -v scale=$scale -v sum=$examples \
             '{ sum += $1 } END { off = sum / scale - figure; exit !(off < 0.051 && off > -0.051) }' || bad="$bad [$line]"
     done <options
     echo "$bad" >err
@@ -179,6 +181,46 @@ refused 'little RAM' 'this machine has' 'transformer train' --model-dimension 10
     --batch 8192 --data text --schedule gpipe --mesh data=2,pipe=2
 data=$((1048576 * 785 * 4))
 refused 'little RAM for a classifier' 'this machine has' looping_pipeline --batch 1048576 --hidden 1024 --layers 64
+data=0
+# Where no option is enough: first what is enough of what changes the run, then all options together, and what comes
+# nearest beside them. Each figure is what the run needs with it.
+# far NAME PATTERN DRIVER ARGUMENT...: the line ends with PATTERN.
+far() {
+    name=$1 pattern=$2
+    shift 2
+    run "$@"
+    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qE -- "$pattern\$" err
+    point "$name"
+    all=$(sed -n 's/.*; with \(--.*\) it would still need .*/\1/p' err)
+    sed 's/.*; with \(--.*\) it would still need \([0-9.]* [MG]B\)/\n(\2)\n/; s/\(; beside these it would\|, and\) [a-z ]* with /\n/g; s/ or /\n/g' err |
+        sed 1d | grep -o '^.*([0-9.]* [MG]B)$' >options
+    bad=
+    while read -r line; do
+        figure=$(echo "$line" | sed 's/.*(\([0-9.]*\) .*/\1/')
+        scale=$(case $line in *GB*) echo 1e9 ;; *) echo 1e6 ;; esac)
+        limited= run "$@" $all ${line%(*} --dry-run --json
+        totals out | awk -v figure="$figure" -v scale=$scale \
+            '{ sum += $1 } END { off = sum / scale - figure; exit !(off < 0.051 && off > -0.051) }' || bad="$bad [$line]"
+    done <options
+    echo "$bad" >err
+    [ "$all" ] && [ "$(wc -l <options)" -ge 2 ] && [ -z "$bad" ]
+    point "$name: figures of all options, and of what comes beside them"
+}
+number='\([0-9.]+ [MG]B\)'
+wide='--model-dimension 512 --blocks 4 --mesh data=2,pipe=2 --data text --batch 16 --sequence 64 --steps 1'
+limited='prlimit --data=260000000'
+far 'options and a smaller model' "; with --.* it would still need [0-9.]+ [MG]B; beside these it would fit with --blocks 2 $number.*" \
+    'transformer train' $wide
+limited='prlimit --data=90000000'
+far 'nothing is enough' "; with --.* it would still need [0-9.]+ [MG]B; beside these it would come nearest with --.* $number or --.* $number" \
+    'transformer train' $wide
+limited='prlimit --data=150000000'
+run looping_pipeline --hidden 1024 --layers 16
+grep -qE "; with --.* need [0-9.]+ MB; beside these it would come nearest with --batch 8 $number or --layers 8 $number\$" err
+point 'nothing is enough for a classifier'
+limited='prlimit --data=800000000'
+refused 'a smaller model alone' "; it would fit with --blocks 1 (" 'transformer train' --model-dimension 1024 --blocks 4 --mesh data=1 \
+    --data text --batch 8 --sequence 64 --steps 1
 limited='prlimit --as=300000000'
 run 'transformer train' $large --mesh data=2 --wgrad-group 1 --accumulate 8
 [ $status = 0 ]
