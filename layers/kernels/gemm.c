@@ -96,6 +96,16 @@ int sl_gemm_execute_many(const struct sl_gemm *gemm, int count, const void *a, c
     return SL_OK;
 }
 
+bool sl_gemm_settles(const struct sl_gemm *gemm) { return gemm->backend->execute_settled != NULL; }
+
+int sl_gemm_execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                            struct sl_settled settled, float *c, void *queue) {
+    const size_t elements = (size_t)count * (size_t)gemm->m * (size_t)gemm->n;
+    tell_sanitizers(gemm, count, a, gemm->dtype, b, bias, c);
+    if (SL_SANITIZED && settled.stored) sl_will_write(settled.stored, elements * sizeof *settled.stored);
+    return gemm->backend->execute_settled(gemm, count, a, b, bias, settled, c, queue);
+}
+
 bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_b,
                     enum sl_epilogue epilogue) {
     const struct sl_gemm gemm = {SL_F32, m, n, k, false, transpose_b, epilogue, backend, NULL};

@@ -7,6 +7,7 @@
 #ifndef SL_LAYERS_KERNELS_GEMM_H
 #define SL_LAYERS_KERNELS_GEMM_H
 
+#include "spmd/base/bf16.h"
 #include "spmd/base/dtype.h"
 #include "spmd/base/error.h"
 
@@ -37,6 +38,9 @@ struct sl_gemm_backend {
     /* sl_gemm_execute_many; NULL: COUNT calls of execute. */
     int (*execute_many)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                         bool accumulate, float *c, void *queue);
+    /* sl_gemm_execute_settled; NULL: never. */
+    int (*execute_settled)(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                           struct sl_settled settled, float *c, void *queue);
     /* sl_gemm_widens, of a product of floats that is not planned yet, and sl_gemm_execute_widening; NULL: never. */
     bool (*widens)(const struct sl_gemm *gemm);
     int (*execute_widening)(const struct sl_gemm *gemm, int count, const void *a, const uint16_t *b, const float *bias,
@@ -77,6 +81,11 @@ int sl_gemm_execute(const struct sl_gemm *gemm, const void *a, const void *b, co
  * has in a product of its own. A must not be transposed. */
 int sl_gemm_execute_many(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                          bool accumulate, float *c, void *queue);
+/* Whether the backend leaves products as a struct sl_settled says, and sl_gemm_execute_many that does so, without
+ * ACCUMULATE: in the pass that stores the sums or adds the bias, or while the sums of a product are near. */
+bool sl_gemm_settles(const struct sl_gemm *gemm);
+int sl_gemm_execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                            struct sl_settled settled, float *c, void *queue);
 /* Whether products of floats of these shapes take a B that lies as bf16, with op(A) = A: they widen it as they read it.
  */
 bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, bool transpose_b,

@@ -272,6 +272,32 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
     return execute_many(gemm, 1, a, b, bias, accumulate, c, queue);
 }
 
+/* Many rows' own kernel rounds what it stores; the library's results are rounded product by product. */
+static int execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                           struct sl_settled settled, float *c, void *queue) {
+    const struct cpu *cpu = gemm->state;
+    const struct sl_gemm *library = &cpu->library;
+    const struct sl_many_rows *rows = sl_many_rows_select();
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, k = (size_t)gemm->k;
+    const float *added = gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL;
+    if (cpu->many && !gemm->transpose_a && !gemm->transpose_b) {
+        cpu->many->multiply_settled((size_t)count * m, n, k, a, b, added, settled, c);
+        return SL_OK;
+    }
+    if (!library->backend) {
+        SL_TRY(execute_many(gemm, count, a, b, bias, false, c, queue));
+        rows->settle((size_t)count * m, n, NULL, settled, c);
+        return SL_OK;
+    }
+    if (sl_gemm_settles(library)) return sl_gemm_execute_settled(library, count, a, b, bias, settled, c, queue);
+    for (int i = 0; i < count; i++) {
+        const char *row = (const char *)a + (size_t)i * m * k * sl_dtype_size(gemm->dtype);
+        SL_TRY(sl_gemm_execute(library, row, b, bias, false, c + (size_t)i * m * n, queue));
+        rows->settle(m, n, NULL, sl_settled_from(settled, (size_t)i * m * n), c + (size_t)i * m * n);
+    }
+    return SL_OK;
+}
+
 /* Others would have to copy B first. */
 static bool widens(const struct sl_gemm *gemm) { return fits(gemm, sl_few_rows_select()->lanes); }
 
@@ -296,6 +322,7 @@ const struct sl_gemm_backend sl_gemm_cpu = {.name = "cpu",
                                             .plan = plan,
                                             .execute = execute,
                                             .execute_many = execute_many,
+                                            .execute_settled = execute_settled,
                                             .widens = widens,
                                             .execute_widening = execute_widening,
                                             .release = release,

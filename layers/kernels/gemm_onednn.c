@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "layers/kernels/onednn/onednn_internal.h"
+#include "layers/kernels/rows/many_rows.h"
 #include "spmd/base/memory.h"
 
 enum { PRIMITIVE_ROWS = 16, BIAS_FIRST_ROWS = 32 };
@@ -271,9 +272,9 @@ static void add_bias(const struct sl_gemm *gemm, const float *bias, float *c) {
     }
 }
 
-static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
-                   float *c, void *queue) {
-    (void)queue;
+/* *REST: the bias that is still to be added, or NULL. */
+static int multiply(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
+                    float *c, const float **rest) {
     const bool biased = gemm->epilogue == SL_EPILOGUE_BIAS, before = biased && gemm->m <= BIAS_FIRST_ROWS;
     const size_t columns = (size_t)gemm->n;
     for (int i = 0; before && i < gemm->m; i++) memcpy(c + (size_t)i * columns, bias, columns * sizeof *c);
@@ -281,8 +282,30 @@ static int execute(const struct sl_gemm *gemm, const void *a, const void *b, con
     const int threads = begin_alone(gemm->state);
     const bool done = sl_onednn_guard(run, &call);
     end_alone(gemm->state, threads);
-    if (biased && !before) add_bias(gemm, bias, c);
+    *rest = biased && !before ? bias : NULL;
     return done ? SL_OK : SL_FAILED; /* only memory can have run out */
+}
+
+static int execute(const struct sl_gemm *gemm, const void *a, const void *b, const float *bias, bool accumulate,
+                   float *c, void *queue) {
+    const float *rest;
+    (void)queue;
+    SL_TRY(multiply(gemm, a, b, bias, accumulate, c, &rest));
+    if (rest) add_bias(gemm, rest, c);
+    return SL_OK;
+}
+
+/* Product by product, in the pass that adds the bias. */
+static int execute_settled(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
+                           struct sl_settled settled, float *c, void *queue) {
+    const size_t m = (size_t)gemm->m, n = (size_t)gemm->n, row = (size_t)gemm->k * sl_dtype_size(gemm->dtype);
+    const float *rest;
+    (void)queue;
+    for (size_t i = 0; i < (size_t)count; i++, c += m * n) {
+        SL_TRY(multiply(gemm, (const char *)a + i * m * row, b, bias, false, c, &rest));
+        sl_many_rows_select()->settle(m, n, rest, sl_settled_from(settled, i * m * n), c);
+    }
+    return SL_OK;
 }
 
 static bool find_isa(void *arg) {
@@ -302,5 +325,6 @@ const struct sl_gemm_backend sl_gemm_onednn = {.name = "onednn",
                                                .has_tiles = has_tiles,
                                                .plan = plan,
                                                .execute = execute,
+                                               .execute_settled = execute_settled,
                                                .release = release,
                                                .describe = describe_library};

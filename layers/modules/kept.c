@@ -66,6 +66,30 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
     return status;
 }
 
+/* X: what has been kept; NULL: VALUES, which nobody has. */
+static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
+                        const float *values, const struct sl_kept *y) {
+    struct sl_result result = sl_kept_result(context, y, false);
+    struct sl_result *const before = context->result;
+    float *to = sl_kept_values(context, y);
+    context->result = y->rounds ? &result : NULL;
+    const int status =
+        x ? sl_kept_forward(child, context, x, false, to) : sl_module_forward(child, context, values, to);
+    context->result = before;
+    if (status == SL_OK && !result.done) sl_keep(context, y);
+    return status;
+}
+
+int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x,
+                    const struct sl_kept *y) {
+    return forward_kept(child, context, NULL, x, y);
+}
+
+int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
+                         const struct sl_kept *y) {
+    return forward_kept(child, context, x, NULL, y);
+}
+
 int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
                            const struct sl_kept *dy, float *dx) {
     const struct sl_rounded before = context->rounded;

@@ -47,6 +47,11 @@ struct sl_result sl_kept_result(const struct sl_context *context, const struct s
 static inline struct sl_settled sl_kept_settled(const struct sl_context *context, const struct sl_kept *kept) {
     return (struct sl_settled){kept->rounds, kept->stores ? (uint16_t *)sl_at(context, &kept->stored) : NULL};
 }
+/* CHILD's forward of X, and with KEPT_X of what has been kept, leaves Y as it is to be kept: in the pass that computes
+ * it, if the child can. */
+int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y);
+int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
+                         const struct sl_kept *y);
 /* Call it in forward or I, when the values have been written, unless a child has left them so. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* The values in I, which an earlier call has kept. */

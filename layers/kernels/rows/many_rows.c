@@ -316,6 +316,30 @@ static inline __attribute__((always_inline)) void tile(struct left left, const f
         tile_of(left, right, depth, stream, place, turns, STEP);
 }
 
+/* ---- what is rounded ---- */
+
+static inline void settle_row(size_t n, float *restrict c, uint16_t *restrict stored) {
+    if (stored) {
+        for (size_t j = 0; j < n; j++) sl_settle(c, stored, j);
+        return;
+    }
+    for (size_t j = 0; j < n; j++) sl_settle(c, NULL, j);
+}
+
+/* A tile that is complete, while it is in the first-level cache. It begins at element FIRST of C. */
+static inline void settle_tile(const struct place *place, struct sl_settled settled, size_t first) {
+    for (size_t i = 0; i < place->rows; i++)
+        settle_row(place->cols, place->c + i * place->stride,
+                   settled.stored ? settled.stored + first + i * place->stride : NULL);
+}
+
+static void settle(size_t m, size_t n, const float *bias, struct sl_settled settled, float *c) {
+    for (size_t i = 0; i < m; i++, c += n) {
+        for (size_t j = 0; bias && j < n; j++) c[j] += bias[j];
+        settle_row(n, c, settled.stored ? settled.stored + i * n : NULL);
+    }
+}
+
 /* ---- blocks ---- */
 
 struct panel {
@@ -394,7 +418,7 @@ static inline struct left open_edge(const struct left *block, size_t tiles, size
 /* C's ROWS rows from ROW on, over a part of the sums. */
 static inline __attribute__((always_inline)) void multiply_block(const struct product *p, struct part part, size_t row,
                                                                  size_t rows, const bool transpose_a,
-                                                                 const bool transpose_b) {
+                                                                 const bool transpose_b, struct sl_settled settled) {
     struct panel panel[2]; /* what is multiplied, and the next one */
     struct copy copy;
     struct lines lines[2];
@@ -420,19 +444,20 @@ static inline __attribute__((always_inline)) void multiply_block(const struct pr
                                         .accumulate = part.from || p->accumulate,
                                         .next = i + 1 < tiles ? c + ROWS * n : above};
             tile(left, panel[which].at, part.depth, &stream, &place, transpose_b);
+            if (settled.rounds && part.last) settle_tile(&place, settled, (size_t)(c - p->c));
         }
     }
 }
 
 static inline __attribute__((always_inline)) void multiply_blocks(const struct product *p, const bool transpose_a,
-                                                                  const bool transpose_b) {
+                                                                  const bool transpose_b, struct sl_settled settled) {
     const size_t block = part_of(p->m, BLOCK, ROWS);
     for (size_t row = 0; row < p->m; row += block) {
         const size_t rows = smaller(p->m - row, block);
         struct part part = {0};
         for (size_t from = 0; from < p->k; from += part.depth) {
             part = part_from(from, p->k);
-            multiply_block(p, part, row, rows, transpose_a, transpose_b);
+            multiply_block(p, part, row, rows, transpose_a, transpose_b, settled);
         }
     }
 }
@@ -440,19 +465,28 @@ static inline __attribute__((always_inline)) void multiply_blocks(const struct p
 static void multiply(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias, bool accumulate,
                      float *c) {
     const struct product p = {m, n, k, a, b, bias, accumulate, c};
-    multiply_blocks(&p, false, false);
+    multiply_blocks(&p, false, false, (struct sl_settled){0});
+}
+
+static void multiply_settled(size_t m, size_t n, size_t k, const float *a, const float *b, const float *bias,
+                             struct sl_settled settled, float *c) {
+    const struct product p = {m, n, k, a, b, bias, false, c};
+    multiply_blocks(&p, false, false, settled);
 }
 
 static void multiply_transposed(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate,
                                 float *c) {
     const struct product p = {m, n, k, a, b, NULL, accumulate, c};
-    multiply_blocks(&p, false, true);
+    multiply_blocks(&p, false, true, (struct sl_settled){0});
 }
 
 static void multiply_gradient(size_t m, size_t n, size_t k, const float *a, const float *b, bool accumulate, float *c) {
     const struct product p = {m, n, k, a, b, NULL, accumulate, c};
-    multiply_blocks(&p, true, false);
+    multiply_blocks(&p, true, false, (struct sl_settled){0});
 }
 
-const struct sl_many_rows SL_MANY_ROWS = {
-    .multiply = multiply, .multiply_transposed = multiply_transposed, .multiply_gradient = multiply_gradient};
+const struct sl_many_rows SL_MANY_ROWS = {.multiply = multiply,
+                                          .multiply_settled = multiply_settled,
+                                          .settle = settle,
+                                          .multiply_transposed = multiply_transposed,
+                                          .multiply_gradient = multiply_gradient};

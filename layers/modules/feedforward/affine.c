@@ -40,7 +40,7 @@ int sl_affine_forward(const struct sl_module *module, struct sl_context *context
     const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in, x);
     return sl_products_forward(context, products, (int)sl_call_microbatches(context), a,
                                sl_products_kernel(products, module, context), sl_value(module, context, SL_AFFINE_BIAS),
-                               y);
+                               y, NULL);
 }
 
 int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -130,9 +130,9 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const size_t count = rows_of_one(module, context) * (size_t)dense->whole;
     float *share = dense->group < 0 ? y : sl_at(context, &dense->columns);
     for (size_t e = 0; e < dense->here; e++)
-        SL_TRY(sl_products_forward(context, products, 1,
-                                   operand_of(module, context, &products->x, e, (size_t)module->in, x),
-                                   kernel_of(module, context, e), bias_of(module, context, e), share + e * count));
+        SL_TRY(sl_products_forward(
+            context, products, 1, operand_of(module, context, &products->x, e, (size_t)module->in, x),
+            kernel_of(module, context, e), bias_of(module, context, e), share + e * count, NULL));
     return dense->group < 0 ? SL_OK : add_up(module, context, share, y);
 }
 

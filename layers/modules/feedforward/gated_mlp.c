@@ -73,10 +73,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 /* ---- forward and backward ---- */
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    for (int i = GATE; i <= UP; i++) {
-        SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
-        sl_keep(context, kept_of(module, (enum tensor)i));
-    }
+    for (int i = GATE; i <= UP; i++)
+        SL_TRY(sl_forward_kept(module->child[i], context, x, kept_of(module, (enum tensor)i)));
     context->kernels->published->gate_forward(elements(module, context), at(module, context, GATES),
                                               at(module, context, UPS), at(module, context, INSIDE));
     sl_keep(context, kept_of(module, INSIDE));

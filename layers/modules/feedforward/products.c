@@ -144,14 +144,23 @@ int sl_products_multiply_widening(struct sl_context *context, const struct sl_ge
     return told(context, status);
 }
 
+static int multiply_settled(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
+                            const void *b, const float *bias, float *c, struct sl_result *result) {
+    const struct sl_settled settled = {.rounds = true, .stored = result->stored};
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
+    const int status = sl_gemm_execute_settled(gemm, count, a, b, bias, settled, c, context->queue);
+    sl_profile_end(context->profile, before);
+    result->done = status == SL_OK;
+    return told(context, status);
+}
+
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
-                        const void *kernel, const float *bias, float *c) {
+                        const void *kernel, const float *bias, float *c, struct sl_result *result) {
     const struct sl_gemm *gemm = &products->forward;
-    if (!products->widens) {
-        const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
-        return sl_products_multiply_many(context, gemm, count, a, b, bias, false, c);
-    }
-    return sl_products_multiply_widening(context, gemm, count, a, kernel, bias, c);
+    if (products->widens) return sl_products_multiply_widening(context, gemm, count, a, kernel, bias, c);
+    const void *b = sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel);
+    if (result && sl_gemm_settles(gemm)) return multiply_settled(context, gemm, count, a, b, bias, c, result);
+    return sl_products_multiply_many(context, gemm, count, a, b, bias, false, c);
 }
 
 int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,

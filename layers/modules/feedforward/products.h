@@ -59,9 +59,9 @@ int sl_products_multiply_many(struct sl_context *context, const struct sl_gemm *
 int sl_products_multiply_widening(struct sl_context *context, const struct sl_gemm *gemm, int count, const void *a,
                                   const uint16_t *b, const float *bias, float *c);
 /* C = A KERNEL, plus BIAS if it has that epilogue, by the forward product of COUNT microbatches; KERNEL is as
- * products->kernel. */
+ * products->kernel. Where the product can leave C as RESULT says, it does; RESULT may be NULL. */
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
-                        const void *kernel, const float *bias, float *c);
+                        const void *kernel, const float *bias, float *c, struct sl_result *result);
 /* C = A B for a product that was planned for a microbatch, of all microbatches of the call. */
 int sl_products_multiply_rows(struct sl_context *context, const struct sl_gemm *gemm, const void *a, const void *b,
                               const float *bias, float *c);

@@ -263,7 +263,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(gather_kernel(module, context, &kernel));
     SL_TRY(sl_products_forward(context, products, (int)sl_call_microbatches(context), a, kernel,
-                               dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share));
+                               dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share,
+                               dense->group < 0 ? context->result : NULL));
     if (dense->group < 0) return SL_OK;
     SL_TRY(add_up(module, context, share, y));
     if (dense->biased) add_bias(module, context, y);
@@ -371,6 +372,7 @@ static void release(struct sl_module *module) { sl_products_release(&((struct sh
      .forward = forward,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .backward_weight = backward_weight,                                                                               \
+     .rounds_result = true,                                                                                            \
      .stores = true,                                                                                                   \
      .spares = true,                                                                                                   \
      .fuses = true,                                                                                                    \

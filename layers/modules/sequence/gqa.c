@@ -245,10 +245,13 @@ static void attend_cached(const struct sl_module *module, struct sl_context *con
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct gqa *gqa = own(module);
     SL_TRY(sl_check_positions(module, context, gqa->shape.positions));
-    for (int i = Q; i < OUT; i++)
-        SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
+    for (int i = Q; i < OUT; i++) {
+        if (gqa->rope && i != V) /* these are kept as they are rotated */
+            SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
+        else
+            SL_TRY(sl_forward_kept(module->child[i], context, x, &gqa->kept[i]));
+    }
     rotate(module, context, false, KEYS, QUERIES);
-    for (int i = gqa->rope ? V : Q; i < OUT; i++) sl_keep(context, &gqa->kept[i]);
     if (context->caches) {
         attend_cached(module, context);
         sl_keep(context, &gqa->kept[OUTPUT]);

@@ -185,6 +185,12 @@ static int child_forward(const struct sl_module *module, struct sl_context *cont
     return sl_kept_forward(module->child[i], context, &sl_mla_of(module)->kept[input[i]], false, y);
 }
 
+/* The same, whose result is kept. */
+static int child_forward_kept(const struct sl_module *module, struct sl_context *context, int i, enum tensor y) {
+    const struct sl_kept *kept = sl_mla_of(module)->kept;
+    return sl_kept_forward_kept(module->child[i], context, &kept[input[i]], &kept[y]);
+}
+
 /* Child I's x: some columns of the latent, of which bf16 is kept already. */
 static void cut(const struct sl_module *module, const struct sl_context *context, int i, const float *latent) {
     const struct mla *mla = sl_mla_of(module);
@@ -199,16 +205,12 @@ static void cut(const struct sl_module *module, const struct sl_context *context
 static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
     const struct mla *mla = sl_mla_of(module);
     float *latent = sl_mla_at(module, context, LATENT);
-    SL_TRY(sl_module_forward(module->child[DOWN], context, x, latent));
-    sl_mla_keep(module, context, LATENT);
+    SL_TRY(sl_forward_kept(module->child[DOWN], context, x, &mla->kept[LATENT]));
     cut(module, context, KV_UP, latent);
     cut(module, context, Q_UP, latent + mla->latent);
-    if (!sl_mla_absorbs(context->caches, context->sequence, context->position)) {
-        SL_TRY(child_forward(module, context, KV_UP, sl_mla_at(module, context, KEYS_VALUES)));
-        sl_mla_keep(module, context, KEYS_VALUES);
-    }
-    SL_TRY(child_forward(module, context, Q_UP, sl_mla_at(module, context, QUERIES)));
-    sl_mla_keep(module, context, QUERIES);
+    if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
+        SL_TRY(child_forward_kept(module, context, KV_UP, KEYS_VALUES));
+    SL_TRY(child_forward_kept(module, context, Q_UP, QUERIES));
     if (!mla->rope) return SL_OK;
     SL_TRY(child_forward(module, context, K_ROPE, sl_mla_at(module, context, ROTATED_KEYS)));
     SL_TRY(child_forward(module, context, Q_ROPE, sl_mla_at(module, context, ROTATED_QUERIES)));

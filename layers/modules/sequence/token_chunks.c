@@ -104,7 +104,7 @@ static struct chunk chunk_of(const struct sl_module *module, const struct sl_tok
  * all products read it. */
 static int multiply(struct sl_context *context, struct chunk *chunk, size_t columns, int count, const void *x,
                     bool again, float *logits) {
-    if (!again) return sl_products_forward(context, chunk->products, count, x, chunk->kernel, NULL, logits);
+    if (!again) return sl_products_forward(context, chunk->products, count, x, chunk->kernel, NULL, logits, NULL);
     chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, chunk->kernel);
     return sl_products_multiply_many(context, &chunk->products->forward, count, x, chunk->kernel, NULL, false, logits);
 }

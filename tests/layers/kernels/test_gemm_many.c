@@ -75,8 +75,60 @@ static void rows_have_the_bits_that_they_have_alone(void **state) {
     unsetenv("SHARDLOOP_CPU_LEVEL");
 }
 
+/* ---- results that are rounded ---- */
+
+/* With bf16 beside the floats, or without. */
+static void check_settled(struct numbers *numbers, const char *level, const struct shape *s, bool stores) {
+    const size_t rows = (size_t)s->count * (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k;
+    void *a = operand(numbers, s->dtype, rows * k), *b = operand(numbers, s->dtype, n * k);
+    float *bias = random_floats(numbers, n, -1.0f, 1.0f), *want = floats(rows * n), *got = floats(rows * n);
+    uint16_t *want_stored = array_of(rows * n + 1, sizeof *want_stored);
+    uint16_t *stored = array_of(rows * n + 1, sizeof *stored);
+    struct sl_gemm gemm;
+    const enum sl_epilogue epilogue = s->accumulate ? SL_EPILOGUE_NONE : SL_EPILOGUE_BIAS;
+    assert_int_equal(
+        sl_gemm_plan(&gemm, &sl_gemm_cpu, s->dtype, s->m, s->n, s->k, false, s->transposed, epilogue, NULL), SL_OK);
+    assert_true(sl_gemm_settles(&gemm));
+    assert_int_equal(sl_gemm_execute_many(&gemm, s->count, a, b, bias, false, want, NULL), SL_OK);
+    for (size_t i = 0; i < rows * n; i++) sl_settle(want, stores ? want_stored : NULL, i);
+    const struct sl_settled settled = {.rounds = true, .stored = stores ? stored : NULL};
+    assert_int_equal(sl_gemm_execute_settled(&gemm, s->count, a, b, bias, settled, got, NULL), SL_OK);
+    if (memcmp(got, want, rows * n * sizeof *got) || memcmp(stored, want_stored, (rows * n + 1) * sizeof *stored))
+        fail_msg("level %s: %d x m %d, n %d, k %d, %s, transposed %d, bias %d, stored %d: other bits", level, s->count,
+                 s->m, s->n, s->k, sl_dtypes[s->dtype].name, s->transposed, !s->accumulate, stores);
+    sl_gemm_release(&gemm);
+    free(a);
+    free(b);
+    free(bias);
+    free(want);
+    free(got);
+    free(want_stored);
+    free(stored);
+}
+
+static void rounded_results_have_the_bits_of_a_pass_afterwards(void **state) {
+    (void)state;
+    static const int rows[] = {1, 8, 32, 33, 64, 256};
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
+        struct numbers numbers = {2};
+        setenv("SHARDLOOP_CPU_LEVEL", levels[l], 1);
+        for (int i = 0; i < 96; i++) {
+            const uint32_t word = next_word(&numbers) >> 8;
+            struct shape s = {.dtype = i % 2 ? SL_F32 : SL_BF16, .transposed = word & 1, .accumulate = word & 2};
+            s.m = rows[i / 2 % 6];
+            s.count = number(&numbers, 1, 3);
+            s.n = word & 4 ? 32 * number(&numbers, 1, 5) : number(&numbers, 1, 70);
+            s.k = word & 8 ? 32 * number(&numbers, 1, 24) : number(&numbers, 1, 70);
+            check_settled(&numbers, levels[l], &s, word & 16);
+        }
+        check_settled(&numbers, levels[l], &(struct shape){SL_F32, 2, 50, 832, 1100, false, false}, true);
+    }
+    unsetenv("SHARDLOOP_CPU_LEVEL");
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_have_the_bits_that_they_have_alone)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_have_the_bits_that_they_have_alone),
+                                       cmocka_unit_test(rounded_results_have_the_bits_of_a_pass_afterwards)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
