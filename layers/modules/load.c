@@ -35,6 +35,19 @@ static bool comes_again(const struct sl_plan *plan, enum sl_load_part part) {
     return plan->load && plan->load->again && part == SL_LOAD_FORWARD;
 }
 
+/* W of a module whose parameters are all frozen, which nobody calls. */
+static bool is_left_out(const struct sl_plan *plan, enum sl_load_part part) {
+    const struct sl_module *module = plan->module;
+    if (part != SL_LOAD_WEIGHT || !module || module->children > 0 || module->parameters == 0) return false;
+    for (int i = 0; i < module->parameters; i++)
+        if (sl_plan_trains(plan, i)) return false;
+    return true;
+}
+
+static bool counts(const struct sl_plan *plan, enum sl_load_part part) {
+    return plan->load && !is_left_out(plan, part);
+}
+
 /* ---- products ---- */
 
 static bool is_same(const struct sl_load_product *a, const struct sl_load_product *b) {
@@ -64,7 +77,7 @@ void sl_load_repeat(const struct sl_plan *plan, double times) {
 }
 
 void sl_load_product(const struct sl_plan *plan, enum sl_load_part part, const struct sl_load_product *product) {
-    if (!plan->load) return;
+    if (!counts(plan, part)) return;
     struct sl_load_product counted = *product;
     counted.count *= plan->load->repeat;
     if (counted.count == 0) return;
@@ -80,13 +93,13 @@ static void add_floats(struct sl_load_work *work, enum sl_load_kernel kernel, do
 }
 
 void sl_load_floats(const struct sl_plan *plan, enum sl_load_part part, enum sl_load_kernel kernel, double floats) {
-    if (!plan->load) return;
+    if (!counts(plan, part)) return;
     add_floats(work_of(plan, part), kernel, floats);
     if (comes_again(plan, part)) add_floats(work_of(plan, SL_LOAD_INPUT), kernel, floats);
 }
 
 void sl_load_attention(const struct sl_plan *plan, enum sl_load_part part, double multiply_adds) {
-    if (!plan->load) return;
+    if (!counts(plan, part)) return;
     work_of(plan, part)->attention += multiply_adds;
     if (comes_again(plan, part)) work_of(plan, SL_LOAD_INPUT)->attention += multiply_adds;
 }
@@ -112,7 +125,7 @@ static void add_call(struct sl_load *load, struct sl_load_work *work, const stru
 
 void sl_load_call(const struct sl_plan *plan, enum sl_load_part part, enum sl_operation operation, const char *axes,
                   double bytes, double count) {
-    const int members = plan->load && axes ? sl_mesh_axis_size(plan->mesh, axes) : 1;
+    const int members = counts(plan, part) && axes ? sl_mesh_axis_size(plan->mesh, axes) : 1;
     if (members <= 1) return;
     struct sl_load_call call = {
         .operation = operation, .members = members, .bytes = count > 0 ? bytes / count : 0, .count = count};

@@ -72,7 +72,8 @@ struct sl_load {
 int sl_load_open(struct sl_load *load, int loops);
 void sl_load_close(struct sl_load *load);
 
-/* For modules that plan; COUNT is a microbatch's. */
+/* For modules that plan, after they have declared their parameters: where all of them are frozen, W is not counted.
+ * COUNT is a microbatch's. */
 void sl_load_product(const struct sl_plan *plan, enum sl_load_part part, const struct sl_load_product *product);
 void sl_load_floats(const struct sl_plan *plan, enum sl_load_part part, enum sl_load_kernel kernel, double floats);
 void sl_load_attention(const struct sl_plan *plan, enum sl_load_part part, double multiply_adds);

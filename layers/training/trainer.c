@@ -118,11 +118,12 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
     return SL_OK;
 }
 
-/* Each pattern of freeze matches a parameter of some stage, and one is left to train. */
+/* Each pattern of freeze matches a parameter of some stage, and one is left to train. On paper peers say nothing, and
+ * nobody knows of other stages' parameters. */
 static int check_frozen(struct sl_trainer *t) {
     enum { MOST = 64 };
     const char *list = t->parameters.frozen;
-    float found[MOST + 1] = {0}; /* by each pattern; then what trains */
+    float found[MOST + 2] = {0}; /* by each pattern; then what trains, and how many coordinates say so */
     char pattern[SL_MAX_PATTERN];
     int patterns = 0;
     if (!list) return SL_OK;
@@ -133,7 +134,9 @@ static int check_frozen(struct sl_trainer *t) {
         found[patterns] += !parameter->frozen;
         for (int p = 0; sl_pattern_at(list, p, pattern); p++) found[p] += sl_patterns_match(pattern, parameter->name);
     }
-    SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, found, found, (size_t)patterns + 1));
+    found[patterns + 1] = 1;
+    SL_TRY(sl_psum(t->self, &t->updates.world, SL_F32, found, found, (size_t)patterns + 2));
+    if (found[patterns + 1] != (float)t->updates.world.size) return SL_OK;
     for (int p = 0; sl_pattern_at(list, p, pattern); p++)
         if (found[p] == 0.0f)
             return sl_fail(

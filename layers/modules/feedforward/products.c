@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "layers/modules/feedforward/affine.h"
 #include "layers/modules/kept.h"
 #include "spmd/device/device.h"
 
@@ -59,7 +60,7 @@ static void count(const struct sl_plan *plan, const struct sl_products_shape *sh
     if (plan->forward_only) return;
     if (plan->has_dx || loss) sl_load_product(plan, SL_LOAD_INPUT, &input);
     if (trains(plan)) sl_load_product(plan, SL_LOAD_WEIGHT, &weight);
-    if (shape->epilogue != SL_EPILOGUE_NONE)
+    if (shape->epilogue != SL_EPILOGUE_NONE && sl_plan_trains(plan, SL_AFFINE_BIAS))
         sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, (double)shape->rows * out);
 }
 

@@ -105,11 +105,11 @@ static void count(const struct sharded *dense, const struct sl_plan *plan) {
     if (dense->gathered < 0) sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, data, bytes * each, each);
     if (plan->forward_only) return;
     sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, all, each);
-    const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
-    if (trains && !keeps_columns(plan))
-        sl_load_call(plan, SL_LOAD_WEIGHT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, all, 1 / group);
     if (dense->gathered < 0 && plan->has_dx) sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, data, bytes * each, each);
-    if (trains) sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, sizeof(float) * kernel / group, 1 / group);
+    if (!sl_plan_trains(plan, SL_AFFINE_KERNEL)) return;
+    if (!keeps_columns(plan))
+        sl_load_call(plan, SL_LOAD_WEIGHT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, all, 1 / group);
+    sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, sizeof(float) * kernel / group, 1 / group);
 }
 
 /* With peers the bias is added after the sum, and so once. */

@@ -122,6 +122,19 @@ call $transformer --plan search --mesh data=2,pipe=2 --schedule 1f1b --microbatc
 [ $status = 0 ] && grep -q 'as given .*; --mesh data=2,pipe=2 --schedule 1f1b --microbatches 4$' out && grep -q '^what is given stays: ' out
 point 'the own layout stays where nothing is 5 % faster'
 
+# Weight gradients of what is frozen are not computed, and so are not predicted.
+for freeze in '' '--freeze blocks.*'; do
+    call $transformer --model-dimension 128 --plan search --mesh data=1,pipe=1,tensor=1 --schedule 1f1b --microbatches 1 $freeze --machine "$laptop" --json
+    values predicted_ms | head -n 1
+done >times
+awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[2] < 0.85 * ms[1]) }' times
+point 'frozen parameters take less'
+for machine in '' "--machine $laptop"; do
+    call $transformer --mesh data=1,pipe=2 --steps 3 --freeze 'blocks.0.*' $machine
+    [ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured ' out
+    point "a stage that has none of them is predicted, too: $machine"
+done
+
 # Where the table outweighs the layers.
 large="$transformer --vocab-size 8192"
 call $large --plan search --mesh data=1,pipe=2 --machine "$laptop" --json

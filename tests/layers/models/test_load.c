@@ -30,6 +30,7 @@ struct layout {
     const char *mesh, *schedule;
     int loops, fuse, group;
     struct sl_transformer model;
+    const char *freeze; /* patterns; NULL: nothing is frozen */
     /* Filled in. */
     struct sl_schedule table;
     struct sl_load load; /* of the coordinate that was planned last */
@@ -49,6 +50,7 @@ static int program(struct sl_spmd *self, void *arg) {
                                                             .sizes_only = true,
                                                             .load = &layout->load,
                                                             .wgrad_group = layout->group},
+                                               .freeze = layout->freeze,
                                                .data_axis = sl_data_axis,
                                                .optimizer = sl_adamw_defaults(1e-3f),
                                                .zero = 1};
@@ -183,12 +185,42 @@ static void calls_are_over_axes_with_members(void **state) {
     }
 }
 
+/* Weight gradients of what is frozen are not computed, nor summed over tensor; all else is. */
+static void what_is_frozen_has_no_weight_gradients(void **state) {
+    static const char *const mesh[] = {"data=1", "pipe=2", "data=2,tensor=2"};
+    (void)state;
+    for (int m = 0; m < 3; m++) {
+        struct layout all = {.mesh = mesh[m], .schedule = "1f1b", .loops = 1, .group = 2, .model = small};
+        struct layout block = all, kernels = all, biases = all, table = all, both = all;
+        block.freeze = "blocks.0.*";
+        kernels.freeze = "*.kernel";
+        biases.freeze = "*.bias";
+        table.freeze = "*embedding*";
+        both.freeze = "blocks.*";
+        const struct sums a = count(&all), b = count(&block), k = count(&kernels), c = count(&biases),
+                          t = count(&table), l = count(&both);
+        for (int part = SL_LOAD_FORWARD; part < SL_LOAD_WEIGHT; part++) {
+            assert_true(b.operations[part] == a.operations[part] && b.calls[part] == a.calls[part]);
+            assert_true(k.operations[part] == a.operations[part] && t.operations[part] == a.operations[part]);
+        }
+        const double tokens = (double)a.data * ROWS * MICROBATCHES;
+        const double head = 2 * tokens * small.vocabulary * small.dimension, weights = a.operations[SL_LOAD_WEIGHT];
+        assert_true(fabs(weights - head - 2 * (weights - b.operations[SL_LOAD_WEIGHT])) < 1e-9 * weights);
+        assert_true(fabs(k.operations[SL_LOAD_WEIGHT] - head) < 1e-9 * weights);
+        assert_true(fabs(weights - head - t.operations[SL_LOAD_WEIGHT]) < 1e-9 * weights);
+        assert_true(c.operations[SL_LOAD_WEIGHT] == weights);
+        assert_true(fabs(l.operations[SL_LOAD_WEIGHT] - head) < 1e-9 * weights);
+        assert_true(l.calls[SL_LOAD_WEIGHT] < a.calls[SL_LOAD_WEIGHT] || a.calls[SL_LOAD_WEIGHT] == 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_the_formulas),
         cmocka_unit_test(chunks_are_computed_again),
         cmocka_unit_test(recomputation_does_forward_again),
         cmocka_unit_test(calls_are_over_axes_with_members),
+        cmocka_unit_test(what_is_frozen_has_no_weight_gradients),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("load", tests, NULL, NULL);
