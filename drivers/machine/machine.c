@@ -184,10 +184,21 @@ bool sl_machine_ties(const struct sl_machine *machine, int coordinates, int repl
     return places > 0 && replicas % places == 0;
 }
 
-double sl_machine_speed(const struct sl_machine *machine, int coordinates) {
-    double slowest = INFINITY;
-    for (int c = 0; c < coordinates; c++) slowest = fmin(slowest, machine->nodes[place_of(machine, c).kind].speed);
-    return slowest;
+static double speed_of(const struct sl_machine *machine, int coordinate) {
+    const struct place place = place_of(machine, coordinate);
+    const struct sl_machine_nodes *nodes = &machine->nodes[place.kind];
+    const double own = place.place < SL_MAX_COORDINATES ? nodes->speeds[place.place] : 0;
+    return nodes->speed * (own > 0 ? own : 1);
+}
+
+double sl_machine_speed(const struct sl_machine *machine, int coordinates, int replicas) {
+    const int shared = sl_machine_sharing(machine, coordinates), used = shared ? shared : coordinates;
+    double slowest = INFINITY, sum = 0;
+    for (int c = 0; c < used; c++) {
+        slowest = fmin(slowest, speed_of(machine, c));
+        sum += speed_of(machine, c);
+    }
+    return shared && !sl_machine_ties(machine, coordinates, replicas) ? sum / used : slowest;
 }
 
 double sl_machine_memory(const struct sl_machine *machine, int coordinates) {

@@ -9,6 +9,7 @@
 #include "spmd/base/dtype.h"
 #include "spmd/base/error.h"
 #include "spmd/engine.h"
+#include "spmd/mesh.h"
 
 /* What an element costs, in classes of kernels. */
 enum sl_machine_kernel {
@@ -37,14 +38,15 @@ struct sl_machine_product {
 };
 
 struct sl_machine_nodes {
-    int count;     /* so many alike, one after another */
-    int places;    /* cores or devices of each */
-    bool shares;   /* coordinates may share places; otherwise there are as many at most */
-    int core;      /* neighbouring places of one core; 0 or 1: each is a core, or a device */
-    int gpus;      /* neighbouring places that are GPUs, joined to each other; 0: none are */
-    int package;   /* places that are near each other: of a package, or on one switch */
-    double memory; /* bytes of each place; 0: unknown */
-    double speed;  /* of its places, as a multiple of the rates */
+    int count;                         /* so many alike, one after another */
+    int places;                        /* cores or devices of each */
+    bool shares;                       /* coordinates may share places; otherwise there are as many at most */
+    int core;                          /* neighbouring places of one core; 0 or 1: each is a core, or a device */
+    int gpus;                          /* neighbouring places that are GPUs, joined to each other; 0: none are */
+    int package;                       /* places that are near each other: of a package, or on one switch */
+    double memory;                     /* bytes of each place; 0: unknown */
+    double speed;                      /* of its places, as a multiple of the rates */
+    double speeds[SL_MAX_COORDINATES]; /* of its first places, as multiples of that; 0: 1 */
 };
 
 /* What is offloaded comes and goes so fast where nobody says more, as from a disk: bytes a second. */
@@ -115,8 +117,10 @@ int sl_machine_sharing(const struct sl_machine *machine, int coordinates);
 bool sl_machine_ties(const struct sl_machine *machine, int coordinates, int replicas);
 /* Coordinates that have places; INT_MAX where they may share. */
 int sl_machine_room(const struct sl_machine *machine);
-/* The speed of the slowest of the places that COORDINATES use, and the bytes of the one that has least; 0: unknown. */
-double sl_machine_speed(const struct sl_machine *machine, int coordinates);
+/* The speed of the slowest of the places that COORDINATES of so many REPLICAS use: all others wait for it, and which of
+ * them gets it is settled when a run begins. Where they are moved from place to place, the mean of all places. */
+double sl_machine_speed(const struct sl_machine *machine, int coordinates, int replicas);
+/* The bytes of the place that has least, of those that COORDINATES use; 0: unknown. */
 double sl_machine_memory(const struct sl_machine *machine, int coordinates);
 
 #endif

@@ -70,9 +70,25 @@ static int read_count(const struct reading *r, const char *where, json_t *object
     return SL_OK;
 }
 
+/* "speeds": [1, 0.96], which may be left out, of a node's first places. */
+static int read_speeds(const struct reading *r, json_t *list, struct sl_machine_nodes *nodes) {
+    const int most = nodes->places < SL_MAX_COORDINATES ? nodes->places : SL_MAX_COORDINATES;
+    size_t i;
+    json_t *number;
+    if (!list) return SL_OK;
+    if (!json_is_array(list) || json_array_size(list) > (size_t)most)
+        return refuse(r, "nodes: \"speeds\" must be a list of at most %d numbers, one a place", most);
+    json_array_foreach(list, i, number) {
+        nodes->speeds[i] = json_is_number(number) ? json_number_value(number) : NAN;
+        if (!(nodes->speeds[i] >= 1e-6 && nodes->speeds[i] <= 1e6))
+            return refuse(r, "nodes: each of \"speeds\" must be a number from 1e-06 to 1e+06");
+    }
+    return SL_OK;
+}
+
 static int read_nodes(const struct reading *r, json_t *list) {
-    static const char *const keys[] = {"count",   "places",    "shares", "core", "gpus",
-                                       "package", "memory_gb", "speed",  NULL};
+    static const char *const keys[] = {"count",   "places",    "shares", "core",   "gpus",
+                                       "package", "memory_gb", "speed",  "speeds", NULL};
     struct sl_machine *machine = r->machine;
     size_t i;
     json_t *object;
@@ -91,6 +107,7 @@ static int read_nodes(const struct reading *r, json_t *list) {
         SL_TRY(read_count(r, "nodes", object, "package", 0, MOST_PLACES, &nodes->package));
         SL_TRY(read_number(r, "nodes", object, "memory_gb", 0, 1e9, &gigabytes));
         SL_TRY(read_number(r, "nodes", object, "speed", 1e-6, 1e6, &nodes->speed));
+        SL_TRY(read_speeds(r, json_object_get(object, "speeds"), nodes));
         if (shares && !json_is_boolean(shares)) return refuse(r, "nodes: \"shares\" must be true or false");
         nodes->shares = json_is_true(shares);
         nodes->memory = 1e9 * gigabytes;
@@ -275,14 +292,22 @@ int sl_machine_read(struct sl_machine *machine, const char *path, struct sl_erro
 
 /* ---- writing ---- */
 
+/* NULL where places are alike. */
+static json_t *json_of_speeds(const struct sl_machine_nodes *nodes) {
+    json_t *list = nodes->speeds[0] > 0 ? json_array() : NULL;
+    for (int i = 0; list && i < nodes->places && i < SL_MAX_COORDINATES && nodes->speeds[i] > 0; i++)
+        json_array_append_new(list, sl_json_real(nodes->speeds[i]));
+    return list;
+}
+
 static json_t *json_of_nodes(const struct sl_machine *machine) {
     json_t *list = json_array();
     for (int k = 0; k < machine->kinds; k++) {
         const struct sl_machine_nodes *nodes = &machine->nodes[k];
-        json_array_append_new(list,
-                              json_pack("{si si sb si si si sf sf}", "count", nodes->count, "places", nodes->places,
-                                        "shares", nodes->shares, "core", nodes->core, "gpus", nodes->gpus, "package",
-                                        nodes->package, "memory_gb", 1e-9 * nodes->memory, "speed", nodes->speed));
+        json_array_append_new(list, json_pack("{si si sb si si si sf sf so*}", "count", nodes->count, "places",
+                                              nodes->places, "shares", nodes->shares, "core", nodes->core, "gpus",
+                                              nodes->gpus, "package", nodes->package, "memory_gb", 1e-9 * nodes->memory,
+                                              "speed", nodes->speed, "speeds", json_of_speeds(nodes)));
     }
     return list;
 }

@@ -14,6 +14,7 @@
 #include "drivers/machine/measure_pairs.h"
 #include "drivers/speed/cores.h"
 #include "layers/kernels/kernels.h"
+#include "layers/training/exchange.h"
 #include "spmd/device/device.h"
 #include "spmd/random.h"
 
@@ -34,6 +35,7 @@ struct bench {
     double timing;
     double most[2]; /* operations of the largest products that are timed, of float and of bf16 */
     double seconds[SL_MACHINE_PRODUCTS + SL_MACHINE_KERNELS + 1][ROUNDS];
+    float *least; /* [coordinates][products], the same for coordinates that share memory */
 };
 
 double sl_median_of(double *value, int count) {
@@ -222,6 +224,44 @@ static int time_memory(struct bench *bench) {
     return status;
 }
 
+/* ---- places ---- */
+
+/* How fast place number PLACE is beside the first, in the median of what both have done; RATIO [count] is room. */
+static double speed_of(const float *seconds, int count, int place, double *ratio) {
+    const float *own = seconds + (size_t)place * (size_t)count;
+    int known = 0;
+    for (int i = 0; i < count; i++)
+        if (own[i] > 0 && seconds[i] > 0) ratio[known++] = (double)seconds[i] / own[i];
+    return known ? sl_median_of(ratio, known) : 1;
+}
+
+void sl_machine_compare_places(struct sl_machine *machine, const float *seconds, int count) {
+    static const double alike = 0.02;
+    struct sl_machine_nodes *nodes = &machine->nodes[0];
+    double ratio[SL_MACHINE_PRODUCTS], least = 1, most = 1;
+    for (int i = 0; i < nodes->places && i < SL_MAX_COORDINATES; i++) {
+        nodes->speeds[i] = speed_of(seconds, count, i, ratio);
+        least = fmin(least, nodes->speeds[i]);
+        most = fmax(most, nodes->speeds[i]);
+    }
+    if (most / least < 1 + alike) memset(nodes->speeds, 0, sizeof nodes->speeds);
+}
+
+/* By the products, of which COUNT were timed: the first place gets what all have needed. Of several nodes nobody asks.
+ */
+static int compare_places(struct bench *bench, int count) {
+    const struct sl_machine *machine = bench->machine;
+    float *own = bench->least + (size_t)bench->self->coordinate * (size_t)count;
+    for (int i = 0; i < count; i++) {
+        own[i] = (float)bench->seconds[i][0];
+        for (int round = 1; round < ROUNDS; round++) own[i] = fminf(own[i], (float)bench->seconds[i][round]);
+    }
+    SL_TRY(sl_gather_records(bench->self, bench->least, (size_t)count * sizeof *own));
+    if (bench->self->coordinate == 0 && machine->kinds == 1 && machine->nodes[0].count == 1)
+        sl_machine_compare_places(bench->machine, bench->least, count);
+    return SL_OK;
+}
+
 /* ---- all of it ---- */
 
 static int open_pools(struct bench *bench) {
@@ -246,8 +286,9 @@ static int time_all(struct bench *bench) {
             SL_TRY(time_work(bench, run_kind, &k, &bench->seconds[SL_MACHINE_PRODUCTS + k][round]));
         SL_TRY(sl_progress(bench->self));
     }
+    const int timed = machine->products;
     int known = 0;
-    for (int i = 0; i < machine->products; i++) {
+    for (int i = 0; i < timed; i++) {
         const double seconds = sl_median_of(bench->seconds[i], ROUNDS);
         if (!(seconds > 0)) continue;
         machine->product[known] = machine->product[i];
@@ -266,13 +307,15 @@ static int time_all(struct bench *bench) {
     SL_TRY(time_memory(bench));
     SL_TRY(sl_progress(bench->self));
     SL_TRY(sl_measure_links(bench->self, bench->gemm, machine));
-    return bench->self->engine->table->apart ? sl_measure_pairs(bench->self, &bench->world, machine) : SL_OK;
+    if (bench->self->engine->table->apart) SL_TRY(sl_measure_pairs(bench->self, &bench->world, machine));
+    return compare_places(bench, timed);
 }
 
 struct run {
     struct sl_machine *machine;
     const struct sl_measurement *measurement;
     const struct sl_gemm_backend *gemm;
+    float *least; /* [coordinates][products] */
 };
 
 /* All coordinates do the same; the first one's figures count. */
@@ -287,6 +330,7 @@ static int program(struct sl_spmd *self, void *arg) {
                                 .measurement = run->measurement,
                                 .gemm = run->gemm,
                                 .self = self,
+                                .least = run->least,
                                 .timing = run->measurement->brief ? short_timing : long_timing};
         status = sl_group_axes(self, "*", &bench->world);
     }
@@ -315,13 +359,17 @@ int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engin
     const int cores = apart ? sl_launch_of_process().processes : sl_cores_of(engine), most = cores > 0 ? cores : 1;
     const int places = most < SL_MAX_COORDINATES ? most : SL_MAX_COORDINATES;
     struct sl_engine own = *engine;
-    struct run run = {machine, measurement, measurement->gemm ? measurement->gemm : sl_gemm_find(NULL, error)};
+    struct run run = {machine, measurement, measurement->gemm ? measurement->gemm : sl_gemm_find(NULL, error), NULL};
     struct sl_mesh mesh = {.axes = 1, .axis[0] = {.name = "data", .size = places}, .size = places};
     if (!run.gemm) return error->status;
     *machine = (struct sl_machine){.name = "this machine", .kinds = 1, .far = SL_MACHINE_FAR, .action = 1e-6};
     machine->nodes[0] = (struct sl_machine_nodes){.count = 1, .places = places, .shares = !apart, .speed = 1};
     own.error = error;
     own.delay = 0;
-    SL_TRY(sl_run(&mesh, &own, program, &run));
+    run.least = calloc((size_t)places * SL_MACHINE_PRODUCTS, sizeof *run.least);
+    if (!run.least) return sl_error_set(error, SL_FAILED, "no memory to measure this machine");
+    const int status = sl_run(&mesh, &own, program, &run);
+    free(run.least);
+    SL_TRY(status);
     return apart ? SL_OK : sl_measure_sharing(&own, run.gemm, places, machine);
 }

@@ -20,4 +20,9 @@ struct sl_measurement {
 int sl_machine_measure(struct sl_machine *machine, const struct sl_engine *engine,
                        const struct sl_measurement *measurement, struct sl_error *error);
 
+/* Notes how fast the places of MACHINE's one node are beside the first, whose rates count: by SECONDS [places][count],
+ * the least that each has needed for the same pieces of work (0: it has not done that one). Places that are within 2 %
+ * of each other are alike. */
+void sl_machine_compare_places(struct sl_machine *machine, const float *seconds, int count);
+
 #endif

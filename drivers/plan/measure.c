@@ -47,6 +47,13 @@ static void print_turns(const char *name, const struct sl_machine_turns *turns) 
     printf("%-24s %8.2f us a hand-over, %.2f us a call\n", name, 1e6 * turns->message, 1e6 * turns->call);
 }
 
+/* Only where they differ. */
+static void print_speeds(const struct sl_machine_nodes *nodes) {
+    const char *name = "places, beside the first";
+    for (int i = 0; i < nodes->places && i < SL_MAX_COORDINATES && nodes->speeds[i] > 0; i++, name = "")
+        printf("%-24s %8.3f of its rates\n", name, nodes->speeds[i]);
+}
+
 static void print(const struct sl_machine *machine) {
     int places = 0, nodes = 0;
     for (int k = 0; k < machine->kinds; k++) {
@@ -55,6 +62,7 @@ static void print(const struct sl_machine *machine) {
     }
     printf("%d places on %d node%s, each of which reaches, with all of them at work:\n", places, nodes,
            nodes == 1 ? "" : "s");
+    print_speeds(&machine->nodes[0]);
     print_products(machine, SL_F32, "products of float32");
     print_products(machine, SL_BF16, "products of bf16");
     printf("%-24s %8.1f GFLOP/s\n", "attention", 2e-9 * machine->attention);

@@ -395,11 +395,12 @@ static int predict(struct prediction *p, const struct sl_engine *like, struct sl
 
 int sl_predict(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_engine *like,
                const struct sl_machine *machine, struct sl_prediction *result, struct sl_error *error) {
+    const int data = sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_DATA));
     struct prediction p = {.job = job,
                            .machine = machine,
                            .mesh = mesh,
-                           .data = sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_DATA)),
-                           .pace = 1 / sl_machine_speed(machine, mesh->size),
+                           .data = data,
+                           .pace = 1 / sl_machine_speed(machine, mesh->size, data),
                            .result = result};
     *result = (struct sl_prediction){0};
     const int status = predict(&p, like, error);

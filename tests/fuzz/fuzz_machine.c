@@ -36,6 +36,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const double moved = sl_machine_moved(&machine, 1e6, 3e7);
     FUZZ_PROMISE(isfinite(moved) && moved >= 0, "%g", moved);
     FUZZ_PROMISE(machine.waits.wake >= 0 && machine.tied.call >= 0 && machine.roaming.message >= 0, "waits");
-    FUZZ_PROMISE(sl_machine_speed(&machine, 3) > 0, "%g", sl_machine_speed(&machine, 3));
+    for (int replicas = 1; replicas <= 4; replicas++) {
+        const double speed = sl_machine_speed(&machine, 4, replicas);
+        FUZZ_PROMISE(speed >= 1e-12 && speed <= 1e12, "%g", speed);
+    }
     return 0;
 }

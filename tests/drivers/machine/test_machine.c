@@ -8,10 +8,14 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "drivers/machine/machine.h"
 #include "drivers/machine/machine_file.h"
+#include "drivers/machine/measure.h"
 #include "drivers/search/search_options.h"
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
@@ -98,8 +102,8 @@ static void coordinates_fill_nodes(void **state) {
     assert_int_equal(sl_machine_link(&uneven, 7, 8), SL_LINK_NETWORK);
     assert_true(sl_machine_memory(&uneven, 8) == 80e9);
     assert_true(sl_machine_memory(&uneven, 9) == 24e9);
-    assert_true(sl_machine_speed(&uneven, 8) == 1);
-    assert_true(sl_machine_speed(&uneven, 10) == 0.5);
+    assert_true(sl_machine_speed(&uneven, 8, 1) == 1);
+    assert_true(sl_machine_speed(&uneven, 10, 1) == 0.5);
     assert_int_equal(sl_machine_sharing(&uneven, 10), 0);
 }
 
@@ -126,6 +130,70 @@ static void cores_may_be_shared(void **state) {
     assert_int_equal(sl_machine_sharing(&laptop, 8), 2);
     assert_true(sl_machine_ties(&laptop, 8, 4) && !sl_machine_ties(&laptop, 8, 1) && !sl_machine_ties(&laptop, 2, 2));
     assert_int_equal(sl_machine_link(&laptop, 0, 7), SL_LINK_PACKAGE);
+}
+
+/* The slowest place that is used counts; where coordinates roam, all do. Nodes' own speeds count, too. */
+static void places_may_differ(void **state) {
+    (void)state;
+    const struct sl_machine laptop = {
+        .kinds = 1, .nodes = {{.count = 1, .places = 2, .shares = true, .speed = 1, .speeds = {1, 0.9}}}};
+    const struct sl_machine swarm = {.kinds = 2,
+                                     .nodes = {{.count = 1, .places = 3, .speed = 2, .speeds = {1, 0.75}},
+                                               {.count = 2, .places = 1, .speed = 1, .speeds = {1.25}}}};
+    assert_true(sl_machine_speed(&laptop, 1, 1) == 1);
+    assert_true(sl_machine_speed(&laptop, 2, 2) == 0.9 && sl_machine_speed(&laptop, 2, 1) == 0.9);
+    assert_true(sl_machine_speed(&laptop, 8, 4) == 0.9);
+    assert_true(near(sl_machine_speed(&laptop, 8, 1), 0.95));
+    assert_true(sl_machine_speed(&swarm, 1, 1) == 2 && sl_machine_speed(&swarm, 3, 1) == 1.5);
+    assert_true(sl_machine_speed(&swarm, 5, 1) == 1.25);
+}
+
+/* One preempted piece of work says nothing, nor does one that only some have done. */
+static void places_are_compared(void **state) {
+    (void)state;
+    struct sl_machine machine = {.kinds = 1, .nodes = {{.count = 1, .places = 3, .speed = 1}}};
+    const float differ[3][5] = {{1, 2, 3, 4, 0}, {1.25f, 2.5f, 30, 5, 1}, {1, 2, 3, 0, 1}};
+    const float alike[3][5] = {{1, 2, 3, 4, 5}, {1.01f, 2.02f, 3.03f, 4.04f, 50}, {1, 2, 3, 4, 5}};
+    const float nothing[3][5] = {{0}};
+    sl_machine_compare_places(&machine, differ[0], 5);
+    const double *speeds = machine.nodes[0].speeds;
+    assert_true(speeds[0] == 1 && fabs(speeds[1] - 0.8) < 1e-6 && speeds[2] == 1 && speeds[3] == 0);
+    sl_machine_compare_places(&machine, alike[0], 5);
+    assert_true(speeds[0] == 0 && speeds[1] == 0);
+    sl_machine_compare_places(&machine, nothing[0], 5);
+    assert_true(speeds[0] == 0 && speeds[1] == 0);
+}
+
+/* What is written is read again; of places that are alike nothing is written. */
+static void speeds_are_kept(void **state) {
+    static struct sl_machine machine, again;
+    struct sl_error error = {0};
+    (void)state;
+    for (int differ = 0; differ < 2; differ++) {
+        char text[4096] = "", path[] = "/tmp/machineXXXXXX";
+        machine = (struct sl_machine){.name = "two",
+                                      .kinds = 1,
+                                      .nodes = {{.count = 1, .places = 2, .speed = 1}},
+                                      .products = 1,
+                                      .product = {{SL_F32, 64, 64, 64, false, false, 10}},
+                                      .kernel = {1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9},
+                                      .attention = 1e9,
+                                      .far = 1e9,
+                                      .bandwidth = {1e9, 1e9, 1e9, 1e9, 1e9}};
+        if (differ) machine.nodes[0].speeds[0] = 1, machine.nodes[0].speeds[1] = 0.96;
+        const int file = mkstemp(path);
+        assert_true(file >= 0);
+        close(file);
+        assert_int_equal(sl_machine_write(&machine, path, &error), SL_OK);
+        FILE *written = fopen(path, "r");
+        assert_non_null(written);
+        assert_true(fread(text, 1, sizeof text - 1, written) > 0);
+        fclose(written);
+        assert_true((strstr(text, "\"speeds\"") != NULL) == (differ == 1));
+        assert_int_equal(sl_machine_read(&again, path, &error), SL_OK);
+        unlink(path);
+        assert_true(sl_machine_speed(&again, 2, 2) == (differ ? 0.96 : 1));
+    }
 }
 
 static void a_full_disk_is_told(void **state) {
@@ -172,6 +240,9 @@ int main(void) {
         cmocka_unit_test(coordinates_fill_nodes),
         cmocka_unit_test(near_places),
         cmocka_unit_test(cores_may_be_shared),
+        cmocka_unit_test(places_may_differ),
+        cmocka_unit_test(places_are_compared),
+        cmocka_unit_test(speeds_are_kept),
         cmocka_unit_test(a_full_disk_is_told),
         cmocka_unit_test(sizes_are_read),
     };

@@ -221,6 +221,17 @@ done >times
 awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[2] > 1.8 * ms[1] && ms[2] < 2.1 * ms[1]) }' times
 point 'places of half the speed take twice the time'
 
+# A core of its own for each, and the slower one counts; where coordinates roam, half of the cores are slower.
+sed 's/"shares": true/"shares": true, "speeds": [1, 0.5]/' "$laptop" >differ.json
+for devices in 1 2 4; do
+    for machine in "$laptop" differ.json; do
+        call $classifier --plan search --mesh data=1,model=$devices --schedule 1f1b --microbatches 8 --machine $machine --json
+        values predicted_ms | head -n 1
+    done
+done >times
+awk '{ ms[NR] = $1 } END { exit !(NR == 6 && ms[2] == ms[1] && ms[4] > 1.8 * ms[3] && ms[6] > 1.2 * ms[5] && ms[6] < 1.5 * ms[5]) }' times
+point 'the slower core of two counts'
+
 # ---- saved, and run ----
 
 call $transformer --plan search --devices 2 --machine "$laptop" --save-options best
@@ -277,6 +288,10 @@ edits 'nodes: "places" must be a whole number from 1 to 1048576' 's/"places": 2/
 edits 'nodes: "places" must be a whole number from 1 to 1048576' 's/"places": 2/"places": 2.5/'
 edits 'nodes: "shares" must be true or false' 's/"shares": true/"shares": 1/'
 edits 'an object of "nodes" has a key "cores"' 's/"places"/"cores"/'
+edits 'nodes: "speeds" must be a list of at most 2 numbers, one a place' 's/"places": 2/"places": 2, "speeds": [1, 1, 1]/'
+edits 'nodes: "speeds" must be a list of at most 2 numbers, one a place' 's/"places": 2/"places": 2, "speeds": 1/'
+edits 'nodes: each of "speeds" must be a number from 1e-06 to 1e+06' 's/"places": 2/"places": 2, "speeds": [1, 0]/'
+edits 'nodes: each of "speeds" must be a number from 1e-06 to 1e+06' 's/"places": 2/"places": 2, "speeds": ["fast"]/'
 edits '"products" must be a list of 1 to 1024 rows' 's/"products": .*/"products": 7,/'
 edits 'a row of "products" must be ["f32" or "bf16", m, n, k' 's/"NN", 100/"NX", 100/'
 edits 'a row of "products" must be ["f32" or "bf16", m, n, k' 's/"NN", 100/"NN", -1/'
